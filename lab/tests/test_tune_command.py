@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from dgmark import WatermarkKey
 from dgmark.decode.settings_file import read_settings_file
 from support.command_line import rows, run
 from support.known_keys import known_key
@@ -15,7 +16,7 @@ PROMPTS = "".join(
         ["Once upon a time", "The old king", "In a deep forest", "There was a girl", "A ship"]
     )
 )
-SMALL = ("--texts", 4, "--tokens", 16, "--block-length", 8, "--guard", 0, "--lookahead", 1, "--code-length", 16)
+SMALL = ("--texts", 4, "--tokens", 16, "--block-length", 8, "--guard", 0, "--lookahead", 1, "--rule", "position")
 
 
 def test_the_settings_that_are_found_are_written_and_taken_by_generate(tmp_path: Path) -> None:
@@ -26,9 +27,9 @@ def test_the_settings_that_are_found_are_written_and_taken_by_generate(tmp_path:
     found = read_settings_file(out)
     said = json.loads(done.stdout)
     assert said["settings"] == found.model_dump()
-    assert said["candidates"][0]["candidate"].startswith(f"T = {found.decoding['temperature']:g}, k = 1, code 16")
+    assert said["candidates"][0]["candidate"].startswith(f"T = {found.decoding['temperature']:g}, k = 1, position")
     assert found.model == "storyteller"
-    assert found.code_length == 16
+    assert found.rule == "position"
     assert found.decoding["block_length"] == 8
     assert found.decoding["temperature"] in (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
     assert found.measured["texts"] == 4
@@ -37,7 +38,7 @@ def test_the_settings_that_are_found_are_written_and_taken_by_generate(tmp_path:
         [said["candidates"][0][name] for name in names], abs=1e-4
     )
     assert plot.read_bytes().startswith(b"\x89PNG")
-    assert "dgmark keygen key.json --code-length 16" in done.stderr
+    assert "dgmark keygen key.json --rule position" in done.stderr
     assert found.measured["meets_goal"] or "no settings meet the goal" in done.stderr
     trials = out.with_suffix(".trials.jsonl").read_bytes()
     assert len({row["candidate"] for row in rows(trials.decode())}) == 7  # six temperatures and unmarked text
@@ -49,8 +50,8 @@ def test_the_settings_that_are_found_are_written_and_taken_by_generate(tmp_path:
     assert "T = " in again.stdout
 
     right, wrong = tmp_path / "right.json", tmp_path / "wrong.json"
-    known_key("right", code_length=16).save(right)
-    known_key("wrong").save(wrong)
+    known_key("right").save(right)
+    WatermarkKey.generate(rule="bigram").save(wrong)
     prompt = ("--prompt", "Once upon", "--length", 8, "--json")
     (row,) = rows(run("generate", "--key", right, "--settings", out, *prompt).stdout)
     assert row["settings"]["temperature"] == found.decoding["temperature"]
@@ -59,7 +60,7 @@ def test_the_settings_that_are_found_are_written_and_taken_by_generate(tmp_path:
     assert row["settings"]["temperature"] == 0.25
     refused = run("generate", "--key", wrong, "--settings", out, *prompt)
     assert refused.exit_code == 2
-    assert "position code of 16, and the key has one of 0" in " ".join(refused.stderr.split())
+    assert "a key of rule position, and the key is of rule bigram" in " ".join(refused.stderr.split())
 
 
 @pytest.mark.parametrize(

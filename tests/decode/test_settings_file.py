@@ -15,7 +15,7 @@ from support.unchecked import unchecked
 
 TUNED = TunedSettings(
     model="storyteller",
-    code_length=16,
+    rule="position",
     decoding={"temperature": 0.6, "guard": 0.05, "lookahead": 3, "lookahead_proposals": "kept", "top_p": 0.95},
     measured={"bits": 0.21, "meets_goal": True, "judge": "builtin"},
 )
@@ -32,7 +32,7 @@ def test_a_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
     write_settings_file(path, TUNED)
     assert read_settings_file(path) == TUNED
     assert json.loads(path.read_text())["format"] == "dgmark-settings"
-    key = known_key("settings", code_length=16)
+    key = known_key("settings")
     assert dgmark.read_settings(path, key=key) == TUNED.decoding
     assert dgmark.read_settings(str(path), key=None) == TUNED.decoding
     DecodeConfig(**dgmark.read_settings(path, key=None))
@@ -43,11 +43,11 @@ def test_every_decoding_setting_can_stand_in_a_file(tmp_path: Path) -> None:
     assert read_settings_file(written(tmp_path / "all.json", decoding=every)).decoding == every
 
 
-def test_a_key_with_another_code_is_refused_and_told_what_to_do(tmp_path: Path) -> None:
+def test_a_key_of_another_rule_is_refused_and_told_what_to_do(tmp_path: Path) -> None:
     path = written(tmp_path / "settings.json")
-    problem = r"position code of 16, and the key has one of 0.*keygen FILE --code-length 16"
+    problem = r"a key of rule position, and the key is of rule bigram.*keygen FILE --rule position"
     with pytest.raises(SettingsError, match=problem):
-        dgmark.read_settings(path, key=known_key("settings"))
+        dgmark.read_settings(path, key=dgmark.WatermarkKey.generate(rule="bigram"))
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,7 @@ def test_a_key_with_another_code_is_refused_and_told_what_to_do(tmp_path: Path) 
     [
         ({"colour": "blue"}, "colour: Extra inputs are not permitted"),
         ({"model": ...}, "model: Field required"),
-        ({"code_length": "16"}, "code_length: Input should be a valid integer"),
-        ({"code_length": -1}, "code_length"),
+        ({"rule": "trigram"}, "rule: Input should be 'position' or 'bigram'"),
         ({"format": "dgmark-key"}, "format: Input should be 'dgmark-settings'"),
         ({"version": 2}, "version: Input should be 1"),
         ({"decoding": {"temprature": 0.6}}, "there is no setting temprature"),

@@ -58,9 +58,9 @@ def test_a_model_needs_one_key_that_fits_or_a_choice() -> None:
             offers_of(one, keys)
     with pytest.raises(SettingsError, match="has no nobody"):
         offers_of(ServiceSettings(Path("keys"), models=(STORYTELLER,), generate_keys=("nobody",)), KEYS)
-    tuned = TunedSettings(model=BUILTIN, code_length=16, decoding={"temperature": 0.6})
+    tuned = TunedSettings(model=BUILTIN, rule="bigram", decoding={"temperature": 0.6})
     source = ModelSource({"name_or_path": BUILTIN}, marked={"temperature": 0.6}, tuned=tuned)
-    with pytest.raises(SettingsError, match="--code-length 16"):
+    with pytest.raises(SettingsError, match="--rule bigram"):
         offers_of(ServiceSettings(Path("keys"), models=(source,)), {"one": KEYS["one"]})
 
 

@@ -20,6 +20,7 @@ from dgmark.errors import ResumeMismatch, SettingsError
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.rows.jsonl import Row
 from dgmark.rows.row_file import RowFile
+from dgmark.watermark.groups import Rule
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.evaluate.diversity import distinct_ngrams
 from dgmark_lab.evaluate.judge import Judge
@@ -32,7 +33,7 @@ TRIAL_SCHEMA = 1
 COOLING = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
 GUARDS = (0.0, 0.05)
 LOOKAHEADS = (1, 3)
-CODE_LENGTHS = (0, 16)
+RULES: tuple[Rule, ...] = ("bigram", "position")
 
 # (finished texts, all texts of this rung)
 Progress = Callable[[int, int], None]
@@ -46,20 +47,19 @@ class Candidate:
         temperature: sampling temperature.
         guard: the quality guard.
         lookahead: k of the lookahead; with more than one, what it drew is kept.
-        code_length: period of the key's position code.
+        rule: the rule of the key.
     """
 
     temperature: float
     guard: float
     lookahead: int
-    code_length: int
+    rule: Rule
 
     @property
     def name(self) -> str:
         """What distinguishes it in tables and row ids."""
-        code = f"code {self.code_length}" if self.code_length else "i mod 2"
         guard = f", guard {self.guard:g}" if self.guard else ""
-        return f"T = {self.temperature:g}, k = {self.lookahead}, {code}{guard}"
+        return f"T = {self.temperature:g}, k = {self.lookahead}, {self.rule}{guard}"
 
     @property
     def decoding(self) -> Settings:
@@ -72,9 +72,9 @@ def candidates_of(
     config: DecodeConfig,
     guards: Sequence[float] = GUARDS,
     lookaheads: Sequence[int] = LOOKAHEADS,
-    code_lengths: Sequence[int] = CODE_LENGTHS,
+    rules: Sequence[Rule] = RULES,
 ) -> list[Candidate]:
-    """List all candidates for settings of the user: cooler temperatures, with every guard, lookahead and code.
+    """List all candidates for settings of the user: cooler temperatures, with every guard, lookahead and rule.
 
     A guard or lookahead that the user's strategy cannot have is left out.
 
@@ -87,8 +87,8 @@ def candidates_of(
         )
     temperatures = [round(config.temperature * share, 6) for share in COOLING]
     found = [
-        Candidate(temperature, guard, lookahead, code)
-        for temperature, guard, lookahead, code in product(temperatures, guards, lookaheads, code_lengths)
+        Candidate(temperature, guard, lookahead, rule)
+        for temperature, guard, lookahead, rule in product(temperatures, guards, lookaheads, rules)
     ]
     possible, problem = [], ""
     for one in found:
@@ -202,9 +202,7 @@ class Trials:
 
     def _rows(self, one: Candidate | None, numbers: Sequence[int]) -> Iterator[Row]:
         config = self.config if one is None else DecodeConfig(**{**self.config.to_dict(), **one.decoding})
-        requests = [
-            Request(self.prompts[n], n, None if one is None else self._key(n, one.code_length)) for n in numbers
-        ]
+        requests = [Request(self.prompts[n], n, None if one is None else self._key(n, one.rule)) for n in numbers]
         prepared = Prepared.of(self.model, requests, config, chat=self.chat, pad=self.pad, batch_size=len(requests))
         texts = generations(prepared, range(len(requests)))
         heads = [p if isinstance(p, str) else self.model.tokenizer.decode(p) for p in (r.prompt for r in requests)]
@@ -228,13 +226,13 @@ class Trials:
         ids = self.model.tokenizer.encode(text.text)
         p_value = 1.0
         if one is not None:
-            detector = Detector(self._key(number, one.code_length), tokenizer=self.model.tokenizer, fpr=self.rate)
+            detector = Detector(self._key(number, one.rule), tokenizer=self.model.tokenizer, fpr=self.rate)
             p_value = detector.detect(ids[: self.tokens]).p_value
         return {"distinct_2": distinct_ngrams(ids, 2), "p_value": p_value, "tokens": len(ids[: self.tokens])}
 
-    def _key(self, number: int, code_length: int) -> WatermarkKey:
+    def _key(self, number: int, rule: Rule) -> WatermarkKey:
         """The throwaway key of a prompt; its secret is no secret, and marks nothing but trials."""
-        bound = WatermarkKey.generate(self.model, code_length=code_length)
+        bound = WatermarkKey.generate(self.model, rule=rule)
         secret = hashlib.sha256(f"dgmark trial key {number}: not a secret".encode()).digest()
         return WatermarkKey(bound.spec, f"trial-{number}", secret)
 

@@ -4,13 +4,14 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dgmark.checkpoint.folder import model_option
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.errors import SettingsError
 from dgmark.rows.inputs import open_file
 from dgmark.rows.outputs import atomic_write
+from dgmark.watermark.groups import Rule
 from dgmark.watermark.key import WatermarkKey
 
 FORMAT, VERSION = "dgmark-settings", 1
@@ -26,7 +27,7 @@ class TunedSettings(BaseModel):
         format: "dgmark-settings".
         version: version of the format.
         model: name of the model that the settings were found for.
-        code_length: period of the key's position code that they were found with; 0 is the paper's i mod m.
+        rule: the rule of the key that they were found with.
         decoding: fields of `DecodeConfig`; those that are left out have their defaults.
         measured: what was measured with these settings, for the reader.
     """
@@ -36,23 +37,22 @@ class TunedSettings(BaseModel):
     format: Literal["dgmark-settings"] = FORMAT  # type: ignore[assignment]
     version: Literal[1] = VERSION  # type: ignore[assignment]
     model: str
-    code_length: int = Field(ge=0)
+    rule: Rule
     decoding: Values
     measured: Values = {}
 
     def check_key(self, key: WatermarkKey | None) -> None:
-        """Refuse a key with another position code; text without a mark has none.
+        """Refuse a key of another rule; text without a mark has none.
 
         Raises:
-            SettingsError: the key's code is another one.
+            SettingsError: the key's rule is another one.
         """
-        if key is None or key.spec.code_length == self.code_length:
+        if key is None or key.spec.rule == self.rule:
             return
         raise SettingsError(
-            f"these settings were found with a position code of {self.code_length}, and the key has one of "
-            f"{key.spec.code_length}: make a key with `dgmark keygen FILE{model_option(self.model)} "
-            f"--code-length {self.code_length}` (and the other options that yours was made with), or give the "
-            "settings as options, which need no such key"
+            f"these settings were found with a key of rule {self.rule}, and the key is of rule {key.spec.rule}: make a "
+            f"key with `dgmark keygen FILE{model_option(self.model)} --rule {self.rule}`, or give the settings as "
+            "options, which need no such key"
         )
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.table import Table
@@ -55,9 +55,9 @@ def tune(
     lookahead: Annotated[
         list[int] | None, typer.Option(help="Lookahead to try; may be repeated.", show_default="1 and 3")
     ] = None,
-    code_length: Annotated[
-        list[int] | None,
-        typer.Option(help="Period of the key's position code to try; may be repeated.", show_default="0 and 16"),
+    rule: Annotated[
+        Literal["bigram", "position"] | None,
+        typer.Option(help="Rule of the key to try.", show_default="both"),
     ] = None,
     loading: opt.ModelOptions,
     settings: Annotated[Settings, opt.decoding_options(without=_SEARCHED, shown=())],
@@ -95,13 +95,13 @@ def tune(
     from dgmark.models.load import load_model
     from dgmark_lab.evaluate.judge import load_judge
     from dgmark_lab.halving import halve
-    from dgmark_lab.trials import CODE_LENGTHS, GUARDS, LOOKAHEADS, Trials, candidates_of
+    from dgmark_lab.trials import GUARDS, LOOKAHEADS, RULES, Trials, candidates_of
 
     model = load_model(**loading)
     kept = rows or out.with_suffix(".trials.jsonl")
     trials = Trials(model, load_judge(judge_name), settings, read, tokens, fpr, kept, batch_size, pad, chat)
     trials.check()
-    candidates = candidates_of(trials.config, guard or GUARDS, lookahead or LOOKAHEADS, code_length or CODE_LENGTHS)
+    candidates = candidates_of(trials.config, guard or GUARDS, lookahead or LOOKAHEADS, [rule] if rule else RULES)
     with row_bar("texts") as bar:
 
         def measure(some: "Sequence[Candidate]", count: int) -> "list[Standing]":
@@ -168,7 +168,7 @@ def _tuned(trials: "Trials", best: "Candidate", its: "Standing") -> TunedSetting
     decoding: dict[str, Any] = {**trials.settings, **best.decoding}
     return TunedSettings(
         model=traits_of(trials.model).name,
-        code_length=best.code_length,
+        rule=best.rule,
         decoding=decoding,
         measured=measured,
     )
@@ -228,8 +228,8 @@ def _show(ranked: "Sequence[tuple[Candidate, Standing]]", out: Path, tuned: Tune
         over = [f"{its.perplexity:.2f} times as perplexing, not 1.05"] if its.perplexity > 1.05 else []
         stderr().print(f"no settings meet the goal; the best are {' and '.join([*lacks, *over])}", markup=False)
     stderr().print(
-        f"{out}: {best.name}\nUse them with a key of this code:\n"
-        f"  dgmark keygen key.json{model_option(tuned.model)} --code-length {tuned.code_length}\n"
+        f"{out}: {best.name}\nUse them with a key of this rule:\n"
+        f"  dgmark keygen key.json{model_option(tuned.model)} --rule {tuned.rule}\n"
         f"  dgmark generate --key key.json{model_option(tuned.model)} --settings {out} --prompt ...",
         markup=False,
     )

@@ -14,6 +14,7 @@ from dgmark.detection.reader import Reader
 from dgmark.detection.result import Scorer
 from dgmark.errors import KeyFileError, SettingsError
 from dgmark.rows.jsonl import Row
+from dgmark.watermark.bigrams import DISTANCES
 from dgmark.watermark.groups import SECRET_BYTES, WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines import Baseline, baseline
@@ -50,7 +51,12 @@ def cell_key(base: WatermarkKey, options: KeyOptions) -> WatermarkKey:
             "an experiment marks all texts of a cell alike: give a key without sub-keys (`dgmark keygen --subkeys 1`)"
         )
     changes = {name: value for name, value in options.model_dump().items() if value is not None}
-    spec = WatermarkSpec.from_fields({**base.spec.to_fields(), **changes})
+    own = base.spec.to_fields()
+    if base.spec.rule != options.rule:
+        own = {name: own[name] for name in ("table_size", "tokenizer", "tokenizer_fingerprint")}
+    if options.rule == "bigram":
+        own = dict(zip(("nearest", "farthest"), DISTANCES, strict=True)) | own
+    spec = WatermarkSpec.from_fields({**own, **changes})
     if spec == base.spec:
         return base
     if spec.grouping == "keyed" and base.secret is None:

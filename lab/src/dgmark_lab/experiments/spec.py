@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dgmark.errors import SettingsError
-from dgmark.watermark.groups import Grouping
+from dgmark.watermark.groups import Grouping, Rule
 from dgmark_lab.toml_files import read_toml
 
 SetupName = Literal["builtin", "paper"]
@@ -75,13 +75,17 @@ class Setup(_Table):
 class KeyOptions(_Table):
     """The fields in which the spec of a cell's key differs from that of the run's key.
 
-    The position code is always the cell's own: the paper's i mod m unless the cell says otherwise.
+    The rule and the position code are always the cell's own: the paper's i mod m unless the cell says otherwise.
     """
+
+    rule: Rule = "position"
 
     modulus: int | None = None
     rotation: int | None = None
     scheme: Grouping | None = None
     code_length: int = 0
+    nearest: int | None = None
+    farthest: int | None = None
 
 
 class Rates(_Table):
