@@ -97,6 +97,21 @@ def disk(bench: Bench, rng: random.Random) -> list[str]:
             return [*problems, "a torn key file was left"] if key.exists() else problems
 
 
+def overwrite(bench: Bench, rng: random.Random) -> list[str]:
+    """No option that names an output writes over a key."""
+    assert bench.marked
+    victim = bench.path("victim.json")
+    victim.write_bytes(bench.key.read_bytes())
+    victim.chmod(0o600)
+    read = rng.choice([victim, bench.key])
+    option = rng.choice(["--out", "--report", "--extract"])
+    ran = bench.run("detect", "--key", read, option, victim, bench.folder / "marked.txt")
+    problems = bench.problems(ran, 2, 4)
+    if victim.read_bytes() != bench.key.read_bytes():
+        problems.append(f"{option} wrote over a key")
+    return problems
+
+
 def bomb(bench: Bench, rng: random.Random) -> list[str]:
     """An input that unpacks to far more, or that slow code never ends on: a verdict or an error, in bounded memory."""
     kind = rng.choice(["selectors", "long text", "long line", "deep JSON", "many ids"])

@@ -111,6 +111,16 @@ class Bench:
         return text
 
     @cached_property
+    def signed_report(self) -> tuple[Path, Path]:
+        """A signed report on the marked text, and the public keys of its signer."""
+        report, signer, jwks = (self.path(name) for name in ("report.html", "signer.json", "jwks.json"))
+        self.must(self.run("report", "keygen", signer))
+        jwks.write_bytes(self.run("report", "jwks", signer).output)
+        options = ("--report", report, "--sign", signer)
+        self.must(self.run("detect", "--key", self.key, *options, self.folder / "marked.txt"))
+        return report, jwks
+
+    @cached_property
     def rows(self) -> Path:
         """Rows of texts: shuffled words of the marked text, so that every row is another text."""
         words, rng, path = self.marked.split(), random.Random(0), self.path("rows.jsonl")

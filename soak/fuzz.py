@@ -71,6 +71,20 @@ def key_file(bench: Bench, rng: random.Random) -> list[str]:
     )
 
 
+def signed_report(bench: Bench, rng: random.Random) -> list[str]:
+    """A signed report of which any byte was changed is refused, and so is one with its old payload attached."""
+    assert bench.marked
+    report, jwks = bench.signed_report
+    content = report.read_bytes()
+    changed = bench.path("changed.html")
+    changed.write_bytes(mutated_bytes(content, rng))
+    ran = bench.run("report", "verify", changed, "--jwks", jwks)
+    problems = bench.problems(ran, 0, 4)
+    if ran.code == 0 and changed.read_bytes() != content:
+        problems.append("a changed report was verified as unchanged")
+    return problems
+
+
 def tokenizer(bench: Bench, rng: random.Random) -> list[str]:
     """A mutated tokenizer is refused, or still finds the marked text."""
     assert bench.marked
