@@ -9,7 +9,8 @@ positions only. Ours; a scan on multi-scale grids as in Walther (2010).
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -31,6 +32,8 @@ TYPICAL = 0.65
 STRENGTHS = (0.1, 0.3, 0.5)
 # sub-keys are ranked by the counts of runs of blocks of this many tokens
 _BLOCK = 32
+# more than the rounding of the bounds of a tail
+_SLACK = 1e-9
 # sub-keys whose spans are looked for
 _MAX_SEARCHED = 16
 
@@ -56,19 +59,22 @@ def binomial_tail(matched: int, pairs: int) -> float:
     return max(MIN_P, min(1.0, math.exp(log + math.log(terms))))
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """All parts of one grid.
+class _Parts(NamedTuple):
+    """Parts of a text: the whole text first, then those of each grid.
 
     Attributes:
-        unit: tokens of a unit.
-        matched: matching pairs of the part of each beginning and length, both in units.
+        first: the first token of each part.
+        last: the token behind its last one.
+        matched: its matching pairs.
         pairs: its distinct pairs.
+        share: its share of the false-positive rate.
     """
 
-    unit: int
-    matched: Int[np.ndarray, "beginnings lengths"]
-    pairs: Int[np.ndarray, "beginnings lengths"]
+    first: Int[np.ndarray, " parts"]
+    last: Int[np.ndarray, " parts"]
+    matched: Int[np.ndarray, " parts"]
+    pairs: Int[np.ndarray, " parts"]
+    share: Float[np.ndarray, " parts"]
 
 
 class PairTest:
@@ -87,7 +93,14 @@ class PairTest:
         self.key, self.tokens = key, tokens
         self._left, self._right = pairs_of(tokens.positions, key.spec.nearest, key.spec.farthest)
         self._words = pair_words(tokens.ids[self._left], tokens.ids[self._right])
-        self.words, self._first, self._place = np.unique(self._words, return_index=True, return_inverse=True)
+        # equal pairs side by side, each in the order of its places
+        self._order = np.argsort(self._words, kind="stable")
+        ordered = self._words[self._order]
+        self._again = np.concatenate([[False], ordered[1:] == ordered[:-1]])[: len(ordered)]
+        self.words, self._first = ordered[~self._again], self._order[~self._again]
+        self._place = np.empty(len(ordered), dtype=np.int64)
+        self._place[self._order] = np.cumsum(~self._again) - 1
+        self._matches: dict[int | None, Bool[np.ndarray, " pairs"]] = {}
 
     @property
     def pairs(self) -> int:
@@ -96,7 +109,9 @@ class PairTest:
 
     def matches(self, subkey: int | None) -> Bool[np.ndarray, " pairs"]:
         """Whether each distinct pair matches under a sub-key; None for a key without sub-keys."""
-        return matching_pairs(self.words, self.key.pair_key, subkey or 0)
+        if subkey not in self._matches:
+            self._matches[subkey] = matching_pairs(self.words, self.key.pair_key, subkey or 0)
+        return self._matches[subkey]
 
     def levels(self, subkey: int | None) -> Int[np.ndarray, " n"]:
         """The level of each token: its pairs that match less those that do not, on both sides."""
@@ -132,57 +147,65 @@ class PairTest:
         return kept
 
     def _candidates(self, matches: Bool[np.ndarray, " pairs"], level: float | None = None) -> Iterator[TokenSpan]:
-        """The whole text, and the parts with a p-value of at most `level`, or those that may have the smallest."""
-        n = len(self.tokens.ids)
-        whole = adjusted_p(binomial_tail(int(matches.sum()), self.pairs), WHOLE_SHARE)
-        if level is None or whole <= level:
-            yield TokenSpan(0, n, whole)
-        grids = self._grids(matches)
-        for grid in grids:
-            share = (1 - WHOLE_SHARE) / (len(grids) * max(1, int(np.count_nonzero(grid.pairs))))
-            bounds = _log_bounds(grid.matched, grid.pairs)
-            # the bound of Chernoff is larger than the tail by a factor of at most sqrt(8 n)
-            least = bounds - 0.5 * np.log(8.0 * np.maximum(grid.pairs, 1))
-            wanted = bounds.min(initial=0.0) if level is None else math.log(max(level * share, MIN_P))
-            for beginning, length in np.argwhere((least <= wanted) & (bounds < 0)).tolist():
-                tail = binomial_tail(int(grid.matched[beginning, length]), int(grid.pairs[beginning, length]))
-                p = adjusted_p(tail, share)
-                if level is None or p <= level:
-                    first = beginning * grid.unit
-                    yield TokenSpan(first, min(n, first + (length + 1) * grid.unit), p)
+        """The parts with a p-value of at most `level`; with None those that may have the smallest."""
+        parts = self._parts(matches)
+        lower, upper = (bound - np.log(parts.share) for bound in _log_bounds(parts.matched, parts.pairs))
+        wanted = upper.min() if level is None else math.log(max(level, MIN_P))
+        chosen = (lower <= wanted) & (2 * parts.matched > parts.pairs)
+        chosen[0] = True
+        for first, last, matched, pairs, share in zip(*(column[chosen].tolist() for column in parts), strict=True):
+            p = adjusted_p(binomial_tail(matched, pairs), share)
+            if level is None or p <= level:
+                yield TokenSpan(first, last, p)
 
-    def _grids(self, matches: Bool[np.ndarray, " pairs"]) -> list[_Parts]:
+    def _parts(self, matches: Bool[np.ndarray, " pairs"]) -> _Parts:
         """The counts of all parts. A pair counts once in a part, by the earliest of its places there."""
-        grids, unit = list[_Parts](), UNIT
+        n = len(self.tokens.ids)
+        units = [UNIT << level for level in range(n.bit_length()) if UNIT << level < n]
+        found = [_Parts(*(np.array([one]) for one in (0, n, int(matches.sum()), self.pairs, WHOLE_SHARE)))]
         matched = matches[self._place]
-        while unit < len(self.tokens.ids):
-            beginnings = -(-len(self.tokens.ids) // unit)
-            begin = self._left[:, None] // unit - np.arange(UNITS)
-            length = self._right[:, None] // unit - begin
-            counted = (begin >= 0) & (length < UNITS) & (begin * unit > self._left_before[:, None])
-            cells = (begin * UNITS + length)[counted]
-            hits = cells[np.broadcast_to(matched[:, None], counted.shape)[counted]]
-            pairs, matching = (
-                np.bincount(some, minlength=beginnings * UNITS).reshape(beginnings, UNITS).cumsum(axis=1)
-                for some in (cells, hits)
-            )
-            # shorter parts are on the grid before, and those that reach beyond the text are not longer than others
-            left_out = np.arange(beginnings)[:, None] + np.arange(UNITS) >= beginnings
-            left_out[:, : FEWEST - 1] |= unit > UNIT
-            pairs[left_out] = matching[left_out] = 0
-            grids.append(_Parts(unit, matching, pairs))
-            unit *= 2
-        return grids
+        for unit in units:
+            shortest, beginnings = 1 if unit == UNIT else FEWEST, -(-n // unit)
+            if shortest > beginnings:
+                break  # shorter parts are on the grid before
+            counts = self._counts(unit, beginnings, matched)
+            # parts that reach beyond the text are no longer than others
+            lengths = np.arange(1, UNITS + 1)
+            inside = np.arange(beginnings)[:, None] + lengths <= beginnings
+            inside &= (lengths >= shortest) & (counts[0] > 0)
+            beginning, length = np.nonzero(inside)
+            pairs, matching = counts[:, beginning, length]
+            first = beginning * unit
+            share = np.full(len(first), (1 - WHOLE_SHARE) / (len(units) * max(1, len(first))))
+            found.append(_Parts(first, np.minimum(first + (length + 1) * unit, n), matching, pairs, share))
+        return _Parts(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
+
+    def _counts(
+        self, unit: int, beginnings: int, matched: Bool[np.ndarray, " places"]
+    ) -> Int[np.ndarray, "2 beginnings lengths"]:
+        """The distinct pairs of the part of each beginning and length, both in units, and those that match."""
+        left, right, before = self._left // unit, self._right // unit, self._left_before // unit
+        # A place counts in the parts that begin after the equal pair before it and end with or after its own unit.
+        # Its row is that unit, and its columns are the units from there back to the beginnings.
+        begin = np.minimum(right - left, UNITS)
+        end = np.maximum(np.minimum(right - before, UNITS), begin)
+        rows, columns = beginnings + UNITS, UNITS + 1
+        row = (right + matched * rows) * columns
+        starts, ends = (np.bincount(row + column, minlength=2 * rows * columns) for column in (begin, end))
+        cells = (starts - ends).reshape(2 * rows, columns).cumsum(axis=1).reshape(2, rows * columns)
+        # unit after unit of a part: a row and a column further
+        diagonal = np.arange(beginnings)[:, None] * columns + np.arange(UNITS) * (columns + 1)
+        counts = cells[:, diagonal].cumsum(axis=2)
+        counts[0] += counts[1]
+        return counts
 
     @cached_property
     def _left_before(self) -> Int[np.ndarray, " places"]:
         """For each place of a pair the last of the left tokens of equal pairs before it; -1 for none."""
-        order = np.argsort(self._place, kind="stable")
-        place, left, n = self._place[order], self._left[order], len(self.tokens.ids)
-        so_far = np.maximum.accumulate(place * n + left) - place * n
+        n, place = len(self.tokens.ids), self._place[self._order]
+        so_far = np.maximum.accumulate(place * n + self._left[self._order]) - place * n
         before = np.full(len(place), -1)
-        again = place[1:] == place[:-1]
-        before[order[1:][again]] = so_far[:-1][again]
+        before[self._order[self._again]] = so_far[:-1][self._again[1:]]
         return before
 
     # --- sub-keys ---
@@ -221,13 +244,24 @@ class PairTest:
 
 
 def _log_bounds(
-    matched: Int[np.ndarray, "beginnings lengths"], pairs: Int[np.ndarray, "beginnings lengths"]
-) -> Float[np.ndarray, "beginnings lengths"]:
-    """Chernoff's bound of each binomial tail, as a natural logarithm; 0 where no more than half of the pairs match."""
-    share = matched / np.maximum(pairs, 1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        entropy = share * np.log(2 * share) + np.where(share < 1, (1 - share) * np.log(2 - 2 * share), 0.0)
-    return np.where(share > 0.5, -pairs * entropy, 0.0)
+    matched: Int[np.ndarray, " parts"], pairs: Int[np.ndarray, " parts"]
+) -> tuple[Float[np.ndarray, " parts"], Float[np.ndarray, " parts"]]:
+    """A lower and an upper bound of the logarithm of each tail; 0 where no more than half of the pairs match."""
+    logs = _log_factorials(1 << int(pairs.max()).bit_length())
+    term = logs[pairs] - logs[matched] - logs[pairs - matched] - pairs * math.log(2)
+    # the terms of the tail fall at least as fast as a geometric series that begins with its first two
+    ratio = np.minimum((pairs - matched) / (matched + 1.0), 1 - _SLACK)
+    more = 2 * matched > pairs
+    lower = np.where(more, np.maximum(term + np.log1p(ratio) - _SLACK, math.log(MIN_P)), 0.0)
+    upper = np.where(more, np.clip(term - np.log1p(-ratio) + _SLACK, math.log(MIN_P), 0.0), 0.0)
+    return lower, upper
+
+
+@lru_cache(maxsize=4)
+def _log_factorials(below: int) -> Float[np.ndarray, " below"]:
+    logs = np.zeros(below)
+    np.cumsum(np.log(np.arange(1, below)), out=logs[1:])
+    return logs
 
 
 def find_spans(key: WatermarkKey, tokens: ScoredIds, fpr: float) -> list[tuple[int | None, TokenSpan]]:

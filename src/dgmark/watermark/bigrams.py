@@ -23,8 +23,8 @@ DISTANCES: Final = (1, 4)
 # ids fill 24 bits of the hashed word, and the number of a sub-key without its last six bits the 16 bits above them
 MAX_TABLE: Final = 2**24
 _ID_BITS, _OUTPUT_BITS = 24, 64
-# hashes in memory at once
-_AT_ONCE = 2**18
+# hashes at once, which fit a core's cache
+_AT_ONCE = 2**13
 
 
 @lru_cache(maxsize=256)

@@ -4,16 +4,19 @@ The same code and bits for int64 arrays of numpy and tensors of torch with at le
 no branches, so it may stand in a CUDA graph.
 """
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from dgmark.watermark.splitmix64 import Words, shifted
 
 KEY_BYTES: Final = 16
-_WORD = 2**64
 # "somepseudorandomlygeneratedbytes"
 _INITIAL = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
 # the last block of a message of eight bytes
 _LENGTH = 8 << 56
+# Shifts to the left and right that rotate; numpy takes arrays faster than its own scalars or Python's.
+_SHIFTS = {bits: (np.array(bits, np.uint64), np.array(64 - bits, np.uint64)) for bits in (13, 16, 17, 21, 32)}
 
 
 class SipHashKey(NamedTuple):
@@ -38,9 +41,15 @@ def siphash(words: Words, key: SipHashKey | tuple[Words, Words]) -> Words:
     Returns:
         The hashes, as signed 64-bit integers.
     """
-    first, second = key
+    if isinstance(words, np.ndarray):  # unsigned, so that no sign moves in
+        first, second = (np.asarray(half, np.int64).view(np.uint64) for half in key)
+        return _hashed(words.view(np.uint64), first, second).view(np.int64)  # type: ignore[no-any-return]
+    return _hashed(words, *key)  # type: ignore[no-any-return]
+
+
+def _hashed(words: Any, first: Any, second: Any) -> Any:
     halves = zip((first, second, first, second), _INITIAL, strict=True)
-    v0, v1, v2, v3 = (words * 0 + (half ^ _signed(constant)) for half, constant in halves)
+    v0, v1, v2, v3 = (words * 0 + (half ^ constant) for half, constant in halves)
     for block, rounds in ((words, 2), (_LENGTH, 2), (None, 4)):
         if block is None:
             v2 = v2 ^ 0xFF
@@ -50,11 +59,10 @@ def siphash(words: Words, key: SipHashKey | tuple[Words, Words]) -> Words:
             v0, v1, v2, v3 = _round(v0, v1, v2, v3)
         if block is not None:
             v0 = v0 ^ block
-    hashed: Words = v0 ^ v1 ^ v2 ^ v3
-    return hashed
+    return v0 ^ v1 ^ v2 ^ v3
 
 
-def _round(v0: Words, v1: Words, v2: Words, v3: Words) -> tuple[Words, Words, Words, Words]:
+def _round(v0: Any, v1: Any, v2: Any, v3: Any) -> tuple[Any, Any, Any, Any]:
     v0, v2 = v0 + v1, v2 + v3
     v1, v3 = _rotated(v1, 13) ^ v0, _rotated(v3, 16) ^ v2
     v0, v2 = _rotated(v0, 32) + v3, v2 + v1
@@ -62,10 +70,8 @@ def _round(v0: Words, v1: Words, v2: Words, v3: Words) -> tuple[Words, Words, Wo
     return v0, v1, _rotated(v2, 32), v3
 
 
-def _rotated(words: Words, bits: int) -> Words:
-    turned: Words = (words << bits) | shifted(words, 64 - bits)
-    return turned
-
-
-def _signed(word: int) -> int:
-    return word - _WORD if word >= _WORD // 2 else word
+def _rotated(words: Any, bits: int) -> Any:
+    if isinstance(words, np.ndarray):
+        left, right = _SHIFTS[bits]
+        return words << left | words >> right
+    return (words << bits) | shifted(words, 64 - bits)
