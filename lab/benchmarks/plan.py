@@ -1,25 +1,31 @@
-"""Plan for many texts and keys: false alarms, tokens needed, and processor time, for `docs/scale.md`.
+"""Plan for many texts and keys: false alarms, pairs needed, and processor time, for `docs/scale.md`.
 
-Run `python lab/benchmarks/plan.py`. Tokens are exact: the smallest number of different tokens whose
-matches have a binomial p-value, times the number of phases, keys and sub-keys, at most the rate with probability .9.
+Run `python lab/benchmarks/plan.py`. Pairs are exact: the smallest number of different pairs whose matches have a
+binomial p-value, times the number of keys and sub-keys, at most the rate with probability .9.
 Times are measured here, on unmarked texts of 256 tokens.
 """
 
-from dataclasses import replace
+import time
+from statistics import median
 
 import numpy as np
 from scipy.stats import binom
 
-from keys_and_tables import bench_key, print_header, print_row, random_key, simulated
-from subkeys import milliseconds
+from dgmark.detection.bigram_test import WHOLE_SHARE
+from dgmark.detection.detector import KeyTest
+from dgmark.detection.reader import ScoredIds
+from dgmark.watermark.bigrams import DISTANCES
+from dgmark.watermark.groups import WatermarkSpec
+from keys_and_tables import print_header, print_row, random_key
 
 DOCUMENTS = 10**10
 RATES = (1e-4, 1e-6, 1e-9, 1e-12)
-MATCH_RATES = (0.74, 0.89, 0.94)
+# shares of the pairs that match
+SHARES = (0.6, 0.65, 0.7)
 # keys, sub-keys of each
 SEARCHES = ((1, 1), (1, 4096), (400, 4096), (10_000, 4096))
 VOCABULARY, TOKENS, TEXTS, POWER = 126_464, 256, 20, 0.9
-PHASES, DAY = 2, 86_400
+DAY = 86_400
 
 
 def main() -> None:
@@ -27,17 +33,14 @@ def main() -> None:
     print_header(["rate a document", "expected false alarms", *map(name, SEARCHES)])
     for rate in RATES:
         cells = [
-            " / ".join(str(tokens_needed(rate / (PHASES * keys * subkeys), share)) for share in MATCH_RATES)
+            " / ".join(str(pairs_needed(WHOLE_SHARE * rate / (keys * subkeys), share)) for share in SHARES)
             for keys, subkeys in SEARCHES
         ]
         print_row([f"{rate:g}", f"{rate * DOCUMENTS:,.4g}", *cells])
     print()
     print_header(["sub-keys of a key", "ms a document and key", "core-days for 1, 400, 10,000 keys"])
-    for subkeys in (1, 4096):
-        key = random_key(replace(bench_key().spec, subkeys=subkeys, table_size=VOCABULARY), 1)
-        rng, own = np.random.default_rng(0), key.for_text(None if subkeys == 1 else 7)
-        texts = [simulated(own, TOKENS, 0.5, rng) for _ in range(TEXTS)]
-        took = float(np.mean([milliseconds(key, ids) for ids in texts])) / 1000
+    for subkeys in (1, 4096, 65_536):
+        took = seconds(subkeys)
         days = " / ".join(f"{keys * took * DOCUMENTS / DAY:,.0f}" for keys in (1, 400, 10_000))
         print_row([f"{subkeys:,}", f"{1000 * took:.2f}", days])
 
@@ -48,14 +51,30 @@ def name(search: tuple[int, int]) -> str:
     return f"{keys:,} key{'s' * (keys > 1)}" + (f" of {subkeys:,} sub-keys" if subkeys > 1 else "")
 
 
-def tokens_needed(rate: float, match_rate: float) -> int:
-    """The smallest number of different tokens whose matches are rare enough, with probability `POWER` or more."""
-    tokens = 1
+def pairs_needed(rate: float, share: float) -> int:
+    """The smallest number of different pairs whose matches are rare enough, with probability `POWER` or more."""
+    pairs = 1
     while True:
-        needed = np.count_nonzero(binom.sf(np.arange(tokens + 1) - 1, tokens, 0.5) > rate)
-        if binom.sf(needed - 1, tokens, match_rate) >= POWER:
-            return tokens
-        tokens += 1
+        needed = np.count_nonzero(binom.sf(np.arange(pairs + 1) - 1, pairs, 0.5) > rate)
+        if binom.sf(needed - 1, pairs, share) >= POWER:
+            return pairs
+        pairs += 1
+
+
+def seconds(subkeys: int) -> float:
+    """Processor time of one text and one key, the median over texts of words with a power law."""
+    spec = WatermarkSpec(
+        rule="bigram", nearest=DISTANCES[0], farthest=DISTANCES[1], table_size=VOCABULARY, subkeys=subkeys
+    )
+    rng, times = np.random.default_rng(0), []
+    weights = 1 / np.arange(16, 916)
+    for number in range(TEXTS):
+        ids = rng.choice(rng.permutation(np.arange(300, 8000))[:900], TOKENS, p=weights / weights.sum())
+        test, tokens = KeyTest(random_key(spec, number)), ScoredIds(ids, np.arange(TOKENS))
+        begin = time.process_time()
+        test.score(tokens)
+        times.append(time.process_time() - begin)
+    return median(times)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--cost", type=int, help="in place of the table: so many pairs with and without the mark")
     parser.add_argument("--together", type=int, default=1, help="with --cost: texts that are written at once")
     options = parser.parse_args()
-    key = WatermarkKey.generate(code_length=0, subkeys=options.subkeys)
+    key = WatermarkKey.generate(rule="bigram", subkeys=options.subkeys)
     with running(key, "--workers", "1", "--model", "storyteller") as (port, process):
         if options.cost:
             _cost(port, process, options.tokens, options.cost, options.together)

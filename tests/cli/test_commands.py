@@ -65,7 +65,7 @@ def test_a_named_key_names_its_owner_in_the_verdict(tmp_path: Path) -> None:
         (["--scheme", "rot13"], 2, "token-id"),
         (["--model", "no-such-model"], 6, "storyteller"),
         (["--subkeys", 3], 2, "subkeys 3 is not a power of two"),
-        (["--subkeys", 4, "--scheme", "token-id"], 2, "no key to draw from"),
+        (["--subkeys", 4, "--scheme", "token-id"], 2, "choose rule position"),
     ],
 )
 def test_keygen_refuses_an_invalid_option(tmp_path: Path, args: list[object], code: int, message: str) -> None:

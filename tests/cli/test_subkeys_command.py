@@ -30,9 +30,9 @@ def test_keygen_makes_sub_keys_and_key_show_names_them(tmp_path: Path) -> None:
     path = tmp_path / "key.json"
     made = run("keygen", path, "--subkeys", 1024)
     assert (made.exit_code, "--temperature 0.6" in made.stderr, "--payload text.txt" in made.stderr) == (0, True, True)
-    assert WatermarkKey.load(path).spec.subkeys == 1024
+    assert (WatermarkKey.load(path).spec.subkeys, WatermarkKey.load(path).spec.rule) == (1024, "bigram")
     shown = json.loads(run("key", "show", path, "--json").stdout)
-    assert (shown["subkeys"], shown["prf"]) == (1024, "shake256-token-v2")
+    assert (shown["subkeys"], shown["prf"]) == (1024, "siphash24-pairs-v1")
     assert "1024" in run("key", "show", path).stdout
     assert str(bytes(WatermarkKey.load(path).secret or b"")) not in json.dumps(shown)
 

@@ -4,14 +4,12 @@ import base64
 import html
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
-from dgmark import WatermarkKey
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.documents.reading import Limits
@@ -72,7 +70,7 @@ def test_the_answer_is_the_librarys(client: TestClient) -> None:
 def test_an_answer_for_a_key_with_sub_keys_hides_the_payload(tmp_path: Path) -> None:
     with service(tmp_path, "one") as client:
         assert "subkeys_tested" not in client.post("/v1/detect", json={"text": PLAIN}).json()
-    key = WatermarkKey(replace(KEY.spec, subkeys=256), "many", KEY.secret)
+    key = known_key("many", subkeys=256)
     (tmp_path / "keys" / "one.json").unlink()
     key.save(tmp_path / "keys" / "many.json")
     app = create_app(ServiceSettings(keys=tmp_path / "keys", workers=1))

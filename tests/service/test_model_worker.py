@@ -19,7 +19,7 @@ from support.known_keys import bound_key
 TOY = ToyDenoiser(end_bias=0.4)
 KEYS = {
     "plain": bound_key("plain", TOY),
-    "many": bound_key("many", TOY, subkeys=16, code_length=8),
+    "many": bound_key("many", TOY, subkeys=16),
 }
 SHORT = {"block_length": 4, "temperature": 0.8}
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
-from dgmark.watermark.groups import Grouping, WatermarkSpec
+from dgmark.watermark.bigrams import DISTANCES
+from dgmark.watermark.groups import Grouping, Rule, WatermarkSpec
 from dgmark.watermark.key import ModelLike, WatermarkKey
 
 
@@ -17,9 +18,17 @@ def builtin_tokenizer() -> Tokenizer:
 
 
 def known_spec(
-    *, modulus: int = 2, rotation: int = 0, grouping: Grouping = "keyed", code_length: int = 0, subkeys: int = 1
+    *,
+    rule: Rule | None = None,
+    modulus: int = 2,
+    rotation: int = 0,
+    grouping: Grouping = "keyed",
+    code_length: int = 0,
+    subkeys: int = 1,
 ) -> WatermarkSpec:
-    """A spec bound to the built-in model."""
+    """A spec bound to the built-in model: by default of rule "bigram" with sub-keys, else of rule "position"."""
+    rule = rule or ("bigram" if subkeys > 1 else "position")
+    nearest, farthest = DISTANCES if rule == "bigram" else (0, 0)
     return WatermarkSpec(
         modulus=modulus,
         rotation=rotation,
@@ -29,10 +38,13 @@ def known_spec(
         tokenizer_fingerprint=builtin_tokenizer().fingerprint,
         code_length=code_length,
         subkeys=subkeys,
+        rule=rule,
+        nearest=nearest,
+        farthest=farthest,
     )
 
 
-def known_key(name: str, *, grouping: Grouping = "keyed", **spec: int) -> WatermarkKey:
+def known_key(name: str, *, grouping: Grouping = "keyed", **spec: Any) -> WatermarkKey:
     """The key called `name`, bound to the built-in model; see `known_spec`."""
     secret = _secret_of(name) if grouping == "keyed" else None
     return WatermarkKey(known_spec(grouping=grouping, **spec), f"test-{name}", secret)

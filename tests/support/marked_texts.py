@@ -7,6 +7,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from dgmark.watermark.bigrams import matching_pairs, pair_words
 from dgmark.watermark.key import WatermarkKey
 from support.known_keys import builtin_tokenizer
 
@@ -16,14 +17,25 @@ FIRST = 4  # the ids below are special
 
 
 def marked_ids(key: WatermarkKey, length: int, *, rate: float = 0.85, seed: int = 0, vocabulary: int = 1500) -> Ids:
-    """A response: each token matches with probability `rate`."""
+    """A response: each token fits, as `fitting` says, with probability `rate`."""
     dice = np.random.default_rng(seed)
-    ids, drawn = [], 100 if key.spec.modulus <= 8 else 400
-    for position in range(length):
+    ids: list[int] = []
+    drawn = 6 if key.spec.rule == "bigram" else 100 if key.spec.modulus <= 8 else 400
+    for _ in range(length):
         words = dice.integers(300, 300 + vocabulary, drawn)
-        matching = key.tables.matching(words, np.full(drawn, position))
-        ids.append(int(words[np.flatnonzero(matching == (dice.random() < rate))[0]]))
+        chosen = np.flatnonzero(fitting(key, ids, words) == (dice.random() < rate))
+        ids.append(int(words[chosen[0] if len(chosen) else 0]))
     return np.array(ids)
+
+
+def fitting(key: WatermarkKey, ids: list[int], words: Ids) -> NDArray[np.bool_]:
+    """Which words match behind these ids; under rule "bigram" those that complete the most matching pairs."""
+    if key.spec.rule == "position":
+        return key.tables.matching(words, np.full(len(words), len(ids)))
+    before = np.array(ids[-key.spec.farthest :], dtype=np.int64)[:, None]
+    levels = matching_pairs(pair_words(before, words), key.pair_key, key.number or 0).sum(axis=0)
+    best: NDArray[np.bool_] = levels == levels.max()
+    return best
 
 
 def cut(ids: Ids, share: float, seed: int = 1) -> Ids:
@@ -45,7 +57,9 @@ def whole_words() -> list[int]:
 
 
 def marked_text(key: WatermarkKey, length: int, *, seed: int = 0) -> str:
-    """A text from position 0 whose tokens all match."""
-    dice, table = random.Random(seed), key.tables.table()
-    ids = [dice.choice([w for w in whole_words() if table[w] == i % key.spec.modulus]) for i in range(length)]
+    """A text from position 0 whose tokens all fit."""
+    dice, words = random.Random(seed), np.array(whole_words())
+    ids: list[int] = []
+    for _ in range(length):
+        ids.append(dice.choice(words[fitting(key, ids, words)].tolist()))
     return builtin_tokenizer().decode(ids)

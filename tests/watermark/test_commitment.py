@@ -28,7 +28,7 @@ CHANGES: list[dict[str, Any]] = [
     {"modulus": 4},
     {"rotation": 16},
     {"code_length": 0},
-    {"code_length": 0, "subkeys": 4},
+    {"code_length": 0, "rule": "bigram", "nearest": 1, "farthest": 4},
     {"table_size": KEY.spec.table_size + 1},
     {"tokenizer_fingerprint": "0" * 16},
 ]

@@ -19,7 +19,6 @@ from dgmark.rows.inputs import read_bytes
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.groups import DEFAULT_CODE
 from dgmark.watermark.key import WatermarkKey
-from dgmark.watermark.subkeys import prf_of
 from dgmark.watermark.timestamp import stamped_at
 
 
@@ -132,7 +131,7 @@ def show(
         "key_fingerprint": key.fingerprint,
         "key_id": key.key_id,
         "name": key.name,
-        "prf": prf_of(key.spec),
+        "prf": key.spec.prf,
         **key.spec.to_fields(),
         "schema": 1,
     }

@@ -14,11 +14,11 @@ import numpy as np
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.bigram_test import PairTest, find_spans
 from dgmark.detection.exact_test import ExactTest, adjusted_p, bonferroni_p, window_statistic, z_score
-from dgmark.detection.key_search import KeySearch
 from dgmark.detection.normalise import WRAPPING, check_steps, readings, unwrap
 from dgmark.detection.reader import Ranges, Reader, ScoredIds, TextOrIds, at_words, several_texts
 from dgmark.detection.result import Detection, Limit, Phase, ScoredToken, Span, verdict_of
 from dgmark.errors import SettingsError, number, whole
+from dgmark.watermark.groups import GroupTables
 from dgmark.watermark.key import WatermarkKey, check_key
 
 DEFAULT_FPR = 1e-4
@@ -84,21 +84,17 @@ class KeyTest:
             "normalise": [],
         }
 
-    def score(self, tokens: ScoredIds, share: float = 1.0, *, subkey: int | None = None) -> Detection:
+    def score(self, tokens: ScoredIds, share: float = 1.0) -> Detection:
         """The detection of scored tokens: of the key, or of the likeliest of its sub-keys.
 
         Args:
             tokens: the scored tokens.
             share: the share of the rate that this text has.
-            subkey: the number of the likeliest sub-key, if it was found already.
         """
         if self.key.spec.rule == "bigram":
             return self._score_pairs(tokens, share)
-        search = self._search(tokens) if self._subkeys_tested > 1 else None
-        key = self.key
-        if search:
-            key = key.subkey(search.likeliest()[1] if subkey is None else subkey)
-        exact = ExactTest(key.tables, self.phase, self.max_crop)
+        spec, tables = self.key.spec, self.key.tables
+        exact = ExactTest(tables, self.phase, self.max_crop)
         hypotheses = exact.hypotheses(tokens.ids, tokens.positions)
         best = min(hypotheses, key=lambda hypothesis: hypothesis.p_value)
         p, level = adjusted_p(best.p_value, share), self.fpr / self._tried
@@ -106,19 +102,15 @@ class KeyTest:
         if p > level:
             limit = hypotheses[0].limit(scored, share, level)
         verdict = verdict_of(p, level, detectable=limit is None)
-        found = key.number if verdict == "watermarked" else None
-        matched = key.tables.matching(tokens.ids, tokens.positions + best.shift)
+        matched = tables.matching(tokens.ids, tokens.positions + best.shift)
         return Detection(
             verdict=verdict,
-            z_score=z_score(best.matched, scored, key.spec.modulus),
+            z_score=z_score(best.matched, scored, spec.modulus),
             green_fraction=best.matched / scored if scored else 0.0,
             num_tokens_matched=best.matched,
             shift=best.shift,
             shifts_tested=exact.shifts_tested,
-            z_window=float(window_statistic(matched, key.spec.modulus)),
-            subkey=found,
-            subkey_confidence=search.confidence(found, best.shift) if search and found is not None else None,
-            subkey_tested=key.number,
+            z_window=float(window_statistic(matched, spec.modulus)),
             **self._common(tokens, p, limit),
         )
 
@@ -162,17 +154,17 @@ class KeyTest:
             "uncertain_because": limit,
         }
 
-    def _search(self, tokens: ScoredIds) -> KeySearch:
-        return KeySearch([self.key], tokens, self.phase, self.max_crop)
+    def exact_p(self, tokens: ScoredIds) -> float:
+        """The p-value of a key of rule "position" by itself, at the whole rate; its tables are not kept in memory."""
+        exact = ExactTest(GroupTables(self.key.spec, self.key.secret or b""), self.phase, self.max_crop)
+        return min(hypothesis.p_value for hypothesis in exact.hypotheses(tokens.ids, tokens.positions))
 
     def _tested(self, tokens: ScoredIds, detection: Detection) -> WatermarkKey:
         """The key, or the sub-key that a detection of these tokens tested."""
         if self._subkeys_tested == 1:
             return self.key
         tested = detection.subkey_tested
-        if tested is None and self.key.spec.rule == "bigram":
-            tested = PairTest(self.key, tokens).likeliest()[0]
-        return self.key.subkey(self._search(tokens).likeliest()[1] if tested is None else tested)
+        return self.key.subkey(PairTest(self.key, tokens).likeliest()[0] if tested is None else tested)
 
 
 class Detector(KeyTest):

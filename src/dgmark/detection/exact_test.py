@@ -11,8 +11,7 @@ A test with share s reports p / s. If the shares add up to at most 1, the smalle
 a valid p-value (the union bound; weighted Bonferroni). The shares, from the outside in:
 
     1 / keys              each key of a keyring
-    1 / sub-keys          each sub-key of a key
-      1 / 2                 the text as it is, and with disguises and hard wrapping undone, if it has any
+      1 / 2               the text as it is, and with disguises and hard wrapping undone, if it has any
         1 / period        each phase; with rotation UNCROPPED for the whole text, the rest for its crops
 
 All p-values also pay for the balance of the group tables (`balance_of`). Each of the paper's tests has a threshold of
@@ -52,7 +51,7 @@ def bonferroni_p(p_value: float, tests: float) -> float:
 
 
 def balance_of(spec: WatermarkSpec, distinct: Iterable[int]) -> float:
-    """How much likelier balanced group tables can make any event than independent groups do; 1 with sub-keys.
+    """How much likelier balanced group tables can make any event than independent groups do.
 
     A table of N ids gives each group N / m of them (one more or less), so the groups of different tokens are not quite
     independent. U tokens have any particular groups with at most this factor times the chance m^-U; see
@@ -62,8 +61,6 @@ def balance_of(spec: WatermarkSpec, distinct: Iterable[int]) -> float:
         spec: the key's spec.
         distinct: how many distinct tokens each segment has. Segments have independent tables.
     """
-    if spec.independent:
-        return 1.0
     log, size, modulus = 0.0, spec.table_size, spec.modulus
     for tokens in distinct:
         # likeliest are the groups that leave equally many ids over in every group

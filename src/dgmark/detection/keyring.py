@@ -1,11 +1,11 @@
 """The keyring: which of many keys, if any, a text is marked with. The p-value pays for the number of keys.
 
-For each key only the groups of this text's tokens are kept, not the whole table. All keys of one spec are ranked
-together (`key_search.py`), with all their sub-keys if they have any, and the likeliest of each spec is tested as if it
-were alone. So the keys may be ranked in any way: the p-value is that of one key, times the number of keys and sub-keys.
-Knows nothing of models and prompts. Ours.
+Keys of the position rule are ranked by their exact p-values, of which no group table stays in memory, and the likeliest
+of each spec is tested as if it were alone. So the keys may be ranked in any way: the p-value is that of one key, times
+the number of keys and sub-keys. Knows nothing of models and prompts. Ours.
 """
 
+import math
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -15,12 +15,14 @@ from typing import Any
 
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, KeyTest, detect_readings, setting_of
-from dgmark.detection.key_search import KeySearch
 from dgmark.detection.reader import Reader, ScoredIds, TextOrIds
 from dgmark.detection.result import Detection, Phase
 from dgmark.errors import KeyFileNotFound, SettingsError, TokenizerMismatch, as_path, several
 from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey, check_key
+
+# p-values whose logarithms differ by less are equal in rank: rounding, which differs between machines, decides none
+_DIGITS = 9
 
 
 class Keyring:
@@ -77,18 +79,15 @@ class Keyring:
     def _detect_scored(self, tokens: ScoredIds, share: float) -> Detection:
         detections = []
         for tests in self._by_spec():
-            if len(tests) == 1 or tests[0].key.spec.rule == "bigram":
-                detections += [test.score(tokens, share) for test in tests]
-                continue
-            place, subkey = KeySearch([test.key for test in tests], tokens, self.phase, self.max_crop).likeliest()
-            detections.append(tests[place].score(tokens, share, subkey=subkey))
+            if len(tests) > 1 and tests[0].key.spec.rule == "position":
+                tests = [min(tests, key=lambda test: round(math.log(test.exact_p(tokens)), _DIGITS))]
+            detections += [test.score(tokens, share) for test in tests]
         return min(detections, key=lambda detection: detection.p_value)
 
     def _by_spec(self) -> list[list[KeyTest]]:
-        """The keys that can be ranked together: of one spec, and all or none of them with sub-keys to try."""
-        tests: dict[tuple[WatermarkSpec, bool], list[KeyTest]] = defaultdict(list)
+        tests: dict[WatermarkSpec, list[KeyTest]] = defaultdict(list)
         for test in self._tests:
-            tests[test.key.spec, test.key.number is None].append(test)
+            tests[test.key.spec].append(test)
         return list(tests.values())
 
 

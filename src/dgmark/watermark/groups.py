@@ -1,8 +1,8 @@
 """The watermark's rule: which group each token belongs to, and which residue each position wants.
 
 Knows nothing of models, texts or files. Paper section 3.3 (groups f, matching sets G_i), appendix (modulus m),
-"Security considerations" (rotation). Position codes longer than the modulus are ours. The groups of a key with sub-keys
-are in `subkeys.py`.
+"Security considerations" (rotation). Position codes longer than the modulus are ours. The rule of pairs, and its
+sub-keys, are in `bigrams.py`.
 """
 
 import hashlib
@@ -17,10 +17,11 @@ import numpy as np
 from jaxtyping import Bool, Int, UInt8
 
 from dgmark.errors import SettingsError, VocabularyMismatch, whole
-from dgmark.watermark.bigrams import MAX_DISTANCE, MAX_TABLE
+from dgmark.watermark.bigrams import BIGRAM_PRF, MAX_DISTANCE, MAX_TABLE
 
 Rule = Literal["position", "bigram"]
 Grouping = Literal["keyed", "token-id"]
+Prf = Literal["shake256-rank-v1", "siphash24-pairs-v1"]
 PRF: Final = "shake256-rank-v1"
 SECRET_BYTES = 32
 MODULI = range(2, 17)
@@ -56,8 +57,8 @@ class WatermarkSpec:
         tokenizer: name of the tokenizer, by which the detector loads it.
         tokenizer_fingerprint: hash of its vocabulary; a tokenizer with another hash is an error.
         code_length: period of a keyed position code, a multiple of m up to 64; 0 = the paper's i mod m.
-        subkeys: number of sub-keys, a power of two up to 65,536; each text is marked with one of them. 1 = the paper's
-            method: all texts share their groups.
+        subkeys: rule "bigram": number of sub-keys, a power of two up to 65,536; each text is marked with one of them.
+            1 = all texts are marked alike.
         rule: "position": the group of a token must be the one that its position wants (the paper). "bigram": the bit of
             a pair of nearby tokens must be 1.
         nearest: rule "bigram": the smallest distance of a pair, in tokens; 0 with rule "position".
@@ -87,10 +88,8 @@ class WatermarkSpec:
             raise SettingsError(f"rotation {self.rotation} is not in 0..{_MAX_INT}; 0 turns it off")
         if not isinstance(self.grouping, str) or self.grouping not in get_args(Grouping):
             raise SettingsError(f"grouping {self.grouping!r} is not one of: keyed, token-id")
-        if self.grouping == "token-id" and (self.rotation or self.code_length or self.subkeys > 1):
-            raise SettingsError(
-                "grouping token-id has no key to draw from: use rotation 0, code length 0 and subkeys 1"
-            )
+        if self.grouping == "token-id" and (self.rotation or self.code_length):
+            raise SettingsError("grouping token-id has no key to draw from: use rotation 0 and code length 0")
         if not 0 <= self.code_length <= MAX_CODE_LENGTH or self.code_length % self.modulus:
             raise SettingsError(
                 f"code length {self.code_length} is not a multiple of modulus {self.modulus} up to {MAX_CODE_LENGTH}; "
@@ -109,6 +108,8 @@ class WatermarkSpec:
         if self.rule == "position":
             if self.nearest or self.farthest:
                 raise SettingsError("distances of pairs have a meaning under rule bigram only: leave them out")
+            if self.subkeys > 1:
+                raise SettingsError("rule position has no sub-keys: choose rule bigram, or leave subkeys out")
             return
         if (self.modulus, self.rotation, self.code_length, self.grouping) != (2, 0, 0, "keyed"):
             raise SettingsError(
@@ -153,9 +154,9 @@ class WatermarkSpec:
         return self.code_length or self.modulus
 
     @property
-    def independent(self) -> bool:
-        """Whether the groups of different tokens are independent; otherwise each table is balanced."""
-        return self.subkeys > 1
+    def prf(self) -> Prf:
+        """The name of the function that gives the groups, or the bits of pairs, as key files state it."""
+        return BIGRAM_PRF if self.rule == "bigram" else PRF
 
     def segment(self, positions: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
         """Segment of each position: 0 throughout without rotation."""
@@ -185,7 +186,10 @@ def position_code(secret: bytes, modulus: int, length: int) -> UInt8[np.ndarray,
         _balanced(b"code", Secret(header + draw.to_bytes(1, "little") + secret), length, modulus)
         for draw in range(_CODE_DRAWS)
     ]
-    code: UInt8[np.ndarray, " length"] = least_like_itself(np.stack(draws)[None])[0]
+    codes, places = np.stack(draws), np.arange(length)
+    shifted = codes[:, (places + places[1:, None]) % length]  # draws, shifts, places
+    agreements = -np.sort(-np.count_nonzero(codes[:, None] == shifted, axis=-1))
+    code: UInt8[np.ndarray, " length"] = codes[np.lexsort(agreements.T[::-1])[0]]
     return code
 
 
@@ -195,24 +199,6 @@ def _balanced(domain: bytes, message: bytes, size: int, modulus: int) -> UInt8[n
     residues = np.empty(size, dtype=np.uint8)
     residues[order] = np.arange(size, dtype=np.int64) % modulus
     return residues
-
-
-def least_like_itself(draws: UInt8[np.ndarray, "n draws period"]) -> UInt8[np.ndarray, "n period"]:
-    """Of each row's draws the one whose agreements with its shifts, most first, come first; the first of equals."""
-    length = draws.shape[-1]
-    counts = np.empty((*draws.shape[:2], length - 1), dtype=np.uint8)
-    for shift in range(1, length // 2 + 1):
-        agreements = np.count_nonzero(draws == np.roll(draws, shift, axis=-1), axis=-1)
-        # a shift back agrees as often as the same shift forth
-        counts[..., shift - 1] = counts[..., length - shift - 1] = agreements
-    ordered = np.sort(counts, axis=-1)[..., ::-1].astype(np.int16)
-    rows, best = np.arange(len(draws)), np.zeros(len(draws), dtype=np.int64)
-    for draw in range(1, draws.shape[1]):
-        difference = ordered[:, draw] - ordered[rows, best]
-        first = np.argmax(difference != 0, axis=-1)
-        best = np.where(difference[rows, first] < 0, draw, best)
-    chosen: UInt8[np.ndarray, "n period"] = draws[rows, best]
-    return chosen
 
 
 class ArrayCache:
@@ -243,8 +229,6 @@ class GroupTables:
 
     def table(self, segment: int = 0) -> UInt8[np.ndarray, " vocab"]:
         """Group of each token id in `segment`, read-only."""
-        if self.spec.subkeys > 1:
-            raise SettingsError("a key with sub-keys has no groups of its own: take one sub-key with key.subkey(n)")
         return self._cache.get(segment, self.spec.table_size, lambda: self._made(segment))
 
     def _made(self, segment: int) -> UInt8[np.ndarray, " vocab"]:

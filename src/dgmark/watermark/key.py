@@ -14,12 +14,11 @@ from typing import Protocol, runtime_checkable
 
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
-from dgmark.errors import KeyFileFormat, SettingsError, TokenizerMismatch, VocabularyMismatch, as_path
-from dgmark.watermark.bigrams import DISTANCES, hash_key
+from dgmark.errors import KeyFileFormat, SettingsError, TokenizerMismatch, VocabularyMismatch, as_path, whole
+from dgmark.watermark.bigrams import BIGRAM_PRF, DISTANCES, hash_key
 from dgmark.watermark.groups import DEFAULT_CODE, SECRET_BYTES, Grouping, GroupTables, Rule, Secret, WatermarkSpec
 from dgmark.watermark.key_file import check_name, read_key_file, write_key_file
 from dgmark.watermark.siphash import SipHashKey
-from dgmark.watermark.subkeys import Subkeys, SubkeyTables, prf_of
 
 # ids of a padded vocabulary beside twice the tokenizer's own; a table beyond that costs memory and serves no model
 MAX_PADDING = 65_536
@@ -61,14 +60,14 @@ class WatermarkKey:
         if self.secret is not None:
             object.__setattr__(self, "secret", Secret(self.secret))
         if self.number is not None:
-            self.subkeys.check(self.number)
+            self._check_subkey(self.number)
 
     @classmethod
     def generate(
         cls,
         model: "str | ModelLike" = BUILTIN,
         *,
-        rule: Rule = "position",
+        rule: Rule | None = None,
         modulus: int = 2,
         rotation: int = 0,
         grouping: Grouping = "keyed",
@@ -83,13 +82,14 @@ class WatermarkKey:
         Args:
             model: whose tokenizer and padded vocabulary the key is bound to.
             rule: "bigram" (pairs of nearby tokens; it survives insertions and deletions), or "position" (the paper's).
+                None: "bigram" for a key with sub-keys, else "position".
             modulus: number of groups, 2..16; this and the next three are of rule "position".
             rotation: positions after which the groups change; 0 = never.
             grouping: "keyed", or "token-id" for the paper's keyless rule.
             code_length: period of a keyed position code, a multiple of the modulus up to 64; 0 = the paper's i mod m.
-                None: 16 for a keyed key of modulus 2 without rotation and sub-keys, else 0.
-            subkeys: number of sub-keys, a power of two up to 65,536: each text is marked with one of them, drawn at
-                random, so that texts do not share their groups. 1 = the paper's method.
+                None: 16 for a keyed key of modulus 2 without rotation, else 0.
+            subkeys: rule "bigram": number of sub-keys, a power of two up to 65,536: each text is marked with one of
+                them, drawn at random, so that texts do not share the bits of their pairs. 1 = none.
             nearest: rule "bigram": the smallest distance of a pair, in tokens; None: 1.
             farthest: rule "bigram": the largest distance; None: 4.
             name: whose texts it marks, such as "ACME", for the sentences of verdicts: up to 80 visible characters.
@@ -104,6 +104,8 @@ class WatermarkKey:
             tokenizer, table_size = model.tokenizer, model.vocab_size
         else:
             raise SettingsError(f"a model is a name, a folder or a loaded model, not a {type(model).__name__}")
+        if rule is None:
+            rule = "bigram" if subkeys != 1 else "position"
         if rule == "bigram":
             nearest, farthest = nearest or DISTANCES[0], farthest or DISTANCES[1]
         spec = WatermarkSpec(
@@ -119,7 +121,7 @@ class WatermarkKey:
             nearest=nearest or 0,
             farthest=farthest or 0,
         )
-        if code_length is None and (rule, modulus, rotation, grouping, subkeys) == ("position", 2, 0, "keyed", 1):
+        if code_length is None and (rule, modulus, rotation, grouping) == ("position", 2, 0, "keyed"):
             spec = replace(spec, code_length=DEFAULT_CODE)
         secret = Secret(secrets.token_bytes(SECRET_BYTES)) if grouping == "keyed" else None
         key = cls(spec=spec, key_id=secrets.token_hex(8), secret=secret, name=name)
@@ -134,7 +136,7 @@ class WatermarkKey:
     @property
     def spec_bytes(self) -> bytes:
         """The public half of the key as canonical JSON: sorted names, no spaces, ASCII (docs/formats.md)."""
-        public = {"prf": prf_of(self.spec), **self.spec.to_fields()}
+        public = {"prf": self.spec.prf, **self.spec.to_fields()}
         return json.dumps(public, sort_keys=True, separators=(",", ":")).encode()
 
     @cached_property
@@ -145,35 +147,19 @@ class WatermarkKey:
 
     @cached_property
     def tables(self) -> GroupTables:
-        """The groups of this key, or of this sub-key.
+        """The groups of this key.
 
         Raises:
-            SettingsError: the key has sub-keys, so it has no groups of its own, or is of rule "bigram".
+            SettingsError: the key is of rule "bigram".
         """
         if self.spec.rule == "bigram":
             raise SettingsError(f"key {self.fingerprint} is of rule bigram, which has no groups")
-        if self.spec.subkeys == 1:
-            return GroupTables(self.spec, self.secret or b"")
-        if self.number is None:
-            raise SettingsError(
-                f"key {self.fingerprint} has {self.spec.subkeys} sub-keys, and each text is marked with one of them: "
-                "take one with key.subkey(n)"
-            )
-        return SubkeyTables(self.spec, self.secret or b"", subkeys=self.subkeys, number=self.number)
+        return GroupTables(self.spec, self.secret or b"")
 
     @cached_property
     def pair_key(self) -> SipHashKey:
         """The key of the hash of pairs, for a key of rule "bigram"."""
         return hash_key(self.secret or b"", self.spec.nearest, self.spec.farthest)
-
-    @cached_property
-    def subkeys(self) -> Subkeys:
-        """All sub-keys of this key.
-
-        Raises:
-            SettingsError: the key has none.
-        """
-        return Subkeys(self.spec, self.secret or b"")
 
     @property
     def num_subkeys(self) -> int:
@@ -186,10 +172,7 @@ class WatermarkKey:
         Raises:
             SettingsError: the key has no sub-keys, or none with this number.
         """
-        self.subkeys.check(number)
-        child = replace(self, number=number)
-        child.__dict__["subkeys"] = self.subkeys  # the groups in memory are shared
-        return child
+        return replace(self, number=number)
 
     def for_text(self, subkey: int | None = None) -> "WatermarkKey":
         """The key that marks one text: a sub-key that the operating system draws, or the key itself if it has none.
@@ -205,6 +188,15 @@ class WatermarkKey:
         if self.spec.subkeys == 1 or self.number is not None:
             return self
         return self.subkey(secrets.randbelow(self.spec.subkeys))
+
+    def _check_subkey(self, number: int) -> None:
+        if self.spec.subkeys == 1:
+            raise SettingsError(
+                "this key has no sub-keys: make one that has, with `dgmark keygen --subkeys` or "
+                "WatermarkKey.generate(subkeys=...)"
+            )
+        if not 0 <= whole("sub-key", number) < self.spec.subkeys:
+            raise SettingsError(f"sub-key {number} is not in 0..{self.spec.subkeys - 1}, the sub-keys of this key")
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Refuse any tokenizer but the one that the key is bound to.
@@ -290,7 +282,13 @@ def subkey_of(key: WatermarkKey, request_id: str) -> int:
         SettingsError: the key has no sub-keys, or the id is no text.
     """
     check_key(key)
-    return key.subkeys.of_request(request_id)
+    if not isinstance(request_id, str):
+        raise SettingsError(f"a request id is a text, not a {type(request_id).__name__}")
+    head = f"dgmark/request/{BIGRAM_PRF}\0{request_id}".encode("utf-8", "surrogatepass")
+    drawn = hashlib.shake_256(Secret(head + (key.secret or b""))).digest(8)
+    number = int.from_bytes(drawn, "little") % key.spec.subkeys
+    key._check_subkey(number)
+    return number
 
 
 def check_key(key: object, *, or_none: bool = False) -> None:

@@ -13,8 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dgmark.errors import KeyFileError, KeyFileExists, KeyFileFormat, KeyFileNotFound, SettingsError
 from dgmark.rows.inputs import open_file
-from dgmark.watermark.groups import Grouping, Rule, Secret, WatermarkSpec
-from dgmark.watermark.subkeys import Prf, prf_of
+from dgmark.watermark.groups import Grouping, Prf, Rule, Secret, WatermarkSpec
 
 KEY_FILE_VERSION: Final = 1
 MAX_FILE_BYTES = 65_536
@@ -53,7 +52,7 @@ def write_key_file(
         key_id=key_id,
         name=name,
         secret=None if secret is None else base64.b64encode(secret).decode(),
-        prf=prf_of(spec),
+        prf=spec.prf,
         **spec.to_fields(),
         fingerprint=fingerprint,
     )
@@ -149,8 +148,8 @@ def _parse(text: bytes, path: Path) -> tuple[WatermarkSpec, str, str | None, byt
         fields = content.model_dump(exclude={"format", "version", "key_id", "name", "secret", "prf", "fingerprint"})
         spec = WatermarkSpec.from_fields(fields)
         spec.check_secret(secret)
-        if content.prf != prf_of(spec):
-            raise ValueError(f"it states prf {content.prf}, but a key of its rule and sub-keys has {prf_of(spec)}")
+        if content.prf != spec.prf:
+            raise ValueError(f"it states prf {content.prf}, but a key of rule {spec.rule} has {spec.prf}")
         check_name(content.name)
         return spec, content.key_id, content.name, secret, content.fingerprint
     except ValidationError as error:

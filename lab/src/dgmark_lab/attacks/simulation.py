@@ -36,34 +36,6 @@ def simulate_texts(
     return ids
 
 
-def simulate_responses(
-    key: WatermarkKey, law: Law, texts: int, length: int, match: float, rng: Dice
-) -> tuple[Int[np.ndarray, "texts length"], Int[np.ndarray, " texts"]]:
-    """Draw texts as token ids, each under a sub-key drawn at random, and the numbers of the sub-keys.
-
-    Args:
-        key: a key without rotation; all texts of one without sub-keys have the number 0.
-        law: as in `simulate_texts`, like the following.
-        texts: number of texts.
-        length: tokens of each text.
-        match: share of positions that match.
-        rng: random generator.
-    """
-    numbers = rng.integers(key.spec.subkeys, size=texts)
-    matched = rng.random((texts, length)) < match
-    ids = np.empty((texts, length), dtype=np.int64)
-    for number in np.unique(numbers).tolist():
-        tables = key.subkey(number).tables if key.spec.subkeys > 1 else key.tables
-        group, wanted = tables.table()[: len(law)], tables.residues(np.arange(length))
-        of = np.flatnonzero(numbers == number)
-        for residue in range(key.spec.modulus):
-            inside = law * (group == residue)
-            for chances, holds in ((inside, matched[of]), (law - inside, ~matched[of])):
-                row, place = np.nonzero(holds & (wanted == residue))
-                ids[of[row], place] = rng.choice(len(law), len(row), p=chances / chances.sum())
-    return ids, numbers
-
-
 def simulate_counts(
     key: WatermarkKey, law: Law, texts: int, length: int, match: float, rng: Dice
 ) -> Int[np.ndarray, "length vocab"]:
