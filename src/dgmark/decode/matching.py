@@ -214,7 +214,7 @@ def check_fits(key: WatermarkKey, table_size: int) -> None:
     if key.spec.rotation:
         raise SettingsError(
             f"key {key.fingerprint} rotates every {key.spec.rotation} positions, so a text has many group tables; "
-            "engines hold one for each request: make a key with sub-keys instead of rotation"
+            "engines hold one for each request: make a key of rule bigram, or one without rotation"
         )
     if key.spec.table_size != table_size:
         raise VocabularyMismatch(

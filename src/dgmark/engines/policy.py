@@ -104,7 +104,7 @@ class Policy(MarkingPolicy):
         return None if chosen is None else chosen[1]
 
     def store(self, table_size: int, device: torch.device) -> GroupStore:
-        """The store of the keys' tables on a device, made ready so that no request waits for it.
+        """The store of the keys' tables on a device.
 
         Args:
             table_size: the model's padded vocabulary.
@@ -116,9 +116,6 @@ class Policy(MarkingPolicy):
         store = GroupStore(table_size, device, self.slots)
         for key in self.keys.values():
             check_fits(key, table_size)
-            if key.spec.subkeys > 1:  # the first sub-keys are slow, so that all others are fast
-                store.of([key.subkey(0)])
-                store.of([key.subkey(1)])
         return store
 
 
