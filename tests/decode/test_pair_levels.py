@@ -13,7 +13,8 @@ from dgmark.decode.selection import renewed_levels
 from dgmark.decode.steering import Window
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
-from dgmark.watermark.bigrams import matching_pairs, pair_words, pairs_of
+from dgmark.watermark.bigrams import matching_pairs, pair_words
+from support.known_keys import share_of_pairs
 
 CPU, MASK = torch.device("cpu"), 999
 RNG = np.random.default_rng(5)
@@ -67,12 +68,6 @@ def test_each_of_several_commits_has_the_levels_that_those_before_it_leave() -> 
     assert select_positions(rewards, masked, levels, quota).tolist() == [[True, True, False, False]]
 
 
-def share_of_matches(key: WatermarkKey, ids: list[int]) -> float:
-    left, right = pairs_of(np.arange(len(ids)), key.spec.nearest, key.spec.farthest)
-    words = np.unique(pair_words(np.array(ids)[left], np.array(ids)[right]))
-    return float(matching_pairs(words, key.pair_key, key.number or 0).mean())
-
-
 @pytest.mark.parametrize(
     ("settings", "least"),
     [
@@ -91,9 +86,9 @@ def test_marked_text_has_more_matching_pairs(settings: dict[str, Any], least: fl
     config = DecodeConfig(**{"length": 96, "block_length": 16, **settings})
     prompts = torch.tensor([[2, 3, 4]] * 3)
     rows = decode(model, prompts, config, Steering(pairs=KeyPairs(keys, CPU)), seeds=[1, 2, 3])
-    marked = [share_of_matches(key, row.token_ids) for key, row in zip(keys, rows, strict=True) if key]
+    marked = [share_of_pairs(key, row.token_ids) for key, row in zip(keys, rows, strict=True) if key]
     assert min(marked) > least
-    assert abs(share_of_matches(keys[2] or key_of(), rows[0].token_ids) - 0.5) < 0.15
+    assert abs(share_of_pairs(keys[2] or key_of(), rows[0].token_ids) - 0.5) < 0.15
     (alone,) = decode(model, prompts[:1], config, Steering(), seeds=[2])
     assert rows[1].token_ids == alone.token_ids
 

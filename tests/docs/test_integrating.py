@@ -10,7 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgmark.decode import DecodeConfig, KeyMatching, decode
+from dgmark.decode import DecodeConfig, decode
+from dgmark.decode.matching import key_steering
+from dgmark.decode.pair_levels import distances_of
 from dgmark.detection.detector import Detector
 from dgmark.engines import GroupStore
 from dgmark.models.toy import ToyDenoiser
@@ -69,7 +71,7 @@ def test_the_page_s_calls_mark_each_row_with_its_key(use: str) -> None:
     call = call.replace("length=256", "length=96")  # of the text, and Dream's one block
     call = re.sub("mask_id=[0-9]+", "mask_id=0", call)
     call = re.sub(r"end_ids=\(.*?\)", "end_ids=()", call)
-    many = toy_key(2, subkeys=16, code_length=8)
+    many = toy_key(2, subkeys=16, rule="bigram", nearest=1, farthest=4)
     first = toy_key(1)
     names: dict[str, Any] = {
         "torch": torch,
@@ -119,20 +121,23 @@ def test_the_loop_stops_once_every_row_has_ended() -> None:
 def test_the_loop_writes_what_our_loop_writes(rule: dict[str, Any]) -> None:
     """Rows with keys of their own, one without, several blocks."""
     config = DecodeConfig(length=18, block_length=6, temperature=0, **rule)
-    keys = [toy_key(1, code_length=8), None, toy_key(2, modulus=3, code_length=9), toy_key(3, subkeys=16).subkey(3)]
+    pairs = toy_key(3, rule="bigram", nearest=1, farthest=4, subkeys=16).subkey(3)
+    keys = [toy_key(1, code_length=8), None, toy_key(2, modulus=3, code_length=9), pairs]
     prompts, seeds = torch.tensor([PROMPT, [4, 4, 4, 4], [9, 3, 2, 2], [5, 6, 7, 8]]), [0] * 4
-    generate, store = defined(recipe(LOOP), "generate"), GroupStore(TOY.vocab_size, "cpu")
+    generate, store = defined(recipe(LOOP), "generate"), GroupStore(TOY.vocab_size, "cpu", distances=(1, 4))
     *_, canvas = generate(SHARP, prompts, keys, seeds, config, store, mask_id=0, end_ids=())
-    ours = decode(SHARP, prompts, config, KeyMatching(keys, CPU), seeds=seeds)
+    ours = decode(SHARP, prompts, config, key_steering(keys, CPU), seeds=seeds)
     assert canvas[:, 4:].tolist() == [response.token_ids for response in ours]
 
 
 @pytest.mark.parametrize("cache", ["none", "prefix", "dual"])
 @pytest.mark.parametrize("threshold", [None, 0.9])
-def test_fast_dllm_commits_what_our_loop_commits(cache: str, threshold: float | None) -> None:
+@pytest.mark.parametrize("spec", [{"code_length": 8}, {"rule": "bigram", "nearest": 1, "farthest": 9}], ids=str)
+def test_fast_dllm_commits_what_our_loop_commits(cache: str, threshold: float | None, spec: dict[str, Any]) -> None:
     """Its three loops hand over the whole canvas, then the canvas from the block on, or the block alone."""
-    key, config = toy_key(1, code_length=8), DecodeConfig(length=24, block_length=8, temperature=0)
-    transfer = defined(recipe("Fast-dLLM"), "marked_transfer")(key, 5, config, GroupStore(TOY.vocab_size, "cpu"), 4, 0)
+    key, config = toy_key(1, **spec), DecodeConfig(length=24, block_length=8, temperature=0)
+    store = GroupStore(TOY.vocab_size, "cpu", distances=distances_of([key]))
+    transfer = defined(recipe("Fast-dLLM"), "marked_transfer")(key, 5, config, store, 4, 0)
     x = torch.tensor([PROMPT + [0] * 24])
     for low in range(4, 28, 8):
         part = {"none": slice(None), "prefix": slice(low, None), "dual": slice(low, low + 8)}[cache]
@@ -146,5 +151,5 @@ def test_fast_dllm_commits_what_our_loop_commits(cache: str, threshold: float | 
             x[:, window][chosen] = tokens[chosen]
             window = part
     rule = config if threshold is None else DecodeConfig(**{**config.to_dict(), "commit": "threshold"})
-    (ours,) = decode(SHARP, torch.tensor([PROMPT]), rule, KeyMatching(key, CPU), seeds=[0])
+    (ours,) = decode(SHARP, torch.tensor([PROMPT]), rule, key_steering([key], CPU), seeds=[0])
     assert x[0, 4:].tolist() == ours.token_ids

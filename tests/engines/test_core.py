@@ -11,15 +11,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from dgmark.decode import DecodeConfig, KeyMatching, select_positions
-from dgmark.decode.matching import GroupStore, matching
-from dgmark.engines.core import mark, mark_edits, propose_block, uniform_draws
+from dgmark.decode import DecodeConfig, KeyMatching
+from dgmark.decode.matching import GroupStore, key_steering, matching
+from dgmark.decode.steering import Window
+from dgmark.engines.core import mark, mark_edits, mark_levels, propose_block, uniform_draws
 from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
 from support.engine_step import step
 from support.fresh_process import run_fresh
-from support.known_keys import matches
+from support.known_keys import level_of, matches
 
 CPU = torch.device("cpu")
 SIZE = 37
@@ -30,8 +31,9 @@ def key_of(secret: int, table_size: int = SIZE, **spec: Any) -> WatermarkKey:
     return WatermarkKey(WatermarkSpec(table_size=table_size, **spec), "test", bytes([secret]) * 32)
 
 
-MANY = key_of(9, subkeys=64)
-KEYS = [None, key_of(1), key_of(2, modulus=3), key_of(3, modulus=4, code_length=12), MANY.subkey(5), MANY.subkey(63)]
+PAIRS = key_of(4, rule="bigram", nearest=1, farthest=3, subkeys=256)
+KEYS = [None, key_of(1), key_of(2, modulus=3), key_of(3, modulus=4, code_length=12), PAIRS.subkey(7), PAIRS.subkey(200)]
+LEFT = 5  # columns left of a block that `mark` is shown
 
 
 @st.composite
@@ -39,8 +41,8 @@ def batches(draw: st.DrawFn) -> dict[str, Any]:
     """A batch of blocks with ties among the rewards, rows without masks, and any keys."""
     batch, block = draw(st.integers(1, 5)), draw(st.integers(1, 8))
 
-    def table(values: st.SearchStrategy[Any]) -> list[list[Any]]:
-        rows = st.lists(values, min_size=block, max_size=block)
+    def table(values: st.SearchStrategy[Any], columns: int = block) -> list[list[Any]]:
+        rows = st.lists(values, min_size=columns, max_size=columns)
         return draw(st.lists(rows, min_size=batch, max_size=batch))
 
     first = draw(st.lists(st.integers(-block, 300), min_size=batch, max_size=batch))
@@ -48,13 +50,14 @@ def batches(draw: st.DrawFn) -> dict[str, Any]:
         "rewards": table(st.sampled_from([0.05, 0.2, 0.45, 0.5, 0.91, 0.95, 1.0])),
         "masked": table(st.booleans()),
         "tokens": table(st.integers(0, SIZE - 1)),
+        "canvas": table(st.integers(0, SIZE - 1), block + LEFT),
         "positions": [[start + place for place in range(block)] for start in first],
         "keys": draw(st.lists(st.sampled_from(KEYS), min_size=batch, max_size=batch)),
         "quota": draw(st.lists(st.integers(0, block + 1), min_size=batch, max_size=batch)),
     }
 
 
-STORE = GroupStore(SIZE, CPU, slots=len(KEYS))
+STORE = GroupStore(SIZE, CPU, slots=len(KEYS), distances=(1, 3))
 
 
 def marked(batch: dict[str, Any], config: DecodeConfig, readable: Tensor | None = None) -> Tensor:
@@ -66,52 +69,87 @@ def marked(batch: dict[str, Any], config: DecodeConfig, readable: Tensor | None 
         STORE.of(batch["keys"]),
         torch.tensor(batch["quota"]),
         config=config,
+        tokens=torch.tensor(batch["canvas"]),
         readable=readable,
     )
 
 
-@settings(max_examples=60, derandomize=True)
+def levels_of(batch: dict[str, Any], row: int) -> tuple[list[int], list[list[int]]]:
+    """The levels and links of a row, as the loop has them on a canvas of the row alone."""
+    masked, positions = torch.tensor([batch["masked"][row]]), torch.tensor(batch["positions"][row])
+    canvas = torch.tensor([batch["canvas"][row]])
+    canvas[:, LEFT:][masked] = SIZE
+    text = (LEFT - batch["positions"][row][0], canvas.shape[1])
+    window = Window(canvas, LEFT, masked, text, SIZE)
+    steering, first = key_steering([batch["keys"][row]], CPU), torch.tensor([0])
+    levels, links = steering.levels(torch.tensor([batch["tokens"][row]]), window, positions, first)
+    none = torch.zeros(1, len(positions), len(positions))
+    return levels[0].tolist(), (none if links is None else links)[0].tolist()
+
+
+def one_by_one(
+    batch: dict[str, Any], row: int, levels: list[int], links: list[list[int]], count: int, reads: list[bool]
+) -> list[int]:
+    """Commit one place after the other: readable, then the highest level by then, then the best reward, the first."""
+    left = [place for place, one in enumerate(batch["masked"][row]) if one]
+    chosen: list[int] = []
+    while left and len(chosen) < count:
+        chosen.append(max(left, key=lambda p: (reads[p], reads[p] and levels[p], batch["rewards"][row][p], -p)))
+        left.remove(chosen[-1])
+        levels = [level + more for level, more in zip(levels, links[chosen[-1]], strict=True)]
+    return sorted(chosen)
+
+
+@settings(max_examples=100, derandomize=True)
 @given(batches())
-def test_it_is_select_with_the_matching_of_the_loop(batch: dict[str, Any]) -> None:
-    tokens, positions = torch.tensor(batch["tokens"]), torch.tensor(batch["positions"])
-    matches = KeyMatching(batch["keys"], CPU)(tokens, positions)
-    assert matching(tokens, positions, STORE.of(batch["keys"])).tolist() == matches.tolist()
-    rewards, masked = torch.tensor(batch["rewards"]), torch.tensor(batch["masked"])
-    readable = tokens % 3 > 0
-    chosen = select_positions(rewards, masked, matches, torch.tensor(batch["quota"]), readable)
-    assert marked(batch, DecodeConfig(), readable).tolist() == chosen.tolist()
+def test_commits_are_the_best_by_the_levels_of_the_loop_one_after_the_other(batch: dict[str, Any]) -> None:
+    found = marked(batch, DecodeConfig(), torch.tensor(batch["tokens"]) % 3 > 0)
+    for row, quota in enumerate(batch["quota"]):
+        reads = [token % 3 > 0 for token in batch["tokens"][row]]
+        expected = one_by_one(batch, row, *levels_of(batch, row), quota, reads)
+        assert found[row].nonzero()[:, 0].tolist() == expected
 
 
-@settings(max_examples=60, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 @given(batches(), st.sampled_from([0.0, 0.5]))
 def test_a_threshold_commits_every_sure_match_and_at_least_the_quota(batch: dict[str, Any], guard: float) -> None:
     """Of the matches that the guard leaves, all above the threshold; else of all; the best others until the quota."""
-    config = DecodeConfig(commit="threshold", threshold=0.9, guard=guard)
-    found = [row.nonzero()[:, 0].tolist() for row in marked(batch, config)]
+    found = marked(batch, DecodeConfig(commit="threshold", threshold=0.9, guard=guard))
     for row, key in enumerate(batch["keys"]):
-        rewards, tokens, positions = (batch[name][row] for name in ("rewards", "tokens", "positions"))
+        rewards, (levels, links) = batch["rewards"][row], levels_of(batch, row)
         free = [place for place, one in enumerate(batch["masked"][row]) if one]
         best = max((rewards[place] for place in free), default=0.0)
-        fits = free
         if key is not None:
-            fits = [p for p in free if matches(key, tokens[p], positions[p]) and rewards[p] >= guard * best]
-        pool = fits or free
-        sure = [place for place in pool if rewards[place] > 0.9]
-        best_first = sorted(free, key=lambda place: (place not in pool, -rewards[place]))
-        assert found[row] == sorted(best_first[: max(len(sure), batch["quota"][row])])
+            levels = [min(one, 0) if r < guard * best else one for one, r in zip(levels, rewards, strict=True)]
+        pool = [place for place in free if levels[place] > 0] or free
+        sure = sum(rewards[place] > 0.9 for place in pool)
+        if sure > 1:
+            levels = [(one > 0) - (one < 0) for one in levels]
+        expected = one_by_one(batch, row, levels, links, max(sure, batch["quota"][row]), [True] * len(rewards))
+        assert found[row].nonzero()[:, 0].tolist() == expected
 
 
-@settings(max_examples=30, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(batches())
-def test_an_edit_is_made_unless_it_loses_a_match(batch: dict[str, Any]) -> None:
-    edits, positions = torch.tensor(batch["masked"]), torch.tensor(batch["positions"])
-    tokens = torch.tensor(batch["tokens"])
-    candidates = (tokens + 7) % SIZE
-    kept = mark_edits(edits, tokens, candidates, positions, STORE.of(batch["keys"]))
+def test_an_edit_is_made_unless_it_loses_a_match_or_level(batch: dict[str, Any]) -> None:
+    """Under the bigram rule from left to right, each after those before it."""
+    canvas, candidates = torch.tensor(batch["canvas"]), torch.tensor(batch["tokens"])
+    open_places = candidates % 5 == 0
+    canvas[:, LEFT:][open_places] = -1
+    edits = torch.tensor(batch["masked"]) & ~open_places
+    kept = mark_edits(edits, canvas, candidates, torch.tensor(batch["positions"]), STORE.of(batch["keys"]))
     for row, key in enumerate(batch["keys"]):
+        first = batch["positions"][row][0]
+        text = [-1 if first - LEFT + at < 0 else token for at, token in enumerate(canvas[row].tolist())]
         for place, position in enumerate(batch["positions"][row]):
-            before, after = (int(one[row, place]) for one in (tokens, candidates))
-            lost = key is not None and matches(key, before, position) and not matches(key, after, position)
+            before, after = text[LEFT + place], int(candidates[row, place])
+            if key is not None and key.spec.rule == "bigram":
+                edited = [*text[: LEFT + place], after, *text[LEFT + place + 1 :]]
+                lost = position >= 0 and level_of(key, edited) < level_of(key, text)
+                text = edited if edits[row, place] and position >= 0 and not lost else text
+            else:
+                before = int(canvas[row, LEFT + place])
+                lost = key is not None and matches(key, before, position) and not matches(key, after, position)
             assert kept[row, place] == (edits[row, place] and not lost)
 
 
@@ -179,21 +217,27 @@ def test_the_store_gives_up_the_key_that_was_not_used_for_longest() -> None:
 
 def test_what_was_captured_once_serves_keys_that_come_and_go() -> None:
     """As a graph is captured: with one set of tensors, whose values alone change before each replay."""
-    store = GroupStore(SIZE, CPU, slots=2)
+    store = GroupStore(SIZE, CPU, slots=2, distances=(1, 3))
     captured = store.of([])._replace(rows=torch.full((3,), -1))
-    tokens, positions = torch.arange(SIZE)[None].expand(3, SIZE), torch.arange(SIZE)[None].expand(3, SIZE)
-    traced = make_fx(lambda: matching(tokens, positions, captured))()
-    first, second, third = key_of(1), key_of(2, modulus=3, code_length=9), key_of(3, modulus=4)
-    for batch in ([first, second, None], [None, third, first], [third, third, second], [None, None, None]):
+    tokens, masked = torch.arange(SIZE).expand(3, SIZE), torch.ones(3, SIZE - LEFT, dtype=torch.bool)
+    given = masked.float(), masked, tokens[:, LEFT:].flip(1), tokens[:, LEFT:]
+    traced = make_fx(lambda: mark_levels(*given, captured, config=DecodeConfig(), tokens=tokens)[0])()
+    window = Window(torch.where(tokens < LEFT, tokens, -1), LEFT, masked, (0, SIZE), -1)
+    first, second, pairs, others = key_of(1), key_of(2, modulus=3, code_length=9), PAIRS.subkey(1), PAIRS.subkey(2)
+    for batch in ([first, second, None], [None, pairs, first], [others, second, others], [pairs, others, None]):
         captured.rows.copy_(store.of(batch).rows)
-        assert traced().tolist() == KeyMatching(batch, CPU)(tokens, positions).tolist()
+        expected = key_steering(batch, CPU).levels(given[2], window, given[3][0], torch.arange(3)).levels
+        assert traced().tolist() == expected.tolist()
 
 
 def test_the_tables_stay_where_they_are_and_the_rows_do_not() -> None:
-    store = GroupStore(SIZE, CPU, slots=2)
+    store = GroupStore(SIZE, CPU, slots=2, distances=(1, 3))
     before = store.of([key_of(1), None])
-    after = store.of([key_of(2), key_of(3)])
-    assert [before[n].data_ptr() for n in range(3)] == [after[n].data_ptr() for n in range(3)]
+    after = store.of([key_of(2), PAIRS.subkey(3)])
+    assert before.pairs
+    assert after.pairs
+    held = [[one.data_ptr() for one in (*keys[:3], *keys.pairs[:3])] for keys in (before, after) if keys.pairs]
+    assert held[0] == held[1]
     assert before.rows.tolist() == [0, -1]  # a batch that is still under way keeps its own
     assert after.rows.data_ptr() != before.rows.data_ptr()
 
@@ -206,19 +250,29 @@ def test_the_store_refuses_keys_that_it_cannot_hold() -> None:
         store.of([key_of(1, rotation=5)])
     with pytest.raises(VocabularyMismatch, match="the model predicts 37"):
         store.of([key_of(1, table_size=40)])
-    with pytest.raises(SettingsError, match=r"take one with key\.subkey"):
-        store.of([MANY])
+    with pytest.raises(SettingsError, match=r"this store takes no such keys: make it with distances=\(1, 3\)"):
+        store.of([PAIRS.subkey(1)])
+    of_pairs = GroupStore(SIZE, CPU, slots=1, distances=(1, 3))
+    with pytest.raises(SettingsError, match=r"each with pairs of its own: take one with key\.subkey"):
+        of_pairs.of([PAIRS])
+    with pytest.raises(SettingsError, match=r"at distances \(1, 4\), and this store takes \(1, 3\)"):
+        of_pairs.of([key_of(1, rule="bigram", nearest=1, farthest=4)])
+    some = torch.zeros(1, 2)
+    with pytest.raises(SettingsError, match="give the committed `tokens`"):
+        mark(some, some == 0, some.long(), some.long(), of_pairs.of([None]), config=DecodeConfig())
 
 
 # --- compilers ---
 
 
-def inputs(seed: int) -> tuple[Tensor, ...]:
+def inputs(seed: int) -> tuple[Any, ...]:
     rng = np.random.default_rng(seed)
     logits = torch.from_numpy(rng.normal(size=(6, 8, SIZE)) * 4)
-    ids = torch.from_numpy(rng.integers(1, SIZE, (6, 8)) * (rng.random((6, 8)) < 0.3))
+    ids = torch.from_numpy(rng.integers(1, SIZE, (6, 8 + LEFT)) * (rng.random((6, 8 + LEFT)) < 0.3))
     ids[5] = 1  # a row with nothing left to commit
-    return logits, ids, torch.arange(6) * 8 - 3, torch.arange(6) + seed, *STORE.of(KEYS)
+    keys = STORE.of(KEYS)
+    assert keys.pairs is not None
+    return logits, ids, torch.arange(6) * 8 - 3, torch.arange(6) + seed, *keys[:4], keys.pairs[:3]
 
 
 def test_a_step_is_traced_without_looking_at_a_value() -> None:
@@ -228,7 +282,7 @@ def test_a_step_is_traced_without_looking_at_a_value() -> None:
     for seed in range(4):
         expected = step(*inputs(seed))
         assert traced(*inputs(seed)).tolist() == expected.tolist()
-        assert (expected != inputs(seed)[1]).any()
+        assert (expected != inputs(seed)[1][:, LEFT:]).any(1).sum() >= 5
 
 
 @pytest.mark.slow

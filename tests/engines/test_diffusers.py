@@ -25,7 +25,7 @@ from dgmark.errors import MissingExtra, SettingsError, VocabularyMismatch
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from support import tiny_checkpoints as tiny
-from support.known_keys import bound_key, matches
+from support.known_keys import bound_key, level_of, matches
 from support.unchecked import unchecked
 
 diffusers = pytest.importorskip("diffusers")
@@ -146,12 +146,18 @@ def test_the_mark_of_each_row_is_found_in_its_text(kind: str, spread: float, set
 
 
 class Watched(MarkingBlockRefinementScheduler):
-    """Keeps what stands at the committed places after each step, by the block's first position; -1 elsewhere."""
+    """Keeps what stands at the committed places after each step, by the block's first position; -1 elsewhere.
+
+    Beside it the tokens of the blocks before, as the scheduler knows them.
+    """
 
     def step(self, model_output: Tensor, timestep: Any, sample: Any, **named: Any) -> Any:
         output = super().step(model_output, timestep, sample, **named)
         committed = self._committed if named["mask_token_id"] is None else output.prev_sample != TOY.mask_id
-        self.seen = [*getattr(self, "seen", []), (self._start, output.prev_sample.masked_fill(~committed, -1))]
+        self.seen = [
+            *getattr(self, "seen", []),
+            (self._start, output.prev_sample.masked_fill(~committed, -1), self._written),
+        ]
         return output
 
     step.__wrapped__ = MarkingBlockRefinementScheduler.step  # type: ignore[attr-defined]
@@ -166,21 +172,39 @@ class Watched(MarkingBlockRefinementScheduler):
     ],
     ids=["edits of LLaDA 2.1", "edits of DiffusionGemma", "early stop of DiffusionGemma"],
 )
-def test_no_edit_and_no_early_stop_loses_a_match(
+def test_no_edit_and_no_early_stop_loses_a_match_or_level(
     kind: str, spread: float, config: dict[str, Any], settings: dict[str, Any]
 ) -> None:
-    """All rows are edited, and the row without a key loses matches, as it may."""
-    scheduler = Watched([KEY, None, KEY, KEY], **config)
+    """All rows are edited, and the row without a key loses matches and level, as it may."""
+    of_pairs = MANY.subkey(3)
+    scheduler = Watched([KEY, None, of_pairs, KEY], **config)
     text = write(kind, scheduler, spread, **settings).tolist()
     changed, lost = [0] * 4, [0] * 4
-    for start, tokens in scheduler.seen:
+    for start, tokens, _ in scheduler.seen:
         for row, place in (tokens >= 0).nonzero().tolist():
             position, token = start + place, int(tokens[row, place])
             if 0 <= position < len(text[row]) and token != text[row][position]:
                 changed[row] += 1
                 lost[row] += matches(KEY, token, position) and not matches(KEY, text[row][position], position)
     assert all(changed)
-    assert [count > 0 for count in lost] == [False, True, False, False]
+    assert [count > 0 for count in lost] == [False, True, True, False]
+    assert [count > 0 for count in lowered(of_pairs, scheduler.seen, text)] == [True, True, False, True]
+
+
+def lowered(key: WatermarkKey, seen: list[Any], text: list[list[int]]) -> list[int]:
+    """How many steps of each row took level from what was committed, by edits of it or by an early stop."""
+    counts = [0] * len(text)
+    for number, (start, tokens, written) in enumerate(seen):
+        after = seen[number + 1][1] if seen[number + 1 : number + 2] and seen[number + 1][0] == start else None
+        for row, before in enumerate(tokens.tolist()):
+            prompt = max(-start, 0)
+            new = [0] * prompt + (text[row] + [-1] * 99)[max(start, 0) :] if after is None else after[row].tolist()
+            if after is None:  # what was never committed counts for nothing
+                new = [token if token < 0 else last for token, last in zip(before, new, strict=False)]
+            old = [last if token < 0 else token for token, last in zip(before, new, strict=True)]
+            hidden = written[row].tolist() + [-1] * prompt
+            counts[row] += level_of(key, hidden + new[prompt:]) < level_of(key, hidden + old[prompt:])
+    return counts
 
 
 @pytest.mark.parametrize("mode", [{"mask_token_id": 0}, {"mask_token_id": None}], ids=str)

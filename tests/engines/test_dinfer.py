@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from dgmark.decode import DecodeConfig, KeyMatching, decode
+from dgmark.decode.matching import key_steering
 from dgmark.detection.detector import Detector
 from dgmark.engines.dinfer import marked_decoder
 from dgmark.errors import SettingsError
@@ -59,9 +60,9 @@ def key_of(number: int, **spec: Any) -> WatermarkKey:
 def test_a_batch_commits_what_our_loop_commits(commit: str) -> None:
     config = DecodeConfig(length=24, block_length=8, temperature=0, commit=commit)  # type: ignore[arg-type]
     decoder = marked_decoder(config, mask_id=0, eos_id=1)
-    for key in (key_of(0), None, key_of(1, subkeys=8).subkey(3)):
+    for key in (key_of(0), None, key_of(1, subkeys=8).subkey(3), key_of(2, rule="bigram", farthest=11), None):
         decoder.begin(key, prompt_length=4)
-        ours = decode(TOY, torch.tensor(PROMPTS), config, KeyMatching([key] * 3, torch.device("cpu")), seeds=[0, 0, 0])
+        ours = decode(TOY, torch.tensor(PROMPTS), config, key_steering([key] * 3, torch.device("cpu")), seeds=[0, 0, 0])
         assert generate(decoder, PROMPTS, 24) == [response.token_ids for response in ours]
 
 

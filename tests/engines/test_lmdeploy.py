@@ -148,7 +148,7 @@ def test_the_answer_is_detected_without_knowing_where_the_prompt_ended(agent: An
 def test_what_has_no_choice_or_no_channel_is_refused(agent: Any, keys: Path) -> None:
     folder = str(keys)
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"key": "many"}, "no sub-key can be chosen"),
+        ({"key": "many"}, "neither the tokens before the block nor where the answer begins"),
         ({"key": "plain", "policy": "default"}, "none can opt out"),
         ({"key": "plain", "threshold": 0.8}, "LMDeploy has its own threshold"),
     ]

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import dgmark
-from dgmark.decode import DecodeConfig, KeyMatching, decode
+from dgmark.decode import DecodeConfig, decode
+from dgmark.decode.matching import key_steering
 from dgmark.detection.detector import Detector
 from dgmark.engines import sglang
 from dgmark.errors import DgmarkError, SettingsError, VocabularyMismatch
@@ -27,10 +28,10 @@ LENGTH = 120
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of two keys for the toy: one of the paper's kind, one with sub-keys."""
+    """A folder of two keys for the toy: one of the paper's kind, one of pairs with sub-keys."""
     folder = tmp_path_factory.mktemp("keys")
     bound_key("plain", TOY).save(folder / "plain.json")
-    bound_key("many", TOY, code_length=16, subkeys=64).save(folder / "many.json")
+    bound_key("many", TOY, farthest=10, subkeys=64).save(folder / "many.json")
     return folder
 
 
@@ -76,7 +77,7 @@ def our_loop(
 ) -> tuple[list[int], list[set[int]]]:
     """The text of our loop, and the positions of each step."""
     config = DecodeConfig(**{**config.to_dict(), "length": length, "block_length": 8})
-    (response,) = decode(TOY, torch.tensor([ids]), config, KeyMatching([key], torch.device("cpu")), seeds=[0])
+    (response,) = decode(TOY, torch.tensor([ids]), config, key_steering([key], torch.device("cpu")), seeds=[0])
     trace = response.trace
     steps = [
         {p for p, s in zip(trace.position, trace.step, strict=True) if s == step} for step in sorted(set(trace.step))
@@ -230,6 +231,7 @@ def test_sglang_has_what_the_plug_in_reads() -> None:
         "rids=[req.rid for req in batch.reqs]",
         "ret.positions.view(-1, block_size) < prompt_lens[:, None]",
     )
+    wheel.check(f"{srt}/dllm/mixin/scheduler.py", "req.output_ids.extend(next_token_ids)")
     wheel.check(f"{srt}/managers/schedule_batch.py", "origin_input_ids: array[int]", "weakref.proxy(self)")
     wheel.check(f"{srt}/sampling/sampling_params.py", "custom_params:", "sampling_seed:")
     # the forward pass that `done before commit` waits for

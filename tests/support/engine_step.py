@@ -5,8 +5,10 @@ from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.matching import Keys
-from dgmark.engines.core import mark, propose_block, uniform_draws
+from dgmark.decode.pair_levels import PairKeys
+from dgmark.engines.core import mark, mark_edits, propose_block, uniform_draws
 
+BLOCK, DISTANCES = 8, (1, 3)
 CONFIG = DecodeConfig(temperature=0.7, commit="threshold", guard=0.2)
 
 
@@ -19,11 +21,16 @@ def step(
     codes: Tensor,
     periods: Tensor,
     rows: Tensor,
+    pairs: tuple[Tensor, Tensor, Tensor],
 ) -> Tensor:
     """What an engine runs on the device in each step."""
+    left = ids.shape[1] - BLOCK
+    tokens, ids = ids, ids[:, left:]
     masked = ids == 0
-    positions = first[:, None] + torch.arange(ids.shape[1], device=ids.device)
+    positions = first[:, None] + torch.arange(BLOCK, device=ids.device)
     uniforms = uniform_draws(seeds, masked.sum(1), positions)
-    tokens, confidence = propose_block(logits, torch.zeros(1, dtype=torch.long), CONFIG, uniforms)
-    chosen = mark(confidence, masked, tokens, positions, Keys(tables, codes, periods, rows), config=CONFIG)
-    return torch.where(chosen, tokens, ids)
+    candidates, confidence = propose_block(logits, torch.zeros(1, dtype=torch.long), CONFIG, uniforms)
+    keys = Keys(tables, codes, periods, rows, PairKeys(*pairs, *DISTANCES))
+    chosen = mark(confidence, masked, candidates, positions, keys, config=CONFIG, tokens=tokens)
+    edits = mark_edits(~masked, tokens, candidates, positions, keys)
+    return torch.where(chosen | edits, candidates, ids)

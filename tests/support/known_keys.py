@@ -4,9 +4,11 @@ import hashlib
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
-from dgmark.watermark.bigrams import DISTANCES
+from dgmark.watermark.bigrams import DISTANCES, matching_pairs, pair_words, pairs_of
 from dgmark.watermark.groups import Grouping, Rule, WatermarkSpec
 from dgmark.watermark.key import ModelLike, WatermarkKey
 
@@ -62,6 +64,22 @@ def matches(key: WatermarkKey, token: int, position: int) -> bool:
     """Whether the token's group is the residue that its position wants, from the key's own tables."""
     segment = position // key.spec.rotation if key.spec.rotation else 0
     return bool(key.tables.table(segment)[token] == key.tables.code[position % key.spec.period])
+
+
+def share_of_pairs(key: WatermarkKey, ids: list[int]) -> float:
+    """The share of the distinct pairs of a text that match under a key of rule "bigram"."""
+    return float(matching_pairs(np.unique(_words(key, ids)), key.pair_key, key.number or 0).mean())
+
+
+def level_of(key: WatermarkKey, ids: list[int]) -> int:
+    """Matching pairs less the others, of a text with -1 where no token stands."""
+    return int((matching_pairs(_words(key, ids), key.pair_key, key.number or 0) * 2 - 1).sum())
+
+
+def _words(key: WatermarkKey, ids: list[int]) -> Any:
+    places = np.flatnonzero(np.array(ids) >= 0)
+    left, right = (np.array(ids)[places[side]] for side in pairs_of(places, key.spec.nearest, key.spec.farthest))
+    return pair_words(left, right)
 
 
 def _secret_of(name: str) -> bytes:

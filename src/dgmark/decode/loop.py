@@ -20,12 +20,11 @@ from dgmark.decode.round_trip import RoundTrip
 from dgmark.decode.selection import (
     alternatives,
     blocks,
-    confident_count,
+    levels_and_quota,
     order_of,
     preferences,
     prolongs_loop,
     quotas,
-    renewed_levels,
     select_positions,
     without_preference,
 )
@@ -283,15 +282,9 @@ class _Loop:
         if self.periods is not None:
             at = self.start + self.low
             levels = without_preference(levels, prolongs_loop(now.tokens, self.ids[live], at, self.periods[rows]))
-        quota, width = torch.full_like(live, count), self.widths[rows]
-        if self.config.commit != "quota":
-            sure = confident_count(now.rewards, masked, levels > 0, self.config)
-            quota, width = sure.clamp(min=1), torch.where(sure == 0, width, 1)
-            # of several commits those that match go by their rewards, which is what they were counted by
-            levels = torch.where(sure[:, None] > 1, levels.sign(), levels)
-        if links is not None:
-            levels = renewed_levels(now.rewards, masked, levels, links, quota)
-        return levels, quota, width
+        least = torch.full_like(live, count if self.config.commit == "quota" else 1)
+        levels, quota, sure = levels_and_quota(now.rewards, masked, levels, links, least, self.config)
+        return levels, quota, torch.where(sure == 0, self.widths[rows], 1)
 
     def _levels(self, rows: Tensor, ids: Tensor, masked: Tensor, candidates: Candidates) -> Levels:
         """The levels of candidates on canvases of these rows."""

@@ -1,4 +1,4 @@
-"""Group tables on the device, and the matching sets G_i of a decode step.
+"""Group tables and hash keys on the device, and the matching sets G_i of a decode step.
 
 The loop and the engine adapters use the same tables. A row without a key is unmarked: every candidate matches.
 """
@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Bool, Int, UInt8
 from torch import Tensor
 
+from dgmark.decode.pair_levels import KeyPairs, PairKeys, distances_of, hash_parts, is_bigram
+from dgmark.decode.steering import Steering
 from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.watermark.groups import MAX_CODE_LENGTH
 from dgmark.watermark.key import WatermarkKey
@@ -30,12 +32,14 @@ class Keys(NamedTuple):
         codes: the residues of one period of each slot's position code, then zeros.
         periods: the period of each slot's position code, at least 1.
         rows: the slot of each row of the batch, or of each of its places; -1 without a mark.
+        pairs: the hash key of each slot; None if the store takes no keys of rule "bigram".
     """
 
     tables: UInt8[Tensor, "slots vocab"]
     codes: UInt8[Tensor, "slots code"]
     periods: Int[Tensor, " slots"]
     rows: Int[Tensor, " batch"] | Int[Tensor, "batch block"]
+    pairs: PairKeys | None = None
 
 
 def matching(
@@ -45,7 +49,7 @@ def matching(
 ) -> Bool[Tensor, "batch block"]:
     """Whether each candidate's group equals the residue of its position; in rows without a mark everything matches.
 
-    This never waits for the device, so it may stand in a CUDA graph.
+    It says nothing of rows of rule "bigram". This never waits for the device, so it may stand in a CUDA graph.
 
     Args:
         candidates: token ids of the keys' vocabulary.
@@ -59,7 +63,7 @@ def matching(
 
 
 class GroupStore:
-    """Holds the group tables that were used last, one byte a token id; the tensors stay where they are.
+    """Holds the keys that were used last: group tables, one byte a token id, and hash keys. Its tensors do not move.
 
     So a captured CUDA graph may read them. The slots of the rows are a new tensor for each batch: a graph has a buffer
     of its own for them.
@@ -68,14 +72,25 @@ class GroupStore:
         table_size: the model's padded vocabulary.
         device: the device of candidates and positions.
         slots: how many tables are held at once; more than there are rows in a batch.
-        grows: whether there may be more, in new tensors, where a batch needs more.
+        distances: the smallest and the largest distance of the pairs of all keys of rule "bigram" (`distances_of`);
+            None takes no such keys.
+        grows: whether there may be more slots, in new tensors, where a batch needs more; without distances.
     """
 
-    def __init__(self, table_size: int, device: torch.device | str, slots: int = SLOTS, *, grows: bool = False) -> None:
-        self.table_size, self._grows = table_size, grows
+    def __init__(
+        self,
+        table_size: int,
+        device: torch.device | str,
+        slots: int = SLOTS,
+        *,
+        distances: tuple[int, int] | None = None,
+        grows: bool = False,
+    ) -> None:
+        self.table_size, self.distances, self._grows = table_size, distances, grows
         self._tables = torch.zeros(slots, table_size, dtype=torch.uint8, device=device)
         self._codes = torch.zeros(slots, MAX_CODE_LENGTH, dtype=torch.uint8, device=device)
         self._periods = torch.ones(slots, dtype=torch.long, device=device)
+        self._pairs = None if distances is None else PairKeys.of([None] * slots, torch.device(device), distances)
         self._slots: OrderedDict[tuple[WatermarkKey, int], int] = OrderedDict()  # least recently used first
         self._last: tuple[tuple[WatermarkKey | None, ...], Tensor] | None = None
 
@@ -83,14 +98,14 @@ class GroupStore:
         """The keys of a batch; those that are not held yet are copied to the device, in the order of its stream.
 
         They hold until the next call, which may give the slot of a key to another one.
-        The first three tensors are always the same ones. `rows` is not: copy it into the tensor that a graph was
-        captured with.
+        All tensors but `rows` are always the same ones: copy it into the tensor that a graph was captured with.
 
         Args:
             rows: the key or sub-key of each row; None for a row without a mark.
 
         Raises:
-            SettingsError: a key rotates, or has sub-keys and is not one of them, or the batch has more keys than slots.
+            SettingsError: a key rotates, or has sub-keys and is not one of them, or has pairs at other distances than
+                the store, or the batch has more keys than slots.
             VocabularyMismatch: a key is of another vocabulary.
         """
         batch = tuple(rows)
@@ -98,13 +113,19 @@ class GroupStore:
             for key in batch:
                 if key is not None and (key, 0) not in self._slots:
                     check_fits(key, self.table_size)
+                    if is_bigram(key) and (distances := distances_of([key])) != self.distances:
+                        raise SettingsError(
+                            f"key {key.fingerprint} is of rule bigram, with pairs at distances {distances}, and this "
+                            f"store takes {self.distances or 'no such keys'}: make it with distances={distances}, and "
+                            "give `mark` the committed tokens"
+                        )
             slots = self.slots([None if key is None else (key, 0) for key in batch])
             self._last = batch, torch.tensor(slots, dtype=torch.long).to(self._tables.device, non_blocking=True)
         return self.keys(self._last[1])
 
     def keys(self, rows: Tensor) -> Keys:
         """The tables with these slots for the rows."""
-        return Keys(self._tables, self._codes, self._periods, rows)
+        return Keys(self._tables, self._codes, self._periods, rows, self._pairs)
 
     def slots(self, tables: Sequence[tuple[WatermarkKey, int] | None]) -> list[int]:
         """The slot of each table, given by key and segment; -1 for None. Tables that are not held yet are copied."""
@@ -114,11 +135,18 @@ class GroupStore:
     def _slot(self, table: tuple[WatermarkKey, int], needed: set[tuple[WatermarkKey, int] | None]) -> int:
         if table not in self._slots:
             key, segment = table
-            groups, code = key.tables.table(segment), key.tables.code
+            parts = hash_parts(key)
+            # a key of rule bigram leaves the tables of its slot as they are
+            tables = None if self._pairs is not None and is_bigram(key) else key.tables
+            groups = None if tables is None else tables.table(segment)
             slot = len(self._slots) if len(self._slots) < len(self._tables) else self._freed(needed)
-            self._tables[slot].copy_(torch.from_numpy(groups.copy()), non_blocking=True)
-            self._codes[slot, : len(code)].copy_(torch.from_numpy(code.copy()), non_blocking=True)
-            self._periods[slot] = key.spec.period
+            if self._pairs is not None:
+                for column, part in zip(self._pairs[:3], parts, strict=True):
+                    column[slot] = part
+            if tables is not None and groups is not None:
+                self._tables[slot].copy_(torch.from_numpy(groups.copy()), non_blocking=True)
+                self._codes[slot, : len(tables.code)].copy_(torch.from_numpy(tables.code.copy()), non_blocking=True)
+                self._periods[slot] = key.spec.period
             self._slots[table] = slot
         self._slots.move_to_end(table)
         return self._slots[table]
@@ -198,6 +226,12 @@ class KeyMatching:
         slots = self._store.slots([(self._keys[number // _ENDLESS], number % _ENDLESS) for number in distinct.tolist()])
         at = torch.from_numpy(np.array(slots)[index.reshape(numbers.shape)]).to(owner.device)
         return at.masked_fill(self._rows[:, None] < 0, -1)
+
+
+def key_steering(keys: Sequence[WatermarkKey | None], device: torch.device) -> Steering:
+    """How the loop is steered by the key of each row, of either rule; None for a row without a mark."""
+    matching = KeyMatching([None if is_bigram(key) else key for key in keys], device)
+    return Steering(matching, KeyPairs(keys, device) if any(map(is_bigram, keys)) else None)
 
 
 def check_fits(key: WatermarkKey, table_size: int) -> None:

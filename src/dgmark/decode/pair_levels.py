@@ -1,11 +1,11 @@
-"""The level of each candidate under the bigram rule: the pairs it completes that match, less those that do not.
+"""The level of each candidate under the bigram rule: the pairs it completes that match, less those that do not; and
+what an edit of a committed token changes.
 
 The loop and the engine adapters use the same function. Knows no text and no model.
 """
 
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import NamedTuple, TypeGuard
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 from jaxtyping import Bool, Int
@@ -18,12 +18,12 @@ from dgmark.watermark.key import WatermarkKey
 
 
 class PairKeys(NamedTuple):
-    """The hash keys of the rows of a batch on the device.
+    """The hash keys of the rows of a batch, or of the slots of a store, on the device.
 
     Attributes:
         first: first half of each row's hash key.
         second: its second half.
-        number: the number of each row's sub-key; 0 without sub-keys.
+        number: the number of each row's sub-key; 0 without sub-keys, -1 in a row that is not of rule "bigram".
         nearest: the smallest distance of a pair; all rows share the distances.
         farthest: the largest.
     """
@@ -35,24 +35,30 @@ class PairKeys(NamedTuple):
     farthest: int
 
     @classmethod
-    def of(cls, keys: Sequence[WatermarkKey | None], device: torch.device) -> "PairKeys":
-        """The keys of a batch, of which at least one is of rule "bigram"; other rows get a hash key of zeros.
+    def of(
+        cls, keys: Sequence[WatermarkKey | None], device: torch.device, distances: tuple[int, int] | None = None
+    ) -> "PairKeys":
+        """The keys of a batch; without distances, those of its keys, of which at least one is of rule "bigram".
 
         Raises:
-            SettingsError: the keys have different distances.
+            SettingsError: the keys have different distances, or one has sub-keys and is not one of them.
         """
-        ranges = {(key.spec.nearest, key.spec.farthest) for key in keys if is_bigram(key)}
-        if len(ranges) > 1:
-            raise SettingsError(f"keys with different distances of pairs, {sorted(ranges)}, mark no batch together")
-        halves = [key.pair_key if is_bigram(key) else (0, 0) for key in keys]
-        numbers = [(key and key.number) or 0 for key in keys]
-        columns = [[half[0] for half in halves], [half[1] for half in halves], numbers]
+        columns = zip(*map(hash_parts, keys), strict=True)
         first, second, number = (torch.tensor(column, dtype=torch.long).to(device) for column in columns)
-        return cls(first, second, number, *ranges.pop())
+        distances = distances or distances_of(keys)
+        assert distances is not None
+        return cls(first, second, number, *distances)
 
     def of_rows(self, rows: Int[Tensor, " n"]) -> "PairKeys":
-        """The keys of these rows, in this order."""
-        return self._replace(first=self.first[rows], second=self.second[rows], number=self.number[rows])
+        """The keys of these rows, in this order; -1 stands for a row without a mark."""
+        at = rows.clamp(min=0)
+        number = self.number[at].masked_fill(rows < 0, -1)
+        return self._replace(first=self.first[at], second=self.second[at], number=number)
+
+    @property
+    def steers(self) -> Bool[Tensor, " batch"]:
+        """Which rows are of rule "bigram"."""
+        return self.number >= 0
 
 
 def is_bigram(key: WatermarkKey | None) -> TypeGuard[WatermarkKey]:
@@ -60,8 +66,38 @@ def is_bigram(key: WatermarkKey | None) -> TypeGuard[WatermarkKey]:
     return key is not None and key.spec.rule == "bigram"
 
 
-def pair_levels(tokens: Int[Tensor, "batch window"], window: Window, keys: PairKeys) -> Levels:
-    """The level of each candidate, and the links between the candidates.
+def distances_of(keys: Iterable[WatermarkKey | None]) -> tuple[int, int] | None:
+    """The smallest and the largest distance of a pair, which all keys of rule "bigram" share; None without such a key.
+
+    Raises:
+        SettingsError: the keys have different distances.
+    """
+    ranges = {(key.spec.nearest, key.spec.farthest) for key in keys if is_bigram(key)}
+    if len(ranges) > 1:
+        raise SettingsError(f"keys with different distances of pairs, {sorted(ranges)}, mark no batch together")
+    return ranges.pop() if ranges else None
+
+
+def hash_parts(key: WatermarkKey | None) -> tuple[int, int, int]:
+    """What `PairKeys` holds of a key.
+
+    Raises:
+        SettingsError: the key has sub-keys and is not one of them.
+    """
+    if not is_bigram(key):
+        return 0, 0, -1
+    if key.spec.subkeys > 1 and key.number is None:
+        raise SettingsError(
+            f"key {key.fingerprint} has {key.spec.subkeys} sub-keys, each with pairs of its own: take one with "
+            "key.subkey(number)"
+        )
+    return *key.pair_key, key.number or 0
+
+
+def pair_levels(
+    tokens: Int[Tensor, "batch window"], window: Window, keys: PairKeys, *, by_numpy: bool = False
+) -> Levels:
+    """The level of each candidate, and the links between the candidates; 0 in rows that are not of rule "bigram".
 
     Shapes depend on shapes alone, and nothing waits for the device, so this may stand in a CUDA graph.
 
@@ -69,29 +105,35 @@ def pair_levels(tokens: Int[Tensor, "batch window"], window: Window, keys: PairK
         tokens: the candidates; only those of masked places count.
         window: the canvases.
         keys: the keys of the rows.
+        by_numpy: hash by numpy, which has less to do for each operation; on a CPU, and not in a graph.
     """
-    width, reach = tokens.shape[1], keys.farthest
-    # the window and `farthest` columns on either side, with the candidates in their places
-    columns = torch.arange(window.start - reach, window.start + width + reach, device=tokens.device)
-    inside = (columns >= window.text[0]) & (columns < window.text[1])
-    row = window.ids[:, columns.clamp(0, window.ids.shape[1] - 1)]
-    known = inside & (row != window.mask_id)
-    middle = slice(reach, reach + width)
-    row[:, middle] = torch.where(window.masked, tokens, row[:, middle])
-    known[:, middle] = ~window.masked
+    places = _Places.of(window, keys)
+    row = places.filled(window.masked, tokens)
+    known_left, known_right = places.ends(places.known)
+    signs = _signs(places.ends(row), keys, by_numpy=by_numpy)
+    return places.levels(signs * known_right, signs * known_left, signs * ~(known_left | known_right))
 
-    places = _places(width, keys.nearest, reach, tokens.device)
-    words = pair_words(row[:, places.left], row[:, places.right])
-    signs = _matches(words, keys).to(torch.int32) * 2 - 1
-    levels = torch.zeros_like(row, dtype=torch.int32)
-    levels.index_add_(1, places.left, signs * known[:, places.right])
-    levels.index_add_(1, places.right, signs * known[:, places.left])
 
-    inner = signs[:, places.inner] * ~(known[:, places.left[places.inner]] | known[:, places.right[places.inner]])
-    links = torch.zeros(len(row), width * width, dtype=torch.int32, device=tokens.device)
-    links[:, places.link] = inner
-    links[:, places.link_back] = inner
-    return Levels(levels[:, middle], links.view(-1, width, width))
+def edit_gains(tokens: Int[Tensor, "batch window"], window: Window, keys: PairKeys) -> Levels:
+    """What replacing each committed token adds to the level of the text, as `pair_levels` gives levels.
+
+    Args:
+        tokens: the tokens that would replace those of the window; only those of committed places count.
+        window: the canvases.
+        keys: the keys of the rows.
+
+    Returns:
+        The gain of each edit made alone, and what an edit at one place adds to the gain at another.
+    """
+    places = _Places.of(window, keys)
+    known_left, known_right = places.ends(places.known)
+    both = known_left & known_right
+    (left, right), (new_left, new_right) = (
+        places.ends(row) for row in (places.row, places.filled(~window.masked, tokens))
+    )
+    pairs = (left, right), (new_left, right), (left, new_right), (new_left, new_right)
+    now, by_left, by_right, by_both = (_signs(ends, keys) * both for ends in pairs)
+    return places.levels(by_left - now, by_right - now, by_both - by_left - by_right + now)
 
 
 class KeyPairs:
@@ -105,51 +147,73 @@ class KeyPairs:
 
     def __init__(self, keys: Sequence[WatermarkKey | None], device: torch.device) -> None:
         self._keys = PairKeys.of(keys, device)
-        self._steered = torch.tensor([is_bigram(key) for key in keys], device=device)
 
     def steers(self, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
         """Which of these rows are under the bigram rule."""
-        return self._steered[rows]
+        return self._keys.steers[rows]
 
     def __call__(self, tokens: Int[Tensor, "n window"], window: Window, rows: Int[Tensor, " n"]) -> Levels:
         """The levels of candidates on canvases of these rows of the batch; 0 in rows of other rules."""
-        levels, links = pair_levels(tokens, window, self._keys.of_rows(rows))
-        steered = self._steered[rows]
-        return Levels(levels * steered[:, None], None if links is None else links * steered[:, None, None])
+        return pair_levels(tokens, window, self._keys.of_rows(rows), by_numpy=tokens.device.type == "cpu")
 
 
 class _Places(NamedTuple):
-    """The pairs with at least one token in a window, as indices of the window and its surroundings.
+    """A window with as many columns on either side as a pair reaches, and all pairs of near columns.
 
-    `inner` are the pairs with both tokens in the window; `link` and `link_back` their places in `Levels.links`.
+    Attributes:
+        row: the ids of these columns.
+        known: where a token is committed.
+        left: the left column of each pair.
+        right: its right column.
+        middle: the columns of the window.
+        steers: which rows are of rule "bigram".
     """
 
-    left: Tensor
-    right: Tensor
-    inner: Tensor
-    link: Tensor
-    link_back: Tensor
+    row: Int[Tensor, "batch columns"]
+    known: Bool[Tensor, "batch columns"]
+    left: Int[Tensor, " pairs"]
+    right: Int[Tensor, " pairs"]
+    middle: slice
+    steers: Bool[Tensor, " batch"]
+
+    @classmethod
+    def of(cls, window: Window, keys: PairKeys) -> "_Places":
+        width, reach, device = window.masked.shape[1], keys.farthest, window.ids.device
+        columns = torch.arange(window.start - reach, window.start + width + reach, device=device)
+        inside = (columns >= window.text[0]) & (columns < window.text[1])
+        row = window.ids[:, columns.clamp(0, window.ids.shape[1] - 1)]
+        # pairs outside the window are counted where nobody looks: so these shapes need no list
+        left = torch.arange(reach + width, device=device).repeat(reach - keys.nearest + 1, 1)
+        right = left + torch.arange(keys.nearest, reach + 1, device=device)[:, None]
+        known = inside & (row != window.mask_id)
+        return cls(row, known, left.view(-1), right.view(-1), slice(reach, reach + width), keys.steers)
+
+    def filled(self, places: Bool[Tensor, "batch window"], tokens: Tensor) -> Int[Tensor, "batch columns"]:
+        """The ids with these tokens at some places of the window."""
+        row = self.row.clone()
+        row[:, self.middle] = torch.where(places, tokens, row[:, self.middle])
+        return row
+
+    def ends(self, row: Tensor) -> tuple[Tensor, Tensor]:
+        """What stands at the left and at the right column of each pair."""
+        return row[:, self.left], row[:, self.right]
+
+    def levels(self, of_left: Tensor, of_right: Tensor, of_both: Tensor) -> Levels:
+        """The sums over the pairs of each place of the window, and what the pairs of two places add for both."""
+        size = self.row.shape[1]
+        sums = torch.zeros_like(self.row, dtype=torch.int32)
+        sums.index_add_(1, self.left, of_left).index_add_(1, self.right, of_right)
+        links = sums.new_zeros(len(sums), size * size)
+        links[:, self.left * size + self.right] = of_both
+        links = links.view(-1, size, size)[:, self.middle, self.middle]
+        return Levels(sums[:, self.middle] * self.steers[:, None], (links + links.mT) * self.steers[:, None, None])
 
 
-@lru_cache(maxsize=64)
-def _places(width: int, nearest: int, farthest: int, device: torch.device) -> _Places:
-    window = range(farthest, farthest + width)
-    pairs = [
-        (left, left + distance)
-        for distance in range(nearest, farthest + 1)
-        for left in range(farthest - distance, farthest + width)
-    ]
-    inner = [number for number, (left, right) in enumerate(pairs) if left in window and right in window]
-    link = [(pairs[number][0] - farthest) * width + pairs[number][1] - farthest for number in inner]
-    back = [(pairs[number][1] - farthest) * width + pairs[number][0] - farthest for number in inner]
-    left, right = zip(*pairs, strict=True)
-    return _Places(*(torch.tensor(one, dtype=torch.long, device=device) for one in (left, right, inner, link, back)))
-
-
-def _matches(words: Int[Tensor, "batch pairs"], keys: PairKeys) -> Bool[Tensor, "batch pairs"]:
-    """Whether each pair matches under its row's key; on a CPU by numpy, which has less to do for each operation."""
-    halves, number = (keys.first[:, None], keys.second[:, None]), keys.number[:, None]
-    if words.device.type != "cpu":
-        return matching_pairs(words, halves, number)
-    first, second = (half.numpy() for half in halves)
-    return torch.from_numpy(matching_pairs(words.numpy(), (first, second), number.numpy()))
+def _signs(ends: tuple[Tensor, Tensor], keys: PairKeys, *, by_numpy: bool = False) -> Int[Tensor, "batch pairs"]:
+    """1 for each pair that matches under its row's key, -1 for any other."""
+    words: Any = pair_words(*ends)
+    columns: list[Any] = [column[:, None] for column in keys[:3]]
+    if by_numpy:
+        words, columns = words.numpy(), [column.numpy() for column in columns]
+    matches = matching_pairs(words, (columns[0], columns[1]), columns[2])
+    return torch.as_tensor(matches).to(torch.int32) * 2 - 1

@@ -12,8 +12,8 @@ import torch
 from dgmark.decode.canvas import Canvas, Commits
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.loop import decode_steps
-from dgmark.decode.matching import KeyMatching
-from dgmark.decode.pair_levels import KeyPairs, is_bigram
+from dgmark.decode.matching import key_steering
+from dgmark.decode.pair_levels import distances_of
 from dgmark.decode.round_trip import RoundTrip
 from dgmark.decode.steering import Steering
 from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError
@@ -266,8 +266,12 @@ class Prepared:
         """Rows of one kind are decoded together: they share the layout, and their steerings can be combined."""
         key = self.requests[row].key
         canvas = self.canvases[row]
-        distances = (key.spec.nearest, key.spec.farthest) if is_bigram(key) else None
-        return None if self.baseline is None else key, distances, None if self.pad else canvas.start, canvas.layout
+        return (
+            None if self.baseline is None else key,
+            distances_of([key]),
+            None if self.pad else canvas.start,
+            canvas.layout,
+        )
 
     def _steering(self, rows: Sequence[int]) -> Steering:
         keys = [self.requests[row].key for row in rows]
@@ -275,9 +279,7 @@ class Prepared:
             return self._steerings[keys[0]]
         if all(key is None for key in keys):
             return Steering()
-        device = traits_of(self.model).device
-        matching = KeyMatching([None if is_bigram(key) else key for key in keys], device)
-        return Steering(matching, KeyPairs(keys, device) if any(map(is_bigram, keys)) else None)
+        return key_steering(keys, traits_of(self.model).device)
 
 
 def requests_of(

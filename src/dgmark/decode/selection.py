@@ -18,6 +18,8 @@ from dgmark.decode.config import DecodeConfig
 _DREAM_EPSILON = 1e-3
 # no level is as large, nor as small with the other sign
 MAX_LEVEL = 2**16
+# of a place that is out of the choice: no level makes up for it
+_OUT = -(2**40)
 # whether each candidate matches, or its level
 Levelled = Bool[Tensor, "batch block"] | Int[Tensor, "batch block"]
 
@@ -113,12 +115,47 @@ def _of_each_row(number: Tensor | int, masked: Tensor) -> Int[Tensor, " batch"]:
 # --- which matches are preferred ---
 
 
+def levels_and_quota(
+    rewards: Float[Tensor, "batch block"],
+    masked: Bool[Tensor, "batch block"],
+    levels: Int[Tensor, "batch block"],
+    links: Int[Tensor, "batch block block"] | None,
+    least: Int[Tensor, " batch"],
+    config: DecodeConfig,
+    rounds: int | None = None,
+) -> tuple[Int[Tensor, "batch block"], Int[Tensor, " batch"], Int[Tensor, " batch"]]:
+    """By which levels a step commits, and how many positions.
+
+    Args:
+        rewards: the rewards r_j.
+        masked: positions that may be committed.
+        levels: the level of each candidate, as `preferences` leaves it.
+        links: what a commit at one place adds to the level at another; None for nothing.
+        least: how many each row commits under commit "quota", and the fewest under the others.
+        config: `commit`, `threshold` and `factor` are read.
+        rounds: see `renewed_levels`.
+
+    Returns:
+        The levels; how many each row commits; and for how many of those the confidence was enough.
+    """
+    quota, sure = least, torch.zeros_like(least)
+    if config.commit != "quota":
+        sure = confident_count(rewards, masked, levels > 0, config)
+        quota = torch.maximum(sure, least)
+        # of several commits those that match go by their rewards, which is what they were counted by
+        levels = torch.where(sure[:, None] > 1, levels.sign(), levels)
+    if links is not None:
+        levels = renewed_levels(rewards, masked, levels, links, quota, rounds)
+    return levels, quota, sure
+
+
 def renewed_levels(
     rewards: Float[Tensor, "batch block"],
     masked: Bool[Tensor, "batch block"],
     levels: Int[Tensor, "batch block"],
     links: Int[Tensor, "batch block block"],
     quota: Int[Tensor, " batch"],
+    rounds: int | None = None,
 ) -> Int[Tensor, "batch block"]:
     """The levels for a step of several commits, chosen one by one, each with the levels that those before it leave.
 
@@ -130,16 +167,20 @@ def renewed_levels(
         levels: the level of each candidate.
         links: what a commit at one place adds to the level at another.
         quota: how many positions each row commits.
+        rounds: one less than the largest quota, or more, for callers that must not wait for the device; None asks it.
     """
-    raised, left = torch.zeros_like(levels), masked
-    for number in range(int(quota.max()) - 1):
-        first = order_of(rewards, left, levels)[:, 0]
-        goes_on = (quota > number + 1) & (left.sum(1) > 1)
-        chosen = torch.zeros_like(masked).scatter(1, first[:, None], goes_on[:, None])
-        raised = raised + chosen * (MAX_LEVEL - 1 - number)
-        levels = levels + (links * chosen[:, None]).sum(2)
-        left = left & ~chosen
-    return torch.where(raised > 0, raised, levels)
+    rounds = int(quota.max()) - 1 if rounds is None else rounds
+    several = torch.minimum(quota, masked.sum(1))[:, None]
+    block = rewards.shape[-1]
+    # the best is the one with the largest (level, -rank by reward), as one number; those that are out have a lower one
+    rank = rewards.sort(dim=-1, descending=True, stable=True).indices.argsort(-1)
+    score, place = (-rank).masked_fill(~masked, _OUT), torch.arange(block, device=rewards.device)
+    for number in range(rounds):
+        first = (levels * block + score).argmax(1, keepdim=True)
+        goes_on = several > number + 1
+        score = score.masked_fill((place == first) & goes_on, _OUT + 1 + number)
+        levels = levels + links.take_along_dim(first[:, :, None], 1)[:, 0] * goes_on
+    return torch.where(masked & (score < _OUT // 2), MAX_LEVEL + _OUT - score, levels)
 
 
 def preferences(

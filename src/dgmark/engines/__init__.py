@@ -4,7 +4,7 @@
 used.
 """
 
-from dgmark.decode.matching import GroupStore, Keys, matching
-from dgmark.engines.core import mark, mark_edits, propose_block, uniform_draws
+from dgmark.decode.matching import GroupStore, Keys
+from dgmark.engines.core import mark, mark_edits, mark_levels, propose_block, uniform_draws
 
-__all__ = ["GroupStore", "Keys", "mark", "mark_edits", "matching", "propose_block", "uniform_draws"]
+__all__ = ["GroupStore", "Keys", "mark", "mark_edits", "mark_levels", "propose_block", "uniform_draws"]

@@ -11,8 +11,11 @@ from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.matching import Keys, matching
+from dgmark.decode.pair_levels import edit_gains, pair_levels
 from dgmark.decode.proposals import propose
-from dgmark.decode.selection import confident_count, preferences, select_positions
+from dgmark.decode.selection import levels_and_quota, preferences, select_positions
+from dgmark.decode.steering import Window
+from dgmark.errors import SettingsError
 from dgmark.watermark.splitmix64 import STEP, mix, shifted
 
 _MANTISSA = 53
@@ -29,6 +32,7 @@ def mark(
     quota: Int[Tensor, " batch"] | int = 1,
     *,
     config: DecodeConfig,
+    tokens: Int[Tensor, "batch columns"] | None = None,
     readable: Bool[Tensor, "batch block"] | None = None,
 ) -> Bool[Tensor, "batch block"]:
     """Choose the positions to commit in this step: what the decoding loop would choose, and in rows without a mark
@@ -43,36 +47,96 @@ def mark(
         quota: how many positions each row commits under commit "quota", and the fewest under commit "threshold" and
             "factor", which find their own number. A row with fewer masked positions commits them all.
         config: the rule: `commit`, `threshold`, `factor`, `guard` and `strategy` are read.
+        tokens: the committed tokens up to the end of the block: its own columns, and before them at least as many as
+            a pair reaches, or all there are. -1 where none is committed; masked positions and those of the prompt are
+            not read. None for a store without keys of rule "bigram".
         readable: whether the candidate survives re-tokenization (`RoundTrip`); None if no candidate goes last.
 
     Returns:
         The positions to commit, all of them masked.
+
+    Raises:
+        SettingsError: the store takes keys of rule "bigram", and `tokens` is missing or narrower than the block.
     """
-    levels = matching(candidates, positions, keys).to(torch.int32)
+    levels, quota = mark_levels(
+        confidence, masked, candidates, positions, keys, quota, config=config, tokens=tokens, readable=readable
+    )
+    return select_positions(confidence, masked, levels, quota, readable)
+
+
+def mark_levels(
+    confidence: Float[Tensor, "batch block"],
+    masked: Bool[Tensor, "batch block"],
+    candidates: Int[Tensor, "batch block"],
+    positions: Int[Tensor, "batch block"],
+    keys: Keys,
+    quota: Int[Tensor, " batch"] | int = 1,
+    *,
+    config: DecodeConfig,
+    tokens: Int[Tensor, "batch columns"] | None = None,
+    readable: Bool[Tensor, "batch block"] | None = None,
+) -> tuple[Int[Tensor, "batch block"], Int[Tensor, " batch"]]:
+    """By which levels `mark`, with the same arguments, chooses, and how many positions each row commits."""
+    block = masked.shape[1]
+    levels, links = matching(candidates, positions, keys).to(torch.int32), None
+    if keys.pairs is not None:
+        pairs = keys.pairs.of_rows(keys.rows)
+        of_pairs, links = pair_levels(candidates, _window(tokens, masked, positions), pairs)
+        levels = torch.where(pairs.steers[:, None], of_pairs, levels)
     levels, pool = preferences(confidence, masked, levels, config, readable)
     levels = levels.masked_fill((keys.rows < 0)[:, None], 1)  # a guard of the mark has nothing to say without one
-    if config.commit != "quota":
-        quota = confident_count(confidence, pool, levels > 0, config).clamp(min=quota)
-    return select_positions(confidence, masked, levels, quota, readable)
+    # as many rounds as there may be commits, as nobody asks the device how many there are
+    rounds = (min(quota, block) if isinstance(quota, int) and config.commit == "quota" else block) - 1
+    least = quota if isinstance(quota, Tensor) else torch.full_like(keys.rows, quota)
+    return levels_and_quota(confidence, pool, levels, links, least, config, rounds)[:2]
 
 
 def mark_edits(
     edits: Bool[Tensor, "batch block"],
-    tokens: Int[Tensor, "batch block"],
+    tokens: Int[Tensor, "batch columns"],
     candidates: Int[Tensor, "batch block"],
     positions: Int[Tensor, "batch block"],
     keys: Keys,
 ) -> Bool[Tensor, "batch block"]:
     """Of the edits of committed tokens that a loop would make, those that lose no match; in rows without a mark all.
 
+    Under the bigram rule the edits are taken from left to right, each unless the text with those before it would lose
+    level by it; so give only edits that will be made if they may be.
+
     Args:
         edits: places whose committed token the loop would replace.
-        tokens: the committed tokens.
+        tokens: the committed tokens up to the end of the block, as `mark` takes them, with -1 at masked places.
         candidates: the tokens that would replace them.
         positions: 0-based, counted from the row's first generated token.
         keys: the keys of the rows.
     """
-    return edits & (matching(candidates, positions, keys) | ~matching(tokens, positions, keys))
+    block = edits.shape[1]
+    before = tokens[:, tokens.shape[1] - block :]
+    kept = edits & (matching(candidates, positions, keys) | ~matching(before, positions, keys))
+    if keys.pairs is None:
+        return kept
+    pairs = keys.pairs.of_rows(keys.rows)
+    gains, links = edit_gains(candidates, _window(tokens, before < 0, positions), pairs)
+    assert links is not None
+    made = []
+    for place in range(block):
+        made.append(edits[:, place] & (gains[:, place] >= 0))
+        gains = gains + links[:, place] * made[-1][:, None]
+    return torch.where(pairs.steers[:, None], torch.stack(made, 1), kept)
+
+
+def _window(tokens: Tensor | None, masked: Tensor, positions: Tensor) -> Window:
+    """The block and the committed tokens to its left; those of the prompt are none."""
+    block = masked.shape[1]
+    if tokens is None or tokens.shape[1] < block:
+        raise SettingsError(
+            "keys of rule bigram look at the tokens beside a candidate: give the committed `tokens` up to the end of "
+            "the block, or make the GroupStore without distances"
+        )
+    start = tokens.shape[1] - block
+    at = positions[:, :1] + torch.arange(-start, block, device=tokens.device)
+    hidden = (at < 0) | torch.nn.functional.pad(masked, (start, 0))
+    return Window(tokens.long().masked_fill(hidden, -1), start, masked, (0, start + block), -1)
 
 
 def propose_block(

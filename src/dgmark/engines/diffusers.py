@@ -13,6 +13,7 @@ from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.matching import GroupStore
+from dgmark.decode.pair_levels import distances_of
 from dgmark.engines.core import mark, mark_edits
 from dgmark.errors import MissingExtra, SettingsError, install_hint, several
 from dgmark.watermark.key import WatermarkKey, check_key
@@ -55,6 +56,8 @@ class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore
         minimal_topk: int = 1,
     ) -> None:
         super().__init__(block_length, num_inference_steps, threshold, editing_threshold, minimal_topk)
+        self._written: Tensor  # the tokens of the blocks before
+        self._last: Tensor  # those of this block, after the last step
         self._start: int | None = None  # the position of the block's first place; None before a text
         self._show: Callable[[Tensor, Tensor], Tensor] | None = None  # what a step is shown of its confidences
         self.begin(keys)
@@ -83,20 +86,28 @@ class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore
             self._start = self._begin_text(model_output, len(sample), named.get("prompt_mask"))
         elif int(timestep) == 0:
             self._start += sample.shape[1]
+            self._written = torch.cat([self._written, self._last], 1)
         if not any(self.rows):
             return super().step(model_output, timestep, sample, return_dict=return_dict, **named)
         mask_id, keys = named.get("mask_token_id"), self._keys
         positions = torch.arange(sample.shape[1], device=sample.device).expand_as(sample) + self._start
         masked, quota = self._due(int(timestep), sample, mask_id)
-        threshold = float(self.config.threshold if named.get("threshold") is None else named["threshold"])
+        threshold, editing = (
+            self.config[name] if named.get(name) is None else named[name] for name in ("threshold", "editing_threshold")
+        )
         rule = DecodeConfig()
         if threshold < 1:  # no confidence is above 1, so that the quota alone counts
-            rule = DecodeConfig(commit="threshold", threshold=max(threshold, _LOWEST))
+            rule = DecodeConfig(commit="threshold", threshold=max(float(threshold), _LOWEST))
 
         def show(candidates: Tensor, confidence: Tensor) -> Tensor:
             filled = None if mask_id is None else candidates != mask_id  # a mask in place of a mask commits nothing
-            commits = mark(confidence, masked, candidates, positions, keys, quota, config=rule, readable=filled)
-            kept = mark_edits(~masked, sample, candidates, positions, keys)
+            given, written = (confidence, masked, candidates, positions, keys, quota), self._up_to(sample)
+            commits = mark(*given, config=rule, tokens=written, readable=filled)
+            # the edits that will be made unless they are forbidden here, once these commits are made
+            edits = ~masked & (positions >= 0) & (candidates != sample)
+            edits &= False if editing is None else confidence > float(editing)
+            tokens = torch.where(commits, candidates, sample.masked_fill(masked, -1))
+            kept = mark_edits(edits, self._up_to(tokens), candidates, positions, keys)
             shown = confidence.masked_fill(~kept, -torch.inf).masked_fill(commits, torch.inf)
             return torch.where(keys.rows[:, None] < 0, confidence, shown)
 
@@ -106,8 +117,11 @@ class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore
         finally:
             self._show = None
         output.sampled_probs = self._confidence
+        self._last = output.prev_sample
         if mask_id is None:
             output.pred_logits = self._predicted(model_output, output.prev_sample, positions)
+            # a pipeline that stops early writes the best tokens, and says so to nobody
+            self._last = self._last.masked_fill(self._last != output.pred_logits.argmax(-1), -1)
         return output if return_dict else output.to_tuple()
 
     step.__wrapped__ = BlockRefinementScheduler.step  # type: ignore[attr-defined] # a pipeline reads the arguments
@@ -126,7 +140,9 @@ class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore
                 "a list with a key or None for each"
             )
         self.rows = [None if key is None else key.for_text() for key in keys]
-        self._keys = GroupStore(logits.shape[-1], logits.device, rows).of(self.rows)
+        distances = distances_of(self.rows)
+        self._keys = GroupStore(logits.shape[-1], logits.device, rows, distances=distances).of(self.rows)
+        self._written = self._last = logits.new_empty(rows, 0, dtype=torch.long)
         return 0 if prompt_mask is None else -int(prompt_mask.sum())
 
     def _due(self, step: int, sample: Tensor, mask_id: int | None) -> tuple[Tensor, Tensor | int]:
@@ -139,13 +155,18 @@ class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore
         due = -(-(step + 1) * sample.shape[1] // self.num_inference_steps)
         return ~committed, (due - committed.sum(1)).clamp(min=0)
 
+    def _up_to(self, block: Tensor) -> Tensor:
+        """The tokens of the blocks before, and of this one."""
+        return torch.cat([self._written, block], 1)
+
     def _predicted(self, logits: Tensor, canvas: Tensor, positions: Tensor) -> Tensor:
         """The logits, with a committed token as the best one wherever the best one would lose its match.
 
         When `DiffusionGemmaPipeline` stops early, it writes the best tokens over those that were committed.
         """
         best = logits.argmax(-1)
-        lost = self._committed & ~mark_edits(self._committed, canvas, best, positions, self._keys)
+        tokens = self._up_to(canvas.masked_fill(~self._committed, -1))
+        lost = self._committed & ~mark_edits(self._committed, tokens, best, positions, self._keys)
         if not lost.any():
             return logits
         row, place = lost.nonzero(as_tuple=True)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.matching import GroupStore
+from dgmark.decode.pair_levels import distances_of
 from dgmark.engines.core import mark, propose_block, uniform_draws
 from dgmark.engines.policy import rows_of
 from dgmark.errors import SettingsError
@@ -69,8 +70,9 @@ class DInferMarking:
         """
         if self._start is None:
             raise SettingsError("call begin(key, prompt_length) before dInfer's generate")
-        if self._store is None:
-            self._store = GroupStore(logits.shape[-1], logits.device)
+        if self._store is None or distances_of([self._key]) not in (None, self._store.distances):
+            self._store = GroupStore(logits.shape[-1], logits.device, distances=distances_of([self._key]))
+        tokens: Tensor = x[:, min(max(self._start, 0), block_start) : block_end]
         block: Tensor = x[:, block_start:block_end]
         rule = self.rule
         if iter_threshold is not None and rule.commit == "threshold":
@@ -81,5 +83,6 @@ class DInferMarking:
         draws = uniform_draws(rows_of([self._seed + row for row in range(len(block))], block), masked.sum(1), positions)
         forbidden = torch.full((1,), self.mask_id, dtype=torch.long, device=block.device)
         candidates, confidence = propose_block(logits, forbidden, rule, draws, tempered=self.tempered)
-        chosen = mark(confidence, masked, candidates, positions, self._store.of([self._key] * len(block)), config=rule)
+        keys = self._store.of([self._key] * len(block))
+        chosen = mark(confidence, masked, candidates, positions, keys, config=rule, tokens=tokens)
         x[:, block_start:block_end] = torch.where(chosen, candidates.to(block.dtype), block)

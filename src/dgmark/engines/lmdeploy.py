@@ -2,10 +2,12 @@
 
 LMDeploy draws the tokens (each request's temperature and filters hold) and commits by its own rule; this processor
 takes matches first. Neither a request's id nor the length of its prompt reaches that place, so one key marks every
-answer, and positions count from the start of the prompt. Facts from LMDeploy 0.18.0.
+answer, and positions count from the start of the prompt. The tokens before the block do not reach it either, so keys of
+rule "bigram" are refused. Facts from LMDeploy 0.18.0.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
@@ -14,6 +16,7 @@ from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.matching import GroupStore
+from dgmark.decode.pair_levels import is_bigram
 from dgmark.engines.core import mark
 from dgmark.engines.policy import RULES, Policy, refuse
 from dgmark.errors import SettingsError
@@ -103,8 +106,10 @@ def _checked(settings: Mapping[str, Any]) -> Policy:
     policy = Policy.of({"policy": "enforce", **settings})
     if not policy.enforce:
         raise SettingsError("LMDeploy shows no request to its unmasking, so none can opt out: use policy enforce")
-    if policy.keys[policy.default].spec.subkeys > 1:
+    key = policy.keys[policy.default]
+    if is_bigram(key):
         raise SettingsError(
-            "LMDeploy shows no request id to its unmasking, so no sub-key can be chosen: use a key without sub-keys"
+            "LMDeploy shows its unmasking neither the tokens before the block nor where the answer begins, so a key of "
+            "rule bigram cannot mark: use a key of rule position"
         )
-    return policy
+    return replace(policy, keys={policy.default: key})  # no other marks, whatever the folder holds

@@ -15,6 +15,7 @@ from torch import Tensor
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.matching import SLOTS, GroupStore, check_fits
+from dgmark.decode.pair_levels import distances_of
 from dgmark.detection.keyring import named_keys
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
@@ -45,6 +46,7 @@ class Policy(MarkingPolicy):
             raise SettingsError(f"there is no key {self.default!r}; the keys are {', '.join(sorted(self.keys))}")
         for key in self.keys.values():
             check_fits(key, key.spec.table_size)
+        distances_of(self.keys.values())  # a store holds keys of one range of distances
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], **defaults: Any) -> "Policy":
@@ -104,7 +106,7 @@ class Policy(MarkingPolicy):
         return None if chosen is None else chosen[1]
 
     def store(self, table_size: int, device: torch.device) -> GroupStore:
-        """The store of the keys' tables on a device.
+        """The store of the keys on a device.
 
         Args:
             table_size: the model's padded vocabulary.
@@ -113,10 +115,9 @@ class Policy(MarkingPolicy):
         Raises:
             VocabularyMismatch: a key is of another vocabulary.
         """
-        store = GroupStore(table_size, device, self.slots)
         for key in self.keys.values():
             check_fits(key, table_size)
-        return store
+        return GroupStore(table_size, device, self.slots, distances=distances_of(self.keys.values()))
 
 
 def seed_of(request_id: str, seed: int | None = None) -> int:
@@ -132,8 +133,8 @@ def seed_of(request_id: str, seed: int | None = None) -> int:
     )
 
 
-def rows_of(numbers: Sequence[int], like: Tensor) -> Tensor:
-    """One whole number for each row, on the device of `like`, without waiting for it."""
+def rows_of(numbers: Sequence[int] | Sequence[Sequence[int]], like: Tensor) -> Tensor:
+    """One whole number for each row, or several, on the device of `like`, without waiting for it."""
     return torch.tensor(numbers, dtype=torch.long).to(like.device, non_blocking=True)
 
 

@@ -38,11 +38,18 @@ class _Request:
         key: the key that marks it; None if it opted out.
         start: the absolute position of its first generated token.
         seed: the seed of its draws.
+        req: SGLang's own object, which has the tokens of the finished blocks; None for a row that fills a graph.
     """
 
     key: WatermarkKey | None
     start: int
     seed: int
+    req: "weakref.ref[Any] | None" = None
+
+    def last(self, count: int) -> list[int]:
+        """The last generated tokens of the finished blocks, with -1 before the first."""
+        req = None if self.req is None else self.req()
+        return ([-1] * count + ([] if req is None else list(req.output_ids[-count:])))[-count:]
 
 
 _UNMARKED = _Request(None, 0, 0)
@@ -84,7 +91,7 @@ class SGLangMarking:
             return str(error)
         seed = seed_of(req.rid, getattr(parameters, "sampling_seed", None))
         # the request owns it, so the entry goes when the request does
-        req.dgmark = cls._requests[req.rid] = _Request(key, len(req.origin_input_ids), seed)
+        req.dgmark = cls._requests[req.rid] = _Request(key, len(req.origin_input_ids), seed, weakref.ref(req))
         return None
 
     def init_step_state(self, forward_batch: Any) -> list[Any]:
@@ -105,8 +112,12 @@ class SGLangMarking:
         logits = full_logits.view(*shape, -1)
         forbidden = torch.full((1,), self.mask_id, dtype=torch.long, device=ids.device)
         candidates, confidence = propose_block(logits, forbidden, self._rule, uniforms, tempered=True)
-        keys = self._ready(logits).of([one.key for one in requests])
-        chosen = mark(confidence, masked, candidates, positions, keys, config=self._rule)
+        store = self._ready(logits)
+        keys, tokens = store.of([one.key for one in requests]), None
+        if store.distances is not None:
+            # the finished blocks end where this one begins; one that is read again has nothing to commit
+            tokens = torch.cat([rows_of([one.last(store.distances[1]) for one in requests], ids), ids], 1)
+        chosen = mark(confidence, masked, candidates, positions, keys, config=self._rule, tokens=tokens)
         committed = torch.where(chosen, candidates.to(ids.dtype), ids)
         forward_batch.input_ids.copy_(committed.view(-1))  # in place: a CUDA graph reads this tensor
         return [bool(one) for one in done.tolist()]
