@@ -27,7 +27,8 @@ _NUMBERS = (
     *("p_published", "subkey_confidence", "marked_share"),
 )
 _COUNTS = (
-    *("num_tokens_scored", "num_tokens_matched", "shift", "shifts_tested", "keys_tested", "subkeys_tested"),
+    *("num_tokens_scored", "num_tokens_matched", "num_pairs_scored", "num_pairs_matched"),
+    *("shift", "shifts_tested", "keys_tested", "subkeys_tested"),
     *("subkey", "schema"),
 )
 _SPAN = dict.fromkeys(("start", "end", "num_tokens_scored", "subkey"), arrow.int64()) | {"p_value": arrow.float64()}

@@ -72,7 +72,7 @@ def log_config(level: str = "info", form: str = "text", *, access: bool = False)
         },
         "root": {"level": "WARNING", "handlers": ["stderr"]},
         "loggers": {
-            "uvicorn": {"level": level.upper()},
+            "uvicorn": {"level": level.upper(), "propagate": True},
             "dgmark": {"level": level.upper()},
             "dgmark.access": {"level": "INFO" if access else "CRITICAL"},
         },
