@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 
 from dgmark import WatermarkKey, load_tokenizer
+from dgmark.checkpoint.folder import BUILTIN
+from dgmark.watermark.groups import Rule
 from support.command_line import rows, run
 from support.fresh_process import run_fresh
-from support.known_keys import known_key
+from support.known_keys import bound_key, known_key
 from support.unmarked_texts import PROSE
 
 SHORT = ["--length", "32", "--block-length", "16"]
@@ -45,10 +47,41 @@ def test_keygen_prints_the_key_on_stdout_and_what_to_do_next_on_stderr(tmp_path:
     path = tmp_path / "my key.json"
     made = run("keygen", path)
     assert made.stdout == f"{path}: key {WatermarkKey.load(path).fingerprint} for storyteller\n"
-    for step in (f"dgmark generate --key '{path}'", f"dgmark detect --key '{path}'", "safe place"):
+    for step in (f"dgmark generate --key '{path}' --temperature 0.5", f"dgmark detect --key '{path}'", "safe place"):
         assert step in made.stderr
     again = run("keygen", path)
     assert (again.exit_code, "never overwritten" in again.stderr) == (5, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "fields", "temperature"),
+    [
+        ([], {"rule": "bigram", "nearest": 1, "farthest": 4}, "0.5"),
+        (["--nearest", 2, "--farthest", 9], {"rule": "bigram", "nearest": 2, "farthest": 9}, "0.5"),
+        (["--rule", "position"], {"code_length": 16}, "0.6"),
+        (["--rotation", 32], {"rotation": 32, "code_length": 0}, None),
+    ],
+)
+def test_keygen_makes_a_key_of_the_rule_and_advises_a_temperature(
+    tmp_path: Path, options: list[object], fields: dict[str, Any], temperature: str | None
+) -> None:
+    made = run("keygen", tmp_path / "key.json", *options)
+    assert (made.exit_code, re.findall("--temperature (\\S+)", made.stderr)) == (0, [temperature] * bool(temperature))
+    shown = json.loads(run("key", "show", tmp_path / "key.json", "--json").stdout)
+    assert shown.items() >= fields.items()
+
+
+@pytest.mark.parametrize(
+    ("rule", "temperature", "warned"), [("bigram", 0, True), ("bigram", 0.5, False), ("position", 0, False)]
+)
+@pytest.mark.parametrize("command", [["generate", "--prompt", "The sea"], ["infill", "The sea [mask:4] was"]])
+def test_greedy_decoding_with_pairs_draws_a_warning(
+    tmp_path: Path, command: list[str], rule: Rule, temperature: float, warned: bool
+) -> None:
+    bound_key("greedy", BUILTIN, rule=rule).save(tmp_path / "key.json")
+    short = SHORT if command[0] == "generate" else []
+    done = run(*command, "--key", tmp_path / "key.json", "--temperature", temperature, *short)
+    assert (done.exit_code, "gives a weak mark" in done.stderr) == (0, warned), done.stderr
 
 
 def test_a_named_key_names_its_owner_in_the_verdict(tmp_path: Path) -> None:
@@ -65,7 +98,11 @@ def test_a_named_key_names_its_owner_in_the_verdict(tmp_path: Path) -> None:
         (["--scheme", "rot13"], 2, "token-id"),
         (["--model", "no-such-model"], 6, "storyteller"),
         (["--subkeys", 3], 2, "subkeys 3 is not a power of two"),
-        (["--subkeys", 4, "--scheme", "token-id"], 2, "choose rule position"),
+        (["--subkeys", 4, "--scheme", "token-id"], 2, "rule position has no sub-keys"),
+        (["--rule", "bigram", "--modulus", 3], 2, "rule bigram has neither groups nor positions"),
+        (["--rule", "position", "--farthest", 3], 2, "distances of pairs have a meaning under rule bigram only"),
+        (["--nearest", 5], 2, "the distances of pairs, 5 to 4, are not a range in 1..64"),
+        (["--nearest", 0], 2, "the distances of pairs, 0 to 4, are not a range in 1..64"),
     ],
 )
 def test_keygen_refuses_an_invalid_option(tmp_path: Path, args: list[object], code: int, message: str) -> None:
@@ -297,11 +334,12 @@ def test_a_command_that_needs_an_extra_says_how_to_install_it() -> None:
 
 
 @pytest.mark.slow
-def test_the_demo_detects_the_mark_after_the_cut_without_a_download(key_file: Path, tmp_path: Path) -> None:
+def test_the_demo_detects_the_mark_after_the_cut_without_a_download(tmp_path: Path) -> None:
     nowhere = {"DGMARK_CACHE": str(tmp_path), "DGMARK_BASE": str(tmp_path / "missing.whl"), "COLUMNS": "100"}
     command = [sys.executable, "-m", "dgmark", "demo"]
+    bound_key("demo", BUILTIN, rule="bigram").save(tmp_path / "demo.json")
     done = subprocess.run(
-        [*command, "--key", str(key_file)],
+        [*command, "--key", str(tmp_path / "demo.json")],
         capture_output=True,
         text=True,
         check=True,
@@ -309,7 +347,8 @@ def test_the_demo_detects_the_mark_after_the_cut_without_a_download(key_file: Pa
     )
     assert "Where have you been" in done.stdout
     assert "without the mark, temperature 1.0" in done.stdout
-    assert "with the mark, temperature 0.6" in done.stdout
+    assert "with the mark, temperature 0.5" in done.stdout
+    assert done.stdout.count(" pairs match") == 4  # three verdicts and the legend
     assert done.stdout.count("watermarked ") == 2
     assert done.stdout.count("not_detected ") == 1
     # the narrator needs its base

@@ -26,8 +26,8 @@ END, START, MASK = 0, 1, 2  # of the built-in tokenizer
 FIRST = 4  # the ids below are special
 ROW = [
     "id", "verdict", "p_value", "z_score", "green_fraction", "num_tokens_scored", "num_tokens_matched", "fpr", "shift",
-    "shifts_tested", "key_fingerprint", "guaranteed", "summary", "z_window", "normalised", "spans", "marked_share",
-    "keys_tested", "baseline", "p_published", "uncertain_because", "schema",
+    "shifts_tested", "key_fingerprint", "guaranteed", "summary", "z_window", "num_pairs_scored", "num_pairs_matched",
+    "normalised", "spans", "marked_share", "keys_tested", "baseline", "p_published", "uncertain_because", "schema",
 ]  # fmt: skip
 
 

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dgmark.checkpoint.folder import BUILTIN
 from dgmark.detection import result as words
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.normalise import STEPS, WRAPPING, nfc, normalise, remove_invisible, unwrap
 from dgmark.errors import MissingExtra, SettingsError
-from support.known_keys import builtin_tokenizer, known_key
+from support.known_keys import bound_key, builtin_tokenizer, known_key
 from support.marked_texts import marked_text
 from support.unmarked_texts import PROSE
 
@@ -162,8 +163,9 @@ def test_what_is_not_wrapped_stays(text: str) -> None:
 
 @pytest.mark.parametrize("width", [60, 72])
 def test_a_wrapped_mark_is_found_and_both_readings_are_paid_for(width: int) -> None:
-    key, plain = known_key("words"), marked_text(known_key("words"), 60)
-    detector, text = detector_of(()), wrapped(plain, width)
+    key = bound_key("words", BUILTIN, rule="bigram")
+    plain = marked_text(key, 60)
+    detector, text = Detector(key), wrapped(plain, width)
     found, intact = detector.detect(text), detector.detect(plain)
     assert (found.verdict, found.normalised) == ("watermarked", (WRAPPING,))
     assert found.p_value == pytest.approx(2 * intact.p_value)

@@ -126,18 +126,26 @@ def test_a_fresh_key_is_for_the_built_in_model_by_default() -> None:
 @pytest.mark.parametrize(
     ("options", "code_length"),
     [
-        ({}, 16),
+        ({}, 0),
+        ({"subkeys": 16}, 0),
+        ({"rule": "position"}, 16),
+        ({"grouping": "keyed"}, 16),
+        ({"modulus": 2}, 16),
         ({"code_length": 0}, 0),
         ({"code_length": 8}, 8),
         ({"modulus": 4}, 0),
         ({"modulus": 4, "code_length": 32}, 32),
         ({"rotation": 32}, 0),
-        ({"subkeys": 256}, 0),
         ({"grouping": "token-id"}, 0),
     ],
 )
-def test_a_fresh_plain_key_has_a_position_code_of_16(options: dict[str, Any], code_length: int) -> None:
-    assert WatermarkKey.generate(**options).spec.code_length == code_length
+def test_a_fresh_key_marks_pairs_and_a_plain_one_of_positions_has_a_code_of_16(
+    options: dict[str, Any], code_length: int
+) -> None:
+    spec = WatermarkKey.generate(**options).spec
+    pairs = not options.keys() - {"subkeys"}
+    assert (spec.rule, spec.nearest, spec.farthest) == (("bigram", 1, 4) if pairs else ("position", 0, 0))
+    assert spec.code_length == code_length
 
 
 def test_fresh_keys_have_secrets_and_ids_of_their_own() -> None:

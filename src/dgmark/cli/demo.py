@@ -15,7 +15,9 @@ from dgmark.checkpoint.folder import BUILTIN, NARRATOR
 from dgmark.cli.console import command_errors, needed_extra, stderr, stdout, visible
 from dgmark.decode.config import Settings
 from dgmark.detection.detector import Detector
+from dgmark.detection.result import matches
 from dgmark.errors import SettingsError
+from dgmark.watermark.groups import Rule
 from dgmark.watermark.key import WatermarkKey
 
 if TYPE_CHECKING:
@@ -27,13 +29,13 @@ class Show:
     """The prompt of a model, and its decoding settings.
 
     Steering gives up the sharpening of decoding by confidence, so marked text is drawn at a lower temperature: the one
-    that suits the position code of new keys.
+    that suits the rule of the key. `marked` holds the settings by that rule.
     """
 
     prompt: str
     chat: bool
     unmarked: Settings
-    marked: Settings
+    marked: dict[Rule, Settings]
 
 
 SHOWS = {
@@ -42,13 +44,19 @@ SHOWS = {
         '"I have been to the mill, grandmother," said he.',
         chat=False,
         unmarked={"length": 192, "temperature": 1.0, "cache": "dual"},
-        marked={"length": 192, "temperature": 0.6, "cache": "dual"},
+        marked={
+            "bigram": {"length": 192, "temperature": 0.5, "cache": "dual"},
+            "position": {"length": 192, "temperature": 0.6, "cache": "dual"},
+        },
     ),
     NARRATOR: Show(
         "Write a letter from a lighthouse keeper to his sister in the city.",
         chat=True,
         unmarked={"length": 240, "temperature": 0.9, "top_p": 0.95},
-        marked={"length": 240, "temperature": 0.5, "top_p": 0.9},
+        marked={
+            "bigram": {"length": 240, "temperature": 0.6, "top_p": 0.9, "block_length": 32},
+            "position": {"length": 240, "temperature": 0.5, "top_p": 0.9},
+        },
     ),
 }
 _SEED = 1
@@ -78,7 +86,7 @@ def demo(
 
     sides = Table.grid(padding=(0, 1), expand=True)
     panels = []
-    for title, one_key, settings in (("without", None, show.unmarked), ("with", key, show.marked)):
+    for title, one_key, settings in (("without", None, show.unmarked), ("with", key, show.marked[key.spec.rule])):
         begin = time.perf_counter()
         (made,) = generate(denoiser, prompt, key=one_key, seed=_SEED, chat=show.chat, **settings)
         written = f", written in {time.perf_counter() - begin:.1f} s"
@@ -86,7 +94,8 @@ def demo(
         sides.add_column(ratio=1)
     sides.add_row(*panels)
     console.print(sides)
-    console.print(Text.assemble(("matching token", _MATCHED), "  ", ("other token", _UNMATCHED)))
+    which = "token of which most pairs match" if key.spec.rule == "bigram" else "matching token"
+    console.print(Text.assemble((which, _MATCHED), "  ", ("other token", _UNMATCHED)))
     console.print(_panel("with the mark, its front cut off", without_first_sentence(made.text), detector))
     console.print("Detection used the text and the key: no model, no prompt, no GPU.")
 
@@ -118,10 +127,10 @@ def _panel(title: str, text: str, detector: Detector, written: str = "") -> Pane
     for token in detector.tokens(text, result):
         colour = _UNSCORED if token.matched is None else _MATCHED if token.matched else _UNMATCHED
         shown.stylize(colour, token.start, token.end)
+    what, number = matches(result)
     verdict = Text.assemble(
         "\n\n",
         (result.verdict, f"bold {style}"),
-        f"  p = {result.p_value:.2g}, z = {result.z_score:.1f}, "
-        f"{result.num_tokens_matched} of {result.num_tokens_scored} tokens match{written}",
+        f"  p = {result.p_value:.2g}, z = {result.z_score:.1f}, {number} {what} match{written}",
     )
     return Panel(shown + verdict, title=title, border_style=style)

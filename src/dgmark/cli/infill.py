@@ -60,7 +60,9 @@ def infill(
 
         return one_by_one(fill_holes, batch)
 
-    must_agree = shared_fields(model, key, "text", config_of_holes(model, settings))
+    config = config_of_holes(model, settings)
+    opt.warn_of_greedy(key, config.temperature)
+    must_agree = shared_fields(model, key, "text", config)
     source = "text or seed" if subkey is None else "text, seed or sub-key"
     make_rows(tasks, work, RowOutput(INFILLING_SCHEMA, out, must_agree, source=source, as_json=as_json))
 

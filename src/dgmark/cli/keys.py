@@ -16,6 +16,7 @@ from dgmark.cli.options import AllowOpenKey, OneObject
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.special_ids import find_end_ids, find_mask_id
 from dgmark.rows.inputs import read_bytes
+from dgmark.watermark.bigrams import DISTANCES, MAX_DISTANCE
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.groups import DEFAULT_CODE
 from dgmark.watermark.key import WatermarkKey
@@ -27,27 +28,47 @@ def keygen(
     file: Annotated[
         Path, typer.Argument(help="File to write the key to (mode 0600); an existing file is never overwritten.")
     ],
-    modulus: Annotated[int, typer.Option(help="Number of token groups, 2 to 16.")] = 2,
-    rotation: Annotated[int, typer.Option(help="Change the groups after this many positions; 0: never.")] = 0,
+    rule: Annotated[
+        Literal["bigram", "position"] | None,
+        typer.Option(
+            help="What is marked: pairs of nearby tokens, or each token at its position (the paper's rule).",
+            show_default="bigram; position with --modulus, --rotation, --scheme or --code-length",
+        ),
+    ] = None,
+    nearest: Annotated[
+        int | None,
+        typer.Option(help="Bigram: smallest distance of a pair, in tokens.", show_default=str(DISTANCES[0])),
+    ] = None,
+    farthest: Annotated[
+        int | None,
+        typer.Option(help=f"Bigram: largest distance of a pair, up to {MAX_DISTANCE}.", show_default=str(DISTANCES[1])),
+    ] = None,
+    modulus: Annotated[
+        int | None, typer.Option(help="Position: number of token groups, 2 to 16.", show_default="2")
+    ] = None,
+    rotation: Annotated[
+        int | None, typer.Option(help="Position: change the groups after so many positions.", show_default="never")
+    ] = None,
     grouping: Annotated[
-        Literal["keyed", "token-id"],
+        Literal["keyed", "token-id"] | None,
         typer.Option(
             "--scheme",
-            help="How tokens fall into groups: by the secret key, or by token id (the paper's rule, without a secret).",
+            help="Position: groups by the secret key, or by token id (as in the paper's code, without a secret).",
+            show_default="keyed",
         ),
-    ] = "keyed",
+    ] = None,
     code_length: Annotated[
         int | None,
         typer.Option(
-            help="Period of a secret position code: a multiple of --modulus, up to 64; 0: the paper's position mod m.",
-            show_default=f"{DEFAULT_CODE}; 0 with --rotation, --subkeys, --scheme token-id or another --modulus",
+            help="Position: period of a secret code, a multiple of --modulus, up to 64; 0: the paper's position mod m.",
+            show_default=f"{DEFAULT_CODE}; 0 with --rotation, --scheme token-id or another --modulus",
         ),
     ] = None,
     subkeys: Annotated[
         int,
         typer.Option(
-            help="Mark each text with one of this many sub-keys, drawn at random: a power of two up to 65536; "
-            "1: all texts share their groups, as in the paper.",
+            help="Bigram: mark each text with one of this many sub-keys, drawn at random: a power of two up to 65536; "
+            "1: all texts are marked alike.",
         ),
     ] = 1,
     model: Annotated[str, typer.Option(help="Model whose tokenizer the key is bound to.")] = BUILTIN,
@@ -56,6 +77,9 @@ def keygen(
     """Make a secret key. Whoever has it can detect and forge the mark: keep it as you would keep a signing key."""
     key = WatermarkKey.generate(
         model,
+        rule=rule,
+        nearest=nearest,
+        farthest=farthest,
         modulus=modulus,
         rotation=rotation,
         grouping=grouping,
@@ -98,8 +122,11 @@ def _refusal(model: str) -> str | None:
 def _next_steps(file: Path, model: str, key: WatermarkKey, can_generate: bool) -> str:
     quoted = shlex.quote(str(file))
     named = model_option(model)
-    if model == BUILTIN and (key.spec.code_length == DEFAULT_CODE or key.spec.subkeys > 1):
-        named = " --temperature 0.6"  # a mark makes text more diverse: lab/docs/results/frontier
+    # a mark makes text more diverse: lab/docs/results
+    if model == BUILTIN and key.spec.rule == "bigram":
+        named = " --temperature 0.5"
+    elif model == BUILTIN and (key.spec.code_length == DEFAULT_CODE or key.spec.subkeys > 1):
+        named = " --temperature 0.6"
     write = f"  dgmark generate --key {quoted}{named} --prompt 'Once upon a time' > text.txt   write a marked text\n"
     return (
         "Next:\n"

@@ -27,6 +27,7 @@ from dgmark.detection.result import (
     Scorer,
     Span,
     counted,
+    matches,
     meaning,
     rarity,
     share,
@@ -185,8 +186,8 @@ def _statistics(detection: Detection) -> Iterator[tuple[str, str]]:
     yield "p-value", f"{detection.p_value:.3g}, held to a false-positive rate of {detection.fpr:g}"
     if detection.p_published is not None:
         yield "baseline", f"{detection.baseline}; the p-value of its publication is {detection.p_published:.3g}"
-    matches = f"{detection.num_tokens_matched:,} of {detection.num_tokens_scored:,}"
-    yield "matching", f"{matches} ({detection.green_fraction:.1%})"
+    what, number = matches(detection)
+    yield "matching", f"{number} {what} match ({detection.green_fraction:.1%})"
     yield "z-score", f"{detection.z_score:.2f}, as in the paper, for comparison only"
     tried = f", the likeliest of {detection.keys_tested:,}" if detection.keys_tested > 1 else ""
     if detection.subkeys_tested > 1:
@@ -242,7 +243,7 @@ def _cells(row: Scored, options: DetectOptions) -> dict[str, Text]:
     if options.verbose:
         cells["p-value"] = Text(f"{detection.p_value:.3g}")
         cells["z"] = Text(f"{detection.z_score:.2f}")
-        cells["matching"] = Text(f"{detection.green_fraction:.1%}")
+        cells["matching"] = Text(f"{detection.green_fraction:.1%} of {matches(detection)[0]}")
     return cells
 
 

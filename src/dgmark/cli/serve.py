@@ -53,51 +53,45 @@ def serve(
     public: Annotated[
         bool, typer.Option("--public", help="Let everybody check texts: verdict and spans, no numbers.")
     ] = False,
-    public_rate: Annotated[str, typer.Option(help="How often one token, and one address, may use the public form.")] = (
-        "30 per minute"
-    ),
+    public_rate: Annotated[str, typer.Option(help="Public checks by a token or address.")] = ("30 per minute"),
     proxy: Annotated[
         list[str] | None,
         typer.Option(
             metavar="ADDRESS",
-            help="Proxy, or network of proxies, whose X-Forwarded-For is believed; repeatable.",
-            show_default="those on this machine",
+            help="Trusted proxy or network; repeatable.",
+            show_default="this machine",
         ),
     ] = None,
     root_path: Annotated[
         str, typer.Option(metavar="PATH", help="Path under which a proxy has the service, such as /dgmark.")
     ] = "",
-    connections: Annotated[
-        int, typer.Option(min=8, help="Open connections; a client that is no proxy may have an eighth of them.")
-    ] = 1024,
-    log_level: Annotated[LogLevel, typer.Option(help="Least level of what is logged to stderr.")] = "info",
+    connections: Annotated[int, typer.Option(min=8, help="Open connections; one client: an eighth.")] = 1024,
+    log_level: Annotated[
+        LogLevel, typer.Option(metavar="LEVEL", help="Log debug, info, warning or error and worse.")
+    ] = "info",
     log_format: Annotated[LogFormat, typer.Option(help="Log lines as text or as JSON objects.")] = "text",
     access_log: Annotated[
         bool, typer.Option("--access-log", help="Log each request: address, path, status, time; no texts.")
     ] = False,
     audit: Annotated[
-        Path | None, typer.Option(help="Append policy decisions to this file, without texts and secrets.")
+        Path | None, typer.Option(help="Append policy decisions to this file, without texts or keys.")
     ] = None,
     sign: Annotated[Path | None, typer.Option(help="Sign reports with this key (`dgmark report keygen`).")] = None,
     trust: Annotated[
         list[Path] | None,
-        typer.Option(
-            metavar="JWKS", help="Also verify reports that were signed with these published keys; repeatable."
-        ),
+        typer.Option(metavar="JWKS", help="Also verify reports of these public keys; repeatable."),
     ] = None,
     commitments: Annotated[
-        Path | None, typer.Option(help="Folder of commitments to keys (`dgmark key commit`), which reports name.")
+        Path | None, typer.Option(help="Folder of commitments (`dgmark key commit`) for reports.")
     ] = None,
     allow_open_key: AllowOpenKey = False,
     tokenizer: Annotated[
-        str | None, typer.Option(help="Tokenizer folder or file.", show_default="the one that each key names")
+        str | None, typer.Option(help="Tokenizer folder or file.", show_default="as each key names")
     ] = None,
-    fpr: Annotated[
-        float, typer.Option(help="False-positive rate of verdicts; answers to requests at another say so.")
-    ] = DEFAULT_FPR,
+    fpr: Annotated[float, typer.Option(help="False-positive rate of verdicts.")] = DEFAULT_FPR,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, max=MAX_WORKERS, help="Processes that check texts.", show_default="processors, at most 4"),
+        typer.Option(min=1, max=MAX_WORKERS, help="Processes that check.", show_default="CPUs, at most 4"),
     ] = None,
     queue: Annotated[int, typer.Option(min=0, help="Requests that may wait; more get a 429.")] = 64,
     model: Annotated[
@@ -109,8 +103,8 @@ def serve(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Key that texts are marked with; repeatable.",
-            show_default="the only one that fits the model",
+            help="Key to mark with; repeatable.",
+            show_default="the only fit",
         ),
     ] = None,
     enforce: Annotated[bool, typer.Option("--enforce", help="Mark every text, whatever a request says.")] = False,
@@ -126,7 +120,7 @@ def serve(
     ] = None,
     text_seconds: Annotated[
         float | None,
-        typer.Option(min=1, help="Time limit of a text, waiting included.", show_default="600"),
+        typer.Option(min=1, help="Time limit of a text, with waiting.", show_default="600"),
     ] = None,
 ) -> None:
     """Check texts over HTTP and on a page in a browser; with --model also write them.
@@ -280,7 +274,7 @@ def _demo_source(loading: Loading) -> "ModelSource":
     """The storyteller, with the settings of `dgmark demo`."""
     show = SHOWS[BUILTIN]
     (source,) = _sources([BUILTIN], loading, [])
-    return replace(source, marked=show.marked, unmarked=show.unmarked)
+    return replace(source, marked=show.marked["bigram"], unmarked=show.unmarked)
 
 
 def _is_local(host: str) -> bool:

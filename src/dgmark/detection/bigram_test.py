@@ -120,6 +120,11 @@ class PairTest:
         levels = np.bincount(self._left, signs, n) + np.bincount(self._right, signs, n)
         return levels.astype(np.int64)
 
+    def completed(self, subkey: int | None) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
+        """How many pairs each token completes, as the right one, and how many of them match."""
+        right, n = self._right, len(self.tokens.ids)
+        return np.bincount(right, minlength=n), np.bincount(right[self.matches(subkey)[self._place]], minlength=n)
+
     def best_part(self, subkey: int | None) -> TokenSpan:
         """The part of the text, or the whole of it, with the smallest p-value."""
         return min(self._candidates(self.matches(subkey)), key=lambda span: span.p_value)

@@ -291,14 +291,17 @@ class Detector(KeyTest):
         ids, offsets = self.reader.encode(unwrap(text) if detection.normalised == (WRAPPING,) else text)
         positions, scored = np.arange(len(ids)), self.reader.counts(ids)
         key = self._tested(ScoredIds(ids[scored], positions[scored]), detection)
-        matched = np.zeros(len(ids), dtype=bool)
+        matched, pairs = np.zeros(len(ids), dtype=bool), np.zeros((2, len(ids)), dtype=np.int64)
         if key.spec.rule == "bigram":
-            matched[scored] = PairTest(key, ScoredIds(ids[scored], positions[scored])).levels(key.number) > 0
+            test = PairTest(key, ScoredIds(ids[scored], positions[scored]))
+            matched[scored], pairs[:, scored] = test.levels(key.number) > 0, test.completed(key.number)
         else:
             matched = key.tables.matching(ids, positions + detection.shift)
         return [
-            ScoredToken(start, end, bool(match) if counts else None)
-            for (start, end), match, counts in zip(offsets.tolist(), matched, scored, strict=True)
+            ScoredToken(start, end, bool(match) if counts else None, *of_token)
+            for (start, end), match, counts, of_token in zip(
+                offsets.tolist(), matched, scored, pairs.T.tolist(), strict=True
+            )
         ]
 
 

@@ -159,11 +159,16 @@ DETECTION_FIELDS.insert(DETECTION_FIELDS.index("guaranteed") + 1, "summary")
 
 @dataclass(frozen=True)
 class ScoredToken:
-    """One token of a text, for display: its characters [start, end), and whether it matched (None: not scored)."""
+    """One token of a text, for display: its characters [start, end), and whether it matched (None: not scored).
+
+    Under rule "bigram" also how many pairs it completes, as the right token, and how many of them match; else 0.
+    """
 
     start: int
     end: int
     matched: bool | None
+    pairs_scored: int = 0
+    pairs_matched: int = 0
 
 
 def verdict_of(p_value: float, level: float, *, detectable: bool) -> Verdict:
@@ -329,7 +334,15 @@ def counted(found: Detection) -> str:
     scored = found.num_tokens_scored
     if found.baseline is not None:
         return f"{scored:,} tokens or groups of tokens, which are words or parts of words"
-    return f"{scored:,} token{'' if scored == 1 else 's'}, which are words or parts of words"
+    pairs = f", and {found.num_pairs_scored:,} different pairs of them" if found.num_pairs_scored else ""
+    return f"{scored:,} token{'' if scored == 1 else 's'}, which are words or parts of words{pairs}"
+
+
+def matches(found: Detection) -> tuple[str, str]:
+    """What is counted as matching, "pairs" or "tokens", and how many of how many: "350 of 555"."""
+    if found.num_pairs_scored:
+        return "pairs", f"{found.num_pairs_matched:,} of {found.num_pairs_scored:,}"
+    return "tokens", f"{found.num_tokens_matched:,} of {found.num_tokens_scored:,}"
 
 
 def _finding(found: Detection, text: str) -> str:

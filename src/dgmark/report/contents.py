@@ -9,7 +9,7 @@ from typing import Any
 from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.detection.detector import Detector
 from dgmark.detection.reader import TextOrIds
-from dgmark.detection.result import STATISTICS_VERSION, Detection, Span, heading, meaning, verdict_sentence
+from dgmark.detection.result import STATISTICS_VERSION, Detection, ScoredToken, Span, heading, meaning, verdict_sentence
 from dgmark.errors import SettingsError
 from dgmark.report.rate import ChosenRate
 from dgmark.rows.jsonl import sha256_of
@@ -27,7 +27,10 @@ _PROVES = (
 
 @dataclass(frozen=True)
 class Share:
-    """The share of matching tokens in one part of the text: `matched` of `scored` in characters [start, end)."""
+    """The share that matches in one part of the text: `matched` of `scored` in characters [start, end).
+
+    They count tokens; under rule "bigram" the pairs that end there, also those that are in the text before.
+    """
 
     start: int
     end: int
@@ -44,8 +47,8 @@ class Report:
         text: the exact text that was scored.
         detection: the detection with the spans; these are None if a disguise was undone first, or if this key finds
             none.
-        shares: the share of matching tokens along the text; empty in a public report.
-        modulus: number of groups; without the mark, one token in `modulus` matches.
+        shares: the share of matching tokens or pairs along the text; empty in a public report.
+        modulus: number of groups; without the mark, one token (or pair) in `modulus` matches.
         tokenizer: name and fingerprint of the tokenizer.
         created: when the report was made.
         public: whether numbers that guide the removal of the mark are left out.
@@ -219,6 +222,11 @@ def _shares(detector: Detector, text: str, detection: Detection) -> tuple[Share,
     parts = [tokens[first : first + size] for first in range(0, len(tokens), size)]
     if len(parts) > 1 and len(parts[-1]) < size / 2:
         parts[-2:] = [parts[-2] + parts[-1]]
-    return tuple(
-        Share(part[0].start, part[-1].end, len(part), sum(bool(token.matched) for token in part)) for part in parts
-    )
+    return tuple(Share(part[0].start, part[-1].end, *_counts(part, detection)) for part in parts)
+
+
+def _counts(part: list[ScoredToken], detection: Detection) -> tuple[int, int]:
+    """How many tokens of a part are scored, and how many match; pairs, if the test counted pairs."""
+    if detection.num_pairs_scored:
+        return sum(token.pairs_scored for token in part), sum(token.pairs_matched for token in part)
+    return len(part), sum(bool(token.matched) for token in part)

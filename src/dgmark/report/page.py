@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dgmark.detection.result import rarity, symbol, where
+from dgmark.detection.result import matches, rarity, symbol, where
 from dgmark.errors import MissingExtra, SettingsError, install_hint
 from dgmark.report.contents import Report
 from dgmark.report.signed import stated
@@ -63,6 +63,7 @@ def to_html(report: Report) -> bytes:
         report=report,
         detection=report.detection,
         mark=symbol(report.detection),
+        matches=matches(report.detection),
         where=where(report.detection),
         method=fields["method"],
         stated=json.dumps(stated(fields), ensure_ascii=False),

@@ -68,9 +68,9 @@ class WatermarkKey:
         model: "str | ModelLike" = BUILTIN,
         *,
         rule: Rule | None = None,
-        modulus: int = 2,
-        rotation: int = 0,
-        grouping: Grouping = "keyed",
+        modulus: int | None = None,
+        rotation: int | None = None,
+        grouping: Grouping | None = None,
         code_length: int | None = None,
         subkeys: int = 1,
         nearest: int | None = None,
@@ -82,12 +82,12 @@ class WatermarkKey:
         Args:
             model: whose tokenizer and padded vocabulary the key is bound to.
             rule: "bigram" (pairs of nearby tokens; it survives insertions and deletions), or "position" (the paper's).
-                None: "bigram" for a key with sub-keys, else "position".
-            modulus: number of groups, 2..16; this and the next three are of rule "position".
-            rotation: positions after which the groups change; 0 = never.
-            grouping: "keyed", or "token-id" for the paper's keyless rule.
-            code_length: period of a keyed position code, a multiple of the modulus up to 64; 0 = the paper's i mod m.
-                None: 16 for a keyed key of modulus 2 without rotation, else 0.
+                None: "position" if any of the next four is given, else "bigram".
+            modulus: rule "position": number of groups, 2..16; None: 2.
+            rotation: rule "position": positions after which the groups change; None and 0: never.
+            grouping: rule "position": "token-id" for the paper's keyless groups; None: "keyed".
+            code_length: rule "position": period of a keyed position code, a multiple of the modulus up to 64; 0 = the
+                paper's i mod m. None: 16 for a keyed key of modulus 2 without rotation, else 0.
             subkeys: rule "bigram": number of sub-keys, a power of two up to 65,536: each text is marked with one of
                 them, drawn at random, so that texts do not share the bits of their pairs. 1 = none.
             nearest: rule "bigram": the smallest distance of a pair, in tokens; None: 1.
@@ -95,7 +95,7 @@ class WatermarkKey:
             name: whose texts it marks, such as "ACME", for the sentences of verdicts: up to 80 visible characters.
 
         Raises:
-            SettingsError: modulus, rotation, grouping, code length, subkeys or name out of range.
+            SettingsError: an option is out of range or of the other rule.
             ModelNotFound: no such model.
         """
         if isinstance(model, str):
@@ -104,26 +104,25 @@ class WatermarkKey:
             tokenizer, table_size = model.tokenizer, model.vocab_size
         else:
             raise SettingsError(f"a model is a name, a folder or a loaded model, not a {type(model).__name__}")
+        of_positions = {"modulus": modulus, "rotation": rotation, "grouping": grouping, "code_length": code_length}
+        of_pairs = {"nearest": nearest, "farthest": farthest}
+        given = {name: value for name, value in {**of_positions, **of_pairs}.items() if value is not None}
         if rule is None:
-            rule = "bigram" if subkeys != 1 else "position"
-        if rule == "bigram":
-            nearest, farthest = nearest or DISTANCES[0], farthest or DISTANCES[1]
+            rule = "position" if given.keys() & of_positions else "bigram"
+        if isinstance(rule, str) and rule == "bigram":
+            given = dict(zip(of_pairs, DISTANCES, strict=True)) | given
         spec = WatermarkSpec(
             rule=rule,
-            modulus=modulus,
-            rotation=rotation,
-            grouping=grouping,
             table_size=table_size,
             tokenizer=tokenizer.name,
             tokenizer_fingerprint=tokenizer.fingerprint,
-            code_length=0 if code_length is None else code_length,
             subkeys=subkeys,
-            nearest=nearest or 0,
-            farthest=farthest or 0,
+            **given,
         )
-        if code_length is None and (rule, modulus, rotation, grouping) == ("position", 2, 0, "keyed"):
+        plain = (spec.rule, spec.modulus, spec.rotation, spec.grouping)
+        if code_length is None and plain == ("position", 2, 0, "keyed"):
             spec = replace(spec, code_length=DEFAULT_CODE)
-        secret = Secret(secrets.token_bytes(SECRET_BYTES)) if grouping == "keyed" else None
+        secret = Secret(secrets.token_bytes(SECRET_BYTES)) if spec.grouping == "keyed" else None
         key = cls(spec=spec, key_id=secrets.token_hex(8), secret=secret, name=name)
         key.check_tokenizer(tokenizer)
         return key
