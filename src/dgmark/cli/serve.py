@@ -124,7 +124,6 @@ def serve(
     ] = None,
 ) -> None:
     """Check texts over HTTP and on a page in a browser; with --model also write them.
-
     Keys stay on this machine. The page is at /, the API under /v1 (see /openapi.json).
     """
     from dgmark.service.access import API_TOKEN, environment_token
