@@ -175,7 +175,7 @@ def test_a_checkpoint_is_known_by_its_content(tmp_path: Path) -> None:
 
 
 def test_a_cell_may_have_another_spec_of_the_same_secret() -> None:
-    coded = WatermarkKey.generate(TOY)
+    coded = WatermarkKey.generate(TOY, rule="position")
     key = cell_key(coded, KeyOptions())
     assert (coded.spec.code_length, key.spec.code_length, key.secret) == (16, 0, coded.secret)
     assert cell_key(key, KeyOptions()) is key

@@ -138,7 +138,7 @@ def test_texts_of_the_built_in_model_through_detector_and_keyring() -> None:
     assert (detection.num_pairs_scored > 0, detection.shift, detection.subkey) == (True, 0, None)
     assert detection.green_fraction == detection.num_pairs_matched / detection.num_pairs_scored
     assert sum(token.matched is True for token in detector.tokens(text, detection)) == detection.num_tokens_matched
-    ring = Keyring([*keys, WatermarkKey.generate()])
+    ring = Keyring([*keys, WatermarkKey.generate(rule="position")])
     assert ring.detect(text).keys_tested == 3
     with pytest.raises(SettingsError, match="position rule"):
-        Detector(WatermarkKey.generate()).spans(text)
+        Detector(WatermarkKey.generate(rule="position")).spans(text)

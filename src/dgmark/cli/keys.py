@@ -125,7 +125,7 @@ def _next_steps(file: Path, model: str, key: WatermarkKey, can_generate: bool) -
     # a mark makes text more diverse: lab/docs/results
     if model == BUILTIN and key.spec.rule == "bigram":
         named = " --temperature 0.5"
-    elif model == BUILTIN and (key.spec.code_length == DEFAULT_CODE or key.spec.subkeys > 1):
+    elif model == BUILTIN and key.spec.code_length == DEFAULT_CODE:
         named = " --temperature 0.6"
     write = f"  dgmark generate --key {quoted}{named} --prompt 'Once upon a time' > text.txt   write a marked text\n"
     return (

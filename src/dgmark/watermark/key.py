@@ -152,7 +152,9 @@ class WatermarkKey:
             SettingsError: the key is of rule "bigram".
         """
         if self.spec.rule == "bigram":
-            raise SettingsError(f"key {self.fingerprint} is of rule bigram, which has no groups")
+            raise SettingsError(
+                f"key {self.fingerprint} is of rule bigram, which has no groups: take a key of rule position here"
+            )
         return GroupTables(self.spec, self.secret or b"")
 
     @cached_property
