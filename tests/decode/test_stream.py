@@ -14,7 +14,7 @@ from dgmark.models.toy import ToyDenoiser
 TOY = ToyDenoiser(end_bias=0.4)
 PROMPTS = ["w1 w2", "w3 w4", "w5", "w6 w7", "w8"]
 SHORT: dict[str, Any] = {"length": 12, "block_length": 4}
-KEY = dgmark.WatermarkKey(dgmark.WatermarkKey.generate(TOY).spec, "stream", bytes(range(32)))
+KEY = dgmark.WatermarkKey(dgmark.WatermarkKey.generate(TOY, rule="position").spec, "stream", bytes(range(32)))
 
 
 @pytest.mark.parametrize("key", [None, KEY], ids=["unmarked", "marked"])

@@ -10,7 +10,7 @@ import os
 import secrets
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
@@ -106,7 +106,9 @@ class WatermarkKey:
             raise SettingsError(f"a model is a name, a folder or a loaded model, not a {type(model).__name__}")
         of_positions = {"modulus": modulus, "rotation": rotation, "grouping": grouping, "code_length": code_length}
         of_pairs = {"nearest": nearest, "farthest": farthest}
-        given = {name: value for name, value in {**of_positions, **of_pairs}.items() if value is not None}
+        given: dict[str, Any] = {
+            name: value for name, value in {**of_positions, **of_pairs}.items() if value is not None
+        }
         if rule is None:
             rule = "position" if given.keys() & of_positions else "bigram"
         if isinstance(rule, str) and rule == "bigram":
