@@ -57,7 +57,8 @@ def bound_key(
 ) -> WatermarkKey:
     """What `WatermarkKey.generate` makes for a model under a rule, but with the secret of this name.
 
-    A key with sub-keys is of rule "bigram". Texts marked with a random secret differ from run to run, and so may what a test finds in them.
+    A key with sub-keys is of rule "bigram". Texts marked with a random secret differ from run to run, and so may what a
+    test finds in them.
     """
     made = WatermarkKey.generate(model, rule=rule if subkeys == 1 else "bigram", subkeys=subkeys, **options)
     return WatermarkKey(made.spec, f"test-{name}", _secret_of(name))
