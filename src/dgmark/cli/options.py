@@ -46,8 +46,8 @@ def warn_of_greedy(key: WatermarkKey | None, temperature: float) -> None:
     """Say on stderr that a greedy decode leaves a bigram key little to choose."""
     if key is not None and key.spec.rule == "bigram" and temperature == 0:
         stderr().print(
-            "warning: at temperature 0 a key of the bigram rule gives a weak mark: sample, or mark with a key made by "
-            "`dgmark keygen --rule position` (docs/keys.md)",
+            "warning: at temperature 0 a key of the bigram rule gives a weak mark: sample, or take a key of "
+            "`dgmark keygen --rule position`, whose mark is stronger there (docs/keys.md)",
             markup=False,
         )
 
