@@ -42,7 +42,9 @@ def test_every_block_of_the_tutorial_runs_and_the_marks_are_found(
         else:
             shown |= {line: run_line(line) for line in source.splitlines()}
     detections = {line.split()[-1]: output for line, output in shown.items() if line.startswith("dgmark detect")}
-    assert {name: "This text carries the watermark" in " ".join(output.split()) for name, output in detections.items()} == {
+    assert {
+        name: "This text carries the watermark" in " ".join(output.split()) for name, output in detections.items()
+    } == {
         "text.txt": True,
         "plain.txt": False,
         "own-text.txt": True,
