@@ -1,4 +1,4 @@
-"""Documents of the corpus with random damage: never a fault of dgmark, and never an acquittal."""
+"""Documents of the corpus with random damage: never a fault of dgmark, and never most of a text lost without a note."""
 
 import os
 import random
@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dgmark import Detector, read_document
+from dgmark import read_document
 from dgmark.errors import InputError
-from support.documents import CORPUS, corpus_key
+from support.documents import CORPUS, source_of
 
-DETECTOR = Detector(corpus_key())
 # each takes a process of its own; `make soak` tries 300
 FILES = int(os.environ.get("DGMARK_FUZZED_DOCUMENTS", "60"))
 NAMES = sorted(file.name for file in CORPUS.iterdir() if file.suffix != ".png" and "locked" not in file.name)
@@ -45,13 +44,21 @@ def outcome(number: int, folder: Path) -> str:
         document = read_document(path)
     except InputError:
         return "refused"
-    return DETECTOR.detect(document.text or "\n".join(text for _, text in document.rows)).verdict
+    left = fives(document.text or "\n".join(text for _, text in document.rows))
+    source = fives(source_of(name))
+    return "read" if len(source & left) > 0.4 * len(source) else "noted" if document.incomplete else "lost"
+
+
+def fives(text: str) -> set[tuple[str, ...]]:
+    """All runs of five words of a text."""
+    words = text.split()
+    return set(zip(*(words[at:] for at in range(5)), strict=False))
 
 
 @pytest.mark.slow
-def test_damaged_documents_are_refused_or_still_watermarked(tmp_path: Path) -> None:
+def test_damaged_documents_are_refused_or_still_read(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as threads:
         outcomes = list(threads.map(lambda number: outcome(number, tmp_path), range(FILES)))
-    assert "not_detected" not in outcomes
+    assert "lost" not in outcomes
     # the damage is real, and not always deadly
-    assert min(outcomes.count("refused"), outcomes.count("watermarked")) > FILES // 10
+    assert min(outcomes.count("refused"), outcomes.count("read")) > FILES // 10

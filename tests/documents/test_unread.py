@@ -10,10 +10,12 @@ import pytest
 
 from dgmark import Detector, read_document
 from dgmark.errors import InputError
-from support.documents import corpus_key, source_of
+from support.known_keys import known_key
+from support.marked_texts import marked_text
 
-DETECTOR = Detector(corpus_key())
-TEXT = " ".join(source_of("story.txt").split("\n")[1:])  # marked; stands in the construct
+KEY = known_key("unread", rule="bigram")
+DETECTOR = Detector(KEY)
+TEXT = marked_text(KEY, 300)  # stands in the construct
 BODY = re.sub(r'[()"]', "", " ".join((Path(__file__).parents[2] / "LICENSE").read_text("utf-8").split()))[:3000]
 SHORT = BODY[:400]
 SCRAMBLED = TEXT.translate(str.maketrans("abcdefghijklmnopqrstuvwxyz", "qwertyuiopasdfghjklzxcvbnm"))
