@@ -15,7 +15,8 @@ from support.marked_texts import marked_text
 
 KEY = known_key("unread", rule="bigram")
 DETECTOR = Detector(KEY)
-TEXT = marked_text(KEY, 300)  # stands in the construct
+# stands in the construct; with commas, as text has
+TEXT = ", ".join(re.findall(r"(?:\S+ ){40}\S+", marked_text(KEY, 330)))
 BODY = re.sub(r'[()"]', "", " ".join((Path(__file__).parents[2] / "LICENSE").read_text("utf-8").split()))[:3000]
 SHORT = BODY[:400]
 SCRAMBLED = TEXT.translate(str.maketrans("abcdefghijklmnopqrstuvwxyz", "qwertyuiopasdfghjklzxcvbnm"))
@@ -229,7 +230,9 @@ def outcome(path: Path) -> str:
     verdict = DETECTOR.detect(document.text).verdict
     if document.incomplete:
         return f"noted: {'; '.join(document.notes)}"
-    return "read" if verdict == "watermarked" and TEXT[:80] in document.text.replace("\n", " ") else verdict
+    return (
+        "read" if verdict == "watermarked" and "".join(TEXT[:80].split()) in "".join(document.text.split()) else verdict
+    )
 
 
 @pytest.mark.parametrize("construct", CASES)

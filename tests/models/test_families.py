@@ -171,7 +171,7 @@ def test_each_family_states_its_traits_ids_and_context(models: dict[str, Network
             "rnd1": ("sampling", "response", None, True, 0, (1, 2), 512),
             "a2d-mdlm": ("model", "response", None, True, 0, (1, 2), 512),
             "a2d-bd3lm": ("model", "response", 32, True, 0, (1, 2), 512),
-            "nemotron": ("sampling", "response", None, True, 0, (1, 2), 512),
+            "nemotron": ("sampling", "response", None, True, 0, (1, 2), 256),
             "llada2": ("sampling", "canvas", BLOCK, False, 0, (1, 2), 512),
             "llada-moe": ("model", "response", None, True, 0, (1, 2), 512),
             "bert": ("model", "response", None, True, 0, (1,), 256),

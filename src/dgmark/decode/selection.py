@@ -145,7 +145,9 @@ def levels_and_quota(
         # of several commits those that match go by their rewards, which is what they were counted by
         levels = torch.where(sure[:, None] > 1, levels.sign(), levels)
     if links is not None:
-        levels = renewed_levels(rewards, masked, levels, links, quota, rounds)
+        # renewed levels would put a candidate that is not sure before one that is
+        renewed = renewed_levels(rewards, masked, levels, links, quota, rounds)
+        levels = torch.where(sure[:, None] > 1, levels, renewed)
     return levels, quota, sure
 
 
