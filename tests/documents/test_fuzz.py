@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from dgmark import read_document
+from dgmark import Detector, read_document
 from dgmark.errors import InputError
-from support.documents import CORPUS, source_of
+from support.documents import CORPUS, corpus_key, source_of
 
+DETECTOR = Detector(corpus_key())
 # each takes a process of its own; `make soak` tries 300
 FILES = int(os.environ.get("DGMARK_FUZZED_DOCUMENTS", "60"))
 NAMES = sorted(file.name for file in CORPUS.iterdir() if file.suffix != ".png" and "locked" not in file.name)
@@ -44,9 +45,11 @@ def outcome(number: int, folder: Path) -> str:
         document = read_document(path)
     except InputError:
         return "refused"
-    left = fives(document.text or "\n".join(text for _, text in document.rows))
-    source = fives(source_of(name))
-    return "read" if len(source & left) > 0.4 * len(source) else "noted" if document.incomplete else "lost"
+    text = document.text or "\n".join(text for _, text in document.rows)
+    left, source = fives(text), fives(source_of(name))
+    if len(source & left) > 0.4 * len(source):
+        return "read"
+    return "noted" if document.incomplete or DETECTOR.detect(text).verdict == "uncertain" else "lost"
 
 
 def fives(text: str) -> set[tuple[str, ...]]:
