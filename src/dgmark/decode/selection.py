@@ -145,9 +145,8 @@ def levels_and_quota(
         # of several commits those that match go by their rewards, which is what they were counted by
         levels = torch.where(sure[:, None] > 1, levels.sign(), levels)
     if links is not None:
-        # renewed levels would put a candidate that is not sure before one that is
-        renewed = renewed_levels(rewards, masked, levels, links, quota, rounds)
-        levels = torch.where(sure[:, None] > 1, levels, renewed)
+        # where several are sure, renewed levels would put a candidate that is not before one that is
+        levels = renewed_levels(rewards, masked, levels, links, torch.where(sure > 1, 1, quota), rounds)
     return levels, quota, sure
 
 
