@@ -85,8 +85,8 @@ def mark_levels(
         levels = torch.where(pairs.steers[:, None], of_pairs, levels)
     levels, pool = preferences(confidence, masked, levels, config, readable)
     levels = levels.masked_fill((keys.rows < 0)[:, None], 1)  # a guard of the mark has nothing to say without one
-    # as many rounds as there may be commits, as nobody asks the device how many there are
-    rounds = (min(quota, block) if isinstance(quota, int) and config.commit == "quota" else block) - 1
+    # as many rounds as there may be renewed commits, as nobody asks the device how many there are
+    rounds = (min(quota, block) if isinstance(quota, int) else block) - 1
     least = quota if isinstance(quota, Tensor) else torch.full_like(keys.rows, quota)
     return levels_and_quota(confidence, pool, levels, links, least, config, rounds)[:2]
 
