@@ -32,6 +32,7 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "gloaguen": ("gloaguen", {}),
     "gloaguen, offsets -1,1": ("gloaguen", {"offsets": (-1, 1)}),
     "dmark": ("dmark", {}),
+    "lr-dwm": ("lr-dwm", {}),
     "gumbel": ("gumbel", {}),
 }
 

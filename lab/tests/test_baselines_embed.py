@@ -99,6 +99,23 @@ def test_dmark_biases_by_the_neighbours_that_its_form_uses(form: str) -> None:
             torch.testing.assert_close(added[row, place], dmark_by_hand(given, row, place, form, 1.5))
 
 
+def test_lr_dwm_biases_by_one_list_for_each_committed_neighbour() -> None:
+    given, every = view(), torch.arange(V)
+    added = biased("lr-dwm", given, delta=1.5, gamma=0.25)
+    sides = {offset: baseline("lr-dwm").hash_key(KEY, side) for offset, side in ((-1, "left"), (1, "right"))}
+    seen = set()
+    for row in range(2):
+        for place in range(WIDTH):
+            expected = torch.zeros(V, dtype=torch.float64)
+            known = [offset for offset in sides if IDS[row, 5 + place + offset] != MASK and given.masked[row, place]]
+            for offset in known:
+                state = states(sides[offset], IDS[row, 5 + place + offset])
+                expected += 1.5 * (uniform_bits(state, every) < threshold(0.25))
+            torch.testing.assert_close(added[row, place], expected)
+            seen.add(len(known))
+    assert seen == {0, 1, 2}
+
+
 def test_unigram_and_pattern_mark_bias_every_masked_place() -> None:
     given = view()
     one_list = 2.0 * green("unigram", torch.zeros(V, dtype=torch.long), torch.arange(V)).double()
@@ -300,12 +317,13 @@ MARKS: list[tuple[str, dict[str, Any]]] = [
     ("gloaguen", {"delta": 24.0, "offsets": (-1, 1), "top_k": 20}),
     ("dmark", {"delta": 4.0}),
     ("dmark", {"delta": 4.0, "form": "bidirectional"}),
+    ("lr-dwm", {"delta": 6.0}),
     ("gumbel", {}),
 ]
 
 
 def marked(name: str, options: dict[str, Any]) -> Generation:
-    settings: dict[str, Any] = {"strategy": "random"} if name in ("gloaguen", "dmark") else {}
+    settings: dict[str, Any] = {"strategy": "random"} if name in ("gloaguen", "dmark", "lr-dwm") else {}
     (made,) = generate(
         LARGE, "w1 w2", key=LARGE_KEY, baseline=baseline(name, **options), length=64, block_length=16, **settings
     )

@@ -6,13 +6,13 @@ from typing import Any
 from dgmark.errors import SettingsError
 from dgmark_lab.baselines.base import Baseline, BaselineDetector
 from dgmark_lab.baselines.gloaguen import Gloaguen
-from dgmark_lab.baselines.green_lists import DMark, Kgw, Unigram
+from dgmark_lab.baselines.green_lists import DMark, Kgw, LrDwm, Unigram
 from dgmark_lab.baselines.gumbel import Gumbel
 from dgmark_lab.baselines.pattern_mark import PatternMark
 from dgmark_lab.options import make, parse_options
 
 BASELINES: dict[str, type[Baseline]] = {
-    kind.name: kind for kind in (Kgw, Unigram, PatternMark, Gloaguen, DMark, Gumbel)
+    kind.name: kind for kind in (Kgw, Unigram, PatternMark, Gloaguen, DMark, LrDwm, Gumbel)
 }
 
 
@@ -44,6 +44,7 @@ __all__ = [
     "Gloaguen",
     "Gumbel",
     "Kgw",
+    "LrDwm",
     "PatternMark",
     "Unigram",
     "baseline",

@@ -22,7 +22,7 @@ from dgmark.errors import SettingsError
 from dgmark.models.denoiser import Denoiser
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines.base import Baseline, Score
-from dgmark_lab.baselines.green_lists import Delta, Gamma, score_pairs
+from dgmark_lab.baselines.green_lists import Delta, Gamma, Pairs, score_pairs
 from dgmark_lab.baselines.prf import HashKey, states, threshold, uniform_bits
 
 MAX_OFFSET = 16
@@ -70,7 +70,8 @@ class Gloaguen(Baseline):
         around = np.stack([placed[positions + MAX_OFFSET + offset] for offset in self.offsets])
         complete = (around >= 0).all(axis=0)
         hashes = around[:, complete].sum(axis=0)
-        return score_pairs(self.hash_key(key), hashes, ids[complete], self.gamma, fpr, repeats=False, published="exact")
+        pairs = Pairs.of(self.hash_key(key), hashes, ids[complete], self.gamma)
+        return score_pairs(pairs, self.gamma, fpr, repeats=False, published="exact")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""KGW, Unigram and DMark: a keyed hash makes some (context, token) pairs green, and green tokens are favoured.
+"""KGW, Unigram, DMark and LR-DWM: a keyed hash makes some (context, token) pairs green, and green tokens are favoured.
 
 Over random keys the distinct pairs of a text are independent, and each is green with probability gamma. So given the
 text, the number of green pairs is a sum of independent terms, each 0 or a pair's multiplicity, like dgMARK's own
@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -76,36 +76,47 @@ def green_null(counts: Int[np.ndarray, " pairs"], gamma: float) -> MatchNull:
     return MatchNull(kinds, sizes[present], 0)
 
 
+class Pairs(NamedTuple):
+    """The distinct (context, token) pairs of a text: how often each occurs, and whether it is green."""
+
+    counts: Int[np.ndarray, " pairs"]
+    green: Bool[np.ndarray, " pairs"]
+
+    @classmethod
+    def of(
+        cls, hash_key: HashKey, contexts: Int[np.ndarray, " n"], tokens: Int[np.ndarray, " n"], gamma: float
+    ) -> "Pairs":
+        """Look up the pairs of each token with its context."""
+        (contexts, tokens), counts = np.unique(np.stack([contexts, tokens]), axis=1, return_counts=True)
+        return cls(counts, is_green(hash_key, contexts, tokens, gamma))
+
+
 def score_pairs(
-    hash_key: HashKey,
-    contexts: Int[np.ndarray, " n"],
-    tokens: Int[np.ndarray, " n"],
+    pairs: Pairs,
     gamma: float,
     fpr: float,
     *,
     repeats: bool,
     published: Literal["normal", "exact"] = "normal",
+    steered: float = 1.0,
 ) -> Score:
-    """Compare the number of green (context, token) pairs with its exact null.
+    """Compare the number of green pairs with its exact null.
 
     Args:
-        hash_key: the baseline's hash key.
-        contexts: the context of each token.
-        tokens: the tokens.
+        pairs: the distinct pairs of the text.
         gamma: share of green pairs.
         fpr: the false-positive rate.
         repeats: count a pair at every occurrence, not once.
         published: the published p-value is that of the z-test, or of the exact null.
+        steered: the share of the pairs that the mark can turn green.
     """
-    (contexts, tokens), counts = np.unique(np.stack([contexts, tokens]), axis=1, return_counts=True)
-    if not repeats:
-        counts = np.ones_like(counts)
-    scored, matched = int(counts.sum()), int(counts[is_green(hash_key, contexts, tokens, gamma)].sum())
+    counts = pairs.counts if repeats else np.ones_like(pairs.counts)
+    scored, matched = int(counts.sum()), int(counts[pairs.green].sum())
     z_score = (matched - gamma * scored) / math.sqrt(scored * gamma * (1 - gamma)) if scored else 0.0
     null = green_null(counts, gamma)
     p_value = null.tail(matched)
-    # a typical mark turns half of the tokens green that would not be green by chance
-    typical = min(math.ceil(scored * (1 + gamma) / 2), null.largest)
+    # a typical mark turns half of the pairs green that it can steer and that would not be green by chance
+    typical = min(math.ceil(scored * (gamma + (1 - gamma) * steered / 2)), null.largest)
     p_normal = max(MIN_P, float(norm.sf(z_score))) if scored else 1.0
     return Score(
         scored=scored,
@@ -217,7 +228,8 @@ class Kgw(Baseline):
         self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
     ) -> Score:
         """Score the distinct (left neighbour, token) pairs. Published: their z-test (lm-watermarking's default)."""
-        return score_pairs(self.hash_key(key), *bigrams(ids, positions), self.gamma, fpr, repeats=False)
+        pairs = Pairs.of(self.hash_key(key), *bigrams(ids, positions), self.gamma)
+        return score_pairs(pairs, self.gamma, fpr, repeats=False)
 
 
 @dataclass(frozen=True)
@@ -248,7 +260,9 @@ class Unigram(Baseline):
         fpr: float,
     ) -> Score:
         """Score every token. Published: the z-test, which assumes independent tokens."""
-        return score_pairs(self.hash_key(key), np.zeros_like(ids), ids, self.gamma, fpr, repeats=True)
+        return score_pairs(
+            Pairs.of(self.hash_key(key), np.zeros_like(ids), ids, self.gamma), self.gamma, fpr, repeats=True
+        )
 
 
 @dataclass(frozen=True)
@@ -293,7 +307,54 @@ class DMark(Baseline):
         self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
     ) -> Score:
         """Score all (left, right) pairs, repeated ones included. Published: the z-test, which assumes independence."""
-        return score_pairs(self.hash_key(key), *bigrams(ids, positions), self.gamma, fpr, repeats=True)
+        pairs = Pairs.of(self.hash_key(key), *bigrams(ids, positions), self.gamma)
+        return score_pairs(pairs, self.gamma, fpr, repeats=True)
+
+
+@dataclass(frozen=True)
+class LrDwm(Baseline):
+    """LR-DWM: each neighbour has a green list of its own, and a position is biased to those of its known neighbours.
+
+    Raban, Fetaya, Chechik 2026 (arXiv 2601.12376). The lists of left and of right neighbours come from two hash keys.
+
+    Attributes:
+        gamma: share of green tokens of each list.
+        delta: bias on the logits of green tokens, added once for each committed neighbour.
+    """
+
+    gamma: Gamma = 0.5
+    delta: Delta = 2.0
+
+    name: ClassVar[str] = "lr-dwm"
+
+    def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:
+        """A bias by the list of the left neighbour and by that of the right one, where these are committed."""
+        sides = [(side, GreenRows(hash_key, self.gamma, model)) for side, hash_key in self._sides(key)]
+
+        def bias(view: View) -> Tensor:
+            logits = view.logits_to_propose()
+            for side, rows in sides:
+                add_rows(logits, view.neighbours(side)[view.masked], rows, self.delta)
+            return logits
+
+        return Steering(bias=bias)
+
+    def _sides(self, key: WatermarkKey) -> list[tuple[int, HashKey]]:
+        return [(-1, self.hash_key(key, "left")), (1, self.hash_key(key, "right"))]
+
+    def score(
+        self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
+    ) -> Score:
+        """Score tokens that have both neighbours by how many of their two lists they are on, repeats included.
+
+        Of the two lists that two adjacent tokens have for each other, only that of the later one was known when it was
+        drawn; so a mark steers half of the pairs. Published: a z-test, here with the deviation of independent pairs.
+        """
+        adjacent = np.diff(positions) == 1
+        inner = (adjacent[:-1] & adjacent[1:]).nonzero()[0] + 1
+        both = [Pairs.of(hash_key, ids[inner + side], ids[inner], self.gamma) for side, hash_key in self._sides(key)]
+        pairs = Pairs(*(np.concatenate(part) for part in zip(*both, strict=True)))
+        return score_pairs(pairs, self.gamma, fpr, repeats=True, steered=0.5)
 
 
 def _predicted_left(view: View) -> Int[Tensor, "canvases window"]:
