@@ -1,18 +1,20 @@
-"""Compare the rules of the mark: quality and diversity of the texts, and what is found of them before and after edits.
+"""Compare marks, ours and baselines: quality and diversity of texts, and what is found of them before and after edits.
 
 Run `python lab/benchmarks/rules.py --cells lab/benchmarks/rule_cells.txt`. A cell is a row of settings: `model`, `rule`
-and what else belongs to a key (none: unmarked text), and options of decoding. All cells of a model have the same
-prompts, and four keys that each mark a quarter of them. Texts are stored in --out and reused. The texts are edited by
-words and scored from the text alone, with the detector's defaults.
+and what else belongs to a key, or `baseline` and its options (neither: unmarked text), and options of decoding. All
+cells of a model have the same prompts, and four keys that each mark a quarter of them. Texts are stored in --out and
+reused. The texts are edited by words and scored from the text alone, with the detector's defaults.
 
 Cells that differ in their temperature alone are a curve. A second table compares the curves where their texts are as
-diverse as those of the model's first unmarked cell, between two temperatures that were run.
+diverse as those of the model's first unmarked cell, between two temperatures that were run; the worst decile of the
+perplexities stands there beside the perplexity, and the worst edit beside the mean over edits.
 """
 
 import argparse
 import hashlib
 import json
 import sys
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +28,7 @@ from dgmark.models.chat import chat_prompt
 from dgmark.models.load import NetworkDenoiser
 from dgmark.rows.outputs import atomic_write
 from dgmark_lab.attacks import attack
+from dgmark_lab.baselines import BASELINES, Baseline, baseline
 from dgmark_lab.evaluate import Judge, load_judge, token_nats
 from dgmark_lab.evaluate.diversity import distinct_ngrams, repeated_ngrams
 from dgmark_lab.experiments.estimates import Estimate, mean, percent, perplexity
@@ -44,6 +47,7 @@ EDITS: dict[str, tuple[str, float]] = {
     **{f"substitution {share:g}": ("substitution", share) for share in (0.1, 0.2, 0.4)},
 }
 CONDITIONS = (*EDITS, f"{FIRST} tokens")
+EDITED = "mean of edits"
 REPEATED = "repeated 4-grams"
 KEY_OPTIONS = {"rule", "code_length", "nearest", "farthest", "subkeys"}
 PROMPTS = 32  # of the storyteller; the narrator has all requests
@@ -60,10 +64,13 @@ PerText = Float[np.ndarray, " texts"]
 
 
 class Cell(NamedTuple):
-    """One line of the tables: a model, what its key is made of (nothing: no mark), and options of decoding."""
+    """One line of the tables: a model, what marks its texts, and options of decoding.
+
+    The mark is what a key is made of, or a `baseline` and its options; nothing for unmarked texts.
+    """
 
     model: str
-    key: Options
+    mark: Options
     decoding: Options
 
     @classmethod
@@ -71,21 +78,35 @@ class Cell(NamedTuple):
         """Read `setting=value,setting=value,...`."""
         options = {name: _value(value) for name, value in (part.split("=") for part in line.split(","))}
         model = options.pop("model", "storyteller")
-        key = {name: options.pop(name) for name in KEY_OPTIONS & options.keys()}
-        return cls(model, dict(sorted(key.items())), options)
+        scheme = BASELINES.get(options.get("baseline", ""))
+        of_mark = {"baseline", *({field.name for field in fields(scheme)} if scheme else KEY_OPTIONS)}
+        mark = {name: options.pop(name) for name in of_mark & options.keys()}
+        return cls(model, dict(sorted(mark.items())), options)
+
+    @property
+    def baseline(self) -> Baseline | None:
+        """The baseline; None if the mark is ours, or there is none."""
+        options = {name: value for name, value in self.mark.items() if name != "baseline"}
+        return baseline(self.mark["baseline"], **options) if options != self.mark else None
 
     @property
     def curve(self) -> str:
         """Everything but the temperature."""
-        rule = "-".join(str(self.key[name]) for name in ("nearest", "farthest") if name in self.key)
+        if "baseline" in self.mark:
+            mark = " ".join(
+                str(value) if name == "baseline" else f"{name} {value}" for name, value in self.mark.items()
+            )
+        else:
+            distances = "-".join(str(self.mark[name]) for name in ("nearest", "farthest") if name in self.mark)
+            mark = f"{self.mark.get('rule', 'unmarked')} {distances}".strip()
         rest = [f"{name} {value}" for name, value in self.decoding.items() if name != "temperature"]
-        return ", ".join([self.model, f"{self.key.get('rule', 'unmarked')} {rule}".strip(), *rest])
+        return ", ".join([self.model, mark, *rest])
 
     def watermark_keys(self) -> list[WatermarkKey | None]:
         """The keys of the cell, of a fixed series; none for unmarked text."""
-        if not self.key:
+        if not self.mark:
             return []
-        spec = WatermarkKey.generate(_model(self.model), **self.key).spec
+        spec = WatermarkKey.generate(_model(self.model), **({} if self.baseline else self.mark)).spec
         return [random_key(spec, number) for number in range(KEYS)]
 
 
@@ -129,12 +150,16 @@ def _at_equal_diversity(model: str, curves: dict[str, list[Measured]]) -> None:
         return
     diversity = f"distinct-2 {reference.diversity.mean():.3f}"
     print(f"\nAs diverse as unmarked text at T = {reference.temperature:g}, {diversity}\n")
-    print_header(["decode", "at T", "perplexity over unmarked", REPEATED, *CONDITIONS])
+    kinds = ["decode", "at T", "perplexity over unmarked", "worst decile", REPEATED]
+    print_header([*kinds, *CONDITIONS, EDITED, "worst edit"])
     for name, one in found.items():
         if one is not None:
-            shares: list[Estimate] = [one.figures[condition] for condition in CONDITIONS if condition in one.figures]
-            cost = [with_interval(one.ratio, 2), with_interval(one.figures[REPEATED], 3)]
-            print_row([name, f"{one.temperature.value:.2f}", *cost, *(with_interval(share, 0) for share in shares)])
+            shares: list[Estimate] = [one.figures[kind] for kind in (*CONDITIONS, EDITED) if kind in one.figures]
+            worst = [min(EDITS, key=lambda edit: one.figures[edit].value)] if shares else []
+            cost = [with_interval(one.ratio, 2), with_interval(one.figures["worst decile"], 1)]
+            cost.append(with_interval(one.figures[REPEATED], 3))
+            found_there = [with_interval(share, 0) for share in shares]
+            print_row([name, f"{one.temperature.value:.2f}", *cost, *found_there, *worst])
 
 
 # --- texts ---
@@ -165,7 +190,7 @@ def _prompts(model: str) -> list[str]:
 
 def _texts(cell: Cell, out: Path, *, stored_only: bool) -> Rows:
     """The texts of a cell, in the order of their keys and prompts, with the nats of each under the judge."""
-    made_from = json.dumps([cell.model, cell.key, cell.decoding, SETTINGS[cell.model], _prompts(cell.model)])
+    made_from = json.dumps([cell.model, cell.mark, cell.decoding, SETTINGS[cell.model], _prompts(cell.model)])
     path = out / f"{cell.model}-{hashlib.sha256(made_from.encode()).hexdigest()[:16]}.jsonl"
     if not path.exists() and not stored_only:
         print(cell.curve, cell.decoding, file=sys.stderr, flush=True)
@@ -178,7 +203,8 @@ def _made(cell: Cell, out: Path) -> Rows:
     model, settings, rows = _model(cell.model), {**SETTINGS[cell.model], **cell.decoding}, Rows()
     for number, key in enumerate(cell.watermark_keys() or [None] * KEYS):
         prompts = _prompts(cell.model)[number::KEYS]
-        made = generate(model, prompts, key=key, seed=1000 * number, batch_size=len(prompts), pad=True, **settings)
+        options: Options = {"seed": 1000 * number, "batch_size": len(prompts), "pad": True, **settings}
+        made = generate(model, prompts, key=key, baseline=cell.baseline, **options)
         asked = [chat_prompt(model, prompt) for prompt in prompts] if settings.get("chat") else prompts
         nats = token_nats(_judge(cell.model, out), [one.text for one in made], asked)
         for one, of_one in zip(made, nats, strict=True):
@@ -203,14 +229,18 @@ def _measured(cell: Cell, rows: Rows, found: dict[str, PerText]) -> Measured:
         diversity=np.array([distinct_ngrams(row["token_ids"], 2) for row in rows]),
         nats=np.array([row["nats"] for row in rows]),
         tokens=np.array([float(row["judge_tokens"]) for row in rows]),
-        others={REPEATED: np.array([repeated_ngrams(row["token_ids"]) for row in rows])},
+        others={
+            REPEATED: np.array([repeated_ngrams(row["token_ids"]) for row in rows]),
+            **({EDITED: np.mean([found[name] for name in EDITS if name != "none"], axis=0)} if found else {}),
+        },
         found=found,
     )
 
 
 def _p_values(cell: Cell, rows: Rows) -> dict[str, PerText]:
     """The p-value of each text under its key: unedited, after each edit, and of its first tokens."""
-    detectors = [Detector(key, fpr=RATE) for key in cell.watermark_keys() if key]
+    keys, made = [key for key in cell.watermark_keys() if key], cell.baseline
+    detectors = [made.detector(key, fpr=RATE) if made else Detector(key, fpr=RATE) for key in keys]
     if not detectors:
         return {}
     decode = _model(cell.model).tokenizer.decode
