@@ -7,7 +7,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist l
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 
-.PHONY: demo test check lint quick soak engines-check docs bench bench-quick bench-detect audit release clean
+.PHONY: demo test check lint quick soak engines-check backends-check docs bench bench-quick bench-detect audit release clean
 
 demo: .venv/.generate
 	$(BIN)/dgmark demo
@@ -32,6 +32,10 @@ quick: .venv/.dev
 engines-check: .venv/.dev
 	mkdir -p .venv/engines
 	DGMARK_ENGINES=.venv/engines $(BIN)/python -m pytest tests/engines
+
+# Models that other runtimes compute, against the runtimes: installs them to .venv, where they stay.
+backends-check: .venv/.backends
+	$(BIN)/python -m pytest tests/models/test_mlx.py
 
 # Attempts to break dgmark, for SECONDS (half an hour); docs/reliability.md says what they hold it to. MORE takes --seed, --only.
 soak: .venv/.dev
@@ -99,6 +103,10 @@ clean:
 
 .venv/.dev: pyproject.toml builtin/pyproject.toml lab/pyproject.toml constraints.txt | .venv/.python
 	$(INSTALL) --editable ./builtin --editable '.[dev]' --editable './lab[bench]'
+	touch $@
+
+.venv/.backends: .venv/.dev
+	$(INSTALL) --editable '.[mlx]'
 	touch $@
 
 .venv/release/.tools: release-tools.txt | .venv/.python

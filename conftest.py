@@ -27,7 +27,9 @@ def pytest_runtest_setup() -> None:
 @pytest.fixture(scope="session")
 def storyteller() -> NetworkDenoiser:
     """The built-in model, loaded once."""
-    return load_model(dtype="fp32", device="cpu")
+    model = load_model(dtype="fp32", device="cpu")
+    assert isinstance(model, NetworkDenoiser)
+    return model
 
 
 @pytest.fixture(scope="module")

@@ -60,12 +60,18 @@ def main() -> None:
         "--random", action="store_true", help="a network of LLaDA's shape and vocabulary, 96 M parameters"
     )
     args = parser.parse_args()
-    model = random_llada() if args.random else load_model()
+    model = random_llada() if args.random else _builtin()
     modes = {PLAIN: MODES[PLAIN]} | {name: MODES[name] for name in args.mode or MODES}
     prompts = _prompts(model, args.prompts, args.batch)
     print(f"{args.prompts} prompts, batch {args.batch}, {args.tokens} tokens, {torch.get_num_threads()} threads")
     _modes(model, prompts, args.tokens, modes)
     _published(model, prompts, args.tokens)
+
+
+def _builtin() -> NetworkDenoiser:
+    model = load_model()
+    assert isinstance(model, NetworkDenoiser)
+    return model
 
 
 def random_llada() -> NetworkDenoiser:
@@ -84,7 +90,7 @@ def random_llada() -> NetworkDenoiser:
     torch.manual_seed(0)
     network = LlamaForCausalLM(config)
     network.train(False)
-    builtin = load_model()
+    builtin = _builtin()
     return NetworkDenoiser(**{**vars(builtin), "name": "random", "vocab_size": vocabulary, "network": network})
 
 

@@ -25,7 +25,7 @@ from jaxtyping import Float
 from dgmark import Detector, WatermarkKey, load_model
 from dgmark.decode import generate
 from dgmark.models.chat import chat_prompt
-from dgmark.models.load import NetworkDenoiser
+from dgmark.models.loaded import LoadedModel
 from dgmark.rows.outputs import atomic_write
 from dgmark_lab.attacks import attack
 from dgmark_lab.baselines import BASELINES, Baseline, baseline
@@ -166,7 +166,7 @@ def _at_equal_diversity(model: str, curves: dict[str, list[Measured]]) -> None:
 
 
 @cache
-def _model(name: str) -> NetworkDenoiser:
+def _model(name: str) -> LoadedModel:
     return load_model(name)
 
 

@@ -26,7 +26,7 @@ from dgmark.checkpoint.families import BLOCK_LLAMA
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.decode import generate
 from dgmark.models.chat import chat_prompt
-from dgmark.models.load import NetworkDenoiser
+from dgmark.models.loaded import LoadedModel
 from dgmark.rows.outputs import atomic_write
 from dgmark_lab.evaluate import Bootstrap, Interval, Judge, load_judge, token_nats
 from dgmark_lab.evaluate.diversity import distinct_ngrams, periodic, repeated_ngrams
@@ -94,11 +94,11 @@ def _only(judged: Judged, chosen: list[int]) -> Judged:
 
 
 @cache
-def _model(name: str) -> NetworkDenoiser:
+def _model(name: str) -> LoadedModel:
     return load_model(name)
 
 
-def _key(model: NetworkDenoiser, options: dict[str, str], seed: int) -> WatermarkKey | None:
+def _key(model: LoadedModel, options: dict[str, str], seed: int) -> WatermarkKey | None:
     """Make a key from a public phrase: everybody gets the same texts, and it protects nothing."""
     spec: dict[str, Any] = {KEY_OPTIONS[name]: int(value) for name, value in options.items() if name in KEY_OPTIONS}
     if not spec:
@@ -140,7 +140,7 @@ def _value(text: str) -> Any:
         return text  # a word, such as a strategy
 
 
-def _has_chat(model: NetworkDenoiser) -> bool:
+def _has_chat(model: LoadedModel) -> bool:
     return model.family is BLOCK_LLAMA  # the storyteller only continues texts
 
 

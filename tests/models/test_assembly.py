@@ -26,7 +26,7 @@ from dgmark.models.assembly import (
     find_base,
     with_adapters,
 )
-from dgmark.models.load import load_model
+from dgmark.models.load import NetworkDenoiser, load_model
 from dgmark_lab.training.narrator.base import tokenizer_of
 from dgmark_lab.training.narrator.export import MASK_TOKEN, config_of
 from support import tiny_gguf
@@ -185,6 +185,7 @@ def test_parts_are_put_together_once_and_load_as_any_model(
     model = load_model(str(parts), dtype="fp32", device="cpu")
     (made,) = (tmp_path / "cache").iterdir()
     state = load_file(made / "model.safetensors")
+    assert isinstance(model, NetworkDenoiser)
     loaded = model.network.state_dict()
     assert all(torch.equal(loaded[name], tensor.float()) for name, tensor in state.items())
     assert (model.family.name, model.mask_id, model.vocab_size) == (

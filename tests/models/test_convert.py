@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from dgmark import convert_checkpoint, load_model
 from dgmark.errors import CheckpointFormat, SettingsError
+from dgmark.models.load import NetworkDenoiser
 from support import tiny_checkpoints as tiny
 
 IDS = torch.arange(4, 60)[None]
@@ -34,6 +35,7 @@ def test_a_converted_checkpoint_is_the_same_model(tmp_path: Path, family: str, d
     assert {name: t.dtype for name, t in written.items() if "e_score" not in name} == dict.fromkeys(
         [name for name in written if "e_score" not in name], dtype
     )
+    assert isinstance(after, NetworkDenoiser)
     assert set(written) <= set(after.network.state_dict())
     assert json.loads((target / "config.json").read_text())["dgmark_family"] == before.family.name
     assert sorted(path.name for path in target.iterdir()) == ["config.json", "model.safetensors", "tokenizer.json"]

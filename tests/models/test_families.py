@@ -41,7 +41,9 @@ BLOCK = 32
 
 
 def load(folder: Path, dtype: str = "fp32", **options: Any) -> NetworkDenoiser:
-    return load_model(str(folder), dtype=dtype, device="cpu", **options)
+    model = load_model(str(folder), dtype=dtype, device="cpu", **options)
+    assert isinstance(model, NetworkDenoiser)
+    return model
 
 
 def random_ids(length: int, batch: int = 2, seed: int = 0) -> Tensor:

@@ -21,7 +21,9 @@ Q_PROJ = "model.transformer.blocks.{}.q_proj.weight"
 
 
 def load(folder: Path, dtype: str | torch.dtype = "fp32") -> NetworkDenoiser:
-    return load_model(str(folder), dtype=dtype, device="cpu")
+    model = load_model(str(folder), dtype=dtype, device="cpu")
+    assert isinstance(model, NetworkDenoiser)
+    return model
 
 
 @pytest.fixture

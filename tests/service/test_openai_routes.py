@@ -8,7 +8,8 @@ import pytest
 
 import dgmark
 from dgmark.models.chat import chat_prompt
-from dgmark.models.load import NetworkDenoiser, load_model
+from dgmark.models.load import load_model
+from dgmark.models.loaded import LoadedModel
 from dgmark.service.app import create_app
 from dgmark.service.settings import ModelSource, ServiceSettings
 from support import tiny_checkpoints
@@ -24,7 +25,7 @@ SETTINGS: Any = {"length": 24, "block_length": 8, "seed": 5}
 class Served:
     """A running service and its client, with the same model and key here."""
 
-    def __init__(self, client: openai.OpenAI, model: NetworkDenoiser, key: dgmark.WatermarkKey) -> None:
+    def __init__(self, client: openai.OpenAI, model: LoadedModel, key: dgmark.WatermarkKey) -> None:
         self.client, self.model, self.key = client, model, key
 
     def alone(self, prompt: Any, *, marked: bool = True, **more: Any) -> Any:

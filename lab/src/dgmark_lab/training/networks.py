@@ -22,7 +22,7 @@ from dgmark.checkpoint.folder import find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.families.llada import RENAMINGS
-from dgmark.models.load import load_model
+from dgmark.models.load import NetworkDenoiser, load_model
 from dgmark.rows.outputs import atomic_folder
 from dgmark_lab.training.config import LlamaNetwork, TrainingConfig
 from dgmark_lab.training.corpus import END, MASK, PAD, START, SpecialIds, write_json
@@ -122,7 +122,9 @@ def load_network(name_or_path: str | Path) -> Network:
     checkpoint = find_checkpoint(str(name_or_path))
     family, folder = checkpoint.config.get("model_type"), checkpoint.folder
     if family == "llada":
-        return Network("llada", load_model(str(folder), device="cpu", dtype="fp32").network.requires_grad_(True))
+        model = load_model(str(folder), device="cpu", dtype="fp32")
+        assert isinstance(model, NetworkDenoiser)
+        return Network("llada", model.network.requires_grad_(True))
     if family != "llama":
         raise CheckpointFormat(f"{folder} is of model_type {family!r}; training supports llada and llama")
     try:

@@ -23,6 +23,29 @@ from dgmark.models.denoiser import BlockOrigin, CacheMode
 from dgmark.models.sessions.rows import WindowSession, output_logits, padded_inputs, predicting
 
 
+def check_exact(cache: CacheMode) -> None:
+    """Refuse a cache that a model does not have whose cache of finished text is exact."""
+    if cache not in ("none", "prefix"):
+        raise SettingsError(
+            f"there is no cache {cache!r} in a model that sees nothing behind a block; use prefix, it is exact"
+        )
+
+
+def mask_block(start: int, stop: int, block: int, offset: int = 0, origin: BlockOrigin = "canvas") -> tuple[int, int]:
+    """The columns of the mask's block that the positions [start, stop) are in, where a block begins at `offset`.
+
+    Raises:
+        SettingsError: they are in more than one.
+    """
+    high = ((start - offset) // block + 1) * block + offset
+    if stop > high:
+        raise SettingsError(
+            f"the positions [{start}, {stop}) are in no single block of {block}: decode in blocks whose "
+            f"length divides {block}, counted from the start of the {origin}"
+        )
+    return max(high - block, 0), high
+
+
 class _ExactSession(WindowSession):
     """A session that caches finished text.
 
@@ -41,10 +64,7 @@ class _ExactSession(WindowSession):
     def __init__(
         self, network: PreTrainedModel, cache: CacheMode, shift: int, padding: Int[Tensor, " batch"] | None = None
     ) -> None:
-        if cache not in ("none", "prefix"):
-            raise SettingsError(
-                f"there is no cache {cache!r} in a model that sees nothing behind a block; use prefix, it is exact"
-            )
+        check_exact(cache)
         super().__init__(network, cache, padding)
         self._shift = shift
         self._last: Tensor | None = None  # hidden states of the last column of the cache
@@ -169,13 +189,7 @@ class BlockCausalSession(_ExactSession):
         return (column - (self._offset or 0)) // self._block
 
     def _window(self, start: int, stop: int, length: int) -> tuple[int, int]:  # noqa: ARG002
-        high = self._end(start + 1)
-        if stop > high:
-            raise SettingsError(
-                f"the positions [{start}, {stop}) are in no single block of {self._block}: decode in blocks whose "
-                f"length divides {self._block}, counted from the start of the {self._origin}"
-            )
-        return max(high - self._block, 0), high
+        return mask_block(start, stop, self._block, self._offset or 0, self._origin)
 
     def _end(self, stop: int) -> int:
         end: int = (self._number(stop - 1) + 1) * self._block + (self._offset or 0)

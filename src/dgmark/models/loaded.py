@@ -1,0 +1,93 @@
+"""What every model that `load_model` returns has in common, whichever runtime computes its logits."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from dgmark.checkpoint.families import Family
+from dgmark.checkpoint.folder import Checkpoint
+from dgmark.checkpoint.tokenizer import Tokenizer
+from dgmark.models.denoiser import CacheMode, Session, Traits
+from dgmark.models.special_ids import check_vocabulary, find_end_ids, find_mask_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedModel(ABC):
+    """A loaded model; it is a `Denoiser` and a `SessionDenoiser`."""
+
+    name: str
+    tokenizer: Tokenizer
+    mask_id: int
+    end_ids: tuple[int, ...]
+    vocab_size: int
+    context_length: int
+    family: Family
+    dtype: torch.dtype | str
+    block: int | None = None
+    quantization: str | None = None
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """Decoding settings of the family, with the block length of a checkpoint that states its own blocks."""
+        return self.family.defaults_with(self.block)
+
+    @property
+    def device(self) -> torch.device:
+        """The device on which the model takes its ids."""
+        return torch.device("cpu")
+
+    @property
+    def pads(self) -> bool:
+        """Whether sessions take padding."""
+        return False
+
+    @property
+    def traits(self) -> Traits:
+        """The traits of the model, from its family and its runtime."""
+        return Traits(
+            name=self.name,
+            device=self.device,
+            dtype=self.dtype,
+            quantization=self.quantization,
+            defaults=self.defaults,
+            confidence_source=self.family.confidence_source,
+            block_origin=self.family.block_origin,
+            block_multiple=self.block,
+            pads=self.pads,
+        )
+
+    @torch.inference_mode()
+    def __call__(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length vocab"]:
+        """Logits of every position."""
+        return self.session("none").begin(ids, 0, ids.shape[1])
+
+    @abstractmethod
+    def session(self, cache: CacheMode, padding: Int[Tensor, " batch"] | None = None) -> Session:
+        """Open a session, which runs the forwards of one decode.
+
+        Raises:
+            SettingsError: there is no such cache, or the model cannot ignore padding.
+        """
+
+
+def stated_facts(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -> dict[str, Any]:
+    """The fields of `LoadedModel` that the files of a checkpoint state, all but the context length.
+
+    Raises:
+        CheckpointFormat: the files do not fit together.
+    """
+    check_vocabulary(checkpoint, tokenizer)
+    return {
+        "name": checkpoint.name,
+        "tokenizer": tokenizer,
+        "mask_id": find_mask_id(checkpoint, tokenizer, family),
+        "end_ids": find_end_ids(checkpoint, tokenizer, family),
+        "vocab_size": checkpoint.vocab_size,
+        "family": family,
+        "block": family.block_of(checkpoint),
+    }
