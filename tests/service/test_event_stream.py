@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -35,11 +34,12 @@ def test_a_reader_who_takes_nothing_is_cut_off_and_its_text_let_go(
         await asyncio.Event().wait()
 
     async def run() -> None:
-        stack = AsyncExitStack()
-        stack.callback(let_go.append, True)
+        async def close() -> None:
+            let_go.append(True)
+
         scope = {"type": "http", "asgi": {"spec_version": version}, "state": {"request_id": "r1"}}
         async with asyncio.timeout(10):
-            await EventStream(steps(), stack)(scope, receive, send)
+            await EventStream(steps(), close)(scope, receive, send)
 
     with caplog.at_level(logging.WARNING, "dgmark.service"):
         asyncio.run(run())

@@ -123,6 +123,35 @@ def test_chunks_add_up_to_the_answer(served: Served) -> None:
     assert all("usage" not in chunk.model_fields_set for chunk in plain)
 
 
+@pytest.mark.parametrize("chat", [False, True])
+def test_a_stream_of_several_texts_has_the_pieces_of_each_by_its_index(served: Served, chat: bool) -> None:
+    client: Any = served.client.chat if chat else served.client
+    prompts: dict[str, Any] = {"messages": USER} if chat else {"prompt": ["w3 w4", "w1 w2"]}
+    stop = served.alone("w3 w4", seed=6, chat=chat).text.split()[3]  # of the second text
+    asked = {**prompts, "n": 2, "stop": stop, **SHORT}
+    answer = client.completions.create(**asked)
+    chunks = list(client.completions.create(**asked, stream=True, stream_options={"include_usage": True}))
+    parts: list[list[Any]] = [[] for _ in answer.choices]
+    for chunk in chunks[:-1]:
+        (choice,) = chunk.choices
+        parts[choice.index].append(choice)
+    for one, own in zip(parts, answer.choices, strict=True):
+        pieces = [choice.delta.content or "" if chat else choice.text for choice in one]
+        assert "".join(pieces) == (own.message.content if chat else own.text)
+        assert [choice.finish_reason for choice in one] == [None] * (len(one) - 1) + [own.finish_reason]
+        assert not chat or [choice.delta.role for choice in one] == ["assistant"] + [None] * (len(one) - 1)
+    assert answer.choices[1].finish_reason == "stop"
+    assert len({chunk.id for chunk in chunks}) == 1
+    assert len({choice.id for one in parts for choice in one}) == len(parts)
+    assert [chunk.usage is None for chunk in chunks] == [True] * (len(chunks) - 1) + [False]
+    assert chunks[-1].usage.prompt_tokens == answer.usage.prompt_tokens
+
+
+def test_of_a_stream_of_several_texts_one_that_cannot_be_gives_all_up(served: Served) -> None:
+    with pytest.raises(openai.UnprocessableEntityError, match="empty"):
+        served.client.completions.create(prompt=["w1", ""], stream=True, **SHORT)
+
+
 def test_stop_ends_the_text_before_it(served: Served) -> None:
     whole = served.alone("w1 w2").text
     stop = whole.split()[3]
@@ -148,7 +177,6 @@ def test_the_models_are_listed(served: Served) -> None:
     ("changed", "param"),
     [
         ({"n": 65}, "n"),
-        ({"n": 2, "stream": True}, "body"),
         ({"logprobs": True}, "logprobs"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
         ({"frequency_penalty": 0.5}, "frequency_penalty"),

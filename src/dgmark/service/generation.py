@@ -4,9 +4,10 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -21,8 +22,7 @@ from dgmark.service.policy import MarkingDecision
 from dgmark.service.state import ServiceState
 
 T = TypeVar("T")
-# events of a text, made of its steps; None where nothing has happened for long
-Events = Callable[["GenerationTask", AsyncIterator[Stepped | None]], AsyncIterator[bytes]]
+Steps = AsyncIterator[Stepped | None]  # of a text; None where nothing has happened for long
 
 log = logging.getLogger("dgmark.service")
 
@@ -118,27 +118,15 @@ class GenerationTask:
             DgmarkError: it cannot be.
         """
         async with self._stack:
-            async for _ in self.steps(await self._start()):
+            async for _ in await self.start():
                 pass
 
-    async def stream(self, events: Events) -> Response:
-        """The answer as events, once the worker has accepted the text.
+    async def start(self) -> Steps:
+        """The steps of the text, once the worker has accepted it; whoever does not read them all closes the text.
 
         Raises:
-            DgmarkError: it did not.
+            DgmarkError: it did not; or, from the steps, the text is given up.
         """
-        try:
-            # whoever leaves before the worker has accepted the text frees the place, too
-            messages = await _unless_gone(self.request, self._start())
-        except BaseException:
-            await self._stack.aclose()
-            raise
-        if messages is None:
-            await self._stack.aclose()
-            return Response(status_code=GONE)
-        return EventStream(events(self, self.steps(messages)), self._stack)
-
-    async def _start(self) -> MessageQueue:
         process = self.state.model_process
         assert process is not None
         messages = await self._stack.enter_async_context(process.run(self.job))
@@ -149,14 +137,13 @@ class GenerationTask:
         assert isinstance(message, Started)
         self.started = message
         self.on_start()
-        return messages
+        return self._steps(messages)
 
-    async def steps(self, messages: MessageQueue) -> AsyncIterator[Stepped | None]:
-        """The steps; None where nothing has happened for long.
+    async def close(self) -> None:
+        """Let the text go, written or not."""
+        await self._stack.aclose()
 
-        Raises:
-            DgmarkError: the text is given up.
-        """
+    async def _steps(self, messages: MessageQueue) -> Steps:
         while self._outcome == "cancelled":
             try:
                 async with asyncio.timeout(_HEARTBEAT_SECONDS):
@@ -175,6 +162,7 @@ class GenerationTask:
             elif isinstance(message, Finished):
                 text, stopped = self._up_to_stop(message.text)
                 self._finish(replace(message, text=text, ended=message.ended or stopped))
+        await self.close()
 
     def _up_to_stop(self, text: str) -> tuple[str, bool]:
         """A text up to the first stop in it, and whether there is one."""
@@ -205,19 +193,56 @@ async def whole(texts: Sequence[GenerationTask], answer: Callable[[], Response])
     Raises:
         DgmarkError: one of them cannot be; the others are given up.
     """
+    response = await _unless_gone(texts[0].request, _all(text.write() for text in texts))
+    return Response(status_code=GONE) if response is None else answer()
 
-    async def write_all() -> Response:
-        tasks = [asyncio.ensure_future(text.write()) for text in texts]
-        try:
-            await asyncio.gather(*tasks)
-            return answer()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
-    response = await _unless_gone(texts[0].request, write_all())
-    return Response(status_code=GONE) if response is None else response
+async def stream(texts: Sequence[GenerationTask], events: Callable[[list[Steps]], AsyncIterator[bytes]]) -> Response:
+    """The answer as events, which are made of the steps of each text, once the worker has accepted all texts.
+
+    Raises:
+        DgmarkError: it did not accept one.
+    """
+    steps = None
+    try:
+        # whoever leaves before that frees the places, too
+        steps = await _unless_gone(texts[0].request, _all(text.start() for text in texts))
+    finally:
+        if steps is None:
+            await _close(texts)
+    return Response(status_code=GONE) if steps is None else EventStream(events(steps), partial(_close, texts))
+
+
+async def _close(texts: Sequence[GenerationTask]) -> None:
+    for text in texts:
+        await text.close()
+
+
+async def _all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """What all of this work gives; when one fails, the others are cancelled."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def merged(streams: Iterable[AsyncIterator[T]]) -> AsyncIterator[T]:
+    """What several streams yield, as it comes. A slow reader holds all of them up."""
+    ahead = {asyncio.ensure_future(anext(one, None)): one for one in streams}
+    try:
+        while ahead:
+            for task in (await asyncio.wait(ahead, return_when=asyncio.FIRST_COMPLETED))[0]:
+                if (item := task.result()) is not None:
+                    yield item
+                    ahead[asyncio.ensure_future(anext(ahead[task], None))] = ahead[task]
+                del ahead[task]
+    finally:
+        for task in ahead:
+            task.cancel()
+        await asyncio.gather(*ahead, return_exceptions=True)
 
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
@@ -242,16 +267,16 @@ class _CutOff(Exception):
 
 
 class EventStream(StreamingResponse):
-    """A stream of events, after which what it holds is let go, however the stream ends.
+    """A stream of events, after which `close` is called, however the stream ends.
 
     A reader who does not take what is sent within `SEND_SECONDS` is cut off.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncIterator[bytes], stack: AsyncExitStack) -> None:
+    def __init__(self, events: AsyncIterator[bytes], close: Callable[[], Coroutine[Any, Any, object]]) -> None:
         super().__init__(events, headers={"x-accel-buffering": "no"})
-        self._stack = stack
+        self._close = close
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Send the events."""
@@ -268,9 +293,10 @@ class EventStream(StreamingResponse):
             except TimeoutError:
                 raise _CutOff from None
 
-        async with self._stack:
-            try:
-                await super().__call__(scope, receive, send_in_time)
-            except* _CutOff:
-                problem = "its reader did not take what was sent within %g seconds and is cut off"
-                log.warning(f"request %s: {problem}", scope["state"]["request_id"], SEND_SECONDS)
+        try:
+            await super().__call__(scope, receive, send_in_time)
+        except* _CutOff:
+            problem = "its reader did not take what was sent within %g seconds and is cut off"
+            log.warning(f"request %s: {problem}", scope["state"]["request_id"], SEND_SECONDS)
+        finally:
+            await self._close()

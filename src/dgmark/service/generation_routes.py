@@ -12,8 +12,8 @@ from dgmark.errors import DgmarkError
 from dgmark.service import generation_schemas as schemas
 from dgmark.service.bodies import json_body, read_json
 from dgmark.service.errors import Refused, id_of, refusal_of
-from dgmark.service.generation import HEARTBEAT, GenerationTask, event, whole
-from dgmark.service.jobs import Job, Stepped
+from dgmark.service.generation import HEARTBEAT, GenerationTask, Steps, event, stream, whole
+from dgmark.service.jobs import Job
 from dgmark.service.policy import WEAKENING, MarkingDecision, Offer
 from dgmark.service.state import ServiceState
 
@@ -43,7 +43,7 @@ def routes(state: ServiceState) -> APIRouter:
     async def generate(request: Request) -> Response:
         asked, (text,) = await begin(state, request, schemas.GenerateRequest, "gen")
         if asked.stream:
-            return await text.stream(_events)
+            return await stream([text], lambda steps: _events(text, *steps))
         return await whole([text], lambda: JSONResponse(text.fields()))
 
     @router.post(
@@ -161,7 +161,7 @@ def _infilled(text: GenerationTask) -> dict[str, Any]:
     return {**fields, "settings": settings, "spans": text.finished.spans, "count_from": text.job.fill_from}
 
 
-async def _events(text: GenerationTask, steps: AsyncIterator[Stepped | None]) -> AsyncIterator[bytes]:
+async def _events(text: GenerationTask, steps: Steps) -> AsyncIterator[bytes]:
     """The events `start`, `step`, `done` and `error`. None says whether a token matches: the groups are secret."""
     yield event("start", {**text.head(), "mask": MASK})
     try:

@@ -259,8 +259,6 @@ class _OpenAI(SamplingRequest):
         texts = len(self.contents())
         if texts > MAX_CHOICES:
             raise ValueError(f"n and the prompts ask for {texts} texts, and {MAX_CHOICES} is the most")
-        if texts > 1 and self.stream:
-            raise ValueError("a stream has one text: leave stream, n or all prompts but one out")
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options needs stream")
         return self

@@ -4,7 +4,9 @@ A diffusion model writes out of order; a chunk has what became readable from the
 """
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from itertools import count, repeat
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -14,9 +16,8 @@ from dgmark.errors import DgmarkError
 from dgmark.service import generation_schemas as schemas
 from dgmark.service.bodies import json_body
 from dgmark.service.errors import id_of, refusal_of
-from dgmark.service.generation import HEARTBEAT, Events, GenerationTask, event, whole
+from dgmark.service.generation import HEARTBEAT, GenerationTask, Steps, event, merged, stream, whole
 from dgmark.service.generation_routes import EVENTS, begin, offer_of
-from dgmark.service.jobs import Stepped
 from dgmark.service.policy import Offer
 from dgmark.service.state import ServiceState
 
@@ -70,29 +71,26 @@ def _model(offer: Offer, began: int) -> dict[str, Any]:
 
 
 async def _answer(asked: schemas.CompletionRequest | schemas.ChatRequest, texts: list[GenerationTask]) -> Response:
-    created, text = int(time.time()), texts[0]
-    if not asked.stream:
-        return await whole(texts, lambda: JSONResponse(_whole(texts, asked.n or 1, created)))
-    with_usage = asked.stream_options is not None and asked.stream_options.include_usage
-    return await text.stream(_chunks(created, with_usage=with_usage))
-
-
-def _whole(texts: list[GenerationTask], n: int, created: int) -> dict[str, Any]:
-    first = texts[0]
-    # a prompt counts once for all choices of it
-    prompt, completion = (
-        sum(text.started.prompt_tokens for text in texts[::n]),
-        sum(text.finished.tokens for text in texts),
+    job, kind = texts[0].job, "text_completion"
+    if job.chat:
+        kind = "chat.completion.chunk" if asked.stream else "chat.completion"
+    head = {"id": job.id, "object": kind, "created": int(time.time()), "model": job.model}
+    usage = partial(_usage, texts, asked.n or 1)
+    if asked.stream:
+        counted = usage if asked.stream_options is not None and asked.stream_options.include_usage else None
+        return await stream(texts, lambda steps: _events(head, texts, steps, counted))
+    return await whole(
+        texts,
+        lambda: JSONResponse(
+            {**head, "choices": list(map(_choice, count(), texts)), "usage": usage(), **_own(texts[0])}
+        ),
     )
-    return {
-        "id": first.job.id,
-        "object": "chat.completion" if first.job.chat else "text_completion",
-        "created": created,
-        "model": first.job.model,
-        "choices": [_choice(index, text) for index, text in enumerate(texts)],
-        "usage": {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion},
-        **_own(first),
-    }
+
+
+def _usage(texts: list[GenerationTask], n: int) -> dict[str, int]:
+    """Counts of tokens; a prompt counts once for its `n` choices."""
+    prompt, completion = sum(one.started.prompt_tokens for one in texts[::n]), sum(one.finished.tokens for one in texts)
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
 def _choice(index: int, text: GenerationTask) -> dict[str, Any]:
@@ -111,42 +109,42 @@ def _own(text: GenerationTask) -> dict[str, Any]:
     }
 
 
-def _chunks(created: int, *, with_usage: bool) -> Events:
-    """The events of a stream: chunks, one with the reason of the end, maybe one with the counts, and the end."""
+async def _events(
+    head: dict[str, Any], texts: list[GenerationTask], steps: list[Steps], usage: Callable[[], object] | None
+) -> AsyncIterator[bytes]:
+    """The chunks of all texts as they come, maybe one with the counts, and the end."""
+    head = head if usage is None else {**head, "usage": None}
+    try:
+        async for sent in merged(map(_chunks, repeat(head), count(), texts, steps)):
+            yield sent
+        if usage is not None:
+            yield event(None, {**head, "choices": [], "usage": usage()})
+        yield event(None, _DONE)
+    except DgmarkError as error:
+        yield event(None, refusal_of(error, id_of(texts[0].request)).openai())
 
-    async def chunks(text: GenerationTask, steps: AsyncIterator[Stepped | None]) -> AsyncIterator[bytes]:
-        """The events of one text."""
-        kind, chat = "chat.completion.chunk" if text.job.chat else "text_completion", text.job.chat
 
-        def chunk(choices: list[dict[str, Any]], **more: Any) -> bytes:
-            """An event; `choices` is empty in the event with the counts."""
-            head = {"id": text.job.id, "object": kind, "created": created, "model": text.job.model}
-            usage = {"usage": None} if with_usage else {}
-            return event(None, {**head, "choices": choices, **usage, **more})
+async def _chunks(head: dict[str, Any], index: int, text: GenerationTask, steps: Steps) -> AsyncIterator[bytes]:
+    """The chunks of one text; the last one has the reason of its end."""
 
-        def choice(piece: str, reason: str | None = None, **delta: str) -> list[dict[str, Any]]:
-            """The one choice that there is, with its piece of the text."""
-            content = {"content": piece} if piece or delta else {}
-            fields = {"delta": {**delta, **content}} if chat else {"text": piece}
-            return [{"index": 0, **fields, "finish_reason": reason, "logprobs": None}]
+    def chunk(piece: str, reason: str | None = None, *, role: str | None = None, **more: Any) -> bytes:
+        """An event with a piece of the text."""
+        delta = {} if role is None else {"role": role}
+        if piece or delta:
+            delta["content"] = piece
+        fields = {"delta": delta} if text.job.chat else {"text": piece}
+        choice = {"index": index, "id": text.job.id, **fields, "finish_reason": reason, "logprobs": None}
+        return event(None, {**head, "choices": [choice], **more})
 
-        if chat:
-            yield chunk(choice("", role="assistant"), watermark=text.watermark())
-        sent = ""
-        try:
-            async for step in steps:
-                if step is None:
-                    yield HEARTBEAT
-                elif piece := text.readable()[len(sent) :]:
-                    sent += piece
-                    yield chunk(choice(piece))
-            if rest := text.finished.text.removeprefix(sent):
-                yield chunk(choice(rest))
-            yield chunk(choice("", text.finish_reason), **_own(text))
-            if with_usage:
-                yield chunk([], usage=text.usage())
-            yield event(None, _DONE)
-        except DgmarkError as error:
-            yield event(None, refusal_of(error, id_of(text.request)).openai())
-
-    return chunks
+    if text.job.chat:
+        yield chunk("", role="assistant", watermark=text.watermark())
+    sent = ""
+    async for step in steps:
+        if step is None:
+            yield HEARTBEAT
+        elif piece := text.readable()[len(sent) :]:
+            sent += piece
+            yield chunk(piece)
+    if rest := text.finished.text.removeprefix(sent):
+        yield chunk(rest)
+    yield chunk("", text.finish_reason, **_own(text))
