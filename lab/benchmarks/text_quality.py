@@ -167,7 +167,7 @@ def _judged(rows: list[dict[str, Any]], options: dict[str, str], first: int, see
     }
     key = _key(model, options, seed)
     if key is not None:
-        exact = Detector(key, phase="start")
+        exact = Detector(key, phase="start") if key.spec.rule == "position" else Detector(key)
         by_ids = exact.detect_many(ids)
         judged["match"] = [one.green_fraction for one in by_ids]
         scored = (by_ids, exact.detect_many([one[:FIRST] for one in ids]), Detector(key).detect_many(texts))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dgmark.detection.detector import DEFAULT_FPR, Detector, detect
+from dgmark.detection.keyring import Keyring
 from dgmark.detection.result import Detection, Phase
 from dgmark.errors import SettingsError
 from dgmark.watermark.groups import Grouping
@@ -237,6 +238,20 @@ def test_the_function_detect_takes_what_the_detector_takes() -> None:
     assert detect(text, known_key("words"), tokenizer=tokenizer, **options) == detector_of("words", **options).detect(
         text
     )
+
+
+@pytest.mark.parametrize("shifts", [{"phase": "start"}, {"max_crop": 7}])
+def test_what_says_how_a_text_is_shifted_is_refused_for_keys_of_the_bigram_rule(shifts: dict[str, Any]) -> None:
+    pairs, positions = known_key("pairs", rule="bigram"), known_key("positions")
+    scorers: list[Any] = [Detector, lambda key, **options: Keyring([key, key], **options)]
+    for scorer in scorers:
+        with pytest.raises(SettingsError, match="phase and max crop are of the position rule"):
+            scorer(pairs, tokenizer=builtin_tokenizer(), **shifts)
+    ids = marked_ids(positions, 80)
+    both = Keyring([pairs, positions], tokenizer=builtin_tokenizer(), **shifts)
+    alone = Detector(positions, tokenizer=builtin_tokenizer(), **shifts)
+    assert both.detect(ids).p_value == 2 * alone.detect(ids).p_value
+    assert both.settings["phase"] == alone.phase
 
 
 def test_spans_need_a_key_of_the_bigram_rule() -> None:

@@ -85,12 +85,10 @@ def test_the_page_s_calls_mark_each_row_with_its_key(use: str) -> None:
     }
     exec(call, names)
     rows = names["canvas"][:, len(PROMPT) :].tolist()
-    found = [
-        Detector(key, phase="start", tokenizer=TOY.tokenizer).detect(rows[row]) for key, row in ((first, 0), (many, 2))
-    ]
+    found = [Detector(key, tokenizer=TOY.tokenizer).detect(rows[row]) for key, row in ((first, 0), (many, 2))]
     assert [one.verdict for one in found] == ["watermarked"] * 2
     assert found[1].subkey == 11
-    assert Detector(first, phase="start", tokenizer=TOY.tokenizer).detect(rows[1]).verdict != "watermarked"
+    assert Detector(first, tokenizer=TOY.tokenizer).detect(rows[1]).verdict != "watermarked"
 
 
 def test_the_loop_stops_once_every_row_has_ended() -> None:

@@ -138,7 +138,7 @@ def test_the_mark_of_each_row_is_found_in_its_text(kind: str, spread: float, set
     ids = write(kind, scheduler, spread, **settings).tolist()
     assert sum(matches(KEY, token, position) for position, token in enumerate(ids[0])) > 0.8 * len(ids[0])
     texts = [TOY.tokenizer.decode(row) for row in ids]
-    one, many = (Detector(key, phase="start", tokenizer=TOY.tokenizer) for key in (KEY, MANY))
+    one, many = (Detector(key, tokenizer=TOY.tokenizer) for key in (KEY, MANY))
     assert [one.detect(text).verdict == "watermarked" for text in texts] == [True, False, False, True]
     assert [many.detect(text).verdict == "watermarked" for text in texts] == [False, False, True, False]
     assert scheduler.rows[2] is not None

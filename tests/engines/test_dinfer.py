@@ -69,7 +69,7 @@ def test_a_batch_commits_what_our_loop_commits(commit: str) -> None:
 def test_sampled_text_is_detected_and_the_next_call_may_be_unmarked() -> None:
     decoder = marked_decoder(DecodeConfig(temperature=0.7), mask_id=0, eos_id=1)
     key = key_of(0)
-    detector = Detector(key, phase="start", tokenizer=TOY.tokenizer)
+    detector = Detector(key, tokenizer=TOY.tokenizer)
     for own, expected in ((key, True), (None, False)):
         decoder.begin(own, prompt_length=4, seed=8)
         answers = generate(decoder, PROMPTS[:2], 96)

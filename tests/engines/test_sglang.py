@@ -125,10 +125,10 @@ def test_the_answer_is_detected_and_its_id_names_the_sub_key(algorithm: Any, key
         [Req.of("chatcmpl-1", prompt(1, 5)), Req.of("no", prompt(1, 5), dgmark=0)], LENGTH
     )
     key = WatermarkKey.load(keys / "many.json")
-    found = Detector(key, phase="start", tokenizer=TOY.tokenizer).detect(answers["chatcmpl-1"])
+    found = Detector(key, tokenizer=TOY.tokenizer).detect(answers["chatcmpl-1"])
     assert found.verdict == "watermarked"
     assert found.subkey == dgmark.subkey_of(key, "chatcmpl-1")
-    assert Detector(key, phase="start", tokenizer=TOY.tokenizer).detect(answers["no"]).verdict == "not_detected"
+    assert Detector(key, tokenizer=TOY.tokenizer).detect(answers["no"]).verdict == "not_detected"
 
 
 def test_all_ranks_draw_the_same_whatever_shares_the_batch(algorithm: Any, keys: Path) -> None:

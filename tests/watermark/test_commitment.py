@@ -21,7 +21,7 @@ from support.known_keys import known_key
 KEY = known_key("commitment", code_length=16)
 # what docs/formats.md says
 MESSAGE = (
-    b'dgmark/key-commitment/v1\0{"code_length":16,"modulus":2,"prf":"shake256-rank-v1","rotation":0,"scheme":"keyed",'
+    b'dgmark/key-commitment/v1\0{"code_length":16,"modulus":2,"prf":"shake256-rank-v1","rotation":0,"rule":"position","scheme":"keyed",'
     b'"subkeys":1,"table_size":%d,"tokenizer":"storyteller","tokenizer_fingerprint":"%s"}\0%s'
 )
 CHANGES: list[dict[str, Any]] = [

@@ -44,8 +44,8 @@ class DetectOptions:
         None
     )
     fpr: Annotated[float, typer.Option(help="False-positive rate that verdicts are held to.")] = DEFAULT_FPR
-    phase: Annotated[Phase, typer.Option(help="start: no token is missing at the front.")] = "any"
-    max_crop: Annotated[int, typer.Option(help="With a rotating key: how long a crop may be.")] = DEFAULT_MAX_CROP
+    phase: Annotated[Phase, typer.Option(help="Position keys: start if no token is missing at the front.")] = "any"
+    max_crop: Annotated[int, typer.Option(help="Rotating keys: how many tokens may be missing.")] = DEFAULT_MAX_CROP
     normalise: Annotated[
         list[str] | None,
         typer.Option(metavar="STEP", help="Undo all disguises, or those named; repeatable."),

@@ -27,6 +27,10 @@ NO_SPANS = (
     "spans need a key of the bigram rule, and this key is of the position rule: leave spans out, or give ranges that "
     "were chosen without the key"
 )
+NO_SHIFTS = (
+    "phase and max crop are of the position rule: under the bigram rule a missing beginning moves no pair; leave "
+    "them out"
+)
 # no p-value is below the smallest normal float, and shares of the rate must be representable as well
 MIN_FPR = 1e-300
 
@@ -65,6 +69,8 @@ class KeyTest:
             raise SettingsError(f"phase {phase!r} is not one of: {', '.join(get_args(Phase))}")
         if whole("max crop", max_crop) < 0:
             raise SettingsError(f"max crop {max_crop} is negative")
+        if key.spec.rule == "bigram" and (phase, max_crop) != ("any", DEFAULT_MAX_CROP):
+            raise SettingsError(NO_SHIFTS)
 
     def __setattr__(self, name: str, value: object) -> None:
         """Set an attribute once: the settings are checked when they are given."""
@@ -174,7 +180,8 @@ class Detector(KeyTest):
         key: the key.
         tokenizer: the model's tokenizer, or its folder or file; by default the one the key names.
         fpr: false-positive rate to hold, from 1e-300 to below 1.
-        phase: "any" allows for tokens missing at the front and pays for it; "start" takes the text as complete.
+        phase: for a key of the position rule: "any" allows for tokens missing at the front and pays for it; "start"
+            takes the text as complete.
         max_crop: with a rotating key and phase "any", the largest number of tokens that may be missing.
         normalise: steps of `normalise.STEPS` that undo disguises, tried if the unchanged text does not show the mark.
             Ids are never changed.

@@ -32,8 +32,8 @@ class Keyring:
         keys: the keys, at least one.
         tokenizer: the model's tokenizer, or its folder or file; by default the one the first key names.
         fpr: false-positive rate to hold over all keys together.
-        phase: see `Detector`.
-        max_crop: see `Detector`.
+        phase: see `Detector`; of keys of both rules it concerns those of the position rule.
+        max_crop: likewise.
 
     Raises:
         SettingsError: there is no key, an item is not a key, or a setting is invalid.
@@ -51,15 +51,20 @@ class Keyring:
     ) -> None:
         self.keys = _checked_keys(keys)
         self.fpr, self.phase, self.max_crop = fpr, phase, max_crop
-        shared: dict[str, Any] = {"fpr": fpr, "phase": phase, "max_crop": max_crop, "keys": len(self.keys)}
-        self._tests = [KeyTest(key, **shared) for key in self.keys]
+        shifts: dict[str, Any] = {"phase": phase, "max_crop": max_crop}
+        both = len({key.spec.rule for key in self.keys}) == 2
+        self._tests = [
+            KeyTest(key, fpr=fpr, keys=len(self.keys), **({} if both and key.spec.rule == "bigram" else shifts))
+            for key in self.keys
+        ]
         self.reader = Reader(self.keys[0], tokenizer)
         self.reader.tokenizer  # noqa: B018 (loaded here: a wrong tokenizer is an error of the keys, not of a text)
 
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that a detection depends on except the text."""
-        return self._tests[0].settings | {"keys": sorted(setting_of(key) for key in self.keys)}
+        keys = sorted(setting_of(key) for key in self.keys)
+        return self._tests[0].settings | {"keys": keys, "phase": self.phase, "max_crop": self.max_crop}
 
     def detect(self, text_or_ids: TextOrIds) -> Detection:
         """Score one text, or the token ids of one response, against every key.

@@ -59,7 +59,8 @@ class Detection:
         shifts_tested: how many shifts were tried; the p-value pays for them.
         key_fingerprint: identifies the key.
         guaranteed: whether the p-value rests on a secret key; false for scheme token-id.
-        z_window: the paper's window statistic (mean squared z of 8 tokens), for comparison; mean 1 on fair coins.
+        z_window: the paper's window statistic (mean squared z of 8 tokens), for comparison; mean 1 on fair
+            coins. None under rule "bigram" and for baselines.
         num_pairs_scored: rule "bigram": number of distinct pairs of tokens; 0 with rule "position".
         num_pairs_matched: rule "bigram": number of them that match.
         normalised: what was undone in the text before it was scored: disguises, by the steps' names, and "wrapping";
@@ -96,7 +97,7 @@ class Detection:
     shifts_tested: int
     key_fingerprint: str
     guaranteed: bool
-    z_window: float = 1.0
+    z_window: float | None = None
     num_pairs_scored: int = 0
     num_pairs_matched: int = 0
     normalised: tuple[str, ...] = ()

@@ -38,9 +38,11 @@ class DetectionOptions(RequestFields):
     fpr: Rate | None = Field(
         None, description="False-positive rate over all keys; if not the service's, the heading says so."
     )
-    phase: Phase = Field("any", description="any: tokens may be missing at the front; start: the text is complete.")
+    phase: Phase = Field(
+        "any", description="Position keys: any if tokens may be missing at the front, start if the text is complete."
+    )
     max_crop: int = Field(
-        DEFAULT_MAX_CROP, ge=0, le=100_000, description="With a rotating key: how many tokens may be missing."
+        DEFAULT_MAX_CROP, ge=0, le=100_000, description="Rotating keys: how many tokens may be missing."
     )
     normalise: list[Step] = Field([], max_length=len(STEPS), description="Disguises to undo if no mark is found.")
 

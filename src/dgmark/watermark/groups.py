@@ -30,7 +30,7 @@ MAX_CODE_LENGTH = 64
 DEFAULT_CODE = 16
 MAX_SUBKEYS = 65_536
 # what has a meaning under one rule only; the rule itself is left out where it is the paper's
-_POSITION_FIELDS, _PAIR_FIELDS = ("modulus", "rotation", "grouping", "code_length"), ("rule", "nearest", "farthest")
+_POSITION_FIELDS, _PAIR_FIELDS = ("modulus", "rotation", "grouping", "code_length"), ("nearest", "farthest")
 _CODE_DRAWS = 64
 _CACHED_BYTES = 2**28
 _MAX_INT = 2**31 - 1

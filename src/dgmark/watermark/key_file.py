@@ -134,7 +134,7 @@ class _KeyFile(BaseModel):
     tokenizer_fingerprint: str
     code_length: int = 0
     subkeys: int
-    rule: Rule = "position"
+    rule: Rule
     nearest: int = 0
     farthest: int = 0
     fingerprint: str

@@ -150,7 +150,7 @@ class CellRows:
         other = baseline_of(self.cell)
         if other is not None:
             return other.detector(key, fpr=_FPR, tokenizer=tokenizer)
-        if deployed:
+        if deployed or key.spec.rule == "bigram":
             return Detector(key, tokenizer=tokenizer, fpr=_FPR)
         return Detector(key, tokenizer=tokenizer, fpr=_FPR, phase="start")
 
