@@ -15,7 +15,7 @@ from dgmark import load_tokenizer
 from dgmark.detection.normalise import normalise
 from dgmark.errors import InputError, MissingExtra, NoTexts, SettingsError
 from dgmark_lab.attacks import ATTACKS, attack, text_edits
-from dgmark_lab.attacks.disguise import HOMOGLYPHS
+from dgmark_lab.attacks.disguise import HOMOGLYPHS, MISREAD
 from dgmark_lab.attacks.edits import crop, delete, edit_count, insert, paste, substitute, swap_neighbours
 from dgmark_lab.attacks.text_edits import join_words, words_of
 from dgmark_lab.options import summary_of
@@ -53,7 +53,17 @@ STORY = (
     'Once upon a time, an old king lived by the sea. "Who is there?" he asked.  Nobody answered! The youngest\n'
     "daughter laughed; her sisters slept. In the morning they went out."
 )
-EDITORS = ["substitution", "deletion", "insertion", "crop", "sentence-swap", "homoglyphs", "whitespace", "zero-width"]
+EDITORS = [
+    "substitution",
+    "deletion",
+    "insertion",
+    "crop",
+    "sentence-swap",
+    "homoglyphs",
+    "whitespace",
+    "zero-width",
+    "ocr",
+]
 WORDS = {"unit": "word"}
 
 units = st.lists(st.integers(0, 40), max_size=80)
@@ -100,16 +110,14 @@ def test_a_crop_leaves_the_middle(units: list[int], front: float, back: float) -
 
 
 @QUICK
-@given(units, st.integers(1, 60), budgets, seeds)
-def test_pasting_keeps_the_host_around_one_span(units: list[int], size: int, share: float, seed: int) -> None:
+@given(units, st.integers(0, 60), seeds)
+def test_pasting_keeps_both_whole(units: list[int], size: int, seed: int) -> None:
     host = [("host", place) for place in range(size)]
     marked = [("text", place) for place in range(len(units))]
-    made = paste(marked, host, share, dice(seed))
-    span = [place for kind, place in made if kind == "text"]
-    assert len(made) == size
-    assert len(span) == min(edit_count(size, share), len(units))
-    assert span == list(range(span[0], span[0] + len(span))) if span else True
-    assert all(kind == "text" or host[at] == (kind, place) for at, (kind, place) in enumerate(made))
+    made = paste(marked, host, dice(seed))
+    at = next((place for place, (kind, _) in enumerate(made) if kind == "text"), 0)
+    assert made[at : at + len(marked)] == marked
+    assert made[:at] + made[at + len(marked) :] == host
 
 
 @QUICK
@@ -180,15 +188,19 @@ def test_words_come_from_the_chosen_source() -> None:
         attack("substitution", budget=1, source="text", **WORDS)("so so so", dice())
 
 
-def test_copy_paste_puts_a_span_into_one_of_the_hosts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unit", ["word", "token"])
+def test_copy_paste_puts_the_text_into_so_much_human_text(unit: str, tmp_path: Path) -> None:
     hosts = tmp_path / "hosts.jsonl"
     hosts.write_text('{"text": "h1 h2"}\n{"text": "g1 g2 g3 g4 g5 g6 g7 g8 g9"}\n')
-    made = attack("copy-paste", hosts=str(hosts), share=0.5, **WORDS)("t1 t2 t3 t4 t5 t6 t7 t8", dice())
-    assert len(made.split()) == 8
-    assert sum(word.startswith("t") for word in made.split()) == 4
-    assert sum(word.startswith("g") for word in made.split()) == 4
-    with pytest.raises(InputError, match="no host text has 99 units"):
-        attack("copy-paste", hosts=str(hosts), **WORDS)("t1 " * 99, dice())
+    text = "t1 t2 t3 t4"
+    made = attack("copy-paste", hosts=str(hosts), human=2, unit=unit)(text, dice(1))
+    assert text in made
+    around = made.replace(text, "")
+    count = len(around.split()) if unit == "word" else len(TOKENIZER.encode(around))
+    assert count == 2 * (4 if unit == "word" else len(TOKENIZER.encode(text)))
+    assert {word[0] for word in around.split()} == {"g", "h"} if unit == "word" else around
+    with pytest.raises(InputError, match="have 11 units together, and 12 are asked for"):
+        attack("copy-paste", hosts=str(hosts), human=3, **WORDS)(text, dice())
     with pytest.raises(NoTexts):
         attack("copy-paste", hosts=str(tmp_path / "none.txt"))("t1", dice())
 
@@ -220,6 +232,47 @@ def test_disguises_are_exact_and_undone(name: str, text: str, places: int, step:
         assert all("CYRILLIC" in unicodedata.name(b) for a, b in zip(text, edited, strict=True) if a != b)
 
 
+def test_a_scan_is_misread_as_programs_misread_it() -> None:
+    assert attack("ocr", budget=1)("Wed", dice()) in ("VVccl", "VVocl")
+    assert attack("ocr", budget=1)("rn", dice()) == "m"  # one place of two letters
+    many = attack("ocr", budget=0.1)(STORY, dice())
+    assert len(many.split()) == len(STORY.split())
+    unread = [letter for letter in STORY if letter not in MISREAD and not letter.isspace()]
+    assert len(unread) < 0.05 * len(STORY)
+
+
+def test_wrapping_breaks_lines_between_words_only() -> None:
+    made = attack("wrap", width=30)(STORY, dice())
+    assert max(map(len, made.split("\n"))) <= 30
+    assert made.split() == STORY.split()
+    assert "The youngest\ndaughter" in made
+    assert attack("wrap", width=1)("ab-cd\nef", dice()) == "ab-cd\nef"
+
+
+MARKUP = '# A *king* & his "sea"\n\nHe said:\x0b\n- who\n- is <there>?\n'
+READ = {
+    "word": '# A *king* & his "sea"\nHe said:\n- who\n- is <there>?',
+    "markdown": 'A king & his "sea"\n\nHe said:\n\nwho\nis <there>?',
+}
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_a_document_is_read_as_the_detector_reads_it(kind: str) -> None:
+    pytest.importorskip("lxml")
+    trip = attack("document", format=kind)
+    assert trip(MARKUP, dice()) == READ[kind]
+    assert trip(" \n", dice()) == " \n"
+
+
+def test_a_chain_is_the_same_attack_on_its_own_result() -> None:
+    chain = attack("chain", attack="deletion", rounds=3, options='{"budget": 0.1, "unit": "word"}')
+    once, rng, text = attack("deletion", budget=0.1, **WORDS), dice(), STORY
+    for _ in range(3):
+        text = once(text, rng)
+    assert chain(STORY, dice()) == text
+    assert len(text.split()) == 22  # after 31, 28 and 25
+
+
 def test_every_attack_says_what_it_does_in_a_line() -> None:
     assert all(summary_of(kind).endswith(".") and len(summary_of(kind)) < 120 for kind in ATTACKS.values())
 
@@ -235,8 +288,14 @@ def test_every_attack_says_what_it_does_in_a_line() -> None:
         ("substitution", {"source": "dreams"}, "option source .* 'vocabulary' or 'text'"),
         ("crop", {"front": 0.7, "back": 0.7}, "together"),
         ("copy-paste", {}, "needs human text"),
+        ("copy-paste", {"hosts": "h.txt", "human": -1}, "greater than or equal to 0"),
+        ("chain", {"attack": "no-such"}, "there is no attack 'no-such'"),
+        ("chain", {"options": "{"}, "option options of attack chain"),
+        ("chain", {"attack": "wrap", "options": {"width": 0}}, "option width of attack wrap is 0"),
+        ("wrap", {"width": 0}, "greater than or equal to 1"),
+        ("document", {"format": "papyrus"}, "'word' or 'markdown'"),
         ("sentence-swap", {"swaps": -1}, "greater than or equal to 0"),
-        ("refill", {"holes": "round"}, "'random' or 'contiguous'"),
+        ("refill", {"holes": "round"}, "'random', 'contiguous' or 'words'"),
         ("refill", {"settings": {"steps": 3}}, "takes no steps"),
         ("dipper", {"lexical": 120}, "option lexical of attack dipper is 120"),
         ("paraphrase", {"max_tokens": 0}, "must be positive"),

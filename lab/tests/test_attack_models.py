@@ -1,5 +1,6 @@
 """Attacks that ask a model: refilling with a dLLM, DIPPER, paraphrase here and behind an endpoint."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,16 +9,18 @@ import numpy as np
 import pytest
 import torch
 
+from dgmark import load_tokenizer
 from dgmark.errors import InputError, ModelError, ModelNotFound, PromptTooLong, SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark_lab.attacks import attack
 from dgmark_lab.attacks import paraphrase as paraphrase_module
 from dgmark_lab.attacks.edits import edit_count
 from dgmark_lab.attacks.paraphrase import PROMPT, load_rewriter
-from dgmark_lab.attacks.refill import masked_places, refill_ids
+from dgmark_lab.attacks.refill import masked_places, refill_ids, tokens_of_words
 from support.stub_endpoint import StubEndpoint, answer, stub_endpoint
 from support.tiny_language_models import WORDS, write_causal, write_t5
 
+STORY = Path(__file__).parents[2] / "tests/texts/willows.txt"
 TOY = ToyDenoiser(end_bias=3.0)
 TEXT = " ".join(f"w{number % 24}" for number in range(40))
 
@@ -44,6 +47,22 @@ def test_refilling_keeps_what_was_not_masked(holes: str, budget: float) -> None:
     ]
     assert any(made[place] != old[place] for place in masked)
     assert not any("<|" in word for word in made)
+
+
+def test_refilling_words_keeps_the_others() -> None:
+    text = STORY.read_text(encoding="utf-8")[:600].strip()
+    made = attack("refill", budget=0.2, holes="words")(text, dice())
+    assert made != text
+    encoded = load_tokenizer().encode_with_offsets(text)
+    masked = tokens_of_words(text, encoded.offsets, 0.2, dice())
+    chosen = [(match.start(), match.end()) for match in re.finditer(r"\S+", text)]
+    hit = {word for word in chosen for token in masked if word[0] < encoded.offsets[token][1] <= word[1]}
+    assert len(hit) == edit_count(len(chosen), 0.2)
+    ids = load_tokenizer().encode(made)
+    assert len(ids) >= 0.9 * len(encoded.ids)
+    assert sum(a == b for a, b in zip(text.split(), made.split(), strict=False)) < len(text.split())
+    kept = [text[slice(*word)] for word in chosen if word not in hit]
+    assert all(word in made for word in kept)
 
 
 def test_refilling_sees_both_sides_and_draws_by_the_dice() -> None:

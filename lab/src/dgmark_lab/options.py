@@ -1,14 +1,19 @@
 """Attacks and baselines are classes with options: they are made by name, with options in Python or as text."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BeforeValidator, ValidationError
 
 from dgmark.errors import SettingsError
 
 Kind = TypeVar("Kind")
+# options of something else: a dict, or JSON as text
+Options = Annotated[
+    dict[str, Any], BeforeValidator(lambda value: json.loads(value) if isinstance(value, str) else value)
+]
 
 
 def make(kind: type[Kind], title: str, options: Mapping[str, Any]) -> Kind:

@@ -1,17 +1,18 @@
-"""Disguises: changes that leave a text looking the same but alter its tokens. `dgmark detect --normalise` undoes them.
+"""Disguises and noise: characters replaced by others that look alike, or that a scanner takes for them.
 
-Budgets are exact: round(eps * n), halves up, of the n places that a disguise can change.
+`dgmark detect --normalise` undoes homoglyphs, spaces and invisible characters; nothing undoes the noise of a scan.
+Budgets are exact: round(eps * n), halves up, of the n places that an attack can change.
 """
 
 import re
-from collections.abc import Callable, Container
+from abc import ABC
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 from pydantic.dataclasses import dataclass
 
 from dgmark_lab.attacks.edits import Share, places
-
-Dice = np.random.Generator
 
 # Latin letters and the Cyrillic ones that look like them in most fonts
 _LATIN = "aceijopsxyhABCEHIKMOPSTXY"
@@ -20,21 +21,36 @@ HOMOGLYPHS = dict(zip(_LATIN, _CYRILLIC, strict=True))
 # spaces that look like one plain space, and characters that are invisible
 SPACES = "\u00a0\u2004\u2005\u202f\u205f"
 ZERO_WIDTH = "\u200b\u200c\u200d\u2060\ufeff"
+# what programs that recognise characters read in place of what was printed
+_MISREAD = """
+    rn=m cl=d li=h vv=w fi=h/fl ii=u/n a=o/e b=h/6 c=e/o d=cl e=c/o f=t g=q/9 h=b/li i=l/1 j=i/; k=lc l=1/I m=rn/nn
+    n=u/ri o=0/c p=n q=g r=t/i s=5/a t=f/l u=n/ii v=y w=vv x=z y=v z=2 B=8 D=O E=F G=C/6 I=l/1 M=N O=0 Q=O S=5 T=I W=VV
+    Z=2 0=O 1=l 5=S 8=B .=, ,=. ;=: :=; "='' '=` -=~ !=l
+"""
+MISREAD = {printed: read.split("/") for printed, read in (entry.split("=") for entry in _MISREAD.split())}
 
-_INSIDE_WORD = re.compile(r"(?<=[^\W\d_])(?=[^\W\d_])")
 
+class _Replacement(ABC):
+    """Replace a share of the places that `pattern` finds, each by one of `others` of what stands there."""
 
-def _replace(text: str, targets: Container[str], budget: float, rng: Dice, other: Callable[[str], str]) -> str:
-    """Replace a share of the text's `targets` by what `other` returns for each."""
-    characters = list(text)
-    candidates = [place for place, character in enumerate(characters) if character in targets]
-    for number in places(len(candidates), budget, rng):
-        characters[candidates[number]] = other(characters[candidates[number]])
-    return "".join(characters)
+    budget: float
+    pattern: ClassVar[re.Pattern[str]]
+    others: ClassVar[Mapping[str, Sequence[str]]]
+
+    def __call__(self, text: str, rng: np.random.Generator) -> str:
+        """Return the changed text."""
+        found = list(self.pattern.finditer(text))
+        pieces, start = [], 0
+        for number in places(len(found), self.budget, rng):
+            begin, end = found[number].span()
+            others = self.others[text[begin:end]]
+            pieces += [text[start:begin], others[int(rng.integers(len(others)))]]
+            start = end
+        return "".join([*pieces, text[start:]])
 
 
 @dataclass(frozen=True)
-class Homoglyphs:
+class Homoglyphs(_Replacement):
     """Replace a share of the letters that have a Cyrillic look-alike by the look-alike.
 
     Attributes:
@@ -42,14 +58,12 @@ class Homoglyphs:
     """
 
     budget: Share = 0.1
-
-    def __call__(self, text: str, rng: Dice) -> str:
-        """Return the disguised text."""
-        return _replace(text, HOMOGLYPHS, self.budget, rng, HOMOGLYPHS.__getitem__)
+    pattern = re.compile(f"[{_LATIN}]")
+    others = HOMOGLYPHS
 
 
 @dataclass(frozen=True)
-class Whitespace:
+class Whitespace(_Replacement):
     """Replace a share of the plain spaces by other Unicode spaces.
 
     Attributes:
@@ -57,14 +71,12 @@ class Whitespace:
     """
 
     budget: Share = 0.1
-
-    def __call__(self, text: str, rng: Dice) -> str:
-        """Return the disguised text."""
-        return _replace(text, " ", self.budget, rng, lambda _: SPACES[int(rng.integers(len(SPACES)))])
+    pattern = re.compile(" ")
+    others: ClassVar[Mapping[str, Sequence[str]]] = {" ": SPACES}
 
 
 @dataclass(frozen=True)
-class ZeroWidth:
+class ZeroWidth(_Replacement):
     """Insert invisible characters between a share of the neighbouring letters of words.
 
     Attributes:
@@ -72,12 +84,19 @@ class ZeroWidth:
     """
 
     budget: Share = 0.1
+    pattern = re.compile(r"(?<=[^\W\d_])(?=[^\W\d_])")
+    others: ClassVar[Mapping[str, Sequence[str]]] = {"": ZERO_WIDTH}
 
-    def __call__(self, text: str, rng: Dice) -> str:
-        """Return the disguised text."""
-        between = [match.start() for match in _INSIDE_WORD.finditer(text)]
-        pieces, start = [], 0
-        for place in places(len(between), self.budget, rng):
-            pieces += [text[start : between[place]], ZERO_WIDTH[int(rng.integers(len(ZERO_WIDTH)))]]
-            start = between[place]
-        return "".join([*pieces, text[start:]])
+
+@dataclass(frozen=True)
+class Ocr(_Replacement):
+    """Misread a share of the characters, as programs that recognise characters in a scan do.
+
+    Attributes:
+        budget: share of the characters that can be misread, which are nearly all but spaces and capitals; some are
+            read two at a time. Exactly round(budget * n).
+    """
+
+    budget: Share = 0.02
+    pattern = re.compile("|".join(map(re.escape, MISREAD)))
+    others = MISREAD

@@ -81,14 +81,10 @@ def crop(units: Sequence[Unit], front: float, back: float) -> list[Unit]:
     return list(units[min(edit_count(len(units), front), stop) : stop])
 
 
-def paste(units: Sequence[Unit], host: Sequence[Unit], share: float, rng: np.random.Generator) -> list[Unit]:
-    """Replace round(share * n) of the n units of `host` by as long a part of `units` (by all, if there are fewer).
-
-    The part's start in `units` and its place in `host` are random.
-    """
-    length = min(edit_count(len(host), share), len(units))
-    begin, at = int(rng.integers(len(units) - length + 1)), int(rng.integers(len(host) - length + 1))
-    return [*host[:at], *units[begin : begin + length], *host[at + length :]]
+def paste(units: Sequence[Unit], host: Sequence[Unit], rng: np.random.Generator) -> list[Unit]:
+    """Put all units at a random place of `host`."""
+    at = int(rng.integers(len(host) + 1))
+    return [*host[:at], *units, *host[at:]]
 
 
 def swap_neighbours(parts: Sequence[Unit], swaps: int, rng: np.random.Generator) -> list[Unit]:

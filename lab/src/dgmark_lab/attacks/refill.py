@@ -3,7 +3,7 @@
 This is the natural attack on marks of this family: it takes any dLLM, even a small one, and neither key nor prompt.
 """
 
-import json
+import re
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -20,29 +20,29 @@ from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.models.load import load_model
 from dgmark_lab.attacks.edits import Share, edit_count, places
 from dgmark_lab.attacks.text_edits import ARBITRARY, decode
+from dgmark_lab.options import Options
 
 
 @dataclass(frozen=True, config=ARBITRARY)
 class Refill:
-    """Mask a share of the tokens and decode them again with a dLLM, without a mark.
+    """Mask a share of the tokens or words and decode them again with a dLLM, without a mark.
 
     Attributes:
-        budget: share of the tokens that is masked, exactly round(budget * n); the model may write the same tokens
-            again.
-        holes: "random" tokens, or one "contiguous" span.
+        budget: share that is masked, exactly round(budget * n) tokens or words; the model may write the same again.
+        holes: "random" tokens, one "contiguous" span of tokens, or random "words" (the characters between spaces), each
+            written anew with as many tokens as it had.
         model: a loaded model, or its name, folder or hub id; its tokenizer counts the tokens.
         settings: of `DecodeConfig`, except length and steps (block_length, strategy, temperature, ...).
     """
 
     budget: Share = 0.3
-    holes: Literal["random", "contiguous"] = "random"
+    holes: Literal["random", "contiguous", "words"] = "random"
     model: Any = BUILTIN
-    settings: dict[str, Any] = Field(default_factory=dict)
+    settings: Options = Field(default_factory=dict)
 
-    @field_validator("settings", mode="before")
+    @field_validator("settings")
     @classmethod
-    def _check_settings(cls, value: Any) -> Any:
-        settings = json.loads(value) if isinstance(value, str) else value
+    def _check_settings(cls, settings: dict[str, Any]) -> dict[str, Any]:
         fixed = [name for name in ("length", "steps") if name in settings]
         if fixed:
             raise ValueError(f"refilling takes no {fixed[0]}, because the budget sets the number of tokens")
@@ -51,11 +51,14 @@ class Refill:
     def __call__(self, text: str, rng: np.random.Generator) -> str:
         """Rewrite a share of the text's tokens; all others stay."""
         model = _load(self.model) if isinstance(self.model, str) else self.model
-        ids = model.tokenizer.encode(text)
-        masked = masked_places(len(ids), self.budget, self.holes, rng)
+        encoded = model.tokenizer.encode_with_offsets(text)
+        if self.holes == "words":
+            masked = tokens_of_words(text, encoded.offsets, self.budget, rng)
+        else:
+            masked = masked_places(len(encoded.ids), self.budget, self.holes, rng)
         if not masked:
             return text
-        return decode(model.tokenizer, refill_ids(model, ids, masked, int(rng.integers(2**31)), self.settings))
+        return decode(model.tokenizer, refill_ids(model, encoded.ids, masked, int(rng.integers(2**31)), self.settings))
 
 
 def masked_places(tokens: int, budget: float, holes: str, rng: np.random.Generator) -> list[int]:
@@ -65,6 +68,15 @@ def masked_places(tokens: int, budget: float, holes: str, rng: np.random.Generat
     count = edit_count(tokens, budget)
     start = int(rng.integers(tokens - count + 1))
     return list(range(start, start + count))
+
+
+def tokens_of_words(text: str, offsets: list[tuple[int, int]], budget: float, rng: np.random.Generator) -> list[int]:
+    """Choose round(budget * words) words, and return the tokens that hold any of their characters."""
+    words = [match.span() for match in re.finditer(r"\S+", text)]
+    chosen = np.zeros(len(text), bool)
+    for place in places(len(words), budget, rng):
+        chosen[slice(*words[place])] = True
+    return [token for token, (begin, end) in enumerate(offsets) if chosen[begin:end].any()]
 
 
 def refill_ids(

@@ -238,17 +238,16 @@ class Crop(_Edit):
 
 @dataclass(frozen=True, config=ARBITRARY)
 class CopyPaste(_Edit):
-    """Paste a part of the text into human text of the same length.
+    """Paste the whole text into human text.
 
     Attributes:
-        share: share of the result that comes from the text: round(share * n) units of n.
-        hosts: human texts: a text file, a folder, or JSON Lines with "text"; one that is long enough is drawn and
-            cut to the text's n units.
+        human: units of human text for each unit of the text: round(human * n) units, of hosts in a random order.
+        hosts: human texts: a text file, a folder, or JSON Lines with "text"; together long enough.
         unit: "token" or "word".
         tokenizer: see `Substitution`.
     """
 
-    share: Share = 0.25
+    human: Annotated[float, Field(ge=0)] = 3.0
     hosts: str = ""
 
     def __post_init__(self) -> None:
@@ -258,13 +257,15 @@ class CopyPaste(_Edit):
             )
 
     def edit(self, units: list[Any], rng: Dice) -> list[Any]:
-        """Put a part of the units over the first units of a random host that has enough."""
-        hosts = _texts_of(self.hosts)
+        """Put the units at a random place of as much human text as is asked for."""
+        hosts, wanted, host = _texts_of(self.hosts), edits.edit_count(len(units), self.human), list[Any]()
         for index in rng.permutation(len(hosts)).tolist():
-            host = self.loaded.encode(hosts[index]) if self.unit == "token" else words_of(hosts[index])[1]
-            if len(host) >= len(units):
-                return edits.paste(units, host[: len(units)], self.share, rng)
-        raise InputError(f"no host text has {len(units)} units: give longer ones")
+            if len(host) < wanted:
+                added = hosts[index].rstrip() + "\n"
+                host += self.loaded.encode(added) if self.unit == "token" else words_of(added)[1]
+        if len(host) < wanted:
+            raise InputError(f"the hosts have {len(host)} units together, and {wanted} are asked for: give more text")
+        return edits.paste(units, host[:wanted], rng)
 
 
 # --- edits of sentences, and of words by meaning ---

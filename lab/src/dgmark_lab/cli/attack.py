@@ -52,7 +52,7 @@ def attack(
     as_json: AsRows = False,
     list_attacks: Annotated[bool, typer.Option("--list", help="List the attacks and their options.")] = False,
 ) -> None:
-    """Attack texts by edits, disguises, paraphrases or refilling, to see what a mark survives."""
+    """Attack texts by edits, disguises, documents, paraphrases or refilling, to see what a mark survives."""
     if list_attacks:
         _print_list()
         return
