@@ -11,7 +11,6 @@ import pytest
 
 from support.command_line import rows, run
 from support.known_keys import known_key
-from support.known_spans import find
 from support.marked_texts import marked_text
 from support.parquet_tables import TEXTS, write_table
 
@@ -80,10 +79,7 @@ def payload_text() -> str:
 
 
 @pytest.mark.parametrize("output", ["table", "csv", "json", "jsonl"])
-def test_the_payload_is_given_only_if_it_is_asked_for(
-    subkeys_file: Path, payload_text: str, output: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    find(monkeypatch, payload_text, subkey=123)
+def test_the_payload_is_given_only_if_it_is_asked_for(subkeys_file: Path, payload_text: str, output: str) -> None:
     command = ("detect", "--key", subkeys_file, "--format", output, "--spans")
     hidden, shown = (run(*command, *flag, stdin=payload_text) for flag in ((), ("--payload",)))
     assert (hidden.exit_code, shown.exit_code) == (0, 0)

@@ -45,6 +45,19 @@ def test_the_tail_is_the_exact_sum(pairs: int) -> None:
     assert binomial_tail(20_000, 20_000) == np.finfo(float).tiny
 
 
+@pytest.mark.parametrize(
+    ("matched", "pairs", "exact"),  # computed with 60 digits
+    [
+        (501_000, 10**6, 0.022804149932691043),
+        (515_000, 10**6, 4.7262031262857919e-198),
+        (2_503_000, 5 * 10**6, 0.0036500538385400579),
+        (2_540_000, 5 * 10**6, 1.2404874775782142e-280),
+    ],
+)
+def test_the_tail_keeps_its_digits_at_millions_of_pairs(matched: int, pairs: int, exact: float) -> None:
+    assert binomial_tail(matched, pairs) == pytest.approx(exact, rel=1e-12, abs=0)
+
+
 @pytest.mark.parametrize("n", [5, 8, 40, 100])
 def test_the_best_part_is_that_of_a_loop_over_all_parts(n: int) -> None:
     key = key_of()

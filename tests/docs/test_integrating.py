@@ -14,7 +14,7 @@ from dgmark.decode import DecodeConfig, decode
 from dgmark.decode.matching import key_steering
 from dgmark.decode.pair_levels import distances_of
 from dgmark.detection.detector import Detector
-from dgmark.engines import GroupStore
+from dgmark.engines import KeyStore
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
@@ -76,7 +76,7 @@ def test_the_page_s_calls_mark_each_row_with_its_key(use: str) -> None:
     names: dict[str, Any] = {
         "torch": torch,
         "DecodeConfig": DecodeConfig,
-        "GroupStore": GroupStore,
+        "KeyStore": KeyStore,
         "generate": defined(recipe(LOOP), "generate"),
         "model": Other(use),
         "keys": [first, None, many.subkey(11)],
@@ -93,7 +93,7 @@ def test_the_page_s_calls_mark_each_row_with_its_key(use: str) -> None:
 
 def test_the_loop_stops_once_every_row_has_ended() -> None:
     toy = ToyDenoiser(words=80, spread=40.0, end_bias=12.0, forbidden_bias=-1e3)
-    config, store = DecodeConfig(length=32, block_length=4, temperature=0), GroupStore(toy.vocab_size, "cpu")
+    config, store = DecodeConfig(length=32, block_length=4, temperature=0), KeyStore(toy.vocab_size, "cpu")
     generate = defined(recipe(LOOP), "generate")
     blocks = [
         canvas.clone()
@@ -122,7 +122,7 @@ def test_the_loop_writes_what_our_loop_writes(rule: dict[str, Any]) -> None:
     pairs = toy_key(3, rule="bigram", nearest=1, farthest=4, subkeys=16).subkey(3)
     keys = [toy_key(1, code_length=8), None, toy_key(2, modulus=3, code_length=9), pairs]
     prompts, seeds = torch.tensor([PROMPT, [4, 4, 4, 4], [9, 3, 2, 2], [5, 6, 7, 8]]), [0] * 4
-    generate, store = defined(recipe(LOOP), "generate"), GroupStore(TOY.vocab_size, "cpu", distances=(1, 4))
+    generate, store = defined(recipe(LOOP), "generate"), KeyStore(TOY.vocab_size, "cpu", distances=(1, 4))
     *_, canvas = generate(SHARP, prompts, keys, seeds, config, store, mask_id=0, end_ids=())
     ours = decode(SHARP, prompts, config, key_steering(keys, CPU), seeds=seeds)
     assert canvas[:, 4:].tolist() == [response.token_ids for response in ours]
@@ -134,7 +134,7 @@ def test_the_loop_writes_what_our_loop_writes(rule: dict[str, Any]) -> None:
 def test_fast_dllm_commits_what_our_loop_commits(cache: str, threshold: float | None, spec: dict[str, Any]) -> None:
     """Its three loops hand over the whole canvas, then the canvas from the block on, or the block alone."""
     key, config = toy_key(1, **spec), DecodeConfig(length=24, block_length=8, temperature=0)
-    store = GroupStore(TOY.vocab_size, "cpu", distances=distances_of([key]))
+    store = KeyStore(TOY.vocab_size, "cpu", distances=distances_of([key]))
     transfer = defined(recipe("Fast-dLLM"), "marked_transfer")(key, 5, config, store, 4, 0)
     x = torch.tensor([PROMPT + [0] * 24])
     for low in range(4, 28, 8):

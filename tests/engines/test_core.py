@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from dgmark.decode import DecodeConfig, KeyMatching
-from dgmark.decode.matching import GroupStore, key_steering, matching
+from dgmark.decode.matching import KeyStore, key_steering, matching
 from dgmark.decode.steering import Window
 from dgmark.engines.core import mark, mark_edits, mark_levels, propose_block, uniform_draws
 from dgmark.errors import SettingsError, VocabularyMismatch
@@ -57,7 +57,7 @@ def batches(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-STORE = GroupStore(SIZE, CPU, slots=len(KEYS), distances=(1, 3))
+STORE = KeyStore(SIZE, CPU, slots=len(KEYS), distances=(1, 3))
 
 
 def marked(batch: dict[str, Any], config: DecodeConfig, readable: Tensor | None = None) -> Tensor:
@@ -207,7 +207,7 @@ def test_sampling_draws_each_token_at_its_probability() -> None:
 
 
 def test_the_store_gives_up_the_key_that_was_not_used_for_longest() -> None:
-    store = GroupStore(SIZE, CPU, slots=2)
+    store = KeyStore(SIZE, CPU, slots=2)
     first, second, third = key_of(1), key_of(2, modulus=3, code_length=9), key_of(3, modulus=4)
     tokens, positions = torch.arange(SIZE)[None].expand(2, SIZE), torch.arange(SIZE)[None].expand(2, SIZE)
     for batch in ([first, second], [first, None], [third, first], [second, third], [None, None], [second, second]):
@@ -217,7 +217,7 @@ def test_the_store_gives_up_the_key_that_was_not_used_for_longest() -> None:
 
 def test_what_was_captured_once_serves_keys_that_come_and_go() -> None:
     """As a graph is captured: with one set of tensors, whose values alone change before each replay."""
-    store = GroupStore(SIZE, CPU, slots=2, distances=(1, 3))
+    store = KeyStore(SIZE, CPU, slots=2, distances=(1, 3))
     captured = store.of([])._replace(rows=torch.full((3,), -1))
     tokens, masked = torch.arange(SIZE).expand(3, SIZE), torch.ones(3, SIZE - LEFT, dtype=torch.bool)
     given = masked.float(), masked, tokens[:, LEFT:].flip(1), tokens[:, LEFT:]
@@ -231,7 +231,7 @@ def test_what_was_captured_once_serves_keys_that_come_and_go() -> None:
 
 
 def test_the_tables_stay_where_they_are_and_the_rows_do_not() -> None:
-    store = GroupStore(SIZE, CPU, slots=2, distances=(1, 3))
+    store = KeyStore(SIZE, CPU, slots=2, distances=(1, 3))
     before = store.of([key_of(1), None])
     after = store.of([key_of(2), PAIRS.subkey(3)])
     assert before.pairs
@@ -243,7 +243,7 @@ def test_the_tables_stay_where_they_are_and_the_rows_do_not() -> None:
 
 
 def test_the_store_refuses_keys_that_it_cannot_hold() -> None:
-    store = GroupStore(SIZE, CPU, slots=1)
+    store = KeyStore(SIZE, CPU, slots=1)
     with pytest.raises(SettingsError, match="more than 1 keys"):
         store.of([key_of(1), key_of(2)])
     with pytest.raises(SettingsError, match="rotates every 5 positions"):
@@ -252,7 +252,7 @@ def test_the_store_refuses_keys_that_it_cannot_hold() -> None:
         store.of([key_of(1, table_size=40)])
     with pytest.raises(SettingsError, match=r"this store takes no such keys: make it with distances=\(1, 3\)"):
         store.of([PAIRS.subkey(1)])
-    of_pairs = GroupStore(SIZE, CPU, slots=1, distances=(1, 3))
+    of_pairs = KeyStore(SIZE, CPU, slots=1, distances=(1, 3))
     with pytest.raises(SettingsError, match=r"each with pairs of its own: take one with key\.subkey"):
         of_pairs.of([PAIRS])
     with pytest.raises(SettingsError, match=r"at distances \(1, 4\), and this store takes \(1, 3\)"):

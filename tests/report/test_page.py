@@ -11,11 +11,10 @@ from dgmark.detection.detector import Detector
 from dgmark.report.contents import Report
 from dgmark.report.page import to_html, to_json
 from support.known_keys import known_key
-from support.known_spans import find
 from support.marked_texts import marked_text
 from support.unmarked_texts import PROSE
 
-KEY = known_key("report")
+KEY = known_key("report", rule="bigram")
 MARKED = marked_text(KEY, 250)
 WILLOWS = (PROSE / "willows.txt").read_text()
 HOSTILE = '<script>alert(1)</script> & "quoted" <mark>not ours</mark> <meta name="dgmark-signature" content="">'
@@ -64,31 +63,25 @@ def text() -> str:
     return f"{WILLOWS[:900]} {HOSTILE} {MARKED} {WILLOWS[900:1500]}"
 
 
-@pytest.fixture
-def known_spans(monkeypatch: pytest.MonkeyPatch) -> None:
-    find(monkeypatch, MARKED)
-
-
-@pytest.mark.usefixtures("known_spans")
 @pytest.mark.parametrize("public", [False, True])
 def test_page_shows_the_exact_text_and_its_spans(detector: Detector, text: str, public: bool) -> None:
     report = Report.of(detector, HOSTILE, text, public=public)
     page = Page(to_html(report))
     assert "".join(page.text) == text
-    assert page.marked == [MARKED]
-    assert report.quote(report.spans[0]).startswith(" ".join(MARKED.split())[:100])
+    marked = [text[span.start : span.end] for span in detector.spans(text)]
+    assert page.marked == marked
+    assert len(MARKED) * 0.9 < sum(len(one) for one in marked if one in MARKED)
+    assert report.quote(report.spans[0]).startswith(" ".join(marked[0].split())[:100])
     # it needs no script and no network
     assert not page.links
     assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
     assert page.tags.count("main") == 1
 
 
-@pytest.mark.usefixtures("known_spans")
 def test_json_repeats_the_detection(detector: Detector, text: str) -> None:
     detection = detector.detect(text)
     report = Report.of(detector, "a.txt", text, detection=detection)
-    assert sum(share.scored for share in report.shares) == detection.num_tokens_scored
-    assert sum(share.matched for share in report.shares) == detection.num_tokens_matched
+    assert sum(share.scored for share in report.shares) >= detection.num_pairs_scored  # which are distinct
     fields = json.loads(to_json(report))
     assert fields["verdict"] == detection.verdict == "watermarked"
     share = report.detection.marked_share or 0
@@ -129,14 +122,15 @@ def test_public_report_leaves_out_what_guides_removal(detector: Detector, text: 
     secret = {"p_value", "z_score", "num_tokens_matched", "green_fraction", "evidence"}
     assert secret <= names(private.to_fields())
     assert not secret & names(public.to_fields())
-    numbers = [f"{private.detection.p_value:.3g}", f"{private.detection.num_tokens_matched} of", "Along the text"]
+    numbers = [f"{private.detection.p_value:.3g}", f"{private.detection.num_pairs_matched:,} of", "Along the text"]
     assert all(number in to_html(private).decode() for number in numbers)
     assert not any(number in to_html(public).decode() for number in numbers)
     assert public.sentence in to_html(public).decode()
 
 
-def test_a_report_of_a_key_that_finds_no_spans_says_nothing_of_them(detector: Detector, text: str) -> None:
-    report = Report.of(detector, "a.txt", text)
+def test_a_report_of_a_key_that_finds_no_spans_says_nothing_of_them() -> None:
+    key = known_key("positions", rule="position")
+    report = Report.of(Detector(key), "a.txt", marked_text(key, 250))
     assert report.heading == "Watermark found"
     fields = json.loads(to_json(report))
     assert (fields["spans"], fields["marked_share"]) == (None, None)
@@ -147,7 +141,6 @@ def test_a_report_of_a_key_that_finds_no_spans_says_nothing_of_them(detector: De
     assert "single span" not in page
 
 
-@pytest.mark.usefixtures("known_spans")
 @pytest.mark.parametrize(
     ("content", "verdict"), [(WILLOWS[:6000], "not_detected"), ("Too short.", "uncertain"), ("", "uncertain")]
 )

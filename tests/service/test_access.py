@@ -20,7 +20,7 @@ from support.known_keys import known_key
 from support.marked_texts import marked_text
 from support.services import bearer, key_folder, service
 
-MARKED = marked_text(known_key("one"), 300)
+MARKED = marked_text(known_key("one", rule="bigram"), 300)
 NUMBERS = {
     "p_value",
     "z_score",

@@ -66,7 +66,7 @@ def serious_faults(page: Any) -> list[str]:
 pytestmark = pytest.mark.slow
 
 PLAIN = (PROSE / "willows.txt").read_text()[:900]
-NAMED = replace(known_key("one"), name="ACME")
+NAMED = replace(known_key("one", rule="bigram"), name="ACME")
 MARKED = marked_text(NAMED, 150)
 SIGNER = SigningKey.generate("ACME Trust Services")
 EVENTS = {"content-type": "text/event-stream"}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from dgmark.detection.detector import Detector
+from dgmark.detection.detector import DEFAULT_MAX_CROP, Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.documents.reading import Limits
 from dgmark.errors import DgmarkError
@@ -31,12 +31,11 @@ from dgmark.service.settings import ServiceSettings
 from dgmark.service.worker_pool import TooSlow
 from dgmark.watermark.commitment import KeyCommitment
 from support.known_keys import known_key
-from support.known_spans import SPAN_P, find
 from support.marked_texts import marked_ids, marked_text
 from support.services import service
 from support.unmarked_texts import PROSE
 
-KEY, OTHER = known_key("one"), known_key("two")
+KEY, OTHER = known_key("one", rule="bigram"), known_key("two", rule="bigram")
 COMMITMENT = KeyCommitment.of(KEY)
 MARKED = marked_text(KEY, 300)
 PLAIN = (PROSE / "willows.txt").read_text()[:3000]
@@ -100,22 +99,27 @@ def test_ids_are_scored_as_ids(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize("public", [False, True])
-def test_spans_are_characters_of_the_text_and_pay_for_all_keys(monkeypatch: pytest.MonkeyPatch, public: bool) -> None:
-    find(monkeypatch, MARKED)
+def test_spans_are_characters_of_the_text_and_pay_for_all_keys(public: bool) -> None:
     text = "🦔" + MIXED
     fields = checked(text, keys=("one", "two"), public=public)
     (PublicAnswer if public else FullAnswer).model_validate(fields)
     (span,) = fields["spans"]
-    assert text[span["start"] : span["end"]] == MARKED
-    assert span.get("p_value") == (None if public else 2 * SPAN_P)
+    (own,) = Detector(KEY, fpr=1e-4 / 2).spans(text)
+    assert (span["start"], span["end"]) == (own.start, own.end)
+    marked = text[own.start : own.end]
+    assert MARKED[20:-20] in marked
+    assert span.get("p_value") == (None if public else 2 * own.p_value)
     assert public == ({"start", "end"} == set(span))
-    share = len("".join(MARKED.split())) / len("".join(text.split()))
+    share = len("".join(marked.split())) / len("".join(text.split()))
     assert (fields["in_part"], fields["marked_share"]) == (True, pytest.approx(share))
     assert fields["heading"].startswith("Watermark found in part (")
 
 
-def test_a_key_that_finds_no_spans_has_a_verdict_without_them(client: TestClient) -> None:
-    fields = client.post("/v1/detect", json={"text": MIXED, "key": "one", "spans": True}).json()
+def test_a_key_that_finds_no_spans_has_a_verdict_without_them() -> None:
+    key = known_key("positions", rule="position")
+    checker = detection_worker.Checker({"one": key}, None, 10**6, 9, Limits(), {})
+    asked = DetectRequest(text=PLAIN + marked_text(key, 300), spans=True)
+    fields = json.loads(checker.detect(asked, None, options_of(("one",))).content)
     FullAnswer.model_validate(fields)
     assert (fields["verdict"], fields["in_part"], fields["where"]) == ("watermarked", False, "")
     assert (fields.get("spans"), fields["marked_share"]) == (None, None)
@@ -128,7 +132,7 @@ def checked(text: str, *, keys: tuple[str, ...] = ("one",), public: bool = False
 
 
 def options_of(keys: tuple[str, ...], *, public: bool = False) -> detection_worker.Options:
-    return detection_worker.Options(keys, public, 1e-4, 1e-4, "any", 0)
+    return detection_worker.Options(keys, public, 1e-4, 1e-4, "any", DEFAULT_MAX_CROP)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +171,6 @@ def test_the_verdict_is_that_at_the_asked_rate(client: TestClient) -> None:
 
 
 def test_a_text_too_long_for_spans_has_a_verdict_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    find(monkeypatch, MARKED)
     monkeypatch.setattr(detection_worker, "MAX_SPAN_CHARS", 100)
     fields = checked(MARKED)
     FullAnswer.model_validate(fields)
@@ -262,7 +265,7 @@ def test_a_report_is_signed_with_the_published_key(client: TestClient, kind: str
     if kind == "json":
         fields = json.loads(answer.content)
         assert (fields["name"], fields["text"]["content"]) == ("essay", MIXED)
-        assert fields["spans"] is None
+        assert MARKED[20:-20] in MIXED[fields["spans"][0]["start"] : fields["spans"][0]["end"]]
         assert fields["key_commitment"]["sha256"] == COMMITMENT.sha256
         other = client.post("/v1/report", json={"text": MIXED, "key": "two", "format": "json"}).json()
         assert "key_commitment" not in other

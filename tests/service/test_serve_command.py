@@ -21,7 +21,7 @@ from support.marked_texts import marked_text
 from support.services import key_folder
 
 pytestmark = pytest.mark.slow
-MARKED = marked_text(known_key("one"), 200)
+MARKED = marked_text(known_key("one", rule="bigram"), 200)
 AT_ONCE = 200
 
 
@@ -121,10 +121,10 @@ def test_sighup_reads_the_keys_again_and_reopens_the_audit_log(
 ) -> None:
     server, port = served
     audit = tmp_path / "audit.jsonl"
-    two = json.dumps({"text": marked_text(known_key("two"), 200), "key": "two"})
+    two = json.dumps({"text": marked_text(known_key("two", rule="bigram"), 200), "key": "two"})
     one = json.dumps({"text": MARKED, "key": "one"})
     assert (_answer(port, "POST", "/v1/detect", one), _answer(port, "POST", "/v1/detect", two)) == (200, 400)
-    known_key("two").save(tmp_path / "keys" / "two.json")
+    known_key("two", rule="bigram").save(tmp_path / "keys" / "two.json")
     (tmp_path / "keys" / "one.json").rename(tmp_path / "one.json")
     audit.rename(tmp_path / "audit.old")
     server.send_signal(signal.SIGHUP)

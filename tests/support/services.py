@@ -23,7 +23,7 @@ def key_folder(folder: Path, *names: str) -> Path:
     keys = folder / "keys"
     keys.mkdir()
     for name in names:
-        known_key(name).save(keys / f"{name}.json")
+        known_key(name, rule="bigram").save(keys / f"{name}.json")
     return keys
 
 

@@ -29,8 +29,9 @@ from dgmark.detection.result import (
     counted,
     matches,
     meaning,
+    percent_of,
     rarity,
-    share,
+    share_of,
     verdict_sentence,
     where,
 )
@@ -140,14 +141,15 @@ def _basis(item: Item, detection: Detection, options: DetectOptions) -> Iterator
         yield "payload", _payload(detection)
     if detection.spans is None:
         return
-    unit, size = ("characters" if isinstance(item.content, str) else "token ids"), len(item.content)
+    unit = "characters" if isinstance(item.content, str) else "token ids"
     if found := where(detection):
         yield "marked", found
     elif detection.verdict == "not_detected":
         yield "marked", "No span carries the watermark by itself."
     for span in detection.spans:
         payload = f", payload {span.subkey}" if options.payload else ""
-        yield "", f"{unit} {_place(span.start, span.end)} ({(span.end - span.start) / size:.0%} of the text){payload}"
+        part = percent_of(share_of([span], item.content))
+        yield "", f"{unit} {_place(span.start, span.end)} ({part} of the text){payload}"
         if isinstance(item.content, str):
             yield "", f'"{quote(visible(item.content[span.start : span.end], lines=True))}"'
     if detection.spans and (gaps := _gaps(item.content, detection.spans)):
@@ -251,7 +253,7 @@ def _found(detection: Detection) -> str:
     if detection.incomplete:
         return f"{_found(replace(detection, incomplete=False))}, in the part that was read"
     if detection.in_part:
-        return f"found in part ({share(detection)})"
+        return f"found in part ({percent_of(detection.marked_share)})"
     if detection.verdict == "watermarked":
         return "found"
     if detection.uncertain_because:

@@ -25,7 +25,7 @@ _ENDLESS = 2**32
 
 
 class Keys(NamedTuple):
-    """The group tables of many keys on the device, and the key of each row; `GroupStore.of` makes it.
+    """The group tables of many keys on the device, and the key of each row; `KeyStore.of` makes it.
 
     Attributes:
         tables: the group of each token id under the key of each slot.
@@ -62,7 +62,7 @@ def matching(
     return (keys.tables[slots, candidates] == residues) | (rows < 0)
 
 
-class GroupStore:
+class KeyStore:
     """Holds the keys that were used last: group tables, one byte a token id, and hash keys. Its tensors do not move.
 
     So a captured CUDA graph may read them. The slots of the rows are a new tensor for each batch: a graph has a buffer
@@ -184,7 +184,7 @@ class KeyMatching:
         owners = [0] if self._shared else [-1 if key is None else numbers[key] for key in rows]
         self._rows = torch.tensor(owners, dtype=torch.long, device=device)
         table_size = self._keys[0].spec.table_size if self._keys else 1
-        self._store = GroupStore(table_size, device, max(len(self._keys), 1), grows=True)
+        self._store = KeyStore(table_size, device, max(len(self._keys), 1), grows=True)
         self._periods = torch.tensor([key.spec.period for key in self._keys] or [0], device=device)
         lengths = [key.spec.rotation or _ENDLESS for key in self._keys]
         self._lengths = torch.tensor(lengths, dtype=torch.long, device=device)

@@ -9,7 +9,7 @@ positions only. Ours; a scan on multi-scale grids as in Walther (2010).
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +34,9 @@ STRENGTHS = (0.1, 0.3, 0.5)
 _BLOCK = 32
 # more than the rounding of the bounds of a tail
 _SLACK = 1e-9
+_BEYOND = np.array(
+    [0.0, *(math.lgamma(n + 1) - (n + 0.5) * math.log(n) + n - math.log(2 * math.pi) / 2 for n in range(1, 40))]
+)
 # sub-keys whose spans are looked for
 _MAX_SEARCHED = 16
 
@@ -53,10 +56,32 @@ def binomial_tail(matched: int, pairs: int) -> float:
         return 1.0
     if 2 * matched < pairs:  # sum the shorter tail
         return 1.0 - binomial_tail(pairs - matched + 1, pairs)
-    log = math.lgamma(pairs + 1) - math.lgamma(matched + 1) - math.lgamma(pairs - matched + 1) - pairs * math.log(2)
     rest = np.arange(matched, pairs)
     terms = 1.0 + float(np.cumprod((pairs - rest) / (rest + 1.0)).sum())
+    (log,) = _log_chances(np.array([matched]), np.array([pairs])).tolist()
     return max(MIN_P, min(1.0, math.exp(log + math.log(terms))))
+
+
+def _log_chances(matched: Int[np.ndarray, " parts"], pairs: Int[np.ndarray, " parts"]) -> Float[np.ndarray, " parts"]:
+    """The logarithm of the chance of just `matched` of `pairs` fair coins.
+
+    Logarithms of factorials would lose their digits at millions of pairs; the saddle-point form of Loader (2000) does
+    not.
+    """
+    product, some = np.maximum(matched * (pairs - matched), 1), np.maximum(pairs, 1)
+    lean = np.where(product > 1, (2 * matched - pairs) / some, 0)
+    log = (np.log(some / (2 * np.pi * product)) - pairs * (np.log1p(-(lean**2)) + 2 * lean * np.arctanh(lean))) / 2
+    log += _beyond_stirling(pairs) - _beyond_stirling(matched) - _beyond_stirling(pairs - matched)
+    chances: Float[np.ndarray, " parts"] = np.where((matched == 0) | (matched == pairs), -pairs * math.log(2), log)
+    return chances
+
+
+def _beyond_stirling(n: Int[np.ndarray, " parts"]) -> Float[np.ndarray, " parts"]:
+    """Log n! less its approximation by Stirling."""
+    large = np.maximum(n, len(_BEYOND)).astype(float)
+    series = (1 / 12 - (1 / 360 - (1 / 1260 - 1 / 1680 / large**2) / large**2) / large**2) / large
+    beyond: Float[np.ndarray, " parts"] = np.where(n < len(_BEYOND), _BEYOND[np.minimum(n, len(_BEYOND) - 1)], series)
+    return beyond
 
 
 class _Parts(NamedTuple):
@@ -252,21 +277,13 @@ def _log_bounds(
     matched: Int[np.ndarray, " parts"], pairs: Int[np.ndarray, " parts"]
 ) -> tuple[Float[np.ndarray, " parts"], Float[np.ndarray, " parts"]]:
     """A lower and an upper bound of the logarithm of each tail; 0 where no more than half of the pairs match."""
-    logs = _log_factorials(1 << int(pairs.max()).bit_length())
-    term = logs[pairs] - logs[matched] - logs[pairs - matched] - pairs * math.log(2)
+    term = _log_chances(matched, pairs)
     # the terms of the tail fall at least as fast as a geometric series that begins with its first two
     ratio = np.minimum((pairs - matched) / (matched + 1.0), 1 - _SLACK)
     more = 2 * matched > pairs
     lower = np.where(more, np.maximum(term + np.log1p(ratio) - _SLACK, math.log(MIN_P)), 0.0)
     upper = np.where(more, np.clip(term - np.log1p(-ratio) + _SLACK, math.log(MIN_P), 0.0), 0.0)
     return lower, upper
-
-
-@lru_cache(maxsize=4)
-def _log_factorials(below: int) -> Float[np.ndarray, " below"]:
-    logs = np.zeros(below)
-    np.cumsum(np.log(np.arange(1, below)), out=logs[1:])
-    return logs
 
 
 def find_spans(key: WatermarkKey, tokens: ScoredIds, fpr: float) -> list[tuple[int | None, TokenSpan]]:

@@ -132,8 +132,7 @@ class Detection:
 
     def with_spans(self, spans: Sequence[Span], content: TextOrIds) -> "Detection":
         """This detection with the spans of its text, or of its ids."""
-        covered = sum(_size(content[span.start : span.end]) for span in spans)
-        return replace(self, spans=tuple(spans), marked_share=covered / max(1, _size(content)))
+        return replace(self, spans=tuple(spans), marked_share=share_of(spans, content))
 
     def to_row(self, row_id: str, *, payload: bool = False) -> dict[str, Any]:
         """The detection as a JSON row.
@@ -203,6 +202,11 @@ class Scorer(Protocol):
         ...
 
 
+def share_of(spans: Iterable[Span], content: TextOrIds) -> float:
+    """The share of a text that spans cover, in characters that are no white space; of ids, in ids."""
+    return sum(_size(content[span.start : span.end]) for span in spans) / max(1, _size(content))
+
+
 def _size(content: TextOrIds) -> int:
     return len("".join(content.split())) if isinstance(content, str) else len(content)
 
@@ -241,14 +245,14 @@ def heading(found: Detection) -> str:
     """The verdict in a few words."""
     known = found.verdict == "watermarked" or found.spans or found.keys_tested == 1
     of = f" of {found.key_name}" if known and found.key_name else ""
-    part = f" in part ({share(found)} of the text)" if found.in_part else ""
+    part = f" in part ({percent_of(found.marked_share)} of the text)" if found.in_part else ""
     words = _HEADINGS["watermarked" if part else found.verdict].format(of) + part
     return f"{words}, in the part that was read" if found.incomplete else words
 
 
-def share(found: Detection) -> str:
-    """The share of the text that the spans cover, rounded so as to claim less."""
-    percent = math.floor(100 * (found.marked_share or 0) + 1e-9)
+def percent_of(share: float | None) -> str:
+    """A share of the text, rounded so as to claim less."""
+    percent = math.floor(100 * (share or 0) + 1e-9)
     return f"{percent}%" if percent else "under 1%"
 
 
@@ -352,7 +356,7 @@ def _finding(found: Detection, text: str) -> str:
     if found.in_part:
         some = "A span" if spans == 1 else f"{spans} spans"
         carry = "carries" if spans == 1 else "carry"
-        return f"{some} of {text} ({share(found)} of it) {carry} the {_mark(found)}."
+        return f"{some} of {text} ({percent_of(found.marked_share)} of it) {carry} the {_mark(found)}."
     return (
         f"{text[0].upper()}{text[1:]} carries the {_mark(found)}."
         if spans

@@ -4,7 +4,7 @@
 used.
 """
 
-from dgmark.decode.matching import GroupStore, Keys
+from dgmark.decode.matching import Keys, KeyStore
 from dgmark.engines.core import mark, mark_edits, mark_levels, propose_block, uniform_draws
 
-__all__ = ["GroupStore", "Keys", "mark", "mark_edits", "mark_levels", "propose_block", "uniform_draws"]
+__all__ = ["KeyStore", "Keys", "mark", "mark_edits", "mark_levels", "propose_block", "uniform_draws"]

@@ -131,7 +131,7 @@ def _window(tokens: Tensor | None, masked: Tensor, positions: Tensor) -> Window:
     if tokens is None or tokens.shape[1] < block:
         raise SettingsError(
             "keys of rule bigram look at the tokens beside a candidate: give the committed `tokens` up to the end of "
-            "the block, or make the GroupStore without distances"
+            "the block, or make the KeyStore without distances"
         )
     start = tokens.shape[1] - block
     at = positions[:, :1] + torch.arange(-start, block, device=tokens.device)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.matching import GroupStore
+from dgmark.decode.matching import KeyStore
 from dgmark.decode.pair_levels import distances_of
 from dgmark.engines.core import mark, mark_edits
 from dgmark.errors import MissingExtra, SettingsError, install_hint, several
@@ -141,7 +141,7 @@ class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore
             )
         self.rows = [None if key is None else key.for_text() for key in keys]
         distances = distances_of(self.rows)
-        self._keys = GroupStore(logits.shape[-1], logits.device, rows, distances=distances).of(self.rows)
+        self._keys = KeyStore(logits.shape[-1], logits.device, rows, distances=distances).of(self.rows)
         self._written = self._last = logits.new_empty(rows, 0, dtype=torch.long)
         return 0 if prompt_mask is None else -int(prompt_mask.sum())
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.matching import GroupStore
+from dgmark.decode.matching import KeyStore
 from dgmark.decode.pair_levels import distances_of
 from dgmark.engines.core import mark, propose_block, uniform_draws
 from dgmark.engines.policy import rows_of
@@ -47,7 +47,7 @@ class DInferMarking:
     _key: WatermarkKey | None = None
     _start: int | None = None
     _seed: int = 0
-    _store: GroupStore | None = None
+    _store: KeyStore | None = None
 
     def begin(self, key: WatermarkKey | None, prompt_length: int, seed: int = 0) -> None:
         """Say what the next `generate` decodes.
@@ -71,7 +71,7 @@ class DInferMarking:
         if self._start is None:
             raise SettingsError("call begin(key, prompt_length) before dInfer's generate")
         if self._store is None or distances_of([self._key]) not in (None, self._store.distances):
-            self._store = GroupStore(logits.shape[-1], logits.device, distances=distances_of([self._key]))
+            self._store = KeyStore(logits.shape[-1], logits.device, distances=distances_of([self._key]))
         tokens: Tensor = x[:, min(max(self._start, 0), block_start) : block_end]
         block: Tensor = x[:, block_start:block_end]
         rule = self.rule

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.matching import GroupStore
+from dgmark.decode.matching import KeyStore
 from dgmark.decode.pair_levels import is_bigram
 from dgmark.engines.core import mark
 from dgmark.engines.policy import RULES, Policy, refuse
@@ -60,7 +60,7 @@ class LMDeployMarking:
     policy: Policy
     starts: Tensor
     dllm_config: Any
-    _store: GroupStore | None = None
+    _store: KeyStore | None = None
 
     def low_confidence_static(self, logits: Tensor, token_ids: Tensor, dllm_mask: Tensor) -> Tensor:
         """A fixed number of commits in each step."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.matching import SLOTS, GroupStore, check_fits
+from dgmark.decode.matching import SLOTS, KeyStore, check_fits
 from dgmark.decode.pair_levels import distances_of
 from dgmark.detection.keyring import named_keys
 from dgmark.errors import SettingsError
@@ -105,7 +105,7 @@ class Policy(MarkingPolicy):
         chosen = self.choose(MarkingRequest(bool(wanted), name, payload), request_id)
         return None if chosen is None else chosen[1]
 
-    def store(self, table_size: int, device: torch.device) -> GroupStore:
+    def store(self, table_size: int, device: torch.device) -> KeyStore:
         """The store of the keys on a device.
 
         Args:
@@ -117,7 +117,7 @@ class Policy(MarkingPolicy):
         """
         for key in self.keys.values():
             check_fits(key, table_size)
-        return GroupStore(table_size, device, self.slots, distances=distances_of(self.keys.values()))
+        return KeyStore(table_size, device, self.slots, distances=distances_of(self.keys.values()))
 
 
 def seed_of(request_id: str, seed: int | None = None) -> int:

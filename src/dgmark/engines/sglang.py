@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from dgmark.decode.matching import GroupStore
+from dgmark.decode.matching import KeyStore
 from dgmark.engines.core import mark, propose_block, uniform_draws
 from dgmark.engines.policy import Policy, rows_of, seed_of
 from dgmark.errors import DgmarkError, SettingsError
@@ -77,7 +77,7 @@ class SGLangMarking:
         policy = Policy.of(settings, temperature=0, commit="threshold", threshold=_THRESHOLD)
         type(self)._policy = policy  # `validate_request` belongs to the class
         self._rule = policy.config
-        self._store: GroupStore | None = None
+        self._store: KeyStore | None = None
 
     @classmethod
     def validate_request(cls, req: Any) -> str | None:
@@ -122,7 +122,7 @@ class SGLangMarking:
         forward_batch.input_ids.copy_(committed.view(-1))  # in place: a CUDA graph reads this tensor
         return [bool(one) for one in done.tolist()]
 
-    def _ready(self, logits: Tensor) -> GroupStore:
+    def _ready(self, logits: Tensor) -> KeyStore:
         if self._store is None:
             assert self._policy is not None
             self._store = self._policy.store(logits.shape[-1], logits.device)
