@@ -59,9 +59,9 @@ def test_a_model_needs_one_key_that_fits_or_a_choice() -> None:
             offers_of(one, keys)
     with pytest.raises(SettingsError, match="has no nobody"):
         offers_of(ServiceSettings(Path("keys"), models=(STORYTELLER,), generate_keys=("nobody",)), KEYS)
-    tuned = TunedSettings(model=BUILTIN, rule="bigram", decoding={"temperature": 0.6})
+    tuned = TunedSettings(model=BUILTIN, rule="position", decoding={"temperature": 0.6})
     source = ModelSource({"name_or_path": BUILTIN}, marked={"temperature": 0.6}, tuned=tuned)
-    with pytest.raises(SettingsError, match="--rule bigram"):
+    with pytest.raises(SettingsError, match="--rule position"):
         offers_of(ServiceSettings(Path("keys"), models=(source,)), {"one": KEYS["one"]})
 
 
