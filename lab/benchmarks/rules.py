@@ -2,12 +2,14 @@
 
 Run `python lab/benchmarks/rules.py --cells lab/benchmarks/rule_cells.txt`. A cell is a row of settings: `model`, `rule`
 and what else belongs to a key, or `baseline` and its options (neither: unmarked text), and options of decoding. All
-cells of a model have the same prompts, and four keys that each mark a quarter of them. Texts are stored in --out and
-reused. The texts are edited by words and scored from the text alone, with the detector's defaults.
+cells of a model have the same prompts, and four keys that each mark a quarter of them. Texts, attacked ones too, are
+stored in --out and reused. They are edited by words and scored from the text alone, with the detector's defaults.
 
 Cells that differ in their temperature alone are a curve. A second table compares the curves where their texts are as
 diverse as those of the model's first unmarked cell, between two temperatures that were run; the worst decile of the
 perplexities stands there beside the perplexity, and the worst edit beside the mean over edits.
+
+What survives what: `--conditions attacks --cells lab/benchmarks/attack_cells.txt --plot survival.png`.
 """
 
 import argparse
@@ -16,14 +18,17 @@ import json
 import sys
 from dataclasses import fields
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
+from conditions import CONDITIONS, EDITS, FIRST, Attacks, Condition, Options
 from dgmark import Detector, WatermarkKey, load_model
 from dgmark.decode import generate
+from dgmark.detection.normalise import STEPS
 from dgmark.models.chat import chat_prompt
 from dgmark.models.loaded import LoadedModel
 from dgmark.rows.outputs import atomic_write
@@ -31,23 +36,18 @@ from dgmark_lab.attacks import attack
 from dgmark_lab.baselines import BASELINES, Baseline, baseline
 from dgmark_lab.evaluate import Judge, load_judge, token_nats
 from dgmark_lab.evaluate.diversity import distinct_ngrams, repeated_ngrams
-from dgmark_lab.experiments.estimates import Estimate, mean, percent, perplexity
-from dgmark_lab.experiments.frontier import Measured, matched
+from dgmark_lab.experiments.estimates import mean, percent, perplexity
+from dgmark_lab.experiments.figures import heat_figure
+from dgmark_lab.experiments.frontier import Matched, Measured, matched
 from dgmark_lab.experiments.tables import with_interval
 from dgmark_lab.training.narrator.base import write_base
 from keys_and_tables import HERE, RUNS, builtin_prompts, print_header, print_row, random_key
 
 RATE = 1e-4
 KEYS = 4
-FIRST = 64  # tokens of the short texts
-EDITS: dict[str, tuple[str, float]] = {
-    "none": ("deletion", 0.0),
-    **{f"deletion {share:g}": ("deletion", share) for share in (0.1, 0.2)},
-    **{f"insertion {share:g}": ("insertion", share) for share in (0.1, 0.2)},
-    **{f"substitution {share:g}": ("substitution", share) for share in (0.1, 0.2, 0.4)},
-}
-CONDITIONS = (*EDITS, f"{FIRST} tokens")
 EDITED = "mean of edits"
+WIDE = 20  # a table of more columns is printed with its columns as rows
+TITLES = {"bigram 1-4": "bigram (the default)", "position": "position (the paper's)"}  # in the picture
 REPEATED = "repeated 4-grams"
 KEY_OPTIONS = {"rule", "code_length", "nearest", "farthest", "subkeys"}
 PROMPTS = 32  # of the storyteller; the narrator has all requests
@@ -58,7 +58,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 REQUESTS = (HERE / "requests.jsonl", HERE.parent / "docs/results/narrator/requests.jsonl")
 
-Options = dict[str, Any]
 Rows = list[dict[str, Any]]
 PerText = Float[np.ndarray, " texts"]
 
@@ -115,21 +114,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--cell", action="append", default=[], help="setting=value,...")
     parser.add_argument("--cells", type=Path, help="a file with one cell a line")
+    parser.add_argument("--conditions", choices=CONDITIONS, default="edits", help="what is done to the texts")
+    parser.add_argument("--plot", type=Path, help="file for a heat map of what is found at equal diversity")
     parser.add_argument("--out", type=Path, default=RUNS / "rules")
     parser.add_argument("--stored-only", action="store_true", help="show no other cells than those that are stored")
     args = parser.parse_args()
-    print_header(["decode", "T", "texts", "perplexity", "distinct-2", REPEATED, *CONDITIONS])
+    conditions = CONDITIONS[args.conditions]
+    print_header(["decode", "T", "texts", "perplexity", "distinct-2", REPEATED, *conditions])
     curves: dict[str, dict[str, list[Measured]]] = {}
     for line in [*args.cell, *(args.cells.read_text().splitlines() if args.cells else [])]:
         cell = Cell.of(line)
         rows = _texts(cell, args.out, stored_only=args.stored_only)
         if rows:
-            p_values = _p_values(cell, rows)
-            measured = _measured(cell, rows, {name: 100.0 * (p <= RATE) for name, p in p_values.items()})
+            p_values = _p_values(cell, rows, conditions, args.out)
+            measured = _measured(cell, rows, p_values)
             curves.setdefault(cell.model, {}).setdefault(cell.curve, []).append(measured)
             print_row(_row(cell, measured, p_values))
     for model, of_model in curves.items():
-        _at_equal_diversity(model, of_model)
+        found = _at_equal_diversity(model, of_model, list(conditions))
+        if args.plot and found:
+            _plot(args.plot, found, list(conditions))
 
 
 def _row(cell: Cell, measured: Measured, p_values: dict[str, PerText]) -> list[str]:
@@ -142,24 +146,51 @@ def _row(cell: Cell, measured: Measured, p_values: dict[str, PerText]) -> list[s
     return [cell.curve, f"{measured.temperature:g}", str(len(measured.nats)), *quality, *found]
 
 
-def _at_equal_diversity(model: str, curves: dict[str, list[Measured]]) -> None:
+def _at_equal_diversity(model: str, curves: dict[str, list[Measured]], conditions: list[str]) -> dict[str, Matched]:
     """Print what each curve costs, and what is found of it, where its texts are as diverse as unmarked text."""
     reference = next((cells[0] for name, cells in curves.items() if name.startswith(f"{model}, unmarked")), None)
-    found = {} if reference is None else {name: matched(cells, reference) for name, cells in curves.items()}
-    if reference is None or not any(found.values()):
-        return
+    matches = {} if reference is None else {name: matched(cells, reference) for name, cells in curves.items()}
+    found = {name: one for name, one in matches.items() if one is not None}
+    if reference is None or not found:
+        return {}
     diversity = f"distinct-2 {reference.diversity.mean():.3f}"
     print(f"\nAs diverse as unmarked text at T = {reference.temperature:g}, {diversity}\n")
     kinds = ["decode", "at T", "perplexity over unmarked", "worst decile", REPEATED]
-    print_header([*kinds, *CONDITIONS, EDITED, "worst edit"])
+    table = [[*kinds, *conditions, EDITED, "worst edit"]]
     for name, one in found.items():
-        if one is not None:
-            shares: list[Estimate] = [one.figures[kind] for kind in (*CONDITIONS, EDITED) if kind in one.figures]
-            worst = [min(EDITS, key=lambda edit: one.figures[edit].value)] if shares else []
-            cost = [with_interval(one.ratio, 2), with_interval(one.figures["worst decile"], 1)]
-            cost.append(with_interval(one.figures[REPEATED], 3))
-            found_there = [with_interval(share, 0) for share in shares]
-            print_row([name, f"{one.temperature.value:.2f}", *cost, *found_there, *worst])
+        cost = [with_interval(one.ratio, 2), with_interval(one.figures["worst decile"], 1)]
+        cost.append(with_interval(one.figures[REPEATED], 3))
+        shown = [kind for kind in (*conditions, EDITED) if kind in one.figures]
+        shares = [with_interval(one.figures[kind], 0) for kind in shown]
+        if len(table[0]) > WIDE:
+            shares = [f"{share}{_median(one, kind)}" for share, kind in zip(shares, shown, strict=True)]
+        table.append([name, f"{one.temperature.value:.2f}", *cost, *shares, _worst(one, conditions)])
+    head, *rows = zip_longest(*table, fillvalue="") if len(table[0]) > WIDE else table
+    print_header(head)
+    for row in rows:
+        print_row(row)
+    return {name: one for name, one in found.items() if conditions[0] in one.figures}
+
+
+def _median(one: Matched, condition: str) -> str:
+    """The median p-value, in brackets."""
+    log_p = one.figures.get(f"p {condition}")
+    return "" if log_p is None else f" ({10**log_p.value:.0e})"
+
+
+def _worst(one: Matched, conditions: list[str]) -> str:
+    """What the fewest whole texts are found after; of equals, that with the largest median p."""
+    known = [name for name in conditions if name in one.figures and name != f"{FIRST} tokens"]
+    return min(known, key=lambda name: (one.figures[name].value, -one.figures[f"p {name}"].value), default="")
+
+
+def _plot(path: Path, curves: dict[str, Matched], conditions: list[str]) -> None:
+    """Draw what is found of each curve; the rows are in the order of the first one."""
+    first = next(iter(curves.values())).figures
+    rows = sorted(conditions, key=lambda name: (-first[name].value, first[f"p {name}"].value))
+    titles = {name: TITLES.get(rule := name.partition(", ")[2], rule) for name in curves}
+    columns = {titles[name]: {row: one.figures[row] for row in rows} for name, one in curves.items()}
+    heat_figure(columns, title=f"What survives what: texts found at p <= {RATE:g}").savefig(path, dpi=130)
 
 
 # --- texts ---
@@ -190,13 +221,18 @@ def _prompts(model: str) -> list[str]:
 
 def _texts(cell: Cell, out: Path, *, stored_only: bool) -> Rows:
     """The texts of a cell, in the order of their keys and prompts, with the nats of each under the judge."""
-    made_from = json.dumps([cell.model, cell.mark, cell.decoding, SETTINGS[cell.model], _prompts(cell.model)])
-    path = out / f"{cell.model}-{hashlib.sha256(made_from.encode()).hexdigest()[:16]}.jsonl"
+    path = _path(out, cell).with_suffix(".jsonl")
     if not path.exists() and not stored_only:
         print(cell.curve, cell.decoding, file=sys.stderr, flush=True)
         out.mkdir(parents=True, exist_ok=True)
         atomic_write(path, "".join(json.dumps(row) + "\n" for row in _made(cell, out)))
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _path(out: Path, cell: Cell, *attacks: tuple[str, Options]) -> Path:
+    """Where the texts of a cell are stored, or what attacks made of them; without a suffix."""
+    made_from = [cell.model, cell.mark, cell.decoding, SETTINGS[cell.model], _prompts(cell.model), *attacks]
+    return out / f"{cell.model}-{hashlib.sha256(json.dumps(made_from).encode()).hexdigest()[:16]}"
 
 
 def _made(cell: Cell, out: Path) -> Rows:
@@ -213,6 +249,28 @@ def _made(cell: Cell, out: Path) -> Rows:
     return rows
 
 
+def _attacked(cell: Cell, rows: Rows, attacks: Attacks, out: Path) -> list[str]:
+    """The texts of a cell after attacks, one after the other; the texts after each are stored."""
+    if not attacks:
+        return [row["text"] for row in rows]
+    path = _path(out, cell, *attacks).with_suffix(".json")
+    if not path.exists():
+        before, (kind, options) = _attacked(cell, rows, attacks[:-1], out), attacks[-1]
+        hosts = {"hosts": _human(out)} if kind == "copy-paste" else {}
+        change, number = attack(kind, **options, **hosts), len(attacks) - 1
+        texts = [change(text, np.random.default_rng([1, place, number])) for place, text in enumerate(before)]
+        atomic_write(path, json.dumps(texts))
+    return list(json.loads(path.read_text()))
+
+
+def _human(out: Path) -> str:
+    """A file of human text: the built-in prompts, which are passages of books in the public domain."""
+    path = out / "human.jsonl"
+    if not path.exists():
+        atomic_write(path, "".join(json.dumps({"text": prompt}) + "\n" for prompt in builtin_prompts()))
+    return str(path)
+
+
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
@@ -223,7 +281,9 @@ def _value(text: str) -> Any:
 # --- scores ---
 
 
-def _measured(cell: Cell, rows: Rows, found: dict[str, PerText]) -> Measured:
+def _measured(cell: Cell, rows: Rows, p_values: dict[str, PerText]) -> Measured:
+    found = {name: 100.0 * (p <= RATE) for name, p in p_values.items()}
+    edited = [of_edit for name, of_edit in found.items() if name in EDITS and EDITS[name].attacks]
     return Measured(
         temperature=float(cell.decoding["temperature"]),
         diversity=np.array([distinct_ngrams(row["token_ids"], 2) for row in rows]),
@@ -231,28 +291,27 @@ def _measured(cell: Cell, rows: Rows, found: dict[str, PerText]) -> Measured:
         tokens=np.array([float(row["judge_tokens"]) for row in rows]),
         others={
             REPEATED: np.array([repeated_ngrams(row["token_ids"]) for row in rows]),
-            **({EDITED: np.mean([found[name] for name in EDITS if name != "none"], axis=0)} if found else {}),
+            **({EDITED: np.mean(edited, axis=0)} if edited else {}),
         },
         found=found,
+        medians={f"p {name}": np.log10(p) for name, p in p_values.items()},
     )
 
 
-def _p_values(cell: Cell, rows: Rows) -> dict[str, PerText]:
-    """The p-value of each text under its key: unedited, after each edit, and of its first tokens."""
+def _p_values(cell: Cell, rows: Rows, conditions: dict[str, Condition], out: Path) -> dict[str, PerText]:
+    """The p-value of each text under its key, in each condition; none for unmarked texts."""
     keys, made = [key for key in cell.watermark_keys() if key], cell.baseline
-    detectors = [made.detector(key, fpr=RATE) if made else Detector(key, fpr=RATE) for key in keys]
-    if not detectors:
-        return {}
     decode = _model(cell.model).tokenizer.decode
-    texts = {}
-    for name, (kind, share) in EDITS.items():
-        edit = attack(kind, budget=share, unit="word")
-        texts[name] = [edit(row["text"], np.random.default_rng([1, number])) for number, row in enumerate(rows)]
-    texts[CONDITIONS[-1]] = [decode(row["token_ids"][:FIRST]) for row in rows]
-    return {
-        name: np.array([detectors[row["key"]].detect(text).p_value for row, text in zip(rows, of_name, strict=True)])
-        for name, of_name in texts.items()
-    }
+    p_values = {}
+    for name, condition in conditions.items() if keys else ():
+        steps = tuple(STEPS) if condition.normalise else ()
+        detectors = [made.detector(key, fpr=RATE) if made else Detector(key, fpr=RATE, normalise=steps) for key in keys]
+        texts = _attacked(cell, rows, condition.attacks, out)
+        if condition.first:
+            texts = [decode(row["token_ids"][: condition.first]) for row in rows]
+        found = [detectors[row["key"]].detect(text).p_value for row, text in zip(rows, texts, strict=True)]
+        p_values[name] = np.array(found)
+    return p_values
 
 
 if __name__ == "__main__":

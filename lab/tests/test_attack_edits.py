@@ -296,7 +296,7 @@ def test_every_attack_says_what_it_does_in_a_line() -> None:
         ("document", {"format": "papyrus"}, "'word' or 'markdown'"),
         ("sentence-swap", {"swaps": -1}, "greater than or equal to 0"),
         ("refill", {"holes": "round"}, "'random', 'contiguous' or 'words'"),
-        ("refill", {"settings": {"steps": 3}}, "takes no steps"),
+        ("refill", {"settings": {"length": 3}}, "takes no length"),
         ("dipper", {"lexical": 120}, "option lexical of attack dipper is 120"),
         ("paraphrase", {"max_tokens": 0}, "must be positive"),
     ],

@@ -1,6 +1,7 @@
 """Attacks that ask a model: refilling with a dLLM, DIPPER, paraphrase here and behind an endpoint."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,18 @@ def test_refilling_sees_both_sides_and_draws_by_the_dice() -> None:
     ids = TOY.tokenizer.encode(TEXT)
     one, other = (refill_ids(TOY, [*ids[:-1], last], [4, 5], 0, {"temperature": 0})[4:6] for last in (ids[-1], ids[0]))
     assert one != other
+
+
+def test_steps_are_those_of_a_block() -> None:
+    calls = Counter[str]()
+
+    class Counted(ToyDenoiser):
+        def __call__(self, *args: Any, **more: Any) -> Any:
+            calls["forward"] += 1
+            return super().__call__(*args, **more)
+
+    attack("refill", model=Counted(end_bias=3.0), budget=0.5, settings={"block_length": 64, "steps": 4})(TEXT, dice())
+    assert calls["forward"] == 4
 
 
 def test_what_cannot_be_refilled() -> None:

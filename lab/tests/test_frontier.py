@@ -9,6 +9,8 @@ import pytest
 
 from dgmark.errors import SettingsError
 from dgmark_lab.evaluate.diversity import token_entropy
+from dgmark_lab.experiments.estimates import Estimate
+from dgmark_lab.experiments.figures import heat_figure
 from dgmark_lab.experiments.frontier import Measured, matched
 from dgmark_lab.experiments.spec import Experiment
 from dgmark_lab.experiments.store import Store
@@ -40,6 +42,29 @@ def test_a_curve_is_read_at_the_diversity_of_the_reference() -> None:
     assert found.figures["bits"].value == pytest.approx(1.4, abs=0.02)
     assert found.ratio.low < found.ratio.value < found.ratio.high
     assert found.ratio.high - found.ratio.low < 0.1
+
+
+def test_medians_are_taken_over_texts_and_then_interpolated() -> None:
+    # the mean of these is far from their median
+    skewed = np.where(np.arange(TEXTS) < TEXTS // 4, 1000.0, 0.0)
+    curve = [replace(cell(at), medians={"p": skewed - 10 * at}) for at in (0.4, 0.8)]
+    found = matched(curve, cell(0.6))
+    assert found is not None
+    assert found.figures["p"].value == pytest.approx(-10 * found.temperature.value)
+
+
+def test_a_heat_map_says_its_numbers_in_the_cells() -> None:
+    columns = {
+        "one": {"a": Estimate(100.0), "b": Estimate(49.6)},
+        "two": {"a": Estimate(0.4), "b": Estimate(90.0)},
+    }
+    (axes,) = heat_figure(columns, title="t").axes
+    shown = {text.get_position(): (text.get_text(), text.get_color()) for text in axes.texts}
+    assert shown == {
+        (0, 0): ("100 %", "white"), (1, 0): ("0 %", "white"), (0, 1): ("50 %", "black"), (1, 1): ("90 %", "white")
+    }  # fmt: skip
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["one", "two"]
 
 
 def test_prompts_are_drawn_together_so_what_they_differ_in_cancels_out() -> None:

@@ -32,7 +32,7 @@ class Refill:
         holes: "random" tokens, one "contiguous" span of tokens, or random "words" (the characters between spaces), each
             written anew with as many tokens as it had.
         model: a loaded model, or its name, folder or hub id; its tokenizer counts the tokens.
-        settings: of `DecodeConfig`, except length and steps (block_length, strategy, temperature, ...).
+        settings: of `DecodeConfig`, except length (strategy, temperature, block_length, steps for each block, ...).
     """
 
     budget: Share = 0.3
@@ -43,9 +43,8 @@ class Refill:
     @field_validator("settings")
     @classmethod
     def _check_settings(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        fixed = [name for name in ("length", "steps") if name in settings]
-        if fixed:
-            raise ValueError(f"refilling takes no {fixed[0]}, because the budget sets the number of tokens")
+        if "length" in settings:
+            raise ValueError("refilling takes no length, because the budget sets the number of tokens")
         return settings
 
     def __call__(self, text: str, rng: np.random.Generator) -> str:

@@ -1,4 +1,4 @@
-"""Figures of experiments: lines with intervals, bars, densities, ROC curves.
+"""Figures of experiments: lines with intervals, bars, densities, ROC curves, heat maps.
 
 The colours can be distinguished without colour vision (Okabe and Ito). What belongs to
 "NAME, paper" has the colour of NAME, and is dashed or hatched.
@@ -157,6 +157,27 @@ def roc(
     axes.set_xlim(right=1)
     axes.set_ylim(0, 1.02)
     axes.legend(loc="lower right")
+    return figure
+
+
+def heat_figure(columns: Mapping[str, Mapping[str, Estimate]], *, title: str) -> "Figure":
+    """Draw percentages as a table of colours, with the numbers in the cells: blue is 100, red is 0.
+
+    Args:
+        columns: the values of the rows by their names, for each column; all columns have the same rows.
+        title: the title of the figure.
+    """
+    rows = list(next(iter(columns.values())))
+    values = np.array([[of_column[row].value for of_column in columns.values()] for row in rows])
+    figure, axes = _axes(2.4 + 1.5 * len(columns), 1.1 + 0.24 * len(rows), "", "", title)
+    axes.imshow(values, cmap="RdYlBu", vmin=0, vmax=100, aspect="auto")
+    for (row, column), value in np.ndenumerate(values):
+        dark = not 20 <= value <= 85
+        axes.text(column, row, f"{value:.0f} %", ha="center", va="center", color="white" if dark else "black")
+    axes.set_xticks(range(len(columns)), list(columns))
+    axes.set_yticks(range(len(rows)), rows)
+    axes.tick_params(length=0, top=False, labeltop=True, labelbottom=False)
+    axes.spines[:].set_visible(False)
     return figure
 
 
