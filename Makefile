@@ -33,9 +33,10 @@ engines-check: .venv/.dev
 	mkdir -p .venv/engines
 	DGMARK_ENGINES=.venv/engines $(BIN)/python -m pytest tests/engines
 
-# Models that other runtimes compute, against the runtimes: installs them to .venv, where they stay.
+# Models that other runtimes compute, against the runtimes: installs them to .venv, where they stay. llama.cpp is compiled,
+# which takes half an hour on two cores; pip keeps what it has built.
 backends-check: .venv/.backends
-	$(BIN)/python -m pytest tests/models/test_mlx.py
+	$(BIN)/python -m pytest tests/models/test_gguf.py tests/models/test_mlx.py
 
 # Attempts to break dgmark, for SECONDS (half an hour); docs/reliability.md says what they hold it to. MORE takes --seed, --only.
 soak: .venv/.dev
@@ -106,7 +107,7 @@ clean:
 	touch $@
 
 .venv/.backends: .venv/.dev
-	$(INSTALL) --editable '.[mlx]'
+	$(INSTALL) --editable '.[gguf,mlx]'
 	touch $@
 
 .venv/release/.tools: release-tools.txt | .venv/.python

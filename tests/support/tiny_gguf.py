@@ -1,28 +1,54 @@
-"""Tiny Llamas as GGUF files, written by the gguf package with rows ordered as llama.cpp has them."""
+"""Tiny networks as GGUF files, written by the gguf package with rows ordered as llama.cpp has them."""
 
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from gguf import GGMLQuantizationType, GGUFWriter, quantize
+from gguf import (
+    MODEL_ARCH_NAMES,
+    GGMLQuantizationType,
+    GGUFWriter,
+    LlamaFileType,
+    get_tensor_name_map,
+    quantize,
+)
 from tokenizers import pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from dgmark.models.load import NetworkDenoiser, load_model
+from dgmark.models.loaded import LoadedModel
+from support import tiny_checkpoints
+
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
+ROWS = 272  # of the output matrix, more than there are tokens
+GOLDEN = Path(__file__).parents[1] / "golden"
 MERGES = ("Ġ a", "t h", "th e")
 TOKENS = (*SPECIAL, *ALPHABET, "Ġa", "th", "the")
-NAMES = {
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
+
+
+def diffusion(folder: Path, family: str, **changes: Any) -> tuple[LoadedModel, Path]:
+    """A tiny diffusion model as transformers computes it, in the published layout, and the GGUF file made from it."""
+    rows: dict[str, Any] = {"vocab_size": ROWS} | ({"embedding_size": ROWS} if family == "llada" else {})
+    tiny_checkpoints.write(folder, family, **rows, **changes)
+    special = tiny_checkpoints.SPECIAL[family]
+    tokens = [*special, *ALPHABET, *(merge.replace(" ", "") for merge in MERGES)]
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(tokens)}))
+    (folder / "merges.txt").write_text("\n".join(MERGES))
+    added = {str(i): {"content": token, "special": True} for i, token in enumerate(special)}
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "Qwen2Tokenizer", "added_tokens_decoder": added})
+    )
+    model = load_model(str(folder), device="cpu", dtype="fp32")
+    assert isinstance(model, NetworkDenoiser)
+    write_network(folder / "model.gguf", family, model.network, tokens, special, {"mask": 0, "eos": 1})
+    return model, folder / "model.gguf"
 
 
 def llama(seed: int = 0) -> LlamaForCausalLM:
@@ -54,8 +80,34 @@ def config() -> LlamaConfig:
 
 
 def write(path: Path, network: LlamaForCausalLM, kind: GGMLQuantizationType = GGMLQuantizationType.F32) -> None:
-    """Write the network as a GGUF file, with its matrices in this quantization."""
-    writer: Any = GGUFWriter(path, "llama")
+    """Write a Llama as a GGUF file, with its matrices in this quantization."""
+    write_network(path, "llama", network, TOKENS, SPECIAL, {"bos": 1, "eos": 2}, kind=kind)
+
+
+def write_network(
+    path: Path,
+    architecture: str,
+    network: Any,
+    tokens: Sequence[str],
+    special: Sequence[str],
+    ids: Mapping[str, int],
+    *,
+    split: str = "qwen2",
+    kind: GGMLQuantizationType = GGMLQuantizationType.F32,
+) -> None:
+    """Write a decoder of transformers as a GGUF file.
+
+    Args:
+        path: the file.
+        architecture: what llama.cpp calls it.
+        network: the decoder, with its output matrix.
+        tokens: the tokens by id; the rows of the output matrix behind them have none.
+        special: those that are special.
+        ids: ids of special tokens by what they are for, such as "eos".
+        split: name of the rule that splits text.
+        kind: quantization of the matrices.
+    """
+    writer: Any = GGUFWriter(path, architecture)
     sizes: Any = network.config
     writer.add_block_count(sizes.num_hidden_layers)
     writer.add_context_length(sizes.max_position_embeddings)
@@ -63,38 +115,61 @@ def write(path: Path, network: LlamaForCausalLM, kind: GGMLQuantizationType = GG
     writer.add_feed_forward_length(sizes.intermediate_size)
     writer.add_head_count(sizes.num_attention_heads)
     writer.add_head_count_kv(sizes.num_key_value_heads)
+    width = getattr(sizes, "head_dim", None) or sizes.hidden_size // sizes.num_attention_heads
+    for add in (writer.add_key_length, writer.add_value_length, writer.add_rope_dimension_count):
+        add(width)
     writer.add_layer_norm_rms_eps(sizes.rms_norm_eps)
-    writer.add_rope_freq_base(5000.0)
+    writer.add_rope_freq_base(sizes.rope_parameters["rope_theta"])
+    writer.add_file_type(LlamaFileType.ALL_F32)
+    if hasattr(sizes, "num_experts"):
+        writer.add_expert_count(sizes.num_experts)
+        writer.add_expert_used_count(sizes.num_experts_per_tok)
+        writer.add_expert_feed_forward_length(sizes.moe_intermediate_size)
+    rows = len(network.get_input_embeddings().weight)
     writer.add_tokenizer_model("gpt2")
-    writer.add_token_list(TOKENS)
-    writer.add_token_types([3] * len(SPECIAL) + [1] * (len(TOKENS) - len(SPECIAL)))
+    writer.add_tokenizer_pre(split)
+    writer.add_token_list([*tokens, *(f"[PAD{i}]" for i in range(len(tokens), rows))])
+    writer.add_token_types([3 if token in special else 1 for token in tokens] + [5] * (rows - len(tokens)))
     writer.add_token_merges(MERGES)
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    for name, tensor in network.model.state_dict().items():
-        values = tensor.numpy()
-        for part, heads in (("q_proj", sizes.num_attention_heads), ("k_proj", sizes.num_key_value_heads)):
-            if part in name:
-                values = values[interleaved(len(values), heads)]
+    for name, i in ids.items():
+        getattr(writer, f"add_{name}_token_id")(i)
+    for name, values in tensors(architecture, network):
         wanted = kind if values.ndim == 2 else GGMLQuantizationType.F32
-        writer.add_tensor(gguf_name(name), quantize(values, wanted), raw_dtype=wanted)
+        writer.add_tensor(name, quantize(values, wanted), raw_dtype=wanted)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
 
 
+def tensors(architecture: str, network: Any) -> Iterator[tuple[str, Any]]:
+    """The network's tensors under llama.cpp's names, in its order of rows."""
+    kind = next(kind for kind, name in MODEL_ARCH_NAMES.items() if name == architecture)
+    names = get_tensor_name_map(kind, network.config.num_hidden_layers)
+    heads = {"q_proj": network.config.num_attention_heads, "k_proj": network.config.num_key_value_heads}
+    for name, tensor in network.state_dict().items():
+        if name == "lm_head.weight" and network.config.tie_word_embeddings:
+            continue
+        values, parts = tensor.numpy(), {name: tensor.numpy()}
+        if name.endswith("gate_up_proj"):
+            parts = {
+                name.replace("gate_up", part): half
+                for part, half in zip(("gate", "up"), np.split(values, 2, axis=1), strict=True)
+            }
+        for part, its in parts.items():
+            found = names.get_name(part, try_suffixes=(".weight", ".bias"))
+            assert found is not None
+            turned = [count for key, count in heads.items() if key in part and architecture in ("llama", "llada")]
+            yield (
+                found if "." in found.split("_")[-1] else f"{found}.weight",
+                np.ascontiguousarray(its[interleaved(len(its), turned[0])] if turned else its),
+            )
+
+
 def interleaved(rows: int, heads: int) -> list[int]:
     """Rows in llama.cpp's order: row 2 i of a head is i, row 2 i + 1 is i + half."""
     size = rows // heads
     return [head * size + (place // 2) + (place % 2) * (size // 2) for head in range(heads) for place in range(size)]
-
-
-def gguf_name(name: str) -> str:
-    if name in ("embed_tokens.weight", "norm.weight"):
-        return {"embed_tokens.weight": "token_embd.weight", "norm.weight": "output_norm.weight"}[name]
-    _, number, rest = name.split(".", 2)
-    return f"blk.{number}.{NAMES[rest.removesuffix('.weight')]}.weight"
 
 
 def adapters(network: LlamaForCausalLM, rank: int = 2) -> dict[str, torch.Tensor]:
@@ -110,3 +185,23 @@ def adapters(network: LlamaForCausalLM, rank: int = 2) -> dict[str, torch.Tensor
             made[f"{name}.down"] = random(rank, module.in_features)
             made[f"{name}.up"] = random(module.out_features, rank)
     return made
+
+
+def write_golden() -> None:
+    """Write the file that tests read, and logits that transformers computes of the same network."""
+    with tempfile.TemporaryDirectory() as folder:
+        model, file = diffusion(Path(folder) / "model", "llada", n_layers=2)
+        ids = torch.randint(len(SPECIAL), 260, (1, 12), generator=torch.Generator().manual_seed(0))
+        logits = model(ids)[0, :, ::16].tolist()
+        shutil.copyfile(file, GOLDEN / "llada.gguf")
+    golden = {
+        "fingerprint": model.tokenizer.fingerprint,
+        "ids": ids.tolist(),
+        "every": 16,
+        "logits": [[round(value, 4) for value in row] for row in logits],
+    }
+    (GOLDEN / "gguf.json").write_text(json.dumps(golden) + "\n")
+
+
+if __name__ == "__main__":
+    write_golden()

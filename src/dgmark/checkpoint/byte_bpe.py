@@ -1,9 +1,10 @@
-"""Byte-level BPE tokenizers published as vocab.json and merges.txt, without a tokenizer.json (Dream).
+"""Byte-level BPE tokenizers published without a tokenizer.json: as vocab.json and merges.txt (Dream), or inside GGUF.
 
 Dream ships a Python class for them, which dgmark does not run. That class splits text as Qwen2 does; so does this code.
 """
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,36 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_
 from tokenizers.models import BPE
 
 from dgmark.checkpoint.folder import read_object
+from dgmark.checkpoint.gguf import CONTROL, UNUSED, USER_DEFINED, GgufHeader
 from dgmark.errors import CheckpointFormat
 
-# Qwen2 splits text into contractions, letters with one mark before them, single digits, punctuation, spaces.
-_WORDS = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+@dataclass(frozen=True)
+class _Split:
+    """How a text becomes words: a regular expression, and whether letters are composed with their marks before."""
+
+    words: str
+    composes: bool = False
+
+
+# By the names of llama.cpp. Qwen2's are contractions, letters with one mark before them, single digits, punctuation,
+# spaces; the others differ in the digits of a number and in line ends. None of the last three composes.
+_BAILING = _Split(
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
 )
+_SPLITS = {
+    "qwen2": _Split(
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+        r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+        composes=True,
+    ),
+    **dict.fromkeys(("llada-moe", "bailingmoe", "bailingmoe2"), _BAILING),
+    "llama-bpe": _Split(
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+        r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ),
+    "gpt-2": _Split(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"),
+}
 
 _CLASSES = ("DreamTokenizer", "Qwen2Tokenizer")
 _MODEL_TYPES = ("dream", "qwen2")
@@ -57,21 +81,59 @@ def read_byte_bpe(folder: Path) -> Tokenizer:
         raise CheckpointFormat(
             f"{folder}: vocab.json and merges.txt are not a readable tokenizer ({error}); fetch them again"
         ) from error
-    backend = Tokenizer(model)
-    backend.normalizer = normalizers.NFC()
-    words = pre_tokenizers.Split(Regex(_WORDS), "isolated")
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [words, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
-    )
-    backend.decoder = decoders.ByteLevel()
+    backend = _assembled(model, _SPLITS["qwen2"])
     for token_id, token in sorted(added.items()):
-        backend.add_special_tokens([token]) if token.special else backend.add_tokens([token])
+        _add(backend, token)
         if backend.token_to_id(token.content) != token_id:
             raise CheckpointFormat(
                 f"{folder}: token {token.content!r} cannot have id {token_id}: ids below it are missing; "
                 "fetch the checkpoint again"
             )
     return backend
+
+
+def gguf_byte_bpe(header: GgufHeader) -> Tokenizer:
+    """Make the tokenizer of a GGUF file from its tokens, their merges, and the name of its rule for splitting text.
+
+    Raises:
+        CheckpointFormat: it is no byte-level BPE, its rule is unknown here, or its parts do not fit together.
+    """
+    kind, split = (header.fields.get(f"tokenizer.ggml.{field}") for field in ("model", "pre"))
+    if kind != "gpt2" or split not in _SPLITS:
+        raise CheckpointFormat(
+            f"{header.path}: its tokenizer ({kind}, {split}) cannot be made from the file alone: give the folder or "
+            "the tokenizer.json of the model that it was converted from (--tokenizer; to `dgmark keygen`, its folder "
+            "or hub id as --model)"
+        )
+    tokens, kinds, merges = (header.get(f"tokenizer.ggml.{of}", list) for of in ("tokens", "token_type", "merges"))
+    try:
+        pairs = [tuple(merge.split(" ", 1)) for merge in merges]
+        ids = {token: i for i, (token, type_) in enumerate(zip(tokens, kinds, strict=True)) if type_ != UNUSED}
+        backend = _assembled(BPE(ids, pairs, ignore_merges=split == "llama-bpe"), _SPLITS[split])
+        for token, type_ in zip(tokens, kinds, strict=True):
+            if type_ in (CONTROL, USER_DEFINED):
+                _add(backend, AddedToken(token, special=type_ == CONTROL, normalized=False))
+    except Exception as error:  # the Rust side raises bare Exception
+        raise CheckpointFormat(
+            f"{header.path}: its tokens and merges do not fit together ({error}): fetch it again"
+        ) from error
+    return backend
+
+
+def _assembled(model: BPE, split: _Split) -> Tokenizer:
+    backend = Tokenizer(model)
+    if split.composes:
+        backend.normalizer = normalizers.NFC()
+    words = pre_tokenizers.Split(Regex(split.words), "isolated")
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [words, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+def _add(backend: Tokenizer, token: AddedToken) -> None:
+    backend.add_special_tokens([token]) if token.special else backend.add_tokens([token])
 
 
 def _added_tokens(folder: Path) -> dict[int, AddedToken]:

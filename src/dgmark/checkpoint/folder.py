@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from dgmark.checkpoint.gguf import is_gguf, read_header
 from dgmark.errors import CheckpointFormat, MissingExtra, ModelNotFound, SettingsError
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
@@ -31,7 +32,7 @@ def model_option(name: str) -> str:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model folder in the public Hugging Face layout.
+    """A model folder in the public Hugging Face layout, or a GGUF file, which is its own folder here.
 
     `vocab_size` is the padded vocabulary: the number of rows of the output matrix, at least the tokenizer's.
     """
@@ -69,7 +70,7 @@ class Checkpoint:
 
 
 def find_checkpoint(name_or_path: str, revision: str | None = None, *, weights: bool = False) -> Checkpoint:
-    """Find a built-in model by name, a local folder by path, or a checkpoint by hub id.
+    """Find a built-in model by name, a local folder or GGUF file by path, or a checkpoint by hub id.
 
     Args:
         name_or_path: name, path or hub id; an existing folder wins over a hub id.
@@ -79,7 +80,7 @@ def find_checkpoint(name_or_path: str, revision: str | None = None, *, weights: 
     Raises:
         MissingExtra: the built-in models are not installed.
         ModelNotFound: there is no such built-in model or folder with a `config.json`, and the hub id cannot be fetched.
-        CheckpointFormat: the folder's `config.json` is unreadable.
+        CheckpointFormat: the folder's `config.json` or the GGUF file is unreadable.
         SettingsError: a revision of a built-in model is requested.
     """
     if not isinstance(name_or_path, str | os.PathLike):
@@ -91,13 +92,15 @@ def find_checkpoint(name_or_path: str, revision: str | None = None, *, weights: 
             "a hub id"
         )
     folder = builtin_folder(name_or_path) if builtin else Path(os.path.expanduser(name_or_path))
+    if is_gguf(folder):
+        return Checkpoint(name=str(name_or_path), folder=folder, config=read_header(folder).config)
     if not os.path.isdir(folder) and is_hub_id(name_or_path):
         folder = snapshot(name_or_path, revision, weights=weights)
     path = folder / "config.json"
     if not os.path.isfile(path):
         raise ModelNotFound(
             f"no model {name_or_path!r}: give a built-in name ({', '.join(BUILTINS)}), a folder that holds a "
-            "config.json, or a hub id such as 'GSAI-ML/LLaDA-8B-Instruct'"
+            "config.json, a GGUF file, or a hub id such as 'GSAI-ML/LLaDA-8B-Instruct'"
         )
     return Checkpoint(name=name_or_path, folder=folder, config=read_object(path))
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import tokenizers
 
-from dgmark.checkpoint.byte_bpe import is_byte_bpe, read_byte_bpe
+from dgmark.checkpoint.byte_bpe import gguf_byte_bpe, is_byte_bpe, read_byte_bpe
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
+from dgmark.checkpoint.gguf import is_gguf, read_header
 from dgmark.errors import CheckpointFormat, ModelNotFound, as_path
 
 # End-of-text and end-of-turn tokens of all families; a vocabulary that lacks one ignores it.
@@ -91,7 +92,7 @@ class Tokenizer:
 
 
 def load_tokenizer(name_or_path: str = BUILTIN, revision: str | None = None) -> Tokenizer:
-    """Load the tokenizer of a model name, a model folder, a hub id, or a `tokenizer.json` file.
+    """Load the tokenizer of a model name, a model folder, a hub id, a `tokenizer.json` file or a GGUF file.
 
     Raises:
         ModelNotFound: there is no such model or file.
@@ -106,12 +107,14 @@ def load_tokenizer(name_or_path: str = BUILTIN, revision: str | None = None) -> 
 
 
 def read_tokenizer(path: Path, name: str) -> Tokenizer:
-    """Read the tokenizer of a model folder (tokenizer.json, or vocab.json and merges.txt), or a `tokenizer.json` file.
+    """Read the tokenizer of a folder (tokenizer.json, or vocab.json and merges.txt), a `tokenizer.json` or a GGUF file.
 
     Raises:
         ModelNotFound: the folder holds no tokenizer.
-        CheckpointFormat: the file is not a fast tokenizer.
+        CheckpointFormat: the file is not a fast tokenizer, or a GGUF file from which it cannot be made.
     """
+    if is_gguf(path):
+        return wrap(gguf_byte_bpe(read_header(path)), name)
     file = path if path.is_file() else path / "tokenizer.json"
     if not file.is_file() and is_byte_bpe(path):
         return wrap(read_byte_bpe(path), name)

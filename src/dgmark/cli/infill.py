@@ -22,7 +22,7 @@ from dgmark.rows.runner import Task, one_by_one, tasks_of
 @option_groups
 def infill(
     key: opt.KeyToMark,
-    loading: opt.ModelOptions,
+    loading: Annotated[opt.Loading, opt.loading_options(hidden=("tokenizer", *opt.LLAMA_OPTIONS))],
     settings: Annotated[
         Settings,
         opt.decoding_options(
@@ -41,7 +41,7 @@ def infill(
 ) -> None:
     """Fill the holes of a text with tokens that carry the mark of a key. The other text stays as it is.
 
-    The decoding options of `dgmark generate` are taken too, but for --length, --steps and --schedule.
+    The options of `dgmark generate` for decoding (but for --length, --steps, --schedule) and GGUF files are taken too.
     """
     guard_output(out, [STDIN if text == STDIN else texts])
     rows = _rows(text, texts)

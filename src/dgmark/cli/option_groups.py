@@ -7,8 +7,9 @@ command with the `T` that `make` returns. So a command declares only its own opt
 import functools
 import inspect
 from collections.abc import Callable, Collection
+from copy import copy
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 R = TypeVar("R")
 
@@ -20,16 +21,19 @@ class OptionGroup:
     Attributes:
         make: a function or dataclass whose parameters are annotated like those of a command.
         only: the parameters of `make` that are options; by default all.
+        hidden: options that are taken and not shown on the help page.
     """
 
     make: Callable[..., Any]
     only: Collection[str] = ()
+    hidden: Collection[str] = ()
 
     @property
     def options(self) -> list[inspect.Parameter]:
         """The parameters of `make`, keyword-only, so that defaults may be in any order."""
         found = _keyword_only(inspect.signature(self.make))
-        return [one for one in found if not self.only or one.name in self.only]
+        chosen = [one for one in found if not self.only or one.name in self.only]
+        return [_unshown(one) if one.name in self.hidden else one for one in chosen]
 
 
 def option_groups(command: Callable[..., R]) -> Callable[..., R]:
@@ -58,6 +62,13 @@ def option_groups(command: Callable[..., R]) -> Callable[..., R]:
 
 def _keyword_only(signature: inspect.Signature) -> list[inspect.Parameter]:
     return [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in signature.parameters.values()]
+
+
+def _unshown(option: inspect.Parameter) -> inspect.Parameter:
+    kind, info = get_args(option.annotation)
+    info = copy(info)
+    info.hidden = True
+    return option.replace(annotation=Annotated[kind, info])
 
 
 def _group_of(annotation: Any) -> OptionGroup | None:

@@ -70,10 +70,10 @@ Loading = dict[str, Any]
 
 def model_to_load(
     name_or_path: Annotated[
-        str | None, typer.Option("--model", help="Built-in model, folder or hub id.", show_default=BUILTIN)
+        str | None, typer.Option("--model", help="Built-in model, folder, GGUF file or hub id.", show_default=BUILTIN)
     ] = None,
     device: Annotated[
-        str | None, typer.Option(help="cpu, cuda, cuda:1, mps, or mlx for MLX.", show_default="a GPU, else the CPU")
+        str | None, typer.Option(help="cpu, cuda, mps or mlx.", show_default="a GPU, else the CPU")
     ] = None,
     dtype: Annotated[
         str | None, typer.Option(help="fp32, bf16 or fp16.", show_default="the faster one on the device")
@@ -86,17 +86,30 @@ def model_to_load(
     device_map: Annotated[
         str | None, typer.Option(help="auto: spread the model over all devices of the machine.")
     ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Tokenizer folder or file for a GGUF file.", show_default="the file's own")
+    ] = None,
+    n_gpu_layers: Annotated[
+        int | None, typer.Option(help="Layers of a GGUF file on the GPU.", show_default="as many as fit")
+    ] = None,
+    n_threads: Annotated[
+        int | None, typer.Option(help="Threads for a GGUF file.", show_default="the CPU's cores")
+    ] = None,
+    n_batch: Annotated[
+        int | None, typer.Option(help="Positions of one forward of a GGUF file.", show_default="512")
+    ] = None,
 ) -> Loading:
     """The arguments of `load_model` that are set."""
     return set_options(locals())
 
 
 ModelOptions = Annotated[Loading, OptionGroup(model_to_load)]
+LLAMA_OPTIONS = ("n_gpu_layers", "n_threads", "n_batch")
 
 
-def loading_options(*names: str) -> OptionGroup:
+def loading_options(*names: str, hidden: Collection[str] = ()) -> OptionGroup:
     """The named options of `load_model`, for a command that names its model in another way."""
-    return OptionGroup(model_to_load, names)
+    return OptionGroup(model_to_load, names, hidden)
 
 
 def set_options(options: dict[str, Any]) -> dict[str, Any]:

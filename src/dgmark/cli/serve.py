@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from dgmark.checkpoint.folder import BUILTIN
+from dgmark.checkpoint.gguf import is_gguf
 from dgmark.cli.console import command_errors, needed_extra, stderr
 from dgmark.cli.demo import SHOWS
 from dgmark.cli.option_groups import option_groups
-from dgmark.cli.options import AllowOpenKey, Loading, loading_options, set_options
+from dgmark.cli.options import LLAMA_OPTIONS, AllowOpenKey, Loading, loading_options, set_options
 from dgmark.decode.settings_file import TunedSettings, read_settings_file
 from dgmark.detection.detector import DEFAULT_FPR
 from dgmark.errors import SettingsError
@@ -98,7 +99,10 @@ def serve(
         list[str] | None,
         typer.Option(metavar="MODEL", help="Also write marked texts with this model; repeatable."),
     ] = None,
-    loading: Annotated[Loading, loading_options("device", "dtype", "quantization", "device_map")] = {},  # noqa: B006
+    loading: Annotated[  # for a GGUF file those of `dgmark generate`
+        Loading,
+        loading_options("device", "dtype", "quantization", "device_map", *LLAMA_OPTIONS, hidden=LLAMA_OPTIONS),
+    ] = {},  # noqa: B006
     generate_key: Annotated[
         list[str] | None,
         typer.Option(
@@ -140,7 +144,7 @@ def serve(
         from dgmark.service.app import create_app
         from dgmark.service.logs import log_config
         from dgmark.service.settings import ServiceSettings
-    sources = _sources(model or [], loading, [read_settings_file(file) for file in settings_file or []])
+    sources = _sources(model or [], loading, tokenizer, [read_settings_file(file) for file in settings_file or []])
     if demo:
         if keys is not None or sources:
             raise SettingsError("--demo brings its own key and model: leave --keys and --model out")
@@ -239,7 +243,9 @@ def _run(app: "FastAPI", host: str, port: int) -> None:
         stderr().print(f"{state.given_up} texts that were being written were given up")
 
 
-def _sources(models: list[str], loading: Loading, tuned: list[TunedSettings]) -> tuple["ModelSource", ...]:
+def _sources(
+    models: list[str], loading: Loading, tokenizer: str | None, tuned: list[TunedSettings]
+) -> tuple["ModelSource", ...]:
     """The models that write texts, each with its settings file.
 
     Raises:
@@ -251,7 +257,12 @@ def _sources(models: list[str], loading: Loading, tuned: list[TunedSettings]) ->
     with needed_extra("generate", "writing texts"):
         if models and find_spec("torch") is None:
             raise ImportError("no module named torch")
-    sources = [ModelSource({**loading, "name_or_path": name}) for name in models]
+    sources = [
+        ModelSource(
+            {**loading, "name_or_path": name, **({"tokenizer": tokenizer} if tokenizer and is_gguf(name) else {})}
+        )
+        for name in models
+    ]
     for one in tuned:
         named = [place for place, source in enumerate(sources) if one.model in (source.location, source.name)]
         if not named:
@@ -272,7 +283,7 @@ def _temporary_key() -> Path:
 def _demo_source(loading: Loading) -> "ModelSource":
     """The storyteller, with the settings of `dgmark demo`."""
     show = SHOWS[BUILTIN]
-    (source,) = _sources([BUILTIN], loading, [])
+    (source,) = _sources([BUILTIN], loading, None, [])
     return replace(source, marked=show.marked["bigram"], unmarked=show.unmarked)
 
 

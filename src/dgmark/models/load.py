@@ -1,5 +1,6 @@
 """Load masked diffusion models by name, as `Denoiser`s."""
 
+import os
 from dataclasses import dataclass, field
 
 import torch
@@ -9,6 +10,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from dgmark.checkpoint.families import FAMILIES, MASKED_LM, Family, family_of
 from dgmark.checkpoint.folder import BUILTIN, Checkpoint, find_checkpoint
+from dgmark.checkpoint.gguf import is_gguf
 from dgmark.checkpoint.tokenizer import read_tokenizer
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.architecture import Architecture
@@ -17,6 +19,7 @@ from dgmark.models.denoiser import CacheMode, Session
 from dgmark.models.families import llada, llada2, llada_moe, masked_lm, nemotron
 from dgmark.models.families.decoder import decoder
 from dgmark.models.families.masked_lm import first_position
+from dgmark.models.gguf import load_gguf
 from dgmark.models.loaded import LoadedModel, stated_facts
 from dgmark.models.mlx import DEVICE as MLX
 from dgmark.models.mlx import FAMILIES as MLX_FAMILIES
@@ -79,13 +82,20 @@ def load_model(
     family: str | None = None,
     quantization: str | None = None,
     device_map: str | None = None,
+    tokenizer: str | None = None,
+    n_gpu_layers: int | None = None,
+    n_threads: int | None = None,
+    n_batch: int | None = None,
 ) -> LoadedModel:
-    """Load a model by its built-in name, from a local folder, or by its hub id; no code of a checkpoint is ever run.
+    """Load a model by its built-in name, from a local folder or GGUF file, or by its hub id.
+
+    No code of a checkpoint is ever run.
 
     Args:
         name_or_path: "storyteller", or "narrator" (its base is fetched once from the package index); a folder with
-            config.json, tokenizer files and safetensors weights; or a hub id like "GSAI-ML/LLaDA-8B-Instruct", which is
-            taken from huggingface_hub's cache or fetched.
+            config.json, tokenizer files and safetensors weights; a GGUF file of LLaDA, LLaDA-MoE, Dream or RND1, which
+            llama.cpp computes (extra gguf) and which takes the last four options only; or a hub id like
+            "GSAI-ML/LLaDA-8B-Instruct", which is taken from huggingface_hub's cache or fetched.
         device: a torch device; by default the GPU if there is one. "mlx": MLX computes the model, in the number format
             of its files, on Apple silicon's GPU or on a CPU; needs the extra mlx.
         dtype: "bfloat16", "float16", "float32", their short names ("bf16", "fp16", "fp32"), or a torch dtype; by
@@ -94,6 +104,11 @@ def load_model(
         family: one of `dgmark.checkpoint.families.FAMILIES`, if config.json does not tell it.
         quantization: "int8" or "int4" quantizes the linear layers while loading; needs bitsandbytes.
         device_map: "auto" spreads a model over all devices; needs accelerate.
+        tokenizer: of a GGUF file: the folder, hub id or tokenizer.json of the model that it was converted from; by
+            default the tokenizer inside the file.
+        n_gpu_layers: of a GGUF file: layers on the GPU; by default what llama.cpp finds room for.
+        n_threads: of a GGUF file: threads on the CPU; by default those of torch.
+        n_batch: of a GGUF file: positions of one forward, which holds at least one canvas; by default 512.
 
     Raises:
         ModelNotFound: there is no such model, or it has no safetensors weights.
@@ -102,6 +117,13 @@ def load_model(
         MissingExtra: a package that is needed is not installed.
         SettingsError: the device, dtype, family or quantization is unknown.
     """
+    options = {"device": device, "dtype": dtype, "revision": revision, "family": family}
+    options |= {"quantization": quantization, "device_map": device_map}
+    llama = {"n_gpu_layers": n_gpu_layers, "n_threads": n_threads, "n_batch": n_batch}
+    if is_gguf(os.path.expanduser(name_or_path)):
+        _refuse_options("of a GGUF file", **options)
+        return load_gguf(find_checkpoint(name_or_path), tokenizer, **llama)
+    _refuse_options("of a model that is no GGUF file", tokenizer=tokenizer, **llama)
     if device == MLX:
         _refuse_options("of a model that MLX computes", dtype=dtype, quantization=quantization, device_map=device_map)
         return _with_mlx(name_or_path, revision, family)
@@ -153,6 +175,8 @@ def find_with_weights(
         SettingsError: no family has this name.
     """
     checkpoint = find_checkpoint(name_or_path, revision)
+    if checkpoint.folder.is_file():
+        raise CheckpointFormat(f"{checkpoint.folder} is a GGUF file: give the model's folder or hub id")
     architecture = ARCHITECTURES[family_of(checkpoint, family).name]
     architecture.native_config(checkpoint)
     if (checkpoint.folder / BASE).is_file():

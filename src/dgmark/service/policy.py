@@ -122,7 +122,8 @@ def offers_of(settings: ServiceSettings, keys: Mapping[str, WatermarkKey]) -> di
 
 def _fitting(source: ModelSource, keys: Mapping[str, WatermarkKey], chosen: tuple[str, ...]) -> dict[str, WatermarkKey]:
     revision = source.loading.get("revision")
-    shape = _Shape(load_tokenizer(source.location, revision), find_checkpoint(source.location, revision).vocab_size)
+    tokenizer = load_tokenizer(source.loading.get("tokenizer", source.location), revision)
+    shape = _Shape(tokenizer, find_checkpoint(source.location, revision).vocab_size)
     fitting = {name: keys[name] for name in chosen or keys if _fits(keys[name], shape)}
     if not fitting:
         raise SettingsError(

@@ -219,7 +219,8 @@ class WatermarkKey:
             raise TokenizerMismatch(
                 f"key {self.fingerprint} is bound to tokenizer {self.spec.tokenizer!r} "
                 f"({self.spec.tokenizer_fingerprint}), not to {tokenizer.name!r} ({tokenizer.fingerprint}): "
-                "use the model and tokenizer that the key was made for, or make a key for this one"
+                "use the model and tokenizer that the key was made for (--tokenizer names that of a GGUF file), or "
+                "make a key for this one"
             )
         if not tokenizer.vocab_size <= self.spec.table_size <= 2 * tokenizer.vocab_size + MAX_PADDING:
             raise VocabularyMismatch(

@@ -72,7 +72,7 @@ class Subject:
     model_hash: str
 
     @classmethod
-    def load(cls, name: str, **loading: str | None) -> "Subject":
+    def load(cls, name: str, **loading: Any) -> "Subject":
         """Load a model (see `load_model`), and compute the hash of its weights.
 
         Raises:

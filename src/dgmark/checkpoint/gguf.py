@@ -1,0 +1,164 @@
+"""The header of a GGUF file: what it states of the model, and its tokens. No weights, no torch.
+
+The package gguf reads a vocabulary of 150,000 tokens in half a minute, so the format's few types are read here.
+Format: version 2 and 3 of https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, little-endian.
+"""
+
+import math
+import os
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from dgmark.errors import CheckpointFormat
+
+# diffusion models that llama.cpp computes, as its files call them; the families of dgmark have the same names
+ARCHITECTURES = ("dream", "llada", "llada-moe", "rnd1")
+
+# types of tokens
+NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5
+
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+# bits of a number by type, of F32, F16 and BF16; the other types take more than one
+_BITS = {0: 32, 1: 16, 30: 16}
+
+
+def is_gguf(path: str | os.PathLike[str]) -> bool:
+    """Whether this is the path of a GGUF file, by its name or its first bytes."""
+    if not os.path.isfile(path):
+        return False
+    if os.fspath(path).endswith(".gguf"):
+        return True
+    with open(path, "rb") as file:
+        return file.read(4) == b"GGUF"
+
+
+@dataclass(frozen=True)
+class GgufHeader:
+    """What a GGUF file states before its weights.
+
+    Attributes:
+        path: the file.
+        fields: its metadata by key.
+        shapes: the sizes of each tensor, rows last.
+    """
+
+    path: Path
+    fields: dict[str, Any]
+    shapes: dict[str, tuple[int, ...]]
+
+    def get(self, key: str, kind: type) -> Any:
+        """A field.
+
+        Raises:
+            CheckpointFormat: it is missing, or of another type.
+        """
+        value = self.fields.get(key)
+        if not isinstance(value, kind):
+            raise CheckpointFormat(f"{self.path} has no {key}: it was not converted for llama.cpp; convert it again")
+        return value
+
+    @property
+    def architecture(self) -> str:
+        """The architecture, one of `ARCHITECTURES`.
+
+        Raises:
+            CheckpointFormat: it is another one.
+        """
+        name: str = self.get("general.architecture", str)
+        if name not in ARCHITECTURES:
+            raise CheckpointFormat(
+                f"{self.path} holds a model of the architecture {name!r}; of GGUF files dgmark runs the diffusion "
+                f"models {', '.join(ARCHITECTURES)}. A model that writes from left to right has no order to choose, so "
+                "it cannot be marked"
+            )
+        return name
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What config.json of a checkpoint states, in its words."""
+        name = self.architecture
+        ends = (self.fields.get(f"tokenizer.ggml.{end}_token_id") for end in ("eos", "eot"))
+        return {
+            "model_type": name.replace("-", "_"),
+            "vocab_size": self.vocab_size,
+            "max_position_embeddings": self.get(f"{name}.context_length", int),
+            "mask_token_id": self.fields.get("tokenizer.ggml.mask_token_id"),
+            "eos_token_id": [end for end in ends if end is not None],
+        }
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the output matrix, with padding."""
+        shape = self.shapes.get("output.weight") or self.shapes.get("token_embd.weight")
+        if not shape:
+            raise CheckpointFormat(f"{self.path} has no output matrix: it holds no whole model; fetch it again")
+        return shape[-1]
+
+
+def read_header(path: Path) -> GgufHeader:
+    """Read the header of a GGUF file, once as long as the file stays the same.
+
+    Raises:
+        CheckpointFormat: the file is truncated, or not of this format.
+    """
+    state = os.stat(path)
+    return _read_header(path, state.st_size, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=2)
+def _read_header(path: Path, size: int, changed: int) -> GgufHeader:  # noqa: ARG001 (a changed file is read again)
+    try:
+        with open(path, "rb") as file:
+            return _Reader(file, size).header(path)
+    except (struct.error, EOFError, KeyError, RecursionError, ValueError, OSError) as error:
+        reason = str(error) or type(error).__name__
+        raise CheckpointFormat(f"{path} is no whole GGUF file ({reason}): fetch it again") from error
+
+
+class _Reader:
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._file, self._size = file, size
+
+    def header(self, path: Path) -> GgufHeader:
+        if self._bytes(4) != b"GGUF":
+            raise ValueError("it does not begin with GGUF")
+        if (version := self._one("I")) not in (2, 3):
+            raise ValueError(f"version {version} is not 2 or 3, little-endian")
+        tensors, fields = self._one("Q"), self._one("Q")
+        # each entry takes at least one byte, so that a damaged count ends at the end of the file
+        stated = {self._string(): self._value(self._one("I")) for _ in range(fields)}
+        shapes, last = {}, 0
+        for _ in range(tensors):
+            name, dimensions = self._string(), self._one("I")
+            shapes[name] = struct.unpack(f"<{dimensions}Q", self._bytes(8 * dimensions))
+            kind, offset = self._one("I"), self._one("Q")
+            last = max(last, offset + math.prod(shapes[name]) * _BITS.get(kind, 1) // 8)
+        if self._file.tell() + last > self._size:
+            raise EOFError(f"its tensors end behind its {self._size} bytes")
+        return GgufHeader(path, stated, shapes)
+
+    def _bytes(self, count: int) -> bytes:
+        if count > self._size - self._file.tell():
+            raise EOFError(f"it ends at byte {self._size}, inside its header")
+        return self._file.read(count)
+
+    def _one(self, kind: str) -> Any:
+        return struct.unpack(f"<{kind}", self._bytes(struct.calcsize(f"<{kind}")))[0]
+
+    def _string(self) -> str:
+        return self._bytes(self._one("Q")).decode()
+
+    def _value(self, kind: int) -> Any:
+        if kind == _STRING:
+            return self._string()
+        if kind != _ARRAY:
+            return self._one(_SCALARS[kind])
+        each, count = self._one("I"), self._one("Q")
+        if each in (_STRING, _ARRAY):
+            return [self._value(each) for _ in range(count)]
+        scalar = _SCALARS[each]
+        return list(struct.unpack(f"<{count}{scalar}", self._bytes(count * struct.calcsize(f"<{scalar}"))))

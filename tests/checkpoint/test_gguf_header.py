@@ -1,0 +1,128 @@
+"""The headers of GGUF files: what they state of a model, its tokenizer, and damage."""
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import dgmark
+from dgmark.checkpoint.families import LLADA, family_of
+from dgmark.checkpoint.folder import find_checkpoint
+from dgmark.cli import app
+from dgmark.errors import CheckpointFormat
+from support import tiny_gguf
+
+FILE = tiny_gguf.GOLDEN / "llada.gguf"
+GOLDEN = json.loads((tiny_gguf.GOLDEN / "gguf.json").read_text())
+
+
+def test_a_file_states_its_family_and_its_ids() -> None:
+    checkpoint = find_checkpoint(str(FILE))
+    assert family_of(checkpoint) is LLADA
+    assert checkpoint.vocab_size == tiny_gguf.ROWS
+    assert checkpoint.config == {
+        "model_type": "llada",
+        "vocab_size": tiny_gguf.ROWS,
+        "max_position_embeddings": 512,
+        "mask_token_id": 0,
+        "eos_token_id": [1],
+    }
+
+
+def test_its_tokenizer_is_that_of_the_model_it_was_made_from() -> None:
+    tokenizer = dgmark.load_tokenizer(str(FILE))
+    assert tokenizer.fingerprint == GOLDEN["fingerprint"]
+    assert tokenizer.vocab_size < tiny_gguf.ROWS
+    text = "the cat, a nai\u0308ve 12 <|endoftext|>"
+    assert tokenizer.decode(tokenizer.encode(text)) == "the cat, a na\u00efve 12 "
+
+
+def test_a_key_made_for_a_file_reads_texts(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["keygen", str(tmp_path / "key.json"), "--model", str(FILE)])
+    assert (done.exit_code, "warning" in done.stderr) == (0, False), done.output
+    key = dgmark.WatermarkKey.load(tmp_path / "key.json")
+    assert (key.spec.table_size, key.spec.tokenizer_fingerprint) == (tiny_gguf.ROWS, GOLDEN["fingerprint"])
+    assert dgmark.detect("the cat sat on a mat. " * 20, key).key_fingerprint == key.fingerprint
+
+
+@pytest.mark.parametrize("size", [0, 3, 4, 20, 30, 100, 999, 3000, 5555, 8000, 50_000, 130_000])
+def test_a_truncated_file_is_refused(tmp_path: Path, size: int) -> None:
+    whole = FILE.read_bytes()
+    assert size < len(whole)
+    (tmp_path / "part.gguf").write_bytes(whole[:size])
+    with pytest.raises(CheckpointFormat, match=r"part\.gguf is no whole GGUF file .*: fetch it again"):
+        find_checkpoint(str(tmp_path / "part.gguf"))
+
+
+def damaged(old: bytes, new: bytes) -> bytes:
+    whole = FILE.read_bytes()
+    assert old in whole
+    return whole.replace(old, new, 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (damaged(b"GGUF\x03", b"GGUF\x04"), "version 4 is not 2 or 3"),
+        (damaged(b"GGUF\x03\0\0\0", b"GGUF\0\0\0\x03"), "little-endian"),
+        (damaged(b"general.architecture\x08", b"general.architecture\x63"), "no whole GGUF file"),
+        (damaged(b"general.architecture", b"general.archibald..."), "has no general.architecture"),
+        (damaged(b"llada.context_length", b"llada.context_height"), "has no llada.context_length"),
+        (damaged(b"output.weight", b"output.wheels"), None),  # the embeddings tell the size too
+        (b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 2**63), "inside its header"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 2**62, 0), "inside its header"),
+        (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 0) + struct.pack("<IIQ", 9, 9, 1) * 3000, "no whole GGUF file"),
+    ],
+)
+def test_a_damaged_header_is_refused(tmp_path: Path, content: bytes, message: str | None) -> None:
+    (tmp_path / "damaged.gguf").write_bytes(content)
+    if message is None:
+        assert find_checkpoint(str(tmp_path / "damaged.gguf")).vocab_size == tiny_gguf.ROWS
+        return
+    with pytest.raises(CheckpointFormat, match=message):
+        find_checkpoint(str(tmp_path / "damaged.gguf"))
+
+
+@pytest.mark.parametrize("command", [["keygen", "key.json"], ["generate", "--no-watermark", "--prompt", "x"]])
+def test_an_autoregressive_model_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tiny_gguf.write(tmp_path / "llama.gguf", tiny_gguf.llama())
+    done = CliRunner().invoke(app, [*command, "--model", "llama.gguf"])
+    assert done.exit_code == CheckpointFormat.exit_code
+    assert "holds a model of the architecture 'llama'; of GGUF files dgmark runs the diffusion models" in " ".join(
+        done.stderr.split()
+    )
+    assert not (tmp_path / "key.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (b"qwen2", b"qwen9", r"its tokenizer \(gpt2, qwen9\) cannot be made from the file alone: .*--tokenizer"),
+        (b"gpt2", b"bert", r"its tokenizer \(bert, qwen2\) cannot be made"),
+        (b"t h\x04", b"q h\x04", "its tokens and merges do not fit together"),
+    ],
+)
+def test_a_tokenizer_that_cannot_be_made_is_asked_for(tmp_path: Path, old: bytes, new: bytes, message: str) -> None:
+    (tmp_path / "other.gguf").write_bytes(damaged(old, new))
+    with pytest.raises(CheckpointFormat, match=message):
+        dgmark.load_tokenizer(str(tmp_path / "other.gguf"))
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        (str(FILE), {"dtype": "fp32"}, "dtype is no option of a GGUF file"),
+        (str(FILE), {"device": "mlx"}, "device is no option of a GGUF file"),
+        ("storyteller", {"n_threads": 2}, "n_threads is no option of a model that is no GGUF file"),
+        (str(FILE), {"n_batch": 0}, "n_batch is 0, less than 1"),
+    ],
+)
+def test_options_of_other_models_are_refused(model: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(dgmark.errors.SettingsError, match=message):
+        dgmark.load_model(model, **options)
