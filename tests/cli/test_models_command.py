@@ -1,6 +1,7 @@
 """Every family through the command line: a key, marked text, its detection; the list of models; conversion."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from dgmark.checkpoint.families import FAMILIES
 from dgmark.checkpoint.tokenizer import END_TOKENS
+from dgmark.watermark.key import block_length_of
 from support import tiny_checkpoints as tiny
 from support.command_line import rows, run
 
@@ -43,7 +45,7 @@ def test_a_mark_is_made_and_found_with_every_family(
     rule = "position" if folder.name in BLOCKS_OF_4 else "bigram"
     keygen = run("keygen", key, "--model", folder, "--rule", rule)
     assert keygen.exit_code == 0
-    assert "warning" not in keygen.stderr
+    assert ("warning" in keygen.stderr) == ((block_length_of(str(folder)) or 0) < 16)
     # prompts of several lengths, none a whole number of LLaDA 2's blocks
     prompts.write_text(
         "".join(json.dumps({"id": f"p{i}", "prompt": " ".join(["w1", "w2"] * (3 + i))}) + "\n" for i in range(12))
@@ -99,6 +101,18 @@ def test_keygen_says_that_generate_would_refuse_the_model(
         "generate", "--model", tmp_path / "model", "--key", tmp_path / "key.json", "--length", 8, "--prompt", "w1"
     )
     assert (asked.exit_code, (reason or "") in " ".join(asked.stderr.split())) == (6 if reason else 0, True)
+
+
+@pytest.mark.parametrize(("family", "weak"), [("sdar", "blocks of 4 leave little"), ("llada", None)])
+def test_keygen_says_how_much_a_text_of_the_model_carries(tmp_path: Path, family: str, weak: str | None) -> None:
+    tiny.write(tmp_path / "model", family)
+    made = run("keygen", tmp_path / "key.json", "--model", tmp_path / "model")
+    shown = json.loads(run("key", "show", tmp_path / "key.json", "--json").stdout)["tokens_needed"]
+    assert f"0.0001 takes about {shown[0]['half']} tokens" in made.stderr
+    assert ("warning: that is a weak mark" in made.stderr, (weak or "") in made.stderr) == (weak is not None, True)
+    assert [row["half"] <= row["most"] for row in shown] == [True] * 7
+    strict = run("key", "show", tmp_path / "key.json", "--fpr", "1e-9").stdout
+    assert int(re.findall(r"as written +([\d,]+)", strict)[0].replace(",", "")) > shown[0]["half"]
 
 
 def test_the_models_are_listed_with_what_they_need() -> None:

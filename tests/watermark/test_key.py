@@ -196,10 +196,12 @@ def test_a_key_is_read_as_it_was_written(options: dict[str, Any], tmp_path: Path
         ({"modulus": 3, "rotation": 8}, "shake256-rank-v1", "749a7b65c3178245"),
         ({"code_length": 32}, "shake256-rank-v1", "0fee4491d3f53ef0"),
         ({"subkeys": 4096}, "siphash24-pairs-v1", "439d2e124c3cd121"),
+        ({"subkeys": 4096, "expected_match": 0.67}, "siphash24-pairs-v1", "0c11e23416a48dae"),
     ],
 )
 def test_a_written_key_file_is_read(options: dict[str, Any], prf: str, fingerprint: str, tmp_path: Path) -> None:
-    spec = replace(known_spec(**options), tokenizer_fingerprint="0123456789abcdef")
+    spec = known_spec(**{name: value for name, value in options.items() if name != "expected_match"})
+    spec = replace(spec, tokenizer_fingerprint="0123456789abcdef", expected_match=options.get("expected_match"))
     content = {
         "format": "dgmark-key", "version": 1, "key_id": "00ff", "name": "Æther & Söhne",
         "secret": "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=", "prf": prf, "table_size": 8192,
@@ -315,6 +317,9 @@ def test_what_is_no_key_file_is_refused_without_being_quoted(content: bytes, tmp
         {"subkeys": 3},
         {"subkeys": 2},  # of another rule
         {"subkeys": 131_072},
+        {"expected_match": 0.5},
+        {"expected_match": 1},
+        {"expected_match": "0.7"},
         {"tokenizer": None},
     ],
     ids=lambda changes: ", ".join(f"{name}={str(value)[-12:]!r}" for name, value in changes.items()),
@@ -384,6 +389,24 @@ def test_a_name_changes_nothing_that_a_key_does(tmp_path: Path) -> None:
     named.save(tmp_path / "key.json")
     assert WatermarkKey.load(tmp_path / "key.json") == named
     assert (named.fingerprint, named.subkey(3).name) == (known_key("named", subkeys=4).fingerprint, "ACME")
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "share"),
+    [
+        ("storyteller", {}, 0.67),
+        ("storyteller", {"farthest": 1}, 0.84),
+        ("storyteller", {"rule": "position"}, 0.91),
+        ("storyteller", {"modulus": 3}, None),  # not measured
+        ("storyteller", {"expected_match": 0.6}, 0.6),
+        ("narrator", {}, 0.62),  # blocks of 8
+    ],
+)
+def test_a_new_key_expects_what_was_measured_at_the_models_block_length(
+    model: str, options: dict[str, Any], share: float | None
+) -> None:
+    spec = WatermarkKey.generate(model, **options).spec
+    assert (spec.expected_match, spec.to_fields().get("expected_match")) == (share, share)
 
 
 # --- who may read it -----------------------------------------------------------------------------

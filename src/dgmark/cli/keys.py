@@ -13,14 +13,28 @@ from dgmark.checkpoint.folder import BUILTIN, BUILTINS, find_checkpoint, model_o
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.cli.options import AllowOpenKey, OneObject
+from dgmark.detection.detector import DEFAULT_FPR, check_fpr
+from dgmark.detection.expected import Edit, expected_p, tokens_needed
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.special_ids import find_end_ids, find_mask_id
 from dgmark.rows.inputs import read_bytes
 from dgmark.watermark.bigrams import DISTANCES, MAX_DISTANCE
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.groups import DEFAULT_CODE
-from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.key import WatermarkKey, block_length_of
 from dgmark.watermark.timestamp import stamped_at
+
+# tokens of the text that `keygen` speaks of
+TOKENS = 256
+_EDITS: dict[str, tuple[Edit | None, float]] = {
+    "as written": (None, 0.0),
+    "1 word in 10 deleted": ("deletion", 0.1),
+    "1 word in 5 deleted": ("deletion", 0.2),
+    "1 word in 10 inserted": ("insertion", 0.1),
+    "1 word in 5 inserted": ("insertion", 0.2),
+    "1 word in 10 replaced": ("substitution", 0.1),
+    "1 word in 5 replaced": ("substitution", 0.2),
+}
 
 
 @command_errors
@@ -71,6 +85,14 @@ def keygen(
             "1: all texts are marked alike.",
         ),
     ] = 1,
+    expected_match: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of the pairs (position: of the tokens) that match in a typical text of the model, by which a "
+            "text is too short to tell.",
+            show_default="what was measured at the model's own block length",
+        ),
+    ] = None,
     model: Annotated[str, typer.Option(help="Model whose tokenizer the key is bound to.")] = BUILTIN,
     name: Annotated[str | None, typer.Option(help="Whose texts it marks, such as ACME: verdicts name it.")] = None,
 ) -> None:
@@ -85,6 +107,7 @@ def keygen(
         grouping=grouping,
         code_length=code_length,
         subkeys=subkeys,
+        expected_match=expected_match,
         name=name,
     )
     key.save(file)
@@ -102,6 +125,8 @@ def keygen(
             markup=False,
         )
     print(f"{file}: key {key.fingerprint} for {model}")
+    if key.spec.expected_match is not None:
+        stderr().print(_expectation(key, block_length_of(model)), markup=False)
     stderr().print(_next_steps(file, model, key, can_generate=refusal is None), markup=False)
 
 
@@ -117,6 +142,19 @@ def _refusal(model: str) -> str | None:
     except CheckpointFormat as error:
         return str(error)
     return None
+
+
+def _expectation(key: WatermarkKey, block: int | None) -> str:
+    """What a text of the key's model is expected to carry, with a warning where that is little."""
+    p, needed = expected_p(key.spec, TOKENS), tokens_needed(key.spec, DEFAULT_FPR)
+    said = (
+        f"A sampled text of {TOKENS} tokens is expected to reach p = {p:.0e}; "
+        f"{DEFAULT_FPR:g} takes about {needed:,} tokens (`dgmark key show` has more)"
+    )
+    if p <= DEFAULT_FPR**2:
+        return said
+    blocks = f": this model's blocks of {block} leave little order to choose" if block and block < 16 else ""
+    return f"{said}\nwarning: that is a weak mark{blocks}. Use longer blocks where the model allows, and longer texts"
 
 
 def _next_steps(file: Path, model: str, key: WatermarkKey, can_generate: bool) -> str:
@@ -149,11 +187,17 @@ def key() -> None:
 @command_errors
 def show(
     file: Annotated[Path, typer.Argument(help="Key file to show.")],
+    fpr: Annotated[float, typer.Option(help="False-positive rate that texts are to reach.")] = DEFAULT_FPR,
     as_json: OneObject = False,
     allow_open_key: AllowOpenKey = False,
 ) -> None:
-    """Show the public contents of a key file, never the secret."""
+    """Show the public contents of a key file, never the secret, and how many tokens its texts need."""
+    check_fpr(fpr)
     key = WatermarkKey.load(file, allow_open=allow_open_key)
+    needed = {
+        words: [tokens_needed(key.spec, fpr, edit, share, most=most) for most in (False, True)]
+        for words, (edit, share) in _EDITS.items()
+    }
     public = {
         "key_fingerprint": key.fingerprint,
         "key_id": key.key_id,
@@ -163,10 +207,17 @@ def show(
         "schema": 1,
     }
     if as_json:
-        print(json.dumps(public))
+        rows = [{"text": words, "half": half, "most": most} for words, (half, most) in needed.items()]
+        print(json.dumps({**public, "fpr": fpr, "tokens_needed": rows}))
         return
     for name, value in public.items():
         stdout().print(f"{name:<22} {value}", markup=False)
+    stdout().print(
+        f"\n{f'tokens needed for p <= {fpr:g}':<34} {'half of texts':>13} {'95 % of texts':>13}", markup=False
+    )
+    for words, counts in needed.items():
+        half, most = ("over 100,000" if count is None else f"{count:,}" for count in counts)
+        stdout().print(f"{words:<34} {half:>13} {most:>13}", markup=False)
 
 
 @key_app.command("commit")

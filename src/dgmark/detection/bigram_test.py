@@ -21,13 +21,12 @@ from dgmark.detection.result import Limit
 from dgmark.watermark.bigrams import count_by_subkey, matching_pairs, pair_words, pairs_of
 from dgmark.watermark.groups import check_ids
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.strength import typical_match
 
 WHOLE_SHARE = 0.5
 # A part begins and ends at multiples of 8, 16, 32, ... tokens; it is up to 8 such units long, and on all grids but the
 # first more than 4.
 UNIT, UNITS, FEWEST = 8, 8, 5
-# the share of matching pairs in a typical marked text, by which `uncertain` is decided
-TYPICAL = 0.65
 # strengths of the mark that the confidence in a sub-key averages over: twice the share of matching pairs, less 1
 STRENGTHS = (0.1, 0.3, 0.5)
 # sub-keys are ranked by the counts of runs of blocks of this many tokens
@@ -158,8 +157,9 @@ class PairTest:
         """Why this test would not find a typical mark in a text like this; None if it would."""
         if not len(self.tokens.ids):
             return "empty"
+        match = typical_match(self.key.spec)
         typical, different = (
-            adjusted_p(binomial_tail(math.ceil(TYPICAL * pairs), pairs), WHOLE_SHARE * share)
+            adjusted_p(binomial_tail(math.ceil(match * pairs), pairs), WHOLE_SHARE * share)
             for pairs in (self.pairs, len(self._words))
         )
         return None if typical <= level else "repetitive" if different <= level else "short"

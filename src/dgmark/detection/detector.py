@@ -20,6 +20,7 @@ from dgmark.detection.result import Detection, Limit, Phase, ScoredToken, Span, 
 from dgmark.errors import SettingsError, number, whole
 from dgmark.watermark.groups import GroupTables
 from dgmark.watermark.key import WatermarkKey, check_key
+from dgmark.watermark.strength import typical_match
 
 DEFAULT_FPR = 1e-4
 DEFAULT_MAX_CROP = 1024
@@ -106,7 +107,7 @@ class KeyTest:
         p, level = adjusted_p(best.p_value, share), self.fpr / self._tried
         scored, limit = len(tokens.ids), None
         if p > level:
-            limit = hypotheses[0].limit(scored, share, level)
+            limit = hypotheses[0].limit(scored, typical_match(spec), share, level)
         verdict = verdict_of(p, level, detectable=limit is None)
         matched = tables.matching(tokens.ids, tokens.positions + best.shift)
         return Detection(

@@ -290,20 +290,19 @@ class Hypothesis:
         """The p-value if this many tokens matched."""
         return adjusted_p(self.balance * self.null.tail(matched), self.weight)
 
-    def limit(self, scored: int, share: float, level: float) -> Limit | None:
+    def limit(self, scored: int, match: float, share: float, level: float) -> Limit | None:
         """Why this test would not find a typical mark in a text like this; None if it would.
-
-        In a typical mark half of the tokens that chance misses match.
 
         Args:
             scored: number of scored tokens.
+            match: the share of them that match in a typical mark.
             share: the test's share of the rate.
             level: the p-value to reach.
         """
         if not scored:
             return "empty"
         modulus = self.null.kinds.shape[1]
-        typical = math.ceil(scored * (1 + 1 / modulus) / 2)
+        typical = math.ceil(scored * match)
         p = adjusted_p(self.p_value_of(min(typical, self.null.largest)), share)
         if p <= level:
             return None

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
+from dgmark.detection.expected import tokens_needed
 from dgmark.errors import DgmarkError, SignatureInvalid
 from dgmark.report.signed import read_signed_report
 from dgmark.service import schemas
@@ -45,7 +46,12 @@ def routes(state: ServiceState) -> APIRouter:
             dgmark=__version__,
             keys=[
                 schemas.KeyFields(
-                    name=name, key_name=key.name, key_fingerprint=key.fingerprint, tokenizer=key.spec.tokenizer
+                    name=name,
+                    key_name=key.name,
+                    key_fingerprint=key.fingerprint,
+                    tokenizer=key.spec.tokenizer,
+                    expected_match=key.spec.expected_match,
+                    tokens_needed=tokens_needed(key.spec, settings.fpr),
                 )
                 for name, key in state.keys.items()
             ],

@@ -220,12 +220,18 @@ class VerifyAnswer(AnswerFields):
 
 
 class KeyFields(AnswerFields):
-    """The public contents of a key: name is that of its file, key_name whose texts it marks."""
+    """The public contents of a key: name is that of its file, key_name whose texts it marks.
+
+    expected_match is the share of the pairs or tokens that match in a typical text of its model, null if it is not
+    known; tokens_needed is how long the median text must be to be found at the service's fpr, null if over 100,000.
+    """
 
     name: str
     key_name: str | None
     key_fingerprint: str
     tokenizer: str
+    expected_match: float | None
+    tokens_needed: int | None
 
 
 class ModelFields(AnswerFields):

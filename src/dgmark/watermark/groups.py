@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 from jaxtyping import Bool, Int, UInt8
 
-from dgmark.errors import SettingsError, VocabularyMismatch, whole
+from dgmark.errors import SettingsError, VocabularyMismatch, number, whole
 from dgmark.watermark.bigrams import BIGRAM_PRF, MAX_DISTANCE, MAX_TABLE
 
 Rule = Literal["position", "bigram"]
@@ -63,6 +63,8 @@ class WatermarkSpec:
             a pair of nearby tokens must be 1.
         nearest: rule "bigram": the smallest distance of a pair, in tokens; 0 with rule "position".
         farthest: rule "bigram": the largest, up to 64; 0 with rule "position".
+        expected_match: share of the different pairs, or of the tokens, that match in a typical text of the key's model,
+            by which short texts are "uncertain"; None if it is not known. No p-value depends on it.
     """
 
     modulus: int = 2
@@ -76,6 +78,7 @@ class WatermarkSpec:
     rule: Rule = "position"
     nearest: int = 0
     farthest: int = 0
+    expected_match: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("modulus", "rotation", "code_length", "table_size", "subkeys", "nearest", "farthest"):
@@ -102,6 +105,14 @@ class WatermarkSpec:
                 f"subkeys {self.subkeys} is not a power of two from 1 to {MAX_SUBKEYS}; 1 marks all texts alike"
             )
         self._check_rule()
+        if self.expected_match is None:
+            return
+        object.__setattr__(self, "expected_match", float(number("expected match", self.expected_match)))
+        if not 1 / self.modulus < self.expected_match < 1:
+            raise SettingsError(
+                f"expected match {self.expected_match} is not between {1 / self.modulus:.2g}, which is chance, and 1: "
+                "give the share of the pairs or tokens of a typical text that match"
+            )
 
     def _check_rule(self) -> None:
         """Refuse what has no meaning under the spec's rule."""
@@ -124,8 +135,13 @@ class WatermarkSpec:
             raise SettingsError(f"rule bigram takes vocabularies of up to {MAX_TABLE} ids, not {self.table_size}")
 
     def to_fields(self) -> dict[str, Any]:
-        """The fields of key files and of `dgmark key show` under the spec's rule; the grouping is called "scheme"."""
+        """The fields of key files and of `dgmark key show` under the spec's rule; the grouping is called "scheme".
+
+        An expected match that is not known is left out.
+        """
         fields = asdict(self)
+        if self.expected_match is None:
+            del fields["expected_match"]
         for name in _PAIR_FIELDS if self.rule == "position" else _POSITION_FIELDS:
             del fields[name]
         return {("scheme" if name == "grouping" else name): value for name, value in fields.items()}

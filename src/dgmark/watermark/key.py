@@ -12,9 +12,19 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
+from dgmark.checkpoint.families import family_of
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
-from dgmark.errors import KeyFileFormat, SettingsError, TokenizerMismatch, VocabularyMismatch, as_path, whole
+from dgmark.errors import (
+    CheckpointFormat,
+    KeyFileFormat,
+    SettingsError,
+    TokenizerMismatch,
+    VocabularyMismatch,
+    as_path,
+    whole,
+)
+from dgmark.watermark import strength
 from dgmark.watermark.bigrams import BIGRAM_PRF, DISTANCES, hash_key
 from dgmark.watermark.groups import DEFAULT_CODE, SECRET_BYTES, Grouping, GroupTables, Rule, Secret, WatermarkSpec
 from dgmark.watermark.key_file import check_name, read_key_file, write_key_file
@@ -75,6 +85,7 @@ class WatermarkKey:
         subkeys: int = 1,
         nearest: int | None = None,
         farthest: int | None = None,
+        expected_match: float | None = None,
         name: str | None = None,
     ) -> "WatermarkKey":
         """Make a new key for `model` (a name, a folder, or a loaded model). The operating system draws its secret.
@@ -92,6 +103,8 @@ class WatermarkKey:
                 them, drawn at random, so that texts do not share the bits of their pairs. 1 = none.
             nearest: rule "bigram": the smallest distance of a pair, in tokens; None: 1.
             farthest: rule "bigram": the largest distance; None: 4.
+            expected_match: share of the different pairs, or of the tokens, that match in a typical text of the model,
+                by which a text is too short to tell; None: what was measured at the model's own block length.
             name: whose texts it marks, such as "ACME", for the sentences of verdicts: up to 80 visible characters.
 
         Raises:
@@ -124,6 +137,10 @@ class WatermarkKey:
         plain = (spec.rule, spec.modulus, spec.rotation, spec.grouping)
         if code_length is None and plain == ("position", 2, 0, "keyed"):
             spec = replace(spec, code_length=DEFAULT_CODE)
+        block = block_length_of(model)
+        if expected_match is None and block is not None:
+            expected_match = strength.expected_match(spec, block)
+        spec = replace(spec, expected_match=expected_match)
         secret = Secret(secrets.token_bytes(SECRET_BYTES)) if spec.grouping == "keyed" else None
         key = cls(spec=spec, key_id=secrets.token_hex(8), secret=secret, name=name)
         key.check_tokenizer(tokenizer)
@@ -293,6 +310,19 @@ def subkey_of(key: WatermarkKey, request_id: str) -> int:
     number = int.from_bytes(drawn, "little") % key.spec.subkeys
     key._check_subkey(number)
     return number
+
+
+def block_length_of(model: "str | ModelLike") -> int | None:
+    """The block length of a model's own decoding settings; None if dgmark's own loop does not decode it."""
+    if not isinstance(model, str):
+        block = getattr(model, "defaults", {}).get("block_length")
+        return None if block is None else int(block)
+    checkpoint = find_checkpoint(model)
+    try:
+        family = family_of(checkpoint)
+        return int(family.defaults_with(family.block_of(checkpoint))["block_length"])
+    except CheckpointFormat:
+        return None
 
 
 def check_key(key: object, *, or_none: bool = False) -> None:

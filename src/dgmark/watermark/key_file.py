@@ -137,6 +137,7 @@ class _KeyFile(BaseModel):
     rule: Rule
     nearest: int = 0
     farthest: int = 0
+    expected_match: float | None = None
     fingerprint: str
 
 

@@ -1,0 +1,62 @@
+"""Measure what a token carries, and compare the law of expected evidence with texts.
+
+Run `python lab/benchmarks/evidence.py --cells lab/benchmarks/rule_cells.txt` after `rules.py`, whose texts it scores.
+The law is given the share of matches in the first 128 tokens of a cell's texts; medians of p are law / measured.
+"""
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from conditions import EDITS, Condition
+from dgmark import Detector
+from dgmark.detection.expected import expected_p
+from dgmark.watermark.groups import WatermarkSpec
+from dgmark_lab.experiments.estimates import mean
+from dgmark_lab.experiments.tables import with_interval
+from keys_and_tables import RUNS, print_header, print_row
+from rules import Cell, Rows, _p_values, _texts
+
+TOKENS, FEWEST = 128, 64
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--cells", type=Path, required=True, help="a file with one cell a line")
+    parser.add_argument("--out", type=Path, default=RUNS / "rules", help="folder of the texts")
+    args = parser.parse_args()
+    print_header(["decode", "T", "share of matches", "different pairs a token", "-log10 p a token", *EDITS])
+    for line in args.cells.read_text().splitlines():
+        cell = Cell.of(line)
+        rows = _texts(cell, args.out, stored_only=True)
+        if rows and "rule" in cell.mark:
+            print_row(_row(cell, rows, args.out))
+
+
+def _row(cell: Cell, rows: Rows, out: Path) -> list[str]:
+    detectors = [Detector(key) for key in cell.watermark_keys() if key]
+    scored = [(detectors[row["key"]], row["token_ids"][:TOKENS]) for row in rows]
+    found = [detector.detect(detector.tokenizer.decode(ids)) for detector, ids in scored]
+    found = [one for one in found if one.num_tokens_scored >= FEWEST]  # a text that ended at once has no share
+    tokens = np.array([one.num_tokens_scored for one in found])
+    matches = mean(np.array([one.green_fraction for one in found]))
+    pairs = mean(np.array([one.num_pairs_scored for one in found]) / tokens)
+    carried = mean(-np.log10([one.p_value for one in found]) / tokens)
+    spec = replace(detectors[0].key.spec, expected_match=matches.value)
+    whole = int(np.median([len(row["token_ids"]) for row in rows]))
+    medians = {name: np.median(p) for name, p in _p_values(cell, rows, EDITS, out).items()}
+    compared = [f"{_law(spec, whole, EDITS[name]):.0e} / {median:.0e}" for name, median in medians.items()]
+    figures = [with_interval(matches, 3), with_interval(pairs, 2) if pairs.value else "", with_interval(carried, 4)]
+    return [cell.curve, f"{cell.decoding['temperature']:g}", *figures, *compared]
+
+
+def _law(spec: WatermarkSpec, tokens: int, condition: Condition) -> float:
+    kind, options = condition.attacks[0] if condition.attacks else (None, {"budget": 0.0})
+    return expected_p(spec, condition.first or tokens, kind, options["budget"])  # type: ignore[arg-type] # an edit
+
+
+if __name__ == "__main__":
+    main()
