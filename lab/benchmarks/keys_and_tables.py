@@ -1,4 +1,4 @@
-"""What several benchmarks share: the key, simulated texts, tables in Markdown."""
+"""What several benchmarks share: the key, tables in Markdown."""
 
 import hashlib
 import json
@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Int
 
 from dgmark.watermark.groups import SECRET_BYTES, WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
@@ -37,29 +36,6 @@ def random_key(spec: WatermarkSpec, number: int) -> WatermarkKey:
 def builtin_prompts() -> list[str]:
     """The prompts of the built-in set."""
     return [json.loads(line)["prompt"] for line in BUILTIN_PROMPTS.read_text().splitlines()]
-
-
-def simulated(key: WatermarkKey, tokens: int, match_rate: float, rng: np.random.Generator) -> Int[np.ndarray, " n"]:
-    """Draw ids that match with this probability (.5: unmarked), from 900 words with a power law."""
-    words = rng.permutation(np.arange(300, 8000))[:900]
-    groups, weights = key.tables.groups_in(words, 0), 1 / np.arange(16, 916)
-    shares = [np.where(groups == group, weights, 0) / weights[groups == group].sum() for group in (0, 1)]
-    wanted = (key.tables.residues(np.arange(tokens)) + (rng.random(tokens) >= match_rate)) % 2
-    return np.array([rng.choice(words, p=shares[group]) for group in wanted])
-
-
-def edited(
-    ids: Int[np.ndarray, " n"],
-    deleted: float,
-    replaced: float,
-    rng: np.random.Generator,
-    words: Int[np.ndarray, " _"] | None = None,
-) -> Int[np.ndarray, " m"]:
-    """Replace and delete tokens at random; replacements are drawn from `words`, or from the vocabulary."""
-    chosen = rng.random(len(ids)) < replaced
-    other = rng.integers(300, 8000, len(ids)) if words is None else rng.choice(words, len(ids))
-    changed = np.where(chosen, other, ids)
-    return changed[rng.random(len(ids)) >= deleted]
 
 
 def print_header(titles: Sequence[str]) -> None:
