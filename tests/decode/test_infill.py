@@ -25,7 +25,9 @@ def toy_key() -> dgmark.WatermarkKey:
 
 @pytest.mark.parametrize("count_from", ["text", "hole"])
 @pytest.mark.parametrize(
-    "settings", [{"temperature": 0}, {}, {"lookahead": 3}, {"block_length": 5, "commit": "threshold"}], ids=str
+    "settings",
+    [{"temperature": 0}, {}, {"lookahead": 3}, {"block_length": 5, "commit": "threshold"}, {"edit_threshold": 0.0}],
+    ids=str,
 )
 def test_given_tokens_stay_and_every_hole_is_filled(count_from: Any, settings: dict[str, Any]) -> None:
     (made,) = dgmark.infill(TOY, [PARTS], key=toy_key(), count_from=count_from, **settings)

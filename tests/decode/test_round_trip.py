@@ -247,6 +247,7 @@ WAYS: list[dict[str, Any]] = [
     {"strategy": "entropy", "guard": 0.5},
     {"strategy": "left_to_right"},
     {"lookahead": 3},
+    {"edit_threshold": 0.2},
     {"lookahead": 3, "lookahead_proposals": "kept"},
     {"steps": 6},
     {"steps": 6, "lookahead": 2},

@@ -14,13 +14,14 @@ from dgmark.models.toy import ToyDenoiser
 TOY = ToyDenoiser(end_bias=0.4)
 PROMPTS = ["w1 w2", "w3 w4", "w5", "w6 w7", "w8"]
 SHORT: dict[str, Any] = {"length": 12, "block_length": 4}
+EDITED = {"edit_threshold": 0.14}
 KEY = dgmark.WatermarkKey(dgmark.WatermarkKey.generate(TOY, rule="position").spec, "stream", bytes(range(32)))
 
 
 @pytest.mark.parametrize("key", [None, KEY], ids=["unmarked", "marked"])
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"temperature": 0}, {"lookahead": 3}, {"commit": "threshold", "threshold": 0.2}, {"steps": 6}],
+    [{}, {"temperature": 0}, {"lookahead": 3}, {"commit": "threshold", "threshold": 0.2}, {"steps": 6}, EDITED],
     ids=str,
 )
 def test_the_events_add_up_to_the_generations(key: Any, settings: dict[str, Any]) -> None:
@@ -34,12 +35,16 @@ def test_the_events_add_up_to_the_generations(key: Any, settings: dict[str, Any]
         assert [p for event in mine for p in event.positions] == generation.trace.position
         assert [t for event in mine for t in event.token_ids] == generation.trace.token_id
         assert [m for event in mine for m in event.matched] == generation.trace.matched
+        assert any(any(event.edited) for event in mine) == (
+            len({*generation.trace.position}) < len(generation.trace.position)
+        )
 
 
-def test_finished_blocks_do_not_change_and_finished_rows_have_no_events() -> None:
+@pytest.mark.parametrize("settings", [{}, EDITED], ids=str)
+def test_finished_blocks_do_not_change_and_finished_rows_have_no_events(settings: dict[str, Any]) -> None:
     over: set[int] = set()
     blocks: dict[int, int] = {}
-    for event in dgmark.stream_generate(TOY, PROMPTS, key=KEY, batch_size=5, **SHORT):
+    for event in dgmark.stream_generate(TOY, PROMPTS, key=KEY, batch_size=5, **SHORT, **settings):
         if isinstance(event, Committed):
             assert event.row not in over
             assert all(position // 4 > blocks.get(event.row, -1) for position in event.positions)

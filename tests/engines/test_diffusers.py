@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -20,8 +21,13 @@ from transformers import (
     Gemma4VisionConfig,
 )
 
+from dgmark.decode import Canvas, DecodeConfig, match_all
+from dgmark.decode.edits import MOST_STEPS
+from dgmark.decode.events import collect
+from dgmark.decode.loop import decode_steps
 from dgmark.detection.detector import Detector
 from dgmark.errors import MissingExtra, SettingsError, VocabularyMismatch
+from dgmark.models.denoiser import BlockOrigin
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from support import tiny_checkpoints as tiny
@@ -112,6 +118,40 @@ def test_without_a_key_the_text_is_that_of_the_ordinary_scheduler(
     assert torch.equal(write(kind, marking, spread, **settings), expected)
     marking.begin(KEY)
     assert not torch.equal(write(kind, marking, spread, **settings), expected)
+
+
+@dataclass(frozen=True)
+class Blocks(ToyDenoiser):
+    """The network as the pipeline calls it: no place sees what comes after its block."""
+
+    block_origin: BlockOrigin = "canvas"
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        edges = range(0, ids.shape[1], 32)
+        return torch.cat([network("llada2")(ids[:, : low + 32]).logits[:, low:] for low in edges], 1)
+
+
+@pytest.mark.parametrize(
+    ("rule", "threshold"),
+    [({}, 2.0), ({"commit": "threshold", "threshold": 0.2}, 0.2)],
+    ids=["one by one", "sure ones"],
+)
+@pytest.mark.parametrize("edit", [0.1, 0.3, 0.6])
+def test_the_loop_edits_as_the_pipeline_does(edit: float, rule: dict[str, Any], threshold: float) -> None:
+    """One row at a time: the pipeline goes on editing a row until all rows are filled."""
+    config = DecodeConfig(96, 32, temperature=0.0, edit_threshold=edit, **rule)
+    model = Blocks(words=190, padding=0, end_ids=())
+    more = {"temperature": 0.0, "num_inference_steps": 40, "threshold": threshold, "max_post_steps": MOST_STEPS - 1}
+    edited = 0
+    for row in range(2):
+        mine: Any = {"input_ids": PROMPTS[row : row + 1], **more}
+        ordinary = diffusers.BlockRefinementScheduler()
+        expected = write("llada2", ordinary, 0.7, editing_threshold=edit, **mine).tolist()
+        canvas = Canvas.after(PROMPTS[row : row + 1], 84, TOY.mask_id)
+        made = collect(model, canvas, decode_steps(model, canvas, config, match_all, [0]))
+        assert [one.token_ids for one in made] == expected
+        edited += len(made[0].trace.position) > 84
+    assert edited
 
 
 @pytest.mark.parametrize(("kind", "steps"), [("llada2", 32), ("llada2", 12), ("gemma", 24), ("gemma", 10)])

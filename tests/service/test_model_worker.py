@@ -102,6 +102,21 @@ def test_a_text_in_a_batch_of_strangers_is_the_text_alone(rows: int, batches: in
         assert steps[-1].joined == len(alone.token_ids)
 
 
+def test_text_that_may_still_be_edited_is_not_sent() -> None:
+    settings: dict[str, Any] = {**SHORT, "edit_threshold": 0.1}
+    asked = [job(f"w{n}", seed=n, key="plain", settings=settings, max_tokens=20) for n in range(4)]
+    told, replaced = done(*asked), 0
+    for one in asked:
+        (alone,) = dgmark.generate(TOY, [one.prompt], key=KEYS["plain"], seed=one.seed, length=20, **settings)
+        (finished,), steps = told.of(Finished, one), told.of(Stepped, one)
+        assert (finished.text, finished.tokens) == (alone.text, len(alone.token_ids))
+        assert [place for step in steps for place in step.positions] == alone.trace.position
+        assert alone.text.startswith(sent := "".join(step.added for step in steps))
+        assert len(sent.split()) == steps[-1].joined == max(alone.trace.position) // 4 * 4
+        replaced += len(alone.trace.position) > len({*alone.trace.position})
+    assert replaced == 4
+
+
 def test_texts_keep_the_key_that_they_began_with() -> None:
     told, first, second = Told(), job("w1 w2", seed=1, key="plain"), job("w1 w2", seed=1, key="plain")
     one = writer(told, rows=1)
@@ -240,6 +255,7 @@ def started(**asked: Any) -> Started:
         ),
         ({"max_tokens": 32, "settings": {"steps": 8, "temperature": 0.5}}, ["num_denoising_steps", "temperature"]),
         ({"max_tokens": 32, "settings": {"temperature": 0.7}, "own": {"temperature": 0.6}}, []),
+        ({"max_tokens": 32, "settings": {"edit_threshold": 0.1}}, []),
         ({"max_tokens": 1}, ["max_tokens"]),
         (HOLES, ["text"]),
         ({"max_tokens": 1, "key": None}, []),
@@ -263,6 +279,7 @@ def test_what_weakens_a_mark_is_told(asked: dict[str, Any], weakened: list[str])
         ({"settings": {"temperature": 0.0}}, {"top_p": 0.9, "top_k": 5}, {"top_p": None, "top_k": None}),
         ({"settings": {"commit": "threshold"}}, {"steps": 128}, {"steps": None, "commit": "threshold"}),
         ({"settings": {"strategy": "random"}}, {"guard": 0.5}, {"strategy": "random", "guard": 0.0}),
+        ({"settings": {"strategy": "margin", "temperature": 0.0}}, {"edit_threshold": 0.5}, {"edit_threshold": None}),
         (HOLES, {"steps": 128, "length": 256, "temperature": 0.5}, {"steps": None, "temperature": 0.5}),
     ],
 )

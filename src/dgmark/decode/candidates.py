@@ -98,12 +98,12 @@ class Proposer:
         low: int,
         refused: Bool[Tensor, "canvases window vocab"] | None = None,
     ) -> Candidates:
-        """Make candidates at the masked places of a window, for several canvases; 0 where nothing is masked.
+        """Make candidates at the masked places of a window, and at those that may be edited; 0 at the others.
 
         Args:
             logits: logits of the window (canvases, window, vocab).
             ids: the canvases.
-            masked: which places of the window are masked (canvases, window).
+            masked: which places of the window get a candidate (canvases, window).
             rows: the row of the decode that each canvas comes from, ascending.
             low: the window's first place in the region.
             refused: ids that single places may not take.

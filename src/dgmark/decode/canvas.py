@@ -94,7 +94,7 @@ class Canvas:
 
 @dataclass(frozen=True)
 class Trace:
-    """The commits of one row in the order they were made, as parallel lists.
+    """The commits of one row in the order they were made, as parallel lists; a position that comes again was edited.
 
     Attributes:
         step: the step of the commit; steps that commit several tokens at once have several entries.
@@ -122,7 +122,7 @@ class Response:
 
 @dataclass(frozen=True)
 class Commits:
-    """The commits of one step in all rows.
+    """The commits and edits of one step in all rows.
 
     Attributes:
         step: number of the step.
@@ -132,6 +132,7 @@ class Commits:
         token: the token of each commit.
         reward: the reward of each commit.
         matched: whether each token was in its matching set.
+        edited: whether each replaces a token that was committed before.
         finished: rows that this step completed.
         forwards: number of canvases run through the model since the previous commits.
     """
@@ -143,5 +144,6 @@ class Commits:
     token: Int[Tensor, " commits"]
     reward: Tensor
     matched: Bool[Tensor, " commits"]
+    edited: Bool[Tensor, " commits"]
     finished: Int[Tensor, " finished"]
     forwards: int

@@ -91,6 +91,14 @@ class DecodeConfig:
         le=2,
         description="With commit factor: commit the n-th best while its confidence is at least 1 - factor / (n + 1).",
     )
+    edit_threshold: float | None = Field(
+        default=None,
+        ge=0,
+        lt=1,
+        description="Replace a committed token of the block by another of a higher confidence than this (LLaDA 2.1). "
+        "An edit may not lose a match.",
+        json_schema_extra=_default_text("tokens stay as they are"),
+    )
     steps: int | None = Field(
         default=None,
         ge=1,
@@ -188,6 +196,8 @@ class DecodeConfig:
             )
         if self.commit != "quota" and self.strategy != "confidence":
             raise SettingsError(f"commit {self.commit} compares confidences: it needs strategy confidence")
+        if self.edit_threshold is not None and self.strategy != "confidence":
+            raise SettingsError("edits compare confidences: with an edit threshold, use strategy confidence")
 
     def _check_steps(self) -> None:
         if self.steps is None:

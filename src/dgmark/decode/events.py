@@ -12,7 +12,10 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Committed:
-    """The commits of one step in one row, as parallel lists; see `Trace`."""
+    """The commits of one step in one row, as parallel lists; see `Trace`.
+
+    An edited token replaces the one that was committed at its position before.
+    """
 
     row: int
     step: int
@@ -20,6 +23,7 @@ class Committed:
     token_ids: list[int]
     rewards: list[float]
     matched: list[bool]
+    edited: list[bool]
 
 
 @dataclass(frozen=True)
@@ -71,17 +75,18 @@ class BatchEvents:
         """One event for each row of a step, which is added to the row's trace."""
         rows = commits.row.tolist()
         position = self._canvas.positions[commits.place]
-        columns = [one.tolist() for one in (position, commits.token, commits.reward, commits.matched)]
+        given = (position, commits.token, commits.reward, commits.matched, commits.edited)
+        columns = [one.tolist() for one in given]
         for row in dict.fromkeys(rows):
             mine = [index for index, other in enumerate(rows) if other == row]
-            positions, tokens, rewards, matched = ([column[index] for index in mine] for column in columns)
+            positions, tokens, rewards, matched, edited = ([column[index] for index in mine] for column in columns)
             trace = self._traces[row]
             trace.step.extend([commits.step] * len(mine))
             trace.position.extend(positions)
             trace.token_id.extend(tokens)
             trace.reward.extend(rewards)
             trace.matched.extend(matched)
-            yield Committed(self._numbers[row], commits.step, positions, tokens, rewards, matched)
+            yield Committed(self._numbers[row], commits.step, positions, tokens, rewards, matched, edited)
 
 
 def collect(
@@ -93,5 +98,5 @@ def collect(
     for commits in steps:
         responses.update({event.row: event.response for event in events.of(commits) if isinstance(event, Completed)})
         if progress is not None:
-            progress(len(commits.row))
+            progress(len(commits.row) - int(commits.edited.sum()))
     return [responses[row] for row in range(len(canvas.ids))]

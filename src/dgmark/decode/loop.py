@@ -1,4 +1,5 @@
-"""The decoding loop: blocks from left to right, some commits per row and step (paper Alg. 1 and 2, and the lookahead).
+"""The decoding loop: blocks from left to right, some commits per row and step (paper Alg. 1 and 2, and the lookahead),
+and with an edit threshold edits of what the block has so far.
 
 The loop knows token ids only: no text, no key, no watermark (a `Steering` is passed in) and no family of models. The
 same lines make marked and unmarked text. A step runs the forward on the canvases it chooses among; the winner's forward
@@ -14,6 +15,7 @@ from torch import Tensor
 from dgmark.decode.candidates import Candidates, Proposer
 from dgmark.decode.canvas import Canvas, Commits, Response
 from dgmark.decode.config import DecodeConfig
+from dgmark.decode.edits import MOST_STEPS, lossless_edits
 from dgmark.decode.events import Progress, collect
 from dgmark.decode.faults import LogitsWatch
 from dgmark.decode.round_trip import RoundTrip
@@ -145,6 +147,9 @@ class _Loop:
         self.masked = canvas.masked.repeat(len(canvas.ids), 1)
         self.row = torch.arange(len(canvas.ids), device=device)
         self.seat = self.row  # the row's place in the session's last `begin`
+        self.again = torch.ones_like(self.row, dtype=torch.bool)  # whether there is more to do in the block
+        # with an edit threshold: whether a row goes on though its block is full, and for how many steps it did
+        self.unsettled, self.editing_steps = torch.zeros_like(self.again), torch.zeros_like(self.row)
         self.block = self.low = self.high = 0
         self.steps = self.forwards = 0
 
@@ -155,7 +160,8 @@ class _Loop:
             candidates = self._begin()
             counts = iter(quotas(int(self.layout[self.low : self.high].sum()), len(plan), self.config))
             alive = torch.ones_like(self.row, dtype=torch.bool)
-            while len(live := (alive & self._in_block(self.masked).any(1)).nonzero()[:, 0]):
+            self.again, self.unsettled, self.editing_steps = alive.clone(), alive.clone(), torch.zeros_like(self.row)
+            while len(live := (alive & self.again).nonzero()[:, 0]):
                 commits, finished = self._step(live, candidates, next(counts, 1))
                 if len(finished):
                     self.watch.raise_faults()
@@ -177,6 +183,11 @@ class _Loop:
     def _in_block(self, masked: Tensor) -> Tensor:
         """The places of the block, of an array over the region."""
         return masked[:, self.low : self.high]
+
+    def _open(self, masked: Tensor) -> Tensor:
+        """The places of the block that have a candidate: those that are masked, or may be edited."""
+        masked = self._in_block(masked)
+        return masked if self.config.edit_threshold is None else self.layout[self.low : self.high].expand_as(masked)
 
     def _keep(self, alive: Tensor) -> None:
         if not alive.all():
@@ -213,23 +224,27 @@ class _Loop:
         The step chooses among canvases, numbered 0 to n - 1: those of row 0, best first, then those of row 1, ...
         """
         now = candidates.at(live)
+        edited = self._edit(live, now)
         sets, exists = self._alternatives(live, now, count)
         several = exists.sum(1)
         owner, rank = exists.nonzero(as_tuple=True)
         chosen, rows = sets[owner, rank], live[owner]
         ids, masked = self._committed(rows, now.tokens[owner], chosen)
-        finished = self._finished(ids, masked)
+        again = self._in_block(masked).any(1)
+        if edited is not None:
+            again |= self.unsettled[rows]
+        finished = self._finished(ids, masked, again)
 
         # a canvas needs a forward for the next step of the block, or to be compared with others
-        goes_on = self._in_block(masked).any(1) & ~(finished & (several[owner] == 1))
+        goes_on = again & ~(finished & (several[owner] == 1))
         ahead = goes_on.nonzero()[:, 0]
         winner = first = several.cumsum(0) - several
         if len(ahead):
-            places = self._in_block(masked)[ahead]
             seats = self.seat[rows[ahead]]
             logits = self.session.step(ids[ahead], seats, self.start + self.low, self.start + self.high)
-            seen = self._read(logits, ids[ahead], places, rows[ahead])
+            seen = self._read(logits, ids[ahead], self._open(masked)[ahead], rows[ahead])
             score = torch.full_like(sets[:, :, 0], -1, dtype=torch.long)
+            places = self._in_block(masked)[ahead]
             matches = self._levels(rows[ahead], ids[ahead], places, seen).levels > 0
             score[owner[ahead], rank[ahead]] = (matches & places).sum(1)
             winner = first + score.argmax(1)  # the first of equals: the best reward, then the lowest position
@@ -237,14 +252,34 @@ class _Loop:
             computed = ahead[which] == winner
             candidates.put(live[computed], seen.at(which[computed]))
             self._remember(live[computed].tolist(), logits, which[computed].tolist())
-            again = computed & (several > 1)
+            redrawn = computed & (several > 1)
             self._redraw_winners(
-                candidates, live[again], logits[which[again]], ids[winner[again]], masked[winner[again]]
+                candidates, live[redrawn], logits[which[redrawn]], ids[winner[redrawn]], masked[winner[redrawn]]
             )
 
-        self.ids[live], self.masked[live] = ids[winner], masked[winner]
+        self.ids[live], self.masked[live], self.again[live] = ids[winner], masked[winner], again[winner]
         done = finished[winner]
-        return self._commits(live, now, chosen[winner], done), live[done]
+        return self._commits(live, now, chosen[winner], edited, done), live[done]
+
+    def _edit(self, live: Tensor, now: Candidates) -> Tensor | None:
+        """Replace committed tokens of the block, where a candidate is sure enough and no match is lost by it.
+
+        Returns:
+            The places that were edited; None without an edit threshold.
+        """
+        threshold = self.config.edit_threshold
+        if threshold is None:
+            return None
+        masked, ids, rows = self._in_block(self.masked)[live], self.ids[live], self.row[live]
+        columns = slice(self.start + self.low, self.start + self.high)
+        window, positions = self._window(ids, masked), self.positions[self.low : self.high]
+        edits = self._open(self.masked)[live] & ~masked & (now.tokens != ids[:, columns]) & (now.rewards > threshold)
+        edits = lossless_edits(edits, now.tokens, window, positions, rows, self.steering, self.round_trip)
+        self.ids[live, columns] = torch.where(edits, now.tokens, ids[:, columns])
+        full = ~masked.any(1)
+        self.editing_steps[live] += full
+        self.unsettled[live] = ~full | (edits.any(1) & (self.editing_steps[live] < MOST_STEPS))
+        return edits
 
     def _redraw_winners(
         self, candidates: Candidates, rows: Tensor, logits: Tensor, ids: Tensor, masked: Tensor
@@ -252,7 +287,7 @@ class _Loop:
         """Draw the winners' candidates again under sampling, unless those of the lookahead are kept."""
         kept = self.config.noise == "fixed" or self.config.lookahead_proposals == "kept"
         if len(rows) and not kept and not self.config.greedy:
-            candidates.put(rows, self.proposer(logits, ids, self._in_block(masked), self.row[rows], self.low))
+            candidates.put(rows, self.proposer(logits, ids, self._open(masked), self.row[rows], self.low))
 
     def _alternatives(self, live: Tensor, now: Candidates, count: int) -> tuple[Tensor, Tensor]:
         """The sets of places among which this step chooses, and which entries of the array are sets of a row."""
@@ -288,8 +323,11 @@ class _Loop:
 
     def _levels(self, rows: Tensor, ids: Tensor, masked: Tensor, candidates: Candidates) -> Levels:
         """The levels of candidates on canvases of these rows."""
-        window = Window(ids, self.start + self.low, masked, self.text, self.model.mask_id)
-        return self.steering.levels(candidates.tokens, window, self.positions[self.low : self.high], self.row[rows])
+        positions = self.positions[self.low : self.high]
+        return self.steering.levels(candidates.tokens, self._window(ids, masked), positions, self.row[rows])
+
+    def _window(self, ids: Tensor, masked: Tensor) -> Window:
+        return Window(ids, self.start + self.low, masked, self.text, self.model.mask_id)
 
     def _surviving(
         self, guard: RoundTrip, live: Tensor, now: Candidates, count: int
@@ -339,14 +377,16 @@ class _Loop:
         masked[:, self.low : self.high] &= ~chosen
         return ids, masked
 
-    def _finished(self, ids: Tensor, masked: Tensor) -> Bool[Tensor, " n"]:
-        """Whether each canvas is complete, or has an end token with nothing masked before it."""
+    def _finished(self, ids: Tensor, masked: Tensor, again: Tensor) -> Bool[Tensor, " n"]:
+        """Whether each canvas is complete and not to be edited, or has an end token with nothing masked before it."""
         leading = masked.cumsum(1) == 0
         region = ids[:, self.start : self.start + masked.shape[1]]
-        return (torch.isin(region, self.ends) & leading).any(1) | leading[:, -1]
+        return (torch.isin(region, self.ends) & leading).any(1) | leading[:, -1] & ~again
 
-    def _commits(self, live: Tensor, now: Candidates, chosen: Tensor, finished: Tensor) -> Commits:
-        index, place = chosen.nonzero(as_tuple=True)
+    def _commits(
+        self, live: Tensor, now: Candidates, chosen: Tensor, edited: Tensor | None, finished: Tensor
+    ) -> Commits:
+        index, place = (chosen if edited is None else chosen | edited).nonzero(as_tuple=True)
         matched = chosen if now.matched is None else now.matched
         commits = Commits(
             step=self.steps,
@@ -356,6 +396,7 @@ class _Loop:
             token=now.tokens[index, place],
             reward=now.rewards[index, place],
             matched=matched[index, place],
+            edited=torch.zeros_like(index, dtype=torch.bool) if edited is None else edited[index, place],
             finished=self.row[live[finished]],
             forwards=self.forwards,
         )

@@ -1,5 +1,5 @@
 """The level of each candidate under the bigram rule: the pairs it completes that match, less those that do not; and
-what an edit of a committed token changes.
+which edits of committed tokens take no level from the text.
 
 The loop and the engine adapters use the same function. Knows no text and no model.
 """
@@ -114,16 +114,16 @@ def pair_levels(
     return places.levels(signs * known_right, signs * known_left, signs * ~(known_left | known_right))
 
 
-def edit_gains(tokens: Int[Tensor, "batch window"], window: Window, keys: PairKeys) -> Levels:
-    """What replacing each committed token adds to the level of the text, as `pair_levels` gives levels.
+def lossless_edits(
+    edits: Bool[Tensor, "batch window"], tokens: Int[Tensor, "batch window"], window: Window, keys: PairKeys
+) -> Bool[Tensor, "batch window"]:
+    """Of these edits of committed tokens, from left to right, those that with the ones made before take no level.
 
     Args:
-        tokens: the tokens that would replace those of the window; only those of committed places count.
-        window: the canvases.
+        edits: places whose committed token would be replaced.
+        tokens: the tokens that would replace them; only those of committed places count.
+        window: the canvases before the edits.
         keys: the keys of the rows.
-
-    Returns:
-        The gain of each edit made alone, and what an edit at one place adds to the gain at another.
     """
     places = _Places.of(window, keys)
     known_left, known_right = places.ends(places.known)
@@ -133,7 +133,14 @@ def edit_gains(tokens: Int[Tensor, "batch window"], window: Window, keys: PairKe
     )
     pairs = (left, right), (new_left, right), (left, new_right), (new_left, new_right)
     now, by_left, by_right, by_both = (_signs(ends, keys) * both for ends in pairs)
-    return places.levels(by_left - now, by_right - now, by_both - by_left - by_right + now)
+    # what each edit alone adds to the level of the text, and what it adds to the gain of another
+    gains, links = places.levels(by_left - now, by_right - now, by_both - by_left - by_right + now)
+    assert links is not None
+    made = []
+    for place in range(edits.shape[1]):
+        made.append(edits[:, place] & (gains[:, place] >= 0))
+        gains = gains + links[:, place] * made[-1][:, None]
+    return torch.stack(made, 1)
 
 
 class KeyPairs:
@@ -155,6 +162,12 @@ class KeyPairs:
     def __call__(self, tokens: Int[Tensor, "n window"], window: Window, rows: Int[Tensor, " n"]) -> Levels:
         """The levels of candidates on canvases of these rows of the batch; 0 in rows of other rules."""
         return pair_levels(tokens, window, self._keys.of_rows(rows), by_numpy=tokens.device.type == "cpu")
+
+    def edits(
+        self, edits: Bool[Tensor, "n window"], tokens: Int[Tensor, "n window"], window: Window, rows: Int[Tensor, " n"]
+    ) -> Bool[Tensor, "n window"]:
+        """Of these edits on canvases of these rows of the batch, those that take no level from the text."""
+        return lossless_edits(edits, tokens, window, self._keys.of_rows(rows))
 
 
 class _Places(NamedTuple):

@@ -77,6 +77,16 @@ class PairLevels(Protocol):
         """Which of these rows are under the bigram rule."""
         ...
 
+    def edits(
+        self,
+        edits: Bool[Tensor, "canvases window"],
+        tokens: Int[Tensor, "canvases window"],
+        window: Window,
+        rows: Int[Tensor, " canvases"],
+    ) -> Bool[Tensor, "canvases window"]:
+        """Of these edits, those that take no level from the text; other rows are undefined."""
+        ...
+
 
 def match_all(
     tokens: Int[Tensor, "batch block"], _positions: Int[Tensor, " block"] | Int[Tensor, "batch block"]
@@ -171,6 +181,30 @@ class Steering:
         levels, links = self.pairs(tokens, window, rows)
         return Levels(torch.where(self.pairs.steers(rows)[:, None], levels, matched), links)
 
+    def edits(
+        self,
+        edits: Bool[Tensor, "canvases window"],
+        tokens: Int[Tensor, "canvases window"],
+        window: Window,
+        positions: Int[Tensor, " window"],
+        rows: Int[Tensor, " canvases"],
+    ) -> Bool[Tensor, "canvases window"]:
+        """Of these edits of committed tokens those that lose no match, and under the bigram rule no level.
+
+        Args:
+            edits: places whose committed token would be replaced.
+            tokens: the tokens that would replace them.
+            window: the canvases before the edits.
+            positions: the window's positions as the mark counts them.
+            rows: the row of the batch that each canvas comes from.
+        """
+        matching, width = self.matching_of(rows), edits.shape[1]
+        before = window.ids[:, window.start : window.start + width]
+        kept = edits & (matching(tokens, positions) | ~matching(before, positions))
+        if self.pairs is None:
+            return kept
+        return torch.where(self.pairs.steers(rows)[:, None], self.pairs.edits(edits, tokens, window, rows), kept)
+
     def marked(self, rows: int, device: torch.device) -> Bool[Tensor, " rows"]:
         """Which rows of the batch have matching sets; only for these a lookahead has something to compare."""
         if isinstance(self.matching, MatchingByRow):
@@ -195,6 +229,11 @@ class Steering:
             raise SettingsError("a Gumbel-max watermark draws by keyed noise: it needs a temperature above 0")
         if self.noise is not None and config.noise == "fixed":
             raise SettingsError("a Gumbel-max watermark brings its own noise, which it keeps anyway: leave noise out")
+        if (self.bias or self.noise) and config.edit_threshold is not None:
+            raise SettingsError(
+                "an edit may not lose a match, and this watermark has none: it marks by its logits or its noise, which "
+                "an edit would undo; leave the edit threshold out"
+            )
         if self.matching is not match_all or self.pairs or (self.bias is None and self.noise is None):
             return
         needs = "needs a matching set, and this watermark prefers no candidate"

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.matching import Keys, matching
-from dgmark.decode.pair_levels import edit_gains, pair_levels
+from dgmark.decode.pair_levels import lossless_edits, pair_levels
 from dgmark.decode.proposals import propose
 from dgmark.decode.selection import levels_and_quota, preferences, select_positions
 from dgmark.decode.steering import Window
@@ -116,13 +116,8 @@ def mark_edits(
     if keys.pairs is None:
         return kept
     pairs = keys.pairs.of_rows(keys.rows)
-    gains, links = edit_gains(candidates, _window(tokens, before < 0, positions), pairs)
-    assert links is not None
-    made = []
-    for place in range(block):
-        made.append(edits[:, place] & (gains[:, place] >= 0))
-        gains = gains + links[:, place] * made[-1][:, None]
-    return torch.where(pairs.steers[:, None], torch.stack(made, 1), kept)
+    of_pairs = lossless_edits(edits, candidates, _window(tokens, before < 0, positions), pairs)
+    return torch.where(pairs.steers[:, None], of_pairs, kept)
 
 
 def _window(tokens: Tensor | None, masked: Tensor, positions: Tensor) -> Window:

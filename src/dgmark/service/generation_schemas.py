@@ -15,7 +15,7 @@ _MOST = {"lookahead": 8}  # each costs a forward a step
 # the settings of `DecodeConfig` that a request may name
 SETTINGS = (
     *("temperature", "top_p", "top_k", "block_length", "strategy", "commit", "threshold", "factor"),
-    *("lookahead", "guard", "repetition_guard", "noise"),
+    *("edit_threshold", "lookahead", "guard", "repetition_guard", "noise"),
 )
 Ids = list[TokenId]
 Stop = Annotated[str, Field(min_length=1, max_length=200)]

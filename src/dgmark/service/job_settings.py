@@ -18,6 +18,7 @@ MIN_TOKENS = 32
 # a smaller value leaves less choice of order or of tokens
 _LESS = ("temperature", "top_p", "top_k", "block_length", "steps", "lookahead")
 _MORE = ("guard", "repetition_guard")
+_ALIKE = ("edit_threshold",)  # an edit loses no match
 _CALLED = {"steps": "num_denoising_steps"}
 
 
@@ -90,7 +91,7 @@ def _weaker(name: str, value: Any, own: Any, tokens: int) -> bool:
         most = tokens if name == "steps" else 1.0 if name == "top_p" else float("inf")
         # a block is as long as the text at most
         return bool(value < (most if own is None else min(own, tokens) if name in ("block_length", "steps") else own))
-    return bool(value > own) if name in _MORE else bool(value != own)
+    return bool(value > own) if name in _MORE else bool(value != own) and name not in _ALIKE
 
 
 def _beside(job: Job) -> dict[str, Any]:
@@ -103,6 +104,8 @@ def _beside(job: Job) -> dict[str, Any]:
         without.add("steps")
     if "steps" in asked or strategy != "confidence":
         without |= {"commit", "threshold", "factor"}
+    if strategy != "confidence":
+        without.add("edit_threshold")
     if strategy in ("random", "left_to_right"):
         without |= {"guard", "lookahead"}
     return {name: value for name, value in job.own.items() if name not in without}

@@ -14,7 +14,7 @@ from typing import Any
 
 from dgmark.decode.canvas import Canvas
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.events import BatchEvents, Committed, Completed
+from dgmark.decode.events import BatchEvents, BlockFinished, Committed, Completed
 from dgmark.decode.infilling import holed_text, holes_in
 from dgmark.decode.prompts import Prepared, Request, encode_prompt, key_of_text
 from dgmark.errors import DgmarkError, ModelError, PromptTooLong, SettingsError
@@ -161,7 +161,8 @@ class _Text:
         weakened: the fields of the request that weaken the mark.
         tokens: what is written, by position.
         steps: the number of steps.
-        joined: the tokens from the beginning to the first gap.
+        settled: with edits, the position before which no token will change.
+        joined: the tokens from the beginning to the first gap, or to the first one that may change.
         sent: their text, as far as it was sent.
     """
 
@@ -172,6 +173,7 @@ class _Text:
     weakened: list[str]
     tokens: dict[int, int] = field(default_factory=dict)
     steps: int = 0
+    settled: int = 0
     joined: list[int] = field(default_factory=list)
     sent: str = ""
 
@@ -190,7 +192,9 @@ class _Text:
         self.steps += 1
         self.tokens.update(zip(event.positions, event.token_ids, strict=True))
         tokenizer, before = self.model.tokenizer, len(self.joined)
-        while (token := self.tokens.get(len(self.joined))) is not None and token not in self.model.end_ids:
+        end = len(self.tokens) if self.prepared.config.edit_threshold is None else self.settled
+        stops = {-1, *self.model.end_ids}
+        while len(self.joined) < end and (token := self.tokens.get(len(self.joined), -1)) not in stops:
             self.joined.append(token)
         added = readable_after(self.sent, tokenizer.decode(self.joined)) if len(self.joined) > before else ""
         self.sent += added
@@ -242,6 +246,9 @@ class _Batch:
         for event in self._events.of(next(self._steps)):
             if isinstance(event, Committed):
                 yield self._texts[event.row].job.id, self._texts[event.row].add(event)
+            elif isinstance(event, BlockFinished):
+                for row in event.rows:
+                    self._texts[row].settled = len(self._texts[row].tokens)
             elif isinstance(event, Completed):
                 self._dropped.add(event.row)
                 yield self._texts[event.row].job.id, self._texts[event.row].finished(event)

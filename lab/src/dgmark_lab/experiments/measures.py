@@ -138,4 +138,4 @@ def time_cells(store: Store, planned: Sequence[PlannedCell], subject: Subject, l
 def _time_decode(cell: PlannedCell, subject: Subject, prompt: Prompt) -> tuple[float, int]:
     start = time.perf_counter()
     (text,) = generations(cell.prepare(subject, [prompt], pad=False), [0])
-    return time.perf_counter() - start, len(text.trace.position)
+    return time.perf_counter() - start, len({*text.trace.position})

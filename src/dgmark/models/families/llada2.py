@@ -1,8 +1,7 @@
 """LLaDA 2.0 and 2.1 in transformers' Glm4Moe class: a mixture of experts with a block-causal mask.
 
 The router is the same function, and attention has the same norms of queries and keys and the same partial rotary
-embedding. Only names differ, and some tensors are split or stacked (queries, keys and values; the experts). LLaDA 2.1's
-editing of committed tokens is left out, because a mark needs committed tokens to stay.
+embedding. Only names differ, and some tensors are split or stacked (queries, keys and values; the experts).
 """
 
 from typing import Any

@@ -1,0 +1,192 @@
+"""Edits of committed tokens: against a slow loop, and what they may not change."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import dgmark
+from dgmark.decode import Canvas, Committed, DecodeConfig, Response, Steering, decode
+from dgmark.decode.edits import MOST_STEPS
+from dgmark.decode.events import BatchEvents
+from dgmark.decode.loop import decode_steps
+from dgmark.decode.matching import key_steering
+from dgmark.errors import SettingsError
+from dgmark.models.load import load_model
+from dgmark.models.toy import ToyDenoiser
+from dgmark.watermark.key import WatermarkKey
+from support import tiny_checkpoints as tiny
+from support.known_keys import bound_key, level_of, matches
+from support.plain_decoding import strategy_of_the_paper
+
+LENGTH, BLOCK, MASK = 18, 6, 0
+PROMPTS = [[2, 7, 5], [11, 3, 20], [8, 8, 25]]
+CPU = torch.device("cpu")
+ENDLESS = ToyDenoiser(end_ids=())
+KEYS = {"none": None, "position": bound_key("edits", ENDLESS), "bigram": bound_key("edits", ENDLESS, rule="bigram")}
+
+
+def config_of(edit: float | None, **settings: Any) -> DecodeConfig:
+    return DecodeConfig(LENGTH, BLOCK, edit_threshold=edit, **settings)
+
+
+def value(key: WatermarkKey | None, y: list[int]) -> int:
+    """The matches of a text with masks, or its level under the bigram rule: what no edit may lower."""
+    if key is None:
+        return 0
+    if key.spec.rule == "bigram":
+        return level_of(key, [-1 if token == MASK else token for token in y])
+    return sum(matches(key, token, place) for place, token in enumerate(y) if token != MASK)
+
+
+def slowly(
+    model: ToyDenoiser, x: list[int], config: DecodeConfig, key: WatermarkKey | None, seed: int
+) -> tuple[list[int], list[tuple[int, int]]]:
+    """The tokens, and every commit and edit in order; shares no line with the package's loop."""
+    permitted, threshold = [*range(1, model.tokenizer.vocab_size)], config.edit_threshold
+    assert threshold is not None
+    randomness = torch.Generator().manual_seed(seed)
+    y, order = [MASK] * LENGTH, []
+    for low in range(0, LENGTH, BLOCK):
+        block, passes = range(low, low + BLOCK), 0
+        while True:
+            logits = model(torch.tensor([x + y]))[0].tolist()
+            drawn = torch.rand(BLOCK, 2, generator=randomness, dtype=torch.float64).tolist()
+            found = {
+                j: strategy_of_the_paper(
+                    logits[len(x) + j], permitted, "confidence", config.temperature, drawn[j - low]
+                )
+                for j in block
+            }
+            empty = [j for j in block if y[j] == MASK]
+            changed: list[int] = []
+            for j in block:
+                reward, token = found[j]
+                other = [*y[:j], token, *y[j + 1 :]]
+                if y[j] not in (MASK, token) and reward > threshold and value(key, other) >= value(key, y):
+                    y, changed = other, [*changed, j]
+            for _ in range(LENGTH // (config.steps or LENGTH)):
+                if left := [j for j in block if y[j] == MASK]:
+                    others = {j: [*y[:j], found[j][1], *y[j + 1 :]] for j in left}
+                    best = max(left, key=lambda j: (value(key, others[j]), found[j][0], -j))
+                    y, changed = others[best], [*changed, best]
+            order += [(j, y[j]) for j in sorted(changed)]
+            passes += not empty
+            if not empty and (not changed or passes == MOST_STEPS):
+                break
+    return y, order
+
+
+@pytest.mark.parametrize("rule", KEYS)
+@pytest.mark.parametrize(
+    ("threshold", "settings"),
+    [(0.17, {"temperature": 0.0}), (0.0, {"temperature": 0.0}), (0.1, {}), (0.1, {"steps": 9})],
+    ids=str,
+)
+def test_the_loop_is_the_slow_one(rule: str, threshold: float, settings: dict[str, Any]) -> None:
+    """With edits that come to rest, with some that never do, and with two commits a step."""
+    edits = 0
+    for seed in range(3):
+        model, config = replace(ENDLESS, seed=seed), config_of(threshold, **settings)
+        made = decode(model, torch.tensor([PROMPTS[0]]), config, key_steering([KEYS[rule]], CPU), [seed])[0]
+        y, order = slowly(model, PROMPTS[0], config, KEYS[rule], seed)
+        assert made.token_ids == y
+        assert [*zip(made.trace.position, made.trace.token_id, strict=True)] == order
+        edits += len(order) - LENGTH
+    assert edits > 4
+
+
+def committed(model: Any, config: DecodeConfig, keys: list[WatermarkKey | None], rows: list[int]) -> list[Committed]:
+    canvas = Canvas.after(torch.tensor([PROMPTS[row] for row in rows]), LENGTH, MASK)
+    steps = decode_steps(model, canvas, config, key_steering([keys[row] for row in rows], CPU), rows)
+    events = BatchEvents(canvas, rows, model.end_ids)
+    return [event for step in steps for event in events.of(step) if isinstance(event, Committed)]
+
+
+@pytest.mark.parametrize("model", [ENDLESS, ToyDenoiser(end_bias=-0.5)], ids=["endless", "ending"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"lookahead": 3},
+        {"lookahead": 2, "steps": 9, "lookahead_proposals": "kept"},
+        {"noise": "fixed"},
+        {"commit": "threshold", "threshold": 0.3, "guard": 0.3},
+        {"commit": "factor", "repetition_guard": True},
+    ],
+    ids=str,
+)
+def test_no_edit_of_any_mode_lowers_the_level_or_changes_what_is_finished(
+    settings: dict[str, Any], model: ToyDenoiser
+) -> None:
+    """In a batch of three rows, each of which is the row alone."""
+    keys, config = [*KEYS.values()], config_of(0.1, **settings)
+    together, edits, lowered = committed(model, config, keys, [0, 1, 2]), 0, [0, 0, 0]
+    for row, key in enumerate(keys):
+        y, block = [MASK] * LENGTH, 0
+        for event in (event for event in together if event.row == row):
+            assert event.edited == [y[place] != MASK for place in event.positions]
+            assert block <= min(event.positions) // BLOCK == max(event.positions) // BLOCK
+            block = min(event.positions) // BLOCK
+            new = dict(zip(event.positions, event.token_ids, strict=True))
+            edited = [token if token == MASK else new.get(place, token) for place, token in enumerate(y)]
+            edits += edited != y
+            lowered[row] += value(KEYS["position"], edited) < value(KEYS["position"], y)
+            assert value(key, edited) >= value(key, y)
+            y = [new.get(place, token) for place, token in enumerate(y)]
+        alone = committed(model, config, keys, [row])
+        assert [(one.positions, one.token_ids, one.matched) for one in alone] == [
+            (one.positions, one.token_ids, one.matched) for one in together if one.row == row
+        ]
+    assert edits > 5
+    assert lowered[0] or "noise" in settings  # without a key an edit may lose a match
+
+
+def test_a_block_is_edited_until_nothing_changes_or_sixteen_times() -> None:
+    def forwards(model: ToyDenoiser, threshold: float | None) -> int:
+        canvas = Canvas.after(torch.tensor(PROMPTS[:1]), LENGTH, MASK)
+        return sum(step.forwards for step in decode_steps(model, canvas, config_of(threshold), Steering(), [0]))
+
+    assert forwards(ENDLESS, None) == LENGTH
+    assert forwards(ENDLESS, 0.0) == LENGTH + LENGTH // BLOCK * MOST_STEPS
+    assert forwards(replace(ENDLESS, spread=0.0), 0.9) == LENGTH + LENGTH // BLOCK  # one that finds nothing to edit
+
+
+@pytest.mark.parametrize("cache", ["none", "prefix"])
+def test_with_the_exact_cache_of_llada_2_the_text_is_that_without_it(tmp_path: Path, cache: Any) -> None:
+    tiny.write(tmp_path, "llada2")
+    model = load_model(str(tmp_path), dtype="fp32")
+    key = bound_key("edits", model)
+
+    def text(**settings: Any) -> Response:
+        config = DecodeConfig.of(model, length=64, steps=32, temperature=0.7, **settings)
+        canvas = Canvas.after(torch.tensor([[5, 9, 7, 11]]), 64, model.mask_id)
+        return decode(model, canvas.ids[:, :4], config, key_steering([key], CPU), [3])[0]
+
+    plain = text(cache="none", edit_threshold=0.0)
+    assert len(plain.trace.position) > 70
+    assert text(cache=cache, edit_threshold=0.0).token_ids == plain.token_ids
+    assert text(cache=cache).token_ids != plain.token_ids
+
+
+def test_what_does_not_go_with_edits_is_refused() -> None:
+    with pytest.raises(SettingsError, match="edits compare confidences: with an edit threshold, use strategy conf"):
+        config_of(0.5, strategy="entropy")
+    for steering in (
+        Steering(bias=lambda view: view.logits_to_propose()),
+        Steering(noise=lambda _: torch.zeros(6, 32)),
+    ):
+        with pytest.raises(SettingsError, match="leave the edit threshold out"):
+            decode(ENDLESS, torch.tensor(PROMPTS[:1]), config_of(0.5), steering, [0])
+
+
+def test_settings_say_how_a_text_was_edited_and_the_detector_finds_its_mark() -> None:
+    model = ToyDenoiser(words=400, spread=14.0, end_ids=())
+    for rule in ("position", "bigram"):
+        key = bound_key("edits", model, rule=rule)
+        (made,) = dgmark.generate(model, "w1", key=key, length=160, block_length=32, edit_threshold=0.02)
+        assert made.settings["edit_threshold"] == 0.02
+        assert len(made.trace.position) > 200
+        assert dgmark.detect(made.text, key, tokenizer=model.tokenizer).verdict == "watermarked"
