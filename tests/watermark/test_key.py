@@ -399,7 +399,7 @@ def test_a_name_changes_nothing_that_a_key_does(tmp_path: Path) -> None:
         ("storyteller", {"rule": "position"}, 0.91),
         ("storyteller", {"modulus": 3}, None),  # not measured
         ("storyteller", {"expected_match": 0.6}, 0.6),
-        ("narrator", {}, 0.62),  # blocks of 8
+        ("narrator", {}, 0.59),  # blocks of 8, and three quarters of the storyteller's strength
     ],
 )
 def test_a_new_key_expects_what_was_measured_at_the_models_block_length(

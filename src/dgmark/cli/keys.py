@@ -151,9 +151,9 @@ def _expectation(key: WatermarkKey, block: int | None) -> str:
         f"A sampled text of {TOKENS} tokens is expected to reach p = {p:.0e}; "
         f"{DEFAULT_FPR:g} takes about {needed:,} tokens (`dgmark key show` has more)"
     )
-    if p <= DEFAULT_FPR**2:
+    if p <= 1e-6:
         return said
-    blocks = f": this model's blocks of {block} leave little order to choose" if block and block < 16 else ""
+    blocks = f": this model's blocks of {block} leave little order to choose" if block and block < 32 else ""
     return f"{said}\nwarning: that is a weak mark{blocks}. Use longer blocks where the model allows, and longer texts"
 
 
