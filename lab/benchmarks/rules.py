@@ -302,14 +302,17 @@ def _p_values(cell: Cell, rows: Rows, conditions: dict[str, Condition], out: Pat
     """The p-value of each text under its key, in each condition; none for unmarked texts."""
     keys, made = [key for key in cell.watermark_keys() if key], cell.baseline
     decode = _model(cell.model).tokenizer.decode
+    detectors = {
+        undo: [made.detector(key, fpr=RATE) if made else Detector(key, fpr=RATE, normalise=steps) for key in keys]
+        for undo, steps in {False: (), True: tuple(STEPS)}.items()
+    }
     p_values = {}
     for name, condition in conditions.items() if keys else ():
-        steps = tuple(STEPS) if condition.normalise else ()
-        detectors = [made.detector(key, fpr=RATE) if made else Detector(key, fpr=RATE, normalise=steps) for key in keys]
         texts = _attacked(cell, rows, condition.attacks, out)
         if condition.first:
             texts = [decode(row["token_ids"][: condition.first]) for row in rows]
-        found = [detectors[row["key"]].detect(text).p_value for row, text in zip(rows, texts, strict=True)]
+        scorers = detectors[condition.normalise]
+        found = [scorers[row["key"]].detect(text).p_value for row, text in zip(rows, texts, strict=True)]
         p_values[name] = np.array(found)
     return p_values
 

@@ -1,7 +1,7 @@
 """Attacks on marked text, by name: each takes a text and a random generator, and returns the attacked text."""
 
 from collections.abc import Callable
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, field, fields
 from typing import Annotated, Any
 
 import numpy as np
@@ -32,7 +32,7 @@ class Chain:
 
     attack: str = "refill"
     rounds: Annotated[int, Field(ge=1)] = 3
-    options: Options = Field(default_factory=dict)
+    options: Options = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         attack(self.attack, **self.options)  # refuses invalid options now
@@ -85,7 +85,7 @@ def attack(name: str, **options: Any) -> Attack:
 
 def options_of(instance: Attack) -> dict[str, Any]:
     """Return an attack's options as JSON values, defaults included; a model or tokenizer appears by its name."""
-    return {field.name: _plain(getattr(instance, field.name)) for field in fields(instance)}  # type: ignore[arg-type]
+    return {one.name: _plain(getattr(instance, one.name)) for one in fields(instance)}  # type: ignore[arg-type]
 
 
 def _plain(value: Any) -> Any:
@@ -97,8 +97,8 @@ def _plain(value: Any) -> Any:
 def defaults_of(name: str) -> dict[str, Any]:
     """Return the options of the attack `name` with their defaults."""
     return {
-        field.name: field.default if field.default_factory is MISSING else field.default_factory()
-        for field in fields(ATTACKS[name])
+        one.name: one.default if one.default_factory is MISSING else one.default_factory()
+        for one in fields(ATTACKS[name])
     }
 
 

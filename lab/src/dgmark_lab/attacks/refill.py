@@ -4,11 +4,12 @@ This is the natural attack on marks of this family: it takes any dLLM, even a sm
 """
 
 import re
+from dataclasses import field
 from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import field_validator
 from pydantic.dataclasses import dataclass
 
 from dgmark.checkpoint.folder import BUILTIN
@@ -38,7 +39,7 @@ class Refill:
     budget: Share = 0.3
     holes: Literal["random", "contiguous", "words"] = "random"
     model: Any = BUILTIN
-    settings: Options = Field(default_factory=dict)
+    settings: Options = field(default_factory=dict)
 
     @field_validator("settings")
     @classmethod
