@@ -111,8 +111,10 @@ def test_keygen_says_how_much_a_text_of_the_model_carries(tmp_path: Path, family
     assert f"0.0001 takes about {shown[0]['half']} tokens" in made.stderr
     assert ("warning: that is a weak mark" in made.stderr, (weak or "") in made.stderr) == (weak is not None, True)
     assert [row["half"] <= row["most"] for row in shown] == [True] * 7
+    weakest = run("keygen", tmp_path / "weak.json", "--model", tmp_path / "model", "--expected-match", 0.505)
+    assert "takes over 100,000 tokens" in weakest.stderr
     strict = run("key", "show", tmp_path / "key.json", "--fpr", "1e-9").stdout
-    assert int(re.findall(r"as written +([\d,]+)", strict)[0].replace(",", "")) > shown[0]["half"]
+    assert int(re.findall(r"as written +about ([\d,]+)", strict)[0].replace(",", "")) > shown[0]["half"]
 
 
 def test_the_models_are_listed_with_what_they_need() -> None:

@@ -14,7 +14,7 @@ from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.cli.options import AllowOpenKey, OneObject
 from dgmark.detection.detector import DEFAULT_FPR, check_fpr
-from dgmark.detection.expected import Edit, expected_p, tokens_needed
+from dgmark.detection.expected import LONGEST, Edit, expected_p, tokens_needed
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.special_ids import find_end_ids, find_mask_id
 from dgmark.rows.inputs import read_bytes
@@ -149,12 +149,16 @@ def _expectation(key: WatermarkKey, block: int | None) -> str:
     p, needed = expected_p(key.spec, TOKENS), tokens_needed(key.spec, DEFAULT_FPR)
     said = (
         f"A sampled text of {TOKENS} tokens is expected to reach p = {p:.0e}; "
-        f"{DEFAULT_FPR:g} takes about {needed:,} tokens (`dgmark key show` has more)"
+        f"{DEFAULT_FPR:g} takes {_count(needed)} tokens (`dgmark key show` has more)"
     )
     if p <= 1e-6:
         return said
     blocks = f": this model's blocks of {block} leave little order to choose" if block and block < 32 else ""
     return f"{said}\nwarning: that is a weak mark{blocks}. Use longer blocks where the model allows, and longer texts"
+
+
+def _count(tokens: int | None) -> str:
+    return f"over {LONGEST:,}" if tokens is None else f"about {tokens:,}"
 
 
 def _next_steps(file: Path, model: str, key: WatermarkKey, can_generate: bool) -> str:
@@ -216,7 +220,7 @@ def show(
         f"\n{f'tokens needed for p <= {fpr:g}':<34} {'half of texts':>13} {'95 % of texts':>13}", markup=False
     )
     for words, counts in needed.items():
-        half, most = ("over 100,000" if count is None else f"{count:,}" for count in counts)
+        half, most = map(_count, counts)
         stdout().print(f"{words:<34} {half:>13} {most:>13}", markup=False)
 
 
