@@ -101,6 +101,7 @@ def test_a_named_key_names_its_owner_in_the_verdict(tmp_path: Path) -> None:
         (["--subkeys", 4, "--scheme", "token-id"], 2, "rule position has no sub-keys"),
         (["--rule", "bigram", "--modulus", 3], 2, "rule bigram has neither groups nor positions"),
         (["--rule", "position", "--farthest", 3], 2, "distances of pairs have a meaning under rule bigram only"),
+        (["--nearest", 3, "--modulus", 3], 2, "modulus is for the position rule and nearest for the bigram rule"),
         (["--nearest", 5], 2, "the distances of pairs, 5 to 4, are not a range in 1..64"),
         (["--nearest", 0], 2, "the distances of pairs, 0 to 4, are not a range in 1..64"),
     ],

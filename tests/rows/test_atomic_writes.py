@@ -57,6 +57,8 @@ def test_other_places_are_free(source: Path, tmp_path: Path) -> None:
     (other / "copy").write_text("A text.")
     for out in (None, other / "copy", tmp_path / "new.jsonl", tmp_path / "no" / "such" / "folder"):
         guard_output(out, [str(source), str(tmp_path / "texts"), "missing", None])
+    assert (other / "copy").read_text() == "A text."
+    assert not (tmp_path / "new.jsonl").exists()
 
 
 # --- atomic writes ---------------------------------------------------------------------------------

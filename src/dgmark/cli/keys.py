@@ -4,7 +4,7 @@ import json
 import shlex
 from datetime import UTC
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -12,7 +12,8 @@ from dgmark.checkpoint.families import family_of
 from dgmark.checkpoint.folder import BUILTIN, BUILTINS, find_checkpoint, model_option
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.cli.console import command_errors, stderr, stdout
-from dgmark.cli.options import AllowOpenKey, OneObject
+from dgmark.cli.option_groups import OptionGroup, option_groups
+from dgmark.cli.options import AllowOpenKey, OneObject, set_options
 from dgmark.detection.detector import DEFAULT_FPR, check_fpr
 from dgmark.detection.expected import LONGEST, Edit, expected_p, tokens_needed
 from dgmark.errors import CheckpointFormat, SettingsError
@@ -37,11 +38,7 @@ _EDITS: dict[str, tuple[Edit | None, float]] = {
 }
 
 
-@command_errors
-def keygen(
-    file: Annotated[
-        Path, typer.Argument(help="File to write the key to (mode 0600); an existing file is never overwritten.")
-    ],
+def key_options(
     rule: Annotated[
         Literal["bigram", "position"] | None,
         typer.Option(
@@ -93,23 +90,23 @@ def keygen(
             show_default="what was measured at the model's own block length",
         ),
     ] = None,
-    model: Annotated[str, typer.Option(help="Model whose tokenizer the key is bound to.")] = BUILTIN,
     name: Annotated[str | None, typer.Option(help="Whose texts it marks, such as ACME: verdicts name it.")] = None,
+) -> dict[str, Any]:
+    """The arguments of `WatermarkKey.generate` that are set."""
+    return set_options(locals())
+
+
+@command_errors
+@option_groups
+def keygen(
+    file: Annotated[
+        Path, typer.Argument(help="File to write the key to (mode 0600); an existing file is never overwritten.")
+    ],
+    options: Annotated[dict[str, Any], OptionGroup(key_options)],
+    model: Annotated[str, typer.Option(help="Model whose tokenizer the key is bound to.")] = BUILTIN,
 ) -> None:
     """Make a secret key. Whoever has it can detect and forge the mark: keep it as you would keep a signing key."""
-    key = WatermarkKey.generate(
-        model,
-        rule=rule,
-        nearest=nearest,
-        farthest=farthest,
-        modulus=modulus,
-        rotation=rotation,
-        grouping=grouping,
-        code_length=code_length,
-        subkeys=subkeys,
-        expected_match=expected_match,
-        name=name,
-    )
+    key = WatermarkKey.generate(model, **options)
     key.save(file)
     if key.keyless:
         stderr().print(

@@ -11,7 +11,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -19,7 +19,7 @@ from dgmark.checkpoint.folder import BUILTIN
 from dgmark.checkpoint.gguf import is_gguf
 from dgmark.cli.console import command_errors, needed_extra, stderr
 from dgmark.cli.demo import SHOWS
-from dgmark.cli.option_groups import option_groups
+from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.options import LLAMA_OPTIONS, AllowOpenKey, Loading, loading_options, set_options
 from dgmark.decode.settings_file import TunedSettings, read_settings_file
 from dgmark.detection.detector import DEFAULT_FPR
@@ -30,6 +30,9 @@ from dgmark.watermark.key import WatermarkKey
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
+Fields = dict[str, Any]
+# what the command line calls fields of the settings
+_OPTIONS = {"generate_keys": "generate-key", "rows": "batch-size"}
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -38,16 +41,8 @@ if TYPE_CHECKING:
     from dgmark.service.state import ServiceState
 
 
-@command_errors
-@option_groups
-def serve(
+def access_options(
     *,
-    keys: Annotated[
-        Path | None, typer.Option(help="Folder of key files; requests name a key by its file's name.")
-    ] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="Serve the storyteller with a new key.")] = False,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any that is free.")] = 8321,
     tokens: Annotated[
         Path | None, typer.Option(help="File of access tokens; needed if other machines can connect.")
     ] = None,
@@ -67,6 +62,16 @@ def serve(
         str, typer.Option(metavar="PATH", help="Path under which a proxy has the service, such as /dgmark.")
     ] = "",
     connections: Annotated[int, typer.Option(min=8, help="Open connections; one client: an eighth.")] = 1024,
+) -> Fields:
+    """Who may do what over which connections, as fields of `ServiceSettings`."""
+    from dgmark.service.access import environment_token
+
+    named: Fields = {"tokens": tokens, "public": public, "public_rate": public_rate, "api_token": environment_token()}
+    return named | set_options({"proxies": proxy and tuple(proxy), "root_path": root_path, "connections": connections})
+
+
+def log_options(
+    *,
     log_level: Annotated[
         LogLevel, typer.Option(metavar="LEVEL", help="Log debug, info, warning or error and worse.")
     ] = "info",
@@ -77,6 +82,15 @@ def serve(
     audit: Annotated[
         Path | None, typer.Option(help="Append policy decisions to this file, without texts or keys.")
     ] = None,
+) -> Fields:
+    """What is logged, as fields of `ServiceSettings`."""
+    from dgmark.service.logs import log_config
+
+    return {"logging": log_config(log_level, log_format, access=access_log), "audit": audit}
+
+
+def checking_options(
+    *,
     sign: Annotated[Path | None, typer.Option(help="Sign reports with this key (`dgmark report keygen`).")] = None,
     trust: Annotated[
         list[Path] | None,
@@ -95,6 +109,22 @@ def serve(
         typer.Option(min=1, max=MAX_WORKERS, help="Processes that check.", show_default="CPUs, at most 4"),
     ] = None,
     queue: Annotated[int, typer.Option(min=0, help="Requests that may wait; more get a 429.")] = 64,
+) -> Fields:
+    """How texts are checked and reported on, as fields of `ServiceSettings`."""
+    named: Fields = {"tokenizer": tokenizer, "fpr": fpr, "queue": queue, "commitments": commitments}
+    return named | set_options(
+        {
+            "allow_open_keys": allow_open_key,
+            "signer": SigningKey.load(sign, allow_open=allow_open_key) if sign else None,
+            "trusted": tuple(key for file in trust or () for key in read_key_set(file)["keys"]),
+            "workers": workers,
+        }
+    )
+
+
+@option_groups
+def writing_options(
+    *,
     model: Annotated[
         list[str] | None,
         typer.Option(metavar="MODEL", help="Also write marked texts with this model; repeatable."),
@@ -126,14 +156,34 @@ def serve(
         float | None,
         typer.Option(min=1, help="Time limit of a text, with waiting.", show_default="600"),
     ] = None,
+) -> tuple[list[str], Loading, list[TunedSettings], Fields]:
+    """Which models write texts, how they are loaded and decoded, and fields of `ServiceSettings`."""
+    named = {"rows": batch_size, "text_seconds": text_seconds, "enforce": enforce, "payloads": payloads}
+    tuned = [read_settings_file(file) for file in settings_file or []]
+    return model or [], loading, tuned, set_options(named) | {"generate_keys": tuple(generate_key or ())}
+
+
+@command_errors
+@option_groups
+def serve(
+    *,
+    keys: Annotated[
+        Path | None, typer.Option(help="Folder of key files; requests name a key by its file's name.")
+    ] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="Serve the storyteller with a new key.")] = False,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any that is free.")] = 8321,
+    access: Annotated[Fields, OptionGroup(access_options)],
+    logs: Annotated[Fields, OptionGroup(log_options)],
+    checking: Annotated[Fields, OptionGroup(checking_options)],
+    writing: Annotated[tuple[list[str], Loading, list[TunedSettings], Fields], OptionGroup(writing_options)],
 ) -> None:
     """Check texts over HTTP and on a page in a browser; with --model also write them.
     Keys stay on this machine. The page is at /, the API under /v1 (see /openapi.json).
     """
-    from dgmark.service.access import API_TOKEN, environment_token
+    from dgmark.service.access import API_TOKEN
 
-    api_token = environment_token()
-    if not (tokens or api_token or public or _is_local(host)):
+    if not (access["tokens"] or access["api_token"] or access["public"] or _is_local(host)):
         raise SettingsError(
             f"whoever reaches {host} could use every key: give --tokens FILE (see `dgmark access keygen`), set "
             f"{API_TOKEN}, or give --public"
@@ -142,49 +192,19 @@ def serve(
         import uvicorn  # noqa: F401 (missing now, not when all is ready)
 
         from dgmark.service.app import create_app
-        from dgmark.service.logs import log_config
         from dgmark.service.settings import ServiceSettings
-    sources = _sources(model or [], loading, tokenizer, [read_settings_file(file) for file in settings_file or []])
+    models, loading, tuned, fields = writing
+    fields["models"] = _sources(models, loading, checking.get("tokenizer"), tuned)
     if demo:
-        if keys is not None or sources:
+        if keys is not None or fields["models"]:
             raise SettingsError("--demo brings its own key and model: leave --keys and --model out")
-        keys, sources = _temporary_key(), (_demo_source(loading),)
-    writing = {"generate-key": generate_key, "enforce": enforce, "payloads": payloads, "batch-size": batch_size}
-    if not sources and (vain := [name.replace("_", "-") for name, value in {**loading, **writing}.items() if value]):
+        keys, fields["models"] = _temporary_key(), (_demo_source(loading),)
+    vain = [_OPTIONS.get(name, name.replace("_", "-")) for name, value in {**loading, **fields}.items() if value]
+    if not fields["models"] and vain:
         raise SettingsError(f"--{', --'.join(vain)}: only for writing texts, which needs a model: give --model NAME")
     if keys is None:
         raise SettingsError("give --keys FOLDER, a folder of key files (`dgmark keygen` makes one), or --demo")
-    settings = ServiceSettings(
-        keys=keys,
-        tokens=tokens,
-        public=public,
-        public_rate=public_rate,
-        connections=connections,
-        root_path=root_path,
-        api_token=api_token,
-        audit=audit,
-        signer=SigningKey.load(sign, allow_open=allow_open_key) if sign else None,
-        trusted=tuple(key for file in trust or () for key in read_key_set(file)["keys"]),
-        commitments=commitments,
-        allow_open_keys=allow_open_key,
-        fpr=fpr,
-        tokenizer=tokenizer,
-        queue=queue,
-        models=sources,
-        generate_keys=tuple(generate_key or ()),
-        enforce=enforce,
-        payloads=payloads,
-        logging=log_config(log_level, log_format, access=access_log),
-        **set_options(
-            {
-                "proxies": tuple(proxy or ()) or None,
-                "workers": workers,
-                "rows": batch_size,
-                "text_seconds": text_seconds,
-            }
-        ),
-    )
-    _run(create_app(settings), host, port)
+    _run(create_app(ServiceSettings(keys, **access, **logs, **checking, **fields)), host, port)
 
 
 def _run(app: "FastAPI", host: str, port: int) -> None:

@@ -191,6 +191,7 @@ class _Places(NamedTuple):
 
     @classmethod
     def of(cls, window: Window, keys: PairKeys) -> "_Places":
+        """The columns of a window and those that its pairs reach on both sides."""
         width, reach, device = window.masked.shape[1], keys.farthest, window.ids.device
         columns = torch.arange(window.start - reach, window.start + width + reach, device=device)
         inside = (columns >= window.text[0]) & (columns < window.text[1])

@@ -321,7 +321,7 @@ def meaning(found: Detection) -> list[str]:
     else:
         sentences.append(ANY_SOURCE)
         sentences.append("A watermark fades when a text is paraphrased, translated or heavily edited.")
-        if found.uncertain_because != "short" and 0 < found.num_tokens_scored < MIN_TOKENS:
+        if found.uncertain_because is None and 0 < found.num_tokens_scored < MIN_TOKENS:
             sentences.append(
                 f"The text is very short: below {MIN_TOKENS} tokens (words or parts of words) even a marked text is "
                 "often missed."

@@ -100,6 +100,7 @@ class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore
             rule = DecodeConfig(commit="threshold", threshold=max(float(threshold), _LOWEST))
 
         def show(candidates: Tensor, confidence: Tensor) -> Tensor:
+            """Choose what the scheduler commits and edits; it is given a confidence by which it does so."""
             filled = None if mask_id is None else candidates != mask_id  # a mask in place of a mask commits nothing
             given, written = (confidence, masked, candidates, positions, keys, quota), self._up_to(sample)
             commits = mark(*given, config=rule, tokens=written, readable=filled)

@@ -123,7 +123,12 @@ class WatermarkKey:
             name: value for name, value in {**of_positions, **of_pairs}.items() if value is not None
         }
         if rule is None:
-            rule = "position" if given.keys() & of_positions else "bigram"
+            positions, pairs = sorted(given.keys() & of_positions), sorted(given.keys() & of_pairs)
+            if positions and pairs:
+                raise SettingsError(
+                    f"{positions[0]} is for the position rule and {pairs[0]} for the bigram rule: leave one of them out"
+                )
+            rule = "position" if positions else "bigram"
         if isinstance(rule, str) and rule == "bigram":
             given = dict(zip(of_pairs, DISTANCES, strict=True)) | given
         spec = WatermarkSpec(
