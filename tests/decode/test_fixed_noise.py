@@ -19,7 +19,7 @@ TOY = ToyDenoiser(end_ids=())
 KEPT = DecodeConfig(LENGTH, BLOCK, noise="fixed")
 
 
-KEY = bound_key("noise", TOY)
+KEY = bound_key("noise", TOY, rule="position")
 MARKED = KeyMatching(KEY, torch.device("cpu"))
 
 

@@ -16,7 +16,7 @@ from dgmark.errors import (
 )
 from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
-from support.known_keys import bound_key
+from support.known_keys import bound_key, share_of_pairs
 
 TOY = ToyDenoiser()
 SHORT: dict[str, Any] = {"length": 12, "block_length": 4}
@@ -172,10 +172,9 @@ def match_count(rows: list[Generation], key: WatermarkKey) -> int:
 def test_stories_are_detected_from_ids_and_text_with_their_key_alone(storyteller: NetworkDenoiser) -> None:
     key = bound_key("story", storyteller)
     marked, unmarked = (generate(storyteller, [STORY_PROMPT] * 3, key=one, **STORY) for one in (key, None))
-    tokens = sum(len(row.token_ids) for row in marked)
-    assert tokens > 100
-    assert match_count(marked, key) > 0.8 * tokens
-    assert match_count(unmarked, key) < 0.65 * sum(len(row.token_ids) for row in unmarked)
+    assert sum(len(row.token_ids) for row in marked) > 100
+    assert min(share_of_pairs(key, row.token_ids) for row in marked) > 0.65
+    assert max(share_of_pairs(key, row.token_ids) for row in unmarked) < 0.55
     detector, other = Detector(key), Detector(bound_key("another", storyteller))
     for row in marked:
         assert detector.detect(row.token_ids).verdict == detector.detect(row.text).verdict == "watermarked"
@@ -198,7 +197,7 @@ def test_the_same_seed_writes_the_same_story_again(storyteller: NetworkDenoiser,
 
 def test_a_bf16_model_writes_marked_text() -> None:
     model = load_model(dtype="bf16", device="cpu")
-    key = bound_key("bf16", model)
+    key = bound_key("bf16", model, rule="position")
     first, again = (generate(model, STORY_PROMPT, key=key, length=8, block_length=8)[0] for _ in range(2))
     assert first == again
     assert match_count([first], key) == sum(

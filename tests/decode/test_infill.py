@@ -43,7 +43,7 @@ def test_given_tokens_stay_and_every_hole_is_filled(count_from: Any, settings: d
 
 @pytest.mark.parametrize("count_from", ["text", "hole"])
 def test_positions_are_counted_from_the_text_or_from_each_hole(count_from: Any) -> None:
-    key = toy_key()
+    key = bound_key("infill", TOY, rule="position")
     (made,) = dgmark.infill(TOY, [PARTS], key=key, count_from=count_from)
     expected = sorted([*range(3, 10), *range(12, 24)] if count_from == "text" else [*range(7), *range(12)])
     assert sorted(made.trace.position) == expected
@@ -95,7 +95,7 @@ def test_holes_are_read_out_of_a_text() -> None:
 
 @pytest.mark.slow
 def test_the_mark_is_found_in_the_holes_alone(storyteller: NetworkDenoiser) -> None:
-    key = known_key("infill")
+    key = known_key("infill", rule="bigram")
     given = "The old man sat down by the fire, and after a while he said to the children: "
     (made,) = dgmark.infill(storyteller, [[given, 60, " Then they all went home. ", 40]], key=key, seed=3)
     assert made.text.startswith(given)
@@ -104,7 +104,9 @@ def test_the_mark_is_found_in_the_holes_alone(storyteller: NetworkDenoiser) -> N
     found = dgmark.Detector(key).detect(made.text, only=made.spans)
     assert found.verdict == "watermarked"
     assert 90 <= found.num_tokens_scored <= 105  # encoded again, the tokens at the edges may differ
-    assert dgmark.Detector(known_key("another")).detect(made.text, only=made.spans).verdict != "watermarked"
+    assert (
+        dgmark.Detector(known_key("another", rule="bigram")).detect(made.text, only=made.spans).verdict != "watermarked"
+    )
 
 
 def test_the_command_fills_holes_and_says_where(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.decode import DecodeConfig, KeyMatching, decode
@@ -19,6 +19,7 @@ from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from support.known_keys import bound_key, matches
 from support.plain_decoding import Forwards, decode_plainly, places_by_step
+from support.tiny_language_models import bidirectional_llama
 from support.unchecked import unchecked
 
 LENGTH, BLOCK = 8, 4
@@ -38,20 +39,7 @@ class TinyNetwork:
 
     @cached_property
     def network(self) -> LlamaForCausalLM:
-        torch.manual_seed(11)
-        config = LlamaConfig(
-            vocab_size=self.vocab_size,
-            hidden_size=16,
-            intermediate_size=24,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            initializer_range=0.6,
-        )
-        config.is_causal = False
-        network: LlamaForCausalLM = LlamaForCausalLM(config).train(False).double()
-        network.model.rotary_emb.double()
-        return network
+        return bidirectional_llama(self.vocab_size, heads=2, layers=2, spread=0.6, seed=11)
 
     @property
     def tokenizer(self) -> Tokenizer:

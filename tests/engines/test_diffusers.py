@@ -41,7 +41,7 @@ from dgmark.engines.diffusers import MarkingBlockRefinementScheduler  # noqa: E4
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
 
 TOY = ToyDenoiser(words=190, padding=0)  # its words and its tokenizer; the networks are others
-KEY, MANY = bound_key("one", TOY), bound_key("many", TOY, subkeys=16)
+KEY, MANY = bound_key("one", TOY, rule="position"), bound_key("many", TOY, subkeys=16)
 PROMPTS = torch.randint(2, 180, (4, 12), generator=torch.Generator().manual_seed(1))
 SMALL: Any = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 SMALL["initializer_range"] = 0.5

@@ -30,7 +30,7 @@ LENGTH = 120
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of two keys for the toy: one of the paper's kind, one of pairs with sub-keys."""
     folder = tmp_path_factory.mktemp("keys")
-    bound_key("plain", TOY).save(folder / "plain.json")
+    bound_key("plain", TOY, rule="position").save(folder / "plain.json")
     bound_key("many", TOY, farthest=10, subkeys=64).save(folder / "many.json")
     return folder
 

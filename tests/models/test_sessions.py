@@ -5,12 +5,13 @@ from dataclasses import dataclass
 import pytest
 import torch
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from dgmark.errors import SettingsError
 from dgmark.models.denoiser import CacheMode, open_session
 from dgmark.models.sessions.bidirectional import BidirectionalSession
 from dgmark.models.toy import ToyDenoiser
+from support.tiny_language_models import bidirectional_llama
 
 START, STOP, LENGTH = 9, 14, 23
 CLOSE = 2e-5  # the network takes norms and angles in float32
@@ -19,20 +20,7 @@ CLOSE = 2e-5  # the network takes norms and angles in float32
 @pytest.fixture(scope="module")
 def network() -> LlamaForCausalLM:
     """A random bidirectional Llama with grouped queries, in double precision."""
-    torch.manual_seed(7)
-    config = LlamaConfig(
-        vocab_size=40,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        initializer_range=0.4,
-    )
-    config.is_causal = False
-    network: LlamaForCausalLM = LlamaForCausalLM(config).train(False).double()
-    network.model.rotary_emb.double()
-    return network
+    return bidirectional_llama(40, heads=4, layers=3, spread=0.4, seed=7)
 
 
 @dataclass

@@ -52,15 +52,12 @@ def known_key(name: str, *, grouping: Grouping = "keyed", **spec: Any) -> Waterm
     return WatermarkKey(known_spec(grouping=grouping, **spec), f"test-{name}", secret)
 
 
-def bound_key(
-    name: str, model: str | ModelLike, *, rule: Rule = "position", subkeys: int = 1, **options: Any
-) -> WatermarkKey:
-    """What `WatermarkKey.generate` makes for a model under a rule, but with the secret of this name.
+def bound_key(name: str, model: str | ModelLike, **options: Any) -> WatermarkKey:
+    """What `WatermarkKey.generate` makes for a model, but with the secret of this name.
 
-    A key with sub-keys is of rule "bigram". Texts marked with a random secret differ from run to run, and so may what a
-    test finds in them.
+    Texts marked with a random secret differ from run to run, and so may what a test finds in them.
     """
-    made = WatermarkKey.generate(model, rule=rule if subkeys == 1 else "bigram", subkeys=subkeys, **options)
+    made = WatermarkKey.generate(model, **options)
     return WatermarkKey(made.spec, f"test-{name}", _secret_of(name))
 
 

@@ -1,4 +1,6 @@
-"""Tiny random checkpoints of the language models that paraphrase: a T5 in DIPPER's layout, and a causal one."""
+"""Tiny random language models: checkpoints of those that paraphrase (a T5 in DIPPER's layout, a causal one), and a
+Llama that sees both sides.
+"""
 
 import json
 from pathlib import Path
@@ -11,6 +13,19 @@ from transformers import LlamaConfig, LlamaForCausalLM, T5Config, T5ForCondition
 WORDS = [f"w{number}" for number in range(40)]
 SPECIAL = ["<pad>", "</s>", "<unk>"]
 CHAT = "{% for message in messages %}{{ message['content'] }} {% endfor %}w39"
+
+
+def bidirectional_llama(vocab_size: int, heads: int, layers: int, spread: float, seed: int) -> LlamaForCausalLM:
+    """A Llama with grouped queries, in double precision."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=vocab_size, hidden_size=8 * heads, intermediate_size=12 * heads, num_hidden_layers=layers,
+        num_attention_heads=heads, num_key_value_heads=heads // 2, initializer_range=spread,
+    )  # fmt: skip
+    config.is_causal = False
+    network: LlamaForCausalLM = LlamaForCausalLM(config).train(False).double()
+    network.model.rotary_emb.double()
+    return network
 
 
 def write_t5(folder: Path) -> Path:

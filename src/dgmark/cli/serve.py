@@ -50,12 +50,10 @@ def access_options(
         bool, typer.Option("--public", help="Let everybody check texts: verdict and spans, no numbers.")
     ] = False,
     public_rate: Annotated[str, typer.Option(help="Public checks by a token or address.")] = ("30 per minute"),
-    proxy: Annotated[
+    proxies: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="ADDRESS",
-            help="Trusted proxy or network; repeatable.",
-            show_default="this machine",
+            "--proxy", metavar="ADDRESS", help="Trusted proxy or network; repeatable.", show_default="this machine"
         ),
     ] = None,
     root_path: Annotated[
@@ -64,10 +62,7 @@ def access_options(
     connections: Annotated[int, typer.Option(min=8, help="Open connections; one client: an eighth.")] = 1024,
 ) -> Fields:
     """Who may do what over which connections, as fields of `ServiceSettings`."""
-    from dgmark.service.access import environment_token
-
-    named: Fields = {"tokens": tokens, "public": public, "public_rate": public_rate, "api_token": environment_token()}
-    return named | set_options({"proxies": proxy and tuple(proxy), "root_path": root_path, "connections": connections})
+    return set_options(locals()) | ({"proxies": tuple(proxies)} if proxies else {})
 
 
 def log_options(
@@ -99,7 +94,7 @@ def checking_options(
     commitments: Annotated[
         Path | None, typer.Option(help="Folder of commitments (`dgmark key commit`) for reports.")
     ] = None,
-    allow_open_key: AllowOpenKey = False,
+    allow_open_keys: AllowOpenKey = False,
     tokenizer: Annotated[
         str | None, typer.Option(help="Tokenizer folder or file.", show_default="as each key names")
     ] = None,
@@ -111,15 +106,10 @@ def checking_options(
     queue: Annotated[int, typer.Option(min=0, help="Requests that may wait; more get a 429.")] = 64,
 ) -> Fields:
     """How texts are checked and reported on, as fields of `ServiceSettings`."""
-    named: Fields = {"tokenizer": tokenizer, "fpr": fpr, "queue": queue, "commitments": commitments}
-    return named | set_options(
-        {
-            "allow_open_keys": allow_open_key,
-            "signer": SigningKey.load(sign, allow_open=allow_open_key) if sign else None,
-            "trusted": tuple(key for file in trust or () for key in read_key_set(file)["keys"]),
-            "workers": workers,
-        }
-    )
+    fields = set_options(locals())
+    fields["signer"] = SigningKey.load(sign, allow_open=allow_open_keys) if sign else None
+    fields["trusted"] = tuple(key for file in trust or () for key in read_key_set(file)["keys"])
+    return {name: value for name, value in fields.items() if name not in ("sign", "trust")}
 
 
 @option_groups
@@ -181,9 +171,10 @@ def serve(
     """Check texts over HTTP and on a page in a browser; with --model also write them.
     Keys stay on this machine. The page is at /, the API under /v1 (see /openapi.json).
     """
-    from dgmark.service.access import API_TOKEN
+    from dgmark.service.access import API_TOKEN, environment_token
 
-    if not (access["tokens"] or access["api_token"] or access["public"] or _is_local(host)):
+    access["api_token"] = environment_token()
+    if not (access.get("tokens") or access["api_token"] or access["public"] or _is_local(host)):
         raise SettingsError(
             f"whoever reaches {host} could use every key: give --tokens FILE (see `dgmark access keygen`), set "
             f"{API_TOKEN}, or give --public"

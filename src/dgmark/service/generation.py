@@ -91,11 +91,6 @@ class GenerationTask:
         unsure = max(map(len, self.stops), default=1) - 1
         return self.written[: max(0, len(self.written) - unsure)]
 
-    def usage(self) -> dict[str, int]:
-        """Counts of tokens."""
-        prompt, completion = self.started.prompt_tokens, self.finished.tokens
-        return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
-
     @property
     def finish_reason(self) -> str:
         """Why the text ends: "stop" at an end token, "length" at its full length."""
@@ -107,7 +102,7 @@ class GenerationTask:
             **self.head(),
             "text": self.finished.text,
             "finish_reason": self.finish_reason,
-            "usage": self.usage(),
+            "usage": usage_of([self]),
             "num_denoising_steps": self.finished.steps,
         }
 
@@ -185,6 +180,12 @@ class GenerationTask:
             if self._first is not None and (more := self.finished.tokens - self._first[1]) > 0:
                 metrics.speed.labels(self.job.model).observe(more / (time.perf_counter() - self._first[0]))
             metrics.tokens.labels(self.job.model, marked).inc(self.finished.tokens)
+
+
+def usage_of(texts: Sequence[GenerationTask], n: int = 1) -> dict[str, int]:
+    """Counts of tokens; a prompt counts once for its `n` texts, which stand side by side."""
+    prompt, completion = sum(one.started.prompt_tokens for one in texts[::n]), sum(one.finished.tokens for one in texts)
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
 async def whole(texts: Sequence[GenerationTask], answer: Callable[[], Response]) -> Response:

@@ -16,7 +16,7 @@ from dgmark.errors import DgmarkError
 from dgmark.service import generation_schemas as schemas
 from dgmark.service.bodies import json_body
 from dgmark.service.errors import id_of, refusal_of
-from dgmark.service.generation import HEARTBEAT, GenerationTask, Steps, event, merged, stream, whole
+from dgmark.service.generation import HEARTBEAT, GenerationTask, Steps, event, merged, stream, usage_of, whole
 from dgmark.service.generation_routes import EVENTS, begin, offer_of
 from dgmark.service.policy import Offer
 from dgmark.service.state import ServiceState
@@ -75,7 +75,7 @@ async def _answer(asked: schemas.CompletionRequest | schemas.ChatRequest, texts:
     if job.chat:
         kind = "chat.completion.chunk" if asked.stream else "chat.completion"
     head = {"id": job.id, "object": kind, "created": int(time.time()), "model": job.model}
-    usage = partial(_usage, texts, asked.n or 1)
+    usage = partial(usage_of, texts, asked.n or 1)
     if asked.stream:
         counted = usage if asked.stream_options is not None and asked.stream_options.include_usage else None
         return await stream(texts, lambda steps: _events(head, texts, steps, counted))
@@ -85,12 +85,6 @@ async def _answer(asked: schemas.CompletionRequest | schemas.ChatRequest, texts:
             {**head, "choices": list(map(_choice, count(), texts)), "usage": usage(), **_own(texts[0])}
         ),
     )
-
-
-def _usage(texts: list[GenerationTask], n: int) -> dict[str, int]:
-    """Counts of tokens; a prompt counts once for its `n` choices."""
-    prompt, completion = sum(one.started.prompt_tokens for one in texts[::n]), sum(one.finished.tokens for one in texts)
-    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
 def _choice(index: int, text: GenerationTask) -> dict[str, Any]:
