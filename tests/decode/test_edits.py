@@ -25,7 +25,11 @@ LENGTH, BLOCK, MASK = 18, 6, 0
 PROMPTS = [[2, 7, 5], [11, 3, 20], [8, 8, 25]]
 CPU = torch.device("cpu")
 ENDLESS = ToyDenoiser(end_ids=())
-KEYS = {"none": None, "position": bound_key("edits", ENDLESS), "bigram": bound_key("edits", ENDLESS, rule="bigram")}
+KEYS = {
+    "none": None,
+    "position": bound_key("edits", ENDLESS, rule="position"),
+    "bigram": bound_key("edits", ENDLESS, rule="bigram"),
+}
 
 
 def config_of(edit: float | None, **settings: Any) -> DecodeConfig:

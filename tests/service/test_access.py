@@ -114,7 +114,7 @@ def test_a_token_from_the_environment_may_do_everything(tmp_path: Path, monkeypa
         headers = {"authorization": f"Bearer {'x' * 32}"}
         forms = [client.get("/v1/about", headers=each).json() for each in ({}, headers)]
         assert [(about["form"], about["takes_tokens"]) for about in forms] == [("public", True), ("full", False)]
-        needed = tokens_needed(known_key("one").spec, DEFAULT_FPR)
+        needed = tokens_needed(known_key("one", rule="bigram").spec, DEFAULT_FPR)
         assert [(key["expected_match"], key["tokens_needed"]) for key in forms[0]["keys"]] == [(None, needed)]
         assert client.get("/metrics", headers=headers).status_code == 200
         assert client.get("/metrics", headers={"authorization": "Bearer y"}).status_code == 401
