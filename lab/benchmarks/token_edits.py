@@ -39,14 +39,9 @@ def main() -> None:
         keys = [random_key(WatermarkKey.generate(rule=rule).spec, number) for number in range(4)]
         for threshold in [None, *args.thresholds]:
             for lossless in (True, False)[: 1 if threshold is None else 2]:
-                settings: dict[str, Any] = {
-                    "temperature": temperature,
-                    "length": args.length,
-                    "edit_threshold": threshold,
-                }
-                any_edit = patch.object(Steering, "edits", lambda _, edits, *__: edits)
-                with nullcontext() if lossless else any_edit:
-                    made = [_texts(key, number, args.texts // 4, settings) for number, key in enumerate(keys)]
+                settings = {"temperature": temperature, "length": args.length, "edit_threshold": threshold}
+                with nullcontext() if lossless else patch.object(Steering, "edits", lambda _, edits, *__: edits):
+                    made = [_texts(key, number, args.texts // 4, **settings) for number, key in enumerate(keys)]
                 allowed = "" if threshold is None else "lose no match" if lossless else "any"
                 print_row([rule, temperature, threshold or "none", allowed, *_figures(keys, made)])
 
@@ -56,23 +51,20 @@ def _models() -> tuple[LoadedModel, Judge]:
     return load_model(), load_judge()
 
 
-def _texts(key: WatermarkKey, number: int, count: int, settings: dict[str, Any]) -> list[Generation]:
+def _texts(key: WatermarkKey, number: int, count: int, **settings: Any) -> list[Generation]:
     prompts = builtin_prompts()[count * number :][:count]
-    return generate(
-        _models()[0], prompts, key=key, seed=1000 * number, batch_size=count, cache="dual", pad=True, **settings
-    )
+    return generate(_models()[0], prompts, key=key, seed=1000 * number, cache="dual", pad=True, **settings)
 
 
 def _figures(keys: list[WatermarkKey], made: list[list[Generation]]) -> list[str]:
     texts = [one for of_key in made for one in of_key]
-    edits = [len(one.trace.position) - len({*one.trace.position}) for one in texts]
-    tokens = [len({*one.trace.position}) for one in texts]
+    commits, tokens = (sum(len(kind(one.trace.position)) for one in texts) for kind in (list, set))
     found = [Detector(key, fpr=RATE).detect(one.text) for key, of_key in zip(keys, made, strict=True) for one in of_key]
     p_values = np.array([one.p_value for one in found])
     nats = token_nats(_models()[1], [one.text for one in texts], [str(one.prompt) for one in texts])
     ppl = perplexity(np.array([one.sum() for one in nats]), np.array([float(len(one)) for one in nats]))
     return [
-        f"{100 * sum(edits) / sum(tokens):.1f}",
+        f"{100 * (commits - tokens) / tokens:.1f}",
         f"{np.mean([one.green_fraction for one in found]):.3f}",
         with_interval(percent(p_values <= RATE), 0),
         f"{np.median(p_values):.0e}",

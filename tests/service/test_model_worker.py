@@ -2,6 +2,7 @@
 
 import pickle
 import secrets
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -295,6 +296,7 @@ def test_whole_blocks_and_the_services_own_settings_give_way_to_a_request(
 def test_holes_are_filled_as_infill_fills_them(origin: Any) -> None:
     text = "w1 w2 [mask:6] w3 [mask:5] w4"
     jobs = [job(text, key=key, seed=n, fill_from=origin, max_tokens=None) for n, key in enumerate(("plain", None))]
+    jobs.append(replace(jobs[0], id="edited", settings={**SHORT, "edit_threshold": 0.1}))
     told = done(*jobs)
     for one in jobs:
         settings: Any = dict(one.settings)

@@ -163,9 +163,7 @@ class KeyPairs:
         """The levels of candidates on canvases of these rows of the batch; 0 in rows of other rules."""
         return pair_levels(tokens, window, self._keys.of_rows(rows), by_numpy=tokens.device.type == "cpu")
 
-    def edits(
-        self, edits: Bool[Tensor, "n window"], tokens: Int[Tensor, "n window"], window: Window, rows: Int[Tensor, " n"]
-    ) -> Bool[Tensor, "n window"]:
+    def edits(self, edits: Tensor, tokens: Tensor, window: Window, rows: Tensor) -> Bool[Tensor, "n window"]:
         """Of these edits on canvases of these rows of the batch, those that take no level from the text."""
         return lossless_edits(edits, tokens, window, self._keys.of_rows(rows))
 

@@ -77,14 +77,8 @@ class PairLevels(Protocol):
         """Which of these rows are under the bigram rule."""
         ...
 
-    def edits(
-        self,
-        edits: Bool[Tensor, "canvases window"],
-        tokens: Int[Tensor, "canvases window"],
-        window: Window,
-        rows: Int[Tensor, " canvases"],
-    ) -> Bool[Tensor, "canvases window"]:
-        """Of these edits, those that take no level from the text; other rows are undefined."""
+    def edits(self, edits: Tensor, tokens: Tensor, window: Window, rows: Tensor) -> Bool[Tensor, "canvases window"]:
+        """Of these edits (see `Steering.edits`), those that take no level from the text; other rows are undefined."""
         ...
 
 

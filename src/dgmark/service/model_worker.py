@@ -213,8 +213,9 @@ class _Text:
         ids, tokenizer = event.response.token_ids, self.model.tokenizer
         if self.job.fill_from is None:
             return jobs.Finished(tokenizer.decode(ids), event.response.ended, len(ids), self.steps)
-        filled = self.prepared.requests[0].prompt.filled(tokenizer, ids)
-        return jobs.Finished(filled.text, False, len(event.response.trace.token_id), self.steps, filled.spans)
+        holed = self.prepared.requests[0].prompt
+        filled, tokens = holed.filled(tokenizer, ids), sum(end - start for start, end in holed.holes)
+        return jobs.Finished(filled.text, False, tokens, self.steps, filled.spans)
 
 
 class _Batch:
