@@ -9,19 +9,13 @@ import pytest
 
 from dgmark import Detector
 from support.command_line import run
-from support.known_keys import known_key
+from support.known_keys import key_file_of, known_key
 from support.marked_texts import marked_text
 
 KEY = known_key("card", rule="bigram")
 WILLOWS = (Path(__file__).parents[1] / "texts" / "willows.txt").read_text(encoding="utf-8")
 MARKED = marked_text(KEY, 250)
-
-
-@pytest.fixture(scope="module")
-def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("keys") / "key.json"
-    KEY.save(path)
-    return path
+key_file = key_file_of(KEY)
 
 
 @pytest.fixture

@@ -18,17 +18,11 @@ from dgmark.checkpoint.folder import BUILTIN
 from dgmark.watermark.groups import Rule
 from support.command_line import rows, run
 from support.fresh_process import run_fresh
-from support.known_keys import bound_key, known_key
+from support.known_keys import bound_key, key_file_of, known_key
 from support.unmarked_texts import PROSE
 
 SHORT = ["--length", "32", "--block-length", "16"]
-
-
-@pytest.fixture(scope="module")
-def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("keys") / "key.json"
-    known_key("command line").save(path)
-    return path
+key_file = key_file_of(known_key("command line"))
 
 
 @pytest.fixture(scope="module")

@@ -10,16 +10,11 @@ from typing import Any
 import pytest
 
 from support.command_line import rows, run
-from support.known_keys import known_key
+from support.known_keys import key_file_of, known_key
 from support.marked_texts import marked_text
 from support.parquet_tables import TEXTS, write_table
 
-
-@pytest.fixture(scope="module")
-def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("keys") / "key.json"
-    known_key("batch").save(path)
-    return path
+key_file = key_file_of(known_key("batch"))
 
 
 @pytest.fixture(scope="module")
@@ -66,11 +61,7 @@ def test_a_lone_surrogate_in_an_id_can_be_shown(key_file: Path, kind: str) -> No
     assert run("detect", "--key", key_file, "--format", kind, stdin=row + row).exit_code == 0
 
 
-@pytest.fixture(scope="module")
-def subkeys_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("keys") / "subkeys.json"
-    known_key("payload", subkeys=256).save(path)
-    return path
+subkeys_file = key_file_of(known_key("payload", subkeys=256))
 
 
 @pytest.fixture(scope="module")

@@ -19,16 +19,11 @@ from dgmark.rows.jsonl import BadRow
 from dgmark.rows.texts import Item, read_texts
 from support.command_line import rows, run
 from support.documents import CORPUS, corpus_key, source_of
+from support.known_keys import key_file_of
 
 # with something left out, read whole, and read whole in a guessed character set
 NAMES = ("pages.pdf", "story.docx", "latin.txt")
-
-
-@pytest.fixture(scope="module")
-def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("keys") / "key.json"
-    corpus_key().save(path)
-    return path
+key_file = key_file_of(corpus_key())
 
 
 @pytest.fixture

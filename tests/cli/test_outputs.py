@@ -12,17 +12,11 @@ import pytest
 
 from dgmark.report.signing import SigningKey
 from support.command_line import run
-from support.known_keys import known_key
+from support.known_keys import key_file_of, known_key
 
 TEXT = "The old house stood at the end of the lane, and nobody had lived there for a long time."
 COMMANDS = ["generate", "infill", "detect"]
-
-
-@pytest.fixture(scope="module")
-def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("keys") / "key.json"
-    known_key("outputs").save(path)
-    return path
+key_file = key_file_of(known_key("outputs"))
 
 
 def inputs(path: Path, number: int) -> Path:

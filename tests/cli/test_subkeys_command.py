@@ -7,16 +7,10 @@ import pytest
 
 from dgmark import WatermarkKey
 from support.command_line import rows, run
-from support.known_keys import known_key
+from support.known_keys import key_file_of, known_key
 
 SHORT = ["--length", "16", "--block-length", "16"]
-
-
-@pytest.fixture(scope="module")
-def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("keys") / "key.json"
-    known_key("command line", subkeys=65_536).save(path)
-    return path
+key_file = key_file_of(known_key("command line", subkeys=65_536))
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,11 @@
 
 import hashlib
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
@@ -59,6 +61,17 @@ def bound_key(name: str, model: str | ModelLike, **options: Any) -> WatermarkKey
     """
     made = WatermarkKey.generate(model, **options)
     return WatermarkKey(made.spec, f"test-{name}", _secret_of(name))
+
+
+def key_file_of(key: WatermarkKey) -> Any:
+    """A fixture for the tests of a module: the file of a key, alone in its folder."""
+
+    @pytest.fixture(scope="module")
+    def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+        key.save(path := tmp_path_factory.mktemp("keys") / "key.json")
+        return path
+
+    return saved
 
 
 def matches(key: WatermarkKey, token: int, position: int) -> bool:
