@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from gguf import GGMLQuantizationType
 from torch import Tensor
 from typer.testing import CliRunner
 
@@ -79,6 +80,14 @@ def test_forwards_are_those_of_transformers(tmp_path: Path, family: str) -> None
     canvases = random_ids(3, 50, seed=1)
     got, expected = (session.step(canvases, owner, 30, 40) for session in sessions)
     assert (got - expected).abs().max() < CLOSE
+
+
+@with_llama
+def test_weights_may_be_quantized(tmp_path: Path) -> None:
+    other, file = tiny_gguf.diffusion(tmp_path / "model", "llada", GGMLQuantizationType.Q8_0, mlp_hidden_size=64)
+    ids = random_ids(2, 50)
+    error = (load_model(str(file))(ids) - other(ids)).abs()
+    assert 1e-3 < error.mean() < 0.2
 
 
 @pytest.mark.parametrize("n_batch", [1, 40, 90, 4000])

@@ -32,7 +32,9 @@ MERGES = ("Ġ a", "t h", "th e")
 TOKENS = (*SPECIAL, *ALPHABET, "Ġa", "th", "the")
 
 
-def diffusion(folder: Path, family: str, **changes: Any) -> tuple[LoadedModel, Path]:
+def diffusion(
+    folder: Path, family: str, kind: GGMLQuantizationType = GGMLQuantizationType.F32, **changes: Any
+) -> tuple[LoadedModel, Path]:
     """A tiny diffusion model as transformers computes it, in the published layout, and the GGUF file made from it."""
     rows: dict[str, Any] = {"vocab_size": ROWS} | ({"embedding_size": ROWS} if family == "llada" else {})
     tiny_checkpoints.write(folder, family, **rows, **changes)
@@ -47,7 +49,7 @@ def diffusion(folder: Path, family: str, **changes: Any) -> tuple[LoadedModel, P
     )
     model = load_model(str(folder), device="cpu", dtype="fp32")
     assert isinstance(model, NetworkDenoiser)
-    write_network(folder / "model.gguf", family, model.network, tokens, special, {"mask": 0, "eos": 1})
+    write_network(folder / "model.gguf", family, model.network, tokens, special, {"mask": 0, "eos": 1}, kind=kind)
     return model, folder / "model.gguf"
 
 

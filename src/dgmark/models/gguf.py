@@ -105,6 +105,9 @@ class LlamaCpp:
         self._size = 0  # positions that there is room for
         self._free: Any = None
         options = self._llama.llama_model_default_params()
+        amx = getattr(torch.cpu, "_is_amx_tile_supported", None)  # not yet public in torch
+        if amx is not None and amx():  # with quantized weights it ends the process: ggml-org/llama.cpp issue 20824
+            options.use_extra_bufts = False
         if n_gpu_layers is not None:
             options.n_gpu_layers = n_gpu_layers
         _log.clear()
