@@ -4,8 +4,8 @@ which edits of committed tokens take no level from the text.
 The loop and the engine adapters use the same function. Knows no text and no model.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, TypeGuard
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeGuard
 
 import torch
 from jaxtyping import Bool, Int
@@ -94,8 +94,24 @@ def hash_parts(key: WatermarkKey | None) -> tuple[int, int, int]:
     return *key.pair_key, key.number or 0
 
 
+def keyed_signs(ends: tuple[Tensor, Tensor], keys: PairKeys) -> Int[Tensor, "batch pairs"]:
+    """1 for each pair that matches under its row's key, -1 for any other."""
+    first, second, number = (column[:, None] for column in keys[:3])
+    return matching_pairs(pair_words(*ends), (first, second), number).to(torch.int32) * 2 - 1
+
+
+def _signs_by_numpy(ends: tuple[Tensor, Tensor], keys: PairKeys) -> Int[Tensor, "batch pairs"]:
+    """The same on a CPU, and not in a graph, by numpy, which has less to do for each operation."""
+    first, second, number = (column[:, None].numpy() for column in keys[:3])
+    matches = matching_pairs(pair_words(*ends).numpy(), (first, second), number)
+    return torch.from_numpy(matches).to(torch.int32) * 2 - 1
+
+
+Signs = Callable[[tuple[Tensor, Tensor], PairKeys], Tensor]
+
+
 def pair_levels(
-    tokens: Int[Tensor, "batch window"], window: Window, keys: PairKeys, *, by_numpy: bool = False
+    tokens: Int[Tensor, "batch window"], window: Window, keys: PairKeys, signs_of: Signs = keyed_signs
 ) -> Levels:
     """The level of each candidate, and the links between the candidates; 0 in rows that are not of rule "bigram".
 
@@ -105,17 +121,21 @@ def pair_levels(
         tokens: the candidates; only those of masked places count.
         window: the canvases.
         keys: the keys of the rows.
-        by_numpy: hash by numpy, which has less to do for each operation; on a CPU, and not in a graph.
+        signs_of: what each pair counts: 1 if it is preferred, -1 if not.
     """
     places = _Places.of(window, keys)
     row = places.filled(window.masked, tokens)
     known_left, known_right = places.ends(places.known)
-    signs = _signs(places.ends(row), keys, by_numpy=by_numpy)
+    signs = signs_of(places.ends(row), keys)
     return places.levels(signs * known_right, signs * known_left, signs * ~(known_left | known_right))
 
 
 def lossless_edits(
-    edits: Bool[Tensor, "batch window"], tokens: Int[Tensor, "batch window"], window: Window, keys: PairKeys
+    edits: Bool[Tensor, "batch window"],
+    tokens: Int[Tensor, "batch window"],
+    window: Window,
+    keys: PairKeys,
+    signs_of: Signs = keyed_signs,
 ) -> Bool[Tensor, "batch window"]:
     """Of these edits of committed tokens, from left to right, those that with the ones made before take no level.
 
@@ -124,6 +144,7 @@ def lossless_edits(
         tokens: the tokens that would replace them; only those of committed places count.
         window: the canvases before the edits.
         keys: the keys of the rows.
+        signs_of: what each pair counts: 1 if it is preferred, -1 if not.
     """
     places = _Places.of(window, keys)
     known_left, known_right = places.ends(places.known)
@@ -132,7 +153,7 @@ def lossless_edits(
         places.ends(row) for row in (places.row, places.filled(~window.masked, tokens))
     )
     pairs = (left, right), (new_left, right), (left, new_right), (new_left, new_right)
-    now, by_left, by_right, by_both = (_signs(ends, keys) * both for ends in pairs)
+    now, by_left, by_right, by_both = (signs_of(ends, keys) * both for ends in pairs)
     # what each edit alone adds to the level of the text, and what it adds to the gain of another
     gains, links = places.levels(by_left - now, by_right - now, by_both - by_left - by_right + now)
     assert links is not None
@@ -150,10 +171,14 @@ class KeyPairs:
         keys: the key of each row; rows of other rules, or without a mark, get no levels. At least one is of rule
             "bigram", and all of those have the same distances.
         device: the device of candidates and canvases.
+        signs_of: what each pair counts in place of its keyed sign.
     """
 
-    def __init__(self, keys: Sequence[WatermarkKey | None], device: torch.device) -> None:
+    def __init__(
+        self, keys: Sequence[WatermarkKey | None], device: torch.device, signs_of: Signs | None = None
+    ) -> None:
         self._keys = PairKeys.of(keys, device)
+        self._signs_of = signs_of or (_signs_by_numpy if device.type == "cpu" else keyed_signs)
 
     def steers(self, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
         """Which of these rows are under the bigram rule."""
@@ -161,11 +186,11 @@ class KeyPairs:
 
     def __call__(self, tokens: Int[Tensor, "n window"], window: Window, rows: Int[Tensor, " n"]) -> Levels:
         """The levels of candidates on canvases of these rows of the batch; 0 in rows of other rules."""
-        return pair_levels(tokens, window, self._keys.of_rows(rows), by_numpy=tokens.device.type == "cpu")
+        return pair_levels(tokens, window, self._keys.of_rows(rows), self._signs_of)
 
     def edits(self, edits: Tensor, tokens: Tensor, window: Window, rows: Tensor) -> Bool[Tensor, "n window"]:
         """Of these edits on canvases of these rows of the batch, those that take no level from the text."""
-        return lossless_edits(edits, tokens, window, self._keys.of_rows(rows))
+        return lossless_edits(edits, tokens, window, self._keys.of_rows(rows), self._signs_of)
 
 
 class _Places(NamedTuple):
@@ -219,13 +244,3 @@ class _Places(NamedTuple):
         links[:, self.left * size + self.right] = of_both
         links = links.view(-1, size, size)[:, self.middle, self.middle]
         return Levels(sums[:, self.middle] * self.steers[:, None], (links + links.mT) * self.steers[:, None, None])
-
-
-def _signs(ends: tuple[Tensor, Tensor], keys: PairKeys, *, by_numpy: bool = False) -> Int[Tensor, "batch pairs"]:
-    """1 for each pair that matches under its row's key, -1 for any other."""
-    words: Any = pair_words(*ends)
-    columns: list[Any] = [column[:, None] for column in keys[:3]]
-    if by_numpy:
-        words, columns = words.numpy(), [column.numpy() for column in columns]
-    matches = matching_pairs(words, (columns[0], columns[1]), columns[2])
-    return torch.as_tensor(matches).to(torch.int32) * 2 - 1
