@@ -104,31 +104,13 @@ def test_several_texts_of_several_prompts(served: Served) -> None:
         served.client.completions.create(prompt=["w1", ""], **SHORT)  # one that cannot be gives all up
 
 
-def test_chunks_add_up_to_the_answer(served: Served) -> None:
-    counted = {"include_usage": True}
-    chunks = list(
-        served.client.chat.completions.create(messages=USER, stream=True, stream_options=counted, **SHORT)  # type: ignore[call-overload]
-    )
-    alone = served.alone("w3 w4", chat=True)
-    assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == alone.text
-    assert chunks[0].choices[0].delta.role == "assistant"
-    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices].count(None) == len(chunks) - 2
-    assert chunks[-1].choices == []
-    assert chunks[-1].usage.completion_tokens == len(alone.token_ids)
-    assert all(chunk.usage is None for chunk in chunks[:-1])
-    assert chunks[-2].watermark["enabled"] is True
-    plain = list(served.client.completions.create(prompt="w1 w2", stream=True, **SHORT))
-    assert "".join(chunk.choices[0].text for chunk in plain) == served.alone("w1 w2").text
-    assert len(plain) > 1  # how many steps a chunk has depends on how fast they are read
-    assert all("usage" not in chunk.model_fields_set for chunk in plain)
-
-
-@pytest.mark.parametrize("chat", [False, True])
-def test_a_stream_of_several_texts_has_the_pieces_of_each_by_its_index(served: Served, chat: bool) -> None:
+@pytest.mark.parametrize(("chat", "n"), [(False, 1), (False, 2), (True, 1), (True, 2)])
+def test_chunks_add_up_to_the_answer_each_choice_by_its_index(served: Served, chat: bool, n: int) -> None:
     client: Any = served.client.chat if chat else served.client
     prompts: dict[str, Any] = {"messages": USER} if chat else {"prompt": ["w3 w4", "w1 w2"]}
-    stop = served.alone("w3 w4", seed=6, chat=chat).text.split()[3]  # of the second text
-    asked = {**prompts, "n": 2, "stop": stop, **SHORT}
+    words = served.alone("w3 w4", seed=6, chat=chat).text.split()  # of the second text
+    stop = max(words, key=words.index)  # the one that comes last for the first time
+    asked = {**prompts, "n": n, "stop": stop, **SHORT}
     answer = client.completions.create(**asked)
     chunks = list(client.completions.create(**asked, stream=True, stream_options={"include_usage": True}))
     parts: list[list[Any]] = [[] for _ in answer.choices]
@@ -140,10 +122,14 @@ def test_a_stream_of_several_texts_has_the_pieces_of_each_by_its_index(served: S
         assert "".join(pieces) == (own.message.content if chat else own.text)
         assert [choice.finish_reason for choice in one] == [None] * (len(one) - 1) + [own.finish_reason]
         assert not chat or [choice.delta.role for choice in one] == ["assistant"] + [None] * (len(one) - 1)
-    assert answer.choices[1].finish_reason == "stop"
+    if n == 2:
+        assert answer.choices[1].finish_reason == "stop"
+        assert max(map(len, parts)) > 2  # how many steps a chunk has depends on how fast they are read
+    assert chunks[-2].watermark["enabled"] is True
     assert len({chunk.id for chunk in chunks}) == 1
     assert len({choice.id for one in parts for choice in one}) == len(parts)
     assert [chunk.usage is None for chunk in chunks] == [True] * (len(chunks) - 1) + [False]
+    assert chunks[-1].choices == []
     assert chunks[-1].usage.prompt_tokens == answer.usage.prompt_tokens
 
 
@@ -160,6 +146,7 @@ def test_stop_ends_the_text_before_it(served: Served) -> None:
         chunks = list(served.client.completions.create(prompt="w1 w2", stop=stops, stream=True, **SHORT))
         assert answer.choices[0].text == whole[: whole.index(stop)]
         assert "".join(chunk.choices[0].text for chunk in chunks) == whole[: whole.index(stop)]
+        assert all("usage" not in chunk.model_fields_set for chunk in chunks)
         assert answer.choices[0].finish_reason == chunks[-1].choices[0].finish_reason == "stop"
 
 
