@@ -43,12 +43,6 @@ def test_a_wrong_number_of_sub_keys_is_refused(wrong: dict[str, Any], message: s
         known_spec(**{"rule": "bigram", **wrong})
 
 
-def test_a_key_with_sub_keys_is_of_the_bigram_rule() -> None:
-    assert WatermarkKey.generate(subkeys=4).spec.rule == "bigram"
-    with pytest.raises(SettingsError, match="choose rule bigram"):
-        WatermarkKey.generate(rule="position", subkeys=4)
-
-
 def test_a_sub_key_has_the_keys_name_and_its_own_number() -> None:
     key = known_key("child", subkeys=8)
     one, other = key.subkey(3), key.subkey(4)
