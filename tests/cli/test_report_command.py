@@ -5,16 +5,11 @@ from pathlib import Path
 import pytest
 
 from support.command_line import run
-from support.known_keys import known_key
+from support.known_keys import key_file_of, known_key
 from support.marked_texts import marked_text
 
 KEY = known_key("report command")
-
-
-@pytest.fixture
-def key(tmp_path: Path) -> Path:
-    KEY.save(tmp_path / "key.json")
-    return tmp_path / "key.json"
+key = key_file_of(KEY)
 
 
 @pytest.fixture

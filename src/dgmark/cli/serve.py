@@ -125,11 +125,7 @@ def writing_options(
     ] = {},  # noqa: B006
     generate_key: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Key to mark with; repeatable.",
-            show_default="the only fit",
-        ),
+        typer.Option(metavar="NAME", help="Key to mark with; repeatable.", show_default="the only fit"),
     ] = None,
     enforce: Annotated[bool, typer.Option("--enforce", help="Mark every text, whatever a request says.")] = False,
     payloads: Annotated[bool, typer.Option("--payloads", help="Let requests choose the sub-key of a text.")] = False,

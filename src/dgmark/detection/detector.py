@@ -28,10 +28,6 @@ NO_SPANS = (
     "spans need a key of the bigram rule, and this key is of the position rule: leave spans out, or give ranges that "
     "were chosen without the key"
 )
-NO_SHIFTS = (
-    "phase and max crop are of the position rule: under the bigram rule a missing beginning moves no pair; leave "
-    "them out"
-)
 # no p-value is below the smallest normal float, and shares of the rate must be representable as well
 MIN_FPR = 1e-300
 
@@ -71,7 +67,10 @@ class KeyTest:
         if whole("max crop", max_crop) < 0:
             raise SettingsError(f"max crop {max_crop} is negative")
         if key.spec.rule == "bigram" and (phase, max_crop) != ("any", DEFAULT_MAX_CROP):
-            raise SettingsError(NO_SHIFTS)
+            raise SettingsError(
+                "phase and max crop are of the position rule, as under the bigram rule a missing beginning moves no "
+                "pair: leave them out"
+            )
 
     def __setattr__(self, name: str, value: object) -> None:
         """Set an attribute once: the settings are checked when they are given."""
