@@ -14,14 +14,13 @@ import argparse
 import hashlib
 import json
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from dgmark import Detector, WatermarkKey, load_model
+from dgmark import Detector, WatermarkKey
 from dgmark.checkpoint.families import BLOCK_LLAMA
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.decode import generate
@@ -31,6 +30,7 @@ from dgmark.rows.outputs import atomic_write
 from dgmark_lab.evaluate import Bootstrap, Interval, Judge, load_judge, token_nats
 from dgmark_lab.evaluate.diversity import distinct_ngrams, periodic, repeated_ngrams
 from keys_and_tables import HERE, RUNS, print_header, print_row
+from rules import _model, _value
 
 RATE = 1e-4
 FIRST = 32  # tokens: nearly every mark is detected in a whole text, so strength is compared on beginnings
@@ -93,11 +93,6 @@ def _only(judged: Judged, chosen: list[int]) -> Judged:
     return {name: part[chosen] if len(part) else part for name, part in judged.items()}
 
 
-@cache
-def _model(name: str) -> LoadedModel:
-    return load_model(name)
-
-
 def _key(model: LoadedModel, options: dict[str, str], seed: int) -> WatermarkKey | None:
     """Make a key from a public phrase: everybody gets the same texts, and it protects nothing."""
     spec: dict[str, Any] = {KEY_OPTIONS[name]: int(value) for name, value in options.items() if name in KEY_OPTIONS}
@@ -131,13 +126,6 @@ def _texts(
         rows = [one.to_row(row["id"]) for one, row in zip(made, requests, strict=True)]
         atomic_write(path, "".join(json.dumps(row) + "\n" for row in rows))
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text  # a word, such as a strategy
 
 
 def _has_chat(model: LoadedModel) -> bool:

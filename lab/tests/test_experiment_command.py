@@ -9,35 +9,14 @@ import pytest
 from dgmark_lab.experiments.spec import experiment_names
 from support.command_line import run
 from support.known_keys import known_key
+from support.toy_experiments import SMALL
 
-EXPERIMENT = """
-name = "quick"
-title = "A quick look"
-source = "nowhere"
-view = "detection"
-null = "unmarked"
-null_keys = 1
-measures = ["perplexity"]
-[builtin]
-model = "storyteller"
-prompts = "two"
-texts = 2
-decoding = { cache = "dual", length = 16, block_length = 16 }
-[paper]
-model = "some/model"
-prompts = "two"
-texts = 2
-[prompts.two]
-dataset = "two prompts"
-texts = ["The king went to the", "The queen went to the"]
-[[cells]]
-name = "unmarked"
-[[cells]]
-name = "dgmark k = 1"
-scheme = "dgmark"
-[cells.paper]
-perplexity = 5.27
-"""
+EXPERIMENT = (
+    SMALL.replace("[builtin]", 'null = "unmarked"\nnull_keys = 1\nmeasures = ["perplexity"]\n[builtin]')
+    .replace("[paper]", 'decoding = { cache = "dual", length = 16, block_length = 16 }\n[paper]')
+    .replace('["one", "two"]', '["The king went to the", "The queen went to the"]')
+    + '[[cells]]\nname = "dgmark k = 1"\nscheme = "dgmark"\n[cells.paper]\nperplexity = 5.27\n'
+)
 
 
 def stored(root: Path) -> list[dict[str, Any]]:
@@ -66,9 +45,9 @@ def test_an_experiment_is_run_and_reported(tmp_path: Path) -> None:
     result = run("experiment", "report", file, *base)
     assert result.exit_code == 0, result.stderr
     assert "some texts are missing" in result.stderr
-    page = (runs / "reports" / "quick" / "report.md").read_text()
+    page = (runs / "reports" / "small" / "report.md").read_text()
     assert "| dgmark k = 1 | 1 | 2 | incomplete |" in page
-    assert str(runs / "reports" / "quick" / "report.md") in result.stdout
+    assert str(runs / "reports" / "small" / "report.md") in result.stdout
     perplexity = next(line for line in page.splitlines() if line.startswith("| dgmark k = 1 |") and "5.27" in line)
     assert float(perplexity.split("|")[-3].split()[0]) > 1
     assert len(stored(runs)) == 2

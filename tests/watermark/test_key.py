@@ -45,7 +45,7 @@ SECRET = bytes(KEY.secret or b"")
 SECRET_BASE64 = base64.b64encode(SECRET).decode()
 FIELDS = {
     "format", "version", "key_id", "name", "secret", "prf", "scheme", "modulus", "rotation", "table_size", "tokenizer",
-    "tokenizer_fingerprint", "code_length", "subkeys", "fingerprint",
+    "tokenizer_fingerprint", "code_length", "subkeys", "rule", "fingerprint",
 }  # fmt: skip
 
 

@@ -5,7 +5,6 @@ Budgets are exact: round(eps * n), halves up, of the n places that an attack can
 """
 
 import re
-from abc import ABC
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -30,10 +29,15 @@ _MISREAD = """
 MISREAD = {printed: read.split("/") for printed, read in (entry.split("=") for entry in _MISREAD.split())}
 
 
-class _Replacement(ABC):
-    """Replace a share of the places that `pattern` finds, each by one of `others` of what stands there."""
+@dataclass(frozen=True)
+class _Replacement:
+    """Replace a share of the places that `pattern` finds, each by one of `others` of what stands there.
 
-    budget: float
+    Attributes:
+        budget: share of the places, exactly round(budget * n).
+    """
+
+    budget: Share = 0.1
     pattern: ClassVar[re.Pattern[str]]
     others: ClassVar[Mapping[str, Sequence[str]]]
 
@@ -49,52 +53,29 @@ class _Replacement(ABC):
         return "".join([*pieces, text[start:]])
 
 
-@dataclass(frozen=True)
 class Homoglyphs(_Replacement):
-    """Replace a share of the letters that have a Cyrillic look-alike by the look-alike.
+    """Replace a share of the letters that have a Cyrillic look-alike by the look-alike."""
 
-    Attributes:
-        budget: share of these letters to replace, exactly round(budget * n).
-    """
-
-    budget: Share = 0.1
-    pattern = re.compile(f"[{_LATIN}]")
-    others = HOMOGLYPHS
+    pattern, others = re.compile(f"[{_LATIN}]"), HOMOGLYPHS
 
 
-@dataclass(frozen=True)
 class Whitespace(_Replacement):
-    """Replace a share of the plain spaces by other Unicode spaces.
+    """Replace a share of the plain spaces by other Unicode spaces."""
 
-    Attributes:
-        budget: share of the spaces to replace, exactly round(budget * n).
-    """
-
-    budget: Share = 0.1
-    pattern = re.compile(" ")
-    others: ClassVar[Mapping[str, Sequence[str]]] = {" ": SPACES}
+    pattern, others = re.compile(" "), {" ": SPACES}
 
 
-@dataclass(frozen=True)
 class ZeroWidth(_Replacement):
-    """Insert invisible characters between a share of the neighbouring letters of words.
+    """Insert invisible characters between a share of the neighbouring letters of words."""
 
-    Attributes:
-        budget: share of the places between two letters to fill, exactly round(budget * n).
-    """
-
-    budget: Share = 0.1
-    pattern = re.compile(r"(?<=[^\W\d_])(?=[^\W\d_])")
-    others: ClassVar[Mapping[str, Sequence[str]]] = {"": ZERO_WIDTH}
+    pattern, others = re.compile(r"(?<=[^\W\d_])(?=[^\W\d_])"), {"": ZERO_WIDTH}
 
 
 @dataclass(frozen=True)
 class Ocr(_Replacement):
     """Misread a share of the characters, as programs that recognise characters in a scan do.
 
-    Attributes:
-        budget: share of the characters that can be misread, which are nearly all but spaces and capitals; some are
-            read two at a time. Exactly round(budget * n).
+    What can be misread is nearly all but spaces and capitals; some letters are read two at a time.
     """
 
     budget: Share = 0.02
