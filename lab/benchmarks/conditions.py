@@ -44,4 +44,6 @@ EDITS = {
     **_shares("substitution", 0.1, 0.2, 0.4, unit="word"),
     f"{FIRST} tokens": Condition(first=FIRST),
 }
+# the beginnings of the texts, to see how evidence grows
+LENGTHS = {f"{first} tokens": Condition(first=first) for first in (32, 64, 96, 128, 192, 256)}
 CONDITIONS = {"edits": EDITS, "attacks": {**EDITS, **_attacks()}}

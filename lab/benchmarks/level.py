@@ -39,7 +39,6 @@ MIN_TOKENS = 50
 # levels of the paper's statistics: 20,000 draws show no smaller share
 NOMINAL = ALPHAS[:4]
 WINDOW = 8
-DASHES = ("-", "--", "-.", ":")
 
 
 @dataclass(frozen=True)
@@ -110,35 +109,38 @@ BUILT: dict[str, Callable[[random.Random], str]] = {
 }
 
 
-def qq(p_values: Mapping[str, Float[np.ndarray, " n"]], *, title: str = "") -> Figure:
-    """Plot the share of p-values at or below each level against the level; above the diagonal the level is not held.
+def level_figure(p_values: Mapping[str, Float[np.ndarray, " n"]], *, title: str) -> Figure:
+    """Plot the share of p-values at or below each level over that level: where it is above 1, the level is not held.
+
+    Kinds of text are drawn down to the level that five of their pairs are expected to have.
 
     Args:
         p_values: p-values of unmarked texts, by kind.
         title: the title of the figure.
     """
-    figure = new_figure(7.5, 4.8)
+    figure = new_figure(6.5, 4.0)
     axes = figure.subplots()
-    smallest = 0.5 / max((len(p) for p in p_values.values()), default=1)
-    axes.plot([smallest, 1], [smallest, 1], color="0.5", linewidth=1, label="uniform")
-    levels = np.geomspace(smallest, 1, 200)
-    for number, (name, p) in enumerate(p_values.items()):
-        share = np.searchsorted(np.sort(p), levels, side="right") / len(p)
-        axes.plot(
-            levels[share > 0],
-            share[share > 0],
-            color=COLOURS[number % len(COLOURS)],
-            linestyle=DASHES[number // len(COLOURS) % len(DASHES)],
-            linewidth=1,
-            label=name,
+    human = np.concatenate([p for name, p in p_values.items() if name not in BUILT])
+    lines = {"all human text": human, **p_values}
+    for name, p in lines.items():
+        levels = np.geomspace(5 / len(p), 1, 200)
+        ratio = np.searchsorted(np.sort(p), levels, side="right") / len(p) / levels
+        label, colour, width = (
+            (name, "black", 2.0) if p is human else (_KINDS[name in BUILT], COLOURS[name in BUILT], 0.7)
         )
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("level")
-    axes.set_ylabel("share of p-values at or below it")
+        axes.plot(levels, ratio, color=colour, linewidth=width, label=label, zorder=width)
+    levels = np.geomspace(5 / len(human), 1, 200)
+    chance = 1.96 * np.sqrt((1 - levels) / levels / len(human))
+    axes.fill_between(levels, 1 - chance, 1 + chance, color="0.85", label="exact, 95 % of such tests")
+    axes.axhline(1, color="0.5", linestyle=":")
+    axes.set(xscale="log", ylim=(0, 2.5), xlabel="level a", ylabel="P(p <= a) / a")
     axes.set_title(title, fontsize="medium")
-    figure.legend(loc="outside right upper", fontsize="x-small")
+    handles = dict(zip(*axes.get_legend_handles_labels()[::-1], strict=True))
+    axes.legend(handles.values(), handles.keys(), fontsize="x-small")
     return figure
+
+
+_KINDS = ("a kind of human text", "a kind of built text")
 
 
 def main() -> None:
@@ -149,7 +151,7 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=20)
     parser.add_argument("--rule", choices=get_args(Rule), default="position")
     parser.add_argument("--code-length", type=int, default=0, help="position code of the keys; 0 for i mod 2")
-    parser.add_argument("--plot", type=Path, help="file for a plot of the p-values against the uniform distribution")
+    parser.add_argument("--plot", type=Path, help="file for a plot of the shares found over the levels")
     args = parser.parse_args()
     bigram = args.rule == "bigram"
     spec = WatermarkKey.generate(rule=args.rule, code_length=None if bigram else args.code_length).spec
@@ -173,7 +175,8 @@ def main() -> None:
     shares = [f"{np.mean(human <= alpha) / alpha:.2f}" for alpha in ALPHAS]
     print_row(["all human text, share / level", str(human.size), "", *shares])
     if args.plot:
-        figure = qq({name: p.ravel() for name, p in p_values.items()}, title="p-values of unmarked text")
+        title = f"Unmarked text called marked, rule {args.rule}"
+        figure = level_figure({name: p.ravel() for name, p in p_values.items()}, title=title)
         figure.savefig(args.plot, dpi=130)
 
 

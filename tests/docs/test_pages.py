@@ -15,6 +15,7 @@ import pytest
 import typer
 
 from dgmark.cli import app
+from dgmark.version import __version__
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -53,6 +54,18 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert there.exists(), f"{target}: no such file"
         if anchor and there.suffix == ".md" and there.parent.name != "reference":  # which `make docs` fills and checks
             assert anchor in anchors(there), f"{target}: no such heading; there are {sorted(anchors(there))}"
+
+
+# --- figures
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if "results" in page.parts or page.name == "security.md"],
+    ids=lambda page: page.parent.name,
+)
+def test_figures_are_of_this_version(page: Path) -> None:
+    assert set(re.findall(r"dgmark (\d+\.\d+\.\d+)", page.read_text(encoding="utf-8"))) == {__version__}
 
 
 # --- examples
