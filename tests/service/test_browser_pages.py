@@ -114,25 +114,18 @@ def marked(page: Any) -> list[str]:
 
 def test_a_text_is_checked_and_its_span_shown(page: Any) -> None:
     text = f"🦔 {PLAIN}{MARKED}{PLAIN}"
-    start = text.index(MARKED)
-
-    def with_span(route: Any) -> None:
-        """The service's answer, with the span that its key does not find."""
-        response = route.fetch()
-        span = {"start": start, "end": start + len(MARKED), "p_value": 1e-9, "rarity": "1 in 1 billion"}
-        route.fulfill(response=response, json={**response.json(), "spans": [span]})
-
-    page.route("**/v1/detect", with_span)
     check(page, text)
-    assert page.inner_text("#heading") == "Watermark of ACME found"
-    assert "The watermark of ACME was found in this text. " in page.inner_text("#sentence")
+    assert re.fullmatch(r"Watermark of ACME found in part \(\d+% of the text\)", page.inner_text("#heading"))
+    assert re.match(
+        r"\d spans? of this text \(\d+% of it\) carr(y|ies) the watermark of ACME\. ", page.inner_text("#sentence")
+    )
     assert "written by the assistant of ACME" in page.inner_text("#meaning")
     assert NAMED.fingerprint not in page.inner_text("#verdict") + page.inner_text("#meaning")
     assert NAMED.fingerprint in page.inner_text("#facts")
     assert "✓" not in page.inner_text("body")
-    (span,) = marked(page)
-    assert span == MARKED
-    assert "chance without the key at most 1 in 1 billion" in page.inner_text("#spans")
+    spans = marked(page)
+    assert sum(len(span) for span in spans if span in MARKED) > len(MARKED) / 2
+    assert page.inner_text("#spans").count("chance without the key at most 1 in ") == len(spans)
     assert page.evaluate("document.activeElement.id") == "verdict"
     assert page.inner_text("#facts").count("\n") >= 4
     page.click("text=Copy the answer")

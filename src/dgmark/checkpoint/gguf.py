@@ -26,14 +26,17 @@ _STRING, _ARRAY = 8, 9
 _BITS = {0: 32, 1: 16, 30: 16}
 
 
-def is_gguf(path: str | os.PathLike[str]) -> bool:
-    """Whether this is the path of a GGUF file, by its name or its first bytes."""
-    if not os.path.isfile(path):
+def is_gguf(path: object) -> bool:
+    """Whether this is the path of a GGUF file, by its name or its first bytes; false for a file that cannot be read."""
+    if not isinstance(path, str | os.PathLike) or not os.path.isfile(path := os.path.expanduser(path)):
         return False
     if os.fspath(path).endswith(".gguf"):
         return True
-    with open(path, "rb") as file:
-        return file.read(4) == b"GGUF"
+    try:
+        with open(path, "rb") as file:
+            return file.read(4) == b"GGUF"
+    except OSError:  # who reads the file says what is wrong with it
+        return False
 
 
 @dataclass(frozen=True)

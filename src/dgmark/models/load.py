@@ -1,6 +1,5 @@
 """Load masked diffusion models by name, as `Denoiser`s."""
 
-import os
 from dataclasses import dataclass, field
 
 import torch
@@ -120,7 +119,7 @@ def load_model(
     options = {"device": device, "dtype": dtype, "revision": revision, "family": family}
     options |= {"quantization": quantization, "device_map": device_map}
     llama = {"n_gpu_layers": n_gpu_layers, "n_threads": n_threads, "n_batch": n_batch}
-    if is_gguf(os.path.expanduser(name_or_path)):
+    if is_gguf(name_or_path):
         _refuse_options("of a GGUF file", **options)
         return load_gguf(find_checkpoint(name_or_path), tokenizer, **llama)
     _refuse_options("of a model that is no GGUF file", tokenizer=tokenizer, **llama)
