@@ -12,6 +12,7 @@ import dgmark
 from dgmark.checkpoint.families import LLADA, family_of
 from dgmark.checkpoint.folder import find_checkpoint
 from dgmark.cli import app
+from dgmark.cli.serve import _sources
 from dgmark.errors import CheckpointFormat
 from support import tiny_gguf
 
@@ -126,3 +127,12 @@ def test_a_tokenizer_that_cannot_be_made_is_asked_for(tmp_path: Path, old: bytes
 def test_options_of_other_models_are_refused(model: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(dgmark.errors.SettingsError, match=message):
         dgmark.load_model(model, **options)
+
+
+def test_a_service_gives_each_of_its_models_the_options_that_it_takes() -> None:
+    loading: Any = {"device": "cpu", "n_threads": 2}
+    both = _sources(["storyteller", str(FILE)], loading, "other.json", [])
+    assert both[0].loading == {"name_or_path": "storyteller", "device": "cpu"}
+    assert both[1].loading == {"name_or_path": str(FILE), "n_threads": 2, "tokenizer": "other.json"}
+    (alone,) = _sources(["storyteller"], loading, None, [])
+    assert alone.loading == {"name_or_path": "storyteller", **loading}  # which `load_model` refuses

@@ -105,3 +105,11 @@ def test_a_text_is_too_short_to_tell_by_the_share_that_its_key_expects(rule: str
     assert found[0.55].uncertain_because == "short"
     assert found[0.95].uncertain_because is None
     assert len({one.p_value for one in found.values()}) == 1
+
+
+def test_pairs_that_are_far_apart_need_a_text_that_is_longer() -> None:
+    spec = replace(known_spec(rule="bigram"), nearest=60, farthest=64, expected_match=0.99)
+    assert expected_p(spec, 60) == 1.0
+    needed = tokens_needed(spec, 1e-4)
+    assert needed is not None
+    assert needed > 63  # 15 pairs, the fewest whose p, with the share of the whole text, is below 1e-4

@@ -198,6 +198,8 @@ def show(
     needed = {
         words: [tokens_needed(key.spec, fpr, edit, share, most=most) for most in (False, True)]
         for words, (edit, share) in _EDITS.items()
+        # words are replaced by words of other lengths, which puts what follows at other positions
+        if edit != "substitution" or key.spec.rule == "bigram"
     }
     public = {
         "key_fingerprint": key.fingerprint,

@@ -92,9 +92,7 @@ def model_to_load(
     n_gpu_layers: Annotated[
         int | None, typer.Option(help="Layers of a GGUF file on the GPU.", show_default="as many as fit")
     ] = None,
-    n_threads: Annotated[
-        int | None, typer.Option(help="Threads for a GGUF file.", show_default="the CPU's cores")
-    ] = None,
+    n_threads: Annotated[int | None, typer.Option(help="Threads for a GGUF file.", show_default="as torch has")] = None,
     n_batch: Annotated[
         int | None, typer.Option(help="Positions of one forward of a GGUF file.", show_default="512")
     ] = None,

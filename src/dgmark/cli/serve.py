@@ -264,12 +264,13 @@ def _sources(
     with needed_extra("generate", "writing texts"):
         if models and find_spec("torch") is None:
             raise ImportError("no module named torch")
-    sources = [
-        ModelSource(
-            {**loading, "name_or_path": name, **({"tokenizer": tokenizer} if tokenizer and is_gguf(name) else {})}
-        )
-        for name in models
-    ]
+    of_gguf = [is_gguf(name) for name in models]
+    # where models of both kinds are served, each option is for those that take it
+    mixed = len(set(of_gguf)) > 1
+    sources = []
+    for name, gguf in zip(models, of_gguf, strict=True):
+        own = {option: value for option, value in loading.items() if not mixed or (option in LLAMA_OPTIONS) == gguf}
+        sources.append(ModelSource({**own, "name_or_path": name, **({"tokenizer": tokenizer} if gguf else {})}))
     for one in tuned:
         named = [place for place, source in enumerate(sources) if one.model in (source.location, source.name)]
         if not named:

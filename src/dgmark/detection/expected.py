@@ -80,10 +80,9 @@ def expected_p(
     match = chance + (typical_match(spec) - chance) * surviving(spec, edit, share)
     length = tokens * {"deletion": 1 - share, "insertion": 1 + share}.get(edit or "", 1.0)
     factor, power = DIFFERENT[spec.rule]
-    different = min(length, factor * length**power)
-    if spec.rule == "bigram":
-        different *= spec.farthest - spec.nearest + 1
-    coins = int(different)
+    # a text of n tokens has n - d pairs at a distance of d
+    distances = range(spec.nearest, spec.farthest + 1) if spec.rule == "bigram" else range(1)
+    coins = int(sum(min(max(0.0, length - distance), factor * length**power) for distance in distances))
     matched = coins * match - most * MOST * sqrt(coins * match * (1 - match))
     null = MatchNull(np.eye(1, spec.modulus, spec.modulus - 1, dtype=np.int64), np.array([coins]), 0)
     return adjusted_p(null.tail(int(matched)), _share_of_rate(spec))
