@@ -127,6 +127,7 @@ class _Reader:
         self._file, self._size = file, size
 
     def header(self, path: Path) -> GgufHeader:
+        """All that the file states before its weights."""
         if self._bytes(4) != b"GGUF":
             raise ValueError("it does not begin with GGUF")
         if (version := self._one("I")) not in (2, 3):
