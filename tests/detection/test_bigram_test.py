@@ -123,6 +123,25 @@ def test_spans_are_the_marked_parts_of_their_sub_keys() -> None:
     assert find_spans(key_of(1, subkeys=64), tokens_of(np.concatenate(parts)), 1e-4) == []
 
 
+@pytest.mark.parametrize("draws", [8, 16])  # with 16, the p-values of the larger parts are below the smallest float
+def test_touching_parts_are_one_span_with_the_smallest_of_their_p_values(draws: int) -> None:
+    key = key_of()
+    ids = [RNG.integers(0, 1000, 208), marked(key, 816, draws=draws), RNG.integers(0, 1000, 400)]
+    tokens = tokens_of(np.concatenate(ids))
+    # no one part has just these tokens
+    parts = sorted(PairTest(key, tokens).spans(None, 1e-4), key=lambda span: span.first)
+    assert [(span.first, span.last) for span in parts] == [(208, 256), (256, 1024)]
+    ((_, span),) = find_spans(key, tokens, 1e-4)
+    assert (span.first, span.last) == (208, 1024)
+    assert span.p_value == min(part.p_value for part in parts)
+
+
+def test_touching_spans_of_different_sub_keys_stay_apart() -> None:
+    key = key_of(subkeys=64)
+    found = find_spans(key, tokens_of(np.concatenate([marked(key, 256, 7), marked(key, 256, 50)])), 1e-4)
+    assert [(number, span.first, span.last) for number, span in found] == [(7, 0, 256), (50, 256, 512)]
+
+
 def test_the_sub_key_is_found_and_named() -> None:
     key = key_of(subkeys=256)
     test = PairTest(key, tokens_of(marked(key, 150, 201)))

@@ -8,7 +8,7 @@ positions only. Ours; a scan on multi-scale grids as in Walther (2010).
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -42,23 +42,39 @@ _MAX_SEARCHED = 16
 
 @dataclass(frozen=True)
 class TokenSpan:
-    """Scored tokens [first, last) that carry the mark, and the p-value of this part, which pays for all parts."""
+    """Scored tokens [first, last) that carry the mark, and the p-value of this part, which pays for all parts.
+
+    Attributes:
+        first: the first token.
+        last: the token behind the last one.
+        p_value: the p-value, at least the smallest normal float.
+        log_p: its logarithm without that limit, which ranks the parts of a long text.
+    """
 
     first: int
     last: int
     p_value: float
+    log_p: float
 
 
 def binomial_tail(matched: int, pairs: int) -> float:
     """P(at least `matched` of `pairs` fair coins), at least the smallest normal float."""
+    return _limited(_log_tail(matched, pairs))
+
+
+def _limited(log: float) -> float:
+    return max(MIN_P, min(1.0, math.exp(log)))
+
+
+def _log_tail(matched: int, pairs: int) -> float:
     if matched <= 0:
-        return 1.0
+        return 0.0
     if 2 * matched < pairs:  # sum the shorter tail
-        return 1.0 - binomial_tail(pairs - matched + 1, pairs)
+        return math.log1p(-math.exp(_log_tail(pairs - matched + 1, pairs)))
     rest = np.arange(matched, pairs)
     terms = 1.0 + float(np.cumprod((pairs - rest) / (rest + 1.0)).sum())
     (log,) = _log_chances(np.array([matched]), np.array([pairs])).tolist()
-    return max(MIN_P, min(1.0, math.exp(log + math.log(terms))))
+    return float(log + math.log(terms))
 
 
 def _log_chances(matched: Int[np.ndarray, " parts"], pairs: Int[np.ndarray, " parts"]) -> Float[np.ndarray, " parts"]:
@@ -170,7 +186,7 @@ class PairTest:
         """The parts with a p-value of at most `level` that do not overlap, the best first."""
         n, kept = len(self.tokens.ids), list[TokenSpan]()
         free = np.ones(n, dtype=bool)
-        for span in sorted(self._candidates(self.matches(subkey), level), key=lambda one: one.p_value):
+        for span in sorted(self._candidates(self.matches(subkey), level), key=lambda one: one.log_p):
             if free[span.first : span.last].all():
                 free[span.first : span.last] = False
                 kept.append(span)
@@ -184,9 +200,10 @@ class PairTest:
         chosen = (lower <= wanted) & (2 * parts.matched > parts.pairs)
         chosen[0] = True
         for first, last, matched, pairs, share in zip(*(column[chosen].tolist() for column in parts), strict=True):
-            p = adjusted_p(binomial_tail(matched, pairs), share)
+            log = _log_tail(matched, pairs)
+            p = adjusted_p(_limited(log), share)
             if level is None or p <= level:
-                yield TokenSpan(first, last, p)
+                yield TokenSpan(first, last, p, log - math.log(share))
 
     def _parts(self, matches: Bool[np.ndarray, " pairs"]) -> _Parts:
         """The counts of all parts. A pair counts once in a part, by the earliest of its places there."""
@@ -289,7 +306,8 @@ def _log_bounds(
 def find_spans(key: WatermarkKey, tokens: ScoredIds, fpr: float) -> list[tuple[int | None, TokenSpan]]:
     """The spans that carry the mark of a key or of any of its sub-keys, each with its sub-key, in order.
 
-    Spans do not overlap: of two that would, the one with the smaller p-value is kept.
+    Spans do not overlap: of two that would, the one with the smaller p-value is kept. Those of one sub-key that touch
+    are joined. Each of them passed by itself, so the smallest of their p-values is one of the whole stretch, too.
 
     Args:
         key: a key of rule "bigram".
@@ -301,8 +319,14 @@ def find_spans(key: WatermarkKey, tokens: ScoredIds, fpr: float) -> list[tuple[i
     found = [(number, span) for number in numbers for span in test.spans(number, fpr / tried)]
     free = np.ones(len(tokens.ids), dtype=bool)
     kept = list[tuple[int | None, TokenSpan]]()
-    for number, span in sorted(found, key=lambda one: one[1].p_value):
+    for number, span in sorted(found, key=lambda one: one[1].log_p):
         if free[span.first : span.last].all():
             free[span.first : span.last] = False
-            kept.append((number, TokenSpan(span.first, span.last, bonferroni_p(span.p_value, tried))))
-    return sorted(kept, key=lambda one: one[1].first)
+            kept.append((number, replace(span, p_value=bonferroni_p(span.p_value, tried))))
+    joined = list[tuple[int | None, TokenSpan]]()
+    for number, span in sorted(kept, key=lambda one: one[1].first):
+        if joined and (joined[-1][0], joined[-1][1].last) == (number, span.first):
+            before = joined.pop()[1]
+            span = replace(min(before, span, key=lambda one: one.log_p), first=before.first, last=span.last)
+        joined.append((number, span))
+    return joined
