@@ -7,7 +7,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist l
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 
-.PHONY: demo test check lint quick soak engines-check backends-check docs bench bench-quick bench-detect audit release clean
+.PHONY: demo test check lint quick soak engines-check backends-check docs bench bench-detect audit release clean
 
 demo: .venv/.generate
 	$(BIN)/dgmark demo
@@ -52,11 +52,7 @@ docs: .venv/.docs
 docs/demo.svg: .venv/.generate
 	FORCE_COLOR=1 TERM=xterm-256color COLUMNS=112 $(BIN)/dgmark demo | $(BIN)/python docs/demo_svg.py
 
-# The quality figures generate 400 texts (about two hours on two cores); the run resumes where it stopped.
-bench: bench-quick
-	$(BIN)/python lab/benchmarks/quality.py
-
-bench-quick: .venv/.dev
+bench: .venv/.dev
 	$(BIN)/python lab/benchmarks/detect_speed.py
 	$(BIN)/python lab/benchmarks/decode_speed.py
 

@@ -20,7 +20,7 @@ from dgmark.rows.jsonl import BadRow, read_rows
 from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines import baseline
-from keys_and_tables import bench_key, print_header, print_row, random_key
+from keys_and_tables import bench_key, print_header, print_made_with, print_row, random_key
 
 ALPHAS = (0.1, 0.01, 0.001)
 TOKENS, MIN_TOKENS = 256, 50
@@ -101,6 +101,7 @@ def main() -> None:
     level(human(args.human, args.texts))
     for vocab in (8192, 126_464):
         costs(vocab)
+    print_made_with(*(name for name, _ in FORMS.values()))
 
 
 if __name__ == "__main__":

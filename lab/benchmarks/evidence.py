@@ -20,7 +20,7 @@ from dgmark_lab.evaluate.intervals import MIN_TEXTS
 from dgmark_lab.experiments.estimates import Estimate, mean
 from dgmark_lab.experiments.figures import Line, line_figure
 from dgmark_lab.experiments.tables import with_interval
-from keys_and_tables import RUNS, print_header, print_row
+from keys_and_tables import RUNS, print_header, print_made_with, print_row
 from rules import Cell, Rows, _p_values, _texts
 
 TOKENS, FEWEST = 128, 64
@@ -37,11 +37,12 @@ def main() -> None:
         _plot(args.plot, [Cell.of(line) for line in args.cells.read_text().splitlines()], args.out)
         return
     print_header(["decode", "T", "share of matches", "different pairs a token", "-log10 p a token", *EDITS])
-    for line in args.cells.read_text().splitlines():
-        cell = Cell.of(line)
+    cells = [Cell.of(line) for line in args.cells.read_text().splitlines()]
+    for cell in cells:
         rows = _texts(cell, args.out, stored_only=True)
         if rows and "rule" in cell.mark:
             print_row(_row(cell, rows, args.out))
+    print_made_with("decoding", *(name for cell in cells if "rule" in cell.mark for name in cell.made_with))
 
 
 def _plot(path: Path, cells: Sequence[Cell], out: Path) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from dgmark.watermark.groups import SECRET_BYTES, WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
+from dgmark_lab.experiments.made_with import made_with
 from dgmark_lab.experiments.prompt_sets import BUILTIN_PROMPTS
 
 HERE = Path(__file__).parent
@@ -46,6 +47,11 @@ def print_header(titles: Sequence[str]) -> None:
 def print_row(cells: Sequence[object]) -> None:
     """Print a row of a table."""
     print(f"| {' | '.join(map(str, cells))} |", flush=True)
+
+
+def print_made_with(*names: str) -> None:
+    """Print what the tables depend on, as the pages state it."""
+    print(f"\n{made_with(*dict.fromkeys(names))}")
 
 
 def family(process: int) -> list[int]:

@@ -31,7 +31,7 @@ from dgmark.rows.jsonl import BadRow, read_rows
 from dgmark.watermark.groups import Rule
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.experiments.figures import COLOURS, new_figure
-from keys_and_tables import print_header, print_row, random_key
+from keys_and_tables import print_header, print_made_with, print_row, random_key
 
 ALPHAS: tuple[float, ...] = (0.1, 0.01, 0.001, 0.0001, 0.00001)
 TOKENS = 256
@@ -174,6 +174,7 @@ def main() -> None:
     human = np.concatenate([p.ravel() for name, p in p_values.items() if name not in BUILT])
     shares = [f"{np.mean(human <= alpha) / alpha:.2f}" for alpha in ALPHAS]
     print_row(["all human text, share / level", str(human.size), "", *shares])
+    print_made_with(args.rule)
     if args.plot:
         title = f"Unmarked text called marked, rule {args.rule}"
         figure = level_figure({name: p.ravel() for name, p in p_values.items()}, title=title)

@@ -16,7 +16,7 @@ from dgmark.detection.detector import KeyTest
 from dgmark.detection.reader import ScoredIds
 from dgmark.watermark.bigrams import DISTANCES
 from dgmark.watermark.groups import WatermarkSpec
-from keys_and_tables import print_header, print_row, random_key
+from keys_and_tables import print_header, print_made_with, print_row, random_key
 
 DOCUMENTS = 10**10
 RATES = (1e-4, 1e-6, 1e-9, 1e-12)
@@ -43,6 +43,7 @@ def main() -> None:
         took = seconds(subkeys)
         days = " / ".join(f"{keys * took * DOCUMENTS / DAY:,.0f}" for keys in (1, 400, 10_000))
         print_row([f"{subkeys:,}", f"{1000 * took:.2f}", days])
+    print_made_with("bigram")
 
 
 def name(search: tuple[int, int]) -> str:

@@ -3,7 +3,8 @@
 Run `python lab/benchmarks/rules.py --cells lab/benchmarks/rule_cells.txt`. A cell is a row of settings: `model`, `rule`
 and what else belongs to a key, or `baseline` and its options (neither: unmarked text), and options of decoding. All
 cells of a model have the same prompts, and four keys that each mark a quarter of them. Texts, attacked ones too, are
-stored in --out and reused. They are edited by words and scored from the text alone, with the detector's defaults.
+stored in --out and reused, so clear it after a change of decoding. They are edited by words and scored from the text
+alone, with the detector's defaults.
 
 Cells that differ in their temperature alone are a curve. A second table compares the curves where their texts are as
 diverse as those of the model's first unmarked cell, between two temperatures that were run; the worst decile of the
@@ -41,7 +42,7 @@ from dgmark_lab.experiments.figures import heat_figure
 from dgmark_lab.experiments.frontier import Matched, Measured, matched
 from dgmark_lab.experiments.tables import with_interval
 from dgmark_lab.training.narrator.base import write_base
-from keys_and_tables import HERE, RUNS, builtin_prompts, print_header, print_row, random_key
+from keys_and_tables import HERE, RUNS, builtin_prompts, print_header, print_made_with, print_row, random_key
 
 RATE = 1e-4
 KEYS = 4
@@ -101,6 +102,12 @@ class Cell(NamedTuple):
         rest = [f"{name} {value}" for name, value in self.decoding.items() if name != "temperature"]
         return ", ".join([self.model, mark, *rest])
 
+    @property
+    def made_with(self) -> list[str]:
+        """What its figures depend on."""
+        marks = [self.mark.get("baseline") or key.spec.rule for key in self.watermark_keys()[:1] if key]
+        return [*marks, self.model, *(["judge"] if self.model == "storyteller" else [])]
+
     def watermark_keys(self) -> list[WatermarkKey | None]:
         """The keys of the cell, of a fixed series; none for unmarked text."""
         if not self.mark:
@@ -122,6 +129,7 @@ def main() -> None:
     conditions = CONDITIONS[args.conditions]
     print_header(["decode", "T", "texts", "perplexity", "distinct-2", REPEATED, *conditions])
     curves: dict[str, dict[str, list[Measured]]] = {}
+    parts = ["decoding"]
     for line in [*args.cell, *(args.cells.read_text().splitlines() if args.cells else [])]:
         cell = Cell.of(line)
         rows = _texts(cell, args.out, stored_only=args.stored_only)
@@ -130,10 +138,12 @@ def main() -> None:
             measured = _measured(cell, rows, p_values)
             curves.setdefault(cell.model, {}).setdefault(cell.curve, []).append(measured)
             print_row(_row(cell, measured, p_values))
+            parts += cell.made_with
     for model, of_model in curves.items():
         found = _at_equal_diversity(model, of_model, list(conditions))
         if args.plot and found:
             _plot(args.plot, found, list(conditions))
+    print_made_with(*parts)
 
 
 def _row(cell: Cell, measured: Measured, p_values: dict[str, PerText]) -> list[str]:

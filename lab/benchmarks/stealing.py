@@ -30,7 +30,7 @@ from dgmark_lab.attacks.text_edits import decode as text_of
 from dgmark_lab.attacks.text_edits import ordinary_ids
 from dgmark_lab.experiments.estimates import percent
 from dgmark_lab.experiments.tables import with_interval
-from keys_and_tables import builtin_prompts, print_header, print_row
+from keys_and_tables import builtin_prompts, print_header, print_made_with, print_row
 
 LENGTH = 256
 MIN_TOKENS = 100
@@ -83,6 +83,7 @@ def main() -> None:
             p = _forged(model, key, stolen, args.temperature, args.texts)
             cells[2:] = [with_interval(percent(p <= RATE), 0), f"{np.median(p):.0e}"]
         print_row([*cells, *(_scrubbed(model.tokenizer, key, stolen, held_out, law, share) for share in SCRUBBED)])
+    print_made_with("decoding", key.spec.rule, "storyteller")
 
 
 def _rows(path: Path, tokenizer: Tokenizer) -> list[Row]:

@@ -29,7 +29,8 @@ from dgmark.models.loaded import LoadedModel
 from dgmark.rows.outputs import atomic_write
 from dgmark_lab.evaluate import Bootstrap, Interval, Judge, load_judge, token_nats
 from dgmark_lab.evaluate.diversity import distinct_ngrams, periodic, repeated_ngrams
-from keys_and_tables import HERE, RUNS, print_header, print_row
+from dgmark_lab.evaluate.judge import BUILTIN_JUDGE
+from keys_and_tables import HERE, RUNS, print_header, print_made_with, print_row
 from rules import _model, _value
 
 RATE = 1e-4
@@ -75,7 +76,7 @@ def main() -> None:
     requests = [json.loads(line) for line in args.prompts.read_text().splitlines()][: args.limit]
     judge = load_judge(args.judge, dtype="fp32")
     print_header(HEAD)
-    first = None
+    first, models = None, list[str]()
     for cell in [*args.cell, *(args.cells.read_text().splitlines() if args.cells else [])]:
         name, _, settings = cell.partition(":")
         options = dict(part.split("=") for part in settings.split(",") if part)
@@ -86,6 +87,8 @@ def main() -> None:
             chosen = [at for at, row in enumerate(requests) if row["id"].startswith(kind)]
             if not kind or len(chosen) > 1:
                 print_row([name, f"{len(chosen)} {kind}", *_figures(_only(judged, chosen), _only(first, chosen))])
+        models.append(options.get("model", BUILTIN))
+    print_made_with("decoding", "position", *models, *(["judge"] if args.judge == BUILTIN_JUDGE else []))
 
 
 def _only(judged: Judged, chosen: list[int]) -> Judged:

@@ -19,7 +19,7 @@ from dgmark.watermark.groups import Rule
 from dgmark_lab.evaluate import Judge, load_judge, token_nats
 from dgmark_lab.experiments.estimates import percent, perplexity
 from dgmark_lab.experiments.tables import with_interval
-from keys_and_tables import builtin_prompts, print_header, print_row, random_key
+from keys_and_tables import builtin_prompts, print_header, print_made_with, print_row, random_key
 
 RATE = 1e-4
 # as diverse as unmarked text at 1, and LLaDA 2.1's own
@@ -44,6 +44,7 @@ def main() -> None:
                     made = [_texts(key, number, args.texts // 4, **settings) for number, key in enumerate(keys)]
                 allowed = "" if threshold is None else "lose no match" if lossless else "any"
                 print_row([rule, temperature, threshold or "none", allowed, *_figures(keys, made)])
+    print_made_with("decoding", *(rule for rule, _ in CELLS), "storyteller", "judge")
 
 
 @cache

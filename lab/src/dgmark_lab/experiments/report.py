@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
+from dgmark.checkpoint.folder import BUILTINS
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.rows.outputs import atomic_write
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.experiments.cells import StoredRun
+from dgmark_lab.experiments.cells import DGMARK, StoredRun
+from dgmark_lab.experiments.made_with import made_with
 from dgmark_lab.experiments.spec import Experiment, SetupName, View
 from dgmark_lab.experiments.store import Store
 from dgmark_lab.experiments.tables import Section, Table, to_csv, to_markdown
@@ -112,6 +114,7 @@ def to_page(report: Report) -> str:
         *(f"![{name}]({name}.png)\n" for name in section.figures),
         section.text,
         _how_to_read(run),
+        _made_with(run) + "\n",
     ]
     return "\n".join(part for part in parts if part)
 
@@ -158,3 +161,11 @@ def _how_to_read(run: StoredRun) -> str:
         "The paper's numbers are of its own models, prompts and judge.\n\n"
         f"Model: {'; '.join(models)}. Key: {', '.join(keys)}. Versions: {'; '.join(versions)}.\n"
     )
+
+
+def _made_with(run: StoredRun) -> str:
+    """What the figures depend on: the rules and baselines of the cells, and the built-in model that wrote the texts."""
+    plans = [cell.plan for cell in run.cells.values() if cell.plan is not None]
+    models = {plan["model"]: plan["model_hash"] for plan in plans if plan["model"] in BUILTINS}
+    schemes = [one.cell.key.rule if one.cell.scheme == DGMARK else one.cell.scheme for one in run.present]
+    return made_with(*dict.fromkeys(scheme for scheme in schemes if scheme), **models)

@@ -1,0 +1,45 @@
+"""The line of what figures depend on: which change of the code changes which part."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from dgmark.decode import select_positions
+from dgmark.errors import SettingsError
+from dgmark.version import __version__
+from dgmark_lab.experiments.made_with import identifier, made_with
+
+PARTS = ("bigram", "position", "kgw", "decoding", "storyteller")
+
+
+def without_levels(rewards: Tensor, masked: Tensor, levels: Tensor, *rest: Any) -> Tensor:
+    """Choose positions as if there were no key."""
+    return select_positions(rewards, masked, torch.zeros_like(levels), *rest)
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "changed"),
+    [
+        ("dgmark.detection.bigram_test.WHOLE_SHARE", 0.6, {"bigram"}),
+        ("dgmark.detection.exact_test.adjusted_p", lambda p, _share: p, {"position"}),
+        ("dgmark.watermark.key.DEFAULT_CODE", 8, {"position", "decoding"}),
+        ("dgmark_lab.baselines.prf.PRF_VERSION", "splitmix64-v2", {"kgw"}),
+        ("dgmark.decode.loop.select_positions", without_levels, {"decoding"}),
+        ("dgmark_lab.experiments.store._content_hash", lambda file: file.name, {"storyteller"}),
+    ],
+)
+def test_a_change_of_the_code_changes_the_parts_that_depend_on_it(
+    where: str, value: Any, changed: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {part: identifier(part) for part in PARTS}
+    monkeypatch.setattr(where, value)
+    assert {part for part in PARTS if identifier.__wrapped__(part) != before[part]} == changed
+
+
+def test_the_line_names_the_version_and_each_part() -> None:
+    line = made_with("kgw", storyteller="0123456789abcdef")
+    assert line == f"Made with dgmark {__version__}, kgw {identifier('kgw')[:8]}, storyteller 01234567."
+    with pytest.raises(SettingsError, match="'kgv'"):
+        made_with("kgv")
