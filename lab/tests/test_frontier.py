@@ -103,6 +103,19 @@ def test_shares_stay_within_their_range_and_keep_some_doubt() -> None:
     assert 0 <= edge.figures["found"].low < edge.figures["found"].high <= 100
 
 
+def test_draws_far_outside_a_flat_curve_give_wide_but_finite_intervals() -> None:
+    middle = cell(0.6)
+    ends = [
+        replace(middle, temperature=at, diversity=middle.diversity + way / 1e5, nats=middle.nats + 450 * way)
+        for at, way in ((0.5, -1), (0.7, 1))
+    ]
+    noise = np.random.default_rng(2).normal(size=TEXTS)
+    found = matched(ends, replace(middle, diversity=middle.diversity + 0.3 * (noise - noise.mean())))
+    assert found is not None
+    assert found.ratio.value == pytest.approx(1)
+    assert 0 < found.ratio.low < 1e-9 < 1e9 < found.ratio.high < np.inf
+
+
 def test_cells_over_different_prompts_are_refused() -> None:
     one = cell(0.8)
     half = Measured(0.8, one.diversity[:9], one.nats[:9], one.tokens[:9], {}, {})

@@ -116,6 +116,8 @@ def matched(curve: Sequence[Measured], reference: Measured) -> Matched | None:
 
 
 _LOGARITHMIC = ("perplexity", "worst decile")
+# of perplexities: a draw that leaves a flat curve may lie so far out that only its order counts
+_LOG_RANGE = (-300.0, 300.0)
 
 
 def _interpolated(
@@ -144,7 +146,7 @@ def _interpolated(
         values = np.stack([point[name] for point in points])
         scaled = np.log(values) if name in _LOGARITHMIC else values
         between = scaled[piece, place] * (1 - weight) + scaled[piece + 1, place] * weight
-        found[name] = np.exp(between) if name in _LOGARITHMIC else between
+        found[name] = np.exp(np.clip(between, *_LOG_RANGE)) if name in _LOGARITHMIC else between
     found |= {name: np.clip(found[name], 0, 100) for name in curve[0].found}
     return {**found, "ratio": found["perplexity"] / wanted["perplexity"]}
 
