@@ -204,6 +204,13 @@ def test_disguises_are_exact_and_undone(name: str, text: str, places: int, step:
     assert normalise(edited, [step])[0] == text
     if name == "homoglyphs":
         assert all("CYRILLIC" in unicodedata.name(b) for a, b in zip(text, edited, strict=True) if a != b)
+        assert normalise(attack(name, budget=1)(text, dice()), [step])[0] == text
+
+
+@pytest.mark.parametrize("letter", HOMOGLYPHS)
+def test_each_look_alike_is_undone_in_a_word_and_as_a_word(letter: str) -> None:
+    for text in (f"w{letter}d", f"{letter}w", f"{letter}{letter}w", f"who {letter} why", f"w {letter}{letter}"):
+        assert normalise(text.replace(letter, HOMOGLYPHS[letter]), ["homoglyphs"])[0] == text
 
 
 def test_a_scan_is_misread_as_programs_misread_it() -> None:

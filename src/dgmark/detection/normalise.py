@@ -23,7 +23,7 @@ _JOINER = re.compile("(?<=[\\x00-\\x7f])[\u200c\u200d]|[\u200c\u200d](?=[\\x00-\
 _QUOTES = str.maketrans(dict.fromkeys("“”„‟«»＂", '"') | dict.fromkeys("‘’‚‛‹›＇", "'"))
 _SPACES = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\t ]+")
 _LINE_ENDS = re.compile("\r\n?|[\u0085\u2028\u2029]")
-_WORD = re.compile(r"\w+")
+_WORD, _ASCII_LETTER = re.compile(r"\w+"), re.compile("[A-Za-z]")
 WRAPPING = "wrapping"
 # a text is hard-wrapped if its lines are so wide, and as many of them, and such a share of them, end for want of room
 _WIDTHS = range(40, 101)
@@ -61,6 +61,8 @@ def _unless_presentation(run: re.Match[str]) -> str:
 def fold_homoglyphs(text: str) -> str:
     """Replace look-alike letters by ASCII letters in words that also hold ASCII letters; other words stay unchanged.
 
+    A word of look-alikes alone is taken for what the words around it are.
+
     Raises:
         MissingExtra: the package `confusable-homoglyphs` is not installed.
     """
@@ -68,18 +70,37 @@ def fold_homoglyphs(text: str) -> str:
         from confusable_homoglyphs import confusables
     except ModuleNotFoundError as error:
         raise MissingExtra(f"look-alike letters need a table: {install_hint('normalise')}") from error
+    if text.isascii():
+        return text
 
-    def latin(word: re.Match[str]) -> str:
-        letters = word.group()
-        if letters.isascii() or not re.search("[A-Za-z]", letters):
-            return letters
-        for found in confusables.is_confusable(letters, greedy=True, preferred_aliases=["latin"]) or ():
+    def folded(word: str) -> str:
+        for found in confusables.is_confusable(word, greedy=True, preferred_aliases=["latin"]) or ():
+            letter = found["character"]
             alike = next((glyph["c"] for glyph in found["homoglyphs"] if glyph["c"].isascii()), None)
-            if alike and not found["character"].isascii():
-                letters = letters.replace(found["character"], alike)
-        return letters
+            if alike and not letter.isascii():
+                # Unicode's table has a capital I as a look-alike of l
+                word = word.replace(letter, "I" if alike == "l" and letter.isupper() else alike)
+        return word
 
-    return _WORD.sub(latin, text)
+    pieces = re.split(f"({_WORD.pattern})", text)
+    words = pieces[1::2]
+    alike = [word if word.isascii() else folded(word) for word in words]
+    latin = [
+        True if _ASCII_LETTER.search(word) else None if other.isascii() else False
+        for word, other in zip(words, alike, strict=True)
+    ]
+    around = zip(_last_known(latin), reversed(_last_known(latin[::-1])), strict=True)
+    fold = [one or (one is None and {True} == {*both} - {None}) for one, both in zip(latin, around, strict=True)]
+    pieces[1::2] = [other if yes else word for word, other, yes in zip(words, alike, fold, strict=True)]
+    return "".join(pieces)
+
+
+def _last_known(values: list[bool | None]) -> list[bool | None]:
+    """Each value, or the last one before it if it is None."""
+    known: list[bool | None] = [None]
+    for value in values:
+        known.append(known[-1] if value is None else value)
+    return known[1:]
 
 
 def fold_quotes(text: str) -> str:
