@@ -33,6 +33,7 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "gloaguen, offsets -1,1": ("gloaguen", {"offsets": (-1, 1)}),
     "dmark": ("dmark", {}),
     "lr-dwm": ("lr-dwm", {}),
+    "cdmark": ("cdmark", {}),
     "gumbel": ("gumbel", {}),
 }
 

@@ -13,6 +13,7 @@ from scipy import stats
 from transformers import PretrainedConfig, WatermarkDetector, WatermarkingConfig
 from transformers.generation.logits_process import WatermarkLogitsProcessor
 
+import dgmark_lab.baselines.cdmark as cdmark
 import dgmark_lab.baselines.green_lists as green_lists
 from dgmark import Detection, WatermarkKey
 from dgmark.errors import SettingsError
@@ -46,6 +47,7 @@ FORMS: dict[str, tuple[str, dict[str, object]]] = {
     "dmark": ("dmark", {}),
     "lr-dwm": ("lr-dwm", {}),
     "lr-dwm, gamma 1/4": ("lr-dwm", {"gamma": 0.25}),
+    "cdmark": ("cdmark", {}),
     "gumbel": ("gumbel", {"period": 16}),
 }
 
@@ -220,12 +222,42 @@ def test_a_pair_across_a_special_token_is_no_pair() -> None:
     assert detect("gloaguen, two left", ids).num_tokens_scored == 1
 
 
+# ---- CDMArk ----
+
+
+def test_cdmark_correlates_as_published() -> None:
+    """The columns of an orthonormal basis of centred normal vectors, times sqrt(vocabulary); here there is one."""
+    state = states(HashKey.of(KEY, "cdmark"), np.zeros(1, dtype=np.int64))
+    uniform = (uniform_bits(state, np.arange(VOCAB)) + 0.5) / 2.0**53
+    normal = torch.from_numpy(stats.norm.ppf(uniform))[:, None]
+    basis, triangle = torch.linalg.qr(normal - normal.mean(0))
+    vector = (basis * triangle.sign() * VOCAB**0.5)[:, 0].numpy()
+    ids = np.random.default_rng(0).integers(4, 40, 150)
+    found = of_form("cdmark").score(KEY, ids, np.arange(150), 0.01)
+    assert (found.scored, found.matched) == (150, int((vector[ids] > 0).sum()))
+    assert found.z_score == pytest.approx(sum(vector[token] for token in ids) / 150**0.5, rel=1e-9)
+    assert found.p_published == pytest.approx(stats.norm.sf(found.z_score), rel=1e-9)
+
+
+@pytest.mark.parametrize("message", [[1], [1, -1, -1]])
+def test_cdmarks_p_value_is_the_tail_over_keys_for_any_message(message: list[int]) -> None:
+    """12 tokens, some repeated; 20,000 keys with a vector for each bit. Fails with chance 1e-7 if it is the tail."""
+    counts = np.array([0, 5, 1, 0, 2, 1, 0, 0, 1, 3, 1, 0])
+    normal = np.random.default_rng(0).standard_normal((20_000, 12, len(message)))
+    basis, triangle = np.linalg.qr(normal - normal.mean(1, keepdims=True))
+    basis *= np.sign(np.diagonal(triangle, axis1=1, axis2=2))[:, None]  # LAPACK's signs are not uniform
+    totals = np.einsum("kvm,m,v->k", basis, message, counts) * (12 / len(message)) ** 0.5
+    assert stats.kstest([cdmark.tail(counts, total) for total in totals], "uniform").pvalue > 1e-7
+    assert cdmark.tail(counts, 1e9) < 1e-200
+    assert cdmark.tail(np.ones(12, dtype=np.int64), 0.0) == cdmark.tail(counts, -1e9) == 1
+
+
 # ---- levels: what has no mark is called marked no more often than stated ----
 
 PAIRS = 250
 ALPHAS = (0.1, 0.01)
-# the largest number of p-values at or below alpha of a true level is passed with chance 1e-9; with 12 forms, 5 kinds
-# and 2 levels a correct detector fails here with chance 1.2e-7, were the seeds drawn anew
+# the largest number of p-values at or below alpha of a true level is passed with chance 1e-9; with 13 forms, 5 kinds
+# and 2 levels a correct detector fails here with chance 1.3e-7, were the seeds drawn anew
 MAX_HITS = {alpha: int(stats.binom.isf(1e-9, PAIRS, alpha)) for alpha in ALPHAS}
 
 
@@ -257,7 +289,10 @@ def test_the_conditional_p_value_holds_its_level(form: str, kind: str) -> None:
     assert 0 < p.min() <= p.max() <= 1
 
 
-@pytest.mark.parametrize(("form", "kind"), [("unigram", "looped text"), ("pattern-mark", "CSV"), ("dmark", "CSV")])
+@pytest.mark.parametrize(
+    ("form", "kind"),
+    [("unigram", "looped text"), ("pattern-mark", "CSV"), ("dmark", "CSV"), ("cdmark", "looped text")],
+)
 def test_the_check_fails_for_published_p_values_that_count_repeats(form: str, kind: str) -> None:
     assert (p_values(form, kind)[:, 1] <= 0.01).sum() > MAX_HITS[0.01]
 

@@ -18,6 +18,7 @@ from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines import BASELINES, Gloaguen, PatternMark, baseline
+from dgmark_lab.baselines.cdmark import spreading_vector
 from dgmark_lab.baselines.green_lists import GreenRows
 from dgmark_lab.baselines.gumbel import GumbelNoise
 from dgmark_lab.baselines.prf import states, threshold, uniform_bits
@@ -116,11 +117,15 @@ def test_lr_dwm_biases_by_one_list_for_each_committed_neighbour() -> None:
     assert seen == {0, 1, 2}
 
 
-def test_unigram_and_pattern_mark_bias_every_masked_place() -> None:
+def test_unigram_cdmark_and_pattern_mark_bias_every_masked_place() -> None:
     given = view()
     one_list = 2.0 * green("unigram", torch.zeros(V, dtype=torch.long), torch.arange(V)).double()
     added = biased("unigram", given)
     torch.testing.assert_close(added, torch.where(given.masked[..., None], one_list, 0.0))
+    spread = 1.5 * torch.tensor(spreading_vector(baseline("cdmark").hash_key(KEY), V))
+    assert torch.allclose(torch.stack([spread.mean(), spread.std(correction=0)]), torch.tensor([0.0, 1.5]).double())
+    added = biased("cdmark", given, delta=1.5)
+    torch.testing.assert_close(added, torch.where(given.masked[..., None], spread, 0.0), rtol=1e-5, atol=1e-6)
     pattern = biased("pattern-mark", given, delta=1.0)
     made = PatternMark()
     part = torch.from_numpy(made.parts(KEY, np.arange(V)))
@@ -318,6 +323,7 @@ MARKS: list[tuple[str, dict[str, Any]]] = [
     ("dmark", {"delta": 4.0}),
     ("dmark", {"delta": 4.0, "form": "bidirectional"}),
     ("lr-dwm", {"delta": 6.0}),
+    ("cdmark", {"delta": 2.0}),
     ("gumbel", {}),
 ]
 

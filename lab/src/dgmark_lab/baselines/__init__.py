@@ -5,6 +5,7 @@ from typing import Any
 
 from dgmark.errors import SettingsError
 from dgmark_lab.baselines.base import Baseline, BaselineDetector
+from dgmark_lab.baselines.cdmark import CdMark
 from dgmark_lab.baselines.gloaguen import Gloaguen
 from dgmark_lab.baselines.green_lists import DMark, Kgw, LrDwm, Unigram
 from dgmark_lab.baselines.gumbel import Gumbel
@@ -12,7 +13,7 @@ from dgmark_lab.baselines.pattern_mark import PatternMark
 from dgmark_lab.options import make, parse_options
 
 BASELINES: dict[str, type[Baseline]] = {
-    kind.name: kind for kind in (Kgw, Unigram, PatternMark, Gloaguen, DMark, LrDwm, Gumbel)
+    kind.name: kind for kind in (Kgw, Unigram, PatternMark, Gloaguen, DMark, LrDwm, CdMark, Gumbel)
 }
 
 
@@ -40,6 +41,7 @@ __all__ = [
     "BASELINES",
     "Baseline",
     "BaselineDetector",
+    "CdMark",
     "DMark",
     "Gloaguen",
     "Gumbel",

@@ -1,0 +1,96 @@
+"""CDMArk: a keyed spreading vector over the vocabulary is added to the logits everywhere; the detector correlates.
+
+Huang and Wan, ACL 2026 (no. 1737). Of the paper only the abstract was read. The rule and the test are those of a
+re-implementation by others (github.com/avibagchi/LLaDA, `generate.py`): m standard normal vectors over the vocabulary
+are centred, made orthogonal and scaled to variance 1, one for each bit of the message; the bias is delta times their
+sum, each with the sign of its bit; each bit's z is the sum of its vector over the tokens / sqrt(tokens).
+
+To whoever knows the message, that sum is one vector again: its direction is as uniform as that of one vector, and it
+is sqrt(m) times as long. So here there is one vector, and m bits of strength delta are delta * sqrt(m). Reading an
+unknown message is left out.
+"""
+
+import math
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int
+from pydantic.dataclasses import dataclass
+from scipy.special import ndtri
+from scipy.stats import norm, t
+
+from dgmark.decode.steering import Steering
+from dgmark.detection.exact_test import MIN_P
+from dgmark.models.denoiser import Denoiser
+from dgmark.watermark.key import WatermarkKey
+from dgmark_lab.baselines.base import Baseline, Score
+from dgmark_lab.baselines.green_lists import Delta, position_bias
+from dgmark_lab.baselines.prf import BITS, HashKey, states, uniform_bits
+
+# mean of the vector over the tokens of a typical mark (chance: 0, with deviation 1)
+_TYPICAL = 0.5
+
+
+@dataclass(frozen=True)
+class CdMark(Baseline):
+    """CDMArk for a known message: each token's entry of one keyed vector is added to its logit everywhere.
+
+    Attributes:
+        delta: the bias of an entry of one standard deviation.
+    """
+
+    delta: Delta = 2.0
+
+    name: ClassVar[str] = "cdmark"
+
+    def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:
+        """The same bias at every position."""
+        return position_bias(self.delta * spreading_vector(self.hash_key(key), model.vocab_size)[None], model)
+
+    def score(
+        self,
+        key: WatermarkKey,
+        ids: Int[np.ndarray, " n"],
+        positions: Int[np.ndarray, " n"],  # noqa: ARG002
+        fpr: float,
+    ) -> Score:
+        """Sum the vector over all tokens. Published: sum / sqrt(n) as a normal z, which assumes independent tokens."""
+        if not len(ids):
+            return Score(0, 0, 0.0, 1.0, 1.0, detectable=False)
+        size = key.spec.table_size
+        counts = np.bincount(ids, minlength=size)
+        entries = spreading_vector(self.hash_key(key), size)[ids]
+        p_value = tail(counts, float(entries.sum()))
+        z_score = float(entries.sum()) / math.sqrt(len(ids))
+        return Score(
+            scored=len(ids),
+            matched=int((entries > 0).sum()),
+            z_score=z_score,
+            p_value=p_value,
+            p_published=max(MIN_P, float(norm.sf(z_score))),
+            detectable=p_value <= fpr or tail(counts, _TYPICAL * len(ids)) <= fpr,
+        )
+
+
+@lru_cache(maxsize=4)
+def spreading_vector(hash_key: HashKey, size: int) -> Float[np.ndarray, " size"]:
+    """Return the key's standard normal numbers of all tokens, centred and scaled to variance 1 over the vocabulary."""
+    bits = uniform_bits(states(hash_key, np.zeros(1, dtype=np.int64)), np.arange(size))
+    normal = ndtri(((bits >> 1) + 0.5) / 2.0 ** (BITS - 1))
+    vector: Float[np.ndarray, " size"] = (normal - normal.mean()) / normal.std()
+    vector.flags.writeable = False
+    return vector
+
+
+def tail(counts: Int[np.ndarray, " size"], total: float) -> float:
+    """Return P(sum of counts * vector >= total) over random keys; never 0.
+
+    A key's vector is sqrt(size) times a uniform direction among those that sum to 0. So the sum is sqrt(size) times the
+    length of the centred counts times the cosine of an angle with one fixed direction, in size - 1 dimensions.
+    """
+    most = math.sqrt(len(counts)) * float(np.linalg.norm(counts - counts.mean()))
+    if most <= abs(total):
+        return MIN_P if most > 0 and total > 0 else 1.0
+    freedom, cosine = len(counts) - 2, total / most
+    return max(MIN_P, float(t.sf(cosine * math.sqrt(freedom / (1 - cosine**2)), freedom)))
