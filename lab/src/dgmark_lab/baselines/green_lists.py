@@ -6,7 +6,7 @@ matches (`match_null.MatchNull`).
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
@@ -32,6 +32,7 @@ _MAX_DENOMINATOR = 64
 _CACHED_BYTES = 2**26
 _AT_ONCE = 2**17
 
+Side = Literal["left", "right"]
 Form = Literal["normal", "predictive", "bidirectional", "predictive-bidirectional"]
 
 
@@ -145,9 +146,7 @@ class GreenRows:
     One step needs nearly the same rows as the step before. The whole relation would be too large to keep.
     """
 
-    def __init__(
-        self, hash_key: HashKey, gamma: float, model: Denoiser, side: Literal["left", "right"] = "left"
-    ) -> None:
+    def __init__(self, hash_key: HashKey, gamma: float, model: Denoiser, side: Side = "left") -> None:
         self._hash_key = hash_key
         self._limit = threshold(gamma)
         self._side = side
@@ -173,11 +172,28 @@ class GreenRows:
         return torch.stack([self._rows[token] for token in wanted])
 
 
-def add_rows(logits: Float[Tensor, "k vocab"], tokens: Int[Tensor, " k"], rows: GreenRows, delta: float) -> None:
-    """Add `delta` to the green tokens of each row's neighbour, in place; -1 stands for an unknown neighbour."""
-    known = (tokens >= 0).nonzero()[:, 0]
-    if len(known):
-        logits.index_add_(0, known, rows(tokens[known]).to(logits.dtype), alpha=delta)
+def neighbour_bias(sides: Sequence[tuple[int, GreenRows]], delta: float, *, predicts: bool = False) -> Steering:
+    """Return a steering that adds `delta` to the tokens that are green with a neighbour, once for each neighbour.
+
+    Args:
+        sides: the offset of each neighbour and the rows for it; one that is not committed adds nothing.
+        delta: what is added.
+        predicts: where no neighbour is committed, take the likeliest token to the left for the first one.
+    """
+
+    def bias(view: View) -> Tensor:
+        logits, beside = view.logits_to_propose(), [view.neighbours(offset) for offset, _ in sides]
+        if predicts:
+            alone = (torch.stack(beside) < 0).all(0)
+            beside[0] = torch.where(alone, _predicted_left(view), beside[0])
+        for tokens, (_, rows) in zip(beside, sides, strict=True):
+            known = (tokens[view.masked] >= 0).nonzero()[:, 0]
+            if len(known):
+                green = rows(tokens[view.masked][known])
+                logits.index_add_(0, known, green.to(logits.dtype), alpha=delta)
+        return logits
+
+    return Steering(bias=bias)
 
 
 def position_bias(table: Float[np.ndarray, "period vocab"], model: Denoiser) -> Steering:
@@ -215,14 +231,7 @@ class Kgw(Baseline):
 
     def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:
         """A bias where the left neighbour is committed; the first position's neighbour is the prompt's last token."""
-        rows = GreenRows(self.hash_key(key), self.gamma, model)
-
-        def bias(view: View) -> Tensor:
-            logits = view.logits_to_propose()
-            add_rows(logits, view.neighbours(-1)[view.masked], rows, self.delta)
-            return logits
-
-        return Steering(bias=bias)
+        return neighbour_bias([(-1, GreenRows(self.hash_key(key), self.gamma, model))], self.delta)
 
     def score(
         self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
@@ -287,21 +296,10 @@ class DMark(Baseline):
 
     def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:
         """A bias by the relation's row for a left neighbour, and by its column for a right one."""
-        left_rows = GreenRows(self.hash_key(key), self.gamma, model)
-        right_rows = GreenRows(self.hash_key(key), self.gamma, model, "right")
-        both_sides = self.form.endswith("bidirectional")
-
-        def bias(view: View) -> Tensor:
-            logits, left, right = view.logits_to_propose(), view.neighbours(-1), view.neighbours(1)
-            if not both_sides:
-                right = torch.full_like(left, -1)
-            if self.form.startswith("predictive"):
-                left = torch.where((left < 0) & (right < 0), _predicted_left(view), left)
-            add_rows(logits, left[view.masked], left_rows, self.delta)
-            add_rows(logits, right[view.masked], right_rows, self.delta)
-            return logits
-
-        return Steering(bias=bias)
+        both = self.form.endswith("bidirectional")
+        places: list[tuple[int, Side]] = [(-1, "left"), (1, "right")] if both else [(-1, "left")]
+        sides = [(offset, GreenRows(self.hash_key(key), self.gamma, model, side)) for offset, side in places]
+        return neighbour_bias(sides, self.delta, predicts=self.form.startswith("predictive"))
 
     def score(
         self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
@@ -330,14 +328,7 @@ class LrDwm(Baseline):
     def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:
         """A bias by the list of the left neighbour and by that of the right one, where these are committed."""
         sides = [(side, GreenRows(hash_key, self.gamma, model)) for side, hash_key in self._sides(key)]
-
-        def bias(view: View) -> Tensor:
-            logits = view.logits_to_propose()
-            for side, rows in sides:
-                add_rows(logits, view.neighbours(side)[view.masked], rows, self.delta)
-            return logits
-
-        return Steering(bias=bias)
+        return neighbour_bias(sides, self.delta)
 
     def _sides(self, key: WatermarkKey) -> list[tuple[int, HashKey]]:
         return [(-1, self.hash_key(key, "left")), (1, self.hash_key(key, "right"))]
