@@ -208,7 +208,7 @@ def test_lr_dwm_scores_as_published_and_its_p_value_is_that_of_all_lists(gamma: 
         assert found.p_value == pytest.approx(exact, rel=1e-9)
 
 
-@pytest.mark.parametrize(("form", "scored"), [("kgw", 3), ("dmark", 4), ("lr-dwm", 0), ("gumbel", 8)])
+@pytest.mark.parametrize(("form", "scored"), [("kgw", 3), ("dmark", 4), ("lr-dwm", 0), ("cdmark", 4), ("gumbel", 8)])
 def test_pairs_are_counted_once_or_each_time(form: str, scored: int) -> None:
     ids, positions = np.array([5, 7, 5, 7, 6, 7, 5, 8]), np.array([0, 1, 3, 4, 6, 7, 9, 10])
     assert of_form(form).score(KEY, ids, positions, 0.01).scored == scored
@@ -234,22 +234,24 @@ def test_cdmark_correlates_as_published() -> None:
     vector = (basis * triangle.sign() * VOCAB**0.5)[:, 0].numpy()
     ids = np.random.default_rng(0).integers(4, 40, 150)
     found = of_form("cdmark").score(KEY, ids, np.arange(150), 0.01)
-    assert (found.scored, found.matched) == (150, int((vector[ids] > 0).sum()))
-    assert found.z_score == pytest.approx(sum(vector[token] for token in ids) / 150**0.5, rel=1e-9)
-    assert found.p_published == pytest.approx(stats.norm.sf(found.z_score), rel=1e-9)
+    z = sum(vector[token] for token in ids) / 150**0.5
+    assert found.p_published == pytest.approx(stats.norm.sf(z), rel=1e-9)
+    once = vector[sorted(set(ids.tolist()))]
+    assert (found.scored, found.matched) == (len(once), int((once > 0).sum()))
+    assert found.z_score == pytest.approx(once.sum() / len(once) ** 0.5, rel=1e-9)
 
 
 @pytest.mark.parametrize("message", [[1], [1, -1, -1]])
 def test_cdmarks_p_value_is_the_tail_over_keys_for_any_message(message: list[int]) -> None:
-    """12 tokens, some repeated; 20,000 keys with a vector for each bit. Fails with chance 1e-7 if it is the tail."""
-    counts = np.array([0, 5, 1, 0, 2, 1, 0, 0, 1, 3, 1, 0])
+    """12 tokens with weights; 20,000 keys with a vector for each bit. Fails with chance 1e-7 if it is the tail."""
+    weights = np.array([0, 5, 1, 0, 2, 1, 0, 0, 1, 3, 1, 0])
     normal = np.random.default_rng(0).standard_normal((20_000, 12, len(message)))
     basis, triangle = np.linalg.qr(normal - normal.mean(1, keepdims=True))
     basis *= np.sign(np.diagonal(triangle, axis1=1, axis2=2))[:, None]  # LAPACK's signs are not uniform
-    totals = np.einsum("kvm,m,v->k", basis, message, counts) * (12 / len(message)) ** 0.5
-    assert stats.kstest([cdmark.tail(counts, total) for total in totals], "uniform").pvalue > 1e-7
-    assert cdmark.tail(counts, 1e9) < 1e-200
-    assert cdmark.tail(np.ones(12, dtype=np.int64), 0.0) == cdmark.tail(counts, -1e9) == 1
+    totals = np.einsum("kvm,m,v->k", basis, message, weights) * (12 / len(message)) ** 0.5
+    assert stats.kstest([cdmark.tail(weights, total) for total in totals], "uniform").pvalue > 1e-7
+    assert cdmark.tail(weights, 1e9) < 1e-200
+    assert cdmark.tail(np.ones(12, dtype=np.int64), 0.0) == cdmark.tail(weights, -1e9) == 1
 
 
 # ---- levels: what has no mark is called marked no more often than stated ----

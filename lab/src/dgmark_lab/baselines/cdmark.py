@@ -28,7 +28,7 @@ from dgmark_lab.baselines.base import Baseline, Score
 from dgmark_lab.baselines.green_lists import Delta, position_bias
 from dgmark_lab.baselines.prf import BITS, HashKey, states, uniform_bits
 
-# mean of the vector over the tokens of a typical mark (chance: 0, with deviation 1)
+# mean of the vector over the distinct tokens of a typical mark (chance: 0, with deviation 1)
 _TYPICAL = 0.5
 
 
@@ -55,21 +55,22 @@ class CdMark(Baseline):
         positions: Int[np.ndarray, " n"],  # noqa: ARG002
         fpr: float,
     ) -> Score:
-        """Sum the vector over all tokens. Published: sum / sqrt(n) as a normal z, which assumes independent tokens."""
+        """Sum the vector over the distinct tokens. Published: the z-test over all tokens, which assumes independence.
+
+        Tokens that repeat add more to the deviation over keys than to the mark: a text is found better without repeats.
+        """
         if not len(ids):
             return Score(0, 0, 0.0, 1.0, 1.0, detectable=False)
-        size = key.spec.table_size
-        counts = np.bincount(ids, minlength=size)
-        entries = spreading_vector(self.hash_key(key), size)[ids]
-        p_value = tail(counts, float(entries.sum()))
-        z_score = float(entries.sum()) / math.sqrt(len(ids))
+        vector, distinct = spreading_vector(self.hash_key(key), key.spec.table_size), np.unique(ids)
+        entries, weights = vector[distinct], np.bincount(distinct, minlength=len(vector))
+        p_value = tail(weights, float(entries.sum()))
         return Score(
-            scored=len(ids),
+            scored=len(distinct),
             matched=int((entries > 0).sum()),
-            z_score=z_score,
+            z_score=float(entries.sum()) / math.sqrt(len(distinct)),
             p_value=p_value,
-            p_published=max(MIN_P, float(norm.sf(z_score))),
-            detectable=p_value <= fpr or tail(counts, _TYPICAL * len(ids)) <= fpr,
+            p_published=max(MIN_P, float(norm.sf(vector[ids].sum() / math.sqrt(len(ids))))),
+            detectable=p_value <= fpr or tail(weights, _TYPICAL * len(distinct)) <= fpr,
         )
 
 
@@ -83,14 +84,14 @@ def spreading_vector(hash_key: HashKey, size: int) -> Float[np.ndarray, " size"]
     return vector
 
 
-def tail(counts: Int[np.ndarray, " size"], total: float) -> float:
-    """Return P(sum of counts * vector >= total) over random keys; never 0.
+def tail(weights: Int[np.ndarray, " size"], total: float) -> float:
+    """Return P(sum of weights * vector >= total) over random keys; never 0.
 
     A key's vector is sqrt(size) times a uniform direction among those that sum to 0. So the sum is sqrt(size) times the
-    length of the centred counts times the cosine of an angle with one fixed direction, in size - 1 dimensions.
+    length of the centred weights times the cosine of an angle with one fixed direction, in size - 1 dimensions.
     """
-    most = math.sqrt(len(counts)) * float(np.linalg.norm(counts - counts.mean()))
+    most = math.sqrt(len(weights)) * float(np.linalg.norm(weights - weights.mean()))
     if most <= abs(total):
         return MIN_P if most > 0 and total > 0 else 1.0
-    freedom, cosine = len(counts) - 2, total / most
+    freedom, cosine = len(weights) - 2, total / most
     return max(MIN_P, float(t.sf(cosine * math.sqrt(freedom / (1 - cosine**2)), freedom)))
