@@ -38,7 +38,10 @@ def test_the_settings_that_are_found_are_written_and_taken_by_generate(tmp_path:
         [said["candidates"][0][name] for name in names], abs=1e-4
     )
     assert plot.read_bytes().startswith(b"\x89PNG")
-    assert "dgmark keygen key.json --rule position" in done.stderr
+    match = found.measured["match"]
+    assert isinstance(match, float)
+    assert 0.5 < match < 1
+    assert f"dgmark keygen key.json --rule position --expected-match {match:.2f}" in done.stderr
     assert found.measured["meets_goal"] or "no settings meet the goal" in done.stderr
     trials = out.with_suffix(".trials.jsonl").read_bytes()
     assert len({row["candidate"] for row in rows(trials.decode())}) == 7  # six temperatures and unmarked text

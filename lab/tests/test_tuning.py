@@ -21,7 +21,7 @@ RATE = 1e-4
 
 
 def good(**changes: float) -> Standing:
-    return replace(Standing(16, 1.0, 1.0, 0.2, 1.0, 0.01, 0.01), **changes)  # type: ignore[arg-type]
+    return replace(Standing(16, 1.0, 1.0, 0.2, 1.0, 0.65, 0.01, 0.01), **changes)  # type: ignore[arg-type]
 
 
 def test_the_goal_is_diversity_and_at_most_five_percent_of_perplexity() -> None:
@@ -79,6 +79,7 @@ def trial_rows(one: Candidate | None, prompts: int, noise: float) -> list[dict[s
             "distinct_2": diversity + 0.05 * both[0] + 0.02 * each[0],
             "nats": 100 * (log_perplexity + 0.2 * both[1] + 0.1 * each[1]),
             "judge_tokens": 100,
+            "match": 0.65,
             "p_value": 2 ** (-100 * bits * (1 + 0.2 * each[2])),
             "tokens": 100,
         }

@@ -118,10 +118,10 @@ def test_a_tokenizer_that_cannot_be_made_is_asked_for(tmp_path: Path, old: bytes
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [
-        (str(FILE), {"dtype": "fp32"}, "dtype is no option of a GGUF file"),
-        (str(FILE), {"device": "mlx"}, "device is no option of a GGUF file"),
-        ("storyteller", {"n_threads": 2}, "n_threads is no option of a model that is no GGUF file"),
-        (str(FILE), {"n_batch": 0}, "n_batch is 0, less than 1"),
+        (str(FILE), {"dtype": "fp32"}, r"dtype \(--dtype\) is no option of a GGUF file"),
+        (str(FILE), {"device": "mlx"}, r"device \(--device\) is no option of a GGUF file"),
+        ("storyteller", {"n_threads": 2}, r"n_threads \(--n-threads\) is no option of a model that is no"),
+        (str(FILE), {"n_batch": 0}, r"n_batch \(--n-batch\) is 0, less than 1"),
     ],
 )
 def test_options_of_other_models_are_refused(model: str, options: dict[str, Any], message: str) -> None:
@@ -134,5 +134,6 @@ def test_a_service_gives_each_of_its_models_the_options_that_it_takes() -> None:
     both = _sources(["storyteller", str(FILE)], loading, "other.json", [])
     assert both[0].loading == {"name_or_path": "storyteller", "device": "cpu"}
     assert both[1].loading == {"name_or_path": str(FILE), "n_threads": 2, "tokenizer": "other.json"}
-    (alone,) = _sources(["storyteller"], loading, None, [])
-    assert alone.loading == {"name_or_path": "storyteller", **loading}  # which `load_model` refuses
+    for model, vain in (("storyteller", "--n-threads"), (str(FILE), "--device")):
+        with pytest.raises(dgmark.errors.SettingsError, match=rf"\({vain}\) is no option of a"):
+            _sources([model], loading, None, [])

@@ -153,7 +153,6 @@ def test_a_file_of_other_inputs_is_not_resumed(source: Path, tmp_path: Path, inp
         (Detector(KEY, fpr=0.5), {}),
         (Detector(known_key("another")), {}),
         (Detector(KEY, phase="start"), {}),
-        (Detector(KEY, max_crop=3), {}),
         (Detector(KEY, normalise=["nfc"]), {}),
         (Keyring([KEY, known_key("another")]), {}),
         (baseline("kgw").detector(KEY), {}),

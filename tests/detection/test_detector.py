@@ -14,11 +14,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dgmark.detection.detector import DEFAULT_FPR, Detector, detect
+from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, Detector, detect
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.result import Detection, Phase
 from dgmark.errors import SettingsError
 from dgmark.watermark.groups import Grouping
+from dgmark.watermark.key import WatermarkKey
 from support.known_keys import builtin_tokenizer, known_key
 from support.marked_texts import Ids, marked_ids, marked_text, whole_words
 from support.unchecked import unchecked
@@ -33,9 +34,18 @@ ROW = [
 
 
 def detector_of(
-    name: str = "detector", *, modulus: int = 2, rotation: int = 0, grouping: Grouping = "keyed", **options: Any
+    name: str = "detector",
+    *,
+    modulus: int = 2,
+    rotation: int = 0,
+    grouping: Grouping = "keyed",
+    max_crop: int = DEFAULT_MAX_CROP,
+    **options: Any,
 ) -> Detector:
+    """A detector; `max_crop` concerns rotating keys only."""
     key = known_key(name, modulus=modulus, rotation=rotation, grouping=grouping)
+    if rotation:
+        options["max_crop"] = max_crop
     return Detector(key, tokenizer=builtin_tokenizer(), **options)
 
 
@@ -219,7 +229,7 @@ def test_only_the_ranges_given_are_scored_at_their_positions() -> None:
 )
 def test_an_invalid_setting_is_refused_by_name(setting: str, wrong: Any, message: str) -> None:
     with unchecked(), pytest.raises(SettingsError, match=message):
-        detector_of(**{setting: wrong})
+        detector_of(rotation=16, **{setting: wrong})
 
 
 @pytest.mark.parametrize("setting", ["key", "fpr", "phase", "max_crop", "normalise", "reader"])
@@ -234,19 +244,26 @@ def test_the_settings_of_a_detector_cannot_be_changed(setting: str) -> None:
 def test_the_function_detect_takes_what_the_detector_takes() -> None:
     text = marked_text(known_key("words"), 40) + "\u00a0"
     options: Any = {"fpr": 1e-3, "phase": "start", "max_crop": 7, "normalise": ["whitespace"]}
-    tokenizer = builtin_tokenizer()
-    assert detect(text, known_key("words"), tokenizer=tokenizer, **options) == detector_of("words", **options).detect(
+    key, tokenizer = known_key("words", rotation=16), builtin_tokenizer()
+    assert detect(text, key, tokenizer=tokenizer, **options) == detector_of("words", rotation=16, **options).detect(
         text
     )
 
 
-@pytest.mark.parametrize("shifts", [{"phase": "start"}, {"max_crop": 7}])
-def test_what_says_how_a_text_is_shifted_is_refused_for_keys_of_the_bigram_rule(shifts: dict[str, Any]) -> None:
-    pairs, positions = known_key("pairs", rule="bigram"), known_key("positions")
+@pytest.mark.parametrize(
+    ("shifts", "rotation", "others"), [({"phase": "start"}, 0, []), ({"max_crop": 7}, 16, [known_key("positions")])]
+)
+def test_what_says_how_a_text_is_shifted_is_refused_for_keys_that_it_does_not_concern(
+    shifts: dict[str, Any], rotation: int, others: list[WatermarkKey]
+) -> None:
+    pairs, positions = known_key("pairs", rule="bigram"), known_key("positions", rotation=rotation)
     scorers: list[Any] = [Detector, lambda key, **options: Keyring([key, key], **options)]
     for scorer in scorers:
         with pytest.raises(SettingsError, match="phase and max crop are of the position rule"):
             scorer(pairs, tokenizer=builtin_tokenizer(), **shifts)
+        for other in others:
+            with pytest.raises(SettingsError, match="max crop is of keys with a rotation"):
+                scorer(other, tokenizer=builtin_tokenizer(), **shifts)
     ids = marked_ids(positions, 80)
     both = Keyring([pairs, positions], tokenizer=builtin_tokenizer(), **shifts)
     alone = Detector(positions, tokenizer=builtin_tokenizer(), **shifts)

@@ -8,6 +8,7 @@ discreteness and paying for phases make the package's p-values smaller than that
 """
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,9 +44,10 @@ def keys(modulus: int, rotation: int) -> list[WatermarkKey]:
 def detections(kind: str, modulus: int, rotation: int, phase: Phase) -> list[Detection]:
     """The detection of each (text, key) pair; the texts of a kind take turns."""
     turns = texts(kind, 180 if rotation else None)  # a rotating key has a table a segment, which takes its time
+    crop: Any = {"max_crop": CROP} if rotation else {}
     with unchecked():
         return [
-            Detector(key, tokenizer=builtin_tokenizer(), phase=phase, max_crop=CROP).detect(turns[n % len(turns)])
+            Detector(key, tokenizer=builtin_tokenizer(), phase=phase, **crop).detect(turns[n % len(turns)])
             for n, key in enumerate(keys(modulus, rotation))
         ]
 

@@ -17,6 +17,7 @@ from support.known_keys import known_key, known_spec
 from support.unchecked import unchecked
 
 KEY = known_key("types")
+ROTATING = known_key("types", rotation=16)
 WRONG: list[Any] = [
     *(5.5, float("nan"), b"x", ["a", "b"], [1.5], [[1]], [None], {"a": 1}, object(), True, (1, 2, 3)),
     *(np.zeros((2, 2)), None, 10**30, -1),
@@ -34,7 +35,7 @@ CALLS: dict[str, tuple[Callable[[Any], object], Callable[[Any], bool]]] = {
     "key": (Detector, lambda _: False),
     "fpr": (lambda value: detector(fpr=value), lambda _: False),
     "phase": (lambda value: detector(phase=value), lambda _: False),
-    "max_crop": (lambda value: detector(max_crop=value), lambda value: value == 10**30),
+    "max_crop": (lambda value: Detector(ROTATING, max_crop=value), lambda value: value == 10**30),
     "tokenizer": (lambda value: detector(tokenizer=value), lambda value: value is None),
     "normalise": (lambda value: detector(normalise=value), lambda _: False),
     "text": (lambda value: detector().detect(value), lambda value: value == (1, 2, 3)),
@@ -86,5 +87,6 @@ def test_a_wrong_type_is_an_error_of_the_settings(
 
 def test_numbers_of_numpy_are_numbers() -> None:
     with unchecked():
-        assert detector(max_crop=np.int64(5), fpr=np.float64(0.01)).detect("The king went.").verdict == "uncertain"
+        numbers: Any = {"max_crop": np.int64(5), "fpr": np.float64(0.01)}
+        assert Detector(ROTATING, **numbers).detect("The king went.").verdict == "uncertain"
         assert WatermarkKey.generate(modulus=np.int32(3)).spec.modulus == 3  # type: ignore[arg-type]

@@ -94,8 +94,8 @@ def test_weights_may_be_quantized_by_mlx(tmp_path: Path, family: str) -> None:
     ("family", "options", "error", "message"),
     [
         ("llada", {}, SettingsError, "MLX computes models of the families llada2 and nemotron, not llada"),
-        ("llada2", {"dtype": "fp32"}, SettingsError, "dtype is no option of a model that MLX computes"),
-        ("llada2", {"quantization": "int8"}, SettingsError, "quantization is no option"),
+        ("llada2", {"dtype": "fp32"}, SettingsError, r"dtype \(--dtype\) is no option of a model that MLX computes"),
+        ("llada2", {"quantization": "int8"}, SettingsError, r"quantization \(--quantization\) is no option"),
     ],
 )
 def test_what_mlx_does_not_compute_is_refused(

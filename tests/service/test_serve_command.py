@@ -159,6 +159,7 @@ def test_a_port_that_is_taken_is_not_announced(served: tuple[subprocess.Popen[st
         (["--keys", ".", "--host", "0.0.0.0"], 2, "--tokens"),
         (["--keys", ".", "--trust", "none.json"], 4, "none.json"),
         (["--keys", ".", "--demo"], 2, "--demo brings its own key"),
+        (["--demo", "--n-batch", "64"], 2, "n_batch (--n-batch) is no option of a model that is no GGUF file"),
         (["--keys", ".", "--enforce", "--device", "cpu"], 2, "--device, --enforce: only for writing texts"),
         ([], 2, "give --keys"),
     ],

@@ -22,7 +22,7 @@ MIN_PROMPTS = 4
 # standard errors that are forgiven where a candidate may yet turn out to meet the goal
 _FORGIVEN = 2.0
 # names of the figures of a text, as its row has them
-FIGURES = ("distinct_2", "nats", "judge_tokens", "p_value", "tokens")
+FIGURES = ("distinct_2", "nats", "judge_tokens", "p_value", "tokens", "match")
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Standing:
         perplexity: perplexity over that of unmarked text.
         bits: mean evidence of a text, in bits a token.
         found: share of texts with a p-value at or below the rate.
+        match: mean share of the pairs (or tokens) of a text that match.
         diversity_error: standard error of `diversity`.
         log_perplexity_error: standard error of the logarithm of `perplexity`.
     """
@@ -44,6 +45,7 @@ class Standing:
     perplexity: float
     bits: float
     found: float
+    match: float
     diversity_error: float
     log_perplexity_error: float
 
@@ -86,6 +88,7 @@ def standing(marked: Sequence[Mapping[str, Any]], unmarked: Sequence[Mapping[str
         perplexity=float(np.exp(nats - nats_base)),
         bits=float((-np.log2(one["p_value"]) / np.maximum(one["tokens"], 1)).mean()),
         found=float((one["p_value"] <= rate).mean()),
+        match=float(one["match"].mean()),
         diversity_error=_error(one["distinct_2"] - diversity * base["distinct_2"]) / float(base["distinct_2"].mean()),
         log_perplexity_error=_error(residuals - residuals_base),
     )

@@ -222,13 +222,15 @@ class Trials:
             }
 
     def _evidence(self, one: Candidate | None, number: int, text: Generation) -> dict[str, Any]:
-        """Diversity, and the p-value of the first tokens, of a text as it is read back."""
+        """Diversity, and the p-value and matching share of the first tokens, of a text as it is read back."""
         ids = self.model.tokenizer.encode(text.text)
-        p_value = 1.0
+        p_value, match = 1.0, 0.5
         if one is not None:
             detector = Detector(self._key(number, one.rule), tokenizer=self.model.tokenizer, fpr=self.rate)
-            p_value = detector.detect(ids[: self.tokens]).p_value
-        return {"distinct_2": distinct_ngrams(ids, 2), "p_value": p_value, "tokens": len(ids[: self.tokens])}
+            detection = detector.detect(ids[: self.tokens])
+            p_value, match = detection.p_value, detection.green_fraction
+        figures = {"p_value": p_value, "match": match, "tokens": len(ids[: self.tokens])}
+        return {"distinct_2": distinct_ngrams(ids, 2), **figures}
 
     def _key(self, number: int, rule: Rule) -> WatermarkKey:
         """The throwaway key of a prompt; its secret is no secret, and marks nothing but trials."""

@@ -7,15 +7,19 @@ Format: version 2 and 3 of https://github.com/ggml-org/ggml/blob/master/docs/ggu
 import math
 import os
 import struct
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from dgmark.errors import CheckpointFormat
+from dgmark.errors import CheckpointFormat, SettingsError
 
 # diffusion models that llama.cpp computes, as its files call them; the families of dgmark have the same names
 ARCHITECTURES = ("dream", "llada", "llada-moe", "rnd1")
+
+# options of `load_model` that only these files take
+LLAMA_OPTIONS = ("n_gpu_layers", "n_threads", "n_batch")
 
 # types of tokens
 NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5
@@ -37,6 +41,32 @@ def is_gguf(path: object) -> bool:
             return file.read(4) == b"GGUF"
     except OSError:  # who reads the file says what is wrong with it
         return False
+
+
+def refuse_options(of_what: str, options: Iterable[str]) -> None:
+    """Refuse options of `load_model` that a model of some kind does not take.
+
+    Raises:
+        SettingsError: there is one.
+    """
+    for name in options:
+        raise SettingsError(f"{option_named(name)} is no option {of_what}: leave it out")
+
+
+def check_options(name_or_path: object, options: Mapping[str, object]) -> None:
+    """Refuse the options of `load_model` that are for GGUF files if this is none, and the others if it is one.
+
+    Raises:
+        SettingsError: an option that is set, and so is not None, is for models of the other kind.
+    """
+    given, gguf = (name for name, value in options.items() if value is not None), is_gguf(name_or_path)
+    of_what = "of a GGUF file" if gguf else "of a model that is no GGUF file"
+    refuse_options(of_what, (name for name in given if (name in (*LLAMA_OPTIONS, "tokenizer")) != gguf))
+
+
+def option_named(name: str) -> str:
+    """An option of `load_model` as Python and the command line call it."""
+    return f"{name} (--{name.replace('_', '-')})"
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from dgmark.checkpoint.gguf import LLAMA_OPTIONS
 from dgmark.cli import options as opt
 from dgmark.cli.console import command_errors, needed_extra
 from dgmark.cli.option_groups import option_groups
@@ -22,7 +23,7 @@ from dgmark.rows.runner import Task, one_by_one, tasks_of
 @option_groups
 def infill(
     key: opt.KeyToMark,
-    loading: Annotated[opt.Loading, opt.loading_options(hidden=("tokenizer", *opt.LLAMA_OPTIONS))],
+    loading: Annotated[opt.Loading, opt.loading_options(hidden=("tokenizer", *LLAMA_OPTIONS))],
     settings: Annotated[
         Settings,
         opt.decoding_options(

@@ -102,7 +102,6 @@ def model_to_load(
 
 
 ModelOptions = Annotated[Loading, OptionGroup(model_to_load)]
-LLAMA_OPTIONS = ("n_gpu_layers", "n_threads", "n_batch")
 
 
 def loading_options(*names: str, hidden: Collection[str] = ()) -> OptionGroup:

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from dgmark.checkpoint.folder import BUILTIN
-from dgmark.checkpoint.gguf import is_gguf
+from dgmark.checkpoint.gguf import LLAMA_OPTIONS, check_options, is_gguf
 from dgmark.cli.console import command_errors, needed_extra, stderr
 from dgmark.cli.demo import SHOWS
 from dgmark.cli.option_groups import OptionGroup, option_groups
-from dgmark.cli.options import LLAMA_OPTIONS, AllowOpenKey, Loading, loading_options, set_options
+from dgmark.cli.options import AllowOpenKey, Loading, loading_options, set_options
 from dgmark.decode.settings_file import TunedSettings, read_settings_file
 from dgmark.detection.detector import DEFAULT_FPR
 from dgmark.errors import SettingsError
@@ -257,7 +257,7 @@ def _sources(
 
     Raises:
         MissingExtra: torch is not installed.
-        SettingsError: a settings file is for none of the models.
+        SettingsError: a settings file is for none of the models, or none of the models takes an option.
     """
     from dgmark.service.settings import ModelSource
 
@@ -270,6 +270,7 @@ def _sources(
     sources = []
     for name, gguf in zip(models, of_gguf, strict=True):
         own = {option: value for option, value in loading.items() if not mixed or (option in LLAMA_OPTIONS) == gguf}
+        check_options(name, own)
         sources.append(ModelSource({**own, "name_or_path": name, **({"tokenizer": tokenizer} if gguf else {})}))
     for one in tuned:
         named = [place for place, source in enumerate(sources) if one.model in (source.location, source.name)]

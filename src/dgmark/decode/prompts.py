@@ -351,10 +351,14 @@ def encode_prompt(model: Denoiser, prompt: Prompt, length: int, *, chat: bool = 
             f"prompt id {wrong} is not among the {model.vocab_size} ids of {name}: use the ids of its tokenizer"
         )
     if len(ids) + length > model.context_length:
+        room, advice = model.context_length - length, "ask for fewer (length, --length)"
+        if room > 0:
+            advice = f"shorten the prompt to {room} tokens or {advice}"
+        elif len(ids) >= model.context_length:
+            advice = f"shorten the prompt and {advice}"
         raise PromptTooLong(
-            f"the prompt has {len(ids)} tokens and the response {length}, but {name} holds "
-            f"{model.context_length} in all: shorten the prompt to {max(model.context_length - length, 0)} tokens or "
-            "ask for fewer (length, --length)"
+            f"the prompt has {len(ids)} tokens and the response {length}, but {name} holds {model.context_length} in "
+            f"all: {advice}"
         )
     return ids
 

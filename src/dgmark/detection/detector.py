@@ -71,6 +71,11 @@ class KeyTest:
                 "phase and max crop are of the position rule, as under the bigram rule a missing beginning moves no "
                 "pair: leave them out"
             )
+        if not key.spec.rotation and max_crop != DEFAULT_MAX_CROP:
+            raise SettingsError(
+                "max crop is of keys with a rotation, as under other keys all numbers of missing tokens are looked at: "
+                "leave it out"
+            )
 
     def __setattr__(self, name: str, value: object) -> None:
         """Set an attribute once: the settings are checked when they are given."""
@@ -341,6 +346,11 @@ def detect(text_or_ids: TextOrIds, key: WatermarkKey, **settings: Any) -> Detect
         settings: those of `Detector`: tokenizer, fpr, phase, max_crop, normalise.
     """
     return Detector(key, **settings).detect(text_or_ids)
+
+
+def shift_settings(key: WatermarkKey) -> set[str]:
+    """The settings of a detection, of those that say how a text is shifted, that concern a key."""
+    return ({"phase"} if key.spec.rule == "position" else set()) | ({"max_crop"} if key.spec.rotation else set())
 
 
 def setting_of(key: WatermarkKey) -> str:

@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, KeyTest, detect_readings, setting_of
+from dgmark.detection.detector import (
+    DEFAULT_FPR,
+    DEFAULT_MAX_CROP,
+    KeyTest,
+    detect_readings,
+    setting_of,
+    shift_settings,
+)
 from dgmark.detection.reader import Reader, ScoredIds, TextOrIds
 from dgmark.detection.result import Detection, Phase
 from dgmark.errors import KeyFileNotFound, SettingsError, TokenizerMismatch, as_path, several
@@ -33,7 +40,7 @@ class Keyring:
         tokenizer: the model's tokenizer, or its folder or file; by default the one the first key names.
         fpr: false-positive rate to hold over all keys together.
         phase: see `Detector`; of keys of both rules it concerns those of the position rule.
-        max_crop: likewise.
+        max_crop: see `Detector`; it concerns the rotating keys.
 
     Raises:
         SettingsError: there is no key, an item is not a key, or a setting is invalid.
@@ -52,9 +59,15 @@ class Keyring:
         self.keys = _checked_keys(keys)
         self.fpr, self.phase, self.max_crop = fpr, phase, max_crop
         shifts: dict[str, Any] = {"phase": phase, "max_crop": max_crop}
-        both = len({key.spec.rule for key in self.keys}) == 2
+        # a setting that some of the keys take is for these; one that none takes is refused by each
+        vain = {name for name in shifts if not any(name in shift_settings(key) for key in self.keys)}
         self._tests = [
-            KeyTest(key, fpr=fpr, keys=len(self.keys), **({} if both and key.spec.rule == "bigram" else shifts))
+            KeyTest(
+                key,
+                fpr=fpr,
+                keys=len(self.keys),
+                **{name: value for name, value in shifts.items() if name in vain | shift_settings(key)},
+            )
             for key in self.keys
         ]
         self.reader = Reader(self.keys[0], tokenizer)

@@ -71,8 +71,9 @@ class Reader:
             tokenizer = load_tokenizer(spec.tokenizer)
         except ModelNotFound as error:
             raise ModelNotFound(
-                f"the key names the tokenizer {spec.tokenizer!r}, which is unavailable: give the model's folder or "
-                f"tokenizer.json as the tokenizer (--tokenizer); its fingerprint is {spec.tokenizer_fingerprint}"
+                f"the key names the tokenizer {spec.tokenizer!r}, which is unavailable: give the model's folder, "
+                "tokenizer.json or GGUF file as the tokenizer (--tokenizer); its fingerprint is "
+                f"{spec.tokenizer_fingerprint}"
             ) from error
         self._key.check_tokenizer(tokenizer)
         return tokenizer

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from dgmark.checkpoint.families import FAMILIES
 from dgmark.checkpoint.folder import Checkpoint
-from dgmark.checkpoint.gguf import CONTROL, NORMAL, UNUSED, GgufHeader, read_header
+from dgmark.checkpoint.gguf import CONTROL, NORMAL, UNUSED, GgufHeader, option_named, read_header
 from dgmark.checkpoint.tokenizer import PROBE, Tokenizer, load_tokenizer, read_tokenizer
 from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, SettingsError, install_hint, whole
 from dgmark.models.denoiser import CacheMode
@@ -232,8 +232,8 @@ def load_gguf(
         ("n_threads", n_threads, 1),
         ("n_batch", n_batch, 1),
     ):
-        if value is not None and whole(name, value) < least:
-            raise SettingsError(f"{name} is {value}, less than {least}")
+        if value is not None and whole(option_named(name), value) < least:
+            raise SettingsError(f"{option_named(name)} is {value}, less than {least}")
     header = read_header(checkpoint.folder)
     family = FAMILIES[header.architecture]
     if tokenizer is None:

@@ -9,7 +9,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from dgmark.checkpoint.families import FAMILIES, MASKED_LM, Family, family_of
 from dgmark.checkpoint.folder import BUILTIN, Checkpoint, find_checkpoint
-from dgmark.checkpoint.gguf import is_gguf
+from dgmark.checkpoint.gguf import check_options, is_gguf, refuse_options
 from dgmark.checkpoint.tokenizer import read_tokenizer
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.architecture import Architecture
@@ -116,15 +116,13 @@ def load_model(
         MissingExtra: a package that is needed is not installed.
         SettingsError: the device, dtype, family or quantization is unknown.
     """
-    options = {"device": device, "dtype": dtype, "revision": revision, "family": family}
-    options |= {"quantization": quantization, "device_map": device_map}
-    llama = {"n_gpu_layers": n_gpu_layers, "n_threads": n_threads, "n_batch": n_batch}
+    options = {name: value for name, value in locals().items() if name != "name_or_path" and value is not None}
+    check_options(name_or_path, options)
     if is_gguf(name_or_path):
-        _refuse_options("of a GGUF file", **options)
-        return load_gguf(find_checkpoint(name_or_path), tokenizer, **llama)
-    _refuse_options("of a model that is no GGUF file", tokenizer=tokenizer, **llama)
+        return load_gguf(find_checkpoint(name_or_path), **options)
     if device == MLX:
-        _refuse_options("of a model that MLX computes", dtype=dtype, quantization=quantization, device_map=device_map)
+        vain = (name for name in ("dtype", "quantization", "device_map") if name in options)
+        refuse_options("of a model that MLX computes", vain)
         return _with_mlx(name_or_path, revision, family)
     target = device_named(device)
     number_format = dtype_named(dtype, target)
@@ -146,12 +144,6 @@ def load_model(
         network=network,
         architecture=architecture,
     )
-
-
-def _refuse_options(of_what: str, **options: object) -> None:
-    given = [name for name, value in options.items() if value is not None]
-    if given:
-        raise SettingsError(f"{given[0]} is no option {of_what}: leave it out")
 
 
 def _with_mlx(name_or_path: str, revision: str | None, family: str | None) -> LoadedModel:

@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import Any
 
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
-from dgmark.detection.detector import DEFAULT_MAX_CROP, Detector
+from dgmark.detection.detector import DEFAULT_MAX_CROP, Detector, shift_settings
 from dgmark.detection.exact_test import bonferroni_p
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.result import (
@@ -239,10 +239,11 @@ class Checker:
     def _detector_of(self, detection: Detection, options: Options) -> Detector:
         """The detector of the key that was found, which shares the rate with the other keys."""
         name, fpr = self._name_of(detection, options), options.fpr / len(options.keys)
-        shifts: dict[str, Any] = {}
-        if self.keys[name].spec.rule == "bigram":  # beside keys of the position rule
-            shifts = {"phase": "any", "max_crop": DEFAULT_MAX_CROP}
-        alone = replace(options, keys=(name,), fpr=fpr, **shifts)
+        others: dict[str, Any] = {"phase": "any", "max_crop": DEFAULT_MAX_CROP}
+        if len(options.keys) > 1:  # settings may be for the others only
+            taken = shift_settings(self.keys[name])
+            options = replace(options, **{setting: others[setting] for setting in others.keys() - taken})
+        alone = replace(options, keys=(name,), fpr=fpr)
         scorer = self._scorer(alone)
         assert isinstance(scorer, Detector)
         return scorer

@@ -163,6 +163,7 @@ def _tuned(trials: "Trials", best: "Candidate", its: "Standing") -> TunedSetting
         "perplexity": round(its.perplexity, 4),
         "bits": round(its.bits, 4),
         "found": its.found,
+        "match": round(its.match, 2),
         "meets_goal": its.meets_goal,
     }
     decoding: dict[str, Any] = {**trials.settings, **best.decoding}
@@ -227,9 +228,11 @@ def _show(ranked: "Sequence[tuple[Candidate, Standing]]", out: Path, tuned: Tune
         lacks = [f"{1 - its.diversity:.1%} less diverse than unmarked text"] if its.diversity < 1 else []
         over = [f"{its.perplexity:.2f} times as perplexing, not 1.05"] if its.perplexity > 1.05 else []
         stderr().print(f"no settings meet the goal; the best are {' and '.join([*lacks, *over])}", markup=False)
+    # what a key expects of its model lies between chance and certainty
+    expected = f" --expected-match {its.match:.2f}" if 0.505 <= its.match < 0.995 else ""
     stderr().print(
         f"{out}: {best.name}\nUse them with a key of this rule:\n"
-        f"  dgmark keygen key.json{model_option(tuned.model)} --rule {tuned.rule}\n"
+        f"  dgmark keygen key.json{model_option(tuned.model)} --rule {tuned.rule}{expected}\n"
         f"  dgmark generate --key key.json{model_option(tuned.model)} --settings {out} --prompt ...",
         markup=False,
     )
