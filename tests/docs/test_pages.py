@@ -124,6 +124,13 @@ def test_the_python_of_examples_imports_names_that_are_there(page: Path) -> None
                 assert hasattr(importlib.import_module("dgmark"), node.attr), f"dgmark.{node.attr}"
 
 
+@of_every_page
+def test_benchmarks_have_the_options_that_they_are_given(page: Path) -> None:
+    for name, rest in re.findall(r"`python lab/benchmarks/(\w+\.py)([^`]*)`", page.read_text(encoding="utf-8")):
+        source = (ROOT / "lab" / "benchmarks" / name).read_text(encoding="utf-8")
+        assert set(re.findall(r"(?<=\s)--[\w-]+", rest)) <= set(re.findall(r'"(--[\w-]+)"', source)), f"{name}{rest}"
+
+
 # --- dependencies
 
 

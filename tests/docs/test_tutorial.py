@@ -49,6 +49,7 @@ def test_every_block_of_the_tutorial_runs_and_the_marks_are_found(
         "plain.txt": False,
         "own-text.txt": True,
     }
+    assert set(re.findall(r"key ([0-9a-f]{16})", PAGE.read_text(encoding="utf-8"))) == {session["key"].fingerprint}
     detector = session["detector"]
     assert detector.detect(session["marked"].text).verdict == "watermarked"
     assert detector.detect(session["plain"].text).verdict == "not_detected"

@@ -1,0 +1,111 @@
+"""Tables of the pages that the code could leave behind: names, fields, defaults and computed figures."""
+
+import re
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+from dgmark import DecodeConfig, errors
+from dgmark.checkpoint.families import FAMILIES
+from dgmark.detection.expected import tokens_needed
+from dgmark.detection.result import DETECTION_FIELDS, PAYLOAD_FIELDS
+from dgmark.documents.reading import MB, Limits
+from dgmark.watermark.key_file import _KeyFile
+from dgmark.watermark.strength import MEASURED, expected_match
+from dgmark_lab.attacks import ATTACKS, defaults_of
+from dgmark_lab.baselines import BASELINES
+from dgmark_lab.evaluate.benchmarks import PRESETS
+from support.known_keys import known_spec
+
+ROOT = Path(__file__).parents[2]
+EVALUATION, FORMATS = "lab/docs/evaluation.md", "docs/formats.md"
+
+
+def table(page: str, heading: str, number: int = 0) -> list[list[str]]:
+    """The cells of a table under a heading, without its head."""
+    section = (ROOT / page).read_text(encoding="utf-8").partition(f"# {heading}\n")[2]
+    lines = re.findall(r"(?:^\|.*\n)+", section, flags=re.MULTILINE)[number].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def names(cells: list[str]) -> set[str]:
+    return {name for cell in cells for name in re.findall(r"`([\w-]+)`", cell)}
+
+
+OF_DETECT = {*DETECTION_FIELDS, *PAYLOAD_FIELDS, "id", "subkeys_tested", "source_sha256", "schema", "settings"}
+
+
+@pytest.mark.parametrize(
+    ("page", "heading", "number", "expected"),
+    [
+        (FORMATS, "Key file", 0, set(_KeyFile.model_fields)),
+        (FORMATS, "Rows out of `dgmark detect`", 0, OF_DETECT),
+        ("docs/decoding.md", "The main options", 1, set(get_args(get_type_hints(DecodeConfig)["strategy"]))),
+        ("docs/models.md", "Families", 0, set(FAMILIES)),
+        (EVALUATION, "Baselines", 0, set(BASELINES)),
+        (EVALUATION, "Attacks", 0, set(ATTACKS)),
+        (EVALUATION, "Benchmarks", 0, set(PRESETS)),
+    ],
+)
+def test_the_first_column_names_what_there_is(page: str, heading: str, number: int, expected: set[str]) -> None:
+    assert names([row[0].partition(": ")[0] for row in table(page, heading, number)]) == expected
+
+
+def test_the_table_of_attacks_names_their_options() -> None:
+    stated = {row[0].strip("`"): names(row[2:]) for row in table(EVALUATION, "Attacks")}
+    assert {name: stated[name] - set(ATTACKS) for name in ATTACKS} == {name: set(defaults_of(name)) for name in ATTACKS}
+
+
+def test_the_table_of_benchmarks_states_lengths_and_blocks() -> None:
+    for name, _, length, blocks in table(EVALUATION, "Benchmarks"):
+        preset = PRESETS[name.strip("`")]
+        assert (int(length), blocks) == (preset.length, ", ".join(map(str, preset.block_lengths.values())))
+
+
+def test_every_exit_code_of_an_error_is_explained() -> None:
+    explained = {int(code) for row in table(FORMATS, "Exit codes") for code in row[0].split(", ")}
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and hasattr(kind, "exit_code")]
+    assert {kind.exit_code for kind in kinds} <= explained
+
+
+def test_defaults_of_the_main_options_are_those_of_the_code() -> None:
+    defaults = {f"--{one.name.replace('_', '-')}": getattr(DecodeConfig(), one.name) for one in fields(DecodeConfig)}
+    stated = {row[0].strip("`"): row[1] for row in table("docs/decoding.md", "The main options")}
+    shared = defaults.keys() & stated.keys()
+    assert {"--length", "--block-length", "--strategy", "--temperature"} <= shared
+    assert {flag: stated[flag] for flag in shared} == {flag: str(defaults[flag]) for flag in shared}
+
+
+def test_limits_of_documents_are_those_of_the_code() -> None:
+    limits = Limits()
+    stated = [int(one) for row in table("docs/documents.md", "Untrusted documents") for one in figures(row[1])]
+    sizes = [size // MB for size in (limits.file_bytes, limits.unpacked_bytes, limits.text_bytes)]
+    of_code = [sizes[0], sizes[1], limits.parts, limits.pages, limits.seconds, limits.memory_bytes // (1024 * MB)]
+    assert stated == [*of_code, sizes[2]]
+
+
+def figures(text: str) -> list[str]:
+    return re.findall(r"\d*\.?\d+", text.replace(",", ""))
+
+
+def test_the_tokens_that_texts_need_are_those_that_keys_expect() -> None:
+    rows: list[list[Any]] = []
+    for block in MEASURED:
+        row = [float(block)]
+        for spec in (known_spec(rule="bigram"), known_spec(code_length=16)):
+            other = replace(spec, tokenizer="another model's")
+            known = replace(other, expected_match=expected_match(other, block))
+            needed = [tokens_needed(known, 1e-4, most=most) or 0 for most in (False, True)]
+            row += [known.expected_match or 0, *needed]
+        rows.append(row)
+    stated = table("docs/keys.md", "How many tokens a text needs")
+    assert [[float(one) for cell in row for one in figures(cell)] for row in stated] == rows
+
+
+def test_the_paths_of_the_table_of_places_are_there() -> None:
+    for what, where in table("docs/architecture.md", "Where do I find ..."):
+        for path in re.findall(r"`([\w/*.]+(?:/|\.py|\.toml))`", where):
+            folder = "lab/src/dgmark_lab" if path.startswith("lab/") else "src/dgmark"
+            assert list((ROOT / folder).glob(path.removeprefix("lab/"))), f"{what}: no {path}"
