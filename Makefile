@@ -52,6 +52,10 @@ docs: .venv/.docs
 docs/demo.svg: .venv/.generate
 	FORCE_COLOR=1 TERM=xterm-256color COLUMNS=112 $(BIN)/dgmark demo | $(BIN)/python docs/demo_svg.py
 
+# The picture of docs/service.md: a page of the service; it takes Chromium.
+docs/write.png: .venv/.dev
+	$(BIN)/python docs/write_png.py
+
 bench: .venv/.dev
 	$(BIN)/python lab/benchmarks/detect_speed.py
 	$(BIN)/python lab/benchmarks/decode_speed.py
