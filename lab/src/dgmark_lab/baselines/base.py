@@ -26,7 +26,7 @@ class Score:
     Attributes:
         scored: how many pairs, tokens or windows were scored.
         matched: how many of them agree with the key.
-        z_score: the statistic, standardised as published.
+        z_score: the statistic, standardised as if its terms were independent.
         p_value: probability that a random key fits this very text as well, corrected for all shifts tried.
         p_published: the p-value as the baseline's publication computes it.
         detectable: whether a typical mark would be detected in a text like this.

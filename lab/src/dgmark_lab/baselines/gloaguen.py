@@ -71,7 +71,7 @@ class Gloaguen(Baseline):
         complete = (around >= 0).all(axis=0)
         hashes = around[:, complete].sum(axis=0)
         pairs = Pairs.of(self.hash_key(key), hashes, ids[complete], self.gamma)
-        return score_pairs(pairs, self.gamma, fpr, repeats=False, published="exact")
+        return score_pairs(pairs, self.gamma, fpr, published="exact")
 
 
 @dataclass(frozen=True)

@@ -1,33 +1,30 @@
 """KGW, Unigram, DMark and LR-DWM: a keyed hash makes some (context, token) pairs green, and green tokens are favoured.
 
 Over random keys the distinct pairs of a text are independent, and each is green with probability gamma. So given the
-text, the number of green pairs is a sum of independent terms, each 0 or a pair's multiplicity, like dgMARK's own
-matches (`match_null.MatchNull`).
+text, the number of green ones among them is binomial. Repeats say nothing new of the key, so the exact test counts each
+pair once, whatever the published one does.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from pydantic import AfterValidator, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass
-from scipy.stats import norm
+from scipy.stats import binom, norm
 from torch import Tensor
 
 from dgmark.decode.steering import Steering, View
-from dgmark.detection.exact_test import MIN_P, MatchNull
+from dgmark.detection.exact_test import MIN_P
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines.base import Baseline, Score
 from dgmark_lab.baselines.prf import HashKey, states, threshold, uniform_bits
 
-# gamma is a/b with b up to this: the null puts a pair on one of b equally likely lists, of which a are green
-_MAX_DENOMINATOR = 64
 # bytes of cached rows, and words hashed at once
 _CACHED_BYTES = 2**26
 _AT_ONCE = 2**17
@@ -36,21 +33,8 @@ Side = Literal["left", "right"]
 Form = Literal["normal", "predictive", "bidirectional", "predictive-bidirectional"]
 
 
-def _fraction(gamma: float) -> Fraction:
-    return Fraction(gamma).limit_denominator(_MAX_DENOMINATOR)
-
-
-def _check_fraction(gamma: float) -> float:
-    if abs(float(_fraction(gamma)) - gamma) > 1e-12:
-        raise ValueError(
-            f"the exact null needs a fraction with a denominator up to {_MAX_DENOMINATOR}: use the nearest one, "
-            f"{float(_fraction(gamma))!r}"
-        )
-    return gamma
-
-
 # share of green pairs
-Gamma = Annotated[float, Field(gt=0, lt=1), AfterValidator(_check_fraction)]
+Gamma = Annotated[float, Field(gt=0, lt=1)]
 # bias on the logits
 Delta = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 
@@ -64,17 +48,6 @@ def is_green(
     """Return whether each token is on the green list of its context."""
     green: Bool[np.ndarray, " n"] = uniform_bits(states(hash_key, contexts), tokens) < threshold(gamma)
     return green
-
-
-def green_null(counts: Int[np.ndarray, " pairs"], gamma: float) -> MatchNull:
-    """Return the null of the green count, over random keys, for pairs with these multiplicities."""
-    share = _fraction(gamma)
-    sizes = np.bincount(counts, minlength=1)
-    sizes[0] = 0
-    present = sizes.nonzero()[0]
-    kinds = np.zeros((len(present), share.denominator), dtype=np.int64)
-    kinds[:, share.denominator - share.numerator :] = present[:, None]
-    return MatchNull(kinds, sizes[present], 0)
 
 
 class Pairs(NamedTuple):
@@ -97,36 +70,41 @@ def score_pairs(
     gamma: float,
     fpr: float,
     *,
-    repeats: bool,
-    published: Literal["normal", "exact"] = "normal",
+    published: Literal["z-test", "z-test with repeats", "exact"],
     steered: float = 1.0,
 ) -> Score:
-    """Compare the number of green pairs with its exact null.
+    """Compare the number of distinct green pairs with its exact null, a binomial.
 
     Args:
         pairs: the distinct pairs of the text.
         gamma: share of green pairs.
         fpr: the false-positive rate.
-        repeats: count a pair at every occurrence, not once.
-        published: the published p-value is that of the z-test, or of the exact null.
+        published: the test whose p-value is the published one.
         steered: the share of the pairs that the mark can turn green.
     """
-    counts = pairs.counts if repeats else np.ones_like(pairs.counts)
-    scored, matched = int(counts.sum()), int(counts[pairs.green].sum())
-    z_score = (matched - gamma * scored) / math.sqrt(scored * gamma * (1 - gamma)) if scored else 0.0
-    null = green_null(counts, gamma)
-    p_value = null.tail(matched)
+    scored, matched = len(pairs.green), int(pairs.green.sum())
+    once, repeats = _z_score(np.ones_like(pairs.counts), pairs.green, gamma), _z_score(*pairs, gamma)
+    p_value = _tail(matched, scored, gamma)
     # a typical mark turns half of the pairs green that it can steer and that would not be green by chance
-    typical = min(math.ceil(scored * (gamma + (1 - gamma) * steered / 2)), null.largest)
-    p_normal = max(MIN_P, float(norm.sf(z_score))) if scored else 1.0
+    typical = math.ceil(scored * (gamma + (1 - gamma) * steered / 2))
+    p_normal = max(MIN_P, float(norm.sf(repeats if published == "z-test with repeats" else once))) if scored else 1.0
     return Score(
         scored=scored,
         matched=matched,
-        z_score=z_score,
+        z_score=once,
         p_value=p_value,
-        p_published=p_normal if published == "normal" else p_value,
-        detectable=p_value <= fpr or null.tail(typical) <= fpr,
+        p_published=p_value if published == "exact" else p_normal,
+        detectable=p_value <= fpr or _tail(typical, scored, gamma) <= fpr,
     )
+
+
+def _z_score(counts: Int[np.ndarray, " pairs"], green: Bool[np.ndarray, " pairs"], gamma: float) -> float:
+    total = int(counts.sum())
+    return (int(counts[green].sum()) - gamma * total) / math.sqrt(total * gamma * (1 - gamma)) if total else 0.0
+
+
+def _tail(matched: int, scored: int, gamma: float) -> float:
+    return max(MIN_P, float(binom.sf(matched - 1, scored, gamma)))
 
 
 def bigrams(
@@ -238,7 +216,7 @@ class Kgw(Baseline):
     ) -> Score:
         """Score the distinct (left neighbour, token) pairs. Published: their z-test (lm-watermarking's default)."""
         pairs = Pairs.of(self.hash_key(key), *bigrams(ids, positions), self.gamma)
-        return score_pairs(pairs, self.gamma, fpr, repeats=False)
+        return score_pairs(pairs, self.gamma, fpr, published="z-test")
 
 
 @dataclass(frozen=True)
@@ -268,10 +246,9 @@ class Unigram(Baseline):
         positions: Int[np.ndarray, " n"],  # noqa: ARG002
         fpr: float,
     ) -> Score:
-        """Score every token. Published: the z-test, which assumes independent tokens."""
-        return score_pairs(
-            Pairs.of(self.hash_key(key), np.zeros_like(ids), ids, self.gamma), self.gamma, fpr, repeats=True
-        )
+        """Score the distinct tokens. Published: the z-test over all tokens, which assumes that they are independent."""
+        pairs = Pairs.of(self.hash_key(key), np.zeros_like(ids), ids, self.gamma)
+        return score_pairs(pairs, self.gamma, fpr, published="z-test with repeats")
 
 
 @dataclass(frozen=True)
@@ -304,9 +281,9 @@ class DMark(Baseline):
     def score(
         self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
     ) -> Score:
-        """Score all (left, right) pairs, repeated ones included. Published: the z-test, which assumes independence."""
+        """Score the distinct (left, right) pairs. Published: the z-test over all pairs, repeats included."""
         pairs = Pairs.of(self.hash_key(key), *bigrams(ids, positions), self.gamma)
-        return score_pairs(pairs, self.gamma, fpr, repeats=True)
+        return score_pairs(pairs, self.gamma, fpr, published="z-test with repeats")
 
 
 @dataclass(frozen=True)
@@ -336,16 +313,17 @@ class LrDwm(Baseline):
     def score(
         self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
     ) -> Score:
-        """Score tokens that have both neighbours by how many of their two lists they are on, repeats included.
+        """Score tokens that have both neighbours by how many of their two lists they are on, each entry once.
 
         Of the two lists that two adjacent tokens have for each other, only that of the later one was known when it was
-        drawn; so a mark steers half of the pairs. Published: a z-test, here with the deviation of independent pairs.
+        drawn; so a mark steers half of the pairs. Published: a z-test over all tokens, repeats included, here with the
+        deviation of independent entries.
         """
         adjacent = np.diff(positions) == 1
         inner = (adjacent[:-1] & adjacent[1:]).nonzero()[0] + 1
         both = [Pairs.of(hash_key, ids[inner + side], ids[inner], self.gamma) for side, hash_key in self._sides(key)]
         pairs = Pairs(*(np.concatenate(part) for part in zip(*both, strict=True)))
-        return score_pairs(pairs, self.gamma, fpr, repeats=True, steered=0.5)
+        return score_pairs(pairs, self.gamma, fpr, published="z-test with repeats", steered=0.5)
 
 
 def _predicted_left(view: View) -> Int[Tensor, "canvases window"]:
