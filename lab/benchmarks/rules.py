@@ -105,7 +105,8 @@ class Cell(NamedTuple):
     @property
     def made_with(self) -> list[str]:
         """What its figures depend on."""
-        marks = [self.mark.get("baseline") or key.spec.rule for key in self.watermark_keys()[:1] if key]
+        name = self.mark.get("baseline")
+        marks = [name, f"decoding-{name}"] if name else [key.spec.rule for key in self.watermark_keys()[:1] if key]
         return [*marks, self.model, *(["judge"] if self.model == "storyteller" else [])]
 
     def watermark_keys(self) -> list[WatermarkKey | None]:

@@ -11,7 +11,7 @@ from dgmark.errors import SettingsError
 from dgmark.version import __version__
 from dgmark_lab.experiments.made_with import identifier, made_with
 
-PARTS = ("bigram", "position", "kgw", "decoding", "storyteller")
+PARTS = ("bigram", "position", "kgw", "decoding", "decoding-kgw", "storyteller")
 
 
 def without_levels(rewards: Tensor, masked: Tensor, levels: Tensor, *rest: Any) -> Tensor:
@@ -25,7 +25,7 @@ def without_levels(rewards: Tensor, masked: Tensor, levels: Tensor, *rest: Any) 
         ("dgmark.detection.bigram_test.WHOLE_SHARE", 0.6, {"bigram"}),
         ("dgmark.detection.exact_test.adjusted_p", lambda p, _share: p, {"position"}),
         ("dgmark.watermark.key.DEFAULT_CODE", 8, {"position", "decoding"}),
-        ("dgmark_lab.baselines.prf.PRF_VERSION", "splitmix64-v2", {"kgw"}),
+        ("dgmark_lab.baselines.prf.PRF_VERSION", "splitmix64-v2", {"kgw", "decoding-kgw"}),
         ("dgmark.decode.loop.select_positions", without_levels, {"decoding"}),
         ("dgmark_lab.experiments.store._content_hash", lambda file: file.name, {"storyteller"}),
     ],

@@ -13,7 +13,7 @@ from typing import cast, get_args
 import torch
 
 from dgmark.checkpoint.folder import BUILTIN, BUILTINS, builtin_folder
-from dgmark.decode import DecodeConfig, decode
+from dgmark.decode import DecodeConfig, decode, generate
 from dgmark.decode.matching import key_steering
 from dgmark.detection.detector import Detector
 from dgmark.errors import SettingsError
@@ -21,18 +21,20 @@ from dgmark.models.toy import ToyDenoiser
 from dgmark.version import __version__
 from dgmark.watermark.groups import SECRET_BYTES, Rule
 from dgmark.watermark.key import ModelLike, WatermarkKey
-from dgmark_lab.baselines import BASELINES, baseline
+from dgmark_lab.baselines import BASELINES, Gumbel, baseline
 from dgmark_lab.experiments.prompt_sets import BUILTIN_PROMPTS
 from dgmark_lab.experiments.store import checkpoint_hash
 
 DECODING, JUDGE = "decoding", "judge"
+_TOY, _LENGTH = ToyDenoiser(words=80, end_ids=(), forbidden_bias=-1e3), 64
 
 
 def made_with(*names: str, **known: str) -> str:
     """The line for figures that depend on what is named.
 
     Args:
-        names: rules ("bigram", "position"), baselines, "decoding", built-in models and "judge".
+        names: rules and baselines (what is found under them), "decoding" (what is written under the rules) and
+            "decoding-BASELINE", built-in models and "judge".
         known: hashes by name of what a stored run was made with, whatever they are today.
 
     Raises:
@@ -55,7 +57,9 @@ def identifier(name: str) -> str:
         return _hash(_decoded())
     if name in get_args(Rule) or name in BASELINES:
         return _hash(_p_values(name))
-    raise SettingsError(f"no part is called {name!r}: there are rules, baselines, decoding, built-in models and judge")
+    if (marked_by := name.removeprefix(f"{DECODING}-")) in BASELINES:
+        return _hash(_decoded_by_baseline(marked_by))
+    raise SettingsError(f"no part is called {name!r}: see `made_with`")
 
 
 def _p_values(name: str) -> list[str]:
@@ -69,10 +73,16 @@ def _p_values(name: str) -> list[str]:
 
 def _decoded() -> list[list[int]]:
     """What a toy writes greedily under each rule, whose arithmetic is exact: no processor changes a token."""
-    toy, prompts = ToyDenoiser(words=80, end_ids=(), forbidden_bias=-1e3), torch.tensor([[2, 7, 5, 3]])
-    config = DecodeConfig(length=64, temperature=0)
-    steerings = [key_steering([_fixed_key(toy, rule)], prompts.device) for rule in get_args(Rule)]
-    return [decode(toy, prompts, config, steering, seeds=[0])[0].token_ids for steering in steerings]
+    prompts, config = torch.tensor([[2, 7, 5, 3]]), DecodeConfig(length=_LENGTH, temperature=0)
+    steerings = [key_steering([_fixed_key(_TOY, rule)], prompts.device) for rule in get_args(Rule)]
+    return [decode(_TOY, prompts, config, steering, seeds=[0])[0].token_ids for steering in steerings]
+
+
+def _decoded_by_baseline(name: str) -> list[int]:
+    """What the toy writes greedily under a baseline; Gumbel noise replaces the draw, so it takes a temperature."""
+    temperature = float(name == Gumbel.name)
+    key, made = _fixed_key(_TOY, None), baseline(name)
+    return generate(_TOY, "w5 w3 w1", key=key, baseline=made, length=_LENGTH, temperature=temperature)[0].token_ids
 
 
 def _fixed_key(model: str | ModelLike, rule: Rule | None) -> WatermarkKey:
