@@ -1,6 +1,7 @@
 """The experiments' TOML files: all are valid, mistakes are named, and the paper's numbers stand in them."""
 
 import re
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -207,6 +208,14 @@ def test_the_example_of_the_documentation_is_an_experiment() -> None:
     assert parse_toml(example, Experiment, "the page").cells[0].name == "unmarked"
 
 
-def test_the_documentation_names_every_experiment() -> None:
+def test_the_documentation_states_cells_and_texts_of_every_experiment() -> None:
     page = (Path(__file__).parents[1] / "docs" / "experiments.md").read_text()
-    assert [name for name in experiment_names() if f"`{name}`" not in page] == []
+    rows = re.findall(r"^\| (`[^|]+) \| [^|]+ \| ([\d, ]+) (?:x (\d+)|cells)", page, flags=re.MULTILINE)
+    stated = [
+        (name, int(cells), texts)
+        for names, numbers, texts in rows
+        for name, cells in zip(re.findall("`([^`]+)`", names), cycle(numbers.split(", ")), strict=False)
+    ]
+    experiments = [load_experiment(name) for name in experiment_names()]
+    found = {one.name: (len(one.cells_of("builtin")), str(one.setup("builtin").texts)) for one in experiments}
+    assert {name: (cells, texts or found[name][1]) for name, cells, texts in stated} == found
