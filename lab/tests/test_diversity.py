@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgmark.errors import InputError
-from dgmark_lab.evaluate.diversity import diversity, periodic, repeated_ngrams
+from dgmark_lab.evaluate.diversity import diversity, repeated_ngrams
 
 
 def slow_distinct(text: list[str], n: int) -> float:
@@ -66,25 +66,6 @@ def slow_repeated(ids: list[int], n: int) -> float:
     return again / len(seen) if seen else 0.0
 
 
-def slow_in_runs(ids: list[int], period: int) -> list[bool]:
-    """A token is in a run if some span over it is one unit, said three times, and nothing else."""
-    span = period * 3
-    inside = [False] * len(ids)
-    for start in range(len(ids) - span + 1):
-        if ids[start : start + span] == ids[start : start + period] * 3:
-            inside[start : start + span] = [True] * span
-    return inside
-
-
 @given(TEXTS, st.integers(1, 5))
 def test_repeated_ngrams_are_those_seen_before(ids: list[int], n: int) -> None:
     assert repeated_ngrams(ids, n) == pytest.approx(slow_repeated(ids, n))
-
-
-@given(TEXTS, st.integers(1, 5))
-def test_shares_count_echoes_and_tokens_in_runs(ids: list[int], period: int) -> None:
-    found = periodic(ids, period)
-    echoes = sum(ids[i] == ids[i - period] for i in range(period, len(ids)))
-    assert found.echoes * len(ids) == pytest.approx(echoes)
-    assert found.in_runs * len(ids) == pytest.approx(sum(slow_in_runs(ids, period)))
-    assert periodic(np.array(ids, np.uint16), period) == found

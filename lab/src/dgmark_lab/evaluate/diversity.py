@@ -1,8 +1,6 @@
-"""The diversity of texts: distinct and repeated n-grams, loops of a fixed period, log diversity, lengths.
+"""The diversity of texts: distinct and repeated n-grams, log diversity, lengths.
 
-Units are token ids if texts are given as ids, else words (split at white space), as in most papers. Loops of even
-period matter to a watermark of alternating groups: each of their tokens always occurs at positions of one parity, so
-one lucky token matches again and again.
+Units are token ids if texts are given as ids, else words (split at white space), as in most papers.
 """
 
 from collections.abc import Sequence
@@ -17,7 +15,6 @@ from dgmark.errors import InputError
 from dgmark_lab.evaluate.intervals import Bootstrap, Interval
 
 DISTINCT = (1, 2, 3, 4)
-_RUN = 3  # units
 # for a text without any repetition, whose log diversity would be infinite (Kirchenbauer et al. 2024)
 MAX_LOG_DIVERSITY = 20.0
 
@@ -46,39 +43,6 @@ def token_entropy(ids: TokenIds) -> float:
     _, counts = np.unique(_array(ids), return_counts=True)
     shares = counts / max(counts.sum(), 1)
     return float(-(shares * np.log2(shares)).sum())
-
-
-@dataclass(frozen=True)
-class Periodicity:
-    """How much of a text repeats with one period.
-
-    Attributes:
-        echoes: share of its tokens that equal the one `period` positions before.
-        in_runs: share of its tokens inside a run: a unit of `period` tokens at least three times in a row; twice
-            ("very, very,") is still prose.
-    """
-
-    echoes: float
-    in_runs: float
-
-
-def periodic(ids: TokenIds, period: int) -> Periodicity:
-    """Measure echoes and runs of one period.
-
-    A text with one period also has its multiples: "ha ha ha ha ha ha" is a run of period 1 and of period 2.
-    """
-    tokens = _array(ids)
-    if not len(tokens):
-        return Periodicity(0.0, 0.0)
-    echo = np.zeros(len(tokens) + 2, np.int8)  # a zero at both ends closes every span of echoes
-    echo[period + 1 : -1] = tokens[period:] == tokens[:-period]
-    edges = np.diff(echo)
-    starts, stops = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
-    inside = np.zeros(len(tokens), np.bool_)
-    for start, stop in zip(starts, stops, strict=True):
-        if stop - start >= (_RUN - 1) * period:
-            inside[start - period : stop] = True
-    return Periodicity(int(echo.sum()) / len(tokens), float(inside.mean()))
 
 
 # --- a set of texts ---
