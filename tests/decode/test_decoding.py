@@ -1,7 +1,6 @@
 """The decoding loop against the paper's pseudo-code, and what it must never do."""
 
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
@@ -17,7 +16,7 @@ from dgmark.decode.proposals import Proposals, propose
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from support.known_keys import bound_key, matches
-from support.plain_decoding import strategy_of_the_paper
+from support.plain_decoding import InMatchingSet, PaperDecode, decode_as_the_paper
 
 PROMPT = [2, 7, 5]
 LENGTH, BLOCK = 18, 6
@@ -31,8 +30,6 @@ WAYS = [
     ("entropy", 1.0),
     ("margin", 0.0),
 ]
-
-InMatchingSet = Callable[[int, int], bool]
 
 
 @dataclass(frozen=True)
@@ -49,14 +46,6 @@ class RecordingToy(ToyDenoiser):
         self.given.append(logits)
         self.copies.append(logits.clone())
         return logits
-
-
-@dataclass(frozen=True)
-class Commit:
-    position: int
-    token: int
-    reward: float
-    matched: bool
 
 
 @cache
@@ -92,57 +81,27 @@ def run(
     return decode(model, torch.tensor([prompt]), config, matching, [seed])[0]
 
 
-# ---- the paper's pseudo-code, in plain Python; shares no line with the package's loop, propose or select ----
+# ---- the paper's pseudo-code ----
 
 
-def blocks_of_candidates(n: int, block_length: int) -> Iterator[range]:
-    """For i = 1..n the positions that may be revealed at all: blocks are filled one after the other."""
-    for i in range(n):
-        start = i // block_length * block_length
-        yield range(start, start + block_length)
-
-
-def algorithm_2(
+def plainly(
     model: ToyDenoiser,
-    x: list[int],
-    n: int,
-    block_length: int,
-    strategy: Any,
-    temperature: float,
-    seed: int,
-    in_matching_set: InMatchingSet,
-) -> tuple[list[int], list[Commit]]:
-    """Algorithm 2, line by line."""
-    permitted = [v for v in range(model.tokenizer.vocab_size) if v != model.mask_id]
-    randomness = torch.Generator().manual_seed(seed)
-    y = [model.mask_id] * n  # 1
-    revealed: set[int] = set()
-    commits = []
-    for block in blocks_of_candidates(n, block_length):  # 2
-        logits = model(torch.tensor([x + y]))[0].tolist()
-        uniforms = torch.rand(block_length, 2, generator=randomness, dtype=torch.float64).tolist()
-        r, v = {}, {}
-        for j in block:  # 3
-            if j not in revealed:
-                r[j], v[j] = strategy_of_the_paper(
-                    logits[len(x) + j], permitted, strategy, temperature, uniforms[j - block.start]
-                )
-        candidates = [j for j in block if j not in revealed and in_matching_set(v[j], j)]  # 4
-        if not candidates:  # 5
-            candidates = [j for j in block if j not in revealed]
-        k = max(candidates, key=lambda j: r[j])  # 6
-        y[k] = v[k]  # 7
-        revealed.add(k)
-        commits.append(Commit(k, v[k], r[k], in_matching_set(v[k], k)))
-    return y, commits  # 9
+    contains: InMatchingSet,
+    strategy: Any = "confidence",
+    temperature: float = 1.0,
+    seed: int = 0,
+    block_length: int = BLOCK,
+) -> PaperDecode:
+    """Algorithm 2: the paper's lookahead with one candidate."""
+    return decode_as_the_paper(model, PROMPT, DecodeConfig(LENGTH, block_length, strategy, temperature), contains, seed)
 
 
-def assert_same(response: Response, text: list[int], commits: list[Commit]) -> None:
-    assert response.token_ids == text
-    assert response.trace.position == [commit.position for commit in commits]
-    assert response.trace.token_id == [commit.token for commit in commits]
-    assert response.trace.matched == [commit.matched for commit in commits]
-    assert response.trace.reward == pytest.approx([commit.reward for commit in commits], rel=1e-9)
+def assert_same(response: Response, plain: PaperDecode) -> None:
+    assert response.token_ids == plain.y
+    assert response.trace.position == plain.positions
+    assert response.trace.token_id == [plain.y[position] for position in plain.positions]
+    assert response.trace.matched == plain.matched
+    assert response.trace.reward == pytest.approx(plain.rewards, rel=1e-9)
 
 
 @pytest.mark.parametrize(("strategy", "temperature"), WAYS)
@@ -155,10 +114,7 @@ def test_marked_decoding_is_algorithm_2_of_the_paper(
     for seed in (0, 1):
         model = ToyDenoiser(seed=seed, end_ids=())
         response = run(model, strategy, temperature, marked(modulus, rotation), seed)
-        text, commits = algorithm_2(
-            model, PROMPT, LENGTH, BLOCK, strategy, temperature, seed, matching_set(modulus, rotation)
-        )
-        assert_same(response, text, commits)
+        assert_same(response, plainly(model, matching_set(modulus, rotation), strategy, temperature, seed))
         matched += response.trace.matched
     assert {*matched} == {True, False}  # lines 4 and 5 both have been walked
 
@@ -166,23 +122,20 @@ def test_marked_decoding_is_algorithm_2_of_the_paper(
 @pytest.mark.parametrize("block_length", [1, 2, 9, 18])
 def test_algorithm_2_holds_for_any_block_length(block_length: int) -> None:
     response = run(ENDLESS, matching=marked(), block_length=block_length)
-    assert_same(response, *algorithm_2(ENDLESS, PROMPT, LENGTH, block_length, "confidence", 1.0, 0, matching_set()))
+    assert_same(response, plainly(ENDLESS, matching_set(), block_length=block_length))
 
 
 def test_algorithm_2_holds_for_the_keyless_rule_token_id_mod_m() -> None:
     key = WatermarkKey.generate(ENDLESS, modulus=3, grouping="token-id")
     response = run(ENDLESS, matching=KeyMatching(key, torch.device("cpu")))
-    text, commits = algorithm_2(
-        ENDLESS, PROMPT, LENGTH, BLOCK, "confidence", 1.0, 0, lambda token, position: token % 3 == position % 3
-    )
-    assert_same(response, text, commits)
+    assert_same(response, plainly(ENDLESS, lambda token, position: token % 3 == position % 3))
 
 
 @pytest.mark.parametrize(("strategy", "temperature"), WAYS)
 def test_unmarked_decoding_is_algorithm_1_of_the_paper(strategy: Any, temperature: float) -> None:
     """Algorithm 2 where every candidate matches."""
     response = run(ENDLESS, strategy, temperature, seed=3)
-    assert_same(response, *algorithm_2(ENDLESS, PROMPT, LENGTH, BLOCK, strategy, temperature, 3, lambda *_: True))
+    assert_same(response, plainly(ENDLESS, lambda *_: True, strategy, temperature, 3))
 
 
 # ---- logits are not biased ----

@@ -1,7 +1,7 @@
 """The one-step lookahead against the paper's algorithm line by line, which needs one more forward a step."""
 
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from dgmark.decode.selection import alternatives
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from support.known_keys import bound_key, matches
-from support.plain_decoding import strategy_of_the_paper
+from support.plain_decoding import PaperDecode, decode_as_the_paper
 
 LENGTH, BLOCK = 15, 5
 PROMPTS = [[2, 7, 5], [9, 9, 30], [25, 3, 11]]
@@ -47,68 +47,10 @@ def marked(modulus: int = 2, code_length: int = 0) -> KeyMatching:
     return KeyMatching(key_of(modulus, code_length), torch.device("cpu"))
 
 
-# ---- the paper's pseudo-code, in plain Python ----
-
-
-@dataclass
-class Plain:
-    """A decode written out: the text, each step's position, size of T and winning score (None where |T| = 1)."""
-
-    y: list[int]
-    positions: list[int] = field(default_factory=list)
-    tried: list[int] = field(default_factory=list)
-    scores: list[int | None] = field(default_factory=list)
-
-
-def lookahead_of_the_paper(
-    model: ToyDenoiser,
-    x: list[int],
-    config: DecodeConfig,
-    key: WatermarkKey,
-    seed: int = 0,
-) -> Plain:
-    """Top-k one-step lookahead line by line; under sampling, two uniforms a position of the block for each canvas."""
-    permitted = [v for v in range(model.tokenizer.vocab_size) if v != model.mask_id]
-    randomness = torch.Generator().manual_seed(seed)
-    plain = Plain([model.mask_id] * LENGTH)  # 1
-    y = plain.y
-
-    def uniforms(canvases: int) -> list[list[list[float]]]:
-        shape = (canvases, BLOCK, 2)
-        numbers: list[list[list[float]]] = torch.rand(shape, generator=randomness, dtype=torch.float64).tolist()
-        return numbers
-
-    def f(y: list[int], start: int, drawn: list[list[float]]) -> dict[int, tuple[float, int]]:
-        logits = model(torch.tensor([x + y]))[0].tolist()
-        return {
-            j: strategy_of_the_paper(
-                logits[len(x) + j], permitted, config.strategy, config.temperature, drawn[j - start]
-            )
-            for j in range(start, start + BLOCK)
-            if y[j] == model.mask_id
-        }
-
-    for start in range(0, LENGTH, BLOCK):  # 6: blocks are filled one after the other
-        candidates = f(y, start, uniforms(1)[0])  # 7
-        while candidates:
-            c = [j for j in candidates if matches(key, candidates[j][1], j)] or [*candidates]  # 8, 9
-            t = sorted(c, key=lambda j: (-candidates[j][0], j))[: config.lookahead]  # 11
-            texts = {j: [*y[:j], candidates[j][1], *y[j + 1 :]] for j in t}
-            if len(candidates) == 1:
-                after: dict[int, dict[int, tuple[float, int]]] = {t[0]: {}}  # nothing left to draw
-            else:
-                after = {j: f(texts[j], start, drawn) for j, drawn in zip(t, uniforms(len(t)), strict=True)}
-            g = {j: sum(matches(key, v, place) for place, (_, v) in after[j].items()) for j in t}  # 2, 3, 4
-            winner = max(t, key=lambda j: (g[j], candidates[j][0], -j))  # 12: ties by reward
-            y[:] = texts[winner]  # 13
-            plain.positions.append(winner)
-            plain.tried.append(len(t))
-            plain.scores.append(g[winner] if len(t) > 1 else None)
-            if any(v in model.end_ids and model.mask_id not in y[:place] for place, v in enumerate(y)):
-                return plain
-            kept = config.lookahead_proposals == "kept" or len(t) == 1
-            candidates = after[winner] if kept else f(y, start, uniforms(1)[0])
-    return plain
+def plainly(
+    model: ToyDenoiser, prompt: list[int], config: DecodeConfig, modulus: int = 2, code_length: int = 0, seed: int = 0
+) -> PaperDecode:
+    return decode_as_the_paper(model, prompt, config, partial(matches, key_of(modulus, code_length)), seed)
 
 
 def steps_of(
@@ -137,7 +79,7 @@ def test_lookahead_is_the_papers_algorithm(
     config = config_of(strategy, temperature, k, lookahead_proposals=proposals)
     responses = decode(model, torch.tensor(PROMPTS[:2]), config, marked(modulus, code_length), [4, 5])
     for prompt, seed, response in zip(PROMPTS, (4, 5), responses, strict=False):
-        plain = lookahead_of_the_paper(model, prompt, config, key_of(modulus, code_length), seed)
+        plain = plainly(model, prompt, config, modulus, code_length, seed)
         assert response.trace.position == plain.positions
         assert response.token_ids == plain.y
 
@@ -147,7 +89,7 @@ def test_greedy_lookahead_is_the_papers_algorithm_up_to_the_end_token() -> None:
     for seed in range(6):
         model = ToyDenoiser(seed=seed, end_bias=1.5)
         (response,) = decode(model, torch.tensor(PROMPTS[:1]), config_of(), marked(), [seed])
-        plain = lookahead_of_the_paper(model, PROMPTS[0], config_of(), key_of())
+        plain = plainly(model, PROMPTS[0], config_of())
         assert response.trace.position == plain.positions
         assert response.token_ids == plain.y[: len(response.token_ids)]
         assert response.ended == any(v in model.end_ids for v in plain.y)
@@ -163,7 +105,7 @@ def test_greedy_lookahead_is_the_papers_algorithm_up_to_the_end_token() -> None:
 def test_a_step_forwards_its_candidates_and_no_other_canvas(k: int, modulus: int) -> None:
     model = CountingToy(end_ids=())
     _, steps = steps_of(model, config_of(k=k), marked(modulus), PROMPTS[:1], [0])
-    plain = lookahead_of_the_paper(ENDLESS, PROMPTS[0], config_of(k=k), key_of(modulus))
+    plain = plainly(ENDLESS, PROMPTS[0], config_of(k=k), modulus)
     # a block begins with a forward of its own, and its last step has none
     expected = []
     for step, tried in enumerate(plain.tried):
@@ -217,7 +159,7 @@ def test_a_kept_score_is_the_number_of_matches_of_the_next_step(
         matches.clear()
         config = config_of("confidence", 1.0, 3, lookahead_proposals=proposals)
         decode(ENDLESS, torch.tensor(PROMPTS[:1]), config, marked(), [seed])
-        scores = lookahead_of_the_paper(ENDLESS, PROMPTS[0], config, key_of(), seed).scores
+        scores = plainly(ENDLESS, PROMPTS[0], config, seed=seed).scores
         exact += [score == after for score, after in zip(scores, matches[1:], strict=False) if score is not None]
     assert len(exact) > 20
     assert all(exact) == (proposals == "kept")

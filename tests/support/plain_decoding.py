@@ -1,4 +1,4 @@
-"""Greedy decoding in plain Python: slow, obvious, one row at a time. Shares no line with the package's loop."""
+"""Decoding in plain Python: slow, obvious, one row at a time. Shares no line with the package's loop."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,6 +8,7 @@ import torch
 
 from dgmark.decode import DecodeConfig, Response
 from dgmark.models.denoiser import Session
+from dgmark.models.toy import ToyDenoiser
 
 InMatchingSet = Callable[[int, int], bool]
 
@@ -76,6 +77,71 @@ def strategy_of_the_paper(
         return sum(q * math.log(q) for q in p if q), candidate
     first, second = sorted((p[v] for v in permitted), reverse=True)[:2]
     return first - second, candidate
+
+
+@dataclass
+class PaperDecode:
+    """A decode written out: the text, and each step's position, reward and match, size of T and winning score (None
+    where |T| = 1)."""
+
+    y: list[int]
+    positions: list[int] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    matched: list[bool] = field(default_factory=list)
+    tried: list[int] = field(default_factory=list)
+    scores: list[int | None] = field(default_factory=list)
+
+
+def decode_as_the_paper(
+    model: ToyDenoiser, x: list[int], config: DecodeConfig, contains: InMatchingSet, seed: int = 0
+) -> PaperDecode:
+    """Top-k one-step lookahead line by line, which with k = 1 is Algorithm 2, and that Algorithm 1 if all is contained.
+
+    Under sampling, two uniforms a position of the block for each canvas.
+    """
+    permitted = [v for v in range(model.tokenizer.vocab_size) if v != model.mask_id]
+    randomness = torch.Generator().manual_seed(seed)
+    plain = PaperDecode([model.mask_id] * config.length)  # 1
+    y, size = plain.y, config.block_length
+
+    def uniforms(canvases: int) -> list[list[list[float]]]:
+        shape = (canvases, size, 2)
+        numbers: list[list[list[float]]] = torch.rand(shape, generator=randomness, dtype=torch.float64).tolist()
+        return numbers
+
+    def f(y: list[int], start: int, drawn: list[list[float]]) -> dict[int, tuple[float, int]]:
+        logits = model(torch.tensor([x + y]))[0].tolist()
+        return {
+            j: strategy_of_the_paper(
+                logits[len(x) + j], permitted, config.strategy, config.temperature, drawn[j - start]
+            )
+            for j in range(start, start + size)
+            if y[j] == model.mask_id
+        }
+
+    for start in range(0, config.length, size):  # 6: blocks are filled one after the other
+        candidates = f(y, start, uniforms(1)[0])  # 7
+        while candidates:
+            c = [j for j in candidates if contains(candidates[j][1], j)] or [*candidates]  # 8, 9
+            t = sorted(c, key=lambda j: (-candidates[j][0], j))[: config.lookahead]  # 11
+            texts = {j: [*y[:j], candidates[j][1], *y[j + 1 :]] for j in t}
+            if len(candidates) == 1:
+                after: dict[int, dict[int, tuple[float, int]]] = {t[0]: {}}  # nothing left to draw
+            else:
+                after = {j: f(texts[j], start, drawn) for j, drawn in zip(t, uniforms(len(t)), strict=True)}
+            g = {j: sum(contains(v, place) for place, (_, v) in after[j].items()) for j in t}  # 2, 3, 4
+            winner = max(t, key=lambda j: (g[j], candidates[j][0], -j))  # 12: ties by reward
+            y[:] = texts[winner]  # 13
+            plain.positions.append(winner)
+            plain.rewards.append(candidates[winner][0])
+            plain.matched.append(contains(y[winner], winner))
+            plain.tried.append(len(t))
+            plain.scores.append(g[winner] if len(t) > 1 else None)
+            if any(v in model.end_ids and model.mask_id not in y[:place] for place, v in enumerate(y)):
+                return plain
+            kept = config.lookahead_proposals == "kept" or len(t) == 1
+            candidates = after[winner] if kept else f(y, start, uniforms(1)[0])
+    return plain
 
 
 def get_num_transfer_tokens(masked: int, steps: int) -> list[int]:
