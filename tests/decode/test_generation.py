@@ -9,11 +9,7 @@ import torch
 from dgmark import Detector, Generation, WatermarkKey, generate, load_model
 from dgmark.decode import DecodeConfig, Prepared, Request
 from dgmark.decode.generation import generations
-from dgmark.errors import (
-    DgmarkError,
-    InputError,
-    PromptTooLong,
-)
+from dgmark.errors import DgmarkError, InputError, PromptTooLong
 from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
 from support.known_keys import bound_key, share_of_pairs

@@ -10,14 +10,7 @@ import dgmark
 from dgmark import Generation, WatermarkKey
 from dgmark.decode import DecodeConfig, Prepared, Request, RowFinished
 from dgmark.decode.generation import generations
-from dgmark.errors import (
-    DgmarkError,
-    InputError,
-    PromptTooLong,
-    SettingsError,
-    TokenizerMismatch,
-    VocabularyMismatch,
-)
+from dgmark.errors import DgmarkError, InputError, PromptTooLong, SettingsError, TokenizerMismatch, VocabularyMismatch
 from dgmark.models.toy import ToyDenoiser
 from dgmark_lab.baselines import baseline
 from support.known_keys import bound_key

@@ -14,14 +14,7 @@ from typer.testing import CliRunner
 import dgmark
 from dgmark.cli import app
 from dgmark.decode.generation import RowFinished
-from dgmark.errors import (
-    CheckpointFormat,
-    MissingExtra,
-    ModelError,
-    PromptTooLong,
-    SettingsError,
-    TokenizerMismatch,
-)
+from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, PromptTooLong, SettingsError, TokenizerMismatch
 from dgmark.models import gguf
 from dgmark.models.gguf import GgufDenoiser, LlamaCpp
 from dgmark.models.load import load_model

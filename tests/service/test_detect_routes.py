@@ -19,14 +19,7 @@ from dgmark.report.page import to_html, to_json
 from dgmark.report.signing import SigningKey, verify_report
 from dgmark.service import detection_worker
 from dgmark.service.app import create_app
-from dgmark.service.schemas import (
-    BatchAnswer,
-    DetectRequest,
-    FullAnswer,
-    PublicAnswer,
-    ReportRequest,
-    VerifyAnswer,
-)
+from dgmark.service.schemas import BatchAnswer, DetectRequest, FullAnswer, PublicAnswer, ReportRequest, VerifyAnswer
 from dgmark.service.settings import ServiceSettings
 from dgmark.service.worker_pool import TooSlow
 from dgmark.watermark.commitment import KeyCommitment

@@ -9,14 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from gguf import (
-    MODEL_ARCH_NAMES,
-    GGMLQuantizationType,
-    GGUFWriter,
-    LlamaFileType,
-    get_tensor_name_map,
-    quantize,
-)
+from gguf import MODEL_ARCH_NAMES, GGMLQuantizationType, GGUFWriter, LlamaFileType, get_tensor_name_map, quantize
 from tokenizers import pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM
 
