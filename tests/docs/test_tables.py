@@ -12,6 +12,9 @@ from dgmark.checkpoint.families import FAMILIES
 from dgmark.detection.expected import tokens_needed
 from dgmark.detection.result import DETECTION_FIELDS, PAYLOAD_FIELDS
 from dgmark.documents.reading import MB, Limits
+from dgmark.service.detection_worker import MAX_SPAN_CHARS
+from dgmark.service.generation import SEND_SECONDS
+from dgmark.service.settings import ServiceSettings
 from dgmark.watermark.key_file import _KeyFile
 from dgmark.watermark.strength import MEASURED, expected_match
 from dgmark_lab.attacks import ATTACKS, defaults_of
@@ -84,6 +87,15 @@ def test_limits_of_documents_are_those_of_the_code() -> None:
     sizes = [size // MB for size in (limits.file_bytes, limits.unpacked_bytes, limits.text_bytes)]
     of_code = [sizes[0], sizes[1], limits.parts, limits.pages, limits.seconds, limits.memory_bytes // (1024 * MB)]
     assert stated == [*of_code, sizes[2]]
+
+
+def test_limits_of_the_service_are_those_of_the_code() -> None:
+    have: dict[str, Any] = {one.name: one.default for one in fields(ServiceSettings)}
+    assert [int(one) for row in table("docs/service.md", "Limits") for one in figures(row[1])] == [
+        *(have["queue"], have["at_once"], have["all_bytes"] // MB, have["connections"], have["header_seconds"]),
+        *(have["body_bytes"] // MB, have["body_seconds"], have["max_texts"], have["max_chars"], MAX_SPAN_CHARS),
+        *(have["seconds"], have["worker_bytes"] // (1024 * MB), have["text_seconds"], have["rows"], SEND_SECONDS),
+    ]
 
 
 def figures(text: str) -> list[str]:
