@@ -16,13 +16,9 @@ import pytest
 import torch
 
 import dgmark
-from dgmark.models.load import load_model
-from dgmark.service.app import create_app
 from dgmark.service.generation_schemas import GenerateAnswer, InfillAnswer
-from dgmark.service.settings import ModelSource, ServiceSettings
 from support import tiny_checkpoints
-from support.known_keys import bound_key
-from support.services import listening, until_ready
+from support.services import listening, tiny_service, until_ready
 
 pytestmark = pytest.mark.slow
 SHORT = {"prompt": "w1 w2", "max_tokens": 24, "block_length": 8}
@@ -61,22 +57,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     state = tiny_checkpoints.write(folder / "tiny", "llada")
     broken = {name: torch.full_like(tensor, torch.nan) for name, tensor in state.items()}
     tiny_checkpoints.write(folder / "broken", "llada", broken)
-    (folder / "keys").mkdir()
-    model = load_model(str(folder / "tiny"))
-    keys = {"main": bound_key("main", model), "many": bound_key("many", model, subkeys=16)}
-    for name, key in keys.items():
-        key.save(folder / "keys" / f"{name}.json")
-    settings = ServiceSettings(
-        folder / "keys",
-        tokenizer=str(folder / "tiny"),
-        models=tuple(ModelSource({"name_or_path": str(folder / name)}) for name in ("tiny", "broken")),
-        generate_keys=("main", "many"),
-        payloads=True,
-        workers=1,
-        queue=1,
-        rows=2,
-    )
-    app = create_app(settings)
+    settings: Any = {"generate_keys": ("main", "many"), "payloads": True, "queue": 1, "rows": 2}
+    app, model, keys = tiny_service(folder, "tiny", "broken", **settings)
     with listening(app) as url:
         running = Service(url, app, keys, model)
         until_ready(app)

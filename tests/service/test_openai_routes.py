@@ -8,13 +8,10 @@ import pytest
 
 import dgmark
 from dgmark.models.chat import chat_prompt
-from dgmark.models.load import load_model
 from dgmark.models.loaded import LoadedModel
-from dgmark.service.app import create_app
-from dgmark.service.settings import ModelSource, ServiceSettings
+from dgmark.service.settings import ServiceSettings
 from support import tiny_checkpoints
-from support.known_keys import bound_key
-from support.services import bearer, listening, until_ready
+from support.services import bearer, listening, tiny_service, until_ready
 
 pytestmark = pytest.mark.slow
 SHORT: dict[str, Any] = {"model": "tiny", "max_tokens": 24, "seed": 5, "extra_body": {"block_length": 8}}
@@ -37,20 +34,12 @@ class Served:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("openai")
     tiny_checkpoints.write(folder / "tiny", "llada")
-    (folder / "keys").mkdir()
-    model = load_model(str(folder / "tiny"))
-    key = bound_key("main", model)
-    key.save(folder / "keys" / "main.json")
     tokens = folder / "tokens.json"
     token = bearer(tokens, "client", "generate")["authorization"].removeprefix("Bearer ")
-    source = ModelSource({"name_or_path": str(folder / "tiny")})
-    settings = ServiceSettings(
-        folder / "keys", tokens=tokens, tokenizer=str(folder / "tiny"), models=(source,), workers=1
-    )
-    app = create_app(settings)
+    app, model, keys = tiny_service(folder, "tiny", tokens=tokens, generate_keys=("main",))
     with listening(app) as url, openai.OpenAI(base_url=f"{url}/v1", api_key=token, max_retries=0) as client:
         until_ready(app)
-        yield Served(client, model, key)
+        yield Served(client, model, keys["main"])
 
 
 def test_a_chat_completion(served: Served) -> None:

@@ -12,10 +12,13 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
+from dgmark.models.load import load_model
+from dgmark.models.loaded import LoadedModel
 from dgmark.service.access import TokenFile
 from dgmark.service.app import create_app
-from dgmark.service.settings import ServiceSettings
-from support.known_keys import known_key
+from dgmark.service.settings import ModelSource, ServiceSettings
+from dgmark.watermark.key import WatermarkKey
+from support.known_keys import bound_key, known_key
 
 
 def key_folder(folder: Path, *names: str) -> Path:
@@ -50,6 +53,18 @@ def listening(app: FastAPI, **config: Any) -> Iterator[str]:
     yield f"http://127.0.0.1:{port}"
     server.should_exit = True
     thread.join(20)
+
+
+def tiny_service(folder: Path, *models: str, **settings: Any) -> tuple[FastAPI, LoadedModel, dict[str, WatermarkKey]]:
+    """A service of tiny models, of which the first marks with a key "main" and one with sub-keys, "many"."""
+    (folder / "keys").mkdir()
+    model = load_model(str(folder / models[0]))
+    keys = {"main": bound_key("main", model), "many": bound_key("many", model, subkeys=16)}
+    for name, key in keys.items():
+        key.save(folder / "keys" / f"{name}.json")
+    sources = tuple(ModelSource({"name_or_path": str(folder / name)}) for name in models)
+    shared: dict[str, Any] = {"tokenizer": str(folder / models[0]), "models": sources, "workers": 1, **settings}
+    return create_app(ServiceSettings(folder / "keys", **shared)), model, keys
 
 
 def bearer(tokens: Path, name: str, *scopes: str) -> dict[str, str]:

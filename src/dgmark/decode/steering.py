@@ -185,12 +185,7 @@ class Steering:
     ) -> Bool[Tensor, "canvases window"]:
         """Of these edits of committed tokens those that lose no match, and under the bigram rule no level.
 
-        Args:
-            edits: places whose committed token would be replaced.
-            tokens: the tokens that would replace them.
-            window: the canvases before the edits.
-            positions: the window's positions as the mark counts them.
-            rows: the row of the batch that each canvas comes from.
+        The arguments are those of `dgmark.decode.edits.lossless_edits`.
         """
         matching, width = self.matching_of(rows), edits.shape[1]
         before = window.ids[:, window.start : window.start + width]
