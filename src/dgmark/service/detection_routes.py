@@ -40,31 +40,7 @@ def routes(state: ServiceState) -> APIRouter:
     @router.get("/v1/about", summary="What the service holds, and which form you get")
     async def about(request: Request) -> schemas.About:
         """The keys, limits and models, and what your token lets you do."""
-        caller = state.auth.authorize(request, "detect")
-        settings = state.settings
-        return schemas.About(
-            dgmark=__version__,
-            keys=[
-                schemas.KeyFields(
-                    name=name,
-                    key_name=key.name,
-                    key_fingerprint=key.fingerprint,
-                    tokenizer=key.spec.tokenizer,
-                    expected_match=key.spec.expected_match,
-                    tokens_needed=tokens_needed(key.spec, settings.fpr),
-                )
-                for name, key in state.keys.items()
-            ],
-            fpr=settings.fpr,
-            form="public" if caller.public else "full",
-            signed=settings.signer is not None,
-            max_chars=settings.max_chars,
-            max_texts=settings.max_texts,
-            body_bytes=settings.body_bytes,
-            models=[_model(state, offer) for offer in state.offers.values()],
-            may_generate=bool(state.offers) and "generate" in caller.scopes,
-            takes_tokens=settings.needs_token and caller.name is None,
-        )
+        return _about(state, state.auth.authorize(request, "detect"))
 
     @router.post(
         "/v1/detect",
@@ -131,6 +107,33 @@ def routes(state: ServiceState) -> APIRouter:
             return await run_in_threadpool(_verified, await request.body(), state.settings)
 
     return router
+
+
+def _about(state: ServiceState, caller: Caller) -> schemas.About:
+    settings = state.settings
+    return schemas.About(
+        dgmark=__version__,
+        keys=[
+            schemas.KeyFields(
+                name=name,
+                key_name=key.name,
+                key_fingerprint=key.fingerprint,
+                tokenizer=key.spec.tokenizer,
+                expected_match=key.spec.expected_match,
+                tokens_needed=tokens_needed(key.spec, settings.fpr),
+            )
+            for name, key in state.keys.items()
+        ],
+        fpr=settings.fpr,
+        form="public" if caller.public else "full",
+        signed=settings.signer is not None,
+        max_chars=settings.max_chars,
+        max_texts=settings.max_texts,
+        body_bytes=settings.body_bytes,
+        models=[_model(state, offer) for offer in state.offers.values()],
+        may_generate=bool(state.offers) and "generate" in caller.scopes,
+        takes_tokens=settings.needs_token and caller.name is None,
+    )
 
 
 def _verified(document: bytes, settings: ServiceSettings) -> schemas.VerifyAnswer:
