@@ -1,0 +1,172 @@
+"""Measure whether a model that is trained on marked text carries the mark (radioactivity; Sander et al., 2024).
+
+The storyteller is trained further on as many texts each time, of which a share is marked and the rest human. Then it
+writes without a key, and its texts are tested together with the key of the marked ones. A pair of tokens counts in each
+text that holds it, once. Over random keys a pair matches in all of them or in none, with equal chance; so the number of
+matches has an exact law given the texts, whatever a model that never saw the key's texts has written. Run
+
+    python lab/benchmarks/radioactivity.py --marked marked.jsonl --key key.json --human books.jsonl.xz
+
+with rows of `dgmark generate --key key.json` and documents as `dgmark-lab train` reads them; run it again to continue.
+Prompts are the built-in ones; `--prompts` gives others, which the marked texts should not have had.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import torch
+from jaxtyping import Int
+
+import dgmark_lab.training
+from dgmark import Detector, WatermarkKey
+from dgmark.checkpoint.folder import BUILTIN, builtin_folder
+from dgmark.checkpoint.tokenizer import load_tokenizer
+from dgmark.detection.exact_test import MatchNull
+from dgmark.watermark.bigrams import matching_pairs, pair_words, pairs_of
+from dgmark_lab.experiments.estimates import share
+from dgmark_lab.experiments.prompt_sets import BUILTIN_PROMPTS
+from dgmark_lab.experiments.tables import with_interval
+from dgmark_lab.training.config import TrainingConfig, read_config
+from dgmark_lab.training.corpus import read_documents
+from dgmark_lab.training.trainer import train
+from keys_and_tables import RUNS, print_header, print_made_with, print_row, random_key
+
+SHARES = (0, 0.01, 0.03, 0.1, 0.3, 1)
+TEXTS_OF_A_DOCUMENT = 20  # texts follow each other, so that few rows end early and the model does not learn to
+COUNTS = (10, 30, 60)
+LENGTH = 256
+OTHER_KEYS = 200
+
+
+def main() -> None:
+    """Train, generate, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--marked", type=Path, nargs="+", required=True, help="rows of marked texts")
+    parser.add_argument("--key", type=Path, required=True, help="the key of the marked texts")
+    parser.add_argument("--human", type=Path, required=True, help="documents, as `dgmark-lab train` reads them")
+    parser.add_argument("--prompts", type=Path, default=BUILTIN_PROMPTS, help="prompts of the trained models")
+    parser.add_argument("--shares", type=float, nargs="+", default=SHARES, help="marked shares of the training texts")
+    parser.add_argument("--texts", type=int, default=600, help="training texts, marked and human")
+    parser.add_argument("--steps", type=int, default=60, help="training steps of 24 rows of 320 tokens")
+    parser.add_argument("--out", type=Path, default=RUNS / "radioactivity", help="folder of models and texts")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    prompts = write_prompts(args.prompts, args.out / "prompts.jsonl")
+    rows = [json.loads(line) for path in args.marked for line in path.read_text().splitlines()]
+    marked = [row["prompt"] + row["text"] for row in rows][: args.texts]
+    key = WatermarkKey.load(args.key)
+    titles = ["marked", "distinct pairs", "that match", *(f"p of {count} texts" for count in COUNTS)]
+    print_header([*titles, f"smallest of {OTHER_KEYS} other keys", "median p of one text"])
+    for part in args.shares:
+        folder, count = args.out / f"{100 * part:g}-percent", round(part * args.texts)
+        folder.mkdir(exist_ok=True)
+        data = folder / "texts.jsonl"
+        if not data.exists():
+            human = human_texts(args.human, args.texts - count, len(marked[0]))
+            write_documents(data, [*marked[:count], *human])
+        run = train(settings(args.steps), data, folder, init=builtin_folder(BUILTIN), device=torch.device("cpu"))
+        if not run.done:
+            sys.exit(
+                f"stopped at step {run.step} of {args.steps} at {100 * part:g} %: run the same command to continue"
+            )
+        texts = generate(folder, prompts)
+        print_row([f"{100 * part:g} %", *figures(key, texts)])
+    print_made_with("decoding", key.spec.rule, "storyteller")
+
+
+def write_prompts(source: Path, path: Path) -> Path:
+    """Keep the first prompts that leave room for a text in the rows that the models are trained on."""
+    tokenizer, room = load_tokenizer(), settings(steps=10).rows.length - LENGTH
+    lines = source.read_text(encoding="utf-8").splitlines(keepends=True)
+    short = [line for line in lines if len(tokenizer.encode(json.loads(line)["prompt"])) < room]
+    if len(short) < max(COUNTS):
+        sys.exit(f"{source} has {len(short)} prompts of fewer than {room} tokens; {max(COUNTS)} are needed")
+    path.write_text("".join(short[: max(COUNTS)]), encoding="utf-8")
+    return path
+
+
+def settings(steps: int) -> TrainingConfig:
+    """The shipped storyteller's settings, at a tenth of its rates and for fewer steps."""
+    config = read_config(Path(dgmark_lab.training.__file__).with_name("storyteller-cpu.toml"), "storyteller")
+    optimizer = {"muon_lr": config.optimizer.muon_lr / 10, "adamw_lr": config.optimizer.adamw_lr / 10, "ema_decay": 0.9}
+    schedule = {"steps": steps, "warmup_steps": steps // 10, "decay_steps": steps // 2}
+    return config.model_copy(
+        update={
+            "optimizer": config.optimizer.model_copy(update=optimizer),
+            "schedule": config.schedule.model_copy(update=schedule),
+        }
+    )
+
+
+def human_texts(path: Path, count: int, characters: int) -> Iterator[str]:
+    """One passage from the middle of each document, as long as a marked text; documents are read again if too few."""
+    rng, found = np.random.default_rng(0), 0
+    while found < count:
+        for document in read_documents(path):
+            if found < count and len(document.text) > 4 * characters:
+                start = int(rng.integers(characters, len(document.text) - 2 * characters))
+                found += 1
+                yield document.text[start : start + characters]
+
+
+def write_documents(path: Path, texts: Sequence[str]) -> None:
+    """Write texts as training documents."""
+    parts = iter(texts)
+    with path.open("w", encoding="utf-8") as file:
+        while part := list(islice(parts, TEXTS_OF_A_DOCUMENT)):
+            print(json.dumps({"id": f"{path.parent.name}-{file.tell()}", "paragraphs": part}), file=file)
+
+
+def generate(folder: Path, prompts: Path) -> list[list[int]]:
+    """Let the trained model write without a key, by confidence at T = 1; return the token ids of its texts."""
+    out = folder / "outputs.jsonl"
+    command = [sys.executable, "-m", "dgmark", "generate", "--model", str(folder / "model"), "--no-watermark"]
+    command += ["--prompts", str(prompts), "--out", str(out), "--temperature", "1"]
+    command += ["--length", str(LENGTH), "--cache", "dual", "--batch-size", "20"]
+    subprocess.run(command, check=True, stdout=sys.stderr)
+    return [json.loads(line)["token_ids"] for line in out.read_text().splitlines()]
+
+
+def figures(key: WatermarkKey, texts: Sequence[Sequence[int]]) -> list[str]:
+    """The share of distinct pairs that match, p-values of the first texts together, and the smallest of other keys."""
+    pairs, _ = pairs_in(key, texts)
+    matched = matching_pairs(pairs, key.pair_key)
+    others = [pooled_p(random_key(key.spec, number), texts) for number in range(OTHER_KEYS)]
+    return [
+        f"{len(pairs):,}",
+        with_interval(share(int(matched.sum()), len(pairs)), 4),
+        *(f"{pooled_p(key, texts[:count]):.1e}" for count in COUNTS),
+        f"{min(others):.1e}",
+        f"{median(Detector(key).detect(text).p_value for text in texts):.2f}",
+    ]
+
+
+def pooled_p(key: WatermarkKey, texts: Sequence[Sequence[int]]) -> float:
+    """P(as many matches over random keys), given the texts: the sum of n_v B_v, with n_v texts that hold pair v."""
+    pairs, counts = pairs_in(key, texts)
+    matched = int(counts[matching_pairs(pairs, key.pair_key)].sum())
+    return MatchNull.of(np.stack([counts, np.zeros_like(counts)], axis=1)).tail(matched)
+
+
+def pairs_in(
+    key: WatermarkKey, texts: Sequence[Sequence[int]]
+) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]]:
+    """The distinct pairs of texts of token ids, and how many texts hold each."""
+    found = []
+    for text in texts:
+        ids = np.array(text, dtype=np.int64)
+        left, right = pairs_of(np.arange(len(ids)), key.spec.nearest, key.spec.farthest)
+        found.append(np.unique(pair_words(ids[left], ids[right])))
+    pairs, counts = np.unique(np.concatenate(found), return_counts=True)
+    return pairs, counts
+
+
+if __name__ == "__main__":
+    main()
