@@ -7,7 +7,7 @@ Format: version 2 and 3 of https://github.com/ggml-org/ggml/blob/master/docs/ggu
 import math
 import os
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -43,14 +43,9 @@ def is_gguf(path: object) -> bool:
         return False
 
 
-def refuse_options(of_what: str, options: Iterable[str]) -> None:
-    """Refuse options of `load_model` that a model of some kind does not take.
-
-    Raises:
-        SettingsError: there is one.
-    """
-    for name in options:
-        raise SettingsError(f"{option_named(name)} is no option {of_what}: leave it out")
+def option_named(name: str) -> str:
+    """An option of `load_model` as Python and the command line call it."""
+    return f"{name} (--{name.replace('_', '-')})"
 
 
 def check_options(name_or_path: object, options: Mapping[str, object]) -> None:
@@ -59,14 +54,11 @@ def check_options(name_or_path: object, options: Mapping[str, object]) -> None:
     Raises:
         SettingsError: an option that is set, and so is not None, is for models of the other kind.
     """
-    given, gguf = (name for name, value in options.items() if value is not None), is_gguf(name_or_path)
+    gguf = is_gguf(name_or_path)
     of_what = "of a GGUF file" if gguf else "of a model that is no GGUF file"
-    refuse_options(of_what, (name for name in given if (name in (*LLAMA_OPTIONS, "tokenizer")) != gguf))
-
-
-def option_named(name: str) -> str:
-    """An option of `load_model` as Python and the command line call it."""
-    return f"{name} (--{name.replace('_', '-')})"
+    for name, value in options.items():
+        if value is not None and (name in (*LLAMA_OPTIONS, "tokenizer")) != gguf:
+            raise SettingsError(f"{option_named(name)} is no option {of_what}: leave it out")
 
 
 @dataclass(frozen=True)

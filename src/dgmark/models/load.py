@@ -9,7 +9,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from dgmark.checkpoint.families import FAMILIES, MASKED_LM, Family, family_of
 from dgmark.checkpoint.folder import BUILTIN, Checkpoint, find_checkpoint
-from dgmark.checkpoint.gguf import check_options, is_gguf, refuse_options
+from dgmark.checkpoint.gguf import check_options, is_gguf, option_named
 from dgmark.checkpoint.tokenizer import read_tokenizer
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.architecture import Architecture
@@ -121,8 +121,9 @@ def load_model(
     if is_gguf(name_or_path):
         return load_gguf(find_checkpoint(name_or_path), **options)
     if device == MLX:
-        vain = (name for name in ("dtype", "quantization", "device_map") if name in options)
-        refuse_options("of a model that MLX computes", vain)
+        for name in ("dtype", "quantization", "device_map"):
+            if name in options:
+                raise SettingsError(f"{option_named(name)} is no option of a model that MLX computes: leave it out")
         return _with_mlx(name_or_path, revision, family)
     target = device_named(device)
     number_format = dtype_named(dtype, target)
