@@ -125,7 +125,9 @@ def test_the_paths_of_the_table_of_places_are_there() -> None:
 
 @pytest.mark.parametrize("page", ["README.md", "lab/docs/results/decoding.md"])
 def test_intervals_in_sentences_are_those_of_the_tables(page: str) -> None:
-    tables = (ROOT / "lab/docs/results/decoding.md").read_text(encoding="utf-8")
+    tables = "".join(
+        (ROOT / f"lab/docs/results/{name}.md").read_text(encoding="utf-8") for name in ("README", "decoding")
+    )
     known = {(float(low), float(high)) for low, high in re.findall(r"\[([\d.]+), ([\d.]+)\]", tables)}
     said = re.findall(r"(?:\(|interval )([\d.]+) to ([\d.]*\d)\)", (ROOT / page).read_text(encoding="utf-8"))
     assert len(said) > 2
