@@ -137,7 +137,7 @@ def test_two_experiments_share_their_texts(tmp_path: Path) -> None:
         load_experiment("detectability-multinomial"), tmp_path, told, cells=["unmarked", "dgmark k = 3", "kgw delta 2"]
     )
     run_toy(load_experiment("edits"), tmp_path, cells=["unmarked", "kgw delta 1"], limit=2)
-    assert len(lines(tmp_path)) == made == 24
+    assert len(lines(tmp_path)) == made == 20
     assert told == [("unmarked", 2, 2), ("kgw delta 2", 2, 2), ("dgmark k = 3", 2, 2)]
     assert len(lines(tmp_path, "attacked")) == 2 * 3 * 4
     run_toy(load_experiment("edits"), tmp_path, cells=["kgw delta 1"])
