@@ -7,7 +7,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist l
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 
-.PHONY: demo test check lint quick soak engines-check backends-check docs bench bench-detect audit release clean
+.PHONY: demo test check lint quick soak engines-check backends-check docs docs/write.png bench bench-detect audit release clean
 
 demo: .venv/.generate
 	$(BIN)/dgmark demo

@@ -5,19 +5,31 @@ import subprocess
 import sys
 import time
 
-from playwright.sync_api import FloatRect, sync_playwright
+from playwright.sync_api import Error, FloatRect, Page, sync_playwright
 
 PORT, STEP = 8399, 75
 ADDRESS = f"http://127.0.0.1:{PORT}"
 
+
+def ready(page: Page) -> bool:
+    """Whether the service answers that its model is loaded."""
+    try:
+        return page.request.get(f"{ADDRESS}/readyz", fail_on_status_code=False).ok
+    except Error:  # nothing listens yet
+        return False
+
+
 server = subprocess.Popen([sys.executable, "-m", "dgmark", "serve", "--demo", "--port", str(PORT)])  # noqa: S603
-time.sleep(5)
 try:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1200, "height": 1200})
-        while not page.request.get(f"{ADDRESS}/readyz", fail_on_status_code=False).ok:
+        for _ in range(120):
+            if ready(page):
+                break
             time.sleep(1)
+        else:
+            sys.exit("the service was not ready within two minutes")
         page.goto(f"{ADDRESS}/write")
         page.click("#submit")
         page.wait_for_selector("#replay:not([hidden])", timeout=600_000)

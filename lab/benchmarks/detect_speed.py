@@ -3,6 +3,7 @@
 Every figure is the median of several rounds; the last ones are ratios of two interleaved measurements.
 """
 
+import argparse
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ ROUNDS = 15
 
 def main() -> None:
     """Print the figures."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None).parse_args()
     key = bench_key()
     detector = Detector(key)
     tokenizer = detector.tokenizer

@@ -16,20 +16,20 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import cycle, islice
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 import torch
-from jaxtyping import Int
 
 import dgmark_lab.training
 from dgmark import Detector, WatermarkKey
 from dgmark.checkpoint.folder import BUILTIN, builtin_folder
 from dgmark.checkpoint.tokenizer import load_tokenizer
-from dgmark.detection.exact_test import MatchNull
-from dgmark.watermark.bigrams import matching_pairs, pair_words, pairs_of
+from dgmark.rows.outputs import atomic_write
+from dgmark.watermark.bigrams import matching_pairs
+from dgmark_lab.evaluate.pooled import pairs_in, pooled_p
 from dgmark_lab.experiments.estimates import share
 from dgmark_lab.experiments.prompt_sets import BUILTIN_PROMPTS
 from dgmark_lab.experiments.tables import with_interval
@@ -61,16 +61,16 @@ def main() -> None:
     prompts = write_prompts(args.prompts, args.out / "prompts.jsonl")
     rows = [json.loads(line) for path in args.marked for line in path.read_text().splitlines()]
     marked = [row["prompt"] + row["text"] for row in rows][: args.texts]
+    if len(marked) < max(args.shares) * args.texts:
+        sys.exit(f"there are {len(marked)} marked texts, and {max(args.shares):.0%} of {args.texts} are needed")
     key = WatermarkKey.load(args.key)
     titles = ["marked", "distinct pairs", "that match", *(f"p of {count} texts" for count in COUNTS)]
-    print_header([*titles, f"smallest of {OTHER_KEYS} other keys", "median p of one text"])
+    print_header([*titles, f"smallest of {OTHER_KEYS} other keys", "median p of one text", "smallest"])
     for part in args.shares:
         folder, count = args.out / f"{100 * part:g}-percent", round(part * args.texts)
         folder.mkdir(exist_ok=True)
-        data = folder / "texts.jsonl"
-        if not data.exists():
-            human = human_texts(args.human, args.texts - count, len(marked[0]))
-            write_documents(data, [*marked[:count], *human])
+        human = human_texts(args.human, args.texts - count, len(marked[0]))
+        data = write_documents(folder / "texts.jsonl", [*marked[:count], *human])
         run = train(settings(args.steps), data, folder, init=builtin_folder(BUILTIN), device=torch.device("cpu"))
         if not run.done:
             sys.exit(
@@ -107,21 +107,22 @@ def settings(steps: int) -> TrainingConfig:
 
 def human_texts(path: Path, count: int, characters: int) -> Iterator[str]:
     """One passage from the middle of each document, as long as a marked text; documents are read again if too few."""
-    rng, found = np.random.default_rng(0), 0
-    while found < count:
-        for document in read_documents(path):
-            if found < count and len(document.text) > 4 * characters:
-                start = int(rng.integers(characters, len(document.text) - 2 * characters))
-                found += 1
-                yield document.text[start : start + characters]
+    rng = np.random.default_rng(0)
+    documents = [document.text for document in read_documents(path) if len(document.text) > 4 * characters]
+    if not documents:
+        sys.exit(f"{path} has no document of more than {4 * characters} characters")
+    for text in islice(cycle(documents), count):
+        start = int(rng.integers(characters, len(text) - 2 * characters))
+        yield text[start : start + characters]
 
 
-def write_documents(path: Path, texts: Sequence[str]) -> None:
-    """Write texts as training documents."""
-    parts = iter(texts)
-    with path.open("w", encoding="utf-8") as file:
-        while part := list(islice(parts, TEXTS_OF_A_DOCUMENT)):
-            print(json.dumps({"id": f"{path.parent.name}-{file.tell()}", "paragraphs": part}), file=file)
+def write_documents(path: Path, texts: Sequence[str]) -> Path:
+    """Write texts as training documents; a run refuses to go on with other documents than it began with."""
+    parts, lines = iter(texts), list[str]()
+    while part := list(islice(parts, TEXTS_OF_A_DOCUMENT)):
+        lines.append(json.dumps({"id": str(len(lines)), "paragraphs": part}) + "\n")
+    atomic_write(path, "".join(lines))
+    return path
 
 
 def generate(folder: Path, prompts: Path) -> list[list[int]]:
@@ -138,34 +139,16 @@ def figures(key: WatermarkKey, texts: Sequence[Sequence[int]]) -> list[str]:
     """The share of distinct pairs that match, p-values of the first texts together, and the smallest of other keys."""
     pairs, _ = pairs_in(key, texts)
     matched = matching_pairs(pairs, key.pair_key)
+    single = [Detector(key).detect(text).p_value for text in texts]
     others = [pooled_p(random_key(key.spec, number), texts) for number in range(OTHER_KEYS)]
     return [
         f"{len(pairs):,}",
         with_interval(share(int(matched.sum()), len(pairs)), 4),
         *(f"{pooled_p(key, texts[:count]):.1e}" for count in COUNTS),
         f"{min(others):.1e}",
-        f"{median(Detector(key).detect(text).p_value for text in texts):.2f}",
+        f"{median(single):.2f}",
+        f"{min(single):.1e}",
     ]
-
-
-def pooled_p(key: WatermarkKey, texts: Sequence[Sequence[int]]) -> float:
-    """P(as many matches over random keys), given the texts: the sum of n_v B_v, with n_v texts that hold pair v."""
-    pairs, counts = pairs_in(key, texts)
-    matched = int(counts[matching_pairs(pairs, key.pair_key)].sum())
-    return MatchNull.of(np.stack([counts, np.zeros_like(counts)], axis=1)).tail(matched)
-
-
-def pairs_in(
-    key: WatermarkKey, texts: Sequence[Sequence[int]]
-) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]]:
-    """The distinct pairs of texts of token ids, and how many texts hold each."""
-    found = []
-    for text in texts:
-        ids = np.array(text, dtype=np.int64)
-        left, right = pairs_of(np.arange(len(ids)), key.spec.nearest, key.spec.farthest)
-        found.append(np.unique(pair_words(ids[left], ids[right])))
-    pairs, counts = np.unique(np.concatenate(found), return_counts=True)
-    return pairs, counts
 
 
 if __name__ == "__main__":

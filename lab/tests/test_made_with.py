@@ -27,6 +27,8 @@ def without_levels(rewards: Tensor, masked: Tensor, levels: Tensor, *rest: Any) 
         ("dgmark.watermark.key.DEFAULT_CODE", 8, {"position", "decoding"}),
         ("dgmark_lab.baselines.prf.PRF_VERSION", "splitmix64-v2", {"kgw", "decoding-kgw"}),
         ("dgmark.decode.loop.select_positions", without_levels, {"decoding"}),
+        ("dgmark.decode.proposals.filter_weights", lambda weights, *_rest: weights**2, {"decoding"}),
+        ("dgmark.detection.bigram_test.FEWEST", 10**9, {"bigram"}),
         ("dgmark_lab.experiments.store._content_hash", lambda file: file.name, {"storyteller"}),
     ],
 )

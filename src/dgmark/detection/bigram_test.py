@@ -48,7 +48,8 @@ class TokenSpan:
         first: the first token.
         last: the token behind the last one.
         p_value: the p-value, at least the smallest normal float.
-        log_p: its logarithm without that limit, which ranks the parts of a long text.
+        log_p: the logarithm of the tail over the part's share, without limits and before any factor for sub-keys; it
+            ranks the parts, also those of a long text whose p-values are the smallest float.
     """
 
     first: int
@@ -167,7 +168,7 @@ class PairTest:
 
     def best_part(self, subkey: int | None) -> TokenSpan:
         """The part of the text, or the whole of it, with the smallest p-value."""
-        return min(self._candidates(self.matches(subkey)), key=lambda span: span.p_value)
+        return min(self._candidates(self.matches(subkey)), key=lambda span: span.log_p)
 
     def limit(self, share: float, level: float) -> Limit | None:
         """Why this test would not find a typical mark in a text like this; None if it would."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import cast, get_args
 
+import numpy as np
 import torch
 
 from dgmark.checkpoint.folder import BUILTIN, BUILTINS, builtin_folder
@@ -19,6 +20,7 @@ from dgmark.detection.detector import Detector
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark.version import __version__
+from dgmark.watermark.bigrams import matching_pairs, pair_words
 from dgmark.watermark.groups import SECRET_BYTES, Rule
 from dgmark.watermark.key import ModelLike, WatermarkKey
 from dgmark_lab.baselines import BASELINES, Gumbel, baseline
@@ -27,6 +29,12 @@ from dgmark_lab.experiments.store import checkpoint_hash
 
 DECODING, JUDGE = "decoding", "judge"
 _TOY, _LENGTH = ToyDenoiser(words=80, end_ids=(), forbidden_bias=-1e3), 64
+_CONFIGS = (
+    DecodeConfig(length=_LENGTH, temperature=0),
+    DecodeConfig(length=_LENGTH, temperature=1),
+    DecodeConfig(length=_LENGTH, temperature=0.8, top_p=0.9, guard=0.05),
+    DecodeConfig(length=_LENGTH, temperature=1, lookahead=3, steps=32),
+)
 
 
 def made_with(*names: str, **known: str) -> str:
@@ -46,7 +54,7 @@ def made_with(*names: str, **known: str) -> str:
 
 @cache
 def identifier(name: str) -> str:
-    """A hash that changes when figures that depend on this part may change.
+    """A hash of what this part computes on small fixed inputs: if it changes, figures that depend on it are old.
 
     Raises:
         SettingsError: nothing of this name is known.
@@ -54,7 +62,7 @@ def identifier(name: str) -> str:
     if name in (*BUILTINS, JUDGE):
         return checkpoint_hash(builtin_folder(name))
     if name == DECODING:
-        return _hash(_decoded())
+        return _hash([_decoded(rule, *_CONFIGS) for rule in get_args(Rule)])
     if name in get_args(Rule) or name in BASELINES:
         return _hash(_p_values(name))
     if (marked_by := name.removeprefix(f"{DECODING}-")) in BASELINES:
@@ -63,19 +71,35 @@ def identifier(name: str) -> str:
 
 
 def _p_values(name: str) -> list[str]:
-    """The p-values of the first built-in prompts, to 6 digits: the last ones depend on the processor."""
+    """P-values to 6 digits, as the last ones depend on the processor: of the first built-in prompts, none of them
+    marked, and for pairs of a long text that is marked in its middle, where parts matter.
+    """
     of_baseline = name in BASELINES
     key = _fixed_key(BUILTIN, None if of_baseline else cast(Rule, name))
     scorer = baseline(name).detector(key, fpr=1e-4) if of_baseline else Detector(key)
-    prompts = [json.loads(row)["prompt"] for row in BUILTIN_PROMPTS.read_text(encoding="utf-8").splitlines()]
-    return [f"{scorer.detect(prompt).p_value:.6g}" for prompt in prompts]
+    texts = [json.loads(row)["prompt"] for row in BUILTIN_PROMPTS.read_text(encoding="utf-8").splitlines()]
+    found = [scorer.detect(text).p_value for text in texts]
+    if name == "bigram":
+        found.append(scorer.detect(_marked_in_the_middle(key)).p_value)
+    return [f"{p:.6g}" for p in found]
 
 
-def _decoded() -> list[list[int]]:
-    """What a toy writes greedily under each rule, whose arithmetic is exact: no processor changes a token."""
-    prompts, config = torch.tensor([[2, 7, 5, 3]]), DecodeConfig(length=_LENGTH, temperature=0)
-    steerings = [key_steering([_fixed_key(_TOY, rule)], prompts.device) for rule in get_args(Rule)]
-    return [decode(_TOY, prompts, config, steering, seeds=[0])[0].token_ids for steering in steerings]
+def _marked_in_the_middle(key: WatermarkKey) -> list[int]:
+    """Random tokens; in the middle 400 of 2,800, each is that of four which matches best with those before it."""
+    drawn = np.random.default_rng(0).integers(100, key.spec.table_size, (2800, 4))
+    ids: list[int] = drawn[:, 0].tolist()
+    for place in range(1200, 1600):
+        before = np.array(ids[place - key.spec.farthest : place])[None]
+        levels = matching_pairs(pair_words(before, drawn[place][:, None]).ravel(), key.pair_key).reshape(4, -1).sum(1)
+        ids[place] = int(drawn[place, np.argmax(levels)])
+    return ids
+
+
+def _decoded(rule: Rule, *configs: DecodeConfig) -> list[list[int]]:
+    """What the toy, whose arithmetic is exact, writes under a rule with each of these settings."""
+    prompts = torch.tensor([[2, 7, 5, 3]])
+    steering = key_steering([_fixed_key(_TOY, rule)], prompts.device)
+    return [decode(_TOY, prompts, config, steering, seeds=[0])[0].token_ids for config in configs]
 
 
 def _decoded_by_baseline(name: str) -> list[int]:

@@ -1,0 +1,37 @@
+"""A key's test on many texts together, such as those of a model that may have learned from marked text."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Int
+
+from dgmark.detection.exact_test import MatchNull
+from dgmark.watermark.bigrams import matching_pairs, pair_words, pairs_of
+from dgmark.watermark.key import WatermarkKey
+
+Counts = Int[np.ndarray, " pairs"]
+
+
+def pooled_p(key: WatermarkKey, texts: Sequence[Sequence[int]]) -> float:
+    """P(as many matches over random keys), given the texts: the law of the sum of n_v B_v, B_v fair coins.
+
+    A pair v counts in each of the n_v texts that hold it, once in each; it matches in all of them or in none.
+
+    Args:
+        key: a key of rule "bigram".
+        texts: token ids.
+    """
+    pairs, counts = pairs_in(key, texts)
+    matched = int(counts[matching_pairs(pairs, key.pair_key)].sum())
+    return MatchNull.of(np.stack([counts, np.zeros_like(counts)], axis=1)).tail(matched)
+
+
+def pairs_in(key: WatermarkKey, texts: Sequence[Sequence[int]]) -> tuple[Counts, Counts]:
+    """The distinct pairs of texts of token ids, and how many texts hold each."""
+    found = []
+    for text in texts:
+        ids = np.array(text, dtype=np.int64)
+        left, right = pairs_of(np.arange(len(ids)), key.spec.nearest, key.spec.farthest)
+        found.append(np.unique(pair_words(ids[left], ids[right])))
+    pairs, counts = np.unique(np.concatenate(found), return_counts=True)
+    return pairs, counts
