@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import Module
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from dgmark import DecodeConfig, load_model
 from dgmark.decode import Canvas, KeyMatching, RoundTrip, decode_steps, match_all
@@ -205,7 +205,7 @@ class TimedGuard(RoundTrip):
 
 
 @contextmanager
-def timed_forwards(network: Module) -> Iterator[list[float]]:
+def timed_forwards(network: PreTrainedModel) -> Iterator[list[float]]:
     """Collect the CPU seconds of the network's forwards within this context; its first entry is when one began."""
     spent = [0.0]
 
@@ -215,7 +215,11 @@ def timed_forwards(network: Module) -> Iterator[list[float]]:
     def end(*_: Any) -> None:
         spent.append(time.process_time() - spent[0])
 
-    hooks = [network.register_forward_pre_hook(begin), network.register_forward_hook(end)]
+    head: Module = network.get_output_embeddings()  # type: ignore[no-untyped-call]
+    parts = (network.base_model, head)  # sessions call these, and not the whole
+    hooks = [
+        hook for part in parts for hook in (part.register_forward_pre_hook(begin), part.register_forward_hook(end))
+    ]
     yield spent
     for hook in hooks:
         hook.remove()
