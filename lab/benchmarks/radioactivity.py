@@ -15,7 +15,7 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import cycle, islice
 from pathlib import Path
 from statistics import median
@@ -66,11 +66,11 @@ def main() -> None:
     key = WatermarkKey.load(args.key)
     titles = ["marked", "distinct pairs", "that match", *(f"p of {count} texts" for count in COUNTS)]
     print_header([*titles, f"smallest of {OTHER_KEYS} other keys", "median p of one text", "smallest"])
+    human = human_texts(args.human, args.texts, len(marked[0]))
     for part in args.shares:
         folder, count = args.out / f"{100 * part:g}-percent", round(part * args.texts)
         folder.mkdir(exist_ok=True)
-        human = human_texts(args.human, args.texts - count, len(marked[0]))
-        data = write_documents(folder / "texts.jsonl", [*marked[:count], *human])
+        data = write_documents(folder / "texts.jsonl", [*marked[:count], *human[: args.texts - count]])
         run = train(settings(args.steps), data, folder, init=builtin_folder(BUILTIN), device=torch.device("cpu"))
         if not run.done:
             sys.exit(
@@ -105,15 +105,17 @@ def settings(steps: int) -> TrainingConfig:
     )
 
 
-def human_texts(path: Path, count: int, characters: int) -> Iterator[str]:
+def human_texts(path: Path, count: int, characters: int) -> list[str]:
     """One passage from the middle of each document, as long as a marked text; documents are read again if too few."""
     rng = np.random.default_rng(0)
     documents = [document.text for document in read_documents(path) if len(document.text) > 4 * characters]
     if not documents:
         sys.exit(f"{path} has no document of more than {4 * characters} characters")
+    found = []
     for text in islice(cycle(documents), count):
         start = int(rng.integers(characters, len(text) - 2 * characters))
-        yield text[start : start + characters]
+        found.append(text[start : start + characters])
+    return found
 
 
 def write_documents(path: Path, texts: Sequence[str]) -> Path:
@@ -139,7 +141,7 @@ def figures(key: WatermarkKey, texts: Sequence[Sequence[int]]) -> list[str]:
     """The share of distinct pairs that match, p-values of the first texts together, and the smallest of other keys."""
     pairs, _ = pairs_in(key, texts)
     matched = matching_pairs(pairs, key.pair_key)
-    single = [Detector(key).detect(text).p_value for text in texts]
+    single = [one.p_value for one in Detector(key).detect_many(texts)]
     others = [pooled_p(random_key(key.spec, number), texts) for number in range(OTHER_KEYS)]
     return [
         f"{len(pairs):,}",
