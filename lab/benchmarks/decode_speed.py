@@ -20,32 +20,41 @@ from torch.nn import Module
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from dgmark import DecodeConfig, load_model
-from dgmark.decode import Canvas, KeyMatching, RoundTrip, decode_steps, match_all
+from dgmark.decode import Canvas, RoundTrip, decode_steps, match_all
+from dgmark.decode.matching import key_steering
 from dgmark.models.load import NetworkDenoiser
+from dgmark.watermark.groups import Rule
 from keys_and_tables import bench_key, builtin_prompts, print_header, print_row
 
 PROMPT, LENGTH, BLOCK = 64, 256, 32
 PLAIN = "unmarked"
-# mode -> (marked, settings)
-MODES: dict[str, tuple[bool, dict[str, Any]]] = {
-    PLAIN: (False, {}),
-    "k = 1": (True, {}),
-    "k = 1, no round-trip guard": (True, {"round_trip_guard": False}),
-    "k = 3": (True, {"lookahead": 3}),
-    "k = 5": (True, {"lookahead": 5}),
-    "unmarked, prefix": (False, {"cache": "prefix"}),
-    "k = 3, prefix": (True, {"cache": "prefix", "lookahead": 3}),
-    "unmarked, dual": (False, {"cache": "dual"}),
-    "k = 1, dual": (True, {"cache": "dual"}),
-    "k = 1, dual, no round-trip guard": (True, {"cache": "dual", "round_trip_guard": False}),
-    "k = 3, dual": (True, {"cache": "dual", "lookahead": 3}),
-    "k = 5, dual": (True, {"cache": "dual", "lookahead": 5}),
-    "k = 1, threshold .9": (True, {"commit": "threshold"}),
-    "k = 1, threshold .9, dual": (True, {"commit": "threshold", "cache": "dual"}),
-    "k = 1, threshold .5": (True, {"commit": "threshold", "threshold": 0.5}),
-    "k = 1, greedy, threshold .5": (True, {"commit": "threshold", "threshold": 0.5, "temperature": 0}),
-    "k = 1, 2 a step": (True, {"steps": LENGTH // 2}),
-    "k = 1, 2 a step, dual": (True, {"steps": LENGTH // 2, "cache": "dual"}),
+Mode = tuple[Rule | None, dict[str, Any]]
+# mode -> (rule of the key, settings); k is the lookahead of rule position
+MODES: dict[str, Mode] = {
+    PLAIN: (None, {}),
+    "bigram": ("bigram", {}),
+    "bigram, no round-trip guard": ("bigram", {"round_trip_guard": False}),
+    "bigram, 2 a step": ("bigram", {"steps": LENGTH // 2}),
+    "k = 1": ("position", {}),
+    "k = 1, alpha 1": ("position", {"alpha": 1.0}),
+    "k = 1, no round-trip guard": ("position", {"round_trip_guard": False}),
+    "k = 3": ("position", {"lookahead": 3}),
+    "k = 5": ("position", {"lookahead": 5}),
+    "unmarked, prefix": (None, {"cache": "prefix"}),
+    "k = 3, prefix": ("position", {"cache": "prefix", "lookahead": 3}),
+    "unmarked, dual": (None, {"cache": "dual"}),
+    "bigram, dual": ("bigram", {"cache": "dual"}),
+    "bigram, dual, no round-trip guard": ("bigram", {"cache": "dual", "round_trip_guard": False}),
+    "k = 1, dual": ("position", {"cache": "dual"}),
+    "k = 1, dual, no round-trip guard": ("position", {"cache": "dual", "round_trip_guard": False}),
+    "k = 3, dual": ("position", {"cache": "dual", "lookahead": 3}),
+    "k = 5, dual": ("position", {"cache": "dual", "lookahead": 5}),
+    "k = 1, threshold .9": ("position", {"commit": "threshold"}),
+    "k = 1, threshold .9, dual": ("position", {"commit": "threshold", "cache": "dual"}),
+    "k = 1, threshold .5": ("position", {"commit": "threshold", "threshold": 0.5}),
+    "k = 1, greedy, threshold .5": ("position", {"commit": "threshold", "threshold": 0.5, "temperature": 0}),
+    "k = 1, 2 a step": ("position", {"steps": LENGTH // 2}),
+    "k = 1, 2 a step, dual": ("position", {"steps": LENGTH // 2, "cache": "dual"}),
 }
 
 
@@ -94,9 +103,7 @@ def random_llada() -> NetworkDenoiser:
     return NetworkDenoiser(**{**vars(builtin), "name": "random", "vocab_size": vocabulary, "network": network})
 
 
-def _modes(
-    model: NetworkDenoiser, prompts: list[Tensor], tokens: int, modes: dict[str, tuple[bool, dict[str, Any]]]
-) -> None:
+def _modes(model: NetworkDenoiser, prompts: list[Tensor], tokens: int, modes: dict[str, Mode]) -> None:
     seconds: dict[str, list[float]] = {name: [] for name in modes}
     forwards: dict[str, list[float]] = {name: [] for name in modes}
     _decode(model, prompts[0], 8, *MODES[PLAIN])
@@ -110,7 +117,7 @@ def _modes(
         ratios = [one / plain for one, plain in zip(took_by_mode, seconds[PLAIN], strict=True)]
         times = [f"{figure(ratios):.3f}" for figure in (median, min, max)]
         print_row([name, *times, f"{median(forwards[name]):.2f}"])
-    for name in ("k = 1", "k = 1, dual"):
+    for name in ("bigram", "bigram, dual", "k = 1", "k = 1, dual"):
         TimedGuard.inside = 0.0
         with timed_forwards(model.network) as spent:
             whole = sum(_decode(model, prompt, tokens, *MODES[name])[0] for prompt in prompts)
@@ -122,18 +129,18 @@ def _modes(
 
 
 def _decode(
-    model: NetworkDenoiser, prompt: Tensor, tokens: int, marked: bool, settings: dict[str, Any]
+    model: NetworkDenoiser, prompt: Tensor, tokens: int, rule: Rule | None, settings: dict[str, Any]
 ) -> tuple[float, int]:
     """Decode the first `tokens` tokens of each row; return CPU seconds and the number of canvases."""
     config = DecodeConfig(length=LENGTH, block_length=BLOCK, **settings)
     canvas = Canvas.after(prompt, LENGTH, model.mask_id)
-    key = bench_key()
-    key = replace(key, spec=replace(key.spec, table_size=model.vocab_size))
-    matching = KeyMatching(key, model.device) if marked else match_all
+    key = None if rule is None else bench_key(rule)
+    key = key and replace(key, spec=replace(key.spec, table_size=model.vocab_size))
+    steering = key_steering([key] * len(prompt), model.device)
     guard = TimedGuard.of(model.tokenizer, model.mask_id) if config.round_trip_guard else None
     begin, committed, run = time.process_time(), 0, 0
     # no row ends early, so that all modes do the same work
-    for commits in decode_steps(_endless(model), canvas, config, matching, list(range(len(prompt))), guard):
+    for commits in decode_steps(_endless(model), canvas, config, steering, list(range(len(prompt))), guard):
         committed, run = committed + len(commits.row), run + commits.forwards
         if committed >= tokens * len(prompt):
             break
@@ -148,7 +155,7 @@ def _published(model: NetworkDenoiser, prompts: list[Tensor], tokens: int) -> No
             begin = time.process_time()
             theirs = published(model, prompt, tokens, temperature)
             took = time.process_time() - begin
-            ours, _ = _decode(model, prompt, tokens, False, {"temperature": temperature, "round_trip_guard": False})
+            ours, _ = _decode(model, prompt, tokens, None, {"temperature": temperature, "round_trip_guard": False})
             ratios.append(took / ours)
             same.append(torch.equal(theirs, _committed(model, prompt, tokens)) if not temperature else True)
         agreement = "" if temperature else f"; same tokens in {sum(same)} of {len(same)}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dgmark.watermark.groups import SECRET_BYTES, WatermarkSpec
+from dgmark.watermark.groups import SECRET_BYTES, Rule, WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.experiments.made_with import made_with
 from dgmark_lab.experiments.prompt_sets import BUILTIN_PROMPTS
@@ -18,13 +18,13 @@ HERE = Path(__file__).parent
 RUNS = HERE.parents[1] / "runs"
 
 
-def bench_key() -> WatermarkKey:
-    """Make the benchmark's key: the paper's i mod 2, no rotation, bound to the built-in model.
+def bench_key(rule: Rule = "position") -> WatermarkKey:
+    """Make the benchmark's key, bound to the built-in model: the paper's i mod 2, or pairs without sub-keys.
 
     It is derived from a public phrase, so that everybody gets the same texts on a machine with the same rounding; it
     protects nothing.
     """
-    fresh = WatermarkKey.generate(code_length=0)
+    fresh = WatermarkKey.generate(rule=rule, code_length=0 if rule == "position" else None, subkeys=1)
     secret = hashlib.sha256(b"dgmark benchmark key: not a secret").digest()
     return WatermarkKey(spec=fresh.spec, key_id="benchmark", secret=secret)
 

@@ -154,7 +154,7 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, help="file for a plot of the shares found over the levels")
     args = parser.parse_args()
     bigram = args.rule == "bigram"
-    spec = WatermarkKey.generate(rule=args.rule, code_length=None if bigram else args.code_length).spec
+    spec = WatermarkKey.generate(rule=args.rule, code_length=None if bigram else args.code_length, subkeys=1).spec
     keys = [random_key(spec, number) for number in range(args.keys)]
     p_values: dict[str, Any] = {}
     print(f"{args.keys} keys, at most {args.passages or 'all'} passages of a kind, first {TOKENS} tokens each\n")

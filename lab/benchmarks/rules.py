@@ -17,6 +17,7 @@ import argparse
 import hashlib
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import cache
 from itertools import zip_longest
@@ -28,7 +29,7 @@ from jaxtyping import Float
 
 from conditions import CONDITIONS, EDITS, FIRST, Attacks, Condition, Options
 from dgmark import Detector, WatermarkKey, load_model
-from dgmark.decode import generate
+from dgmark.decode import Generation, generate
 from dgmark.detection.normalise import STEPS
 from dgmark.models.chat import chat_prompt
 from dgmark.models.loaded import LoadedModel
@@ -51,7 +52,7 @@ WIDE = 20  # a table of more columns is printed with its columns as rows
 TITLES = {"bigram 1-4": "bigram (the default)", "position": "position (the paper's)"}  # in the picture
 REPEATED = "repeated 4-grams"
 KEY_OPTIONS = {"rule", "code_length", "nearest", "farthest", "subkeys"}
-PROMPTS = 32  # of the storyteller; the narrator has all requests
+PROMPTS = 64  # of the storyteller; the narrator has all requests
 # settings of a model where a cell names no others
 SETTINGS: dict[str, dict[str, Any]] = {
     "storyteller": {"length": 256, "cache": "dual"},
@@ -98,7 +99,8 @@ class Cell(NamedTuple):
             )
         else:
             distances = "-".join(str(self.mark[name]) for name in ("nearest", "farthest") if name in self.mark)
-            mark = f"{self.mark.get('rule', 'unmarked')} {distances}".strip()
+            others = [f"{name} {self.mark[name]}" for name in ("code_length", "subkeys") if name in self.mark]
+            mark = ", ".join([f"{self.mark.get('rule', 'unmarked')} {distances}".strip(), *others])
         rest = [f"{name} {value}" for name, value in self.decoding.items() if name != "temperature"]
         return ", ".join([self.model, mark, *rest])
 
@@ -110,10 +112,11 @@ class Cell(NamedTuple):
         return [*marks, self.model, *(["judge"] if self.model == "storyteller" else [])]
 
     def watermark_keys(self) -> list[WatermarkKey | None]:
-        """The keys of the cell, of a fixed series; none for unmarked text."""
+        """The keys of the cell, of a fixed series, without sub-keys unless it asks for some; none for unmarked text."""
         if not self.mark:
             return []
-        spec = WatermarkKey.generate(_model(self.model), **({} if self.baseline else self.mark)).spec
+        options = {"subkeys": 1} if self.baseline else {"subkeys": 1, **self.mark}
+        spec = WatermarkKey.generate(_model(self.model), **options).spec
         return [random_key(spec, number) for number in range(KEYS)]
 
 
@@ -252,12 +255,17 @@ def _made(cell: Cell, out: Path) -> Rows:
         prompts = _prompts(cell.model)[number::KEYS]
         options: Options = {"seed": 1000 * number, "batch_size": len(prompts), "pad": True, **settings}
         made = generate(model, prompts, key=key, baseline=cell.baseline, **options)
-        asked = [chat_prompt(model, prompt) for prompt in prompts] if settings.get("chat") else prompts
-        nats = token_nats(_judge(cell.model, out), [one.text for one in made], asked)
-        for one, of_one in zip(made, nats, strict=True):
+        for one, of_one in zip(made, _nats(cell.model, made, out), strict=True):
             row = one.to_row(f"{number}-{len(rows)}", with_trace=False)
             rows.append({**row, "key": number, "nats": float(of_one.sum()), "judge_tokens": len(of_one)})
     return rows
+
+
+def _nats(model: str, made: Sequence[Generation], out: Path) -> list[Float[np.ndarray, " tokens"]]:
+    """The nats of each judge token of texts, given their prompts."""
+    prompts = [str(one.prompt) for one in made]
+    asked = [chat_prompt(_model(model), prompt) for prompt in prompts] if made[0].chat else prompts
+    return token_nats(_judge(model, out), [one.text for one in made], asked)
 
 
 def _attacked(cell: Cell, rows: Rows, attacks: Attacks, out: Path) -> list[str]:

@@ -2,8 +2,10 @@
 
 Run `python lab/benchmarks/stealing.py MARKED.jsonl ... --key KEY --unmarked UNMARKED.jsonl`, with rows of `dgmark
 generate` by the built-in model. For each number of texts the same model writes texts that are steered by what was
-learnt from them, and marked texts are scrubbed; both are read as text by the real detector. Under a key with sub-keys
-the thief counts over all responses; with --subkeys-known he knows which of them share the most frequent sub-key.
+learnt from them, and marked texts are scrubbed; both are read as text by the real detector. The thief knows the method:
+he draws by the bits that he believes in, and where he knows nothing there is no bit. A thief need not be unbiased, so
+he may have a --bias. Under a key with sub-keys he counts over all responses; with --subkeys-known he knows which of
+them share the most frequent sub-key.
 """
 
 import argparse
@@ -21,10 +23,10 @@ from torch import Tensor
 from dgmark import Detector, WatermarkKey, load_model
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.decode import DecodeConfig, decode
-from dgmark.decode.pair_levels import KeyPairs
+from dgmark.decode.pair_bits import PairKeys
 from dgmark.decode.steering import Steering
 from dgmark.models.load import NetworkDenoiser
-from dgmark.watermark.bigrams import matching_pairs, pair_words
+from dgmark.watermark.bigrams import matching_pairs
 from dgmark_lab.attacks.stealing import StolenKey, residue_words, scrub, words_of
 from dgmark_lab.attacks.text_edits import decode as text_of
 from dgmark_lab.attacks.text_edits import ordinary_ids
@@ -54,9 +56,10 @@ def main() -> None:
         "--unmarked", type=Path, nargs="+", required=True, help="texts of the same model without this key's mark"
     )
     parser.add_argument("--key", type=Path, required=True)
-    parser.add_argument("--learn", type=int, nargs="+", default=[10, 100, 1000], help="texts to learn from")
+    parser.add_argument("--learn", type=int, nargs="+", default=[1, 10, 100, 1000], help="texts to learn from")
     parser.add_argument("--texts", type=int, default=16, help="texts to forge, and to scrub")
-    parser.add_argument("--temperature", type=float, default=0.46, help="of the forger")
+    parser.add_argument("--temperature", type=float, default=0.5, help="of the forger")
+    parser.add_argument("--bias", type=float, default=0.0, help="of the forger")
     parser.add_argument("--subkeys-known", action="store_true")
     args = parser.parse_args()
     key, model = WatermarkKey.load(args.key), load_model()
@@ -80,7 +83,7 @@ def main() -> None:
         right = np.mean([_right(stolen, one, ids) for ids in plain[-args.texts :]])
         cells: list[Any] = [number, f"{right:.3f}", "", ""]
         if number:
-            p = _forged(model, key, stolen, args.temperature, args.texts)
+            p = _forged(model, key, stolen, args.texts, temperature=args.temperature, bias=args.bias)
             cells[2:] = [with_interval(percent(p <= RATE), 0), f"{np.median(p):.0e}"]
         print_row([*cells, *(_scrubbed(model.tokenizer, key, stolen, held_out, law, share) for share in SCRUBBED)])
     print_made_with("decoding", key.spec.rule, "storyteller")
@@ -112,12 +115,12 @@ def _right(stolen: StolenKey, key: WatermarkKey, ids: Ids) -> float:
 
 
 def _forged(
-    model: NetworkDenoiser, key: WatermarkKey, stolen: StolenKey, temperature: float, texts: int
+    model: NetworkDenoiser, key: WatermarkKey, stolen: StolenKey, texts: int, **settings: float
 ) -> Float[np.ndarray, " texts"]:
     """The p-values of texts that the model writes, steered by stolen beliefs."""
     prompts = [model.tokenizer.encode(prompt)[-16:] for prompt in builtin_prompts()[-texts:]]
     batch = torch.tensor([each for each in prompts if len(each) == 16])
-    config = DecodeConfig.of(model, length=LENGTH, cache="dual", temperature=temperature)
+    config = DecodeConfig.of(model, length=LENGTH, cache="dual", **settings)
     steering = _steering(stolen, key, len(batch))
     detector = Detector(key)
     responses = decode(model, batch, config, steering, list(range(len(batch))))
@@ -126,16 +129,15 @@ def _forged(
 
 def _steering(stolen: StolenKey, key: WatermarkKey, texts: int) -> Steering:
     if key.spec.rule == "bigram":
-        keys = [key.subkey(0) if key.spec.subkeys > 1 else key] * texts
-        believed = KeyPairs(keys, torch.device("cpu"), lambda ends, _: _counted(stolen, pair_words(*ends)))
-        return Steering(pairs=believed)
+        keys = [key.for_text()] * texts
+        return Steering(PairKeys.of(keys, "cpu", bits_of=lambda words, _: _believed(stolen, words)))
     code = torch.tensor(stolen.code, dtype=torch.long)
-    return Steering(lambda tokens, at: _counted(stolen, residue_words(tokens, code[at % len(code)])) > 0)
+    return Steering.of(lambda tokens, at: _believed(stolen, residue_words(tokens, code[at % len(code)])) > 0)
 
 
-def _counted(stolen: StolenKey, words: Tensor) -> Tensor:
-    """What each word is believed to count, in eighths, since levels are whole."""
-    return torch.from_numpy(np.rint(8 * stolen.believed(words.numpy()))).to(torch.int32)
+def _believed(stolen: StolenKey, words: Tensor) -> Tensor:
+    """1 or -1 for words that are believed to match, or not to; 0 where nothing is known."""
+    return torch.from_numpy(np.sign(stolen.believed(words.numpy())))
 
 
 def _scrubbed(

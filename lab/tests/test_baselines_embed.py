@@ -357,7 +357,7 @@ def test_gumbel_finds_the_shift_of_a_text_without_its_front() -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("baselines")
-    assert run("keygen", folder / "key.json").exit_code == 0
+    assert run("keygen", folder / "key.json", "--subkeys", 1).exit_code == 0
     return folder
 
 

@@ -14,9 +14,9 @@ from dgmark_lab.experiments.made_with import identifier, made_with
 PARTS = ("bigram", "position", "kgw", "decoding", "decoding-kgw", "storyteller")
 
 
-def without_levels(rewards: Tensor, masked: Tensor, levels: Tensor, *rest: Any) -> Tensor:
-    """Choose positions as if there were no key."""
-    return select_positions(rewards, masked, torch.zeros_like(levels), *rest)
+def without_matches(scores: Tensor, masked: Tensor, preferred: Tensor, *rest: Any) -> Tensor:
+    """Choose positions as if no candidate matched."""
+    return select_positions(scores, masked, torch.zeros_like(preferred), *rest)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,8 @@ def without_levels(rewards: Tensor, masked: Tensor, levels: Tensor, *rest: Any) 
         ("dgmark.detection.exact_test.adjusted_p", lambda p, _share: p, {"position"}),
         ("dgmark.watermark.key.DEFAULT_CODE", 8, {"position", "decoding"}),
         ("dgmark_lab.baselines.prf.PRF_VERSION", "splitmix64-v2", {"kgw", "decoding-kgw"}),
-        ("dgmark.decode.loop.select_positions", without_levels, {"decoding"}),
+        ("dgmark.decode.loop.select_positions", without_matches, {"decoding"}),
+        ("dgmark.decode.draws.CANDIDATES", 4, {"decoding"}),
         ("dgmark.decode.proposals.filter_weights", lambda weights, *_rest: weights**2, {"decoding"}),
         ("dgmark.detection.bigram_test.FEWEST", 10**9, {"bigram"}),
         ("dgmark_lab.experiments.store._content_hash", lambda file: file.name, {"storyteller"}),

@@ -7,6 +7,7 @@ import pytest
 
 from dgmark import WatermarkKey
 from dgmark.decode.settings_file import read_settings_file
+from dgmark_lab import trials
 from support.command_line import rows, run
 from support.known_keys import known_key
 
@@ -16,10 +17,13 @@ PROMPTS = "".join(
         ["Once upon a time", "The old king", "In a deep forest", "There was a girl", "A ship"]
     )
 )
-SMALL = ("--texts", 4, "--tokens", 16, "--block-length", 8, "--guard", 0, "--lookahead", 1, "--rule", "position")
+SMALL = ("--texts", 4, "--tokens", 16, "--block-length", 8, "--alpha", 1, "--farthest", 8)
 
 
-def test_the_settings_that_are_found_are_written_and_taken_by_generate(tmp_path: Path) -> None:
+def test_the_settings_that_are_found_are_written_and_taken_by_generate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trials, "TEMPERATURES", (1.0, 0.7))
     prompts, out, plot = tmp_path / "prompts.jsonl", tmp_path / "found.json", tmp_path / "found.png"
     prompts.write_text(PROMPTS)
     done = run("tune", "--prompts", prompts, *SMALL, "--out", out, "--plot", plot, "--batch-size", 4, "--json")
@@ -27,11 +31,13 @@ def test_the_settings_that_are_found_are_written_and_taken_by_generate(tmp_path:
     found = read_settings_file(out)
     said = json.loads(done.stdout)
     assert said["settings"] == found.model_dump()
-    assert said["candidates"][0]["candidate"].startswith(f"T = {found.decoding['temperature']:g}, k = 1, position")
+    assert said["candidates"][0]["candidate"].startswith(f"bigram 1-8, T {found.decoding['temperature']}")
     assert found.model == "storyteller"
-    assert found.rule == "position"
+    assert found.rule == "bigram"
+    assert found.decoding.keys() == {"block_length", "temperature", "top_p", "alpha"}
+    assert (found.decoding["alpha"], found.measured["farthest"]) == (1.0, 8)
     assert found.decoding["block_length"] == 8
-    assert found.decoding["temperature"] in (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
+    assert found.decoding["temperature"] in (1.0, 0.7)
     assert found.measured["texts"] == 4
     names = ("texts", "diversity", "perplexity", "bits", "found")
     assert [found.measured[name] for name in names] == pytest.approx(
@@ -41,20 +47,22 @@ def test_the_settings_that_are_found_are_written_and_taken_by_generate(tmp_path:
     match = found.measured["match"]
     assert isinstance(match, float)
     assert 0.5 < match < 1
-    assert f"dgmark keygen key.json --rule position --expected-match {match:.2f}" in done.stderr
+    assert f"dgmark keygen key.json --rule bigram --farthest 8 --expected-match {match:.2f}" in done.stderr
     assert found.measured["meets_goal"] or "no settings meet the goal" in done.stderr
-    trials = out.with_suffix(".trials.jsonl").read_bytes()
-    assert len({row["candidate"] for row in rows(trials.decode())}) == 7  # six temperatures and unmarked text
+    made = out.with_suffix(".trials.jsonl").read_bytes()
+    written = {row["candidate"] for row in rows(made.decode())}
+    assert len(written) == 3 * 2 * 2  # temperatures with and without top-p: marked, redrawn, with fixed noise
+    assert found.measured["reference"] in written
 
     again = run("tune", "--prompts", prompts, *SMALL, "--out", out)
     assert again.exit_code == 0
-    assert out.with_suffix(".trials.jsonl").read_bytes() == trials
+    assert out.with_suffix(".trials.jsonl").read_bytes() == made
     assert read_settings_file(out) == found
-    assert "T = " in again.stdout
+    assert "bigram" in again.stdout
 
     right, wrong = tmp_path / "right.json", tmp_path / "wrong.json"
-    known_key("right").save(right)
-    WatermarkKey.generate(rule="bigram").save(wrong)
+    WatermarkKey.generate(farthest=8).save(right)
+    known_key("wrong").save(wrong)
     prompt = ("--prompt", "Once upon", "--length", 8, "--json")
     (row,) = rows(run("generate", "--key", right, "--settings", out, *prompt).stdout)
     assert row["settings"]["temperature"] == found.decoding["temperature"]
@@ -63,7 +71,7 @@ def test_the_settings_that_are_found_are_written_and_taken_by_generate(tmp_path:
     assert row["settings"]["temperature"] == 0.25
     refused = run("generate", "--key", wrong, "--settings", out, *prompt)
     assert refused.exit_code == 2
-    assert "a key of rule position, and the key is of rule bigram" in " ".join(refused.stderr.split())
+    assert "a key of rule bigram, and the key is of rule position" in " ".join(refused.stderr.split())
 
 
 @pytest.mark.parametrize(
@@ -71,7 +79,8 @@ def test_the_settings_that_are_found_are_written_and_taken_by_generate(tmp_path:
     [
         (PROMPTS, ("--model", "some/model"), 2, "give --judge"),
         (PROMPTS, ("--temperature", 0), 2, "no diversity to compare"),
-        (PROMPTS, ("--strategy", "random", "--guard", 0.1), 2, "a guard has nothing to compare"),
+        (PROMPTS, ("--strategy", "random", "--rule", "position", "--guard", 0.1), 2, "a guard has nothing to compare"),
+        (PROMPTS, ("--lookahead", 3), 2, "lookahead means nothing under rule bigram"),
         (PROMPTS, ("--texts", 3), 2, "greater than or equal to 4"),
         ("".join(PROMPTS.splitlines(keepends=True)[:3]), (), 4, "has 3 prompts"),
         ('{"id": "a", "text": "no prompt"}\n', (), 4, 'has no "prompt"'),

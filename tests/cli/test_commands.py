@@ -50,9 +50,10 @@ def test_keygen_prints_the_key_on_stdout_and_what_to_do_next_on_stderr(tmp_path:
 @pytest.mark.parametrize(
     ("options", "fields", "temperature"),
     [
-        ([], {"rule": "bigram", "nearest": 1, "farthest": 4}, "0.5"),
+        ([], {"rule": "bigram", "nearest": 1, "farthest": 4, "subkeys": 256}, "0.5"),
         (["--nearest", 2, "--farthest", 9], {"rule": "bigram", "nearest": 2, "farthest": 9}, "0.5"),
-        (["--rule", "position"], {"code_length": 16}, "0.6"),
+        (["--subkeys", 1], {"rule": "bigram", "subkeys": 1}, "0.5"),
+        (["--rule", "position"], {"code_length": 16, "subkeys": 1}, "0.6"),
         (["--rotation", 32], {"rotation": 32, "code_length": 0}, None),
     ],
 )
@@ -66,16 +67,22 @@ def test_keygen_makes_a_key_of_the_rule_and_advises_a_temperature(
 
 
 @pytest.mark.parametrize(
-    ("rule", "temperature", "warned"), [("bigram", 0, True), ("bigram", 0.5, False), ("position", 0, False)]
+    ("rule", "options", "wrong"),
+    [
+        ("bigram", ["--temperature", 0], "at temperature 0 nothing is drawn"),
+        ("bigram", ["--temperature", 0, "--bias", 1], None),
+        ("bigram", ["--alpha", 0], "with alpha 0 draws are plain"),
+        ("position", ["--temperature", 0], None),
+    ],
 )
-@pytest.mark.parametrize("command", [["generate", "--prompt", "The sea"], ["infill", "The sea [mask:4] was"]])
-def test_greedy_decoding_with_pairs_draws_a_warning(
-    tmp_path: Path, command: list[str], rule: Rule, temperature: float, warned: bool
+@pytest.mark.parametrize("command", [["generate", "--prompt", "The sea", *SHORT], ["infill", "The sea [mask:4] was"]])
+def test_settings_that_leave_no_mark_are_refused(
+    tmp_path: Path, command: list[str], rule: Rule, options: list[object], wrong: str | None
 ) -> None:
-    bound_key("greedy", BUILTIN, rule=rule).save(tmp_path / "key.json")
-    short = SHORT if command[0] == "generate" else []
-    done = run(*command, "--key", tmp_path / "key.json", "--temperature", temperature, *short)
-    assert (done.exit_code, "gives a weak mark" in done.stderr) == (0, warned), done.stderr
+    WatermarkKey.generate(rule=rule).save(tmp_path / "key.json")
+    done = run(*command, "--key", tmp_path / "key.json", *options)
+    assert (done.exit_code, (wrong or "") in done.stderr) == (2 if wrong else 0, True), done.stderr
+    assert bool(done.stdout) == (wrong is None)
 
 
 def test_a_named_key_names_its_owner_in_the_verdict(tmp_path: Path) -> None:
@@ -334,7 +341,7 @@ def test_a_command_that_needs_an_extra_says_how_to_install_it() -> None:
 def test_the_demo_detects_the_mark_after_the_cut_without_a_download(tmp_path: Path) -> None:
     nowhere = {"DGMARK_CACHE": str(tmp_path), "DGMARK_BASE": str(tmp_path / "missing.whl"), "COLUMNS": "100"}
     command = [sys.executable, "-m", "dgmark", "demo"]
-    bound_key("demo", BUILTIN, rule="bigram").save(tmp_path / "demo.json")
+    bound_key("demo", BUILTIN, subkeys=256).save(tmp_path / "demo.json")
     done = subprocess.run(
         [*command, "--key", str(tmp_path / "demo.json")],
         capture_output=True,

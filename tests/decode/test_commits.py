@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dgmark.decode import DecodeConfig, KeyMatching, Matching, Response, decode
-from dgmark.decode.selection import blocks, confident_count, good_enough, prolongs_loop, quotas
+from dgmark.decode.selection import blocks, good_enough, prolongs_loop, quotas, sure_places
 from dgmark.models.denoiser import BlockOrigin, ConfidenceSource, open_session
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
@@ -118,24 +118,31 @@ def test_a_step_commits_what_a_plain_loop_commits(rule: dict[str, Any], k: int, 
     assert differ or rule.get("guard") == 0.3  # which may find nothing to do
 
 
+def places_of(
+    rewards: list[list[float]], masked: list[list[bool]], preferred: list[list[bool]], config: DecodeConfig
+) -> list[list[int]]:
+    """The sure places of each row."""
+    sure = sure_places(torch.tensor(rewards), torch.tensor(masked), torch.tensor(preferred), config)
+    assert sure is not None
+    return [row.nonzero()[:, 0].tolist() for row in sure]
+
+
 def test_the_factor_rule_by_hand() -> None:
     # factor 1: the n-th best needs n / (n + 1): 1/2, 2/3, 3/4, 4/5
-    rewards = torch.tensor(
-        [[0.5, 0.9, 0.8, 0.75], [0.49, 0.4, 0.3, 0.2], [0.9, 0.66, 0.9, 0.9], [0.1, 0.99, 0.1, 0.1]],
-        dtype=torch.float64,
-    )
-    every = torch.ones(4, 4, dtype=torch.bool)
-    config = DecodeConfig(4, 4, commit="factor")
-    assert confident_count(rewards, every, every, config).tolist() == [3, 0, 3, 1]
-    # and among the preferred alone
-    preferred = torch.tensor([[True, False, False, False]] * 3 + [[False] * 4])
-    assert confident_count(rewards, every, preferred, config).tolist() == [1, 0, 1, 1]
+    rewards = [[0.5, 0.9, 0.8, 0.75], [0.49, 0.4, 0.3, 0.2], [0.9, 0.66, 0.9, 0.9], [0.1, 0.99, 0.1, 0.1]]
+    every, config = [[True] * 4] * 4, DecodeConfig(4, 4, commit="factor")
+    assert places_of(rewards, every, every, config) == [[1, 2, 3], [], [0, 2, 3], [1]]
+    # and among the preferred alone, or all if none of the masked ones is
+    preferred = [[True, False, False, False]] * 3 + [[False] * 4]
+    assert places_of(rewards, every, preferred, config) == [[0], [], [0], [1]]
+    assert places_of(rewards, [[False, True, True, True]] * 4, preferred, config) == [[1, 2, 3], [], [2, 3], [1]]
 
 
 def test_a_confidence_equal_to_the_threshold_is_not_above_it() -> None:
-    every = torch.ones(1, 2, dtype=torch.bool)
-    config = DecodeConfig(2, 2, commit="threshold", threshold=0.75)
-    assert confident_count(torch.tensor([[0.75, 0.76]]), every, every, config).tolist() == [1]
+    every, config = [[True] * 3], DecodeConfig(3, 3, commit="threshold", threshold=0.75)
+    assert places_of([[0.75, 0.76, 0.74]], every, every, config) == [[1]]
+    assert places_of([[0.75, 0.76, 0.8]], [[True, True, False]], [[True, False, True]], config) == [[]]
+    assert places_of([[0.75, 0.76, 0.8]], [[True, True, False]], [[False] * 3], config) == [[1]]
 
 
 # ---- schedules ----

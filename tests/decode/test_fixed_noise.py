@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,9 +10,12 @@ import torch
 from scipy.stats import chi2
 from torch import Tensor
 
-from dgmark.decode import DecodeConfig, KeyMatching, Matching, Response, decode, match_all
+from dgmark.decode import DecodeConfig, Response, decode, match_all
+from dgmark.decode.matching import key_steering
 from dgmark.models.toy import ToyDenoiser
+from dgmark.watermark.key import WatermarkKey
 from support.known_keys import bound_key, matches
+from support.plain_decoding import alpha_of, bits_at, drawn_with_bits
 
 PROMPT = [2, 7, 5]
 LENGTH, BLOCK = 18, 6
@@ -19,34 +23,23 @@ TOY = ToyDenoiser(end_ids=())
 KEPT = DecodeConfig(LENGTH, BLOCK, noise="fixed")
 
 
-KEY = bound_key("noise", TOY, rule="position")
-MARKED = KeyMatching(KEY, torch.device("cpu"))
+MATCHES, PAIRS = (bound_key("noise", TOY, rule=rule) for rule in ("position", "bigram"))
 
 
-def run(model: ToyDenoiser, config: DecodeConfig, matching: Matching = match_all, seed: int = 0) -> Response:
-    return decode(model, torch.tensor([PROMPT]), config, matching, [seed])[0]
+def run(model: ToyDenoiser, config: DecodeConfig, key: WatermarkKey | None = None, seed: int = 0) -> Response:
+    return decode(model, torch.tensor([PROMPT]), config, key_steering([key], torch.device("cpu")), [seed])[0]
 
 
 # ---- direct Gumbel-max, in plain Python; shares no line with the package's loop, proposals or noise ----
 
 
-def allowed(logits: list[float], permitted: list[int], config: DecodeConfig) -> list[int]:
-    """The tokens that top-k and then top-p leave, from their definitions."""
-    best_first = sorted(permitted, key=lambda v: (-logits[v], v))[: config.top_k]
-    weights = [math.exp(logits[v] / config.temperature) for v in best_first]
-    goal, mass, kept = (config.top_p or 1.0) * sum(weights), 0.0, []
-    for v, weight in zip(best_first, weights, strict=True):
-        if mass >= goal:
-            break
-        kept.append(v)
-        mass += weight
-    return kept
-
-
-def gumbel_max(model: ToyDenoiser, config: DecodeConfig, *, marks: bool, seed: int) -> tuple[list[int], list[int]]:
+def gumbel_max(
+    model: ToyDenoiser, config: DecodeConfig, key: WatermarkKey | None, seed: int
+) -> tuple[list[int], list[int]]:
     """The tokens, and the positions in the order of their commits."""
     generator = torch.Generator().manual_seed(seed)
     permitted = [v for v in range(model.tokenizer.vocab_size) if v != model.mask_id]
+    ordered, alpha = key is not None and key.spec.rule == "position", alpha_of(config, key)
     y, order = [model.mask_id] * config.length, []
     for low in range(0, config.length, config.block_length):
         block = range(low, low + config.block_length)
@@ -55,33 +48,33 @@ def gumbel_max(model: ToyDenoiser, config: DecodeConfig, *, marks: bool, seed: i
         while any(y[i] == model.mask_id for i in block):
             torch.rand(len(block), 2, generator=generator, dtype=torch.float64)  # the draws of one forward
             logits = model(torch.tensor([PROMPT + y]))[0].tolist()[len(PROMPT) :]
-            best: tuple[bool, float, int, int] | None = None
-            for i in block:
-                if y[i] != model.mask_id:
-                    continue
-                tokens = allowed(logits[i], permitted, config)
-                token = max(tokens, key=lambda v: logits[i][v] / config.temperature + noise[i - low][v])
-                reward = math.exp(logits[i][token]) / sum(math.exp(x) for x in logits[i])
-                candidate = (not marks or matches(KEY, token, i), reward, i, token)
-                if best is None or candidate[:2] > best[:2]:
-                    best = candidate
-            assert best is not None
-            y[best[2]] = best[3]
-            order.append(best[2])
+            text = [-1 if token == model.mask_id else token for token in y]
+            found = {
+                i: drawn_with_bits(
+                    logits[i], permitted, config, alpha, (0, 0), partial(bits_at, key, text, i), noise[i - low]
+                )
+                for i in block
+                if y[i] == model.mask_id
+            }
+            best = min(
+                found, key=lambda i: (ordered and key and not matches(key, found[i].token, i), -found[i].score, i)
+            )
+            y[best] = found[best].token
+            order.append(best)
     return y, order
 
 
-@pytest.mark.parametrize("marks", [False, True], ids=["unmarked", "marked"])
+@pytest.mark.parametrize("key", [None, MATCHES, PAIRS], ids=["unmarked", "position", "bigram"])
 @pytest.mark.parametrize(
     ("temperature", "top_k", "top_p"), [(1.0, None, None), (0.6, None, None), (1.7, 5, None), (1.0, 6, 0.8)]
 )
 def test_kept_noise_is_direct_gumbel_max(
-    temperature: float, top_k: int | None, top_p: float | None, marks: bool
+    temperature: float, top_k: int | None, top_p: float | None, key: WatermarkKey | None
 ) -> None:
     config = replace(KEPT, temperature=temperature, top_k=top_k, top_p=top_p)
     for seed in range(4):
-        response = run(TOY, config, MARKED if marks else match_all, seed)
-        assert (response.token_ids, response.trace.position) == gumbel_max(TOY, config, marks=marks, seed=seed)
+        response = run(TOY, config, key, seed)
+        assert (response.token_ids, response.trace.position) == gumbel_max(TOY, config, key, seed)
 
 
 # ---- what it means ----
@@ -118,9 +111,9 @@ def test_positions_and_blocks_draw_independently_from_the_softmax() -> None:
 @pytest.mark.parametrize("proposals", ["redrawn", "kept"])
 def test_a_lookahead_draws_what_the_next_step_draws(proposals: Any) -> None:
     config = replace(KEPT, lookahead=3)
-    responses = [run(TOY, replace(config, lookahead_proposals=way), MARKED, 5) for way in ("kept", proposals)]
+    responses = [run(TOY, replace(config, lookahead_proposals=way), MATCHES, 5) for way in ("kept", proposals)]
     assert responses[0] == responses[1]
-    assert responses[0] != run(TOY, replace(config, noise="redrawn", lookahead_proposals=proposals), MARKED, 5)
+    assert responses[0] != run(TOY, replace(config, noise="redrawn", lookahead_proposals=proposals), MATCHES, 5)
 
 
 def test_greedy_text_has_no_noise_to_keep() -> None:

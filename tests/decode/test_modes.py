@@ -11,14 +11,15 @@ from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.decode import DecodeConfig, KeyMatching, decode
+from dgmark.decode import DecodeConfig, Steering, decode
+from dgmark.decode.matching import key_steering
 from dgmark.errors import SettingsError
 from dgmark.models.denoiser import CacheMode, Denoiser, Session
 from dgmark.models.sessions.bidirectional import BidirectionalSession
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from support.known_keys import bound_key, matches
-from support.plain_decoding import Forwards, decode_plainly, places_by_step
+from support.plain_decoding import Forwards, decode_plainly, decode_with_bits, places_by_step
 from support.tiny_language_models import bidirectional_llama
 from support.unchecked import unchecked
 
@@ -58,12 +59,13 @@ TINY = TinyNetwork()
 
 @cache
 def key_of(modulus: int) -> WatermarkKey:
-    return bound_key("modes", TOY, modulus=modulus, code_length=0)
+    """A key of rule "position", or with modulus 0 of rule "bigram"."""
+    return bound_key("modes", TOY, modulus=modulus, code_length=0) if modulus else bound_key("modes", TOY)
 
 
 @cache
-def marked(modulus: int) -> KeyMatching:
-    return KeyMatching(key_of(modulus), torch.device("cpu"))
+def marked(modulus: int) -> Steering:
+    return key_steering([key_of(modulus)] * len(SEEDS), torch.device("cpu"))
 
 
 def grid(cached: bool) -> list[dict[str, Any]]:
@@ -90,6 +92,12 @@ def grid(cached: bool) -> list[dict[str, Any]]:
     return modes
 
 
+def with_pairs(modes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The modes that rule "bigram" has too: none looks ahead, and where nothing is drawn there is a bias."""
+    greedy = {"bias": 1.0}
+    return [mode | (greedy if mode["temperature"] == 0 else {}) for mode in modes if "lookahead" not in mode]
+
+
 def name_of(mode: dict[str, Any]) -> str:
     return "-".join(str(value) for value in mode.values())
 
@@ -105,7 +113,8 @@ def check(model: Denoiser, mode: dict[str, Any], modulus: int) -> None:
         assert [response.token_ids[position] for position in trace.position] == trace.token_id
         assert all(1 <= token < TOY.tokenizer.vocab_size for token in trace.token_id)
         pairs = zip(trace.token_id, trace.position, strict=True)
-        assert trace.matched == [matches(key_of(modulus), token, position) for token, position in pairs]
+        if modulus:
+            assert trace.matched == [matches(key_of(modulus), token, position) for token, position in pairs]
         blocks = [position // BLOCK for position in trace.position]
         assert blocks == sorted(blocks)
         assert trace.step == sorted(trace.step)
@@ -126,6 +135,28 @@ def test_every_mode_without_a_cache(mode: dict[str, Any], modulus: int) -> None:
 @pytest.mark.parametrize("mode", grid(cached=True), ids=name_of)
 def test_every_mode_with_a_cache(mode: dict[str, Any]) -> None:
     check(TINY, mode, 2 if mode["cache"] == "dual" else 3)
+
+
+@pytest.mark.parametrize("mode", with_pairs(grid(cached=False)), ids=name_of)
+def test_every_mode_with_pairs(mode: dict[str, Any]) -> None:
+    check(TOY, mode, 0)
+
+
+@pytest.mark.parametrize("mode", with_pairs(grid(cached=True)), ids=name_of)
+def test_every_mode_with_pairs_and_a_cache(mode: dict[str, Any]) -> None:
+    check(TINY, mode, 0)
+
+
+@pytest.mark.parametrize("cache_mode", ["none", "prefix", "dual"])
+@pytest.mark.parametrize("mode", [{}, {"temperature": 0.0, "bias": 1.0}, {"steps": 4, "alpha": 0.6}], ids=name_of)
+@pytest.mark.parametrize("modulus", [0, 2])
+def test_keyed_draws_with_a_cache_are_those_of_a_slow_loop(modulus: int, mode: dict[str, Any], cache_mode: Any) -> None:
+    config = DecodeConfig(LENGTH, BLOCK, cache=cache_mode, **mode)
+    responses = decode(TINY, PROMPTS, config, marked(modulus), SEEDS)
+    for prompt, seed, response in zip(PROMPTS.tolist(), SEEDS, responses, strict=True):
+        plain = decode_with_bits(TINY, prompt, config, key_of(modulus), seed)
+        assert response.token_ids == plain.y
+        assert response.trace.position == plain.positions
 
 
 @pytest.mark.parametrize("cache_mode", ["none", "prefix", "dual"])
@@ -199,6 +230,11 @@ def test_the_loop_with_a_cache_is_a_plain_loop_on_a_session(mode: dict[str, Any]
         ({"top_k": 0}, "top_k 0 must be greater than or equal to 1"),
         ({"top_p": 0.0}, "top_p 0.0 must be greater than 0"),
         ({"top_p": float("nan")}, "top_p nan must be a finite number"),
+        ({"alpha": -0.1}, "alpha -0.1 must be greater than or equal to 0"),
+        ({"alpha": 1.1}, "alpha 1.1 must be less than or equal to 1"),
+        ({"bias": -1.0}, "bias -1.0 must be greater than or equal to 0"),
+        ({"bias": 21.0}, "bias 21.0 must be less than or equal to 20"),
+        ({"bias": float("nan")}, "bias nan must be a finite number"),
         ({"temperature": 1e-7}, "temperature 1e-07 must be 0 or at least 1e-06"),
         ({"round_trip_guard": "no"}, "round_trip_guard 'no' must be a valid boolean"),
         ({"top_k": True}, "top_k True must be a valid integer"),
@@ -210,6 +246,39 @@ def test_invalid_settings_are_refused_with_the_reason(settings: dict[str, Any], 
     # without the run-time type checks, as users call it
     with unchecked(), pytest.raises(SettingsError, match=reason):
         DecodeConfig(**{"length": LENGTH, "block_length": BLOCK, **settings})
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"temperature": 0.0}, "at temperature 0 nothing is drawn, so rule bigram leaves no mark: give a bias"),
+        ({"temperature": 0.0, "alpha": 1.0}, "at temperature 0 nothing is drawn"),
+        ({"alpha": 0.0}, "with alpha 0 draws are plain, so rule bigram leaves no mark: give a bias"),
+        ({"lookahead": 2}, "lookahead counts matches: .* use lookahead 1"),
+        ({"guard": 0.1}, "a guard takes the preference from a match: .* leave the guard out"),
+        ({"repetition_guard": True}, "a guard takes the preference from a match"),
+    ],
+    ids=str,
+)
+def test_settings_that_have_no_meaning_for_pairs_or_leave_no_mark_are_refused(
+    settings: dict[str, Any], reason: str
+) -> None:
+    config = DecodeConfig(LENGTH, BLOCK, **settings)
+    with pytest.raises(SettingsError, match=reason):
+        decode(TOY, PROMPTS, config, marked(0), SEEDS)
+    for steering in (marked(2), Steering()):  # they have one for rule "position", and change nothing without a mark
+        assert len(decode(TOY, PROMPTS, config, steering, SEEDS)) == len(SEEDS)
+
+
+@pytest.mark.parametrize("settings", [{"alpha": 0.0}, {"alpha": 1.0}, {"bias": 0.5}], ids=str)
+def test_keyed_draws_do_not_go_with_a_baseline(settings: dict[str, Any]) -> None:
+    for steering in (
+        Steering(bias=lambda view: view.logits_to_propose()),
+        Steering(noise=lambda positions: torch.zeros(len(positions), TOY.vocab_size)),
+    ):
+        decode(TOY, PROMPTS, DecodeConfig(LENGTH, BLOCK), steering, SEEDS)
+        with pytest.raises(SettingsError, match="alpha and bias belong to keyed draws, and a baseline has its own"):
+            decode(TOY, PROMPTS, DecodeConfig(LENGTH, BLOCK, **settings), steering, SEEDS)
 
 
 def test_an_invalid_length_is_named_where_it_is_positional_too() -> None:

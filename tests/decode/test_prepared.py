@@ -86,6 +86,9 @@ def test_a_row_of_a_mixed_batch_is_what_it_is_alone(settings: dict[str, Any]) ->
 def test_rows_of_different_keys_of_one_rule_share_one_batch() -> None:
     prepared = Prepared.of(TOY, [replace(request, prompt="w1") for request in REQUESTS], DecodeConfig(12, 4))
     assert [batch.rows for batch in prepared.batches(range(8))] == [[0, 1, 2, 3, 4, 5], [6, 7]]
+    # a row without a mark joins rows of either rule
+    assert [batch.rows for batch in prepared.batches([7, 1, 0, 4, 5, 6])] == [[7, 1, 4, 6], [0, 5]]
+    assert [batch.rows for batch in prepared.batches([1, 7, 0])] == [[1, 7], [0]]
 
 
 def test_a_baseline_of_one_key_at_a_time_decodes_rows_of_a_key_together() -> None:

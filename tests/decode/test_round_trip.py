@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any
 
 import pytest
@@ -16,14 +16,15 @@ from torch import Tensor
 
 import dgmark
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, wrap
-from dgmark.decode import Canvas, DecodeConfig, KeyMatching, Prepared, Request, RoundTrip, decode, match_all
+from dgmark.decode import Canvas, DecodeConfig, Prepared, Request, RoundTrip, decode, match_all
 from dgmark.decode.events import collect
+from dgmark.decode.matching import key_steering
 from dgmark.decode.round_trip import Line
 from dgmark.decode.selection import order_of
 from dgmark.models.toy import END_TOKEN, MASK_TOKEN, ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
-from support.known_keys import bound_key, matches
-from support.plain_decoding import strategy_of_the_paper
+from support.known_keys import bound_key
+from support.plain_decoding import bits_at, drawn_with_bits
 
 MASK = -1  # no tokenizer has this id
 
@@ -234,8 +235,8 @@ PROMPTS = [[2, 7, 5], [9, 3, 3], [4, 4, 11], [6, 2, 8]]
 LENGTH, BLOCK = 24, 8
 
 
-def key_of(model: ToyDenoiser = MODEL) -> WatermarkKey:
-    return bound_key("round trip", model, code_length=0)
+def key_of(rule: str | None, model: ToyDenoiser = MODEL) -> WatermarkKey | None:
+    return None if rule is None else bound_key("round trip", model, rule=rule)
 
 
 WAYS: list[dict[str, Any]] = [
@@ -257,18 +258,25 @@ WAYS: list[dict[str, Any]] = [
 ]
 
 
+def way_of(way: dict[str, Any], key: WatermarkKey | None) -> dict[str, Any]:
+    """The settings of a way that have a meaning for this key."""
+    if key is not None and key.spec.rule == "position":
+        return way
+    of_matches = {"guard", "lookahead", "lookahead_proposals"}
+    bias = {"bias": 1.0} if key is not None and way.get("temperature") == 0 else {}
+    return {name: value for name, value in way.items() if name not in of_matches} | bias
+
+
 def texts(way: dict[str, Any], key: WatermarkKey | None, **more: Any) -> list[dgmark.Generation]:
-    matches = {"guard", "lookahead", "lookahead_proposals"} if key is None else set()
-    chosen = {name: value for name, value in way.items() if name not in matches}
     prompts: list[str | list[int]] = [*PROMPTS]
-    return dgmark.generate(MODEL, prompts, key=key, length=LENGTH, block_length=BLOCK, **chosen, **more)
+    return dgmark.generate(MODEL, prompts, key=key, length=LENGTH, block_length=BLOCK, **way_of(way, key), **more)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-@pytest.mark.parametrize("key", [None, key_of()], ids=["unmarked", "marked"])
-def test_every_text_reads_back_and_without_the_guard_hardly_any(way: dict[str, Any], key: WatermarkKey | None) -> None:
+@pytest.mark.parametrize("rule", [None, "position", "bigram"])
+def test_every_text_reads_back_and_without_the_guard_hardly_any(way: dict[str, Any], rule: str | None) -> None:
     def share(*, on: bool) -> float:
-        made = [one for seed in range(0, 12, 4) for one in texts(way, key, seed=seed, round_trip_guard=on)]
+        made = [one for seed in range(0, 12, 4) for one in texts(way, key_of(rule), seed=seed, round_trip_guard=on)]
         return sum(MODEL.tokenizer.encode(one.text) == one.token_ids for one in made) / len(made)
 
     assert share(on=True) == 1
@@ -276,12 +284,14 @@ def test_every_text_reads_back_and_without_the_guard_hardly_any(way: dict[str, A
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-def test_a_row_is_the_same_alone_and_among_strangers(way: dict[str, Any]) -> None:
-    keys = [None, key_of(), None, key_of()] if "guard" not in way else [key_of()] * 4
+@pytest.mark.parametrize("rule", ["position", "bigram"])
+def test_a_row_is_the_same_alone_and_among_strangers(way: dict[str, Any], rule: str) -> None:
+    key = key_of(rule)
+    keys = [None, key, None, key]
     requests = [Request(prompt, 7 * row, key) for row, (prompt, key) in enumerate(zip(PROMPTS, keys, strict=True))]
 
     def responses(of: list[Request]) -> list[Any]:
-        prepared = Prepared.of(MODEL, of, DecodeConfig(LENGTH, BLOCK, **way))
+        prepared = Prepared.of(MODEL, of, DecodeConfig(LENGTH, BLOCK, **way_of(way, key)))
         (batch,) = prepared.batches(range(len(of)))
         made = collect(MODEL, batch.canvas, prepared.steps(batch))
         return [(one.token_ids, one.trace.position, one.trace.reward) for one in made]  # steps count those of all rows
@@ -290,12 +300,13 @@ def test_a_row_is_the_same_alone_and_among_strangers(way: dict[str, Any]) -> Non
     assert together == [responses([request])[0] for request in requests]
 
 
-def test_a_filled_text_reads_back_whole() -> None:
+@pytest.mark.parametrize("rule", ["position", "bigram"])
+def test_a_filled_text_reads_back_whole(rule: str) -> None:
     parts: list[str | int] = ["ab c", 7, "b cab", 5, "c ab"]
     read = {}
     for on in (True, False):
         made = [
-            dgmark.infill(MODEL, [parts], key=key_of(), seed=seed, block_length=4, round_trip_guard=on)[0]
+            dgmark.infill(MODEL, [parts], key=key_of(rule), seed=seed, block_length=4, round_trip_guard=on)[0]
             for seed in range(20)
         ]
         read[on] = sum(MODEL.tokenizer.encode(one.text) == one.token_ids for one in made)
@@ -305,9 +316,11 @@ def test_a_filled_text_reads_back_whole() -> None:
 # ---- the loop in plain Python: greedy, one token a step ----
 
 
-def plain(model: Letters, prompt: list[int], *, marks: bool) -> tuple[list[int], list[int], int]:
+def plain(
+    model: Letters, prompt: list[int], config: DecodeConfig, key: WatermarkKey | None
+) -> tuple[list[int], list[int], int]:
     """Greedy decoding that encodes the whole run around each candidate; tokens, order of positions, redraws."""
-    key = key_of(model)
+    ordered = key is not None and key.spec.rule == "position"
     permitted = [v for v in range(model.tokenizer.vocab_size) if v != model.mask_id]
     y, order, redraws = [model.mask_id] * LENGTH, [], 0
 
@@ -325,38 +338,46 @@ def plain(model: Letters, prompt: list[int], *, marks: bool) -> tuple[list[int],
             logits = model(torch.tensor([prompt + y]))[0].tolist()[len(prompt) :]
             refused: dict[int, set[int]] = {i: set() for i in range(low, low + BLOCK) if y[i] == model.mask_id}
             for redraw in range(65):
+                text = [-1 if token == model.mask_id else token for token in y]
                 drawn = {
-                    i: max((v for v in permitted if v not in no), key=lambda v: logits[i][v])
+                    i: drawn_with_bits(
+                        logits[i],
+                        [v for v in permitted if v not in no],
+                        config,
+                        0,
+                        (0, 0),
+                        partial(bits_at, key, text, i),
+                    )
                     for i, no in refused.items()
                 }
-                good = [i for i, token in drawn.items() if clean(i, token)]
+                good = [i for i, one in drawn.items() if clean(i, one.token)]
                 if good or redraw == 64:
                     break
                 redraws += 1
-                for i, token in drawn.items():
-                    refused[i].add(token)
+                for i, one in drawn.items():
+                    refused[i].add(one.token)
                 if all(len(no) == len(permitted) for no in refused.values()):
                     break
-            reward = {i: strategy_of_the_paper(logits[i], [token], "confidence")[0] for i, token in drawn.items()}
-            best = min(good or drawn, key=lambda i: (marks and not matches(key, drawn[i], i), -reward[i], i))
-            y[best] = drawn[best]
+            best = min(good or drawn, key=lambda i: (ordered and not drawn[i].matched, -drawn[i].score, i))
+            y[best] = drawn[best].token
             order.append(best)
             if 1 in y and model.mask_id not in y[: y.index(1)]:
                 return y[: y.index(1)], order, redraws
     return y, order, redraws
 
 
-@pytest.mark.parametrize("marks", [False, True], ids=["unmarked", "marked"])
-def test_the_loop_is_the_plain_one(marks: bool) -> None:
+@pytest.mark.parametrize("rule", [None, "position", "bigram"])
+def test_the_loop_is_the_plain_one(rule: str | None) -> None:
     redraws = 0
     for seed in range(6):
         model = replace(MODEL, seed=seed)
-        matching = KeyMatching(key_of(model), torch.device("cpu")) if marks else match_all
+        key = key_of(rule, model)
         guard = RoundTrip.of(model.tokenizer, model.mask_id, model.end_ids)
-        config = DecodeConfig(LENGTH, BLOCK, temperature=0.0)
+        config = DecodeConfig(LENGTH, BLOCK, temperature=0.0, bias=1.0 if rule == "bigram" else 0.0)
         for prompt in PROMPTS[:2]:
-            (made,) = decode(model, torch.tensor([prompt]), config, matching, [0], round_trip=guard)
-            tokens, order, drawn_again = plain(model, prompt, marks=marks)
+            steering = key_steering([key], torch.device("cpu"))
+            (made,) = decode(model, torch.tensor([prompt]), config, steering, [0], round_trip=guard)
+            tokens, order, drawn_again = plain(model, prompt, config, key)
             assert (made.token_ids, made.trace.position) == (tokens, order)
             redraws += drawn_again
     assert redraws > 10  # there was something to draw again

@@ -47,31 +47,43 @@ def steps(draw: st.DrawFn) -> Step:
     return Step(rows_of(rewards), rows_of(flags), rows_of(flags), rows_of(st.integers(1, block + 2)))
 
 
-@given(steps(), st.data(), st.booleans())
-def test_sets_are_those_of_an_obvious_sort(step: Step, data: st.DataObject, guarded: bool) -> None:
-    """Masked places: those that survive re-tokenization, then matches, then the higher reward, then the lower place.
+@given(steps(), st.data(), st.booleans(), st.booleans())
+def test_sets_are_those_of_an_obvious_sort(step: Step, data: st.DataObject, guarded: bool, several: bool) -> None:
+    """Masked places: those that survive re-tokenization, then sure ones, then matches, then by reward and place.
 
     The sets of a lookahead differ in the last place only, which is replaced by the next ones of its kind.
     """
     batch, block = len(step.masked), len(step.masked[0])
-    flags = st.lists(st.booleans() if guarded else st.just(True), min_size=block, max_size=block)
-    readable = data.draw(st.lists(flags, min_size=batch, max_size=batch))
+
+    def flags_of_rows(*, drawn: bool, default: bool) -> list[list[bool]]:
+        flags = st.lists(st.booleans() if drawn else st.just(default), min_size=block, max_size=block)
+        return data.draw(st.lists(flags, min_size=batch, max_size=batch))
+
+    readable = flags_of_rows(drawn=guarded, default=True)
+    sure = flags_of_rows(drawn=several, default=False)
     width = data.draw(st.lists(st.integers(1, 6), min_size=batch, max_size=batch))
+    for row in range(batch):  # only matches are sure if there are any, and then nothing is looked ahead at
+        matches = [one and free for one, free in zip(step.matching[row], step.masked[row], strict=True)]
+        sure[row] = [one and (match or not any(matches)) for one, match in zip(sure[row], matches, strict=True)]
+        width[row] = 1 if any(sure[row]) else width[row]
     rewards, masked, matching = (torch.tensor(rows) for rows in (step.rewards, step.masked, step.matching))
-    given, survives = (rewards, masked, matching, torch.tensor(step.quota)), torch.tensor(readable) if guarded else None
-    chosen = select_positions(*given, survives).tolist()
-    sets, exists = alternatives(*given, torch.tensor(width), survives)
+    last_ones = torch.tensor(sure) if several else None, torch.tensor(readable) if guarded else None
+    quota = torch.tensor(step.quota)
+    chosen = select_positions(rewards, masked, matching, quota, *last_ones).tolist()
+    sets, exists = alternatives(rewards, masked, matching, quota, torch.tensor(width), *last_ones)
     for row, reads in enumerate(readable):
 
         def kind(j: int, row: int = row, reads: list[bool] = reads) -> tuple[bool, bool]:
             return not reads[j], reads[j] and not step.matching[row][j]
 
-        places = [j for j, free in enumerate(step.masked[row]) if free]
-        order = sorted(places, key=lambda j: (*kind(j), -step.rewards[row][j], j))
-        quota = step.quota[row]
-        assert {j for j, taken in enumerate(chosen[row]) if taken} == {*order[:quota]}
+        def rank(j: int, row: int = row, reads: list[bool] = reads) -> tuple[Any, ...]:
+            return not reads[j], reads[j] and not sure[row][j], *kind(j), -step.rewards[row][j], j
+
+        order = sorted((j for j, free in enumerate(step.masked[row]) if free), key=rank)
+        taken = order[: step.quota[row]]
+        assert {j for j, one in enumerate(chosen[row]) if one} == {*taken}
         if order:
-            first, last = order[:quota][:-1], order[:quota][-1]
+            first, last = taken[:-1], taken[-1]
             others = [j for j in order[len(first) :] if kind(j) == kind(last)][: width[row]]
             found = [{*one.nonzero()[:, 0].tolist()} for one in sets[row][exists[row]]]
             assert found == [{*first, j} for j in others]

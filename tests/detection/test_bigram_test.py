@@ -163,7 +163,7 @@ def test_ids_of_another_vocabulary_are_refused() -> None:
 
 
 def test_texts_of_the_built_in_model_through_detector_and_keyring() -> None:
-    keys = [WatermarkKey.generate(rule="bigram"), WatermarkKey.generate(rule="bigram", subkeys=16)]
+    keys = [WatermarkKey.generate(subkeys=number) for number in (1, 16)]
     detector = Detector(keys[0])
     text = "The old man walked to the house. " * 3
     detection = detector.detect(text)

@@ -14,7 +14,7 @@ from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.strength import MEASURED, expected_match
 from support.known_keys import builtin_tokenizer, known_key, known_spec
 
-PAIRS = replace(known_spec(rule="bigram"), expected_match=0.67)
+PAIRS = replace(known_spec(rule="bigram"), expected_match=0.72)
 TOKENS = replace(known_spec(code_length=16), expected_match=0.9)
 
 
@@ -44,13 +44,13 @@ def test_as_many_pairs_survive_edits_as_the_law_says(edit: Edit, share: float, d
     assert surviving(spec, edit, share) == pytest.approx(kept, abs=0.01)
 
 
-# medians of 32 texts of 256 tokens at T = .46, by the table of lab/docs/results/decoding.md
+# medians of 64 texts of 256 tokens at T = .55, by the table of lab/docs/results/decoding.md
 @pytest.mark.parametrize(
     ("edit", "share", "median"),
     [
-        (None, 0.0, 1e-14), ("deletion", 0.1, 2e-11), ("deletion", 0.2, 9e-9), ("insertion", 0.1, 1e-10),
-        ("insertion", 0.2, 5e-9), ("substitution", 0.1, 2e-10), ("substitution", 0.2, 6e-8),
-        ("substitution", 0.4, 7e-4),
+        (None, 0.0, 2e-30), ("deletion", 0.1, 2e-21), ("deletion", 0.2, 1e-15), ("insertion", 0.1, 4e-23),
+        ("insertion", 0.2, 4e-18), ("substitution", 0.1, 2e-19), ("substitution", 0.2, 6e-13),
+        ("substitution", 0.4, 1e-5),
     ],
 )  # fmt: skip
 def test_the_law_agrees_with_texts_of_the_storyteller(edit: Edit | None, share: float, median: float) -> None:
@@ -89,8 +89,8 @@ def test_longer_blocks_and_fewer_distances_match_more() -> None:
         assert shares == sorted(shares)
         assert shares[-1] == shares[-2]
         assert expected_match(spec, 3) is None
-    assert expected_match(replace(PAIRS, farthest=1), 32) == pytest.approx(0.825, abs=0.02)  # measured: .82, .83
-    assert expected_match(replace(PAIRS, farthest=8), 32) == pytest.approx(0.62, abs=0.01)  # measured: .63
+    assert expected_match(replace(PAIRS, farthest=1), 32) == pytest.approx(0.76, abs=0.025)  # measured
+    assert expected_match(replace(PAIRS, farthest=8), 32) == pytest.approx(0.69, abs=0.01)  # measured
     assert expected_match(replace(TOKENS, code_length=0), 32) is None
 
 

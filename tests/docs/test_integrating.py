@@ -11,10 +11,13 @@ import torch
 from torch import Tensor
 
 from dgmark.decode import DecodeConfig, decode
+from dgmark.decode.candidates import Candidates, Proposer
 from dgmark.decode.matching import key_steering
-from dgmark.decode.pair_levels import distances_of
+from dgmark.decode.pair_bits import distances_of
+from dgmark.decode.proposals import draw
 from dgmark.detection.detector import Detector
-from dgmark.engines import KeyStore
+from dgmark.engines import KeyStore, uniform_draws
+from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
@@ -24,7 +27,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "integrating.md").read_text()
 
 def recipe(heading: str, number: int = 0) -> str:
     """One block of Python under a heading."""
-    section = PAGE.split(f"\n### {heading}\n")[1].split("\n### ")[0].split("\n## ")[0]
+    section = PAGE.split(f"# {heading}\n")[1].split("\n### ")[0].split("\n## ")[0]
     blocks: list[str] = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     return blocks[number]
 
@@ -35,6 +38,7 @@ def defined(code: str, name: str, **names: Any) -> Any:
     return names[name]
 
 
+STEP = "Our rule, your loop"
 LOOP = "LLaDA's generate.py and Dream's diffusion_generate"
 # nothing but words has a chance, as with a trained model
 TOY = ToyDenoiser(words=80, spread=40.0, end_ids=(), end_bias=-1e3, forbidden_bias=-1e3)
@@ -48,6 +52,26 @@ def toy_key(name: int, **spec: Any) -> WatermarkKey:
     fingerprint = TOY.tokenizer.fingerprint
     spec = {"table_size": TOY.vocab_size, "tokenizer": "toy", "tokenizer_fingerprint": fingerprint, **spec}
     return WatermarkKey(WatermarkSpec(**spec), "test", bytes([name]) * 32)
+
+
+PAIRS = toy_key(3, rule="bigram", nearest=1, farthest=4, subkeys=16)
+KEYS = {
+    "position": [toy_key(1, code_length=8), None, toy_key(2, modulus=3, code_length=9), toy_key(5)],
+    "bigram": [PAIRS.subkey(3), None, toy_key(4, rule="bigram", nearest=1, farthest=4), PAIRS.subkey(9)],
+}
+
+
+def let_our_loop_draw_as_recipes_do(monkeypatch: pytest.MonkeyPatch, seeds: list[int]) -> None:
+    """Our loop takes a row's random numbers from a generator, the recipes by `uniform_draws`."""
+    original = Proposer.__call__
+
+    def call(self: Proposer, logits: Tensor, ids: Tensor, masked: Tensor, rows: Tensor, low: int) -> Candidates:
+        positions = torch.arange(low, low + masked.shape[1]).expand(masked.shape)
+        draws = uniform_draws(torch.tensor(seeds)[rows], masked.sum(1), positions)[masked]
+        monkeypatch.setattr(Proposer, "_uniforms", lambda *_: draws)
+        return original(self, logits, ids, masked, rows, low)
+
+    monkeypatch.setattr(Proposer, "__call__", call)
 
 
 class Other:
@@ -65,30 +89,28 @@ class Other:
 
 @pytest.mark.parametrize("use", ["LLaDA", "Dream"])
 def test_the_page_s_calls_mark_each_row_with_its_key(use: str) -> None:
-    """Three rows: a key, none, a sub-key. Only the sizes and ids of LLaDA and Dream are replaced by the toy's."""
+    """Three rows: a sub-key, none, another sub-key. Only the sizes and ids of LLaDA and Dream are the toy's."""
     call = recipe(LOOP, {"LLaDA": 1, "Dream": 2}[use])
     call = re.sub("126464|152064", str(TOY.vocab_size), call).replace("cuda", "cpu")
     call = call.replace("length=256", "length=96")  # of the text, and Dream's one block
     call = re.sub("mask_id=[0-9]+", "mask_id=0", call)
     call = re.sub(r"end_ids=\(.*?\)", "end_ids=()", call)
-    many = toy_key(2, subkeys=16, rule="bigram", nearest=1, farthest=4)
-    first = toy_key(1)
+    call = re.sub(r"temperature=[0-9.]+", "temperature=9", call)  # at which the toy is as unsure as they are
     names: dict[str, Any] = {
         "torch": torch,
         "DecodeConfig": DecodeConfig,
         "KeyStore": KeyStore,
         "generate": defined(recipe(LOOP), "generate"),
         "model": Other(use),
-        "keys": [first, None, many.subkey(11)],
+        "keys": [PAIRS.subkey(2), None, PAIRS.subkey(11)],
         "seeds": [1, 2, 3],
         "prompts": torch.tensor([PROMPT] * 3),
     }
     exec(call, names)
     rows = names["canvas"][:, len(PROMPT) :].tolist()
-    found = [Detector(key, tokenizer=TOY.tokenizer).detect(rows[row]) for key, row in ((first, 0), (many, 2))]
-    assert [one.verdict for one in found] == ["watermarked"] * 2
-    assert found[1].subkey == 11
-    assert Detector(first, tokenizer=TOY.tokenizer).detect(rows[1]).verdict != "watermarked"
+    found = [Detector(PAIRS, tokenizer=TOY.tokenizer).detect(row) for row in rows]
+    assert [one.verdict == "watermarked" for one in found] == [True, False, True]
+    assert [found[0].subkey, found[2].subkey] == [2, 11]
 
 
 def test_the_loop_stops_once_every_row_has_ended() -> None:
@@ -105,37 +127,103 @@ def test_the_loop_stops_once_every_row_has_ended() -> None:
 
 
 @pytest.mark.parametrize(
-    "rule",
+    ("rule", "settings"),
     [
-        {},
-        {"steps": 6},
-        {"strategy": "entropy", "guard": 0.3, "steps": 9},
-        {"strategy": "margin"},
-        {"commit": "threshold"},
-        {"commit": "factor", "factor": 0.5},
+        ("position", {"temperature": 0}),
+        ("position", {"temperature": 0, "steps": 6}),
+        ("position", {"temperature": 0, "strategy": "entropy", "guard": 0.3, "steps": 9}),
+        ("position", {"temperature": 0, "strategy": "margin"}),
+        ("position", {"temperature": 0, "commit": "threshold"}),
+        ("position", {"temperature": 0, "commit": "factor", "factor": 0.5}),
+        ("position", {"temperature": 9, "alpha": 0.5}),
+        ("bigram", {"temperature": 0, "bias": 2}),
+        ("bigram", {"temperature": 0, "bias": 2, "strategy": "entropy", "steps": 9}),
+        ("bigram", {"temperature": 9}),
+        ("bigram", {"temperature": 9, "alpha": 0.6, "bias": 0.5, "top_p": 0.9, "commit": "threshold"}),
     ],
     ids=str,
 )
-def test_the_loop_writes_what_our_loop_writes(rule: dict[str, Any]) -> None:
+def test_the_loop_writes_what_our_loop_writes(
+    rule: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rows with keys of their own, one without, several blocks."""
-    config = DecodeConfig(length=18, block_length=6, temperature=0, **rule)
-    pairs = toy_key(3, rule="bigram", nearest=1, farthest=4, subkeys=16).subkey(3)
-    keys = [toy_key(1, code_length=8), None, toy_key(2, modulus=3, code_length=9), pairs]
-    prompts, seeds = torch.tensor([PROMPT, [4, 4, 4, 4], [9, 3, 2, 2], [5, 6, 7, 8]]), [0] * 4
-    generate, store = defined(recipe(LOOP), "generate"), KeyStore(TOY.vocab_size, "cpu", distances=(1, 4))
-    *_, canvas = generate(SHARP, prompts, keys, seeds, config, store, mask_id=0, end_ids=())
-    ours = decode(SHARP, prompts, config, key_steering(keys, CPU), seeds=seeds)
-    assert canvas[:, 4:].tolist() == [response.token_ids for response in ours]
+    config, keys, seeds = DecodeConfig(length=18, block_length=6, **settings), KEYS[rule], [7, 5, 3, 1]
+    prompts = torch.tensor([PROMPT, [4, 4, 4, 4], [9, 3, 2, 2], [5, 6, 7, 8]])
+    generate, store = defined(recipe(LOOP), "generate"), KeyStore(TOY.vocab_size, "cpu", distances=distances_of(keys))
+    let_our_loop_draw_as_recipes_do(monkeypatch, seeds)
+
+    def write(keys: list[WatermarkKey | None]) -> list[list[int]]:
+        *_, canvas = generate(SHARP, prompts, keys, seeds, config, store, mask_id=0, end_ids=())
+        rows: list[list[int]] = canvas[:, 4:].tolist()
+        return rows
+
+    found = write(keys)
+    assert found == [row.token_ids for row in decode(SHARP, prompts, config, key_steering(keys, CPU), seeds=seeds)]
+    changed = [mine != plain for mine, plain in zip(found, write([None] * 4), strict=True)]
+    assert changed == [key is not None for key in keys]
+
+
+def test_the_recipes_refuse_settings_that_leave_no_mark() -> None:
+    config, store = (
+        DecodeConfig(length=8, block_length=8, temperature=0),
+        KeyStore(TOY.vocab_size, "cpu", distances=(1, 4)),
+    )
+    generate = defined(recipe(LOOP), "generate")
+    with pytest.raises(SettingsError, match="give a bias"):
+        next(generate(TOY, torch.tensor([PROMPT]), [PAIRS.subkey(1)], [0], config, store, mask_id=0, end_ids=()))
+    transfer = defined(recipe("Fast-dLLM"), "marked_transfer")(PAIRS.subkey(1), 5, config, store, 4, 0)
+    x = torch.tensor([PROMPT + [0] * 8])
+    with pytest.raises(SettingsError, match="give a bias"):
+        transfer(TOY(x), 0.0, "low_confidence", x == 0, x, torch.tensor([1]))
+
+
+@pytest.mark.parametrize("settings", [{"temperature": 0, "bias": 2}, {"temperature": 0.9, "top_k": 20}], ids=str)
+def test_an_engine_that_draws_itself_commits_what_our_step_commits(settings: dict[str, Any]) -> None:
+    config, keys = DecodeConfig(**settings), KEYS["bigram"]
+    canvas = torch.randint(2, 70, (4, 20), generator=torch.Generator().manual_seed(2))
+    masked = torch.rand(4, 8, generator=torch.Generator().manual_seed(3)) < 0.5
+    positions = torch.arange(8, 16).expand(4, 8)
+    logits = torch.randn(4, 8, TOY.vocab_size, generator=torch.Generator().manual_seed(4)) * 3
+    logits[..., 0] = -torch.inf
+    uniforms = uniform_draws(torch.arange(4), masked.sum(1), positions)
+
+    def engine(after: Tensor) -> Tensor:
+        weights = torch.softmax(after, -1).flatten(0, 1)
+        drawn = weights.argmax(-1) if config.greedy else draw(weights, uniforms[..., 0].flatten())
+        return drawn.view(4, 8)
+
+    of_page = {"torch": torch, "own": config, "draw": engine, "forbidden": torch.tensor([0]), "device": CPU}
+    names = locals() | of_page | {"quota": 2, "start": 8, "stop": 16, "table_size": TOY.vocab_size}
+    step = recipe(STEP).replace("DecodeConfig(temperature=0.8)", "own").replace("[key, None, other_key]", "keys")
+    step = step.replace("block=block)", "block=block, tempered=True)")
+    exec(step, names)
+    proposals, commit = names["proposals"], names["commit"]
+    assert commit.sum(1).tolist() == masked.sum(1).clamp(max=2).tolist()
+    exec(recipe(STEP, 1), names)
+    assert torch.equal(names["tokens"], proposals.tokens)
+    assert torch.allclose(names["scores"], proposals.scores.float(), rtol=1e-5)
+    assert torch.equal(names["commit"], commit)
 
 
 @pytest.mark.parametrize("cache", ["none", "prefix", "dual"])
 @pytest.mark.parametrize("threshold", [None, 0.9])
-@pytest.mark.parametrize("spec", [{"code_length": 8}, {"rule": "bigram", "nearest": 1, "farthest": 9}], ids=str)
-def test_fast_dllm_commits_what_our_loop_commits(cache: str, threshold: float | None, spec: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("spec", "settings"),
+    [
+        ({"code_length": 8}, {"temperature": 0}),
+        ({"rule": "bigram", "nearest": 1, "farthest": 9}, {"temperature": 0, "bias": 2}),
+        ({"rule": "bigram", "nearest": 1, "farthest": 4}, {"temperature": 9}),
+    ],
+    ids=str,
+)
+def test_fast_dllm_commits_what_our_loop_commits(
+    cache: str, threshold: float | None, spec: dict[str, Any], settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its three loops hand over the whole canvas, then the canvas from the block on, or the block alone."""
-    key, config = toy_key(1, **spec), DecodeConfig(length=24, block_length=8, temperature=0)
+    key, config = toy_key(1, **spec), DecodeConfig(length=24, block_length=8, **settings)
     store = KeyStore(TOY.vocab_size, "cpu", distances=distances_of([key]))
     transfer = defined(recipe("Fast-dLLM"), "marked_transfer")(key, 5, config, store, 4, 0)
+    let_our_loop_draw_as_recipes_do(monkeypatch, [5])
     x = torch.tensor([PROMPT + [0] * 24])
     for low in range(4, 28, 8):
         part = {"none": slice(None), "prefix": slice(low, None), "dual": slice(low, low + 8)}[cache]
@@ -145,9 +233,9 @@ def test_fast_dllm_commits_what_our_loop_commits(cache: str, threshold: float | 
             masked[:, low + 8 :] = False
             quota = torch.tensor([1]) if threshold is None else None
             given = (masked[:, window], x[:, window], quota, threshold)
-            tokens, chosen = transfer(SHARP(x)[:, window], 0.0, "low_confidence", *given)
+            tokens, chosen = transfer(SHARP(x)[:, window], config.temperature, "low_confidence", *given)
             x[:, window][chosen] = tokens[chosen]
             window = part
     rule = config if threshold is None else DecodeConfig(**{**config.to_dict(), "commit": "threshold"})
-    (ours,) = decode(SHARP, torch.tensor([PROMPT]), rule, key_steering([key], CPU), seeds=[0])
+    (ours,) = decode(SHARP, torch.tensor([PROMPT]), rule, key_steering([key], CPU), seeds=[5])
     assert x[0, 4:].tolist() == ours.token_ids

@@ -1,5 +1,6 @@
 """The step on the device against the pure functions of the loop, and under compilers."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from dgmark.decode import DecodeConfig, KeyMatching
-from dgmark.decode.matching import KeyStore, key_steering, matching
-from dgmark.decode.steering import Window
-from dgmark.engines.core import mark, mark_edits, mark_levels, propose_block, uniform_draws
+from dgmark.decode.draws import KeyedDraw
+from dgmark.decode.matching import KeyStore, key_steering
+from dgmark.decode.pair_bits import PairKeys
+from dgmark.decode.proposals import Proposals, propose
+from dgmark.decode.steering import Places, Window
+from dgmark.engines.core import Block, keyed_logits, mark, mark_edits, propose_block, uniform_draws
 from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
@@ -32,13 +36,17 @@ def key_of(secret: int, table_size: int = SIZE, **spec: Any) -> WatermarkKey:
 
 
 PAIRS = key_of(4, rule="bigram", nearest=1, farthest=3, subkeys=256)
-KEYS = [None, key_of(1), key_of(2, modulus=3), key_of(3, modulus=4, code_length=12), PAIRS.subkey(7), PAIRS.subkey(200)]
+KEYS: dict[str, list[WatermarkKey | None]] = {
+    "position": [None, key_of(1), key_of(2, modulus=3), key_of(3, modulus=4, code_length=12)],
+    "bigram": [None, PAIRS.subkey(7), PAIRS.subkey(200)],
+}
+STORES = {"position": KeyStore(SIZE, CPU, slots=4), "bigram": KeyStore(SIZE, CPU, slots=4, distances=(1, 3))}
 LEFT = 5  # columns left of a block that `mark` is shown
 
 
 @st.composite
 def batches(draw: st.DrawFn) -> dict[str, Any]:
-    """A batch of blocks with ties among the rewards, rows without masks, and any keys."""
+    """A batch of blocks with ties among the rewards, rows without masks, and any keys of one rule."""
     batch, block = draw(st.integers(1, 5)), draw(st.integers(1, 8))
 
     def table(values: st.SearchStrategy[Any], columns: int = block) -> list[list[Any]]:
@@ -46,111 +54,117 @@ def batches(draw: st.DrawFn) -> dict[str, Any]:
         return draw(st.lists(rows, min_size=batch, max_size=batch))
 
     first = draw(st.lists(st.integers(-block, 300), min_size=batch, max_size=batch))
+    rule = draw(st.sampled_from(sorted(KEYS)))
+    rewards = st.sampled_from([0.05, 0.2, 0.45, 0.5, 0.91, 0.95, 1.0])
     return {
-        "rewards": table(st.sampled_from([0.05, 0.2, 0.45, 0.5, 0.91, 0.95, 1.0])),
+        "rewards": table(rewards),
+        "scores": table(rewards),
         "masked": table(st.booleans()),
         "tokens": table(st.integers(0, SIZE - 1)),
         "canvas": table(st.integers(0, SIZE - 1), block + LEFT),
         "positions": [[start + place for place in range(block)] for start in first],
-        "keys": draw(st.lists(st.sampled_from(KEYS), min_size=batch, max_size=batch)),
+        "keys": draw(st.lists(st.sampled_from(KEYS[rule]), min_size=batch, max_size=batch)),
+        "rule": rule,
         "quota": draw(st.lists(st.integers(0, block + 1), min_size=batch, max_size=batch)),
     }
 
 
-STORE = KeyStore(SIZE, CPU, slots=len(KEYS), distances=(1, 3))
+def block_of(batch: dict[str, Any]) -> Block:
+    keys = STORES[batch["rule"]].of(batch["keys"])
+    masked, positions, canvas = (torch.tensor(batch[name]) for name in ("masked", "positions", "canvas"))
+    return Block(masked, positions, keys, canvas)
 
 
 def marked(batch: dict[str, Any], config: DecodeConfig, readable: Tensor | None = None) -> Tensor:
-    return mark(
-        torch.tensor(batch["rewards"]),
-        torch.tensor(batch["masked"]),
-        torch.tensor(batch["tokens"]),
-        torch.tensor(batch["positions"]),
-        STORE.of(batch["keys"]),
-        torch.tensor(batch["quota"]),
-        config=config,
-        tokens=torch.tensor(batch["canvas"]),
-        readable=readable,
+    proposals = Proposals(*(torch.tensor(batch[name]) for name in ("tokens", "rewards", "scores")))
+    return mark(proposals, block_of(batch), torch.tensor(batch["quota"]), config=config, readable=readable)
+
+
+def expected_commits(batch: dict[str, Any], row: int, config: DecodeConfig, reads: list[bool]) -> list[int]:
+    """Readable before not, then those a threshold commits, matches (position rule), the best score, the first."""
+    key, rewards, scores = (batch[name][row] for name in ("keys", "rewards", "scores"))
+    free = [place for place, one in enumerate(batch["masked"][row]) if one]
+    pool = [place for place in free if reads[place]] or free
+    preferred = {place for place in free if reads[place] or key is None}
+    if key is not None and batch["rule"] == "position":
+        best = max((rewards[place] for place in pool), default=0.0)
+        at = zip(batch["tokens"][row], batch["positions"][row], strict=True)
+        own = [matches(key, token, position) for token, position in at]
+        preferred = {place for place in preferred if own[place] and rewards[place] >= config.guard * best}
+    among = [place for place in pool if place in preferred] or pool
+    sure = {place for place in among if config.commit == "threshold" and rewards[place] > config.threshold}
+    order = sorted(
+        free, key=lambda p: (-reads[p], -reads[p] * (p in sure), -reads[p] * (p in preferred), -scores[p], p)
     )
+    return sorted(order[: max(len(sure), batch["quota"][row])])
 
 
-def levels_of(batch: dict[str, Any], row: int) -> tuple[list[int], list[list[int]]]:
-    """The levels and links of a row, as the loop has them on a canvas of the row alone."""
-    masked, positions = torch.tensor([batch["masked"][row]]), torch.tensor(batch["positions"][row])
-    canvas = torch.tensor([batch["canvas"][row]])
-    canvas[:, LEFT:][masked] = SIZE
-    text = (LEFT - batch["positions"][row][0], canvas.shape[1])
-    window = Window(canvas, LEFT, masked, text, SIZE)
-    steering, first = key_steering([batch["keys"][row]], CPU), torch.tensor([0])
-    levels, links = steering.levels(torch.tensor([batch["tokens"][row]]), window, positions, first)
-    none = torch.zeros(1, len(positions), len(positions))
-    return levels[0].tolist(), (none if links is None else links)[0].tolist()
-
-
-def one_by_one(
-    batch: dict[str, Any], row: int, levels: list[int], links: list[list[int]], count: int, reads: list[bool]
-) -> list[int]:
-    """Commit one place after the other: readable, then the highest level by then, then the best reward, the first."""
-    left = [place for place, one in enumerate(batch["masked"][row]) if one]
-    chosen: list[int] = []
-    while left and len(chosen) < count:
-        chosen.append(max(left, key=lambda p: (reads[p], reads[p] and levels[p], batch["rewards"][row][p], -p)))
-        left.remove(chosen[-1])
-        levels = [level + more for level, more in zip(levels, links[chosen[-1]], strict=True)]
-    return sorted(chosen)
-
-
-@settings(max_examples=100, derandomize=True)
-@given(batches())
-def test_commits_are_the_best_by_the_levels_of_the_loop_one_after_the_other(batch: dict[str, Any]) -> None:
-    found = marked(batch, DecodeConfig(), torch.tensor(batch["tokens"]) % 3 > 0)
-    for row, quota in enumerate(batch["quota"]):
-        reads = [token % 3 > 0 for token in batch["tokens"][row]]
-        expected = one_by_one(batch, row, *levels_of(batch, row), quota, reads)
-        assert found[row].nonzero()[:, 0].tolist() == expected
-
-
-@settings(max_examples=100, derandomize=True)
-@given(batches(), st.sampled_from([0.0, 0.5]))
-def test_a_threshold_commits_every_sure_match_and_at_least_the_quota(batch: dict[str, Any], guard: float) -> None:
-    """Of the matches that the guard leaves, all above the threshold; else of all; the best others until the quota."""
-    found = marked(batch, DecodeConfig(commit="threshold", threshold=0.9, guard=guard))
-    for row, key in enumerate(batch["keys"]):
-        rewards, (levels, links) = batch["rewards"][row], levels_of(batch, row)
-        free = [place for place, one in enumerate(batch["masked"][row]) if one]
-        best = max((rewards[place] for place in free), default=0.0)
-        if key is not None:
-            levels = [min(one, 0) if r < guard * best else one for one, r in zip(levels, rewards, strict=True)]
-        pool = [place for place in free if levels[place] > 0] or free
-        sure = sum(rewards[place] > 0.9 for place in pool)
-        if sure > 1:
-            levels = [(one > 0) - (one < 0) for one in levels]
-        expected = one_by_one(batch, row, levels, links, max(sure, batch["quota"][row]), [True] * len(rewards))
+@settings(max_examples=200, derandomize=True)
+@given(batches(), st.booleans(), st.sampled_from([0.0, 0.5]))
+def test_commits_are_those_of_a_loop_over_places(batch: dict[str, Any], threshold: bool, guard: float) -> None:
+    rule: dict[str, Any] = {"guard": guard} if batch["rule"] == "position" else {}
+    if threshold:
+        rule |= {"commit": "threshold", "threshold": 0.9}
+    config = DecodeConfig(**rule)
+    reads = torch.tensor(batch["tokens"]) % 3 > 0
+    found = marked(batch, config, reads)
+    for row in range(len(reads)):
+        expected = expected_commits(batch, row, config, reads[row].tolist())
         assert found[row].nonzero()[:, 0].tolist() == expected
 
 
 @settings(max_examples=60, derandomize=True)
 @given(batches())
-def test_an_edit_is_made_unless_it_loses_a_match_or_level(batch: dict[str, Any]) -> None:
-    """Under the bigram rule from left to right, each after those before it."""
+def test_an_edit_is_made_unless_it_loses_a_match(batch: dict[str, Any]) -> None:
+    """From left to right, each after those before it."""
     canvas, candidates = torch.tensor(batch["canvas"]), torch.tensor(batch["tokens"])
-    open_places = candidates % 5 == 0
-    canvas[:, LEFT:][open_places] = -1
-    edits = torch.tensor(batch["masked"]) & ~open_places
-    kept = mark_edits(edits, canvas, candidates, torch.tensor(batch["positions"]), STORE.of(batch["keys"]))
+    block = block_of(batch)
+    edits = ~block.masked & (block.positions >= 0)
+    kept = mark_edits(edits, candidates, block)
     for row, key in enumerate(batch["keys"]):
         first = batch["positions"][row][0]
-        text = [-1 if first - LEFT + at < 0 else token for at, token in enumerate(canvas[row].tolist())]
+        hidden = [False] * LEFT + batch["masked"][row]
+        text = [-1 if first - LEFT + at < 0 or hidden[at] else token for at, token in enumerate(canvas[row].tolist())]
         for place, position in enumerate(batch["positions"][row]):
             before, after = text[LEFT + place], int(candidates[row, place])
-            if key is not None and key.spec.rule == "bigram":
+            lost = False
+            if key is not None and batch["rule"] == "bigram":
                 edited = [*text[: LEFT + place], after, *text[LEFT + place + 1 :]]
-                lost = position >= 0 and level_of(key, edited) < level_of(key, text)
-                text = edited if edits[row, place] and position >= 0 and not lost else text
-            else:
-                before = int(canvas[row, LEFT + place])
-                lost = key is not None and matches(key, before, position) and not matches(key, after, position)
+                lost = level_of(key, edited) < level_of(key, text)
+                text = edited if edits[row, place] and not lost else text
+            elif key is not None and before >= 0:
+                lost = matches(key, before, position) and not matches(key, after, position)
             assert kept[row, place] == (edits[row, place] and not lost)
+
+
+@settings(max_examples=60, derandomize=True)
+@given(batches(), st.sampled_from([{}, {"alpha": 0.6}, {"temperature": 0.0, "bias": 1.5}, {"alpha": 0.3, "top_k": 9}]))
+def test_a_block_is_proposed_as_the_loop_proposes_its_masked_places(
+    batch: dict[str, Any], rule: dict[str, Any]
+) -> None:
+    """The loop hashes the pairs that exist, an engine all of them at fixed shapes; other places draw plainly."""
+    config, block = DecodeConfig(**rule), block_of(batch)
+    rng = np.random.default_rng(len(batch["keys"]))
+    logits = torch.from_numpy(rng.normal(size=(*block.masked.shape, SIZE)) * 3)
+    uniforms = torch.from_numpy(rng.random((*block.masked.shape, 2)))
+    forbidden = torch.tensor([0])
+    found = propose_block(logits, forbidden, config, uniforms, block=block)
+    before, after = keyed_logits(logits, block, config)
+    steering = key_steering(batch["keys"], CPU)
+    window = Window(block.window.ids, LEFT, block.positions, block.window.text, -1, torch.arange(len(logits)))
+    places = Places.all_of(window)
+    for at, (row, place) in enumerate(zip(places.canvas.tolist(), places.column.tolist(), strict=True)):
+        keyed = None
+        if steering.rule is not None and block.masked[row, place]:
+            signs = partial(steering.rule.signs, places=places.at(torch.tensor([at])))
+            keyed = KeyedDraw(signs, None, steering.alpha(config), config.bias)
+        given_here = logits[row, place][None], uniforms[row, place][None], forbidden, config
+        one = propose(*given_here, keyed=keyed)
+        assert found.tokens[row, place] == one.tokens[0]
+        assert torch.allclose(found.rewards[row, place], one.rewards[0])
+        assert torch.allclose(found.scores[row, place], one.scores[0])
+    moved = (after.softmax(-1) - before.softmax(-1)).abs().sum(-1)
+    assert (moved[~block.masked] < 1e-6).all()
 
 
 def test_draws_are_those_of_splitmix64_in_whole_numbers() -> None:
@@ -187,16 +201,18 @@ def test_a_batch_read_in_parts_gives_the_same(temperature: float, monkeypatch: p
     whole = propose_block(*given)
     monkeypatch.setattr("dgmark.engines.core._LOGITS_AT_ONCE", 3 * 4 * SIZE)
     parts = propose_block(*given)
-    assert [one.tolist() for one in whole] == [one.tolist() for one in parts]
+    assert torch.equal(whole.tokens, parts.tokens)
+    assert torch.equal(whole.scores, parts.scores)
     rows = [propose_block(logits[row : row + 1], *given[1:3], uniforms[row : row + 1]) for row in range(7)]
-    assert whole[0].tolist() == [row[0][0].tolist() for row in rows]
+    assert whole.tokens.tolist() == [row.tokens[0].tolist() for row in rows]
 
 
 def test_sampling_draws_each_token_at_its_probability() -> None:
     """64 rows of 64 places; each share lies within 5.5 standard deviations."""
     logits = torch.log(torch.tensor([0.0, 0.5, 0.3, 0.2])).expand(64, 64, 4)
     uniforms = uniform_draws(torch.arange(64), torch.zeros(64, dtype=torch.long), torch.arange(64).expand(64, 64))
-    tokens, confidence = propose_block(logits, torch.tensor([0]), DecodeConfig(temperature=1.0), uniforms)
+    made = propose_block(logits, torch.tensor([0]), DecodeConfig(temperature=1.0), uniforms)
+    tokens, confidence = made.tokens, made.rewards
     for token, share in enumerate([0.0, 0.5, 0.3, 0.2]):
         spread = (share * (1 - share) / tokens.numel()) ** 0.5
         assert abs((tokens == token).double().mean() - share) <= 5.5 * spread
@@ -212,34 +228,45 @@ def test_the_store_gives_up_the_key_that_was_not_used_for_longest() -> None:
     tokens, positions = torch.arange(SIZE)[None].expand(2, SIZE), torch.arange(SIZE)[None].expand(2, SIZE)
     for batch in ([first, second], [first, None], [third, first], [second, third], [None, None], [second, second]):
         expected = KeyMatching(batch, CPU)(tokens, positions)
-        assert matching(tokens, positions, store.of(batch)).tolist() == expected.tolist()
+        assert store.tables(store.of(batch).rows)(tokens, positions).tolist() == expected.tolist()
 
 
-def test_what_was_captured_once_serves_keys_that_come_and_go() -> None:
+@pytest.mark.parametrize("distances", [None, (1, 3)])
+def test_what_was_captured_once_serves_keys_that_come_and_go(distances: tuple[int, int] | None) -> None:
     """As a graph is captured: with one set of tensors, whose values alone change before each replay."""
-    store = KeyStore(SIZE, CPU, slots=2, distances=(1, 3))
+    store = KeyStore(SIZE, CPU, slots=2, distances=distances)
     captured = store.of([])._replace(rows=torch.full((3,), -1))
-    tokens, masked = torch.arange(SIZE).expand(3, SIZE), torch.ones(3, SIZE - LEFT, dtype=torch.bool)
-    given = masked.float(), masked, tokens[:, LEFT:].flip(1), tokens[:, LEFT:]
-    traced = make_fx(lambda: mark_levels(*given, captured, config=DecodeConfig(), tokens=tokens)[0])()
-    window = Window(torch.where(tokens < LEFT, tokens, -1), LEFT, masked, (0, SIZE), -1)
-    first, second, pairs, others = key_of(1), key_of(2, modulus=3, code_length=9), PAIRS.subkey(1), PAIRS.subkey(2)
-    for batch in ([first, second, None], [None, pairs, first], [others, second, others], [pairs, others, None]):
+    tokens = torch.arange(SIZE).expand(3, SIZE)
+    places = Places.all_of(Window(tokens, LEFT, tokens[:, LEFT:], (0, SIZE), -1, captured.rows))
+    candidates = tokens[:, LEFT:].flip(1).reshape(-1, 1)
+    traced = make_fx(lambda: captured.rule.signs(candidates, places))()
+    one, two = (PAIRS.subkey(1), PAIRS.subkey(2)) if distances else (key_of(1), key_of(2, modulus=3, code_length=9))
+    for batch in ([one, two, None], [None, two, two], [two, one, two], [None, None, one]):
         captured.rows.copy_(store.of(batch).rows)
-        expected = key_steering(batch, CPU).levels(given[2], window, given[3][0], torch.arange(3)).levels
-        assert traced().tolist() == expected.tolist()
+        rule, own = (
+            key_steering(batch, CPU).rule,
+            Places.all_of(Window(tokens, LEFT, tokens[:, LEFT:], (0, SIZE), -1, torch.arange(3))),
+        )
+        assert rule is not None
+        assert traced().tolist() == rule.signs(candidates, own).tolist()
 
 
-def test_the_tables_stay_where_they_are_and_the_rows_do_not() -> None:
-    store = KeyStore(SIZE, CPU, slots=2, distances=(1, 3))
-    before = store.of([key_of(1), None])
-    after = store.of([key_of(2), PAIRS.subkey(3)])
-    assert before.pairs
-    assert after.pairs
-    held = [[one.data_ptr() for one in (*keys[:3], *keys.pairs[:3])] for keys in (before, after) if keys.pairs]
-    assert held[0] == held[1]
-    assert before.rows.tolist() == [0, -1]  # a batch that is still under way keeps its own
-    assert after.rows.data_ptr() != before.rows.data_ptr()
+def test_the_tensors_stay_where_they_are_and_the_rows_do_not() -> None:
+    for store, first, second in (
+        (KeyStore(SIZE, CPU, slots=2), key_of(1), key_of(2)),
+        (KeyStore(SIZE, CPU, slots=2, distances=(1, 3)), PAIRS.subkey(2), PAIRS.subkey(3)),
+    ):
+        held: list[list[int]] = []
+        rows = []
+        for batch in ([first, None], [second, first]):
+            keys = store.of(batch)
+            tables = vars(store.tables(keys.rows)) | {"rows": None}
+            tensors = [*tables.values(), *(vars(keys.rule).values() if store.distances else ())]
+            held.append([one.data_ptr() for one in tensors if isinstance(one, Tensor)])
+            rows.append(keys.rows)
+        assert held[0] == held[1]
+        assert rows[0].tolist() == [0, -1]  # a batch that is still under way keeps its own
+        assert rows[0].data_ptr() != rows[1].data_ptr()
 
 
 def test_the_store_refuses_keys_that_it_cannot_hold() -> None:
@@ -250,44 +277,51 @@ def test_the_store_refuses_keys_that_it_cannot_hold() -> None:
         store.of([key_of(1, rotation=5)])
     with pytest.raises(VocabularyMismatch, match="the model predicts 37"):
         store.of([key_of(1, table_size=40)])
-    with pytest.raises(SettingsError, match=r"this store takes no such keys: make it with distances=\(1, 3\)"):
+    with pytest.raises(SettingsError, match=r"distances of pairs \(1, 3\), and this store is for None: make one with"):
         store.of([PAIRS.subkey(1)])
     of_pairs = KeyStore(SIZE, CPU, slots=1, distances=(1, 3))
     with pytest.raises(SettingsError, match=r"each with pairs of its own: take one with key\.subkey"):
         of_pairs.of([PAIRS])
-    with pytest.raises(SettingsError, match=r"at distances \(1, 4\), and this store takes \(1, 3\)"):
+    with pytest.raises(SettingsError, match=r"distances of pairs \(1, 4\), and this store is for \(1, 3\)"):
         of_pairs.of([key_of(1, rule="bigram", nearest=1, farthest=4)])
+    with pytest.raises(SettingsError, match="rule position, with distances of pairs None"):
+        of_pairs.of([key_of(1)])
     some = torch.zeros(1, 2)
+    block = Block(some == 0, some.long(), of_pairs.of([None]))
     with pytest.raises(SettingsError, match="give the committed `tokens`"):
-        mark(some, some == 0, some.long(), some.long(), of_pairs.of([None]), config=DecodeConfig())
+        propose_block(some[..., None], torch.tensor([0]), DecodeConfig(), block=block)
 
 
 # --- compilers ---
 
 
-def inputs(seed: int) -> tuple[Any, ...]:
+def inputs(seed: int, rule: str) -> tuple[Any, ...]:
     rng = np.random.default_rng(seed)
     logits = torch.from_numpy(rng.normal(size=(6, 8, SIZE)) * 4)
     ids = torch.from_numpy(rng.integers(1, SIZE, (6, 8 + LEFT)) * (rng.random((6, 8 + LEFT)) < 0.3))
     ids[5] = 1  # a row with nothing left to commit
-    keys = STORE.of(KEYS)
-    assert keys.pairs is not None
-    return logits, ids, torch.arange(6) * 8 - 3, torch.arange(6) + seed, *keys[:4], keys.pairs[:3]
+    keys = STORES[rule].of([*KEYS[rule], *KEYS[rule]][:6])
+    tables = STORES[rule].tables(keys.rows)
+    held = tables.tables, tables.codes, tables.periods_of
+    if isinstance(keys.rule, PairKeys):
+        held = keys.rule.first, keys.rule.second, keys.rule.number
+    return logits, ids, torch.arange(6) * 8 - 3, torch.arange(6) + seed, keys.rows, held
 
 
-def test_a_step_is_traced_without_looking_at_a_value() -> None:
+@pytest.mark.parametrize("rule", sorted(KEYS))
+def test_a_step_is_traced_without_looking_at_a_value(rule: str) -> None:
     """Traced on tensors that have shapes and no values: a wait for the device, or a shape that depends on values,
     would stop the trace; what was traced gives the same on other values."""
-    traced = make_fx(step, tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs(0))
+    traced = make_fx(step, tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs(0, rule))
     for seed in range(4):
-        expected = step(*inputs(seed))
-        assert traced(*inputs(seed)).tolist() == expected.tolist()
-        assert (expected != inputs(seed)[1][:, LEFT:]).any(1).sum() >= 5
+        expected = step(*inputs(seed, rule))
+        assert traced(*inputs(seed, rule)).tolist() == expected.tolist()
+        assert (expected != inputs(seed, rule)[1][:, LEFT:]).any(1).sum() >= 5
 
 
 @pytest.mark.slow
 def test_a_step_compiles_as_one_graph(tmp_path: Path) -> None:
-    torch.save([inputs(seed) for seed in range(4)], tmp_path / "inputs.pt")
+    torch.save([inputs(seed, rule) for rule in KEYS for seed in range(2)], tmp_path / "inputs.pt")
     code = f"""
 import sys, torch
 sys.path.append({str(Path(__file__).parents[1])!r})
@@ -297,4 +331,4 @@ for given in torch.load({str(tmp_path / "inputs.pt")!r}):
     assert compiled(*given).tolist() == step(*given).tolist()
 print(torch._dynamo.utils.counters["stats"]["unique_graphs"])
 """
-    assert run_fresh(code).split()[-1] == "1"
+    assert run_fresh(code).split()[-1] == "2"  # one for each rule

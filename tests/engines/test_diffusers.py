@@ -41,7 +41,12 @@ from dgmark.engines.diffusers import MarkingBlockRefinementScheduler  # noqa: E4
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
 
 TOY = ToyDenoiser(words=190, padding=0)  # its words and its tokenizer; the networks are others
-KEY, MANY = bound_key("one", TOY, rule="position"), bound_key("many", TOY, subkeys=16)
+# the keys of a rule: one of all texts, and one with sub-keys where the rule has them
+KEYS = {
+    "position": (bound_key("one", TOY, rule="position"), bound_key("many", TOY, rule="position")),
+    "bigram": (bound_key("one", TOY), bound_key("many", TOY, subkeys=16)),
+}
+KEY, PAIRS = KEYS["position"][0], KEYS["bigram"][0]
 PROMPTS = torch.randint(2, 180, (4, 12), generator=torch.Generator().manual_seed(1))
 SMALL: Any = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 SMALL["initializer_range"] = 0.5
@@ -116,8 +121,9 @@ def test_without_a_key_the_text_is_that_of_the_ordinary_scheduler(
     marking = MarkingBlockRefinementScheduler.from_config(ordinary.config, keys=None)
     expected = write(kind, ordinary, spread, **settings)
     assert torch.equal(write(kind, marking, spread, **settings), expected)
-    marking.begin(KEY)
-    assert not torch.equal(write(kind, marking, spread, **settings), expected)
+    for key in (KEY, PAIRS):
+        marking = MarkingBlockRefinementScheduler.from_config(ordinary.config, keys=key, bias=0.5)
+        assert not torch.equal(write(kind, marking, spread, **settings), expected)
 
 
 @dataclass(frozen=True)
@@ -154,12 +160,14 @@ def test_the_loop_edits_as_the_pipeline_does(edit: float, rule: dict[str, Any], 
     assert edited
 
 
+@pytest.mark.parametrize("rule", KEYS)
 @pytest.mark.parametrize(("kind", "steps"), [("llada2", 32), ("llada2", 12), ("gemma", 24), ("gemma", 10)])
-def test_a_row_without_a_key_is_not_changed_by_its_neighbours_marks(kind: str, steps: int) -> None:
+def test_a_row_without_a_key_is_not_changed_by_its_neighbours_marks(kind: str, steps: int, rule: str) -> None:
     """At thresholds that no confidence reaches, so that all rows take the same number of steps."""
     settings = {"num_inference_steps": steps} | ({"threshold": 2.0} if kind == "llada2" else {})
     expected = write(kind, diffusers.BlockRefinementScheduler(threshold=2.0), **settings)
-    found = write(kind, MarkingBlockRefinementScheduler([KEY, None, MANY, None], threshold=2.0), **settings)
+    one, many = KEYS[rule]
+    found = write(kind, MarkingBlockRefinementScheduler([one, None, many, None], threshold=2.0), **settings)
     assert [torch.equal(*rows) for rows in zip(found, expected, strict=True)] == [False, True, False, True]
 
 
@@ -170,20 +178,31 @@ def test_a_row_without_a_key_is_not_changed_by_its_neighbours_marks(kind: str, s
         ("llada2", 0.5, {"gen_length": 180, "editing_threshold": 0.5}),
         ("llada2", 0.5, {"gen_length": 180, "editing_threshold": 0.2}),
         ("gemma", 1.0, {}),
-        ("gemma", 30.0, {"temperature": 0.0}),
+        ("gemma", 2.0, {"temperature": 0.0}),
     ],
 )
-def test_the_mark_of_each_row_is_found_in_its_text(kind: str, spread: float, settings: dict[str, Any]) -> None:
-    # greedy texts are weakly marked: which sub-key is drawn would decide whether the mark is found
-    scheduler = MarkingBlockRefinementScheduler([KEY, None, MANY.subkey(7) if "temperature" in settings else MANY, KEY])
-    ids = write(kind, scheduler, spread, **settings).tolist()
-    assert sum(matches(KEY, token, position) for position, token in enumerate(ids[0])) > 0.8 * len(ids[0])
-    texts = [TOY.tokenizer.decode(row) for row in ids]
-    one, many = (Detector(key, tokenizer=TOY.tokenizer) for key in (KEY, MANY))
-    assert [one.detect(text).verdict == "watermarked" for text in texts] == [True, False, False, True]
-    assert [many.detect(text).verdict == "watermarked" for text in texts] == [False, False, True, False]
+@pytest.mark.parametrize("rule", KEYS)
+def test_the_mark_of_each_row_is_found_in_its_text(
+    kind: str, spread: float, settings: dict[str, Any], rule: str
+) -> None:
+    one, many = KEYS[rule]
+    bias = 2.0 if rule == "bigram" and "temperature" in settings else 0.0
+    scheduler = MarkingBlockRefinementScheduler([one, None, many, one], bias=bias)
+    texts = [TOY.tokenizer.decode(row) for row in write(kind, scheduler, spread, **settings).tolist()]
+    detectors = [Detector(key, tokenizer=TOY.tokenizer) for key in (one, many)]
+    found = [[detector.detect(text).verdict == "watermarked" for text in texts] for detector in detectors]
+    assert found == [[True, False, False, True], [False, False, True, False]]
     assert scheduler.rows[2] is not None
-    assert many.detect(texts[2]).subkey == scheduler.rows[2].number
+    assert detectors[1].detect(texts[2]).subkey == scheduler.rows[2].number
+
+
+@pytest.mark.parametrize("kind", ["llada2", "gemma"])
+def test_keyed_draws_are_made_with_the_schedulers_random_numbers(kind: str) -> None:
+    """Where bits move nothing, a row with a key is that of the ordinary scheduler."""
+    settings = {"num_inference_steps": 32} | ({"threshold": 2.0} if kind == "llada2" else {})
+    expected = write(kind, diffusers.BlockRefinementScheduler(threshold=2.0), **settings)
+    with patch("dgmark.engines.core.KeyedDraw.apply", lambda *_: None):
+        assert torch.equal(write(kind, MarkingBlockRefinementScheduler(PAIRS, threshold=2.0), **settings), expected)
 
 
 class Watched(MarkingBlockRefinementScheduler):
@@ -217,8 +236,7 @@ def test_no_edit_and_no_early_stop_loses_a_match_or_level(
     kind: str, spread: float, config: dict[str, Any], settings: dict[str, Any]
 ) -> None:
     """All rows are edited, and the row without a key loses matches and level, as it may."""
-    of_pairs = MANY.subkey(3)
-    scheduler = Watched([KEY, None, of_pairs, KEY], **config)
+    scheduler = Watched([KEY, None, KEY, KEY], **config)
     text = write(kind, scheduler, spread, **settings).tolist()
     changed, lost = [0] * 4, [0] * 4
     for start, tokens, _ in scheduler.seen:
@@ -228,8 +246,10 @@ def test_no_edit_and_no_early_stop_loses_a_match_or_level(
                 changed[row] += 1
                 lost[row] += matches(KEY, token, position) and not matches(KEY, text[row][position], position)
     assert all(changed)
-    assert [lost[row] > 0 for row in (0, 1, 3)] == [False, True, False]  # row 2 has no such matches to keep
-    assert [count > 0 for count in lowered(of_pairs, scheduler.seen, text)] == [True, True, False, True]
+    assert [one > 0 for one in lost] == [False, True, False, False]
+    scheduler = Watched([PAIRS, None, PAIRS, PAIRS], **config, bias=0.1)
+    text = write(kind, scheduler, spread, **settings).tolist()
+    assert [count > 0 for count in lowered(PAIRS, scheduler.seen, text)] == [False, True, False, False]
 
 
 def lowered(key: WatermarkKey, seen: list[Any], text: list[list[int]]) -> list[int]:
@@ -278,6 +298,7 @@ def test_the_keys_are_saved_nowhere_and_no_scheduler_is_made_without_them(tmp_pa
         (bound_key("rotating", TOY, rotation=8), SettingsError, "rotates every 8 positions"),
         (bound_key("other", ToyDenoiser()), VocabularyMismatch, "the model predicts"),
         ([KEY, "key.json"], SettingsError, "a key is a WatermarkKey, not a str"),
+        ([KEY, PAIRS, None, None], SettingsError, "keys of both rules"),
     ],
 )
 def test_keys_that_cannot_mark_stop_a_text_before_its_first_token(
@@ -285,6 +306,11 @@ def test_keys_that_cannot_mark_stop_a_text_before_its_first_token(
 ) -> None:
     with unchecked(), pytest.raises(error, match=problem):
         write("llada2", MarkingBlockRefinementScheduler(keys))
+
+
+def test_at_the_pipelines_own_temperature_a_key_of_pairs_needs_a_bias() -> None:
+    with pytest.raises(SettingsError, match="at temperature 0 nothing is drawn"):
+        write("llada2", MarkingBlockRefinementScheduler(PAIRS), temperature=0.0)
 
 
 def test_a_key_is_made_for_a_checkpoint_whose_vocabulary_stands_in_its_text_config(tmp_path: Path) -> None:

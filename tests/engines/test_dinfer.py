@@ -18,7 +18,7 @@ from dgmark.watermark.key import WatermarkKey
 from support.engine_packages import stub
 from support.known_keys import bound_key
 
-TOY = ToyDenoiser(words=80, spread=400.0, end_ids=(), end_bias=-1e3, forbidden_bias=-1e3)
+TOY = ToyDenoiser(words=80, spread=16.0, end_ids=(), end_bias=-1e3, forbidden_bias=-1e3)
 PROMPTS = [[2, 7, 5, 3], [4, 4, 9, 8], [6, 5, 4, 3]]
 
 
@@ -58,23 +58,23 @@ def key_of(number: int, **spec: Any) -> WatermarkKey:
 
 @pytest.mark.parametrize("commit", ["quota", "threshold", "factor"])
 def test_a_batch_commits_what_our_loop_commits(commit: str) -> None:
-    config = DecodeConfig(length=24, block_length=8, temperature=0, commit=commit)  # type: ignore[arg-type]
+    config = DecodeConfig(length=24, block_length=8, temperature=0, bias=2, commit=commit)  # type: ignore[arg-type]
     decoder = marked_decoder(config, mask_id=0, eos_id=1)
-    for key in (key_of(0), None, key_of(1, subkeys=8).subkey(3), key_of(2, rule="bigram", farthest=11), None):
+    for key in (key_of(0), None, key_of(1, subkeys=8).subkey(3), key_of(2, farthest=11, subkeys=1), None):
         decoder.begin(key, prompt_length=4)
         ours = decode(TOY, torch.tensor(PROMPTS), config, key_steering([key] * 3, torch.device("cpu")), seeds=[0, 0, 0])
         assert generate(decoder, PROMPTS, 24) == [response.token_ids for response in ours]
 
 
 def test_sampled_text_is_detected_and_the_next_call_may_be_unmarked() -> None:
-    decoder = marked_decoder(DecodeConfig(temperature=0.7), mask_id=0, eos_id=1)
-    key = key_of(0)
-    detector = Detector(key, tokenizer=TOY.tokenizer)
-    for own, expected in ((key, True), (None, False)):
-        decoder.begin(own, prompt_length=4, seed=8)
-        answers = generate(decoder, PROMPTS[:2], 96)
-        assert [detector.detect(answer).verdict == "watermarked" for answer in answers] == [expected] * 2
-        assert answers[0] != answers[1]
+    decoder = marked_decoder(DecodeConfig(temperature=0.7, bias=1), mask_id=0, eos_id=1)
+    for key in (key_of(0), key_of(1, subkeys=8).subkey(3)):
+        detector = Detector(key, tokenizer=TOY.tokenizer)
+        for own, expected in ((key, True), (None, False)):
+            decoder.begin(own, prompt_length=4, seed=8)
+            answers = generate(decoder, PROMPTS[:2], 96)
+            assert [detector.detect(answer).verdict == "watermarked" for answer in answers] == [expected] * 2
+            assert answers[0] != answers[1]
 
 
 def test_a_threshold_given_for_one_call_holds_for_it() -> None:
@@ -90,4 +90,7 @@ def test_a_threshold_given_for_one_call_holds_for_it() -> None:
 def test_a_decoder_that_was_told_nothing_is_refused() -> None:
     decoder = marked_decoder(DecodeConfig(temperature=0), mask_id=0, eos_id=1)
     with pytest.raises(SettingsError, match=r"call begin\(key, prompt_length\)"):
+        generate(decoder, PROMPTS, 8)
+    decoder.begin(key_of(1, subkeys=8).subkey(3), prompt_length=4)
+    with pytest.raises(SettingsError, match="at temperature 0 nothing is drawn"):
         generate(decoder, PROMPTS, 8)

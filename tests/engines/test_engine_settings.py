@@ -17,12 +17,12 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of two keys."""
     folder = tmp_path_factory.mktemp("keys")
     for name in ("a", "b"):
-        bound_key(name, ToyDenoiser()).save(folder / f"{name}.json")
+        bound_key(name, ToyDenoiser(), subkeys=1).save(folder / f"{name}.json")
     return folder
 
 
 def test_what_is_left_out_has_its_default(keys: Path) -> None:
-    policy = Policy.of({"keys": str(keys), "key": "b"}, temperature=0, commit="threshold", threshold=0.95)
+    policy = Policy.of({"keys": str(keys), "key": "b", "bias": 1}, temperature=0, commit="threshold", threshold=0.95)
     assert (policy.default, policy.enforce, policy.slots) == ("b", False, 256)
     assert (policy.config.commit, policy.config.threshold) == ("threshold", 0.95)
     with pytest.raises(SettingsError, match=r"several keys \(a, b\): say with `key` which one"):
@@ -48,6 +48,8 @@ def test_what_is_left_out_has_its_default(keys: Path) -> None:
         ({"allow_open_keys": "false"}, "allow_open_keys 'false' is neither true nor false; write it without quotes"),
         ({"allow_open_keys": 0}, "allow_open_keys 0 is neither"),
         ({"policy": True}, "policy True is not one of"),
+        ({"temperature": 0}, "at temperature 0 nothing is drawn, so rule bigram leaves no mark: give a bias"),
+        ({"guard": 0.5}, "a guard takes the preference from a match"),
     ],
 )
 def test_a_setting_without_effect_or_of_a_wrong_type_is_refused(
@@ -55,6 +57,13 @@ def test_a_setting_without_effect_or_of_a_wrong_type_is_refused(
 ) -> None:
     with pytest.raises(SettingsError, match=problem):
         Policy.of({"keys": str(keys), "key": "a", **settings})
+
+
+def test_keys_of_both_rules_in_one_folder_are_refused(tmp_path: Path) -> None:
+    for rule in ("bigram", "position"):
+        bound_key(rule, ToyDenoiser(), rule=rule).save(tmp_path / f"{rule}.json")
+    with pytest.raises(SettingsError, match="keys of both rules"):
+        Policy.of({"keys": str(tmp_path), "key": "bigram"})
 
 
 def test_open_keys_are_refused_unless_allowed(keys: Path) -> None:
@@ -68,7 +77,10 @@ def test_open_keys_are_refused_unless_allowed(keys: Path) -> None:
         (keys / "a.json").chmod(0o600)
 
 
-@pytest.mark.parametrize("settings", [{"commit": "threshold", "threshold": 0.8}, {"commit": "factor", "factor": 0.5}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"alpha": 0.5, "bias": 1.0}, {"commit": "threshold", "threshold": 0.8}, {"commit": "factor", "factor": 0.5}],
+)
 def test_a_setting_with_effect_is_taken(keys: Path, settings: dict[str, Any]) -> None:
     config = Policy.of({"keys": str(keys), "key": "a", **settings}).config.to_dict()
     assert config | settings == config

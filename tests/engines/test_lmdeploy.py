@@ -93,7 +93,6 @@ def real_base(folder: Path) -> Any:
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("keys")
     bound_key("plain", TOY, code_length=0).save(folder / "plain.json")
-    bound_key("many", TOY, subkeys=4).save(folder / "many.json")
     return folder
 
 
@@ -145,16 +144,17 @@ def test_the_answer_is_detected_without_knowing_where_the_prompt_ended(agent: An
     assert found.verdict == "watermarked"
 
 
-def test_what_has_no_choice_or_no_channel_is_refused(agent: Any, keys: Path) -> None:
+def test_what_has_no_choice_or_no_channel_is_refused(agent: Any, keys: Path, tmp_path: Path) -> None:
     folder = str(keys)
+    bound_key("many", TOY, subkeys=4).save(tmp_path / "many.json")
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"key": "many"}, "neither the tokens before the block nor where the answer begins"),
+        ({"keys": str(tmp_path)}, "neither the tokens before the block nor where the answer begins"),
         ({"key": "plain", "policy": "default"}, "none can opt out"),
         ({"key": "plain", "threshold": 0.8}, "LMDeploy has its own threshold"),
     ]
     for settings, problem in cases:
         with pytest.raises(SettingsError, match=problem):
-            install({"keys": folder, **settings})
+            install({"keys": folder} | settings)
     install({"keys": folder, "key": "plain"})
     with pytest.raises(SettingsError, match="no choice to mark"):
         serve(agent, [[2, 3]], 8, unmasking_strategy="sequential")

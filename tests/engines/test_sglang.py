@@ -28,9 +28,9 @@ LENGTH = 120
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of two keys for the toy: one of the paper's kind, one of pairs with sub-keys."""
+    """A folder of two keys for the toy, one with sub-keys."""
     folder = tmp_path_factory.mktemp("keys")
-    bound_key("plain", TOY, rule="position").save(folder / "plain.json")
+    bound_key("plain", TOY, farthest=10, subkeys=1).save(folder / "plain.json")
     bound_key("many", TOY, farthest=10, subkeys=64).save(folder / "many.json")
     return folder
 
@@ -65,7 +65,7 @@ def real_base(folder: Path) -> Any:
 
 
 def server(algorithm: Any, keys: Path, *, fdfo: bool = True, **settings: Any) -> Server:
-    return Server(algorithm, TOY, {"keys": str(keys), "key": "many", **settings}, fdfo=fdfo)
+    return Server(algorithm, TOY, {"keys": str(keys), "key": "many", "bias": 2, **settings}, fdfo=fdfo)
 
 
 def prompt(number: int, length: int) -> list[int]:
@@ -87,27 +87,31 @@ def our_loop(
 
 @pytest.mark.parametrize("fdfo", [True, False], ids=["first done first out", "all together"])
 @pytest.mark.parametrize("commit", ["threshold", "quota"])
-def test_every_step_commits_what_our_loop_commits(algorithm: Any, keys: Path, fdfo: bool, commit: str) -> None:
-    """Requests with prompts of any length, that come and go, some opted out, keys of both kinds."""
+@pytest.mark.parametrize("rule", ["bigram", "position"])
+def test_every_step_commits_what_our_loop_commits(
+    algorithm: Any, keys: Path, fdfo: bool, commit: str, rule: str, tmp_path: Path
+) -> None:
+    """Requests with prompts of any length, that come and go, some opted out."""
+    names = {"a": "many", "c": "plain", "d": "many", "e": "many"}
+    if rule == "position":
+        keys = tmp_path
+        for name in ("many", "plain"):
+            bound_key(name, TOY, rule="position").save(keys / f"{name}.json")
     engine = server(algorithm, keys, fdfo=fdfo, commit=commit)
     requests = [
         Req.of("a", prompt(1, 5)),
         Req.of("b", prompt(2, 8), dgmark=False),
         Req.of("c", prompt(3, 19), dgmark_key="plain"),
-        Req.of("d", prompt(4, 1), dgmark_payload=7),
+        Req.of("d", prompt(4, 1), **({"dgmark_payload": 7} if rule == "bigram" else {})),
         Req.of("e", prompt(5, 16)),
     ]
     # without FDFO, a batch waits for its slowest block, and a batch of nothing but prompt decodes nothing
     answers = engine.serve(requests if fdfo else [r for r in requests if len(r.origin_input_ids) < 8], 24, at_once=2)
-    many, plain = WatermarkKey.load(keys / "many.json"), WatermarkKey.load(keys / "plain.json")
-    of_request = {
-        "a": many.subkey(dgmark.subkey_of(many, "a")),
-        "b": None,
-        "c": plain,
-        "d": many.subkey(7),
-        "e": many.subkey(dgmark.subkey_of(many, "e")),
-    }
-    config = DecodeConfig(temperature=0, commit=commit, threshold=0.95)  # type: ignore[arg-type]
+    of_request: dict[str, WatermarkKey | None] = {"b": None}
+    for rid, name in names.items():
+        key = WatermarkKey.load(keys / f"{name}.json")
+        of_request[rid] = key if key.spec.subkeys == 1 else key.subkey(7 if rid == "d" else dgmark.subkey_of(key, rid))
+    config = DecodeConfig(temperature=0, bias=2, commit=commit, threshold=0.95)  # type: ignore[arg-type]
     for rid, answer in answers.items():
         (req,) = [one for one in requests if one.rid == rid]
         # our loop fills whole blocks from the canvas's start
@@ -172,7 +176,7 @@ def test_a_request_that_cannot_be_met_is_refused(
 
 
 def test_a_model_of_another_vocabulary_or_tokenizer_is_refused(algorithm: Any, keys: Path) -> None:
-    other = Server(algorithm, BlockCausalToy(words=61), {"keys": str(keys), "key": "many"})
+    other = Server(algorithm, BlockCausalToy(words=61), {"keys": str(keys), "key": "many", "bias": 2})
     with pytest.raises(VocabularyMismatch, match="make a key for this model"):
         other.serve([Req.of("r", [2, 3])], 8)
     with pytest.raises(dgmark.DgmarkError, match="is bound to tokenizer 'toy'"):

@@ -168,7 +168,7 @@ class Own:
         return toy(ids)
 
 
-key = dgmark.WatermarkKey.generate(Own())
+key = dgmark.WatermarkKey.generate(Own(), rule="position")
 dgmark.generate(Own(), "w1", key=key, length=8, block_length=4, lookahead=2)
 list(dgmark.stream_generate(Own(), "w1", key=key, length=8, block_length=4))
 dgmark.infill(Own(), [["w1", 4]], key=key, block_length=4)

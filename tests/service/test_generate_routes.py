@@ -84,17 +84,18 @@ def wait_for(what: Callable[[], bool]) -> None:
 
 
 def test_the_answer_is_the_text_of_generate_and_says_how_it_is_marked(service: Service) -> None:
-    for watermark, key in ((None, service.keys["main"]), (False, None)):
-        written = service.ask({**SHORT, "seed": 5, "watermark": watermark}).raise_for_status().json()
+    main, greedy = service.keys["main"], {"temperature": 0, "bias": 2.0}
+    for watermark, key, more in ((None, main, dict[str, Any]()), (False, None, {}), (None, main, greedy)):
+        written = service.ask({**SHORT, **more, "seed": 5, "watermark": watermark}).raise_for_status().json()
         GenerateAnswer.model_validate(written)
-        (alone,) = dgmark.generate(service.model, "w1 w2", key=key, seed=5, length=24, block_length=8)
+        (alone,) = dgmark.generate(service.model, "w1 w2", key=key, seed=5, length=24, block_length=8, **more)
         assert written["text"] == alone.text
         assert written["watermark"] == {
             "enabled": key is not None,
             "key_id": "main" if key else None,
             "key_fingerprint": key.fingerprint if key else None,
             "policy": "default",
-            **({"weakened": ["block_length", "max_tokens"]} if key else {}),
+            **({"weakened": ["block_length", *[*more][:1], "max_tokens"]} if key else {}),
         }
         assert written["usage"]["prompt_tokens"] == 2
         assert written["usage"]["completion_tokens"] == len(alone.token_ids)
@@ -162,6 +163,9 @@ def test_a_message_is_put_into_the_template_or_refused(service: Service, monkeyp
         ({"watermark": False, "repetition_guard": True}, "repetition_guard"),
         ({"watermark": False, "guard": 0.5}, "guard"),
         ({"watermark": False, "lookahead": 2}, "lookahead"),
+        ({"watermark": False, "bias": 1.0}, "bias"),
+        ({"temperature": 0}, "temperature"),
+        ({"temperature": 0, "stream": True}, "temperature"),
         ({"max_tokens": 4}, "block_length"),
         ({"max_tokens": 4, "stream": True}, "block_length"),  # before the stream begins
     ],
@@ -171,7 +175,7 @@ def test_settings_that_do_not_go_together_are_refused(service: Service, wrong: d
     answer = service.ask({**SHORT, **wrong})
     assert answer.status_code == 400
     assert answer.json()["errors"][0]["param"] == param
-    assert service.counted("refused") == refused + ("max_tokens" in wrong)
+    assert service.counted("refused") == refused + (param in ("temperature", "block_length"))
 
 
 def test_holes_are_filled(service: Service) -> None:
@@ -185,6 +189,8 @@ def test_holes_are_filled(service: Service) -> None:
         assert filled.watermark.enabled
     refused = service.client.post("/v1/infill", json={"text": "w1 [mask:4]", "max_tokens": 3})
     assert refused.json()["errors"][0]["param"] == "max_tokens"
+    refused = service.client.post("/v1/infill", json={"text": "w1 [mask:4]", "temperature": 0})
+    assert (refused.status_code, refused.json()["errors"][0]["param"]) == (400, "temperature")
 
 
 def test_a_failing_model_is_a_500_and_the_worker_goes_on(service: Service) -> None:

@@ -21,6 +21,7 @@ TOY = ToyDenoiser(end_bias=0.4)
 KEYS = {
     "plain": bound_key("plain", TOY),
     "many": bound_key("many", TOY, subkeys=16),
+    "position": bound_key("position", TOY, rule="position"),
 }
 SHORT = {"block_length": 4, "temperature": 0.8}
 
@@ -149,7 +150,8 @@ def test_like_jobs_share_their_forwards() -> None:
             Counting.calls += 1
             return super().__call__(ids)
 
-    alike = [job(f"w{n} w{n + 1}", seed=n, model="counting", settings={"block_length": 4}) for n in range(6)]
+    keys = [None, "plain", None, "plain", None, "plain"]
+    alike = [job(f"w{n} w{n}", seed=n, key=key, model="counting", settings=SHORT) for n, key in enumerate(keys)]
     done(*alike, counting=Counting(end_ids=()))
     assert Counting.calls == 12
 
@@ -215,9 +217,14 @@ HOLES = {"prompt": "w1 [mask:4] w2 [mask:3]", "fill_from": "text", "max_tokens":
         ({"prompt": "w1 [mask:600]", "fill_from": "text"}, "more than 512", "text", "context_length_exceeded"),
         ({"prompt": ["w1", 10**12], "fill_from": "text"}, "more than 512", "parts", "context_length_exceeded"),
         ({"max_tokens": 8, "settings": {"block_length": 16}}, "reduce it", "block_length", None),
-        ({"key": "plain", "settings": {"block_length": 1}}, "choice of order", "block_length", None),
-        ({"key": "plain", "settings": {"block_length": 4, "steps": 3}}, "choice of order", "num_denoising_steps", None),
-        ({**HOLES, "key": "plain", "settings": {"block_length": 1}}, "choice of order", "block_length", None),
+        ({"key": "position", "settings": {"block_length": 1}}, "hardly any mark", "block_length", None),
+        ({"key": "plain", "settings": {"block_length": 4, "steps": 3}}, "hardly any mark", "num_denoising_steps", None),
+        ({**HOLES, "key": "position", "settings": {"block_length": 1}}, "hardly any mark", "block_length", None),
+        ({"key": "many", "subkey": 2, "settings": {"temperature": 0.0}}, "nothing is drawn", "temperature", None),
+        ({"key": "plain", "settings": {}, "own": {"temperature": 0.0}}, "nothing is drawn", "", None),
+        ({"key": "plain", "settings": {"temperature": 0.5, "alpha": 0.0}}, "draws are plain", "alpha", None),
+        ({"key": "plain", "settings": {"temperature": 0.5, "lookahead": 2}}, "lookahead counts", "lookahead", None),
+        ({"key": "plain", "settings": {"temperature": 0.5, "guard": 0.5}}, "a guard takes", "guard", None),
         ({**ENFORCED, "max_tokens": 1}, "too few", "max_tokens", None),
         ({**ENFORCED, "prompt": [4] * 505, "max_tokens": None}, "too few", "prompt", None),
         ({**ENFORCED, **HOLES}, "too few", "text", None),
@@ -251,9 +258,12 @@ def started(**asked: Any) -> Started:
         ({"max_tokens": 32}, []),
         ({"max_tokens": 32, "settings": {"temperature": 1.5, "guard": 0.0, "steps": 32, "block_length": 32}}, []),
         (
-            {"max_tokens": 32, "settings": {"guard": 1.0, "block_length": 2, "top_k": 1}},
+            {"max_tokens": 32, "key": "position", "settings": {"guard": 1.0, "block_length": 2, "top_k": 1}},
             ["guard", "block_length", "top_k"],
         ),
+        ({"max_tokens": 32, "settings": {"alpha": 0.5, "bias": 0.5}, "own": {"bias": 1.0}}, ["alpha", "bias"]),
+        ({"max_tokens": 32, "settings": {"alpha": 1.0, "bias": 0.5, "block_length": 1}}, ["block_length"]),
+        ({"max_tokens": 32, "key": "position", "settings": {"alpha": 0.5}}, []),
         ({"max_tokens": 32, "settings": {"steps": 8, "temperature": 0.5}}, ["num_denoising_steps", "temperature"]),
         ({"max_tokens": 32, "settings": {"temperature": 0.7}, "own": {"temperature": 0.6}}, []),
         ({"max_tokens": 32, "settings": {"edit_threshold": 0.1}}, []),
@@ -287,8 +297,8 @@ def test_what_weakens_a_mark_is_told(asked: dict[str, Any], weakened: list[str])
 def test_whole_blocks_and_the_services_own_settings_give_way_to_a_request(
     asked: dict[str, Any], own: dict[str, Any], settings: dict[str, Any]
 ) -> None:
-    one = started(**{"key": "plain", "settings": {}, **asked, "own": own})
-    assert {name: one.settings[name] for name in settings} == settings
+    one, bias = started(**{"key": "plain", "settings": {}, **asked, "own": {**own, "bias": 2.0}}), {"bias": 2.0}
+    assert {name: one.settings[name] for name in settings | bias} == settings | bias
     assert (one.length, one.block_length) == (one.settings["length"], one.settings["block_length"])
 
 

@@ -158,6 +158,8 @@ def test_the_models_are_listed(served: Served) -> None:
         ({"frequency_penalty": 0.5}, "frequency_penalty"),
         ({"response_format": {"type": "json_object"}}, "response_format.type"),
         ({"temperature": -1}, "temperature"),
+        ({"temperature": 0}, "temperature"),
+        ({"temperature": 0, "stream": True}, "temperature"),
         ({"logit_bias": {"5": 1}}, "logit_bias"),
         ({"stop": ["a"] * 5}, "stop"),
         ({"stop": "a" * 201}, "stop"),

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -152,6 +153,14 @@ def test_a_port_that_is_taken_is_not_announced(served: tuple[subprocess.Popen[st
     assert "in use" in done.stderr
 
 
+def test_the_bias_is_that_of_marked_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    apps: list[Any] = []
+    monkeypatch.setattr(sys.modules["dgmark.cli.serve"], "_run", lambda app, *_: apps.append(app))
+    assert run("serve", "--demo", "--bias", 1.5).exit_code == 0
+    (model,) = apps[0].state.service.settings.models
+    assert (model.marked["bias"], model.marked["temperature"], "bias" in model.unmarked) == (1.5, 0.5, False)
+
+
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
@@ -161,6 +170,8 @@ def test_a_port_that_is_taken_is_not_announced(served: tuple[subprocess.Popen[st
         (["--keys", ".", "--demo"], 2, "--demo brings its own key"),
         (["--demo", "--n-batch", "64"], 2, "n_batch (--n-batch) is no option of a model that is no GGUF file"),
         (["--keys", ".", "--enforce", "--device", "cpu"], 2, "--device, --enforce: only for writing texts"),
+        (["--keys", ".", "--bias", "1"], 2, "--bias: only for writing texts"),
+        (["--demo", "--bias", "-1"], 2, "bias -1.0 must be greater than or equal to 0"),
         ([], 2, "give --keys"),
     ],
 )

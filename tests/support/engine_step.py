@@ -4,33 +4,33 @@ import torch
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.matching import Keys
-from dgmark.decode.pair_levels import PairKeys
-from dgmark.engines.core import mark, mark_edits, propose_block, uniform_draws
+from dgmark.decode.matching import Keys, Tables
+from dgmark.decode.pair_bits import PairKeys
+from dgmark.decode.steering import MatchingRule, Rule
+from dgmark.engines.core import Block, mark, mark_edits, propose_block, uniform_draws
 
 BLOCK, DISTANCES = 8, (1, 3)
-CONFIG = DecodeConfig(temperature=0.7, commit="threshold", guard=0.2)
+OF_POSITIONS = DecodeConfig(temperature=0.7, commit="threshold", guard=0.2)
+OF_PAIRS = DecodeConfig(temperature=0.7, commit="factor", bias=0.1, top_k=20)
 
 
 def step(
-    logits: Tensor,
-    ids: Tensor,
-    first: Tensor,
-    seeds: Tensor,
-    tables: Tensor,
-    codes: Tensor,
-    periods: Tensor,
-    rows: Tensor,
-    pairs: tuple[Tensor, Tensor, Tensor],
+    logits: Tensor, ids: Tensor, first: Tensor, seeds: Tensor, rows: Tensor, held: tuple[Tensor, Tensor, Tensor]
 ) -> Tensor:
-    """What an engine runs on the device in each step."""
+    """What an engine runs on the device in each step; `held` is of one rule."""
     left = ids.shape[1] - BLOCK
     tokens, ids = ids, ids[:, left:]
     masked = ids == 0
     positions = first[:, None] + torch.arange(BLOCK, device=ids.device)
     uniforms = uniform_draws(seeds, masked.sum(1), positions)
-    candidates, confidence = propose_block(logits, torch.zeros(1, dtype=torch.long), CONFIG, uniforms)
-    keys = Keys(tables, codes, periods, rows, PairKeys(*pairs, *DISTANCES))
-    chosen = mark(confidence, masked, candidates, positions, keys, config=CONFIG, tokens=tokens)
-    edits = mark_edits(~masked, tokens, candidates, positions, keys)
-    return torch.where(chosen | edits, candidates, ids)
+    rule: Rule
+    if held[0].dim() == 2:
+        rule, config = MatchingRule(Tables(*held, rows)), OF_POSITIONS
+    else:
+        rule, config = PairKeys(*held, *DISTANCES, fixed_shapes=True), OF_PAIRS
+    block = Block(masked, positions, Keys(rule, rows), tokens)
+    proposals = propose_block(logits, torch.zeros(1, dtype=torch.long), config, uniforms, block=block)
+    chosen = mark(proposals, block, config=config)
+    filled = Block(masked & ~chosen, positions, block.keys, tokens)
+    edits = mark_edits(~masked, proposals.tokens, filled)
+    return torch.where(chosen | edits, proposals.tokens, ids)

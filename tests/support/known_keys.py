@@ -55,11 +55,11 @@ def known_key(name: str, *, grouping: Grouping = "keyed", **spec: Any) -> Waterm
 
 
 def bound_key(name: str, model: str | ModelLike, **options: Any) -> WatermarkKey:
-    """What `WatermarkKey.generate` makes for a model, but with the secret of this name.
+    """What `WatermarkKey.generate` makes for a model, but with the secret of this name, and by default no sub-keys.
 
-    Texts marked with a random secret differ from run to run, and so may what a test finds in them.
+    Texts marked with a random secret or sub-key differ from run to run, and so may what a test finds in them.
     """
-    made = WatermarkKey.generate(model, **options)
+    made = WatermarkKey.generate(model, **{"subkeys": 1, **options})
     return WatermarkKey(made.spec, f"test-{name}", _secret_of(name))
 
 
@@ -86,8 +86,15 @@ def share_of_pairs(key: WatermarkKey, ids: list[int]) -> float:
 
 
 def level_of(key: WatermarkKey, ids: list[int]) -> int:
-    """Matching pairs less the others, of a text with -1 where no token stands."""
-    return int((matching_pairs(_words(key, ids), key.pair_key, key.number or 0) * 2 - 1).sum())
+    """The distinct pairs that match less those that do not, of a text with -1 where no token stands."""
+    return int((matching_pairs(np.unique(_words(key, ids)), key.pair_key, key.number or 0) * 2 - 1).sum())
+
+
+@cache
+def sign_of(key: WatermarkKey, left: int, right: int) -> int:
+    """1 if a pair matches under a key of rule "bigram", else -1."""
+    word = pair_words(np.array([left]), np.array([right]))
+    return 1 if matching_pairs(word, key.pair_key, key.number or 0)[0] else -1
 
 
 def _words(key: WatermarkKey, ids: list[int]) -> Any:

@@ -3,12 +3,16 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import torch
 
 from dgmark.decode import DecodeConfig, Response
-from dgmark.models.denoiser import Session
+from dgmark.models.denoiser import Denoiser, Session, open_session
 from dgmark.models.toy import ToyDenoiser
+from dgmark.watermark.key import WatermarkKey
+from support.known_keys import matches, sign_of
 
 InMatchingSet = Callable[[int, int], bool]
 
@@ -47,6 +51,50 @@ def places_by_step(response: Response) -> list[list[int]]:
     return [sorted(steps[step]) for step in sorted(steps)]
 
 
+def shares_of(
+    logits: list[float],
+    permitted: list[int],
+    temperature: float,
+    top_k: int | None = None,
+    top_p: float | None = None,
+) -> dict[int, float]:
+    """What a token is drawn from: of the permitted ones, those that top-k and then top-p leave, in the order of ids."""
+    best = max(logits[v] for v in permitted)
+    weights = {v: math.exp((logits[v] - best) / temperature) for v in permitted}
+    likely = sorted(permitted, key=lambda v: (-weights[v], v))[:top_k]
+    goal, mass, kept = (top_p or 1.0) * sum(weights[v] for v in likely), 0.0, set[int]()
+    for v in likely:
+        if mass < goal:
+            kept.add(v)
+            mass += weights[v]
+    return {v: weights[v] / mass for v in permitted if v in kept}
+
+
+def drawn_from(shares: dict[int, float], uniform: float) -> int:
+    """The first token at which the sum of the shares is above this part of them all."""
+    target, reached = uniform * sum(shares.values()), 0.0
+    for v, share in shares.items():
+        reached += share
+        if reached > target:
+            return v
+    return max(v for v, share in shares.items() if share)
+
+
+def reward_of(logits: list[float], permitted: list[int], strategy: str, candidate: int, uniform: float) -> float:
+    """The reward r_j of a candidate."""
+    peak = max(logits)
+    weights = [math.exp(x - peak) for x in logits]
+    p = [w / sum(weights) for w in weights]
+    if strategy == "random":
+        return uniform
+    if strategy == "confidence":
+        return p[candidate]
+    if strategy == "entropy":
+        return sum(q * math.log(q) for q in p if q)
+    first, second = sorted((p[v] for v in permitted), reverse=True)[:2]
+    return first - second
+
+
 def strategy_of_the_paper(
     logits: list[float],
     permitted: list[int],
@@ -55,28 +103,11 @@ def strategy_of_the_paper(
     uniforms: Sequence[float] = (0.0, 0.0),
 ) -> tuple[float, int]:
     """F(j; p, x, y): reward r_j and candidate v_j of one position."""
-    peak = max(logits)
-    weights = [math.exp(x - peak) for x in logits]
-    p = [w / sum(weights) for w in weights]
     if temperature == 0:
         candidate = max(permitted, key=lambda v: logits[v])
     else:
-        best = max(logits[v] for v in permitted)
-        tempered = {v: math.exp((logits[v] - best) / temperature) for v in permitted}
-        target, reached, candidate = uniforms[0] * sum(tempered.values()), 0.0, permitted[-1]
-        for v in permitted:
-            reached += tempered[v]
-            if reached > target:
-                candidate = v
-                break
-    if strategy == "random":
-        return uniforms[1], candidate
-    if strategy == "confidence":
-        return p[candidate], candidate
-    if strategy == "entropy":
-        return sum(q * math.log(q) for q in p if q), candidate
-    first, second = sorted((p[v] for v in permitted), reverse=True)[:2]
-    return first - second, candidate
+        candidate = drawn_from(shares_of(logits, permitted, temperature), uniforms[0])
+    return reward_of(logits, permitted, strategy, candidate, uniforms[1]), candidate
 
 
 @dataclass
@@ -264,3 +295,166 @@ def decode_plainly(
             if any(token in end_ids and mask_id not in y[:place] for place, token in enumerate(y)):
                 return plain
     return plain
+
+
+# ---- keyed draws ----
+
+
+def new_pairs(
+    text: list[int], place: int, candidates: list[int], nearest: int, farthest: int
+) -> dict[int, list[tuple[int, int] | None]]:
+    """The pairs that each candidate would complete, the nearest first and left before right; None for one that is not
+    new: the text holds it, or it was counted at this place. Those with a token on the left are counted first."""
+    offsets = [-d for d in range(nearest, farthest + 1)] + [*range(nearest, farthest + 1)]
+    known = {at for at, token in enumerate(text) if token >= 0}
+    counted = {(text[at], text[at + d]) for at in known for d in offsets if d > 0 and at + d in known}
+    found: dict[int, dict[int, tuple[int, int]]] = {token: {} for token in candidates}
+    for offset in offsets:
+        for token in candidates if place + offset in known else ():
+            other = text[place + offset]
+            pair = (other, token) if offset < 0 else (token, other)
+            if pair not in counted:
+                counted.add(pair)
+                found[token][offset] = pair
+    order = sorted(offsets, key=lambda offset: (abs(offset), offset))
+    return {token: [found[token].get(offset) for offset in order] for token in candidates}
+
+
+def bits_at(key: WatermarkKey | None, text: list[int], place: int, candidates: list[int]) -> dict[int, list[int]]:
+    """The bits of candidates, in the order in which a draw takes them up: 1, -1, or 0 for none.
+
+    Args:
+        key: a key of either rule; None for no bits.
+        text: the response, with -1 where nothing is committed.
+        place: the place of the candidates.
+        candidates: tokens, each once.
+    """
+    if key is None:
+        return {token: [] for token in candidates}
+    if key.spec.rule == "position":
+        return {token: [1 if matches(key, token, place) else -1] for token in candidates}
+    pairs = new_pairs(text, place, candidates, key.spec.nearest, key.spec.farthest)
+    return {token: [sign_of(key, *pair) if pair else 0 for pair in row] for token, row in pairs.items()}
+
+
+def alpha_of(config: DecodeConfig, key: WatermarkKey | None) -> float:
+    """How far draws go: by default as far as they can under rule "bigram", and not at all under rule "position"."""
+    if config.temperature == 0:
+        return 0.0
+    default = 0.0 if key is None or key.spec.rule == "position" else 1.0
+    return default if config.alpha is None else config.alpha
+
+
+def moved(shares: dict[int, Any], bits: dict[int, list[int]], alpha: Any, bias: float = 0.0) -> dict[int, Any]:
+    """A keyed draw from its definition; exact if the shares and alpha are fractions and there is no bias."""
+    total = sum(shares.values())
+    for layer in zip(*(bits[token] for token in shares), strict=True):
+        sign = dict(zip(shares, layer, strict=True))
+        ones, zeros = (sum(p for v, p in shares.items() if sign[v] == one) for one in (1, -1))
+        if ones and zeros:
+            m = ones / (ones + zeros)
+            more = m + alpha * min(m, 1 - m)
+            factor = {1: more / m, -1: (1 - more) / (1 - m), 0: 1}
+            shares = {v: p * factor[sign[v]] for v, p in shares.items()}
+        if bias:
+            raised = {v: p * math.exp(bias) if sign[v] == 1 else p for v, p in shares.items()}
+            shares = {v: p * total / sum(raised.values()) for v, p in raised.items()}
+    return shares
+
+
+@dataclass
+class Drawn:
+    """A candidate, its reward by the model alone, the reward by which places are ordered, and whether it matches."""
+
+    token: int
+    reward: float
+    score: float
+    matched: bool
+
+
+def drawn_with_bits(
+    logits: list[float],
+    permitted: list[int],
+    config: DecodeConfig,
+    alpha: float,
+    uniforms: Sequence[float],
+    bits: Callable[[list[int]], dict[int, list[int]]],
+    noise: list[float] | None = None,
+) -> Drawn:
+    """A candidate for one place: of the 64 most likely tokens, those with at least 1e-4 of the mass have bits.
+
+    With Gumbel noise it is the token of the largest log-probability plus noise.
+    """
+    before = shares_of(logits, permitted, config.temperature or 1.0, config.top_k, config.top_p)
+    best = sorted(before, key=lambda v: (-before[v], v))[:64]
+    signs = bits([v for v in best if before[v] >= 1e-4])
+    none = [0] * len(next(iter(signs.values())))
+    after = before | moved({v: before[v] for v in best}, {v: signs.get(v, none) for v in best}, alpha, config.bias)
+    if config.temperature == 0:
+        token = max(after, key=lambda v: after[v])
+    elif noise is None:
+        token = drawn_from(after, uniforms[0])
+    else:
+        token = max((v for v in after if after[v]), key=lambda v: math.log(after[v]) + noise[v])
+    reward = reward_of(logits, permitted, config.strategy, token, uniforms[1])
+    gain = after[token] / before[token]
+    scores = {"random": reward, "entropy": reward + math.log(gain)}
+    return Drawn(token, reward, scores.get(config.strategy, reward * gain), sum(signs.get(token, ())) > 0)
+
+
+def decode_with_bits(
+    model: Denoiser, x: list[int], config: DecodeConfig, key: WatermarkKey | None, seed: int
+) -> PaperDecode:
+    """A whole decode with keyed draws, in which each place sees what the steps before have committed.
+
+    Two uniforms are drawn for each position of the block and forward.
+    """
+    permitted = [v for v in range(model.tokenizer.vocab_size) if v != model.mask_id]
+    randomness, forwards = torch.Generator().manual_seed(seed), Forwards(open_session(model, config.cache))
+    ordered, alpha = key is None or key.spec.rule == "position", alpha_of(config, key)
+    plain = PaperDecode([model.mask_id] * config.length)
+    y, size = plain.y, config.block_length
+    for start in range(0, config.length, size):
+        block, window = range(start, start + size), (len(x) + start, len(x) + start + size)
+        steps = size if config.steps is None else config.steps * size // config.length
+        counts, logits = get_num_transfer_tokens(size, steps), forwards.begin(x + y, *window)
+        while True:
+            uniforms = torch.rand(size, 2, generator=randomness, dtype=torch.float64).tolist()
+            text = [-1 if token == model.mask_id else token for token in y]
+            found = {
+                j: drawn_with_bits(one, permitted, config, alpha, drawn, partial(bits_at, key, text, j))
+                for j, one, drawn in zip(block, logits, uniforms, strict=True)
+                if y[j] == model.mask_id
+            }
+            for j, one in found.items():
+                one.matched = sum(bits_at(key, text, j, [one.token])[one.token]) >= 0 if ordered else one.matched
+            chosen = chosen_places(found, config, counts, ordered=ordered)
+            for j in chosen:
+                y[j] = found[j].token
+                plain.positions.append(j)
+                plain.rewards.append(found[j].reward)
+                plain.matched.append(found[j].matched)
+            if any(token in model.end_ids and model.mask_id not in y[:place] for place, token in enumerate(y)):
+                return plain
+            if all(y[j] != model.mask_id for j in block):
+                break
+            logits = forwards.step(x + y, *window)
+    return plain
+
+
+def chosen_places(found: dict[int, Drawn], config: DecodeConfig, counts: list[int], *, ordered: bool) -> list[int]:
+    """The places that a step commits: the best by score, matches first if there is an order, or by their rewards all
+    that are sure enough."""
+    order = sorted(found, key=lambda j: (ordered and not found[j].matched, -found[j].score, j))
+    pool = [j for j in found if found[j].matched or not ordered] or [*found]
+    if config.commit == "quota":
+        return sorted(order[: counts.pop(0)])
+    if config.commit == "threshold":
+        sure = [j for j in pool if found[j].reward > config.threshold]
+    else:
+        sure = []
+        for rank, j in enumerate(sorted(pool, key=lambda j: (-found[j].reward, j)), start=1):
+            if found[j].reward < 1 - config.factor / (rank + 1):
+                break
+            sure.append(j)
+    return sorted(sure) or order[:1]

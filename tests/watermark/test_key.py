@@ -141,6 +141,7 @@ def test_a_fresh_key_is_for_the_built_in_model_by_default() -> None:
     [
         ({}, 0),
         ({"subkeys": 16}, 0),
+        ({"subkeys": 1}, 0),
         ({"rule": "position"}, 16),
         ({"grouping": "keyed"}, 16),
         ({"modulus": 2}, 16),
@@ -159,6 +160,7 @@ def test_a_fresh_key_marks_pairs_and_a_plain_one_of_positions_has_a_code_of_16(
     pairs = not options.keys() - {"subkeys"}
     assert (spec.rule, spec.nearest, spec.farthest) == (("bigram", 1, 4) if pairs else ("position", 0, 0))
     assert spec.code_length == code_length
+    assert spec.subkeys == (options.get("subkeys", 256) if pairs else 1)
 
 
 def test_fresh_keys_have_secrets_and_ids_of_their_own() -> None:

@@ -1,8 +1,9 @@
 """The search for settings by successive halving (Jamieson and Talwalkar 2016).
 
 Many candidates are measured on few prompts, few candidates on many: each round has half the candidates of the one
-before and twice the prompts. `Standing` says how trial texts compare with unmarked text over the same prompts. Knows
-nothing of models; everything is computed from figures of single texts.
+before and twice the prompts. `Standing` says how trial texts compare with unmarked text over the same prompts: their
+diversity with the user's own, their perplexity with that of a sampler that may be better. Knows nothing of models;
+everything is computed from figures of single texts.
 """
 
 import math
@@ -15,7 +16,7 @@ from jaxtyping import Float
 
 Candidate = TypeVar("Candidate")
 
-# the goal: diversity and perplexity of marked text, as multiples of unmarked text's
+# the goal, as multiples of unmarked text's
 MIN_DIVERSITY = 1.0
 MAX_PERPLEXITY = 1.05
 MIN_PROMPTS = 4
@@ -31,8 +32,8 @@ class Standing:
 
     Attributes:
         texts: number of pairs.
-        diversity: mean distinct-2 over that of unmarked text.
-        perplexity: perplexity over that of unmarked text.
+        diversity: mean distinct-2 over that of the user's own text.
+        perplexity: perplexity over that of the reference.
         bits: mean evidence of a text, in bits a token.
         found: share of texts with a p-value at or below the rate.
         match: mean share of the pairs (or tokens) of a text that match.
@@ -51,7 +52,7 @@ class Standing:
 
     @property
     def meets_goal(self) -> bool:
-        """Whether the texts are as diverse as unmarked text, and at most 1.05 times as perplexing."""
+        """Whether the texts are as diverse as the user's own, and at most 1.05 times as perplexing as the reference."""
         return self.miss() == 0
 
     def miss(self, errors: float = 0.0) -> float:
@@ -65,17 +66,23 @@ class Standing:
         return max(lack, 0.0) + max(excess, 0.0)
 
 
-def standing(marked: Sequence[Mapping[str, Any]], unmarked: Sequence[Mapping[str, Any]], rate: float) -> Standing:
-    """Compare rows of marked texts with rows of unmarked texts, prompt by prompt.
+def standing(
+    texts: Sequence[Mapping[str, Any]],
+    own: Sequence[Mapping[str, Any]],
+    reference: Sequence[Mapping[str, Any]],
+    rate: float,
+) -> Standing:
+    """Compare rows of texts with rows of unmarked texts, prompt by prompt.
 
     Args:
-        marked: rows with the `FIGURES`, in the order of the prompts.
-        unmarked: rows of the reference, over the same prompts.
+        texts: rows with the `FIGURES`, in the order of the prompts.
+        own: rows of the user's own texts over the same prompts, for the diversity.
+        reference: rows of unmarked texts over the same prompts, for the perplexity.
         rate: the false-positive rate at which a text counts as found.
     """
-    one, base = _columns(marked), _columns(unmarked)
-    count = len(marked)
-    diversity = one["distinct_2"].mean() / base["distinct_2"].mean()
+    one, base = _columns(texts), _columns(reference)
+    usual = _columns(own)["distinct_2"]
+    diversity = one["distinct_2"].mean() / usual.mean()
     nats, nats_base = (side["nats"].sum() / max(side["judge_tokens"].sum(), 1.0) for side in (one, base))
     # a ratio of sums varies as the mean of its residuals over the mean of its denominators
     residuals, residuals_base = (
@@ -83,13 +90,13 @@ def standing(marked: Sequence[Mapping[str, Any]], unmarked: Sequence[Mapping[str
         for side, ratio in ((one, nats), (base, nats_base))
     )
     return Standing(
-        texts=count,
+        texts=len(texts),
         diversity=float(diversity),
         perplexity=float(np.exp(nats - nats_base)),
         bits=float((-np.log2(one["p_value"]) / np.maximum(one["tokens"], 1)).mean()),
         found=float((one["p_value"] <= rate).mean()),
         match=float(one["match"].mean()),
-        diversity_error=_error(one["distinct_2"] - diversity * base["distinct_2"]) / float(base["distinct_2"].mean()),
+        diversity_error=_error(one["distinct_2"] - diversity * usual) / float(usual.mean()),
         log_perplexity_error=_error(residuals - residuals_base),
     )
 
@@ -116,11 +123,16 @@ def rungs(candidates: int, prompts: int) -> list[tuple[int, int]]:
 def ranking(standings: Sequence[Standing], errors: float = 0.0) -> list[int]:
     """Order candidates by index: those that meet the goal by their evidence, then the others by how far they miss it.
 
+    Of equal ones, such as texts without a mark, those of the lowest perplexity come first.
+
     Args:
         standings: the standing of each candidate.
         errors: standard errors that are forgiven, see `Standing.miss`.
     """
-    return sorted(range(len(standings)), key=lambda one: (standings[one].miss(errors), -standings[one].bits, one))
+    return sorted(
+        range(len(standings)),
+        key=lambda one: (standings[one].miss(errors), -standings[one].bits, standings[one].perplexity),
+    )
 
 
 def survivors(standings: Sequence[Standing], count: int) -> list[int]:

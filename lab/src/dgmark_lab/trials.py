@@ -1,4 +1,4 @@
-"""The trials of a search: marked texts of each candidate, and unmarked texts at the user's own settings.
+"""The trials of a search: marked texts of each candidate, and unmarked texts of several samplers.
 
 Prompt i has one seed and one throwaway key, the same for all candidates, so that candidates differ in nothing else.
 Finished trials are rows on disk. Evidence is measured as a checker has it: from the text, by the default detector.
@@ -21,19 +21,22 @@ from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.rows.jsonl import Row
 from dgmark.rows.row_file import RowFile
 from dgmark.watermark.groups import Rule
-from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.key import DEFAULT_SUBKEYS, WatermarkKey
 from dgmark_lab.evaluate.diversity import distinct_ngrams
 from dgmark_lab.evaluate.judge import Judge
 from dgmark_lab.evaluate.likelihood import score_texts
 from dgmark_lab.halving import FIGURES, Standing, standing
 
-TRIAL_SCHEMA = 1
+TRIAL_SCHEMA = 2
 
-# Steering makes text more diverse than it is without a mark, so the search goes down from the user's temperature.
-COOLING = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
-GUARDS = (0.0, 0.05)
-LOOKAHEADS = (1, 3)
-RULES: tuple[Rule, ...] = ("bigram", "position")
+# multiples of the user's temperature, which comes first
+TEMPERATURES = (1.0, 1.3, 0.85, 0.7, 0.6, 0.5)
+# what is tried under each rule, and without a mark, if the user does not say
+TRIED: dict[Rule | None, dict[str, Sequence[Any]]] = {
+    None: {"noise": ("redrawn", "fixed")},
+    "bigram": {"alpha": (1.0, 0.5), "farthest": (1, 4, 8)},
+    "position": {"guard": (0.0, 0.05), "lookahead": (1, 3)},
+}
 
 # (finished texts, all texts of this rung)
 Progress = Callable[[int, int], None]
@@ -41,60 +44,61 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Candidate:
-    """Settings to try.
+    """What is tried: a key's rule with decoding settings, or settings without a mark.
 
     Attributes:
-        temperature: sampling temperature.
-        guard: the quality guard.
-        lookahead: k of the lookahead; with more than one, what it drew is kept.
-        rule: the rule of the key.
+        rule: the rule of the key; None for no mark.
+        farthest: the largest distance of the key's pairs; None without pairs.
+        settings: decoding settings that replace the user's, by name.
     """
 
-    temperature: float
-    guard: float
-    lookahead: int
-    rule: Rule
+    rule: Rule | None
+    farthest: int | None
+    settings: tuple[tuple[str, Any], ...]
 
     @property
     def name(self) -> str:
         """What distinguishes it in tables and row ids."""
-        guard = f", guard {self.guard:g}" if self.guard else ""
-        return f"T = {self.temperature:g}, k = {self.lookahead}, {self.rule}{guard}"
-
-    @property
-    def decoding(self) -> Settings:
-        """Its decoding settings."""
-        settings: Settings = {"temperature": self.temperature, "guard": self.guard, "lookahead": self.lookahead}
-        return {**settings, "lookahead_proposals": "kept"} if self.lookahead > 1 else settings
+        mark = (self.rule or "unmarked") + (f" 1-{self.farthest}" if self.farthest else "")
+        settings = [f"{name} {value}" for name, value in self.settings if value is not None]
+        return ", ".join([mark, *settings]).replace("temperature", "T")
 
 
-def candidates_of(
-    config: DecodeConfig,
-    guards: Sequence[float] = GUARDS,
-    lookaheads: Sequence[int] = LOOKAHEADS,
-    rules: Sequence[Rule] = RULES,
-) -> list[Candidate]:
-    """List all candidates for settings of the user: cooler temperatures, with every guard, lookahead and rule.
+def candidates_of(config: DecodeConfig, rule: Rule | None, **given: Sequence[Any] | None) -> list[Candidate]:
+    """All candidates of a rule: several temperatures, with and without top-p, with all combinations of what is tried.
 
-    A guard or lookahead that the user's strategy cannot have is left out.
+    The first one has the user's own temperature and top-p. What the user's strategy cannot have is left out.
+
+    Args:
+        config: the user's settings.
+        rule: the rule; None for no mark.
+        given: values to try in place of those of `TRIED`.
 
     Raises:
-        SettingsError: the settings are greedy, or no candidate is left.
+        SettingsError: the settings are greedy, a value is of another rule, or no candidate is left.
     """
+    wrong = [name for name, values in given.items() if values and name not in TRIED[rule]]
+    if wrong:
+        raise SettingsError(
+            f"{wrong[0]} means nothing under rule {rule}: leave --{wrong[0]} out, or give another --rule"
+        )
     if config.greedy:
         raise SettingsError(
             "at temperature 0 text has one version, and no diversity to compare: give the temperature that you use"
         )
-    temperatures = [round(config.temperature * share, 6) for share in COOLING]
-    found = [
-        Candidate(temperature, guard, lookahead, rule)
-        for temperature, guard, lookahead, rule in product(temperatures, guards, lookaheads, rules)
-    ]
+    other = 0.9 if config.top_p in (None, 1.0) else None
+    temperatures = [round(config.temperature * share, 6) for share in TEMPERATURES]
+    tried = {name: given.get(name) or values for name, values in TRIED[rule].items()}
+    choices = {"temperature": temperatures, "top_p": (config.top_p, other), **tried}
     possible, problem = [], ""
-    for one in found:
+    for values in product(*choices.values()):
+        settings = dict(zip(choices, values, strict=True))
+        farthest = settings.pop("farthest", None)
+        if settings.get("lookahead", 1) > 1:
+            settings["lookahead_proposals"] = "kept"
         try:
-            DecodeConfig(**{**config.to_dict(), **one.decoding})
-            possible.append(one)
+            DecodeConfig(**{**config.to_dict(), **settings})
+            possible.append(Candidate(rule, farthest, tuple(settings.items())))
         except SettingsError as error:
             problem = problem or str(error)
     if not possible:
@@ -142,6 +146,11 @@ class Trials:
         length = -(-self.tokens // block) * block
         return config_of(self.model, None, {**self.settings, "length": length})
 
+    @cached_property
+    def samplers(self) -> list[Candidate]:
+        """Ways to write without a mark: the user's own settings, and the same at other temperatures and noises."""
+        return candidates_of(self.config, None, noise=[*dict.fromkeys((self.config.noise, *TRIED[None]["noise"]))])
+
     @property
     def must_agree(self) -> Row:
         """The fields that all rows of one search share."""
@@ -167,19 +176,28 @@ class Trials:
         requests = [Request(prompt, 0, None) for prompt in self.prompts]
         Prepared.of(self.model, requests, self.config, chat=self.chat)
 
-    def standings(self, candidates: Sequence[Candidate], prompts: int, progress: Progress) -> list[Standing]:
+    def standings(
+        self, candidates: Sequence[Candidate], reference: Candidate, prompts: int, progress: Progress
+    ) -> list[Standing]:
         """Make the trials on the first prompts that are still missing, and compare each candidate with unmarked text.
+
+        Args:
+            candidates: the candidates.
+            reference: the sampler whose perplexity they are compared with; diversity is compared with the user's own.
+            prompts: number of prompts.
+            progress: called after each batch.
 
         Raises:
             PromptTooLong: a prompt leaves no room for the response.
             ResumeMismatch: the file holds trials of another search.
         """
-        every = [None, *candidates]
+        own = self.samplers[0]
+        every = dict.fromkeys([own, reference, *candidates])
         ids = {one: [_row_id(one, number) for number in range(prompts)] for one in every}
         with RowFile(self.rows, self.must_agree, ["prompt", *FIGURES]) as file:
             made: dict[str, Row] = dict(file.done)
             self._check_prompts(made, ids)
-            done, total = sum(row_id in made for own in ids.values() for row_id in own), len(every) * prompts
+            done, total = sum(row_id in made for of_one in ids.values() for row_id in of_one), len(every) * prompts
             progress(done, total)
             for one in every:
                 missing = [number for number, row_id in enumerate(ids[one]) if row_id not in made]
@@ -189,20 +207,20 @@ class Trials:
                     made.update((row["id"], row) for row in rows)
                     done += len(rows)
                     progress(done, total)
-        trials = {one: [made[row_id] for row_id in own] for one, own in ids.items()}
-        return [standing(trials[one], trials[None], self.rate) for one in candidates]
+        trials = {one: [made[row_id] for row_id in of_one] for one, of_one in ids.items()}
+        return [standing(trials[one], trials[own], trials[reference], self.rate) for one in candidates]
 
-    def _check_prompts(self, made: Mapping[str, Row], ids: Mapping[Any, Sequence[str]]) -> None:
-        for own in ids.values():
-            for prompt, row_id in zip(self.prompts, own, strict=False):
+    def _check_prompts(self, made: Mapping[str, Row], ids: Mapping[Candidate, Sequence[str]]) -> None:
+        for of_one in ids.values():
+            for prompt, row_id in zip(self.prompts, of_one, strict=False):
                 if row_id in made and made[row_id]["prompt"] != prompt:
                     raise ResumeMismatch(
                         f"{self.rows} holds a trial {row_id!r} of a different prompt; choose another --rows"
                     )
 
-    def _rows(self, one: Candidate | None, numbers: Sequence[int]) -> Iterator[Row]:
-        config = self.config if one is None else DecodeConfig(**{**self.config.to_dict(), **one.decoding})
-        requests = [Request(self.prompts[n], n, None if one is None else self._key(n, one.rule)) for n in numbers]
+    def _rows(self, one: Candidate, numbers: Sequence[int]) -> Iterator[Row]:
+        config = DecodeConfig(**{**self.config.to_dict(), **dict(one.settings)})
+        requests = [Request(self.prompts[number], number, self._key(one, number)) for number in numbers]
         prepared = Prepared.of(self.model, requests, config, chat=self.chat, pad=self.pad, batch_size=len(requests))
         texts = generations(prepared, range(len(requests)))
         heads = [p if isinstance(p, str) else self.model.tokenizer.decode(p) for p in (r.prompt for r in requests)]
@@ -213,7 +231,7 @@ class Trials:
                 "id": _row_id(one, number),
                 "prompt": self.prompts[number],
                 "seed": number,
-                "candidate": None if one is None else one.name,
+                "candidate": one.name,
                 "text": text.text,
                 "token_ids": text.token_ids,
                 **figures,
@@ -221,23 +239,25 @@ class Trials:
                 "schema": TRIAL_SCHEMA,
             }
 
-    def _evidence(self, one: Candidate | None, number: int, text: Generation) -> dict[str, Any]:
+    def _evidence(self, one: Candidate, number: int, text: Generation) -> dict[str, Any]:
         """Diversity, and the p-value and matching share of the first tokens, of a text as it is read back."""
         ids = self.model.tokenizer.encode(text.text)
         p_value, match = 1.0, 0.5
-        if one is not None:
-            detector = Detector(self._key(number, one.rule), tokenizer=self.model.tokenizer, fpr=self.rate)
-            detection = detector.detect(ids[: self.tokens])
-            p_value, match = detection.p_value, detection.green_fraction
+        if (key := self._key(one, number)) is not None:
+            detection = Detector(key, tokenizer=self.model.tokenizer, fpr=self.rate).detect(ids[: self.tokens])
+            scanned = DEFAULT_SUBKEYS if one.rule == "bigram" else 1  # a new key's p-values pay for its sub-keys
+            p_value, match = min(1.0, scanned * detection.p_value), detection.green_fraction
         figures = {"p_value": p_value, "match": match, "tokens": len(ids[: self.tokens])}
         return {"distinct_2": distinct_ngrams(ids, 2), **figures}
 
-    def _key(self, number: int, rule: Rule) -> WatermarkKey:
+    def _key(self, one: Candidate, number: int) -> WatermarkKey | None:
         """The throwaway key of a prompt; its secret is no secret, and marks nothing but trials."""
-        bound = WatermarkKey.generate(self.model, rule=rule)
+        if one.rule is None:
+            return None
+        bound = WatermarkKey.generate(self.model, rule=one.rule, farthest=one.farthest, subkeys=1)
         secret = hashlib.sha256(f"dgmark trial key {number}: not a secret".encode()).digest()
         return WatermarkKey(bound.spec, f"trial-{number}", secret)
 
 
-def _row_id(one: Candidate | None, number: int) -> str:
-    return f"{'unmarked' if one is None else one.name}/{number}"
+def _row_id(one: Candidate, number: int) -> str:
+    return f"{one.name}/{number}"

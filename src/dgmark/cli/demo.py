@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 class Show:
     """The prompt of a model, and its decoding settings.
 
-    Steering gives up the sharpening of decoding by confidence, so marked text is drawn at a lower temperature: the one
-    that suits the rule of the key. `marked` holds the settings by that rule.
+    A mark makes text more diverse, so marked text has settings of its own. `marked` holds them by the rule of the key.
     """
 
     prompt: str
@@ -54,7 +53,7 @@ SHOWS = {
         chat=True,
         unmarked={"length": 240, "temperature": 0.9, "top_p": 0.95},
         marked={
-            "bigram": {"length": 240, "temperature": 0.6, "top_p": 0.9, "block_length": 32},
+            "bigram": {"length": 240, "temperature": 0.9, "top_p": 0.9},
             "position": {"length": 240, "temperature": 0.5, "top_p": 0.9},
         },
     ),
@@ -71,7 +70,7 @@ def demo(
 ) -> None:
     """Generate a text with the mark of a new key and one without; look for the mark in both, then in a cut text.
 
-    The marked text is drawn at a lower temperature, because steering makes text more diverse.
+    The marked text has decoding settings of its own, because a mark makes text more diverse.
     """
     with needed_extra("generate", "the demo"):
         from dgmark.decode import generate

@@ -105,8 +105,7 @@ def generate(
     tasks = tasks_of(prompt_rows, partial(_task, subkey=subkey), seed=seed, purpose="prompt to continue")
     if live and (len(tasks) != 1 or out is not None):
         raise SettingsError("--stream shows one text: give a single prompt, and leave --out out")
-    temperature = _checked(loading, baseline, settings).temperature
-    opt.warn_of_greedy(None if baseline else key, temperature)
+    _check_settings(loading, baseline, settings)
     with needed_extra("generate", "generating"):
         from dgmark.decode.generation import GENERATION_SCHEMA
     prepared = _prepared(tasks, key, baseline, settings, loading, subkey=subkey, chat=chat, pad=pad)
@@ -126,8 +125,8 @@ def generate(
     make_rows(tasks, work, output, batch_size=batch_size, tokens_each=prepared.config.length)
 
 
-def _checked(loading: opt.Loading, baseline: "Baseline | None", settings: Settings) -> DecodeConfig:
-    """The settings; refuse what no model of this family can decode with, before the model is loaded.
+def _check_settings(loading: opt.Loading, baseline: "Baseline | None", settings: Settings) -> None:
+    """Refuse what no model of this family can decode with, before the model is loaded.
 
     Raises:
         ModelError: there is no such model, or it belongs to no family.
@@ -136,7 +135,7 @@ def _checked(loading: opt.Loading, baseline: "Baseline | None", settings: Settin
     checkpoint = find_checkpoint(loading.get("name_or_path", BUILTIN), loading.get("revision"))
     family = family_of(checkpoint, loading.get("family"))
     defaults = {**family.defaults_with(family.block_of(checkpoint)), **(baseline.defaults if baseline else {})}
-    return DecodeConfig(**{**defaults, **settings})
+    DecodeConfig(**{**defaults, **settings})
 
 
 def _prepared(

@@ -28,7 +28,7 @@ def infill(
         Settings,
         opt.decoding_options(
             without=("length", "steps", "schedule"),
-            shown=("block_length", "strategy", "temperature", "top_k", "top_p", "guard"),
+            shown=("block_length", "strategy", "temperature", "top_k", "top_p", "bias"),
         ),
     ],
     text: Annotated[
@@ -40,7 +40,7 @@ def infill(
     out: opt.RowsOut = None,
     as_json: opt.AsRows = False,
 ) -> None:
-    """Fill the holes of a text with tokens that carry the mark of a key. The other text stays as it is.
+    """Fill the holes of a text with marked tokens. The other text stays as it is.
 
     The options of `dgmark generate` for decoding (but for --length, --steps, --schedule) and GGUF files are taken too.
     """
@@ -61,9 +61,7 @@ def infill(
 
         return one_by_one(fill_holes, batch)
 
-    config = config_of_holes(model, settings)
-    opt.warn_of_greedy(key, config.temperature)
-    must_agree = shared_fields(model, key, "text", config)
+    must_agree = shared_fields(model, key, "text", config_of_holes(model, settings))
     source = "text or seed" if subkey is None else "text, seed or sub-key"
     make_rows(tasks, work, RowOutput(INFILLING_SCHEMA, out, must_agree, source=source, as_json=as_json))
 

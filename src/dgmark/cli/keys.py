@@ -22,7 +22,7 @@ from dgmark.rows.inputs import read_bytes
 from dgmark.watermark.bigrams import DISTANCES, MAX_DISTANCE
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.groups import DEFAULT_CODE
-from dgmark.watermark.key import WatermarkKey, block_length_of
+from dgmark.watermark.key import DEFAULT_SUBKEYS, WatermarkKey, block_length_of
 from dgmark.watermark.timestamp import stamped_at
 
 # tokens of the text that `keygen` speaks of
@@ -76,12 +76,13 @@ def key_options(
         ),
     ] = None,
     subkeys: Annotated[
-        int,
+        int | None,
         typer.Option(
             help="Bigram: mark each text with one of this many sub-keys, drawn at random: a power of two up to 65536; "
             "1: all texts are marked alike.",
+            show_default=str(DEFAULT_SUBKEYS),
         ),
-    ] = 1,
+    ] = None,
     expected_match: Annotated[
         float | None,
         typer.Option(
@@ -150,8 +151,10 @@ def _expectation(key: WatermarkKey, block: int | None) -> str:
     )
     if p <= 1e-6:
         return said
-    blocks = f": this model's blocks of {block} leave little order to choose" if block and block < 32 else ""
-    return f"{said}\nwarning: that is a weak mark{blocks}. Use longer blocks where the model allows, and longer texts"
+    warning = f"{said}\nwarning: that is a weak mark: use longer texts"
+    if key.spec.rule == "bigram" or block is None or block >= 32:
+        return warning
+    return f"{warning}, and longer blocks where the model allows; blocks of {block} leave little order to choose"
 
 
 def _count(tokens: int | None) -> str:
@@ -167,10 +170,11 @@ def _next_steps(file: Path, model: str, key: WatermarkKey, can_generate: bool) -
     elif model == BUILTIN and key.spec.code_length == DEFAULT_CODE:
         named = " --temperature 0.6"
     write = f"  dgmark generate --key {quoted}{named} --prompt 'Once upon a time' > text.txt   write a marked text\n"
+    payload = " --payload" * (key.spec.subkeys not in (1, DEFAULT_SUBKEYS))
     return (
         "Next:\n"
         f"{write if can_generate else ''}"
-        f"  dgmark detect --key {quoted}{' --payload' * (key.spec.subkeys > 1)} text.txt   look for the mark\n"
+        f"  dgmark detect --key {quoted}{payload} text.txt   look for the mark\n"
         "Keep a copy of the file in a safe place: without it the mark cannot be detected, and with it anybody can\n"
         "forge the mark."
     )

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 
 from dgmark.checkpoint.folder import BUILTIN
-from dgmark.cli.console import stderr
 from dgmark.cli.option_groups import OptionGroup
 from dgmark.decode.config import Settings, setting_fields
 from dgmark.errors import SettingsError
@@ -40,16 +39,6 @@ def key_to_mark_with(
 
 
 KeyToMark = Annotated[WatermarkKey | None, OptionGroup(key_to_mark_with)]
-
-
-def warn_of_greedy(key: WatermarkKey | None, temperature: float) -> None:
-    """Say on stderr that a greedy decode leaves a bigram key little to choose."""
-    if key is not None and key.spec.rule == "bigram" and temperature == 0:
-        stderr().print(
-            "warning: at temperature 0 a key of the bigram rule gives a weak mark: sample, or take a key of "
-            "`dgmark keygen --rule position`, whose mark is stronger there (docs/keys.md)",
-            markup=False,
-        )
 
 
 Subkey = Annotated[

@@ -21,6 +21,7 @@ from dgmark.cli.console import command_errors, needed_extra, stderr
 from dgmark.cli.demo import SHOWS
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.options import AllowOpenKey, Loading, loading_options, set_options
+from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.settings_file import TunedSettings, read_settings_file
 from dgmark.detection.detector import DEFAULT_FPR
 from dgmark.errors import SettingsError
@@ -135,6 +136,9 @@ def writing_options(
             "--settings", metavar="FILE", help="Settings file of `dgmark-lab tune` for a --model; repeatable."
         ),
     ] = None,
+    bias: Annotated[
+        float | None, typer.Option(metavar="NUMBER", help="Bias of marked texts: marks at temperature 0 too.")
+    ] = None,
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Texts that are written at once.", show_default="16")
     ] = None,
@@ -142,11 +146,13 @@ def writing_options(
         float | None,
         typer.Option(min=1, help="Time limit of a text, with waiting.", show_default="600"),
     ] = None,
-) -> tuple[list[str], Loading, list[TunedSettings], Fields]:
+) -> tuple[list[str], Loading, list[TunedSettings], Settings, Fields]:
     """Which models write texts, how they are loaded and decoded, and fields of `ServiceSettings`."""
+    DecodeConfig(bias=bias or 0.0)  # a wrong one is an error now, not of each request
     named = {"rows": batch_size, "text_seconds": text_seconds, "enforce": enforce, "payloads": payloads}
     tuned = [read_settings_file(file) for file in settings_file or []]
-    return model or [], loading, tuned, set_options(named) | {"generate_keys": tuple(generate_key or ())}
+    fields = set_options(named) | {"generate_keys": tuple(generate_key or ())}
+    return model or [], loading, tuned, set_options({"bias": bias}), fields
 
 
 @command_errors
@@ -162,11 +168,9 @@ def serve(
     access: Annotated[Fields, OptionGroup(access_options)],
     logs: Annotated[Fields, OptionGroup(log_options)],
     checking: Annotated[Fields, OptionGroup(checking_options)],
-    writing: Annotated[tuple[list[str], Loading, list[TunedSettings], Fields], OptionGroup(writing_options)],
+    writing: Annotated[tuple[list[str], Loading, list[TunedSettings], Settings, Fields], OptionGroup(writing_options)],
 ) -> None:
-    """Check texts over HTTP and on a page in a browser; with --model also write them.
-    Keys stay on this machine. The page is at /, the API under /v1 (see /openapi.json).
-    """
+    """Check texts over HTTP (see /openapi.json) and on a page at /; with --model also write them."""
     from dgmark.service.access import API_TOKEN, environment_token
 
     access["api_token"] = environment_token()
@@ -180,13 +184,15 @@ def serve(
 
         from dgmark.service.app import create_app
         from dgmark.service.settings import ServiceSettings
-    models, loading, tuned, fields = writing
+    models, loading, tuned, marked, fields = writing
     fields["models"] = _sources(models, loading, checking.get("tokenizer"), tuned)
     if demo:
         if keys is not None or fields["models"]:
             raise SettingsError("--demo brings its own key and model: leave --keys and --model out")
         keys, fields["models"] = _temporary_key(), (_demo_source(loading),)
-    vain = [_OPTIONS.get(name, name.replace("_", "-")) for name, value in {**loading, **fields}.items() if value]
+    fields["models"] = tuple(replace(one, marked={**one.marked, **marked}) for one in fields["models"])
+    given = {**loading, **marked, **fields}
+    vain = [_OPTIONS.get(name, name.replace("_", "-")) for name, value in given.items() if value]
     if not fields["models"] and vain:
         raise SettingsError(f"--{', --'.join(vain)}: only for writing texts, which needs a model: give --model NAME")
     if keys is None:

@@ -100,8 +100,9 @@ class Trace:
         step: the step of the commit; steps that commit several tokens at once have several entries.
         position: 0-based, from the first generated token.
         token_id: the committed token.
-        reward: the token's reward r_j.
-        matched: whether the token was in the position's matching set; always true without a mark.
+        reward: the token's reward r_j, by the model alone.
+        matched: whether the token was in the position's matching set; under rule "bigram", whether more of the new
+            pairs that its draw saw match than do not. Always true without a mark.
     """
 
     step: list[int] = field(default_factory=list)
@@ -131,7 +132,7 @@ class Commits:
         place: the place in the region of each commit.
         token: the token of each commit.
         reward: the reward of each commit.
-        matched: whether each token was in its matching set.
+        matched: whether each token matched, as in `Trace`.
         edited: whether each replaces a token that was committed before.
         finished: rows that this step completed.
         forwards: number of canvases run through the model since the previous commits.

@@ -64,6 +64,21 @@ class DecodeConfig:
     top_p: float | None = Field(
         default=None, gt=0, le=1, description="Sample from the most likely tokens that together have this probability."
     )
+    alpha: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="How far a keyed draw goes towards the key's bits: 1 is as far as an unbiased draw can go, 0 is a "
+        "plain draw.",
+        json_schema_extra=_default_text("1 under rule bigram, 0 under rule position"),
+    )
+    bias: float = Field(
+        default=0.0,
+        ge=0,
+        le=20,
+        description="Multiply a token's probability by e^bias for each bit of 1 that it completes. It marks at "
+        "temperature 0 too, and changes what the model says.",
+    )
     noise: Literal["redrawn", "fixed"] = Field(
         default="redrawn",
         description="Draw every masked position anew at each step, or fix its random numbers.",

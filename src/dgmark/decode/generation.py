@@ -23,7 +23,7 @@ class Generation:
         text: the response, without special tokens.
         token_ids: the response's ids before the first end token.
         ended: whether there was an end token; otherwise the response has the full length.
-        seed: seed of this row: the same prompt and seed give the same row, whatever its neighbours.
+        seed: seed of this row: the same prompt, seed and sub-key give the same row, whatever its neighbours.
         model: the model's name.
         dtype: number format of the forward; None if the model does not state it.
         key_fingerprint: fingerprint of the key; None without a mark.
@@ -100,7 +100,7 @@ def generate(
         model: a loaded model.
         prompts: texts or lists of token ids; a single text is a list of one.
         key: a key for the model's tokenizer and vocabulary; None for text without a mark. If it has sub-keys, each row
-            is marked with another one, which the operating system draws, whatever the row's seed and prompt.
+            is marked with another one, which the operating system draws: then only `subkey` gives a text again.
         subkey: the sub-key to mark all rows with instead, 0 to N - 1: their payload.
         baseline: another watermark than dgMARK, from `dgmark_lab.baselines.baseline`, in the same loop and under the
             same key.
@@ -116,8 +116,8 @@ def generate(
         Generations in the order of the prompts.
 
     Raises:
-        SettingsError: a setting is invalid, a prompt does not fit the context, the key is no `WatermarkKey`, or it has
-            no such sub-key.
+        SettingsError: a setting is invalid or leaves no mark, a prompt does not fit the context, the key is no
+            `WatermarkKey`, or it has no such sub-key.
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
     requests = requests_of(prompts, key, seed, subkey)
@@ -140,7 +140,7 @@ def stream_generate(
 ) -> Iterator[Event]:
     """Generate step by step, with an event for each change; the same arguments as for `generate` give the same texts.
 
-    With a key that has sub-keys they do so if `subkey` is given too, for otherwise each row has one of its own.
+    With a key that has sub-keys, as new keys have, they do so if `subkey` is given too.
 
     Invalid arguments raise when `stream_generate` is called, not at the first event.
 

@@ -38,7 +38,7 @@ class Infilling:
         holes: the tokens [start, end) of each hole in `token_ids`.
         spans: the characters [start, end) of each hole in `text`; the detector scores these with `only=spans`.
         count_from: where positions are counted from.
-        seed: seed of this text.
+        seed: seed of this text: with the sub-key it gives the same text again.
         model: the model's name.
         dtype: number format of the forward; None if the model does not state it.
         key_fingerprint: fingerprint of the key; None without a mark.
@@ -99,7 +99,7 @@ def infill(
         model: a loaded model.
         texts: each a list of strings and hole lengths in tokens, like ["Once upon", 24, "happily ever after."].
         key: a key for the model's tokenizer and vocabulary; None for tokens without a mark. If it has sub-keys,
-            each text is marked with another one, which the operating system draws.
+            each text is marked with another one, which the operating system draws: only `subkey` gives a text again.
         subkey: the sub-key to mark all texts with instead, 0 to N - 1: their payload.
         count_from: count the mark's positions from the first token of the "text" (so that one detection covers all
             holes), or from the first token of each "hole" (so that a hole can be scored without its surroundings).
@@ -110,7 +110,7 @@ def infill(
     Raises:
         InputError: a text has no hole, or nothing around its holes.
         PromptTooLong: a text does not fit the context.
-        SettingsError: a setting is invalid, the key is no `WatermarkKey`, or it has no such sub-key.
+        SettingsError: a setting is invalid or leaves no mark, the key is no `WatermarkKey`, or it has no such sub-key.
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
     check_model(model)

@@ -7,6 +7,7 @@ is also that of the next step, so a lookahead of k costs k forwards a step.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Int
@@ -15,22 +16,21 @@ from torch import Tensor
 from dgmark.decode.candidates import Candidates, Proposer
 from dgmark.decode.canvas import Canvas, Commits, Response
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.edits import MOST_STEPS, lossless_edits
+from dgmark.decode.edits import MOST_STEPS, surviving_edits
 from dgmark.decode.events import Progress, collect
 from dgmark.decode.faults import LogitsWatch
 from dgmark.decode.round_trip import RoundTrip
 from dgmark.decode.selection import (
     alternatives,
     blocks,
-    levels_and_quota,
     order_of,
     preferences,
     prolongs_loop,
     quotas,
     select_positions,
-    without_preference,
+    sure_places,
 )
-from dgmark.decode.steering import Levels, Matching, Steering, Window
+from dgmark.decode.steering import Matching, Steering
 from dgmark.models.denoiser import Denoiser, check_logits, open_session, traits_of
 
 
@@ -102,6 +102,24 @@ def decode_steps(
         yield commits
 
 
+class _Choice(NamedTuple):
+    """How a step chooses among candidates.
+
+    Attributes:
+        preferred: candidates that go first.
+        sure: those that a threshold or factor commits; None if none does.
+        quota: how many each row commits.
+        width: among how many the last of them is chosen.
+        readable: candidates that survive re-tokenization; None if nobody asked.
+    """
+
+    preferred: Bool[Tensor, "rows window"]
+    sure: Bool[Tensor, "rows window"] | None
+    quota: Int[Tensor, " rows"]
+    width: Int[Tensor, " rows"]
+    readable: Bool[Tensor, "rows window"] | None = None
+
+
 # How often a row draws again in one step while too few candidates survive. Between two line breaks and a word, say,
 # hardly any token fits.
 _REDRAWS = 64
@@ -125,18 +143,19 @@ class _Loop:
         steering.check(config)
         device, rows = canvas.ids.device, len(canvas.ids)
         self.model, self.config = model, config
-        self.steering, self.positions = steering, canvas.positions
+        self.rule = steering.rule
         self.session = open_session(model, config.cache, canvas.padding)
         self.proposer = Proposer(model, canvas, config, steering, seeds)
         traits = traits_of(model)
         self.watch = LogitsWatch(traits.name, model.vocab_size, self.proposer.forbidden, config.temperature)
         self.origin = traits.block_origin
         self.ends = torch.tensor(model.end_ids if canvas.stops else (), device=device, dtype=torch.long)
+        self.row = torch.arange(rows, device=device)
         # in unmarked rows every candidate matches: a lookahead has nothing to compare, and no match rewards a loop
-        marked = steering.marked(rows, device)
-        self.widths = torch.where(marked, config.lookahead, 1)
+        self.widths = torch.where(steering.marked(self.row), config.lookahead, 1)
         self.lookahead = int(self.widths.max()) if rows else 1
-        self.periods = steering.periods(rows, device) if config.repetition_guard and marked.any() else None
+        guarded = config.repetition_guard and self.rule is not None
+        self.periods = self.rule.periods(rows).to(device) if guarded and self.rule else None
 
         self.round_trip, self.text = round_trip, canvas.text
         # the logits behind the candidates of each row of the block, as a forward's result and the row in it
@@ -145,7 +164,6 @@ class _Loop:
         self.start, self.layout = canvas.start, canvas.masked
         self.ids = canvas.ids.clone()
         self.masked = canvas.masked.repeat(len(canvas.ids), 1)
-        self.row = torch.arange(len(canvas.ids), device=device)
         self.seat = self.row  # the row's place in the session's last `begin`
         self.again = torch.ones_like(self.row, dtype=torch.bool)  # whether there is more to do in the block
         # with an edit threshold: whether a row goes on though its block is full, and for how many steps it did
@@ -243,11 +261,10 @@ class _Loop:
             seats = self.seat[rows[ahead]]
             logits = self.session.step(ids[ahead], seats, self.start + self.low, self.start + self.high)
             seen = self._read(logits, ids[ahead], self._open(masked)[ahead], rows[ahead])
-            score = torch.full_like(sets[:, :, 0], -1, dtype=torch.long)
-            places = self._in_block(masked)[ahead]
-            matches = self._levels(rows[ahead], ids[ahead], places, seen).levels > 0
-            score[owner[ahead], rank[ahead]] = (matches & places).sum(1)
-            winner = first + score.argmax(1)  # the first of equals: the best reward, then the lowest position
+            if self.lookahead > 1:
+                score = torch.full_like(sets[:, :, 0], -1, dtype=torch.long)
+                score[owner[ahead], rank[ahead]] = (seen.matched & self._in_block(masked)[ahead]).sum(1)
+                winner = first + score.argmax(1)  # the first of equals: the best score, then the lowest position
             which = torch.searchsorted(ahead, winner).clamp(max=len(ahead) - 1)
             computed = ahead[which] == winner
             candidates.put(live[computed], seen.at(which[computed]))
@@ -272,9 +289,9 @@ class _Loop:
             return None
         masked, ids, rows = self._in_block(self.masked)[live], self.ids[live], self.row[live]
         columns = slice(self.start + self.low, self.start + self.high)
-        window, positions = self._window(ids, masked), self.positions[self.low : self.high]
+        window = self.proposer.window(ids, rows, self.low, masked.shape[1])
         edits = self._open(self.masked)[live] & ~masked & (now.tokens != ids[:, columns]) & (now.rewards > threshold)
-        edits = lossless_edits(edits, now.tokens, window, positions, rows, self.steering, self.round_trip)
+        edits = surviving_edits(edits, now.tokens, window, self.rule, self.round_trip)
         self.ids[live, columns] = torch.where(edits, now.tokens, ids[:, columns])
         full = ~masked.any(1)
         self.editing_steps[live] += full
@@ -291,57 +308,42 @@ class _Loop:
 
     def _alternatives(self, live: Tensor, now: Candidates, count: int) -> tuple[Tensor, Tensor]:
         """The sets of places among which this step chooses, and which entries of the array are sets of a row."""
-        readable = None
-        if self.round_trip is None:
-            levels, quota, width = self._choice(live, now, count)
-        else:
-            (levels, quota, width), readable = self._surviving(self.round_trip, live, now, count)
+        guard = self.round_trip
+        choice = self._choice(live, now, count) if guard is None else self._surviving(guard, live, now, count)
+        preferred, sure, quota, width, readable = choice
         masked = self._in_block(self.masked)[live]
         if self.lookahead == 1:
-            only = select_positions(now.rewards, masked, levels, quota, readable)[:, None]
+            only = select_positions(now.scores, masked, preferred, quota, sure, readable)[:, None]
             return only, torch.ones_like(only[:, :, 0])
-        return alternatives(now.rewards, masked, levels, quota, width, readable)
+        return alternatives(now.scores, masked, preferred, quota, width, sure, readable)
 
-    def _choice(
-        self, live: Tensor, now: Candidates, count: int, readable: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """What the settings and the guards make of these candidates.
-
-        Returns:
-            Their levels; for each row, how many are committed, and among how many the last of them is chosen.
-        """
+    def _choice(self, live: Tensor, now: Candidates, count: int, readable: Tensor | None = None) -> _Choice:
+        """What the settings and the guards make of these candidates."""
         masked, rows = self._in_block(self.masked)[live], self.row[live]
-        levels, links = self._levels(live, self.ids[live], masked, now)
-        now.matched = levels > 0
-        levels, masked = preferences(now.rewards, masked, levels, self.config, readable)
+        ordered = self.rule is not None and self.rule.ordered
+        preferred = now.matched if ordered else torch.ones_like(masked)
+        preferred, pool = preferences(now.rewards, masked, preferred, self.config, readable)
         if self.periods is not None:
             at = self.start + self.low
-            levels = without_preference(levels, prolongs_loop(now.tokens, self.ids[live], at, self.periods[rows]))
-        least = torch.full_like(live, count if self.config.commit == "quota" else 1)
-        levels, quota, sure = levels_and_quota(now.rewards, masked, levels, links, least, self.config)
-        return levels, quota, torch.where(sure == 0, self.widths[rows], 1)
+            preferred = preferred & ~prolongs_loop(now.tokens, self.ids[live], at, self.periods[rows])
+        quota, width = torch.full_like(live, count if self.config.commit == "quota" else 1), self.widths[rows]
+        sure = sure_places(now.rewards, pool, preferred, self.config)
+        if sure is not None:
+            number = sure.sum(1)
+            quota, width = torch.maximum(number, quota), torch.where(number == 0, width, 1)
+        return _Choice(preferred, sure, quota, width, readable)
 
-    def _levels(self, rows: Tensor, ids: Tensor, masked: Tensor, candidates: Candidates) -> Levels:
-        """The levels of candidates on canvases of these rows."""
-        positions = self.positions[self.low : self.high]
-        return self.steering.levels(candidates.tokens, self._window(ids, masked), positions, self.row[rows])
-
-    def _window(self, ids: Tensor, masked: Tensor) -> Window:
-        return Window(ids, self.start + self.low, masked, self.text, self.model.mask_id)
-
-    def _surviving(
-        self, guard: RoundTrip, live: Tensor, now: Candidates, count: int
-    ) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor | None]:
-        """The choice in which candidates that do not survive re-tokenization go last, and which do; see `RoundTrip`.
+    def _surviving(self, guard: RoundTrip, live: Tensor, now: Candidates, count: int) -> _Choice:
+        """The choice in which candidates that do not survive re-tokenization go last; see `RoundTrip`.
 
         Rows that would have to commit one draw again, without the tokens that did not survive: each token then has the
-        model's probability, given that the text survives.
+        probability that its draw gives it, given that the text survives.
         """
         masked, at = self._in_block(self.masked)[live], self.start + self.low
         canvas, refused = self.ids[live], None
         for redraw in range(_REDRAWS + 1):
-            levels, quota, width = self._choice(live, now, count)
-            order = order_of(now.rewards, masked, levels)
+            preferred, sure, quota, width, _ = choice = self._choice(live, now, count)
+            order = order_of(now.scores, masked, preferred, sure)
             lost, short = guard.unreadable(now.tokens, canvas, self.text, at, order, masked.sum(1), quota, width)
             if redraw == _REDRAWS or not short.any():
                 break
@@ -351,9 +353,9 @@ class _Loop:
             if not self._redraw(live, now, again, refused):
                 break
         if not lost.any():
-            return (levels, quota, width), None
-        levels, after, width = self._choice(live, now, count, ~lost)
-        return (levels, torch.minimum(after, quota), width), ~lost  # no more than were looked at
+            return choice
+        after = self._choice(live, now, count, ~lost)
+        return after._replace(quota=torch.minimum(after.quota, quota))  # no more than were looked at
 
     def _redraw(self, live: Tensor, now: Candidates, again: Tensor, refused: Tensor) -> bool:
         """Draw these places again from the same logits, without the refused tokens; False if no token is left."""
@@ -387,7 +389,6 @@ class _Loop:
         self, live: Tensor, now: Candidates, chosen: Tensor, edited: Tensor | None, finished: Tensor
     ) -> Commits:
         index, place = (chosen if edited is None else chosen | edited).nonzero(as_tuple=True)
-        matched = chosen if now.matched is None else now.matched
         commits = Commits(
             step=self.steps,
             block=self.block,
@@ -395,7 +396,7 @@ class _Loop:
             place=self.low + place,
             token=now.tokens[index, place],
             reward=now.rewards[index, place],
-            matched=matched[index, place],
+            matched=now.matched[index, place],
             edited=torch.zeros_like(index, dtype=torch.bool) if edited is None else edited[index, place],
             finished=self.row[live[finished]],
             forwards=self.forwards,

@@ -6,6 +6,7 @@ The loop and the engine adapters use the same tables. A row without a key is unm
 import copy
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,8 +14,8 @@ import torch
 from jaxtyping import Bool, Int, UInt8
 from torch import Tensor
 
-from dgmark.decode.pair_levels import KeyPairs, PairKeys, distances_of, hash_parts, is_bigram
-from dgmark.decode.steering import Steering
+from dgmark.decode.pair_bits import PairKeys, distances_of, hash_parts, is_bigram
+from dgmark.decode.steering import MatchingRule, Rule, Steering
 from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.watermark.groups import MAX_CODE_LENGTH
 from dgmark.watermark.key import WatermarkKey
@@ -24,56 +25,75 @@ SLOTS = 256
 _ENDLESS = 2**32
 
 
-class Keys(NamedTuple):
-    """The group tables of many keys on the device, and the key of each row; `KeyStore.of` makes it.
+@dataclass(frozen=True)
+class Tables:
+    """The group tables of many keys on the device, and which of them each row has: the matching of these rows.
 
     Attributes:
         tables: the group of each token id under the key of each slot.
         codes: the residues of one period of each slot's position code, then zeros.
-        periods: the period of each slot's position code, at least 1.
-        rows: the slot of each row of the batch, or of each of its places; -1 without a mark.
-        pairs: the hash key of each slot; None if the store takes no keys of rule "bigram".
+        periods_of: the period of each slot's position code, at least 1.
+        rows: the slot of each row, or of each of its places; -1 without a mark.
     """
 
     tables: UInt8[Tensor, "slots vocab"]
     codes: UInt8[Tensor, "slots code"]
-    periods: Int[Tensor, " slots"]
+    periods_of: Int[Tensor, " slots"]
     rows: Int[Tensor, " batch"] | Int[Tensor, "batch block"]
-    pairs: PairKeys | None = None
+
+    def of_rows(self, rows: Int[Tensor, " n"]) -> "Tables":
+        """The matching of rows that have these slots."""
+        return replace(self, rows=rows)
+
+    def marked(self, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
+        """Which rows that have these slots have a mark."""
+        return rows >= 0
+
+    def periods(self, rows: int) -> Int[Tensor, " rows"]:
+        """The period of the position code of each row; 0 without a mark."""
+        return (self.periods_of[self.rows.clamp(min=0)] * (self.rows >= 0)).expand(rows)
+
+    def __call__(
+        self, tokens: Int[Tensor, "batch block"], positions: Int[Tensor, " block"] | Int[Tensor, "batch block"]
+    ) -> Bool[Tensor, "batch block"]:
+        """Whether each candidate's group equals the residue of its position; in rows without a mark everything matches.
+
+        This never waits for the device, so it may stand in a CUDA graph.
+
+        Args:
+            tokens: token ids of the keys' vocabulary.
+            positions: 0-based, counted from the row's first generated token; one list for all rows, or one for each.
+        """
+        rows = self.rows[:, None] if self.rows.dim() == 1 else self.rows
+        slots = rows.clamp(min=0)
+        residues = self.codes[slots, positions % self.periods_of[slots]]
+        return (self.tables[slots, tokens] == residues) | (rows < 0)
 
 
-def matching(
-    candidates: Int[Tensor, "batch block"],
-    positions: Int[Tensor, " block"] | Int[Tensor, "batch block"],
-    keys: Keys,
-) -> Bool[Tensor, "batch block"]:
-    """Whether each candidate's group equals the residue of its position; in rows without a mark everything matches.
+class Keys(NamedTuple):
+    """The keys of a batch on the device; `KeyStore.of` makes it.
 
-    It says nothing of rows of rule "bigram". This never waits for the device, so it may stand in a CUDA graph.
-
-    Args:
-        candidates: token ids of the keys' vocabulary.
-        positions: 0-based, counted from the row's first generated token; one list for all rows, or one for each row.
-        keys: the keys of the rows.
+    Attributes:
+        rule: the decode side of their rule, for all slots of the store.
+        rows: the slot of each row of the batch; -1 without a mark.
     """
-    rows = keys.rows[:, None] if keys.rows.dim() == 1 else keys.rows
-    slots = rows.clamp(min=0)
-    residues = keys.codes[slots, positions % keys.periods[slots]]
-    return (keys.tables[slots, candidates] == residues) | (rows < 0)
+
+    rule: Rule
+    rows: Int[Tensor, " batch"]
 
 
 class KeyStore:
-    """Holds the keys that were used last: group tables, one byte a token id, and hash keys. Its tensors do not move.
+    """Holds the keys of one rule that were used last: group tables, one byte a token id, or hash keys.
 
-    So a captured CUDA graph may read them. The slots of the rows are a new tensor for each batch: a graph has a buffer
-    of its own for them.
+    Its tensors do not move, so a captured CUDA graph may read them. The slots of the rows are a new tensor for each
+    batch: a graph has a buffer of its own for them.
 
     Args:
         table_size: the model's padded vocabulary.
         device: the device of candidates and positions.
-        slots: how many tables are held at once; more than there are rows in a batch.
-        distances: the smallest and the largest distance of the pairs of all keys of rule "bigram" (`distances_of`);
-            None takes no such keys.
+        slots: how many keys are held at once; more than there are rows in a batch.
+        distances: the smallest and the largest distance of the pairs of keys of rule "bigram" (`distances_of`); None
+            for keys of rule "position".
         grows: whether there may be more slots, in new tensors, where a batch needs more; without distances.
     """
 
@@ -87,10 +107,12 @@ class KeyStore:
         grows: bool = False,
     ) -> None:
         self.table_size, self.distances, self._grows = table_size, distances, grows
-        self._tables = torch.zeros(slots, table_size, dtype=torch.uint8, device=device)
-        self._codes = torch.zeros(slots, MAX_CODE_LENGTH, dtype=torch.uint8, device=device)
-        self._periods = torch.ones(slots, dtype=torch.long, device=device)
-        self._pairs = None if distances is None else PairKeys.of([None] * slots, torch.device(device), distances)
+        held = slots if distances is None else 0
+        self._tables = torch.zeros(held, table_size, dtype=torch.uint8, device=device)
+        self._codes = torch.zeros(held, MAX_CODE_LENGTH, dtype=torch.uint8, device=device)
+        self._periods = torch.ones(held, dtype=torch.long, device=device)
+        pairs = None if distances is None else PairKeys.of([None] * slots, device, distances, fixed_shapes=True)
+        self._pairs, self._size = pairs, slots
         self._slots: OrderedDict[tuple[WatermarkKey, int], int] = OrderedDict()  # least recently used first
         self._last: tuple[tuple[WatermarkKey | None, ...], Tensor] | None = None
 
@@ -113,19 +135,19 @@ class KeyStore:
             for key in batch:
                 if key is not None and (key, 0) not in self._slots:
                     check_fits(key, self.table_size)
-                    if is_bigram(key) and (distances := distances_of([key])) != self.distances:
+                    if (distances := distances_of([key])) != self.distances:
                         raise SettingsError(
-                            f"key {key.fingerprint} is of rule bigram, with pairs at distances {distances}, and this "
-                            f"store takes {self.distances or 'no such keys'}: make it with distances={distances}, and "
-                            "give `mark` the committed tokens"
+                            f"key {key.fingerprint} is of rule {key.spec.rule}, with distances of pairs {distances}, "
+                            f"and this store is for {self.distances}: make one with distances=distances_of(keys)"
                         )
             slots = self.slots([None if key is None else (key, 0) for key in batch])
             self._last = batch, torch.tensor(slots, dtype=torch.long).to(self._tables.device, non_blocking=True)
-        return self.keys(self._last[1])
+        slots_of_rows = self._last[1]
+        return Keys(self._pairs or MatchingRule(self.tables(slots_of_rows)), slots_of_rows)
 
-    def keys(self, rows: Tensor) -> Keys:
-        """The tables with these slots for the rows."""
-        return Keys(self._tables, self._codes, self._periods, rows, self._pairs)
+    def tables(self, rows: Tensor) -> Tables:
+        """The tables with these slots for the rows, or for places."""
+        return Tables(self._tables, self._codes, self._periods, rows)
 
     def slots(self, tables: Sequence[tuple[WatermarkKey, int] | None]) -> list[int]:
         """The slot of each table, given by key and segment; -1 for None. Tables that are not held yet are copied."""
@@ -135,17 +157,15 @@ class KeyStore:
     def _slot(self, table: tuple[WatermarkKey, int], needed: set[tuple[WatermarkKey, int] | None]) -> int:
         if table not in self._slots:
             key, segment = table
-            parts = hash_parts(key)
-            # a key of rule bigram leaves the tables of its slot as they are
-            tables = None if self._pairs is not None and is_bigram(key) else key.tables
-            groups = None if tables is None else tables.table(segment)
-            slot = len(self._slots) if len(self._slots) < len(self._tables) else self._freed(needed)
-            if self._pairs is not None:
-                for column, part in zip(self._pairs[:3], parts, strict=True):
+            pairs, parts = self._pairs, hash_parts(key)
+            groups, code = (None, None) if pairs else (key.tables.table(segment), key.tables.code)
+            slot = len(self._slots) if len(self._slots) < self._size else self._freed(needed)
+            if pairs is not None:
+                for column, part in zip((pairs.first, pairs.second, pairs.number), parts, strict=True):
                     column[slot] = part
-            if tables is not None and groups is not None:
+            if groups is not None and code is not None:
                 self._tables[slot].copy_(torch.from_numpy(groups.copy()), non_blocking=True)
-                self._codes[slot, : len(tables.code)].copy_(torch.from_numpy(tables.code.copy()), non_blocking=True)
+                self._codes[slot, : len(code)].copy_(torch.from_numpy(code.copy()), non_blocking=True)
                 self._periods[slot] = key.spec.period
             self._slots[table] = slot
         self._slots.move_to_end(table)
@@ -158,11 +178,12 @@ class KeyStore:
                 return self._slots.pop(table)
         if not self._grows:
             raise SettingsError(
-                f"this batch has more than {len(self._tables)} keys, which is all that the store holds: "
+                f"this batch has more than {self._size} keys, which is all that the store holds: "
                 "make it with more slots"
             )
         held = self._tables, self._codes, self._periods
         self._tables, self._codes, self._periods = (torch.cat([one, torch.zeros_like(one)]) for one in held)
+        self._size *= 2
         return len(self._slots)
 
 
@@ -200,6 +221,10 @@ class KeyMatching:
         part._rows = self._rows[rows]
         return part
 
+    def marked(self, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
+        """Which of these rows have a key."""
+        return torch.ones_like(rows, dtype=torch.bool) if self._shared else self._rows[rows] >= 0
+
     def periods(self, rows: int) -> Int[Tensor, " rows"]:
         """The period, in positions, of each row's position code; 0 for a row without a mark."""
         return (self._periods[self._rows.clamp(min=0)] * (self._rows >= 0)).expand(rows)
@@ -216,7 +241,7 @@ class KeyMatching:
         if not self._keys:
             return torch.ones_like(tokens, dtype=torch.bool)
         slots = self._slots_at(positions) if self._rotates else self._rows
-        return matching(tokens, positions, self._store.keys(slots))
+        return self._store.tables(slots)(tokens, positions)
 
     def _slots_at(self, positions: Tensor) -> Int[Tensor, "batch block"]:
         """The slot of the table at each position, after copying those that are missing."""
@@ -229,9 +254,16 @@ class KeyMatching:
 
 
 def key_steering(keys: Sequence[WatermarkKey | None], device: torch.device) -> Steering:
-    """How the loop is steered by the key of each row, of either rule; None for a row without a mark."""
-    matching = KeyMatching([None if is_bigram(key) else key for key in keys], device)
-    return Steering(matching, KeyPairs(keys, device) if any(map(is_bigram, keys)) else None)
+    """How the loop is steered by the key of each row, all of one rule; None for a row without a mark.
+
+    Raises:
+        SettingsError: the keys are of both rules, or have different distances.
+    """
+    if not any(map(is_bigram, keys)):
+        return Steering(MatchingRule(KeyMatching(keys, device))) if any(keys) else Steering()
+    if not all(key is None or is_bigram(key) for key in keys):
+        raise SettingsError("keys of both rules mark no batch together: give each rule a batch of its own")
+    return Steering(PairKeys.of(keys, device))
 
 
 def check_fits(key: WatermarkKey, table_size: int) -> None:

@@ -13,7 +13,6 @@ from dgmark.decode.canvas import Canvas, Commits
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.loop import decode_steps
 from dgmark.decode.matching import key_steering
-from dgmark.decode.pair_levels import distances_of
 from dgmark.decode.round_trip import RoundTrip
 from dgmark.decode.steering import Steering
 from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError
@@ -96,6 +95,24 @@ def key_of_text(key: WatermarkKey | None, subkey: int | None = None) -> Watermar
     return None
 
 
+# of a row: what all rows of its batch share, and what those with a mark share; None for a row without a mark
+Kind = tuple[Any, Any]
+
+
+def together(kinds: Sequence[Kind]) -> list[list[int]]:
+    """Sort rows of these kinds into batches; each row is put into the first that takes it."""
+    batches: list[list[int]] = []
+    for row, (layout, mark) in enumerate(kinds):
+        for batch in batches:
+            others = [kinds[other] for other in batch]
+            if all(layout == of and (mark == other or None in (mark, other)) for of, other in others):
+                batch.append(row)
+                break
+        else:
+            batches.append([row])
+    return batches
+
+
 @dataclass(frozen=True)
 class Batch:
     """Rows that are decoded together.
@@ -117,8 +134,8 @@ class Batch:
 class Prepared:
     """Checked and encoded requests, with everything needed to decode them.
 
-    One batch may hold rows with different keys or sub-keys, and rows without a mark. Under a baseline only rows
-    with the same key are decoded together, and each needs a key.
+    One batch may hold rows with different keys or sub-keys of one rule, and rows without a mark. Under a baseline only
+    rows with the same key are decoded together, and each needs a key.
 
     Attributes:
         model: the model.
@@ -173,7 +190,7 @@ class Prepared:
             strict: raise the error of the first request that cannot be encoded; else such requests are `refused`.
 
         Raises:
-            SettingsError: a setting is invalid, a key is no `WatermarkKey`, or a baseline has no key.
+            SettingsError: a setting is invalid or leaves no mark, a key is no `WatermarkKey`, or a baseline has no key.
             KeyFileError: a key is bound to another tokenizer or vocabulary.
             InputError: a prompt has no token.
             InputError: a prompt has an id that the model does not have.
@@ -230,11 +247,9 @@ class Prepared:
 
     def batches(self, rows: Sequence[int]) -> Iterator[Batch]:
         """Sort these requests into batches of rows that can be decoded together; refused requests are left out."""
-        together: dict[Any, list[int]] = {}
-        for row in rows:
-            if row not in self.refused:
-                together.setdefault(self.kind(row), []).append(row)
-        for members in together.values():
+        accepted = [row for row in rows if row not in self.refused]
+        for batch in together([self.kind(row) for row in accepted]):
+            members = [accepted[number] for number in batch]
             canvas = Canvas.together([self.canvases[row] for row in members], self.model.mask_id)
             yield Batch(
                 rows=members,
@@ -262,23 +277,18 @@ class Prepared:
         except ModelFault as fault:
             raise ModelFault(fault.problem, [batch.rows[row] for row in fault.rows]) from None
 
-    def kind(self, row: int) -> Any:
-        """Rows of one kind are decoded together: they share the layout, and their steerings can be combined."""
-        key = self.requests[row].key
-        canvas = self.canvases[row]
-        return (
-            None if self.baseline is None else key,
-            distances_of([key]),
-            None if self.pad else canvas.start,
-            canvas.layout,
-        )
+    def kind(self, row: int) -> Kind:
+        """What decides which rows a row is decoded together with: its layout, and what steers it."""
+        key, canvas = self.requests[row].key, self.canvases[row]
+        mark: Any = key
+        if key is not None and self.baseline is None:
+            mark = key.spec.rule, key.spec.nearest, key.spec.farthest
+        return (None if self.pad else canvas.start, canvas.layout), mark
 
     def _steering(self, rows: Sequence[int]) -> Steering:
         keys = [self.requests[row].key for row in rows]
         if self.baseline is not None:
             return self._steerings[keys[0]]
-        if all(key is None for key in keys):
-            return Steering()
         return key_steering(keys, traits_of(self.model).device)
 
 
@@ -311,7 +321,7 @@ def config_of(model: Denoiser, baseline: Baseline | None, settings: Settings) ->
 
 
 def steering_of(model: Denoiser, key: WatermarkKey | None, baseline: Baseline | None = None) -> Steering:
-    """How a baseline steers the loop on this model; not at all without one, as the matching of dgMARK is made by batch.
+    """How a baseline, or dgMARK on the CPU, steers the loop on this model with this key, or with one of its sub-keys.
 
     Raises:
         KeyFileError: the key is bound to another tokenizer or vocabulary.
@@ -323,7 +333,7 @@ def steering_of(model: Denoiser, key: WatermarkKey | None, baseline: Baseline | 
         return Steering()
     check_key(key, or_none=True)
     key.check_model(model)
-    return Steering() if baseline is None else baseline.steering(key, model)
+    return key_steering([key.for_text()], torch.device("cpu")) if baseline is None else baseline.steering(key, model)
 
 
 def encode_prompt(model: Denoiser, prompt: Prompt, length: int, *, chat: bool = False) -> list[int]:

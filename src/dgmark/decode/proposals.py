@@ -1,6 +1,6 @@
 """The decoding strategy F: a candidate token v_j and a reward r_j for each masked position (paper section 3.1).
 
-It sees logits and random numbers only, and neither keys, groups nor the canvas.
+It sees logits, random numbers and the bits of candidates, and neither keys nor the canvas.
 """
 
 from dataclasses import dataclass
@@ -10,14 +10,25 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
+from dgmark.decode.draws import KeyedDraw
 
 
 @dataclass(frozen=True)
 class Proposals:
-    """Candidate tokens and their rewards, one for each masked position."""
+    """Candidate tokens and their rewards, one for each masked position, or for each place of each block.
 
-    tokens: Int[Tensor, " k"]
-    rewards: Float[Tensor, " k"]
+    Attributes:
+        tokens: the candidates v_j.
+        rewards: r_j, by the model alone.
+        scores: the rewards by which positions are ordered: r_j times the factor by which keyed bits changed the
+            probability of v_j, so that the order does not undo what the draw did.
+        levels: how many keyed bits of v_j are 1, less those that are 0; None if the draw saw none.
+    """
+
+    tokens: Int[Tensor, "*places"]
+    rewards: Float[Tensor, "*places"]
+    scores: Float[Tensor, "*places"]
+    levels: Int[Tensor, "*places"] | None = None
 
 
 def propose(
@@ -29,12 +40,13 @@ def propose(
     tempered: bool = False,
     noise: Float[Tensor, "k vocab"] | None = None,
     refused: Bool[Tensor, "k vocab"] | None = None,
+    keyed: KeyedDraw | None = None,
 ) -> Proposals:
     """Propose a candidate and its reward for each of k masked positions.
 
     Candidates come from the tempered, filtered distribution and are never `forbidden`. The reward comes from the
     model's own distribution, neither tempered nor filtered, in float32 or better (LLaDA's procedure), or from the very
-    distribution that was sampled (Dream's and LLaDA 2's).
+    distribution that was sampled (Dream's and LLaDA 2's), as it was before any keyed bit.
 
     Args:
         logits: the model's logits at these positions; not written to.
@@ -44,19 +56,40 @@ def propose(
         tempered: take the reward from the sampled distribution; at temperature 0 that is the model's own.
         noise: Gumbel noise that draws the candidate (argmax of log-probability + noise) instead of the first uniform.
         refused: ids that one position may not take; the reward is still that of the model's own distribution.
+        keyed: moves mass by keyed bits before a candidate is drawn, or taken.
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     permitted = logits.index_fill(-1, forbidden, -torch.inf)
     if refused is not None:
         permitted = permitted.masked_fill(refused, -torch.inf)
-    if config.greedy:
+    moved = None
+    if config.greedy and keyed is None:
         tokens = permitted.argmax(-1)
     else:
-        weights = filter_weights(torch.softmax(permitted / config.temperature, -1), config.top_k, config.top_p)
-        tokens = draw(weights, uniforms[:, 0]) if noise is None else (weights.log() + noise).argmax(-1)
-        if tempered:
-            logits = permitted = weights.log()
-    return Proposals(tokens, _rewards(logits, permitted, tokens, uniforms[:, 1], config))
+        weights = torch.softmax(permitted / (config.temperature or 1.0), -1)
+        if not config.greedy:
+            weights = filter_weights(weights, config.top_k, config.top_p)
+            if tempered:
+                logits = permitted = weights.log()
+        moved = None if keyed is None else keyed.apply(weights)
+        if config.greedy:
+            tokens = weights.argmax(-1)
+        else:
+            tokens = draw(weights, uniforms[:, 0]) if noise is None else (weights.log() + noise).argmax(-1)
+    rewards = _rewards(logits, permitted, tokens, uniforms[:, 1], config)
+    if moved is None:
+        return Proposals(tokens, rewards, rewards)
+    gains, levels = moved.of(tokens)
+    return Proposals(tokens, rewards, _scores(rewards, gains, config), levels)
+
+
+def _scores(rewards: Tensor, gains: Tensor, config: DecodeConfig) -> Tensor:
+    """The rewards times the gains; a reward that says nothing of the token stays."""
+    if config.strategy in ("random", "left_to_right"):
+        return rewards
+    if config.strategy == "entropy":  # a logarithm
+        return (rewards + gains.log()).to(rewards.dtype)
+    return (rewards * gains).to(rewards.dtype)
 
 
 def _rewards(logits: Tensor, permitted: Tensor, tokens: Tensor, uniforms: Tensor, config: DecodeConfig) -> Tensor:

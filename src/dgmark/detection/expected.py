@@ -21,7 +21,7 @@ from dgmark.watermark.strength import typical_match
 Edit = Literal["deletion", "insertion", "substitution"]
 # The p-value of n tokens is that of a n^b independent coins, one for each pair of a distance, or for each token: a word
 # that is repeated says less again. (a, b), fitted to texts of 32 to 256 tokens of the storyteller.
-DIFFERENT = {"bigram": (2.15, 0.75), "position": (3.3, 0.6)}
+DIFFERENT = {"bigram": (2.57, 0.75), "position": (3.3, 0.6)}
 # standard deviations of a binomial count that 95 % of the texts stay above: more than the normal 1.64, as texts differ
 # in how much they repeat themselves
 MOST = 2.0

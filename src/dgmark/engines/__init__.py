@@ -5,6 +5,17 @@ used.
 """
 
 from dgmark.decode.matching import Keys, KeyStore
-from dgmark.engines.core import mark, mark_edits, mark_levels, propose_block, uniform_draws
+from dgmark.decode.proposals import Proposals
+from dgmark.engines.core import Block, keyed_logits, mark, mark_edits, propose_block, uniform_draws
 
-__all__ = ["KeyStore", "Keys", "mark", "mark_edits", "mark_levels", "propose_block", "uniform_draws"]
+__all__ = [
+    "Block",
+    "KeyStore",
+    "Keys",
+    "Proposals",
+    "keyed_logits",
+    "mark",
+    "mark_edits",
+    "propose_block",
+    "uniform_draws",
+]

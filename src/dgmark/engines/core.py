@@ -5,16 +5,19 @@ may capture it in a CUDA graph or compile it. It knows no engine, no request and
 decoding loop (`decode/`).
 """
 
+from dataclasses import dataclass
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.matching import Keys, matching
-from dgmark.decode.pair_levels import lossless_edits, pair_levels
-from dgmark.decode.proposals import propose
-from dgmark.decode.selection import levels_and_quota, preferences, select_positions
-from dgmark.decode.steering import Window
+from dgmark.decode.draws import KeyedDraw
+from dgmark.decode.edits import lossless_edits
+from dgmark.decode.matching import Keys
+from dgmark.decode.proposals import Proposals, filter_weights, propose
+from dgmark.decode.selection import preferences, select_positions, sure_places
+from dgmark.decode.steering import Places, Steering, Window
 from dgmark.errors import SettingsError
 from dgmark.watermark.splitmix64 import STEP, mix, shifted
 
@@ -23,115 +26,56 @@ _MANTISSA = 53
 _LOGITS_AT_ONCE = 2**26
 
 
-def mark(
-    confidence: Float[Tensor, "batch block"],
-    masked: Bool[Tensor, "batch block"],
-    candidates: Int[Tensor, "batch block"],
-    positions: Int[Tensor, "batch block"],
-    keys: Keys,
-    quota: Int[Tensor, " batch"] | int = 1,
-    *,
-    config: DecodeConfig,
-    tokens: Int[Tensor, "batch columns"] | None = None,
-    readable: Bool[Tensor, "batch block"] | None = None,
-) -> Bool[Tensor, "batch block"]:
-    """Choose the positions to commit in this step: what the decoding loop would choose, and in rows without a mark
-    what the same rule chooses by confidence alone.
+@dataclass(frozen=True)
+class Block:
+    """The block of each row of a batch, and the keys of the rows.
 
-    Args:
-        confidence: the rewards r_j in float32 or better; those of positions that are not masked have no effect.
+    Attributes:
         masked: positions not yet committed, and not of the prompt.
-        candidates: the tokens v_j that would be committed.
         positions: 0-based, counted from the row's first generated token; in the prompt they are negative.
         keys: the keys of the rows.
-        quota: how many positions each row commits under commit "quota", and the fewest under commit "threshold" and
-            "factor", which find their own number. A row with fewer masked positions commits them all.
-        config: the rule: `commit`, `threshold`, `factor`, `guard` and `strategy` are read.
-        tokens: the committed tokens up to the end of the block: its own columns, and before them at least as many as
-            a pair reaches, or all there are. -1 where none is committed; masked positions and those of the prompt are
-            not read. None for a store without keys of rule "bigram".
-        readable: whether the candidate survives re-tokenization (`RoundTrip`); None if no candidate goes last.
-
-    Returns:
-        The positions to commit, all of them masked.
+        tokens: for rule "bigram", the committed tokens up to the end of the block: its own columns, and before them at
+            least as many as a pair reaches, or all there are. The more, the more pairs are known to be in the text
+            already. -1 where none is committed; masked positions and those of the prompt are not read.
 
     Raises:
-        SettingsError: the store takes keys of rule "bigram", and `tokens` is missing or narrower than the block.
+        SettingsError: the keys are of rule "bigram", and `tokens` is missing or narrower than the block.
     """
-    levels, quota = mark_levels(
-        confidence, masked, candidates, positions, keys, quota, config=config, tokens=tokens, readable=readable
-    )
-    return select_positions(confidence, masked, levels, quota, readable)
 
+    masked: Bool[Tensor, "batch block"]
+    positions: Int[Tensor, "batch block"]
+    keys: Keys
+    tokens: Int[Tensor, "batch columns"] | None = None
 
-def mark_levels(
-    confidence: Float[Tensor, "batch block"],
-    masked: Bool[Tensor, "batch block"],
-    candidates: Int[Tensor, "batch block"],
-    positions: Int[Tensor, "batch block"],
-    keys: Keys,
-    quota: Int[Tensor, " batch"] | int = 1,
-    *,
-    config: DecodeConfig,
-    tokens: Int[Tensor, "batch columns"] | None = None,
-    readable: Bool[Tensor, "batch block"] | None = None,
-) -> tuple[Int[Tensor, "batch block"], Int[Tensor, " batch"]]:
-    """By which levels `mark`, with the same arguments, chooses, and how many positions each row commits."""
-    block = masked.shape[1]
-    levels, links = matching(candidates, positions, keys).to(torch.int32), None
-    if keys.pairs is not None:
-        pairs = keys.pairs.of_rows(keys.rows)
-        of_pairs, links = pair_levels(candidates, _window(tokens, masked, positions), pairs)
-        levels = torch.where(pairs.steers[:, None], of_pairs, levels)
-    levels, pool = preferences(confidence, masked, levels, config, readable)
-    levels = levels.masked_fill((keys.rows < 0)[:, None], 1)  # a guard of the mark has nothing to say without one
-    # as many rounds as there may be renewed commits, as nobody asks the device how many there are
-    rounds = (min(quota, block) if isinstance(quota, int) else block) - 1
-    least = quota if isinstance(quota, Tensor) else torch.full_like(keys.rows, quota)
-    return levels_and_quota(confidence, pool, levels, links, least, config, rounds)[:2]
+    @property
+    def window(self) -> Window:
+        """The block with the committed tokens to its left; those of the prompt are none."""
+        block, tokens = self.masked.shape[1], self.tokens
+        if self.keys.rule.ordered and tokens is None:
+            tokens = self.positions  # no token is looked at
+        if tokens is None or tokens.shape[1] < block:
+            raise SettingsError(
+                "keys of rule bigram look at the tokens beside a candidate: give the committed `tokens` up to the end "
+                "of the block"
+            )
+        start = tokens.shape[1] - block
+        at = self.positions[:, :1] + torch.arange(-start, block, device=tokens.device)
+        hidden = (at < 0) | torch.nn.functional.pad(self.masked, (start, 0))
+        ids = tokens.long().masked_fill(hidden, -1)
+        return Window(ids, start, self.positions, (0, start + block), -1, self.keys.rows)
 
+    def rows(self, some: slice) -> "Block":
+        """Some of the rows."""
+        tokens = None if self.tokens is None else self.tokens[some]
+        return Block(self.masked[some], self.positions[some], Keys(self.keys.rule, self.keys.rows[some]), tokens)
 
-def mark_edits(
-    edits: Bool[Tensor, "batch block"],
-    tokens: Int[Tensor, "batch columns"],
-    candidates: Int[Tensor, "batch block"],
-    positions: Int[Tensor, "batch block"],
-    keys: Keys,
-) -> Bool[Tensor, "batch block"]:
-    """Of the edits of committed tokens that a loop would make, those that lose no match; in rows without a mark all.
-
-    Under the bigram rule the edits are taken from left to right, each unless the text with those before it would lose
-    level by it; so give only edits that will be made if they may be.
-
-    Args:
-        edits: places whose committed token the loop would replace.
-        tokens: the committed tokens up to the end of the block, as `mark` takes them, with -1 at masked places.
-        candidates: the tokens that would replace them.
-        positions: 0-based, counted from the row's first generated token.
-        keys: the keys of the rows.
-    """
-    block = edits.shape[1]
-    before = tokens[:, tokens.shape[1] - block :]
-    kept = edits & (matching(candidates, positions, keys) | ~matching(before, positions, keys))
-    if keys.pairs is None:
-        return kept
-    pairs = keys.pairs.of_rows(keys.rows)
-    of_pairs = lossless_edits(edits, candidates, _window(tokens, before < 0, positions), pairs)
-    return torch.where(pairs.steers[:, None], of_pairs, kept)
-
-
-def _window(tokens: Tensor | None, masked: Tensor, positions: Tensor) -> Window:
-    """The block and the committed tokens to its left; those of the prompt are none."""
-    block = masked.shape[1]
-    if tokens is None or tokens.shape[1] < block:
-        raise SettingsError(
-            "keys of rule bigram look at the tokens beside a candidate: give the committed `tokens` up to the end of "
-            "the block, or make the KeyStore without distances"
-        )
-    start = tokens.shape[1] - block
-    at = positions[:, :1] + torch.arange(-start, block, device=tokens.device)
-    hidden = (at < 0) | torch.nn.functional.pad(masked, (start, 0))
-    return Window(tokens.long().masked_fill(hidden, -1), start, masked, (0, start + block), -1)
+    def keyed(self, config: DecodeConfig) -> KeyedDraw | None:
+        """The keyed draw at its masked places; None if draws are plain."""
+        rule, alpha = self.keys.rule, Steering(self.keys.rule).alpha(config)
+        if not (alpha or config.bias):
+            return None
+        places, masked = Places.all_of(self.window), self.masked.reshape(-1, 1, 1)
+        return KeyedDraw(lambda tokens: rule.signs(tokens, places) * masked, None, alpha, config.bias)
 
 
 def propose_block(
@@ -140,34 +84,115 @@ def propose_block(
     config: DecodeConfig,
     uniforms: Float[Tensor, "batch block 2"] | None = None,
     *,
+    block: Block | None = None,
     tempered: bool = False,
-) -> tuple[Int[Tensor, "batch block"], Float[Tensor, "batch block"]]:
+) -> Proposals:
     """A candidate and its reward for every place of every block, masked or not, as the decoding loop proposes them.
 
     Args:
         logits: the model's logits; not written to.
         forbidden: ids that no position may take: the mask id, and rows of padding.
-        config: `strategy`, `temperature`, `top_k` and `top_p` are read. Top-p waits for the device, so it is for loops
-            that may.
+        config: `strategy`, `temperature`, `top_k`, `top_p`, `alpha` and `bias` are read. Top-p waits for the device, so
+            it is for loops that may.
         uniforms: numbers in [0, 1) (`uniform_draws`); None is enough at temperature 0, unless the strategy is random.
+        block: the block, for keyed draws at its masked places; None for plain draws.
         tempered: take the reward from the sampled distribution (Dream, LLaDA 2) instead of the model's own (LLaDA).
 
     Returns:
-        The candidates, and their rewards in float32 or better.
+        The candidates and their rewards in float32 or better, each (batch, block); `mark` takes them.
     """
-    batch, block, vocab = logits.shape
+    batch, places, vocab = logits.shape
     if uniforms is None:
-        uniforms = torch.zeros(batch, block, 2, device=logits.device)
+        uniforms = torch.zeros(batch, places, 2, device=logits.device)
     # a draw takes twelve times the memory of its logits in bf16: row by row
-    at_once = max(1, _LOGITS_AT_ONCE // (block * vocab)) if config.greedy else 1
-    tokens, rewards = [], []
+    at_once = max(1, _LOGITS_AT_ONCE // (places * vocab)) if config.greedy and not config.bias else 1
+    parts = []
     for low in range(0, batch, at_once):
         some = slice(low, low + at_once)
         flat = logits[some].flatten(0, 1), uniforms[some].flatten(0, 1)
-        proposals = propose(*flat, forbidden, config, tempered=tempered)
-        tokens.append(proposals.tokens)
-        rewards.append(proposals.rewards)
-    return torch.cat(tokens).view(batch, block), torch.cat(rewards).view(batch, block)
+        keyed = None if block is None else block.rows(some).keyed(config)
+        parts.append(propose(*flat, forbidden, config, tempered=tempered, keyed=keyed))
+    columns = zip(*((part.tokens, part.rewards, part.scores) for part in parts), strict=True)
+    return Proposals(*(torch.cat(column).view(batch, places) for column in columns))
+
+
+def keyed_logits(
+    logits: Float[Tensor, "batch block vocab"], block: Block, config: DecodeConfig
+) -> tuple[Float[Tensor, "batch block vocab"], Float[Tensor, "batch block vocab"]]:
+    """What an engine draws from that has no other door: the logarithms of the probabilities before and after the bits.
+
+    Args:
+        logits: the model's logits; not written to.
+        block: the block; at its masked places draws are keyed.
+        config: `temperature`, `top_k`, `top_p`, `alpha` and `bias` are read.
+
+    Returns:
+        Two logits, to draw at temperature 1 without filters, or to take the best of.
+    """
+    weights = torch.softmax(logits.flatten(0, 1).float() / (config.temperature or 1.0), -1)
+    if not config.greedy:
+        weights = filter_weights(weights, config.top_k, config.top_p)
+    before, keyed = weights.log(), block.keyed(config)
+    if keyed is not None:
+        keyed.apply(weights)
+    return before.view_as(logits), weights.log().view_as(logits)
+
+
+def mark(
+    proposals: Proposals,
+    block: Block,
+    quota: Int[Tensor, " batch"] | int = 1,
+    *,
+    config: DecodeConfig,
+    readable: Bool[Tensor, "batch block"] | None = None,
+) -> Bool[Tensor, "batch block"]:
+    """Choose the positions to commit in this step: what the decoding loop would choose, and in rows without a mark
+    what the same rule chooses by confidence alone.
+
+    Args:
+        proposals: the candidates, as `propose_block` makes them; those of positions that are not masked have no effect.
+        block: the block.
+        quota: how many positions each row commits under commit "quota", and the fewest under commit "threshold" and
+            "factor", which find their own number. A row with fewer masked positions commits them all.
+        config: the rule: `commit`, `threshold`, `factor`, `guard` and `strategy` are read.
+        readable: whether the candidate survives re-tokenization (`RoundTrip`); None if no candidate goes last.
+
+    Returns:
+        The positions to commit, all of them masked.
+    """
+    rewards, masked, keys = proposals.rewards, block.masked, block.keys
+    matched = torch.ones_like(masked)
+    if keys.rule.ordered:
+        signs = keys.rule.signs(proposals.tokens.view(-1, 1), Places.all_of(block.window))
+        matched = signs.sum((-2, -1)).view_as(masked) >= 0
+    preferred, pool = preferences(rewards, masked, matched, config, readable)
+    preferred |= ~keys.rule.marked(keys.rows)[:, None]  # a guard of the mark has nothing to say without one
+    sure = sure_places(rewards, pool, preferred, config)
+    least = quota if isinstance(quota, Tensor) else torch.full_like(keys.rows, quota)
+    number = least if sure is None else torch.maximum(sure.sum(1), least)
+    return select_positions(proposals.scores, masked, preferred, number, sure, readable)
+
+
+def mark_edits(
+    edits: Bool[Tensor, "batch block"],
+    candidates: Int[Tensor, "batch block"],
+    block: Block,
+    *,
+    fixed_shapes: bool = True,
+) -> Bool[Tensor, "batch block"]:
+    """Of the edits of committed tokens that a loop would make, those that lose no match; in rows without a mark all.
+
+    The edits are taken from left to right, each unless the text with those before it would lose by it; so give only
+    edits that will be made if they may be.
+
+    Args:
+        edits: places of the response whose committed token the loop would replace.
+        candidates: the tokens that would replace them.
+        block: the block with its committed tokens.
+        fixed_shapes: look at every place, without waiting for the device; else at those alone that have an edit.
+    """
+    columns = None if fixed_shapes else edits.any(0).nonzero()[:, 0].tolist()
+    return lossless_edits(edits, candidates, block.window, block.keys.rule, columns)
 
 
 def uniform_draws(

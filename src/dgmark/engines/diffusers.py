@@ -1,8 +1,9 @@
 """diffusers: a scheduler that marks what `LLaDA2Pipeline` and `DiffusionGemmaPipeline` write.
 
-A step is diffusers' own code, with one change: in rows with a key it sees an infinite confidence where `mark` commits,
-and minus infinity where it must not commit or edit. So candidates, random numbers, quotas and noise are those of the
-ordinary scheduler, and rows without a key are decided by it alone. Facts from diffusers 0.42.1.
+A step is diffusers' own code, with two changes in rows with a key: masked places draw from the probabilities that keyed
+bits have moved, and the scheduler sees an infinite confidence where `mark` commits, and minus infinity where it must
+not commit or edit. So random numbers, quotas and noise are those of the ordinary scheduler, and rows without a key are
+decided by it alone. Facts from diffusers 0.42.1.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,9 +13,11 @@ import torch
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.matching import KeyStore
-from dgmark.decode.pair_levels import distances_of
-from dgmark.engines.core import mark, mark_edits
+from dgmark.decode.matching import KeyStore, key_steering
+from dgmark.decode.pair_bits import distances_of
+from dgmark.decode.proposals import Proposals
+from dgmark.decode.steering import Steering
+from dgmark.engines.core import Block, keyed_logits, mark, mark_edits
 from dgmark.errors import MissingExtra, SettingsError, install_hint, several
 from dgmark.watermark.key import WatermarkKey, check_key
 
@@ -27,28 +30,33 @@ _LOWEST = torch.finfo(torch.float32).tiny  # a threshold that every token passes
 
 
 class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore[misc]
-    """diffusers' `BlockRefinementScheduler`, which takes matches first in rows that have a key.
+    """diffusers' `BlockRefinementScheduler`, which marks the rows that have a key.
 
     Make it from the pipeline's own: `MarkingBlockRefinementScheduler.from_config(pipe.scheduler.config, keys=key)`.
     The keys are no part of its configuration, and are never saved with a pipeline.
 
     Args:
         keys: the key of every row, or a key for each row; None for text without a mark. A key with sub-keys marks each
-            row of each call with another sub-key, which the operating system draws.
+            row of each call with another sub-key, which the operating system draws. All are of one rule.
+        alpha, bias: how keyed draws move probabilities, as in `DecodeConfig`. The pipelines' default temperature is 0,
+            where only a bias marks under rule "bigram".
         block_length, num_inference_steps, threshold, editing_threshold, minimal_topk: as in diffusers.
 
     Attributes:
         rows: the key or sub-key of each row of the last call.
 
     Raises:
-        SettingsError: something else was given for a key. A call of the pipeline raises it for a key that rotates, and
-            for a list with another number of keys than the call has rows.
+        SettingsError: something else was given for a key. A call of the pipeline raises it for a key that rotates, for
+            keys of both rules, for a list with another number of keys than the call has rows, and where the settings
+            leave no mark.
         VocabularyMismatch: (a call) a key is of another vocabulary than the model.
     """
 
     def __init__(
         self,
         keys: WatermarkKey | Sequence[WatermarkKey | None] | None,
+        alpha: float | None = None,
+        bias: float = 0.0,
         block_length: int = 32,
         num_inference_steps: int = 32,
         threshold: float = 0.95,
@@ -59,7 +67,8 @@ class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore
         self._written: Tensor  # the tokens of the blocks before
         self._last: Tensor  # those of this block, after the last step
         self._start: int | None = None  # the position of the block's first place; None before a text
-        self._show: Callable[[Tensor, Tensor], Tensor] | None = None  # what a step is shown of its confidences
+        self._show: Callable[[Proposals], Tensor] | None = None  # what a step is shown of its confidences
+        self._draws: dict[str, Any] = {"alpha": alpha, "bias": bias}
         self.begin(keys)
 
     def begin(self, keys: WatermarkKey | Sequence[WatermarkKey | None] | None) -> None:
@@ -92,6 +101,7 @@ class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore
         mask_id, keys = named.get("mask_token_id"), self._keys
         positions = torch.arange(sample.shape[1], device=sample.device).expand_as(sample) + self._start
         masked, quota = self._due(int(timestep), sample, mask_id)
+        self._block = Block(masked, positions, keys, self._up_to(sample))
         threshold, editing = (
             self.config[name] if named.get(name) is None else named[name] for name in ("threshold", "editing_threshold")
         )
@@ -99,16 +109,17 @@ class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore
         if threshold < 1:  # no confidence is above 1, so that the quota alone counts
             rule = DecodeConfig(commit="threshold", threshold=max(float(threshold), _LOWEST))
 
-        def show(candidates: Tensor, confidence: Tensor) -> Tensor:
+        def show(proposals: Proposals) -> Tensor:
             """Choose what the scheduler commits and edits; it is given a confidence by which it does so."""
+            candidates, confidence = proposals.tokens, proposals.rewards
             filled = None if mask_id is None else candidates != mask_id  # a mask in place of a mask commits nothing
-            given, written = (confidence, masked, candidates, positions, keys, quota), self._up_to(sample)
-            commits = mark(*given, config=rule, tokens=written, readable=filled)
+            commits = mark(proposals, self._block, quota, config=rule, readable=filled)
             # the edits that will be made unless they are forbidden here, once these commits are made
             edits = ~masked & (positions >= 0) & (candidates != sample)
             edits &= False if editing is None else confidence > float(editing)
-            tokens = torch.where(commits, candidates, sample.masked_fill(masked, -1))
-            kept = mark_edits(edits, self._up_to(tokens), candidates, positions, keys)
+            tokens = self._up_to(torch.where(commits, candidates, sample))
+            block = Block(masked & ~commits, positions, keys, tokens)
+            kept = mark_edits(edits, candidates, block, fixed_shapes=False)
             shown = confidence.masked_fill(~kept, -torch.inf).masked_fill(commits, torch.inf)
             return torch.where(keys.rows[:, None] < 0, confidence, shown)
 
@@ -128,9 +139,35 @@ class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore
     step.__wrapped__ = BlockRefinementScheduler.step  # type: ignore[attr-defined] # a pipeline reads the arguments
 
     def _sample_from_logits(self, logits: Tensor, **named: Any) -> tuple[Tensor, Tensor]:
+        if self._show is None:
+            drawn: tuple[Tensor, Tensor] = super()._sample_from_logits(logits, **named)
+            return drawn
+        generator = named["generator"]
+        copied = None if generator is None else torch.Generator(generator.device).set_state(generator.get_state())
+        with torch.random.fork_rng([logits.device] if logits.is_cuda else []):
+            keyed = self._keyed(logits, **{**named, "generator": copied})
         candidates, self._confidence = super()._sample_from_logits(logits, **named)
-        shown = self._confidence if self._show is None else self._show(candidates, self._confidence.float())
-        return candidates, shown
+        proposals = Proposals(candidates, self._confidence.float(), self._confidence.float())
+        if keyed is not None:
+            at = self._block.masked & (self._keys.rows >= 0)[:, None]
+            pairs = zip(keyed, (proposals.tokens, proposals.rewards, proposals.scores), strict=True)
+            proposals = Proposals(*(torch.where(at, mine, other) for mine, other in pairs))
+            self._confidence = proposals.rewards
+        return proposals.tokens, self._show(proposals)
+
+    def _keyed(self, logits: Tensor, **named: Any) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Tokens from keyed draws with the scheduler's random numbers, and their probabilities before and after."""
+        config = DecodeConfig(temperature=0.0, **self._draws)
+        if named["temperature"] and named["use_multinomial"]:
+            filters: dict[str, Any] = {"top_k": named["top_k"] or None, "top_p": named["top_p"]}
+            config = DecodeConfig(temperature=float(named["temperature"]), **filters, **self._draws)
+        Steering(self._keys.rule).check(config)
+        if self._block.keyed(config) is None:
+            return None
+        before, after = keyed_logits(logits, self._block, config)
+        plain = {"temperature": 0.0 if config.greedy else 1.0, "top_k": None, "top_p": None}
+        tokens, scores = super()._sample_from_logits(after, **{**named, **plain})
+        return tokens, before.exp().gather(-1, tokens[..., None])[..., 0], scores
 
     def _begin_text(self, logits: Tensor, rows: int, prompt_mask: Tensor | None) -> int:
         """Choose the keys of the rows, and say at which position the first block starts; the prompt may end in it."""
@@ -141,6 +178,7 @@ class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore
                 "a list with a key or None for each"
             )
         self.rows = [None if key is None else key.for_text() for key in keys]
+        key_steering(self.rows, torch.device("cpu"))  # refuses keys of both rules
         distances = distances_of(self.rows)
         self._keys = KeyStore(logits.shape[-1], logits.device, rows, distances=distances).of(self.rows)
         self._written = self._last = logits.new_empty(rows, 0, dtype=torch.long)
@@ -166,8 +204,9 @@ class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore
         When `DiffusionGemmaPipeline` stops early, it writes the best tokens over those that were committed.
         """
         best = logits.argmax(-1)
-        tokens = self._up_to(canvas.masked_fill(~self._committed, -1))
-        lost = self._committed & ~mark_edits(self._committed, tokens, best, positions, self._keys)
+        block = Block(~self._committed, positions, self._keys, self._up_to(canvas))
+        replaced = self._committed & (best != canvas)
+        lost = replaced & ~mark_edits(replaced, best, block, fixed_shapes=False)
         if not lost.any():
             return logits
         row, place = lost.nonzero(as_tuple=True)

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.matching import KeyStore
-from dgmark.decode.pair_levels import distances_of
-from dgmark.engines.core import mark, propose_block, uniform_draws
+from dgmark.decode.pair_bits import distances_of
+from dgmark.decode.steering import Steering
+from dgmark.engines.core import Block, mark, propose_block, uniform_draws
 from dgmark.engines.policy import rows_of
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
@@ -22,8 +23,8 @@ def marked_decoder(config: DecodeConfig, *, mask_id: int, eos_id: int, tempered:
     """A decoder to make dInfer's `BlockWiseDiffusionLLM` and its relatives with.
 
     Args:
-        config: the rule: strategy, temperature, top_k, commit, threshold, factor and guard are read. Commit "quota"
-            commits one token a step.
+        config: the rule: strategy, temperature, top_k, alpha, bias, commit, threshold, factor and guard are read.
+            Commit "quota" commits one token a step.
         mask_id: the model's mask.
         eos_id: the model's end token, which dInfer reads from its decoder.
         tempered: take confidences from the sampled distribution (LLaDA 2) instead of the model's own (LLaDA).
@@ -66,12 +67,14 @@ class DInferMarking:
         """Commit in one block, in place; a row with nothing left to commit stays as it is.
 
         Raises:
-            SettingsError: `begin` was not called.
+            SettingsError: `begin` was not called, or the rule leaves no mark of this key.
         """
         if self._start is None:
             raise SettingsError("call begin(key, prompt_length) before dInfer's generate")
         if self._store is None or distances_of([self._key]) not in (None, self._store.distances):
             self._store = KeyStore(logits.shape[-1], logits.device, distances=distances_of([self._key]))
+        if self._key is not None:
+            Steering(self._store.of([self._key]).rule).check(self.rule)
         tokens: Tensor = x[:, min(max(self._start, 0), block_start) : block_end]
         block: Tensor = x[:, block_start:block_end]
         rule = self.rule
@@ -82,7 +85,8 @@ class DInferMarking:
         positions = positions.expand(len(block), -1)
         draws = uniform_draws(rows_of([self._seed + row for row in range(len(block))], block), masked.sum(1), positions)
         forbidden = torch.full((1,), self.mask_id, dtype=torch.long, device=block.device)
-        candidates, confidence = propose_block(logits, forbidden, rule, draws, tempered=self.tempered)
         keys = self._store.of([self._key] * len(block))
-        chosen = mark(confidence, masked, candidates, positions, keys, config=rule, tokens=tokens)
-        x[:, block_start:block_end] = torch.where(chosen, candidates.to(block.dtype), block)
+        shown = Block(masked, positions, keys, tokens)
+        proposals = propose_block(logits, forbidden, rule, draws, block=shown, tempered=self.tempered)
+        chosen = mark(proposals, shown, config=rule)
+        x[:, block_start:block_end] = torch.where(chosen, proposals.tokens.to(block.dtype), block)

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.matching import KeyStore
-from dgmark.decode.pair_levels import is_bigram
-from dgmark.engines.core import mark
+from dgmark.decode.pair_bits import is_bigram
+from dgmark.decode.proposals import Proposals
+from dgmark.engines.core import Block, mark
 from dgmark.engines.policy import RULES, Policy, refuse
 from dgmark.errors import SettingsError
 
@@ -96,7 +97,8 @@ class LMDeployMarking:
         positions = self.starts.to(candidates.device)[:, None] + torch.arange(shape[1], device=candidates.device)
         keys = self._store.of([self.policy.keys[self.policy.default]] * len(candidates))
         config = DecodeConfig(**{**self.policy.config.to_dict(), **rule})
-        commits = mark(confidence, masked, candidates, positions, keys, quota, config=config)
+        proposals = Proposals(candidates, confidence, confidence)
+        commits = mark(proposals, Block(masked, positions, keys), quota, config=config)
         return torch.where(commits.view(-1), _UNMASKED, dllm_mask)
 
 

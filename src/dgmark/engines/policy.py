@@ -14,8 +14,8 @@ from torch import Tensor
 
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.matching import SLOTS, KeyStore, check_fits
-from dgmark.decode.pair_levels import distances_of
+from dgmark.decode.matching import SLOTS, KeyStore, check_fits, key_steering
+from dgmark.decode.pair_bits import distances_of
 from dgmark.detection.keyring import named_keys
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
@@ -25,7 +25,7 @@ from dgmark.watermark.policy import MarkingPolicy, MarkingRequest
 MARK, KEY, PAYLOAD = "dgmark", "dgmark_key", "dgmark_payload"
 FIELDS = (MARK, KEY, PAYLOAD)
 # the settings of DecodeConfig that mean something inside an engine's own loop
-RULES = ("strategy", "temperature", "top_k", "commit", "threshold", "factor", "guard")
+RULES = ("strategy", "temperature", "top_k", "alpha", "bias", "commit", "threshold", "factor", "guard")
 _OWN = ("keys", "key", "policy", "tokenizer", "allow_open_keys", "slots")
 
 
@@ -46,7 +46,9 @@ class Policy(MarkingPolicy):
             raise SettingsError(f"there is no key {self.default!r}; the keys are {', '.join(sorted(self.keys))}")
         for key in self.keys.values():
             check_fits(key, key.spec.table_size)
-        distances_of(self.keys.values())  # a store holds keys of one range of distances
+        # a store holds keys of one rule, with one range of distances
+        steering = key_steering([key.for_text() for key in self.keys.values()], torch.device("cpu"))
+        steering.check(self.config)
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], **defaults: Any) -> "Policy":
@@ -55,8 +57,8 @@ class Policy(MarkingPolicy):
         Args:
             settings: `keys` (a folder of key files), `key` (the name of the one to take, needed if there are several),
                 `policy` ("default" or "enforce"), `tokenizer` (the model's folder, to check that the keys are its),
-                `allow_open_keys`, `slots`, and settings of `DecodeConfig`: strategy, temperature, top_k, commit,
-                threshold, factor, guard.
+                `allow_open_keys`, `slots`, and settings of `DecodeConfig`: strategy, temperature, top_k, alpha, bias,
+                commit, threshold, factor, guard.
             defaults: settings of `DecodeConfig` to begin with.
 
         Raises:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dgmark.decode.matching import KeyStore
-from dgmark.engines.core import mark, propose_block, uniform_draws
+from dgmark.engines.core import Block, mark, propose_block, uniform_draws
 from dgmark.engines.policy import Policy, rows_of, seed_of
 from dgmark.errors import DgmarkError, SettingsError
 from dgmark.watermark.key import WatermarkKey
@@ -20,6 +20,8 @@ from dgmark.watermark.key import WatermarkKey
 NAME = "DgMark"
 # that of SGLang's own LowConfidence
 _THRESHOLD = 0.95
+# tokens before a block that a step is shown: a pair that stands farther back may give its bit again
+_BEFORE = 256
 
 
 def register() -> None:
@@ -111,14 +113,15 @@ class SGLangMarking:
         uniforms = self._draws(requests, states, positions)
         logits = full_logits.view(*shape, -1)
         forbidden = torch.full((1,), self.mask_id, dtype=torch.long, device=ids.device)
-        candidates, confidence = propose_block(logits, forbidden, self._rule, uniforms, tempered=True)
         store = self._ready(logits)
         keys, tokens = store.of([one.key for one in requests]), None
         if store.distances is not None:
             # the finished blocks end where this one begins; one that is read again has nothing to commit
-            tokens = torch.cat([rows_of([one.last(store.distances[1]) for one in requests], ids), ids], 1)
-        chosen = mark(confidence, masked, candidates, positions, keys, config=self._rule, tokens=tokens)
-        committed = torch.where(chosen, candidates.to(ids.dtype), ids)
+            tokens = torch.cat([rows_of([one.last(_BEFORE) for one in requests], ids), ids], 1)
+        block = Block(masked, positions, keys, tokens)
+        proposals = propose_block(logits, forbidden, self._rule, uniforms, block=block, tempered=True)
+        chosen = mark(proposals, block, config=self._rule)
+        committed = torch.where(chosen, proposals.tokens.to(ids.dtype), ids)
         forward_batch.input_ids.copy_(committed.view(-1))  # in place: a CUDA graph reads this tensor
         return [bool(one) for one in done.tolist()]
 

@@ -146,7 +146,7 @@ def _check_settings(offer: Offer, asked: schemas.DecodingRequest, marking: Marki
         detail = f"every text of this service is marked, and {named[0]} could weaken the mark: leave it out"
         raise Refused(400, detail, param=named[0])
 
-    for name, off in (("guard", 0.0), ("repetition_guard", False), ("lookahead", 1)):
+    for name, off in (("alpha", 0.0), ("bias", 0.0), ("guard", 0.0), ("repetition_guard", False), ("lookahead", 1)):
         if marking.key is None and getattr(asked, name) not in (None, off):
             detail = f"{name} says how a mark is made, and this text is to have none: leave it out, or have it marked"
             raise Refused(400, detail, param=name)

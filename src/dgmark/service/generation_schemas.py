@@ -14,7 +14,7 @@ MAX_CHOICES = 64  # texts of one request
 _MOST = {"lookahead": 8}  # each costs a forward a step
 # the settings of `DecodeConfig` that a request may name
 SETTINGS = (
-    *("temperature", "top_p", "top_k", "block_length", "strategy", "commit", "threshold", "factor"),
+    *("temperature", "top_p", "top_k", "alpha", "bias", "block_length", "strategy", "commit", "threshold", "factor"),
     *("edit_threshold", "lookahead", "guard", "repetition_guard", "noise"),
 )
 Ids = list[TokenId]

@@ -10,13 +10,16 @@ from typing import Any
 
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.infilling import config_of_holes
+from dgmark.decode.prompts import steering_of
+from dgmark.errors import SettingsError
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.service.jobs import FieldError, Job
+from dgmark.watermark.key import WatermarkKey
 
 # tokens of a text that must be marked; the model's block if that is shorter
 MIN_TOKENS = 32
-# a smaller value leaves less choice of order or of tokens
-_LESS = ("temperature", "top_p", "top_k", "block_length", "steps", "lookahead")
+# a smaller value leaves less choice of order or of tokens, or moves less mass
+_LESS = ("temperature", "top_p", "top_k", "alpha", "bias", "block_length", "steps", "lookahead")
 _MORE = ("guard", "repetition_guard")
 _ALIKE = ("edit_threshold",)  # an edit loses no match
 _CALLED = {"steps": "num_denoising_steps"}
@@ -53,23 +56,33 @@ def config_of_filling(model: Denoiser, job: Job) -> DecodeConfig:
     return config_of_holes(model, {**own, **job.settings})
 
 
-def check_marked(model: Denoiser, job: Job, config: DecodeConfig, tokens: int) -> None:
+def check_marked(model: Denoiser, key: WatermarkKey, job: Job, config: DecodeConfig, tokens: int) -> None:
     """Refuse what can carry no mark, and what is too short to where every text must be marked.
 
     Args:
         model: the model.
-        job: a job with a key.
+        key: the key, or the sub-key, of the job.
+        job: the job.
         config: its settings.
         tokens: how many tokens are written.
 
     Raises:
-        FieldError: each step has one choice only, so that its order carries nothing; or the text is too short.
+        FieldError: the settings leave no mark; or the text is too short.
     """
     block, steps = config.block_length, config.steps
-    if tokens > 1 and (block == 1 or (steps is not None and steps * block <= tokens)):
+    try:
+        steering_of(model, key).check(config)
+    except SettingsError as error:
+        cause = "lookahead" if config.lookahead > 1 else "guard" if config.guard else "repetition_guard"
+        if not config.bias and (config.greedy or config.alpha == 0):
+            cause = "temperature" if config.greedy else "alpha"
+        raise FieldError(str(error), cause if cause in job.settings else "") from None
+    # one token at a time leaves no choice of order, and tokens of one step complete no pair together
+    at_once = steps is not None and steps * block <= tokens
+    if (key.spec.rule == "position" and block == 1 < tokens) or (at_once and block > 1):
         raise FieldError(
-            "the mark lies in the order in which tokens are written, and these settings leave no choice of order: use "
-            "a block length above 1 and more steps than blocks, or turn the watermark off",
+            "these settings leave hardly any mark: use a block length above 1 and more steps than blocks, or turn the "
+            "watermark off",
             param="block_length" if block == 1 else "num_denoising_steps",
         )
     if job.enforced and tokens < (fewest := _min_tokens(model, job)):
@@ -79,9 +92,10 @@ def check_marked(model: Denoiser, job: Job, config: DecodeConfig, tokens: int) -
         )
 
 
-def weakened(model: Denoiser, job: Job, tokens: int) -> list[str]:
+def weakened(model: Denoiser, key: WatermarkKey, job: Job, tokens: int) -> list[str]:
     """The fields of a request that leave less of a mark than the service's own settings."""
-    own = {**asdict(DecodeConfig()), **traits_of(model).defaults, **job.own}
+    alpha = float(key.spec.rule == "bigram")
+    own = {**asdict(DecodeConfig(alpha=alpha)), **traits_of(model).defaults, **job.own}
     named = [_CALLED.get(name, name) for name, value in job.settings.items() if _weaker(name, value, own[name], tokens)]
     return [*named, _size_param(job)] if tokens < _min_tokens(model, job) else named
 

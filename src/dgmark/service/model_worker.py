@@ -8,6 +8,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from operator import methodcaller
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -16,7 +17,7 @@ from dgmark.decode.canvas import Canvas
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.events import BatchEvents, BlockFinished, Committed, Completed
 from dgmark.decode.infilling import holed_text, holes_in
-from dgmark.decode.prompts import Prepared, Request, encode_prompt, key_of_text
+from dgmark.decode.prompts import Kind, Prepared, Request, encode_prompt, key_of_text, together
 from dgmark.errors import DgmarkError, ModelError, PromptTooLong, SettingsError
 from dgmark.models.chat import chat_prompt, template_of
 from dgmark.models.denoiser import Denoiser, traits_of
@@ -102,8 +103,7 @@ class ModelWorker:
         room = self.rows - sum(len(batch.left) for batch in self._running)
         if not self._waiting or room < 1 or len(self._running) >= self.batches:
             return
-        kind = self._waiting[0].kind
-        members = [text for text in self._waiting if text.kind == kind][:room]
+        members = [self._waiting[number] for number in together([text.kind for text in self._waiting])[0][:room]]
         self._waiting = deque(text for text in self._waiting if text not in members)
         try:
             self._running.append(_Batch(members))
@@ -138,8 +138,8 @@ class ModelWorker:
             length, request, tokens = config.length, Request(ids, job.seed, key), len(ids)
         weak = []
         if key is not None:
-            check_marked(model, job, config, length)
-            weak = weakened(model, job, length)
+            check_marked(model, key, job, config, length)
+            weak = weakened(model, key, job, length)
         prepared = Prepared.of(model, [request], config, encode=encode)
         return _Text(job, model, prepared, tokens, weak)
 
@@ -177,10 +177,11 @@ class _Text:
     joined: list[int] = field(default_factory=list)
     sent: str = ""
 
-    @property
-    def kind(self) -> Any:
-        """Texts of one kind are decoded together."""
-        return self.job.model, self.prepared.config, self.prepared.kind(0)
+    @cached_property
+    def kind(self) -> Kind:
+        """What decides which texts it is decoded together with."""
+        layout, mark = self.prepared.kind(0)
+        return (self.job.model, self.prepared.config, layout), mark
 
     def started(self) -> jobs.Started:
         """That the job is accepted."""
@@ -219,7 +220,7 @@ class _Text:
 
 
 class _Batch:
-    """Texts of one kind that are decoded together.
+    """Texts that are decoded together.
 
     Attributes:
         left: the ids of the jobs that are not done.

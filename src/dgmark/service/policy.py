@@ -19,9 +19,9 @@ from dgmark.watermark.policy import MarkingPolicy, MarkingRefused, MarkingReques
 Policy = Literal["default", "enforced"]
 # the fields of requests that say what `MarkingRequest` has
 _PARAMS = {"enabled": "watermark", "key": "watermark.key_id", "subkey": "watermark.subkey"}
-# with these a request could leave so little choice of order that hardly any mark is left
+# with these a request could leave hardly any mark
 WEAKENING = (
-    *("block_length", "num_denoising_steps", "strategy", "commit", "threshold", "factor"),
+    *("alpha", "bias", "block_length", "num_denoising_steps", "strategy", "commit", "threshold", "factor"),
     *("guard", "repetition_guard", "lookahead", "noise"),
 )
 

@@ -32,6 +32,7 @@ from dgmark.watermark.siphash import SipHashKey
 
 # ids of a padded vocabulary beside twice the tokenizer's own; a table beyond that costs memory and serves no model
 MAX_PADDING = 65_536
+DEFAULT_SUBKEYS = 256  # of a new key of rule "bigram"
 
 
 @runtime_checkable
@@ -82,7 +83,7 @@ class WatermarkKey:
         rotation: int | None = None,
         grouping: Grouping | None = None,
         code_length: int | None = None,
-        subkeys: int = 1,
+        subkeys: int | None = None,
         nearest: int | None = None,
         farthest: int | None = None,
         expected_match: float | None = None,
@@ -100,7 +101,8 @@ class WatermarkKey:
             code_length: rule "position": period of a keyed position code, a multiple of the modulus up to 64; 0 = the
                 paper's i mod m. None: 16 for a keyed key of modulus 2 without rotation, else 0.
             subkeys: rule "bigram": number of sub-keys, a power of two up to 65,536: each text is marked with one of
-                them, drawn at random, so that texts do not share the bits of their pairs. 1 = none.
+                them, drawn at random, so that texts do not share the bits of their pairs. None: 256; 1: all texts are
+                marked alike, and a seed alone makes a text again.
             nearest: rule "bigram": the smallest distance of a pair, in tokens; None: 1.
             farthest: rule "bigram": the largest distance; None: 4.
             expected_match: share of the different pairs, or of the tokens, that match in a typical text of the model,
@@ -119,9 +121,8 @@ class WatermarkKey:
             raise SettingsError(f"a model is a name, a folder or a loaded model, not a {type(model).__name__}")
         of_positions = {"modulus": modulus, "rotation": rotation, "grouping": grouping, "code_length": code_length}
         of_pairs = {"nearest": nearest, "farthest": farthest}
-        given: dict[str, Any] = {
-            name: value for name, value in {**of_positions, **of_pairs}.items() if value is not None
-        }
+        named: dict[str, Any] = {**of_positions, **of_pairs, "subkeys": subkeys}
+        given = {name: value for name, value in named.items() if value is not None}
         if rule is None:
             positions, pairs = sorted(given.keys() & of_positions), sorted(given.keys() & of_pairs)
             if positions and pairs:
@@ -130,13 +131,12 @@ class WatermarkKey:
                 )
             rule = "position" if positions else "bigram"
         if isinstance(rule, str) and rule == "bigram":
-            given = dict(zip(of_pairs, DISTANCES, strict=True)) | given
+            given = dict(zip(of_pairs, DISTANCES, strict=True)) | {"subkeys": DEFAULT_SUBKEYS} | given
         spec = WatermarkSpec(
             rule=rule,
             table_size=table_size,
             tokenizer=tokenizer.name,
             tokenizer_fingerprint=tokenizer.fingerprint,
-            subkeys=subkeys,
             **given,
         )
         plain = (spec.rule, spec.modulus, spec.rotation, spec.grouping)

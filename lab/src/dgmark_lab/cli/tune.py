@@ -3,10 +3,11 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -21,6 +22,8 @@ from dgmark.decode.settings_file import TunedSettings, read_settings_file, write
 from dgmark.errors import InputError, SettingsError
 from dgmark.rows.jsonl import read_good_rows
 from dgmark.rows.outputs import atomic_write
+from dgmark.watermark.bigrams import MAX_DISTANCE
+from dgmark.watermark.groups import Rule
 
 if TYPE_CHECKING:
     from dgmark.decode.prompts import Prompt
@@ -31,7 +34,7 @@ TUNE_SCHEMA = 1
 MIN_TEXTS = 4
 
 # what the search itself decides, or what follows from --tokens
-_SEARCHED = ("length", "steps", "schedule", "guard", "lookahead", "lookahead_proposals")
+_SEARCHED = ("length", "steps", "schedule", "alpha", "guard", "lookahead", "lookahead_proposals")
 
 
 @command_errors
@@ -49,15 +52,25 @@ def tune(
     fpr: Annotated[float, typer.Option(help="False-positive rate at which a text counts as found.")] = 1e-4,
     tokens: Annotated[int, typer.Option(min=16, help="Tokens from which the mark is to be found.")] = 200,
     texts: Annotated[int, typer.Option(min=MIN_TEXTS, help="Texts of each of the last candidates, one a prompt.")] = 32,
+    rule: Annotated[Rule, typer.Option(help="Rule of the key.")] = "bigram",
+    alpha: Annotated[
+        list[float] | None,
+        typer.Option(help="Bigram: alpha to try; may be repeated.", min=0.01, max=1, show_default="1 and 0.5"),
+    ] = None,
+    farthest: Annotated[
+        list[int] | None,
+        typer.Option(
+            help="Bigram: largest distance of a pair to try; may be repeated.",
+            min=1,
+            max=MAX_DISTANCE,
+            show_default="1, 4 and 8",
+        ),
+    ] = None,
     guard: Annotated[
-        list[float] | None, typer.Option(help="Guard to try; may be repeated.", show_default="0 and 0.05")
+        list[float] | None, typer.Option(help="Position: guard to try; may be repeated.", show_default="0 and 0.05")
     ] = None,
     lookahead: Annotated[
-        list[int] | None, typer.Option(help="Lookahead to try; may be repeated.", show_default="1 and 3")
-    ] = None,
-    rule: Annotated[
-        Literal["bigram", "position"] | None,
-        typer.Option(help="Rule of the key to try.", show_default="both"),
+        list[int] | None, typer.Option(help="Position: lookahead to try; may be repeated.", show_default="1 and 3")
     ] = None,
     loading: opt.ModelOptions,
     settings: Annotated[Settings, opt.decoding_options(without=_SEARCHED, shown=())],
@@ -80,10 +93,12 @@ def tune(
     ] = None,
     as_json: opt.OneObject = False,
 ) -> None:
-    """Find the settings under which marked text is as good as your unmarked text, with the most evidence.
+    """Find the settings under which marked text is as good as unmarked text, with the most evidence.
 
-    Marked text with the settings that are found is at least as diverse (distinct-2) and at most 1.05 times as
-    perplexing; if no settings are that good, the command says how far the best ones are off.
+    Marked text with the settings that are found is at least as diverse (distinct-2) as your unmarked text, and at most
+    1.05 times as perplexing as the best unmarked text that is as diverse: with your settings, at other temperatures,
+    with another top-p, or with fixed noise. If no settings are that good, the command says how far the best ones are
+    off. The same temperatures and top-p are tried with the mark.
 
     The decoding options of `dgmark generate` are taken too, but for those of the search: they are those of your
     unmarked text.
@@ -95,21 +110,25 @@ def tune(
     from dgmark.models.load import load_model
     from dgmark_lab.evaluate.judge import load_judge
     from dgmark_lab.halving import halve
-    from dgmark_lab.trials import GUARDS, LOOKAHEADS, RULES, Trials, candidates_of
+    from dgmark_lab.trials import Trials, candidates_of
 
     model = load_model(**loading)
     kept = rows or out.with_suffix(".trials.jsonl")
     trials = Trials(model, load_judge(judge_name), settings, read, tokens, fpr, kept, batch_size, pad, chat)
     trials.check()
-    candidates = candidates_of(trials.config, guard or GUARDS, lookahead or LOOKAHEADS, [rule] if rule else RULES)
+    given = {"alpha": alpha, "farthest": farthest, "guard": guard, "lookahead": lookahead}
+    candidates = candidates_of(trials.config, rule, **given)
     with row_bar("texts") as bar:
 
-        def measure(some: "Sequence[Candidate]", count: int) -> "list[Standing]":
-            what = f"{len(some)} candidates on {count} prompts"
-            return trials.standings(some, count, lambda done, total: bar.show(what, done, total))
+        def measure(reference: "Candidate", some: "Sequence[Candidate]", count: int) -> "list[Standing]":
+            what = f"{len(some)} {'candidates' if some[0].rule else 'unmarked samplers'} on {count} prompts"
+            return trials.standings(some, reference, count, lambda done, total: bar.show(what, done, total))
 
-        ranked = halve(candidates, len(read), measure)
-    tuned = _tuned(trials, *ranked[0])
+        own = trials.samplers[0]
+        samplers = halve(trials.samplers, len(read), partial(measure, own))
+        reference = next((one for one, found in samplers if found.meets_goal), own)
+        ranked = halve(candidates, len(read), partial(measure, reference))
+    tuned = _tuned(trials, reference, *ranked[0])
     write_settings_file(out, tuned)
     if plot is not None:
         atomic_write(plot, _picture(ranked))
@@ -151,7 +170,7 @@ def _judge_of(judge: str | None, loading: opt.Loading) -> str:
     )
 
 
-def _tuned(trials: "Trials", best: "Candidate", its: "Standing") -> TunedSettings:
+def _tuned(trials: "Trials", reference: "Candidate", best: "Candidate", its: "Standing") -> TunedSettings:
     from dgmark.models.denoiser import traits_of
 
     measured: dict[str, Any] = {
@@ -165,14 +184,12 @@ def _tuned(trials: "Trials", best: "Candidate", its: "Standing") -> TunedSetting
         "found": its.found,
         "match": round(its.match, 2),
         "meets_goal": its.meets_goal,
+        "reference": reference.name,
+        **({"farthest": best.farthest} if best.farthest else {}),
     }
-    decoding: dict[str, Any] = {**trials.settings, **best.decoding}
-    return TunedSettings(
-        model=traits_of(trials.model).name,
-        rule=best.rule,
-        decoding=decoding,
-        measured=measured,
-    )
+    assert best.rule is not None
+    decoding = {**trials.settings, **dict(best.settings)}
+    return TunedSettings(model=traits_of(trials.model).name, rule=best.rule, decoding=decoding, measured=measured)
 
 
 def _picture(ranked: "Sequence[tuple[Candidate, Standing]]") -> bytes:
@@ -196,8 +213,8 @@ def _picture(ranked: "Sequence[tuple[Candidate, Standing]]") -> bytes:
     axes.fill_between(corner, low, MAX_PERPLEXITY, color=COLOURS[2], alpha=0.15, linewidth=0, label="the goal")
     axes.set_xlim(min(left, MIN_DIVERSITY), right)
     axes.set_ylim(low, max(high, MAX_PERPLEXITY))
-    axes.set_xlabel("distinct-2, as a multiple of unmarked text's")
-    axes.set_ylabel("perplexity, as a multiple of unmarked text's")
+    axes.set_xlabel("distinct-2, as a multiple of your unmarked text's")
+    axes.set_ylabel("perplexity, as a multiple of the best unmarked text's")
     axes.set_title(f"area: bits of evidence a token, at most {largest:.2f}", fontsize="medium")
     figure.legend(loc="outside right upper", fontsize="small")
     buffer = BytesIO()
@@ -223,16 +240,21 @@ def _show(ranked: "Sequence[tuple[Candidate, Standing]]", out: Path, tuned: Tune
                 "met" if found.meets_goal else "missed",
             )
         stdout().print(table)
-        stdout().print("Diversity and perplexity are multiples of unmarked text's, ± one standard error.")
+        stdout().print(
+            "Diversity is a multiple of your unmarked text's, and perplexity of that of the best unmarked text that is "
+            f"as diverse ({tuned.measured['reference']}), ± one standard error.",
+            markup=False,
+        )
     if not its.meets_goal:
         lacks = [f"{1 - its.diversity:.1%} less diverse than unmarked text"] if its.diversity < 1 else []
         over = [f"{its.perplexity:.2f} times as perplexing, not 1.05"] if its.perplexity > 1.05 else []
         stderr().print(f"no settings meet the goal; the best are {' and '.join([*lacks, *over])}", markup=False)
+    options = f" --rule {tuned.rule}" + (f" --farthest {best.farthest}" if best.farthest else "")
     # what a key expects of its model lies between chance and certainty
-    expected = f" --expected-match {its.match:.2f}" if 0.505 <= its.match < 0.995 else ""
+    options += f" --expected-match {its.match:.2f}" if 0.505 <= its.match < 0.995 else ""
     stderr().print(
         f"{out}: {best.name}\nUse them with a key of this rule:\n"
-        f"  dgmark keygen key.json{model_option(tuned.model)} --rule {tuned.rule}{expected}\n"
+        f"  dgmark keygen key.json{model_option(tuned.model)}{options}\n"
         f"  dgmark generate --key key.json{model_option(tuned.model)} --settings {out} --prompt ...",
         markup=False,
     )

@@ -29,12 +29,19 @@ from dgmark_lab.experiments.store import checkpoint_hash
 
 DECODING, JUDGE = "decoding", "judge"
 _TOY, _LENGTH = ToyDenoiser(words=80, end_ids=(), forbidden_bias=-1e3), 64
-_CONFIGS = (
-    DecodeConfig(length=_LENGTH, temperature=0),
-    DecodeConfig(length=_LENGTH, temperature=1),
-    DecodeConfig(length=_LENGTH, temperature=0.8, top_p=0.9, guard=0.05),
-    DecodeConfig(length=_LENGTH, temperature=1, lookahead=3, steps=32),
-)
+_CONFIGS: dict[Rule, tuple[DecodeConfig, ...]] = {
+    "bigram": (
+        DecodeConfig(length=_LENGTH, temperature=0, bias=1),
+        DecodeConfig(length=_LENGTH, temperature=1, steps=32),
+        DecodeConfig(length=_LENGTH, temperature=0.8, top_p=0.9, alpha=0.5),
+    ),
+    "position": (
+        DecodeConfig(length=_LENGTH, temperature=0),
+        DecodeConfig(length=_LENGTH, temperature=1, alpha=1),
+        DecodeConfig(length=_LENGTH, temperature=0.8, top_p=0.9, guard=0.05),
+        DecodeConfig(length=_LENGTH, temperature=1, lookahead=3, steps=32),
+    ),
+}
 
 
 def made_with(*names: str, **known: str) -> str:
@@ -62,7 +69,7 @@ def identifier(name: str) -> str:
     if name in (*BUILTINS, JUDGE):
         return checkpoint_hash(builtin_folder(name))
     if name == DECODING:
-        return _hash([_decoded(rule, *_CONFIGS) for rule in get_args(Rule)])
+        return _hash([_decoded(rule, *configs) for rule, configs in _CONFIGS.items()])
     if name in get_args(Rule) or name in BASELINES:
         return _hash(_p_values(name))
     if (marked_by := name.removeprefix(f"{DECODING}-")) in BASELINES:
@@ -110,7 +117,7 @@ def _decoded_by_baseline(name: str) -> list[int]:
 
 
 def _fixed_key(model: str | ModelLike, rule: Rule | None) -> WatermarkKey:
-    return WatermarkKey(WatermarkKey.generate(model, rule=rule).spec, "fixed", bytes(range(SECRET_BYTES)))
+    return WatermarkKey(WatermarkKey.generate(model, rule=rule, subkeys=1).spec, "fixed", bytes(range(SECRET_BYTES)))
 
 
 def _hash(content: Sequence[object]) -> str:

@@ -1,0 +1,191 @@
+"""The decode side of the bigram rule: which pairs a candidate would complete with the committed tokens beside it.
+
+The loop and the engine adapters use the same code. Knows no model.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+import torch
+from jaxtyping import Bool, Int, Int8
+from torch import Tensor
+
+from dgmark.decode.steering import Places, Window
+from dgmark.errors import SettingsError
+from dgmark.watermark.bigrams import matching_pairs, pair_words
+from dgmark.watermark.key import WatermarkKey
+
+# a canvas's number stands above the ids of a pair
+_PAIR_BITS = 48
+# (pairs as words, the number of the row of each) -> 1 or -1 for a bit of 1 or 0 of each, 0 for none
+BitsOf = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class PairKeys:
+    """The hash keys of the rows of a batch, or of the slots of a store, on the device: the rule of these rows.
+
+    Attributes:
+        first: first half of each row's hash key.
+        second: its second half.
+        number: the number of each row's sub-key; 0 without sub-keys, -1 in a row without a mark.
+        nearest: the smallest distance of a pair; all rows share the distances.
+        farthest: the largest.
+        fixed_shapes: whether shapes depend on shapes alone, and nothing waits for the device, so that a step may stand
+            in a CUDA graph; else only those pairs are hashed that exist.
+        bits_of: tells the bits in place of the hash, for an adversary who believes to know them; None for the hash.
+    """
+
+    first: Int[Tensor, " batch"]
+    second: Int[Tensor, " batch"]
+    number: Int[Tensor, " batch"]
+    nearest: int
+    farthest: int
+    fixed_shapes: bool = False
+    bits_of: BitsOf | None = None
+
+    ordered = False
+
+    @classmethod
+    def of(
+        cls,
+        keys: Sequence[WatermarkKey | None],
+        device: torch.device | str,
+        distances: tuple[int, int] | None = None,
+        **options: Any,
+    ) -> "PairKeys":
+        """The keys of a batch; without distances, those of its keys, of which at least one is of rule "bigram".
+
+        Raises:
+            SettingsError: the keys have different distances, or one has sub-keys and is not one of them.
+        """
+        columns = zip(*map(hash_parts, keys), strict=True)
+        first, second, number = (torch.tensor(column, dtype=torch.long).to(device) for column in columns)
+        distances = distances or distances_of(keys)
+        assert distances is not None
+        return cls(first, second, number, *distances, **options)
+
+    def marked(self, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
+        """Which of these rows have a mark; row -1 has none."""
+        return (rows >= 0) & (self.number[rows.clamp(min=0)] >= 0)
+
+    def periods(self, rows: int) -> Int[Tensor, " rows"]:
+        """No row has a position code."""
+        return self.number.new_zeros(rows)
+
+    def reached(self, places: Places) -> Bool[Tensor, " places"]:
+        """The places that have a committed token at one of the distances."""
+        return self._neighbours(places)[1].any(-1)
+
+    def signs(self, tokens: Int[Tensor, "places candidates"], places: Places) -> Int8[Tensor, "places candidates bits"]:
+        """The bits of the new pairs of each candidate: those with the nearest tokens first, left before right.
+
+        A test counts each pair of a text once, so a pair that the text already holds is none, nor is one that the
+        candidate completes for a second time. A draw is unbiased only if each bit of the key comes once: a pair that
+        two candidates complete, one with a token on its left and one with a token on its right, is a bit of the first.
+        """
+        neighbours, exists = self._neighbours(places)
+        asked = (exists & ~self._again(neighbours, exists))[:, None] & (tokens >= 0)[:, :, None]
+        equal = (tokens[:, :, None] == neighbours[:, None]) & exists[:, None]
+        left = (equal & ~self._right).any(-1, keepdim=True)
+        asked &= ~(self._right & left & equal.any(1, keepdim=True))
+        if self.fixed_shapes:
+            return (
+                self._values(
+                    tokens[:, :, None], neighbours[:, None], self._right, places.canvas[:, None, None], places.window
+                )
+                * asked
+            )
+        at = place, candidate, bit = asked.nonzero(as_tuple=True)
+        signs = torch.zeros_like(asked, dtype=torch.int8)
+        signs[at] = self._values(
+            tokens[place, candidate], neighbours[place, bit], self._right[bit], places.canvas[place], places.window
+        )
+        return signs
+
+    @property
+    def _offsets(self) -> Int[Tensor, " bits"]:
+        """How far each neighbour stands to the right of a place."""
+        distances = torch.arange(self.nearest, self.farthest + 1, device=self.number.device)
+        return torch.stack([-distances, distances], 1).view(-1)
+
+    @property
+    def _right(self) -> Bool[Tensor, " bits"]:
+        return self._offsets > 0
+
+    def _neighbours(self, places: Places) -> tuple[Int[Tensor, "places bits"], Bool[Tensor, "places bits"]]:
+        """The tokens beside each place, and which of them are committed and of its text."""
+        window = places.window
+        columns = window.start + places.column[:, None] + self._offsets
+        inside = (columns >= window.text[0]) & (columns < window.text[1])
+        tokens = window.ids[places.canvas[:, None], columns.clamp(0, window.ids.shape[1] - 1)]
+        return tokens, inside & (tokens != window.mask_id) & self.marked(places.rows)[:, None]
+
+    def _again(self, neighbours: Tensor, exists: Tensor) -> Bool[Tensor, "places bits"]:
+        """Which neighbours stand nearer on the same side too."""
+        right = self._right
+        equal = (neighbours[:, :, None] == neighbours[:, None, :]) & exists[:, None, :]
+        return (equal & torch.ones_like(equal[0]).tril(-1) & (right[:, None] == right)).any(-1)
+
+    def _values(
+        self, tokens: Tensor, neighbours: Tensor, right: Tensor, canvas: Tensor, window: Window
+    ) -> Int8[Tensor, "..."]:
+        """1 or -1 for the bit of each pair; 0 if the canvas holds it already."""
+        words = torch.where(right, pair_words(tokens, neighbours), pair_words(neighbours, tokens))
+        rows = window.rows[canvas]
+        signs = self.bits_of(words, rows) if self.bits_of else torch.where(self._bits(words, rows), 1, -1)
+        held, asked = self._held(window), words | canvas << _PAIR_BITS
+        place = torch.searchsorted(held, asked).clamp(max=len(held) - 1)
+        return signs.to(torch.int8) * (held[place] != asked)
+
+    def _bits(self, words: Tensor, rows: Tensor) -> Bool[Tensor, "..."]:
+        rows = rows.clamp(min=0)
+        key, number = (self.first[rows], self.second[rows]), self.number[rows].clamp(min=0)
+        if words.device.type != "cpu" or self.fixed_shapes:
+            return matching_pairs(words, key, number)
+        # numpy has less to do for each operation
+        return torch.from_numpy(matching_pairs(words.numpy(), (key[0].numpy(), key[1].numpy()), number.numpy()))
+
+    def _held(self, window: Window) -> Int[Tensor, " held"]:
+        """The pairs of committed tokens that each canvas holds, ascending; -1 where there is none."""
+        ids = window.ids[:, window.text[0] : window.text[1]]
+        canvas = torch.arange(len(ids), device=ids.device)[:, None] << _PAIR_BITS
+        known, words = ids != window.mask_id, [ids.new_full((len(ids), 1), -1)]
+        for distance in range(self.nearest, self.farthest + 1):
+            pairs = pair_words(ids[:, :-distance], ids[:, distance:]) | canvas
+            words.append(torch.where(known[:, :-distance] & known[:, distance:], pairs, -1))
+        return torch.cat(words, 1).view(-1).sort().values
+
+
+def is_bigram(key: WatermarkKey | None) -> TypeGuard[WatermarkKey]:
+    """Whether a key is of rule "bigram"."""
+    return key is not None and key.spec.rule == "bigram"
+
+
+def distances_of(keys: Iterable[WatermarkKey | None]) -> tuple[int, int] | None:
+    """The smallest and the largest distance of a pair, which all keys of rule "bigram" share; None without such a key.
+
+    Raises:
+        SettingsError: the keys have different distances.
+    """
+    ranges = {(key.spec.nearest, key.spec.farthest) for key in keys if is_bigram(key)}
+    if len(ranges) > 1:
+        raise SettingsError(f"keys with different distances of pairs, {sorted(ranges)}, mark no batch together")
+    return ranges.pop() if ranges else None
+
+
+def hash_parts(key: WatermarkKey | None) -> tuple[int, int, int]:
+    """What `PairKeys` holds of a key.
+
+    Raises:
+        SettingsError: the key has sub-keys and is not one of them.
+    """
+    if not is_bigram(key):
+        return 0, 0, -1
+    if key.spec.subkeys > 1 and key.number is None:
+        raise SettingsError(
+            f"key {key.fingerprint} has {key.spec.subkeys} sub-keys, each with pairs of its own: take one with "
+            "key.subkey(number)"
+        )
+    return *key.pair_key, key.number or 0
