@@ -9,7 +9,6 @@ import pytest
 
 from dgmark.checkpoint.families import FAMILIES
 from dgmark.checkpoint.tokenizer import END_TOKENS
-from dgmark.watermark.key import block_length_of
 from support import tiny_checkpoints as tiny
 from support.command_line import rows, run
 
@@ -45,7 +44,7 @@ def test_a_mark_is_made_and_found_with_every_family(
     rule = "position" if folder.name in BLOCKS_OF_4 else "bigram"
     keygen = run("keygen", key, "--model", folder, "--rule", rule, "--subkeys", 1)
     assert keygen.exit_code == 0
-    assert ("warning" in keygen.stderr) == ((block_length_of(str(folder)) or 0) < 16)
+    assert ("warning" in keygen.stderr) == (rule == "position")
     # prompts of several lengths, none a whole number of LLaDA 2's blocks
     prompts.write_text(
         "".join(json.dumps({"id": f"p{i}", "prompt": " ".join(["w1", "w2"] * (3 + i))}) + "\n" for i in range(12))
@@ -103,16 +102,17 @@ def test_keygen_says_that_generate_would_refuse_the_model(
     assert (asked.exit_code, (reason or "") in " ".join(asked.stderr.split())) == (6 if reason else 0, True)
 
 
-@pytest.mark.parametrize(("family", "weak"), [("sdar", "use longer texts"), ("llada", None)])
-def test_keygen_says_how_much_a_text_of_the_model_carries(tmp_path: Path, family: str, weak: str | None) -> None:
+@pytest.mark.parametrize("family", ["sdar", "llada"])
+def test_keygen_says_how_much_a_text_of_the_model_carries(tmp_path: Path, family: str) -> None:
     tiny.write(tmp_path / "model", family)
     made = run("keygen", tmp_path / "key.json", "--model", tmp_path / "model")
     shown = json.loads(run("key", "show", tmp_path / "key.json", "--json").stdout)["tokens_needed"]
     assert f"0.0001 takes about {shown[0]['half']} tokens" in made.stderr
-    assert ("warning: that is a weak mark" in made.stderr, (weak or "") in made.stderr) == (weak is not None, True)
+    assert "warning" not in made.stderr
     assert [row["half"] <= row["most"] for row in shown] == [True] * 7
     weakest = run("keygen", tmp_path / "weak.json", "--model", tmp_path / "model", "--expected-match", 0.505)
     assert "takes over 100,000 tokens" in weakest.stderr
+    assert "warning: that is a weak mark: use longer texts" in weakest.stderr
     ordered = run("keygen", tmp_path / "ordered.json", "--model", tmp_path / "model", "--rule", "position")
     assert ("blocks of 4 leave little" in ordered.stderr) == (family == "sdar")
     strict = run("key", "show", tmp_path / "key.json", "--fpr", "1e-9").stdout

@@ -29,7 +29,7 @@ from support.unchecked import unchecked
 Spoil = Callable[[Tensor, Tensor], Tensor]
 NAN, INF = float("nan"), float("inf")
 SHORT: dict[str, Any] = {"length": 8, "block_length": 4}
-KEY = bound_key("faults", ToyDenoiser())
+KEY, PAIRS = (bound_key("faults", ToyDenoiser(), rule=rule) for rule in ("position", "bigram"))
 
 
 def everywhere(value: float) -> Spoil:
@@ -78,35 +78,34 @@ class Spoilt(ToyDenoiser):
         return self.spoil(super().__call__(ids), ids)
 
 
+EITHER: list[dict[str, Any]] = [{}, {"strategy": "left_to_right"}, {"commit": "threshold"}, {"steps": 2}]
+POSITION: list[dict[str, Any]] = [
+    {"lookahead": 3},
+    {"strategy": "entropy", "guard": 0.2},
+    {"strategy": "random", "repetition_guard": True},
+]
+
+
 @pytest.mark.parametrize(
-    "settings",
+    ("key", "settings"),
     [
-        *(
-            {"temperature": temperature, **more}
-            for temperature in (0, 1)
-            for more in (
-                {},
-                {"lookahead": 3},
-                {"strategy": "entropy", "guard": 0.2},
-                {"strategy": "random", "repetition_guard": True},
-                {"strategy": "left_to_right"},
-                {"commit": "threshold"},
-                {"steps": 2},
-            )
-        ),
-        {"temperature": 0, "strategy": "margin"},
-        {"lookahead": 3, "lookahead_proposals": "kept"},
-        {"top_k": 3, "top_p": 0.5},
+        *((KEY, {"temperature": temperature, **more}) for temperature in (0, 1) for more in [*EITHER, *POSITION]),
+        (KEY, {"temperature": 0, "strategy": "margin"}),
+        (KEY, {"lookahead": 3, "lookahead_proposals": "kept"}),
+        (KEY, {"alpha": 1.0}),
+        *((key, {"top_k": 3, "top_p": 0.5}) for key in (KEY, PAIRS)),
+        *((PAIRS, {"temperature": temperature, "bias": 1.0, **more}) for temperature in (0, 1) for more in EITHER),
+        (PAIRS, {"strategy": "entropy"}),
     ],
-    ids=str,
+    ids=lambda one: one.spec.rule if isinstance(one, dgmark.WatermarkKey) else str(one),
 )
 @pytest.mark.parametrize("name", SPOILS)
-def test_no_text_comes_of_unusable_logits(name: str, settings: dict[str, Any]) -> None:
+def test_no_text_comes_of_unusable_logits(name: str, key: dgmark.WatermarkKey, settings: dict[str, Any]) -> None:
     spoil, came = SPOILS[name]
     with pytest.raises(
         ModelFault, match=f"toy gave {came}.* in step 0, at .* positions of the block .*check the weights"
     ):
-        dgmark.generate(Spoilt(spoil=spoil), ["w1 w2", "w3 w4"], key=KEY, **SHORT, **settings)
+        dgmark.generate(Spoilt(spoil=spoil), ["w1 w2", "w3 w4"], key=key, **SHORT, **settings)
 
 
 @pytest.mark.parametrize("name", SPOILS)
@@ -139,10 +138,11 @@ def test_a_likelihood_is_not_estimated_from_unusable_logits(name: str) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_ids_may_be_ruled_out_with_minus_infinity(temperature: float) -> None:
+@pytest.mark.parametrize(("key", "bias"), [(KEY, 0.0), (PAIRS, 1.0)], ids=["position", "bigram"])
+def test_ids_may_be_ruled_out_with_minus_infinity(key: dgmark.WatermarkKey, bias: float, temperature: float) -> None:
     ruled_out = torch.tensor([0, 5, 6, 7, *range(26, 32)])
     model = Spoilt(spoil=lambda logits, _ids: logits.index_fill(-1, ruled_out, -INF))
-    (made,) = dgmark.generate(model, "w1 w2", key=KEY, temperature=temperature, **SHORT)
+    (made,) = dgmark.generate(model, "w1 w2", key=key, temperature=temperature, bias=bias, **SHORT)
     assert made.token_ids
     assert not set(made.token_ids) & {5, 6, 7}
 

@@ -39,7 +39,7 @@ def test_a_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_every_decoding_setting_can_stand_in_a_file(tmp_path: Path) -> None:
-    every = DecodeConfig(repetition_guard=True, top_k=7, steps=128).to_dict()
+    every = DecodeConfig(repetition_guard=True, top_k=7, steps=128, alpha=0.5, bias=0.2).to_dict()
     assert read_settings_file(written(tmp_path / "all.json", decoding=every)).decoding == every
 
 
@@ -62,6 +62,7 @@ def test_a_key_of_another_rule_is_refused_and_told_what_to_do(tmp_path: Path) ->
         ({"decoding": {"temperature": -1}}, "temperature -1 must be greater than or equal to 0"),
         ({"decoding": {"temperature": "warm"}}, "temperature 'warm' must be a valid number"),
         ({"decoding": {"guard": True}}, "guard True must be a valid number"),
+        ({"decoding": {"alpha": 2.0}}, "alpha 2.0 must be less than or equal to 1"),
         ({"decoding": {"guard": [0.1]}}, "decoding.guard"),
     ],
 )

@@ -10,19 +10,24 @@ from dgmark.cli import app
 from dgmark.decode import BlockFinished, Committed, RowFinished
 from dgmark.errors import PromptTooLong, SettingsError
 from dgmark.models.toy import ToyDenoiser
+from support.known_keys import bound_key
 
 TOY = ToyDenoiser(end_bias=0.4)
 PROMPTS = ["w1 w2", "w3 w4", "w5", "w6 w7", "w8"]
 SHORT: dict[str, Any] = {"length": 12, "block_length": 4}
 EDITED = {"edit_threshold": 0.14}
 KEY = dgmark.WatermarkKey(dgmark.WatermarkKey.generate(TOY, rule="position").spec, "stream", bytes(range(32)))
+PAIRS = bound_key("stream", TOY)
+EVERY: list[dict[str, Any]] = [{}, {"commit": "threshold", "threshold": 0.2}, {"steps": 6}, EDITED]
 
 
-@pytest.mark.parametrize("key", [None, KEY], ids=["unmarked", "marked"])
 @pytest.mark.parametrize(
-    "settings",
-    [{}, {"temperature": 0}, {"lookahead": 3}, {"commit": "threshold", "threshold": 0.2}, {"steps": 6}, EDITED],
-    ids=str,
+    ("key", "settings"),
+    [
+        *((key, settings) for key in (None, KEY) for settings in [*EVERY, {"temperature": 0}, {"lookahead": 3}]),
+        *((PAIRS, settings) for settings in [*EVERY, {"temperature": 0, "bias": 1.0}]),
+    ],
+    ids=lambda one: one.spec.rule if isinstance(one, dgmark.WatermarkKey) else str(one),
 )
 def test_the_events_add_up_to_the_generations(key: Any, settings: dict[str, Any]) -> None:
     made = dgmark.generate(TOY, PROMPTS, key=key, seed=2, batch_size=3, **SHORT, **settings)

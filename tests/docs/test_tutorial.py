@@ -34,6 +34,7 @@ def test_every_block_of_the_tutorial_runs_and_the_marks_are_found(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("secrets.token_bytes", lambda size: bytes(range(size)))  # the same texts in every run
+    monkeypatch.setattr("secrets.randbelow", lambda below: 7 % below)
     session: dict[str, Any] = {}
     shown: dict[str, str] = {}
     for language, source in BLOCK.findall(PAGE.read_text(encoding="utf-8")):
@@ -83,6 +84,6 @@ def test_every_cell_runs_and_shows_what_its_text_says(
     assert detector.detect(session["marked"]).verdict == "watermarked"
     assert detector.detect(session["plain"]).verdict == "not_detected"
     assert "Watermark found" in (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert session["tried"][-1][0] < session["tried"][0][0]  # the largest guard gives the better text
+    assert session["tried"][-1][0] < session["tried"][0][0]  # the lowest temperature gives the better text
     assert len(session["plt"].get_fignums()) == 4
     session["plt"].close("all")

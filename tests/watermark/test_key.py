@@ -407,12 +407,12 @@ def test_a_name_changes_nothing_that_a_key_does(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "options", "share"),
     [
-        ("storyteller", {}, 0.67),
-        ("storyteller", {"farthest": 1}, 0.84),
+        ("storyteller", {}, 0.72),
+        ("storyteller", {"farthest": 1}, 0.78),
         ("storyteller", {"rule": "position"}, 0.91),
         ("storyteller", {"modulus": 3}, None),  # not measured
         ("storyteller", {"expected_match": 0.6}, 0.6),
-        ("narrator", {}, 0.59),  # blocks of 8, and three quarters of the storyteller's strength
+        ("narrator", {}, 0.64),  # of less strength than the storyteller
     ],
 )
 def test_a_new_key_expects_what_was_measured_at_the_models_block_length(
