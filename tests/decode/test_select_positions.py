@@ -67,10 +67,10 @@ def test_sets_are_those_of_an_obvious_sort(step: Step, data: st.DataObject, guar
         sure[row] = [one and (match or not any(matches)) for one, match in zip(sure[row], matches, strict=True)]
         width[row] = 1 if any(sure[row]) else width[row]
     rewards, masked, matching = (torch.tensor(rows) for rows in (step.rewards, step.masked, step.matching))
-    last_ones = torch.tensor(sure) if several else None, torch.tensor(readable) if guarded else None
+    options = torch.tensor(sure) if several else None, torch.tensor(readable) if guarded else None
     quota = torch.tensor(step.quota)
-    chosen = select_positions(rewards, masked, matching, quota, *last_ones).tolist()
-    sets, exists = alternatives(rewards, masked, matching, quota, torch.tensor(width), *last_ones)
+    chosen = select_positions(rewards, masked, matching, quota, *options).tolist()
+    sets, exists = alternatives(rewards, masked, matching, quota, torch.tensor(width), *options)
     for row, reads in enumerate(readable):
 
         def kind(j: int, row: int = row, reads: list[bool] = reads) -> tuple[bool, bool]:
