@@ -17,7 +17,7 @@ from dgmark.service.settings import LOCAL_NAMES, ServiceSettings
 from dgmark.service.state import ServiceState
 from dgmark.version import __version__
 
-TECHNIQUE = "dgMARK: watermark for the text of diffusion language models, by the order of decoding"
+TECHNIQUE = "dgMARK: keyed watermark for the text of diffusion language models"
 _PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
 _ERRORS: dict[int | str, dict[str, Any]] = {
     "4XX": {"content": _PROBLEM, "description": "What is wrong."},
