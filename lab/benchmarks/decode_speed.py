@@ -20,10 +20,9 @@ from torch.nn import Module
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from dgmark import DecodeConfig, load_model
-from dgmark.decode import Canvas, RoundTrip, decode_steps, match_all
-from dgmark.decode.matching import key_steering
+from dgmark.decode import Canvas, RoundTrip, Rule, decode_steps, keyed_rule
 from dgmark.models.load import NetworkDenoiser
-from dgmark.watermark.groups import Rule
+from dgmark.watermark.groups import Rule as RuleName
 from keys_and_tables import bench_key, builtin_prompts, print_header, print_row
 
 PROMPT, LENGTH, BLOCK = 64, 256, 32
@@ -129,18 +128,18 @@ def _modes(model: NetworkDenoiser, prompts: list[Tensor], tokens: int, modes: di
 
 
 def _decode(
-    model: NetworkDenoiser, prompt: Tensor, tokens: int, rule: Rule | None, settings: dict[str, Any]
+    model: NetworkDenoiser, prompt: Tensor, tokens: int, rule: RuleName | None, settings: dict[str, Any]
 ) -> tuple[float, int]:
     """Decode the first `tokens` tokens of each row; return CPU seconds and the number of canvases."""
     config = DecodeConfig(length=LENGTH, block_length=BLOCK, **settings)
     canvas = Canvas.after(prompt, LENGTH, model.mask_id)
     key = None if rule is None else bench_key(rule)
     key = key and replace(key, spec=replace(key.spec, table_size=model.vocab_size))
-    steering = key_steering([key] * len(prompt), model.device)
+    marking = keyed_rule([key] * len(prompt), model.device)
     guard = TimedGuard.of(model.tokenizer, model.mask_id) if config.round_trip_guard else None
     begin, committed, run = time.process_time(), 0, 0
     # no row ends early, so that all modes do the same work
-    for commits in decode_steps(_endless(model), canvas, config, steering, list(range(len(prompt))), guard):
+    for commits in decode_steps(_endless(model), canvas, config, marking, list(range(len(prompt))), guard):
         committed, run = committed + len(commits.row), run + commits.forwards
         if committed >= tokens * len(prompt):
             break
@@ -191,7 +190,7 @@ def _committed(model: NetworkDenoiser, prompt: Tensor, tokens: int) -> Tensor:
     canvas = Canvas.after(prompt, LENGTH, model.mask_id)
     x = canvas.ids.clone()
     config = DecodeConfig(length=LENGTH, block_length=BLOCK, temperature=0)
-    for commits in decode_steps(_endless(model), canvas, config, match_all, [0] * len(prompt)):
+    for commits in decode_steps(_endless(model), canvas, config, Rule(), [0] * len(prompt)):
         x[commits.row, canvas.start + commits.place] = commits.token
         if commits.step + 1 == tokens:
             break

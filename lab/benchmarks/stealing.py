@@ -23,8 +23,9 @@ from torch import Tensor
 from dgmark import Detector, WatermarkKey, load_model
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.decode import DecodeConfig, decode
-from dgmark.decode.pair_bits import PairKeys
-from dgmark.decode.steering import Steering
+from dgmark.decode.bigram import BigramRule
+from dgmark.decode.keyed_rules import PositionRule, keyed_rule
+from dgmark.decode.rules import Places, Rule
 from dgmark.models.load import NetworkDenoiser
 from dgmark.watermark.bigrams import matching_pairs
 from dgmark_lab.attacks.stealing import StolenKey, residue_words, scrub, words_of
@@ -121,23 +122,32 @@ def _forged(
     prompts = [model.tokenizer.encode(prompt)[-16:] for prompt in builtin_prompts()[-texts:]]
     batch = torch.tensor([each for each in prompts if len(each) == 16])
     config = DecodeConfig.of(model, length=LENGTH, cache="dual", **settings)
-    steering = _steering(stolen, key, len(batch))
+    rule = _believed_rule(stolen, key, len(batch))
     detector = Detector(key)
-    responses = decode(model, batch, config, steering, list(range(len(batch))))
+    responses = decode(model, batch, config, rule, list(range(len(batch))))
     return np.array([detector.detect(model.tokenizer.decode(each.token_ids)).p_value for each in responses])
 
 
-def _steering(stolen: StolenKey, key: WatermarkKey, texts: int) -> Steering:
-    if key.spec.rule == "bigram":
-        keys = [key.for_text()] * texts
-        return Steering(PairKeys.of(keys, "cpu", bits_of=lambda words, _: _believed(stolen, words)))
-    code = torch.tensor(stolen.code, dtype=torch.long)
-    return Steering.of(lambda tokens, at: _believed(stolen, residue_words(tokens, code[at % len(code)])) > 0)
+def _believed_rule(stolen: StolenKey, key: WatermarkKey, texts: int) -> Rule:
+    """The rule of a key, with the bits that the thief believes in."""
 
+    def believed(words: Tensor) -> Tensor:
+        """1 or -1 for words that are believed to match, or not to; 0 where nothing is known."""
+        return torch.from_numpy(np.sign(stolen.believed(words.numpy()))).to(torch.int8)
 
-def _believed(stolen: StolenKey, words: Tensor) -> Tensor:
-    """1 or -1 for words that are believed to match, or not to; 0 where nothing is known."""
-    return torch.from_numpy(np.sign(stolen.believed(words.numpy())))
+    class BelievedPairs(BigramRule):
+        def signs_of_pairs(self, words: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
+            return believed(words)
+
+    class BelievedPositions(PositionRule):
+        def signs(self, tokens: Tensor, places: Places) -> Tensor:
+            code = torch.tensor(stolen.code, dtype=torch.long)
+            words = residue_words(tokens, code[places.positions % len(code)][:, None])
+            return torch.where(believed(words) > 0, 1, -1).to(torch.int8)[:, :, None]
+
+    rule = keyed_rule([key.for_text()] * texts, "cpu")
+    kind = BelievedPairs if isinstance(rule, BigramRule) else BelievedPositions
+    return kind(**vars(rule))
 
 
 def _scrubbed(

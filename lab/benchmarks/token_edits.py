@@ -40,9 +40,8 @@ def main() -> None:
         for threshold in [None, *args.thresholds]:
             for lossless in (True, False)[: 1 if threshold is None else 2]:
                 settings = {"temperature": temperature, "length": args.length, "edit_threshold": threshold}
-                with (
-                    nullcontext() if lossless else patch("dgmark.decode.edits.lossless_edits", lambda edits, *_: edits)
-                ):
+                lossy = patch("dgmark.decode.selection.lossless_edits", lambda edits, *_: edits)
+                with nullcontext() if lossless else lossy:
                     made = [_texts(key, number, args.texts // 4, **settings) for number, key in enumerate(keys)]
                 allowed = "" if threshold is None else "lose no match" if lossless else "any"
                 print_row([rule, temperature, threshold or "none", allowed, *_figures(keys, made)])

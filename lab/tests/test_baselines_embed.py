@@ -12,7 +12,7 @@ from scipy import stats
 from torch import Tensor
 
 from dgmark import Generation, generate, load_tokenizer, stream_generate
-from dgmark.decode import DecodeConfig, RowFinished, Steering, View, decode, match_all
+from dgmark.decode import DecodeConfig, RowFinished, Rule, View, Window, decode
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.groups import WatermarkSpec
@@ -41,7 +41,9 @@ IDS = torch.tensor([[5, 6, 7, 8, 9, 0, 11, 0, 0, 0, 0, 0], [5, 6, 7, 4, 3, 0, 0,
 def view(temperature: float = 1.0, seed: int = 0) -> View:
     logits = torch.randn(2, WIDTH, V, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 2
     masked = IDS[:, 5 : 5 + WIDTH] == MASK
-    return View(logits, IDS, 5, masked, torch.arange(2, 2 + WIDTH), MASK, FORBIDDEN, temperature)
+    positions = torch.arange(2, 2 + WIDTH).expand(2, -1)
+    window = Window(IDS, 5, positions, (3, IDS.shape[1]), MASK, torch.arange(2))
+    return View(window, logits, masked, FORBIDDEN, temperature)
 
 
 def green(name: str, contexts: Tensor, tokens: Tensor, gamma: float = 0.5) -> Tensor:
@@ -51,7 +53,7 @@ def green(name: str, contexts: Tensor, tokens: Tensor, gamma: float = 0.5) -> Te
 
 def biased(name: str, given: View, **options: object) -> Tensor:
     """What is added to each place of the window; 0 at committed ones."""
-    bias = baseline(name, **options).steering(KEY, TOY).bias
+    bias = baseline(name, **options).rule(KEY, TOY).bias
     assert bias is not None
     before = given.logits.clone()
     added = torch.zeros_like(given.logits)
@@ -192,7 +194,7 @@ def test_alpha_is_the_gradient_of_the_energy(offsets: tuple[int, ...]) -> None:
 def test_the_tilt_is_of_the_sampled_distribution() -> None:
     """At temperature T, logits / T + strength * alpha(p of T)."""
     cold = view(0.5)
-    halved = View(cold.logits * 2, cold.ids, 5, cold.masked, cold.positions, MASK, FORBIDDEN, 1.0)
+    halved = replace(cold, logits=cold.logits * 2, temperature=1.0)
     torch.testing.assert_close(biased("gloaguen", cold) * 2, biased("gloaguen", halved))
 
 
@@ -204,18 +206,20 @@ def test_a_bias_gets_the_canvas_and_the_models_logits(form: Any) -> None:
     seen: list[View] = []
 
     def spy(given: View) -> Tensor:
-        seen.append(replace(given, ids=given.ids.clone(), masked=given.masked.clone()))
+        window = replace(given.window, ids=given.window.ids.clone())
+        seen.append(replace(given, window=window, masked=given.masked.clone()))
         return given.logits_to_propose()
 
     prompts = torch.tensor([[2, 7, 5], [4, 4, 9]])
     config = DecodeConfig(12, 6, form)
-    made = decode(TOY, prompts, config, Steering(bias=spy), [1, 2])
-    assert made == decode(TOY, prompts, config, match_all, [1, 2])
+    made = decode(TOY, prompts, config, Rule(bias=spy), [1, 2])
+    assert made == decode(TOY, prompts, config, Rule(), [1, 2])
     assert len(seen) == 12
     for given in seen:
-        assert torch.equal(given.logits, TOY(given.ids)[:, given.start : given.start + 6])
-        assert torch.equal(given.masked, given.ids[:, given.start : given.start + 6] == MASK)
-        assert torch.equal(given.positions, torch.arange(6) + given.start - 3)
+        ids, start = given.window.ids, given.window.start
+        assert torch.equal(given.logits, TOY(ids)[:, start : start + 6])
+        assert torch.equal(given.masked, ids[:, start : start + 6] == MASK)
+        assert torch.equal(given.positions, torch.arange(6) + start - 3)
     assert seen[0].neighbours(-1)[:, 0].tolist() == [5, 9]
     assert (seen[0].neighbours(-1)[:, 1:] == -1).all()
     assert (seen[-1].neighbours(7) == -1).all()

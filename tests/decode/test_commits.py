@@ -1,33 +1,22 @@
-"""What a step commits: schedules, parallel commits and guards, against a plain loop."""
+"""How many places a step commits, and which candidates the guards let go first."""
 
 import math
-from dataclasses import dataclass, replace
-from functools import cache, partial
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 
-from dgmark.decode import DecodeConfig, KeyMatching, Matching, Response, decode
+from dgmark.decode import DecodeConfig, Response, decode
 from dgmark.decode.selection import blocks, good_enough, prolongs_loop, quotas, sure_places
-from dgmark.models.denoiser import BlockOrigin, ConfidenceSource, open_session
+from dgmark.models.denoiser import BlockOrigin, ConfidenceSource
 from dgmark.models.toy import ToyDenoiser
-from dgmark.watermark.key import WatermarkKey
-from support.known_keys import bound_key, matches
-from support.plain_decoding import (
-    Forwards,
-    Plain,
-    decode_plainly,
-    dream_counts,
-    get_num_transfer_tokens,
-    in_loop,
-    places_by_step,
-)
+from support.known_keys import bound_key
+from support.plain_decoding import dream_counts, get_num_transfer_tokens, in_loop
+from support.rules import rule_of_key
 
 LENGTH, BLOCK = 18, 6
 PROMPT = [2, 7, 5, 3]
-SHARP = ToyDenoiser(spread=100.0, end_ids=())  # confidences on both sides of every threshold below
 
 
 @dataclass(frozen=True)
@@ -44,78 +33,12 @@ class SamplingToy(ToyDenoiser):
     confidence_source: ConfidenceSource = "sampling"
 
 
-@cache
-def key_of(modulus: int = 2) -> WatermarkKey:
-    """All toys have a table of one size."""
-    return bound_key("commits", SHARP, modulus=modulus, code_length=0)
+def run(model: ToyDenoiser, config: DecodeConfig) -> Response:
+    key = bound_key("commits", model, rule="position", modulus=2, code_length=0)
+    return decode(model, torch.tensor([PROMPT]), config, rule_of_key(key), [0])[0]
 
 
-def marked(modulus: int = 2) -> KeyMatching:
-    return KeyMatching(key_of(modulus), torch.device("cpu"))
-
-
-def plainly(
-    model: ToyDenoiser,
-    config: DecodeConfig,
-    modulus: int = 2,
-    prompt: list[int] = PROMPT,
-    edges: list[int] | None = None,
-) -> Plain:
-    edges = edges or [*range(0, config.length + 1, config.block_length)]
-    return decode_plainly(
-        Forwards(open_session(model, "none")),
-        prompt,
-        [range(*pair) for pair in pairwise(edges)],
-        config,
-        partial(matches, key_of(modulus)),
-        mask_id=model.mask_id,
-        permitted=[*range(1, model.tokenizer.vocab_size)],
-        end_ids=model.end_ids,
-        period=modulus,
-    )
-
-
-def run(model: ToyDenoiser, config: DecodeConfig, matching: Matching, prompt: list[int] = PROMPT) -> Response:
-    return decode(model, torch.tensor([prompt]), config, matching, [0])[0]
-
-
-def assert_same(response: Response, plain: Plain) -> None:
-    assert places_by_step(response) == plain.steps
-    assert response.token_ids == plain.y
-
-
-# ---- the loop ----
-
-LOOPING = ToyDenoiser(words=2, padding=28, seed=4, end_ids=())  # few words, so that loops occur
-RULES: list[dict[str, Any]] = [
-    *({"commit": "threshold", "threshold": threshold} for threshold in (0.6, 0.9)),
-    *({"commit": "factor", "factor": factor} for factor in (0.5, 1.0)),
-    *(
-        {"strategy": strategy, "steps": steps, "schedule": schedule}
-        for strategy, steps in (("confidence", 3), ("confidence", 12), ("entropy", 6), ("margin", 6))
-        for schedule in ("llada", "dream")
-    ),
-    *(
-        {"strategy": strategy, "guard": guard}
-        for strategy in ("confidence", "entropy", "margin")
-        for guard in (0.3, 0.8, 1.0)
-    ),
-    {"repetition_guard": True},
-]
-
-
-@pytest.mark.parametrize("modulus", [2, 3])
-@pytest.mark.parametrize("k", [1, 3])
-@pytest.mark.parametrize("rule", RULES, ids=str)
-def test_a_step_commits_what_a_plain_loop_commits(rule: dict[str, Any], k: int, modulus: int) -> None:
-    differ = 0
-    for model in (SHARP, replace(SHARP, seed=8, spread=8.0), LOOPING):
-        config = DecodeConfig(LENGTH, BLOCK, temperature=0.0, lookahead=k, **rule)
-        response = run(model, config, marked(modulus))
-        assert_same(response, plainly(model, config, modulus))
-        free = DecodeConfig(LENGTH, BLOCK, rule.get("strategy", "confidence"), 0.0, lookahead=k)
-        differ += response.trace != run(model, free, marked(modulus)).trace
-    assert differ or rule.get("guard") == 0.3  # which may find nothing to do
+# ---- thresholds and factors ----
 
 
 def places_of(
@@ -172,22 +95,14 @@ def test_blocks_are_cut_where_a_canvas_with_the_prompt_is(block_length: int, off
     assert blocks(length, block_length, offset) == [(block[0], block[-1] + 1) for block in cut]
 
 
-@pytest.mark.parametrize("k", [1, 3])
-@pytest.mark.parametrize(("prompt", "edges"), [(4, [0, 2, 8, 14, 18]), (6, [0, 6, 12, 18]), (7, [0, 5, 11, 17, 18])])
-def test_blocks_that_count_from_the_canvas_are_decoded_as_such(prompt: int, edges: list[int], k: int) -> None:
-    model = CanvasToy(end_ids=())
-    config = DecodeConfig(LENGTH, BLOCK, "confidence", 0.0, lookahead=k)
-    x = [*range(2, 2 + prompt)]
-    assert_same(run(model, config, marked(), x), plainly(model, config, prompt=x, edges=edges))
-
-
 @pytest.mark.parametrize("schedule", ["llada", "dream"])
 def test_fewer_steps_than_such_blocks_give_each_block_one(schedule: Any) -> None:
     """Three steps for a response that the prompt cuts into four blocks: one for each block, not one for each token."""
     model = CanvasToy(end_ids=())
     config = DecodeConfig(LENGTH, BLOCK, "confidence", 0.0, steps=3, schedule=schedule)
-    response = run(model, config, marked())
-    assert places_by_step(response) == [[0, 1], [*range(2, 8)], [*range(8, 14)], [*range(14, 18)]]
+    trace = run(model, config).trace
+    assert trace.position == [*range(LENGTH)]
+    assert trace.step == [0] * 2 + [1] * 6 + [2] * 6 + [3] * 4
 
 
 # ---- guards ----
@@ -226,8 +141,8 @@ def test_a_loop_is_found_on_both_sides_and_at_the_edges(period: int) -> None:
 
 def test_rewards_come_from_the_distribution_that_the_model_states() -> None:
     toys = ToyDenoiser(end_ids=()), SamplingToy(end_ids=())
-    own, sampled = (run(model, DecodeConfig(LENGTH, BLOCK, temperature=0.5, top_k=1), marked()) for model in toys)
+    own, sampled = (run(model, DecodeConfig(LENGTH, BLOCK, temperature=0.5, top_k=1)) for model in toys)
     assert max(own.trace.reward) < 1
     assert {*sampled.trace.reward} == {1.0}
-    greedy, other = (run(model, DecodeConfig(LENGTH, BLOCK, temperature=0.0), marked()) for model in toys)
+    greedy, other = (run(model, DecodeConfig(LENGTH, BLOCK, temperature=0.0)) for model in toys)
     assert greedy == other

@@ -1,8 +1,7 @@
-"""The decoding loop against the paper's pseudo-code, and what it must never do."""
+"""What the decoding loop shows the strategy, what it must never commit, and where a text ends."""
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -10,13 +9,12 @@ import torch
 from scipy.stats import chi2
 from torch import Tensor
 
-import dgmark.decode.candidates as candidates
-from dgmark.decode import DecodeConfig, KeyMatching, Matching, Response, Trace, decode, match_all
+import dgmark.decode.proposals as proposals
+from dgmark.decode import DecodeConfig, Response, Rule, Trace, decode
 from dgmark.decode.proposals import Proposals, propose
 from dgmark.models.toy import ToyDenoiser
-from dgmark.watermark.key import WatermarkKey
-from support.known_keys import bound_key, matches
-from support.plain_decoding import InMatchingSet, PaperDecode, decode_as_the_paper
+from support.known_keys import bound_key
+from support.rules import NothingMatches, rule_of_key
 
 PROMPT = [2, 7, 5]
 LENGTH, BLOCK = 18, 6
@@ -48,104 +46,35 @@ class RecordingToy(ToyDenoiser):
         return logits
 
 
-@cache
-def key_of(modulus: int = 2, rotation: int = 0) -> WatermarkKey:
-    """All toys have a table of one size."""
-    return bound_key("decoding", ENDLESS, modulus=modulus, rotation=rotation, code_length=0)
-
-
-def marked(modulus: int = 2, rotation: int = 0) -> KeyMatching:
-    return KeyMatching(key_of(modulus, rotation), torch.device("cpu"))
-
-
-def matching_set(modulus: int = 2, rotation: int = 0) -> InMatchingSet:
-    return partial(matches, key_of(modulus, rotation))
-
-
-def nothing(tokens: Tensor, positions: Tensor) -> Tensor:
-    """Empty matching sets."""
-    return torch.zeros_like(tokens, dtype=torch.bool)
+RULES = {
+    "unmarked": Rule(),
+    "marked": rule_of_key(bound_key("decoding", ENDLESS, rule="position", modulus=2, code_length=0), rows=12),
+    "empty": NothingMatches(),
+}
 
 
 def run(
     model: ToyDenoiser,
     strategy: Any = "confidence",
     temperature: float = 1.0,
-    matching: Matching = match_all,
+    rule: Rule = RULES["unmarked"],
     seed: int = 0,
     prompt: list[int] = PROMPT,
     length: int = LENGTH,
     block_length: int = BLOCK,
 ) -> Response:
     config = DecodeConfig(length, block_length, strategy, temperature)
-    return decode(model, torch.tensor([prompt]), config, matching, [seed])[0]
-
-
-# ---- the paper's pseudo-code ----
-
-
-def plainly(
-    model: ToyDenoiser,
-    contains: InMatchingSet,
-    strategy: Any = "confidence",
-    temperature: float = 1.0,
-    seed: int = 0,
-    block_length: int = BLOCK,
-) -> PaperDecode:
-    """Algorithm 2: the paper's lookahead with one candidate."""
-    return decode_as_the_paper(model, PROMPT, DecodeConfig(LENGTH, block_length, strategy, temperature), contains, seed)
-
-
-def assert_same(response: Response, plain: PaperDecode) -> None:
-    assert response.token_ids == plain.y
-    assert response.trace.position == plain.positions
-    assert response.trace.token_id == [plain.y[position] for position in plain.positions]
-    assert response.trace.matched == plain.matched
-    assert response.trace.reward == pytest.approx(plain.rewards, rel=1e-9)
-
-
-@pytest.mark.parametrize(("strategy", "temperature"), WAYS)
-@pytest.mark.parametrize("rotation", [0, 5])
-@pytest.mark.parametrize("modulus", [2, 3, 4])
-def test_marked_decoding_is_algorithm_2_of_the_paper(
-    strategy: Any, temperature: float, modulus: int, rotation: int
-) -> None:
-    matched: list[bool] = []
-    for seed in (0, 1):
-        model = ToyDenoiser(seed=seed, end_ids=())
-        response = run(model, strategy, temperature, marked(modulus, rotation), seed)
-        assert_same(response, plainly(model, matching_set(modulus, rotation), strategy, temperature, seed))
-        matched += response.trace.matched
-    assert {*matched} == {True, False}  # lines 4 and 5 both have been walked
-
-
-@pytest.mark.parametrize("block_length", [1, 2, 9, 18])
-def test_algorithm_2_holds_for_any_block_length(block_length: int) -> None:
-    response = run(ENDLESS, matching=marked(), block_length=block_length)
-    assert_same(response, plainly(ENDLESS, matching_set(), block_length=block_length))
-
-
-def test_algorithm_2_holds_for_the_keyless_rule_token_id_mod_m() -> None:
-    key = WatermarkKey.generate(ENDLESS, modulus=3, grouping="token-id")
-    response = run(ENDLESS, matching=KeyMatching(key, torch.device("cpu")))
-    assert_same(response, plainly(ENDLESS, lambda token, position: token % 3 == position % 3))
-
-
-@pytest.mark.parametrize(("strategy", "temperature"), WAYS)
-def test_unmarked_decoding_is_algorithm_1_of_the_paper(strategy: Any, temperature: float) -> None:
-    """Algorithm 2 where every candidate matches."""
-    response = run(ENDLESS, strategy, temperature, seed=3)
-    assert_same(response, plainly(ENDLESS, lambda *_: True, strategy, temperature, 3))
+    return decode(model, torch.tensor([prompt]), config, rule, [seed])[0]
 
 
 # ---- logits are not biased ----
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("matching", [match_all, marked(), nothing], ids=["unmarked", "marked", "empty"])
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 @pytest.mark.parametrize(("strategy", "temperature"), [("confidence", 0.8), ("margin", 0.0)])
 def test_the_strategy_sees_the_models_logits_bit_for_bit(
-    strategy: Any, temperature: float, matching: Matching, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    strategy: Any, temperature: float, rule: Rule, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Tensor] = []
 
@@ -153,9 +82,9 @@ def test_the_strategy_sees_the_models_logits_bit_for_bit(
         seen.append(logits.clone())
         return propose(logits, *rest, **options)
 
-    monkeypatch.setattr(candidates, "propose", spy)
+    monkeypatch.setattr(proposals, "propose", spy)
     model = RecordingToy(dtype=dtype, end_ids=())
-    run(model, strategy, temperature, matching)
+    run(model, strategy, temperature, rule)
 
     assert len(seen) == LENGTH
     for step, (canvas, logits) in enumerate(zip(model.canvases, model.copies, strict=True)):
@@ -174,13 +103,13 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 
 
 @pytest.mark.parametrize("forbidden_bias", [20.0, 5000.0])
-@pytest.mark.parametrize("matching", [match_all, marked(), nothing], ids=["unmarked", "marked", "empty"])
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 @pytest.mark.parametrize(("strategy", "temperature"), WAYS)
 def test_mask_and_padding_are_never_committed(
-    strategy: Any, temperature: float, matching: Matching, forbidden_bias: float
+    strategy: Any, temperature: float, rule: Rule, forbidden_bias: float
 ) -> None:
     model = RecordingToy(forbidden_bias=forbidden_bias, end_ids=())
-    response = run(model, strategy, temperature, matching)
+    response = run(model, strategy, temperature, rule)
     favoured = model.copies[0].argmax(-1)
     assert ((favoured == model.mask_id) | (favoured >= model.tokenizer.vocab_size)).all()
     assert len(response.token_ids) == LENGTH
@@ -197,7 +126,7 @@ def test_a_mask_inside_the_prompt_is_left_alone() -> None:
 
 def test_the_prompts_tensor_is_not_written_to() -> None:
     prompts = torch.tensor([PROMPT])
-    decode(ENDLESS, prompts, DecodeConfig(LENGTH, BLOCK), match_all, [0])
+    decode(ENDLESS, prompts, DecodeConfig(LENGTH, BLOCK), Rule(), [0])
     assert prompts.tolist() == [PROMPT]
 
 
@@ -235,7 +164,7 @@ def test_two_tokens_in_random_order_have_their_exact_joint_distribution() -> Non
     counts = dict.fromkeys(law, 0)
     for start in range(0, rows, 500):
         seeds = range(start, start + 500)
-        for response in decode(model, torch.full((500, 1), 2), DecodeConfig(2, 2, "random"), match_all, seeds):
+        for response in decode(model, torch.full((500, 1), 2), DecodeConfig(2, 2, "random"), Rule(), seeds):
             first, second = response.token_ids
             counts[first, second] += 1
     statistic = sum((counts[pair] - rows * q) ** 2 / (rows * q) for pair, q in law.items())
@@ -254,16 +183,14 @@ def complete(trace: Trace, commits: int) -> bool:
     return any(t == END and all(j in tokens for j in range(position)) for position, t in tokens.items())
 
 
-@pytest.mark.parametrize("matching", [match_all, marked()], ids=["unmarked", "marked"])
+@pytest.mark.parametrize("rule", [*RULES.values()][:2], ids=["unmarked", "marked"])
 @pytest.mark.parametrize(("strategy", "temperature"), WAYS)
-def test_stopping_at_the_end_token_changes_no_token_before_it(
-    strategy: Any, temperature: float, matching: Matching
-) -> None:
+def test_stopping_at_the_end_token_changes_no_token_before_it(strategy: Any, temperature: float, rule: Rule) -> None:
     stopping = ToyDenoiser()
     config = DecodeConfig(LENGTH, BLOCK, strategy, temperature)
     prompts = torch.tensor([[2 + row, 5, 11] for row in range(12)])
-    stopped = decode(stopping, prompts, config, matching, range(12))
-    endless = decode(replace(stopping, end_ids=()), prompts, config, matching, range(12))
+    stopped = decode(stopping, prompts, config, rule, range(12))
+    endless = decode(replace(stopping, end_ids=()), prompts, config, rule, range(12))
     assert {response.ended for response in stopped} == {True, False}
     for short, long in zip(stopped, endless, strict=True):
         steps = len(short.trace.step)
@@ -281,7 +208,7 @@ def test_a_row_stops_at_the_first_step_that_completes_its_text(strategy: Any, te
     config = DecodeConfig(LENGTH, BLOCK, strategy, temperature)
     prompts = torch.tensor([[2 + row, 5, 11] for row in range(12)])
     waited = False
-    for response in decode(model, prompts, config, match_all, range(12)):
+    for response in decode(model, prompts, config, Rule(), range(12)):
         commits = len(response.trace.position)
         assert not complete(response.trace, commits - 1)
         assert response.ended == complete(response.trace, commits)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 from typing import Any
@@ -11,14 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgmark.decode import DecodeConfig, Steering, decode, propose
-from dgmark.decode.draws import KeyedDraw, keyed_shares
-from dgmark.decode.pair_bits import PairKeys
-from dgmark.decode.proposals import filter_weights
-from dgmark.decode.steering import Places, Window
+from dgmark.decode import DecodeConfig, Rule, decode, propose
+from dgmark.decode.bigram import BigramRule
+from dgmark.decode.draws import KeyedDraw, filter_weights, keyed_shares
 from dgmark.models.toy import ToyDenoiser
 from support.known_keys import bound_key
 from support.plain_decoding import moved, new_pairs
+from support.rules import places_from, rule_of_key
 
 ALPHAS = [Fraction(0), Fraction(1, 3), Fraction(1, 2), Fraction(1)]
 MASK = 9
@@ -139,18 +137,21 @@ def test_over_all_bits_of_the_pairs_each_token_keeps_its_probability(
     numbers = {pair: number for number, pair in enumerate(pair for row in found.values() for pair in row if pair)}
     count = 2 ** len(numbers)
 
-    def bits_of(words: Tensor, rows: Tensor) -> Tensor:
-        pairs = [(word % 2**24, word >> 24) for word in words.flatten().tolist()]
-        number = torch.tensor([numbers.get(pair, 0) for pair in pairs]).view(words.shape)
-        return 2 * (rows >> number & 1) - 1
+    class Enumerated(BigramRule):
+        def signs_of_pairs(self, words: Tensor, rows: Tensor) -> Tensor:
+            pairs = [(word % 2**24, word >> 24) for word in words.flatten().tolist()]
+            number = torch.tensor([numbers.get(pair, 0) for pair in pairs]).view(words.shape)
+            return (2 * (rows >> number & 1) - 1).to(torch.int8)
 
-    zeros, rows = torch.zeros(count, dtype=torch.long), torch.arange(count)
-    rule = PairKeys(zeros, zeros, zeros, *distances, fixed_shapes=fixed_shapes, bits_of=bits_of)
-    window = Window(torch.tensor([text] * count), place, zeros[:, None], (0, len(text)), MASK, rows)
+    key = bound_key("draws", ToyDenoiser(), nearest=distances[0], farthest=distances[1])
+    rule = Enumerated.empty([key], count, "cpu", fixed_shapes=fixed_shapes)
+    for row in range(count):
+        rule.put(row, key)
+    places = places_from(torch.tensor([text] * count), place, width=1, mask_id=MASK)
     before = torch.tensor([0.1, 0.2, 0.3, 0.35, 0.05, 0, 0, 0, 0], dtype=torch.float64)
     before[[0, 4]] = 0  # no candidates, whose bits are not enumerated
     weights = before.repeat(count, 1)
-    KeyedDraw(lambda tokens: rule.signs(tokens, Places.all_of(window)), None, alpha, 0.0).apply(weights)
+    KeyedDraw(lambda tokens: rule.signs(tokens, places), None, alpha, 0.0).apply(weights)
     assert weights.mean(0).tolist() == pytest.approx(before.tolist(), abs=1e-12)
     assert len({tuple(row) for row in weights.tolist()}) > 2
 
@@ -188,8 +189,8 @@ def test_without_alpha_and_bias_a_proposal_is_the_plain_one_bit_by_bit(
         assert torch.equal(found.tokens, plain.tokens)
         assert torch.equal(found.rewards, plain.rewards)
         assert torch.equal(found.scores, plain.rewards)
-        assert found.levels is not None
-        assert bool(found.levels.any()) == (draw.alpha == 0)
+        assert found.net_bits is not None
+        assert bool(found.net_bits.any()) == (draw.alpha == 0)
 
 
 def test_absent_bits_change_nothing() -> None:
@@ -223,8 +224,8 @@ def test_a_score_is_the_reward_times_what_the_bits_made_of_the_probability(strat
         order = before[place].topk(64).indices.tolist()
         level = SIGNS[place, order.index(token)].sum().item() if place % 2 == 0 and token in order else 0
         levels.append(level)
-    assert found.levels is not None
-    assert found.levels.tolist() == levels
+    assert found.net_bits is not None
+    assert found.net_bits.tolist() == levels
     assert len({*levels}) > 3
 
 
@@ -271,9 +272,8 @@ def test_no_bits_bring_back_a_token_that_the_filters_left_out(settings: dict[str
 # ---- whole decodes ----
 
 
-@dataclass(frozen=True)
-class Unchecked(Steering):
-    """A steering that takes settings under which it leaves no mark."""
+class Unchecked(BigramRule):
+    """A rule that takes settings under which it leaves no mark."""
 
     def check(self, config: DecodeConfig) -> None:
         """Refuse nothing."""
@@ -283,12 +283,12 @@ class Unchecked(Steering):
 def test_without_alpha_and_bias_or_without_pairs_a_decode_is_the_plain_one(settings: dict[str, Any]) -> None:
     toy, prompts = ToyDenoiser(end_ids=()), torch.tensor([[2, 7, 5], [8, 8, 25]])
 
-    def decoded(steering: Steering, **more: Any) -> list[tuple[list[int], list[int], list[float]]]:
-        rows = decode(toy, prompts, DecodeConfig(16, 8, **settings, **more), steering, [3, 4])
+    def decoded(rule: Rule, **more: Any) -> list[tuple[list[int], list[int], list[float]]]:
+        rows = decode(toy, prompts, DecodeConfig(16, 8, **settings, **more), rule, [3, 4])
         return [(row.trace.token_id, row.trace.position, row.trace.reward) for row in rows]
 
-    plain = decoded(Steering())
-    near, far = (bound_key("draws", toy, nearest=nearest, farthest=nearest + 3) for nearest in (1, 16))
-    assert decoded(Unchecked(PairKeys.of([near] * 2, "cpu")), alpha=0.0) == plain
-    assert decoded(Steering(PairKeys.of([far] * 2, "cpu"))) == plain
-    assert decoded(Steering(PairKeys.of([near] * 2, "cpu"))) != plain
+    plain = decoded(Rule())
+    near, far = (rule_of_key(bound_key("draws", toy, nearest=one, farthest=one + 3), 2) for one in (1, 16))
+    assert decoded(Unchecked(**vars(near)), alpha=0.0) == plain
+    assert decoded(far) == plain
+    assert decoded(near) != plain

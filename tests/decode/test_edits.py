@@ -1,7 +1,6 @@
-"""Edits of committed tokens: against a slow loop, and what they may not change."""
+"""What edits of committed tokens may not change, and when they end; `test_whole_decodes` compares their texts."""
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,29 +9,22 @@ import pytest
 import torch
 
 import dgmark
-from dgmark.decode import Canvas, Committed, DecodeConfig, Response, Steering, decode
-from dgmark.decode.edits import MOST_STEPS, lossless_edits
+from dgmark.decode import Canvas, Committed, DecodeConfig, Response, Rule, Window, decode, keyed_rule
 from dgmark.decode.events import BatchEvents
 from dgmark.decode.loop import decode_steps
-from dgmark.decode.matching import key_steering
-from dgmark.decode.pair_bits import PairKeys
-from dgmark.decode.steering import Window
+from dgmark.decode.selection import MOST_EDITING_STEPS, lossless_edits
 from dgmark.errors import SettingsError
 from dgmark.models.load import load_model
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from support import tiny_checkpoints as tiny
-from support.known_keys import bound_key, level_of, matches
-from support.plain_decoding import alpha_of, bits_at, chosen_places, drawn_with_bits, get_num_transfer_tokens
+from support.known_keys import bound_key, level_of
+from support.rules import rule_of_key
 
 LENGTH, BLOCK, MASK = 18, 6, 0
 PROMPTS = [[2, 7, 5], [11, 3, 20], [8, 8, 25]]
-CPU = torch.device("cpu")
 ENDLESS = ToyDenoiser(end_ids=())
-KEYS: dict[str | None, WatermarkKey | None] = {
-    None: None,
-    **{rule: bound_key("edits", ENDLESS, rule=rule) for rule in ("position", "bigram")},
-}
+KEYS = {rule: bound_key("edits", ENDLESS, rule=rule) for rule in ("position", "bigram")}
 
 
 def config_of(edit: float | None, **settings: Any) -> DecodeConfig:
@@ -40,82 +32,8 @@ def config_of(edit: float | None, **settings: Any) -> DecodeConfig:
 
 
 def value(key: WatermarkKey | None, y: list[int]) -> int:
-    """The matches of a text with masks, or under the bigram rule its distinct pairs that match, less the others."""
-    if key is None:
-        return 0
-    if key.spec.rule == "bigram":
-        return level_of(key, [-1 if token == MASK else token for token in y])
-    return sum(matches(key, token, place) for place, token in enumerate(y) if token != MASK)
-
-
-def slowly(
-    model: ToyDenoiser, x: list[int], config: DecodeConfig, key: WatermarkKey | None, seed: int
-) -> tuple[list[int], list[tuple[int, int]]]:
-    """The tokens, and every commit and edit in order; shares no line with the package's loop."""
-    permitted, threshold = [*range(1, model.tokenizer.vocab_size)], config.edit_threshold
-    assert threshold is not None
-    randomness, alpha = torch.Generator().manual_seed(seed), alpha_of(config, key)
-    y, order = [MASK] * LENGTH, []
-    for low in range(0, LENGTH, BLOCK):
-        block, passes = range(low, low + BLOCK), 0
-        counts = get_num_transfer_tokens(BLOCK, (config.steps or LENGTH) * BLOCK // LENGTH)
-        while True:
-            logits = model(torch.tensor([x + y]))[0].tolist()[len(x) :]
-            drawn = torch.rand(BLOCK, 2, generator=randomness, dtype=torch.float64).tolist()
-            text = [-1 if token == MASK else token for token in y]
-            empty = [j for j in block if y[j] == MASK]
-            found = {
-                # at a committed place nothing is keyed
-                j: drawn_with_bits(
-                    logits[j],
-                    permitted,
-                    config,
-                    alpha,
-                    drawn[j - low],
-                    partial(bits_at, key if j in empty else None, text, j),
-                )
-                for j in block
-            }
-            changed: list[int] = []
-            for j in block:
-                other = [*y[:j], found[j].token, *y[j + 1 :]]
-                sure = found[j].reward > threshold
-                if j not in empty and found[j].token != y[j] and sure and value(key, other) >= value(key, y):
-                    y, changed = other, [*changed, j]
-            if empty:
-                left = {j: found[j] for j in empty}
-                ordered = key is not None and key.spec.rule == "position"
-                for j, one in left.items():
-                    one.matched = key is not None and ordered and matches(key, one.token, j)
-                chosen = chosen_places(left, config, counts, ordered=ordered)
-                y = [found[j].token if j in chosen else token for j, token in enumerate(y)]
-                changed += chosen
-            order += [(j, y[j]) for j in sorted(changed)]
-            passes += not empty
-            if not empty and (not changed or passes == MOST_STEPS):
-                break
-    return y, order
-
-
-@pytest.mark.parametrize("rule", KEYS)
-@pytest.mark.parametrize(
-    ("threshold", "settings"),
-    [(0.17, {"temperature": 0.0}), (0.0, {"temperature": 0.0}), (0.1, {}), (0.1, {"steps": 9}), (0.1, {"alpha": 0.5})],
-    ids=str,
-)
-def test_the_loop_is_the_slow_one(rule: str | None, threshold: float, settings: dict[str, Any]) -> None:
-    """With edits that come to rest, with some that never do, and with two commits a step."""
-    edits = 0
-    if rule == "bigram" and "temperature" in settings:
-        settings = {**settings, "bias": 1.0}
-    for seed in range(3):
-        model, config = replace(ENDLESS, seed=seed), config_of(threshold, **settings)
-        made = decode(model, torch.tensor([PROMPTS[0]]), config, key_steering([KEYS[rule]], CPU), [seed])[0]
-        y, order = slowly(model, PROMPTS[0], config, KEYS[rule], seed)
-        assert made.token_ids == y
-        assert [*zip(made.trace.position, made.trace.token_id, strict=True)] == order
-        edits += len(order) - LENGTH
-    assert edits > 4
+    """What matches in a text with masks, less what does not."""
+    return level_of(key, [-1 if token == MASK else token for token in y])
 
 
 @pytest.mark.parametrize("farthest", [1, 3])
@@ -124,7 +42,7 @@ def test_edits_are_made_from_left_to_right_unless_a_distinct_pair_is_lost(farthe
     rng = np.random.default_rng(farthest)
     keys = [bound_key(name, ENDLESS, rule="bigram", farthest=farthest) for name in ("a", "b")]
     rows, left_out = [keys[0], None, keys[1]], 0
-    rule = PairKeys.of(rows, CPU)
+    rule = keyed_rule(rows, "cpu")
     for _ in range(60):
         ids, tokens = (torch.from_numpy(rng.integers(0, 5, shape)) for shape in ((3, 12), (3, 6)))
         edits = torch.from_numpy(rng.random((3, 6)) < 0.5) & (ids[:, 4:10] != MASK)
@@ -144,7 +62,7 @@ def test_edits_are_made_from_left_to_right_unless_a_distinct_pair_is_lost(farthe
 
 def committed(model: Any, config: DecodeConfig, keys: list[WatermarkKey | None], rows: list[int]) -> list[Committed]:
     canvas = Canvas.after(torch.tensor([PROMPTS[row] for row in rows]), LENGTH, MASK)
-    steps = decode_steps(model, canvas, config, key_steering([keys[row] for row in rows], CPU), rows)
+    steps = decode_steps(model, canvas, config, keyed_rule([keys[row] for row in rows], "cpu"), rows)
     events = BatchEvents(canvas, rows, model.end_ids)
     return [event for step in steps for event in events.of(step) if isinstance(event, Committed)]
 
@@ -193,10 +111,10 @@ def test_no_edit_of_any_mode_loses_a_match_or_changes_what_is_finished(
 def test_a_block_is_edited_until_nothing_changes_or_sixteen_times() -> None:
     def forwards(model: ToyDenoiser, threshold: float | None) -> int:
         canvas = Canvas.after(torch.tensor(PROMPTS[:1]), LENGTH, MASK)
-        return sum(step.forwards for step in decode_steps(model, canvas, config_of(threshold), Steering(), [0]))
+        return sum(step.forwards for step in decode_steps(model, canvas, config_of(threshold), Rule(), [0]))
 
     assert forwards(ENDLESS, None) == LENGTH
-    assert forwards(ENDLESS, 0.0) == LENGTH + LENGTH // BLOCK * MOST_STEPS
+    assert forwards(ENDLESS, 0.0) == LENGTH + LENGTH // BLOCK * MOST_EDITING_STEPS
     assert forwards(replace(ENDLESS, spread=0.0), 0.9) == LENGTH + LENGTH // BLOCK  # one that finds nothing to edit
 
 
@@ -209,7 +127,7 @@ def test_with_the_exact_cache_of_llada_2_the_text_is_that_without_it(tmp_path: P
     def text(**settings: Any) -> Response:
         config = DecodeConfig.of(model, length=64, steps=32, temperature=0.7, **settings)
         canvas = Canvas.after(torch.tensor([[5, 9, 7, 11]]), 64, model.mask_id)
-        return decode(model, canvas.ids[:, :4], config, key_steering([key], CPU), [3])[0]
+        return decode(model, canvas.ids[:, :4], config, rule_of_key(key), [3])[0]
 
     plain = text(cache="none", edit_threshold=0.0)
     assert len(plain.trace.position) > 70
@@ -220,12 +138,9 @@ def test_with_the_exact_cache_of_llada_2_the_text_is_that_without_it(tmp_path: P
 def test_what_does_not_go_with_edits_is_refused() -> None:
     with pytest.raises(SettingsError, match="edits compare confidences: with an edit threshold, use strategy conf"):
         config_of(0.5, strategy="entropy")
-    for steering in (
-        Steering(bias=lambda view: view.logits_to_propose()),
-        Steering(noise=lambda _: torch.zeros(6, 32)),
-    ):
+    for rule in (Rule(bias=lambda view: view.logits_to_propose()), Rule(noise=lambda _: torch.zeros(6, 32))):
         with pytest.raises(SettingsError, match="leave the edit threshold out"):
-            decode(ENDLESS, torch.tensor(PROMPTS[:1]), config_of(0.5), steering, [0])
+            decode(ENDLESS, torch.tensor(PROMPTS[:1]), config_of(0.5), rule, [0])
 
 
 def test_settings_say_how_a_text_was_edited_and_the_detector_finds_its_mark() -> None:

@@ -1,7 +1,7 @@
-"""The one-step lookahead against the paper's algorithm line by line, which needs one more forward a step."""
+"""What the one-step lookahead costs, and what it scores; `test_whole_decodes` compares its texts with the paper's."""
 
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import pytest
@@ -9,15 +9,16 @@ import torch
 from torch import Tensor
 
 import dgmark.decode.loop as loop
-from dgmark.decode import DecodeConfig, KeyMatching, Matching, Response, decode, match_all
+from dgmark.decode import DecodeConfig, Response, Rule, decode
 from dgmark.decode.canvas import Canvas, Commits
 from dgmark.decode.events import collect
 from dgmark.decode.loop import decode_steps
 from dgmark.decode.selection import alternatives
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
-from support.known_keys import bound_key, matches
-from support.plain_decoding import PaperDecode, decode_as_the_paper
+from support.known_keys import bound_key
+from support.plain_decoding import decode_slowly
+from support.rules import rule_of_key
 
 LENGTH, BLOCK = 15, 5
 PROMPTS = [[2, 7, 5], [9, 9, 30], [25, 3, 11]]
@@ -38,63 +39,25 @@ class CountingToy(ToyDenoiser):
 
 
 @cache
-def key_of(modulus: int = 2, code_length: int = 0) -> WatermarkKey:
+def key_of(modulus: int = 2) -> WatermarkKey:
     """All toys share a vocabulary."""
-    return bound_key("lookahead", ENDLESS, modulus=modulus, code_length=code_length)
+    return bound_key("lookahead", ENDLESS, rule="position", modulus=modulus, code_length=0)
 
 
-def marked(modulus: int = 2, code_length: int = 0) -> KeyMatching:
-    return KeyMatching(key_of(modulus, code_length), torch.device("cpu"))
-
-
-def plainly(
-    model: ToyDenoiser, prompt: list[int], config: DecodeConfig, modulus: int = 2, code_length: int = 0, seed: int = 0
-) -> PaperDecode:
-    return decode_as_the_paper(model, prompt, config, partial(matches, key_of(modulus, code_length)), seed)
+def marked(modulus: int = 2) -> Rule:
+    return rule_of_key(key_of(modulus), len(PROMPTS))
 
 
 def steps_of(
-    model: ToyDenoiser, config: DecodeConfig, matching: Matching, prompts: list[list[int]], seeds: list[int]
+    model: ToyDenoiser, config: DecodeConfig, rule: Rule, prompts: list[list[int]], seeds: list[int]
 ) -> tuple[list[Response], list[Commits]]:
     canvas = Canvas.after(torch.tensor(prompts), config.length, model.mask_id)
-    steps = [*decode_steps(model, canvas, config, matching, seeds)]
+    steps = [*decode_steps(model, canvas, config, rule, seeds)]
     return collect(model, canvas, iter(steps)), steps
 
 
 def config_of(strategy: Any = "confidence", temperature: float = 0.0, k: int = 3, **settings: Any) -> DecodeConfig:
     return DecodeConfig(LENGTH, BLOCK, strategy, temperature, lookahead=k, **settings)
-
-
-# ---- token for token the paper's ----
-
-
-@pytest.mark.parametrize("proposals", ["redrawn", "kept"])
-@pytest.mark.parametrize(("modulus", "code_length"), [(2, 0), (3, 0), (3, 12)])
-@pytest.mark.parametrize(("strategy", "temperature"), [*WAYS, *SAMPLED])
-@pytest.mark.parametrize("k", [1, 2, 3, 5])
-def test_lookahead_is_the_papers_algorithm(
-    k: int, strategy: Any, temperature: float, modulus: int, code_length: int, proposals: Any
-) -> None:
-    model = ToyDenoiser(seed=10 * k + modulus, end_ids=())
-    config = config_of(strategy, temperature, k, lookahead_proposals=proposals)
-    responses = decode(model, torch.tensor(PROMPTS[:2]), config, marked(modulus, code_length), [4, 5])
-    for prompt, seed, response in zip(PROMPTS, (4, 5), responses, strict=False):
-        plain = plainly(model, prompt, config, modulus, code_length, seed)
-        assert response.trace.position == plain.positions
-        assert response.token_ids == plain.y
-
-
-def test_greedy_lookahead_is_the_papers_algorithm_up_to_the_end_token() -> None:
-    lengths = set()
-    for seed in range(6):
-        model = ToyDenoiser(seed=seed, end_bias=1.5)
-        (response,) = decode(model, torch.tensor(PROMPTS[:1]), config_of(), marked(), [seed])
-        plain = plainly(model, PROMPTS[0], config_of())
-        assert response.trace.position == plain.positions
-        assert response.token_ids == plain.y[: len(response.token_ids)]
-        assert response.ended == any(v in model.end_ids for v in plain.y)
-        lengths.add(len(response.trace.position))
-    assert len(lengths) > 2  # rows did end, and at different steps
 
 
 # ---- what it costs ----
@@ -105,7 +68,7 @@ def test_greedy_lookahead_is_the_papers_algorithm_up_to_the_end_token() -> None:
 def test_a_step_forwards_its_candidates_and_no_other_canvas(k: int, modulus: int) -> None:
     model = CountingToy(end_ids=())
     _, steps = steps_of(model, config_of(k=k), marked(modulus), PROMPTS[:1], [0])
-    plain = plainly(ENDLESS, PROMPTS[0], config_of(k=k), modulus)
+    plain = decode_slowly(ENDLESS, PROMPTS[0], config_of(k=k), key_of(modulus))
     # a block begins with a forward of its own, and its last step has none
     expected = []
     for step, tried in enumerate(plain.tried):
@@ -132,10 +95,10 @@ def test_a_batch_forwards_each_rows_candidates_in_one_go() -> None:
 def test_unmarked_text_is_the_same_with_any_lookahead_and_costs_the_same(
     strategy: Any, temperature: float, proposals: Any
 ) -> None:
-    plain, plain_steps = steps_of(ENDLESS, config_of(strategy, temperature, 1), match_all, PROMPTS, [0, 1, 2])
+    plain, plain_steps = steps_of(ENDLESS, config_of(strategy, temperature, 1), Rule(), PROMPTS, [0, 1, 2])
     for k in (2, 5):
         config = config_of(strategy, temperature, k, lookahead_proposals=proposals)
-        responses, steps = steps_of(ENDLESS, config, match_all, PROMPTS, [0, 1, 2])
+        responses, steps = steps_of(ENDLESS, config, Rule(), PROMPTS, [0, 1, 2])
         assert responses == plain
         assert [s.forwards for s in steps] == [s.forwards for s in plain_steps]
 
@@ -159,7 +122,7 @@ def test_a_kept_score_is_the_number_of_matches_of_the_next_step(
         matches.clear()
         config = config_of("confidence", 1.0, 3, lookahead_proposals=proposals)
         decode(ENDLESS, torch.tensor(PROMPTS[:1]), config, marked(), [seed])
-        scores = plainly(ENDLESS, PROMPTS[0], config, seed=seed).scores
+        scores = decode_slowly(ENDLESS, PROMPTS[0], config, key_of(), seed).scores
         exact += [score == after for score, after in zip(scores, matches[1:], strict=False) if score is not None]
     assert len(exact) > 20
     assert all(exact) == (proposals == "kept")

@@ -1,57 +1,27 @@
 """Every valid pair of settings runs and keeps its promises; every other pair is refused with the reason."""
 
-from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from dataclasses import replace
+from functools import cache
 from itertools import product
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-from transformers import LlamaForCausalLM
 
-from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.decode import DecodeConfig, Steering, decode
-from dgmark.decode.matching import key_steering
+from dgmark.decode import DecodeConfig, Rule, decode
 from dgmark.errors import SettingsError
-from dgmark.models.denoiser import CacheMode, Denoiser, Session
-from dgmark.models.sessions.bidirectional import BidirectionalSession
+from dgmark.models.denoiser import Denoiser
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from support.known_keys import bound_key, matches
-from support.plain_decoding import Forwards, decode_plainly, decode_with_bits, places_by_step
-from support.tiny_language_models import bidirectional_llama
+from support.rules import rule_of_key
+from support.tiny_language_models import TinyNetwork
 from support.unchecked import unchecked
 
 LENGTH, BLOCK = 8, 4
 TOY = ToyDenoiser(end_ids=())
 PROMPTS = torch.tensor([[2, 7, 5, 9], [11, 3, 20, 4], [8, 8, 25, 16]])
 SEEDS = [5, 6, 7]
-
-
-@dataclass(frozen=True)
-class TinyNetwork:
-    """A random bidirectional Llama in double precision, with the toy's vocabulary and the library's sessions."""
-
-    mask_id: int = 0
-    end_ids: tuple[int, ...] = ()
-    vocab_size: int = TOY.vocab_size
-    context_length: int = 64
-
-    @cached_property
-    def network(self) -> LlamaForCausalLM:
-        return bidirectional_llama(self.vocab_size, heads=2, layers=2, spread=0.6, seed=11)
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        return TOY.tokenizer
-
-    def session(self, cache: CacheMode, padding: Tensor | None = None) -> Session:
-        assert padding is None
-        return BidirectionalSession(self.network, cache)
-
-    def __call__(self, ids: Tensor) -> Tensor:
-        return self.session("none").begin(ids, 0, ids.shape[1])
 
 
 TINY = TinyNetwork()
@@ -64,8 +34,8 @@ def key_of(modulus: int) -> WatermarkKey:
 
 
 @cache
-def marked(modulus: int) -> Steering:
-    return key_steering([key_of(modulus)] * len(SEEDS), torch.device("cpu"))
+def marked(modulus: int) -> Rule:
+    return rule_of_key(key_of(modulus), len(SEEDS))
 
 
 def grid(cached: bool) -> list[dict[str, Any]]:
@@ -147,46 +117,6 @@ def test_every_mode_with_pairs_and_a_cache(mode: dict[str, Any]) -> None:
     check(TINY, mode, 0)
 
 
-@pytest.mark.parametrize("cache_mode", ["none", "prefix", "dual"])
-@pytest.mark.parametrize("mode", [{}, {"temperature": 0.0, "bias": 1.0}, {"steps": 4, "alpha": 0.6}], ids=name_of)
-@pytest.mark.parametrize("modulus", [0, 2])
-def test_keyed_draws_with_a_cache_are_those_of_a_slow_loop(modulus: int, mode: dict[str, Any], cache_mode: Any) -> None:
-    config = DecodeConfig(LENGTH, BLOCK, cache=cache_mode, **mode)
-    responses = decode(TINY, PROMPTS, config, marked(modulus), SEEDS)
-    for prompt, seed, response in zip(PROMPTS.tolist(), SEEDS, responses, strict=True):
-        plain = decode_with_bits(TINY, prompt, config, key_of(modulus), seed)
-        assert response.token_ids == plain.y
-        assert response.trace.position == plain.positions
-
-
-@pytest.mark.parametrize("cache_mode", ["none", "prefix", "dual"])
-@pytest.mark.parametrize(
-    "mode",
-    [
-        {"strategy": "confidence"},
-        {"strategy": "entropy", "lookahead": 3},
-        {"strategy": "margin", "lookahead": 2, "steps": 4},
-        {"strategy": "confidence", "lookahead": 3, "commit": "threshold", "threshold": 0.5},
-    ],
-    ids=name_of,
-)
-def test_the_loop_with_a_cache_is_a_plain_loop_on_a_session(mode: dict[str, Any], cache_mode: Any) -> None:
-    config = DecodeConfig(LENGTH, BLOCK, temperature=0.0, cache=cache_mode, **mode)
-    responses = decode(TINY, PROMPTS, config, marked(2), SEEDS)
-    for prompt, response in zip(PROMPTS.tolist(), responses, strict=True):
-        plain = decode_plainly(
-            Forwards(TINY.session(cache_mode)),
-            prompt,
-            [range(BLOCK), range(BLOCK, LENGTH)],
-            config,
-            partial(matches, key_of(2)),
-            mask_id=0,
-            permitted=[*range(1, TOY.tokenizer.vocab_size)],
-        )
-        assert response.token_ids == plain.y
-        assert places_by_step(response) == plain.steps
-
-
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
@@ -266,19 +196,19 @@ def test_settings_that_have_no_meaning_for_pairs_or_leave_no_mark_are_refused(
     config = DecodeConfig(LENGTH, BLOCK, **settings)
     with pytest.raises(SettingsError, match=reason):
         decode(TOY, PROMPTS, config, marked(0), SEEDS)
-    for steering in (marked(2), Steering()):  # they have one for rule "position", and change nothing without a mark
-        assert len(decode(TOY, PROMPTS, config, steering, SEEDS)) == len(SEEDS)
+    for rule in (marked(2), Rule()):  # they have one for rule "position", and change nothing without a mark
+        assert len(decode(TOY, PROMPTS, config, rule, SEEDS)) == len(SEEDS)
 
 
 @pytest.mark.parametrize("settings", [{"alpha": 0.0}, {"alpha": 1.0}, {"bias": 0.5}], ids=str)
 def test_keyed_draws_do_not_go_with_a_baseline(settings: dict[str, Any]) -> None:
-    for steering in (
-        Steering(bias=lambda view: view.logits_to_propose()),
-        Steering(noise=lambda positions: torch.zeros(len(positions), TOY.vocab_size)),
+    for rule in (
+        Rule(bias=lambda view: view.logits_to_propose()),
+        Rule(noise=lambda positions: torch.zeros(len(positions), TOY.vocab_size)),
     ):
-        decode(TOY, PROMPTS, DecodeConfig(LENGTH, BLOCK), steering, SEEDS)
+        decode(TOY, PROMPTS, DecodeConfig(LENGTH, BLOCK), rule, SEEDS)
         with pytest.raises(SettingsError, match="alpha and bias belong to keyed draws, and a baseline has its own"):
-            decode(TOY, PROMPTS, DecodeConfig(LENGTH, BLOCK, **settings), steering, SEEDS)
+            decode(TOY, PROMPTS, DecodeConfig(LENGTH, BLOCK, **settings), rule, SEEDS)
 
 
 def test_an_invalid_length_is_named_where_it_is_positional_too() -> None:

@@ -12,7 +12,7 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from dgmark.decode import DecodeConfig, propose
-from dgmark.decode.proposals import draw, filter_weights
+from dgmark.decode.draws import draw, filter_weights
 from dgmark.errors import SettingsError
 
 # Each chi-square test below rejects a true sampler with at most this probability over seeds (the seed is fixed).

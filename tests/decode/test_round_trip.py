@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from typing import Any
 
 import pytest
@@ -16,15 +16,15 @@ from torch import Tensor
 
 import dgmark
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, wrap
-from dgmark.decode import Canvas, DecodeConfig, Prepared, Request, RoundTrip, decode, match_all
+from dgmark.decode import Canvas, DecodeConfig, Prepared, Request, RoundTrip, Rule, decode
 from dgmark.decode.events import collect
-from dgmark.decode.matching import key_steering
-from dgmark.decode.round_trip import Line
+from dgmark.decode.round_trip import Surroundings
 from dgmark.decode.selection import order_of
 from dgmark.models.toy import END_TOKEN, MASK_TOKEN, ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from support.known_keys import bound_key
-from support.plain_decoding import bits_at, drawn_with_bits
+from support.plain_decoding import drawn_at
+from support.rules import rule_of_key
 
 MASK = -1  # no tokenizer has this id
 
@@ -63,7 +63,7 @@ def whole_text_reads_back(tokenizer: Tokenizer, ids: list[int]) -> bool:
 
 def fits(guard: RoundTrip, ids: Sequence[int], place: int, token: int) -> bool:
     """Whether a token fits into a whole text."""
-    return guard.survives(Line(list(ids), 0, cut_before=False, cut_after=False), place, token)
+    return guard.survives(Surroundings(list(ids), 0, cut_before=False, cut_after=False), place, token)
 
 
 # ---- single checks ----
@@ -340,14 +340,7 @@ def plain(
             for redraw in range(65):
                 text = [-1 if token == model.mask_id else token for token in y]
                 drawn = {
-                    i: drawn_with_bits(
-                        logits[i],
-                        [v for v in permitted if v not in no],
-                        config,
-                        0,
-                        (0, 0),
-                        partial(bits_at, key, text, i),
-                    )
+                    i: drawn_at(i, text, logits[i], [v for v in permitted if v not in no], config, key)
                     for i, no in refused.items()
                 }
                 good = [i for i, one in drawn.items() if clean(i, one.token)]
@@ -375,8 +368,7 @@ def test_the_loop_is_the_plain_one(rule: str | None) -> None:
         guard = RoundTrip.of(model.tokenizer, model.mask_id, model.end_ids)
         config = DecodeConfig(LENGTH, BLOCK, temperature=0.0, bias=1.0 if rule == "bigram" else 0.0)
         for prompt in PROMPTS[:2]:
-            steering = key_steering([key], torch.device("cpu"))
-            (made,) = decode(model, torch.tensor([prompt]), config, steering, [0], round_trip=guard)
+            (made,) = decode(model, torch.tensor([prompt]), config, rule_of_key(key), [0], round_trip=guard)
             tokens, order, drawn_again = plain(model, prompt, config, key)
             assert (made.token_ids, made.trace.position) == (tokens, order)
             redraws += drawn_again
@@ -392,7 +384,7 @@ def test_where_nothing_fits_something_permitted_is_committed_all_the_same(settin
     model = replace(MODEL, forbidden_bias=9.0)
     config = DecodeConfig(LENGTH, BLOCK, **settings)
     guard = Hopeless(model.tokenizer, model.mask_id)
-    responses = decode(model, torch.tensor(PROMPTS), config, match_all, [0, 1, 2, 3], round_trip=guard)
+    responses = decode(model, torch.tensor(PROMPTS), config, Rule(), [0, 1, 2, 3], round_trip=guard)
     for response in responses:
         assert len({*response.trace.position}) == len(response.trace.position) > 0
         assert {*response.trace.token_id} <= {*range(1, model.tokenizer.vocab_size)}

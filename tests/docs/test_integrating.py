@@ -10,11 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgmark.decode import DecodeConfig, decode
-from dgmark.decode.candidates import Candidates, Proposer
-from dgmark.decode.matching import key_steering
-from dgmark.decode.pair_bits import distances_of
-from dgmark.decode.proposals import draw
+from dgmark.decode import DecodeConfig, decode, keyed_rule
+from dgmark.decode.draws import draw
+from dgmark.decode.proposals import Candidates, Proposer
 from dgmark.detection.detector import Detector
 from dgmark.engines import KeyStore, uniform_draws
 from dgmark.errors import SettingsError
@@ -115,7 +113,7 @@ def test_the_page_s_calls_mark_each_row_with_its_key(use: str) -> None:
 
 def test_the_loop_stops_once_every_row_has_ended() -> None:
     toy = ToyDenoiser(words=80, spread=40.0, end_bias=12.0, forbidden_bias=-1e3)
-    config, store = DecodeConfig(length=32, block_length=4, temperature=0), KeyStore(toy.vocab_size, "cpu")
+    config, store = DecodeConfig(length=32, block_length=4, temperature=0), KeyStore([None], toy.vocab_size, "cpu")
     generate = defined(recipe(LOOP), "generate")
     blocks = [
         canvas.clone()
@@ -149,7 +147,7 @@ def test_the_loop_writes_what_our_loop_writes(
     """Rows with keys of their own, one without, several blocks."""
     config, keys, seeds = DecodeConfig(length=18, block_length=6, **settings), KEYS[rule], [7, 5, 3, 1]
     prompts = torch.tensor([PROMPT, [4, 4, 4, 4], [9, 3, 2, 2], [5, 6, 7, 8]])
-    generate, store = defined(recipe(LOOP), "generate"), KeyStore(TOY.vocab_size, "cpu", distances=distances_of(keys))
+    generate, store = defined(recipe(LOOP), "generate"), KeyStore(keys, TOY.vocab_size, "cpu")
     let_our_loop_draw_as_recipes_do(monkeypatch, seeds)
 
     def write(keys: list[WatermarkKey | None]) -> list[list[int]]:
@@ -158,16 +156,13 @@ def test_the_loop_writes_what_our_loop_writes(
         return rows
 
     found = write(keys)
-    assert found == [row.token_ids for row in decode(SHARP, prompts, config, key_steering(keys, CPU), seeds=seeds)]
+    assert found == [row.token_ids for row in decode(SHARP, prompts, config, keyed_rule(keys, CPU), seeds=seeds)]
     changed = [mine != plain for mine, plain in zip(found, write([None] * 4), strict=True)]
     assert changed == [key is not None for key in keys]
 
 
 def test_the_recipes_refuse_settings_that_leave_no_mark() -> None:
-    config, store = (
-        DecodeConfig(length=8, block_length=8, temperature=0),
-        KeyStore(TOY.vocab_size, "cpu", distances=(1, 4)),
-    )
+    config, store = DecodeConfig(length=8, block_length=8, temperature=0), KeyStore([PAIRS], TOY.vocab_size, "cpu")
     generate = defined(recipe(LOOP), "generate")
     with pytest.raises(SettingsError, match="give a bias"):
         next(generate(TOY, torch.tensor([PROMPT]), [PAIRS.subkey(1)], [0], config, store, mask_id=0, end_ids=()))
@@ -193,6 +188,7 @@ def test_an_engine_that_draws_itself_commits_what_our_step_commits(settings: dic
         return drawn.view(4, 8)
 
     of_page = {"torch": torch, "own": config, "draw": engine, "forbidden": torch.tensor([0]), "device": CPU}
+    of_page |= {"key": keys[0], "other_key": keys[2]}
     names = locals() | of_page | {"quota": 2, "start": 8, "stop": 16, "table_size": TOY.vocab_size}
     step = recipe(STEP).replace("DecodeConfig(temperature=0.8)", "own").replace("[key, None, other_key]", "keys")
     step = step.replace("block=block)", "block=block, tempered=True)")
@@ -221,7 +217,7 @@ def test_fast_dllm_commits_what_our_loop_commits(
 ) -> None:
     """Its three loops hand over the whole canvas, then the canvas from the block on, or the block alone."""
     key, config = toy_key(1, **spec), DecodeConfig(length=24, block_length=8, **settings)
-    store = KeyStore(TOY.vocab_size, "cpu", distances=distances_of([key]))
+    store = KeyStore([key], TOY.vocab_size, "cpu")
     transfer = defined(recipe("Fast-dLLM"), "marked_transfer")(key, 5, config, store, 4, 0)
     let_our_loop_draw_as_recipes_do(monkeypatch, [5])
     x = torch.tensor([PROMPT + [0] * 24])
@@ -237,5 +233,5 @@ def test_fast_dllm_commits_what_our_loop_commits(
             x[:, window][chosen] = tokens[chosen]
             window = part
     rule = config if threshold is None else DecodeConfig(**{**config.to_dict(), "commit": "threshold"})
-    (ours,) = decode(SHARP, torch.tensor([PROMPT]), rule, key_steering([key], CPU), seeds=[5])
+    (ours,) = decode(SHARP, torch.tensor([PROMPT]), rule, keyed_rule([key], CPU), seeds=[5])
     assert x[0, 4:].tolist() == ours.token_ids

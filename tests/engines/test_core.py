@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from dgmark.decode import DecodeConfig, KeyMatching
+from dgmark.decode import DecodeConfig, KeyStore, keyed_rule
 from dgmark.decode.draws import KeyedDraw
-from dgmark.decode.matching import KeyStore, key_steering
-from dgmark.decode.pair_bits import PairKeys
 from dgmark.decode.proposals import Proposals, propose
-from dgmark.decode.steering import Places, Window
+from dgmark.decode.rules import Places, Window
 from dgmark.engines.core import Block, keyed_logits, mark, mark_edits, propose_block, uniform_draws
 from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.watermark.groups import WatermarkSpec
@@ -25,6 +23,7 @@ from dgmark.watermark.key import WatermarkKey
 from support.engine_step import step
 from support.fresh_process import run_fresh
 from support.known_keys import level_of, matches
+from support.rules import places_from
 
 CPU = torch.device("cpu")
 SIZE = 37
@@ -40,7 +39,7 @@ KEYS: dict[str, list[WatermarkKey | None]] = {
     "position": [None, key_of(1), key_of(2, modulus=3), key_of(3, modulus=4, code_length=12)],
     "bigram": [None, PAIRS.subkey(7), PAIRS.subkey(200)],
 }
-STORES = {"position": KeyStore(SIZE, CPU, slots=4), "bigram": KeyStore(SIZE, CPU, slots=4, distances=(1, 3))}
+STORES = {rule: KeyStore(keys, SIZE, CPU, slots=4) for rule, keys in KEYS.items()}
 LEFT = 5  # columns left of a block that `mark` is shown
 
 
@@ -150,14 +149,14 @@ def test_a_block_is_proposed_as_the_loop_proposes_its_masked_places(
     forbidden = torch.tensor([0])
     found = propose_block(logits, forbidden, config, uniforms, block=block)
     before, after = keyed_logits(logits, block, config)
-    steering = key_steering(batch["keys"], CPU)
+    loop_rule = keyed_rule(batch["keys"], CPU)
     window = Window(block.window.ids, LEFT, block.positions, block.window.text, -1, torch.arange(len(logits)))
     places = Places.all_of(window)
     for at, (row, place) in enumerate(zip(places.canvas.tolist(), places.column.tolist(), strict=True)):
         keyed = None
-        if steering.rule is not None and block.masked[row, place]:
-            signs = partial(steering.rule.signs, places=places.at(torch.tensor([at])))
-            keyed = KeyedDraw(signs, None, steering.alpha(config), config.bias)
+        if block.masked[row, place]:
+            signs = partial(loop_rule.signs, places=places.at(torch.tensor([at])))
+            keyed = KeyedDraw(signs, None, loop_rule.alpha(config), config.bias)
         given_here = logits[row, place][None], uniforms[row, place][None], forbidden, config
         one = propose(*given_here, keyed=keyed)
         assert found.tokens[row, place] == one.tokens[0]
@@ -222,70 +221,56 @@ def test_sampling_draws_each_token_at_its_probability() -> None:
 # --- the store ---
 
 
-def test_the_store_gives_up_the_key_that_was_not_used_for_longest() -> None:
-    store = KeyStore(SIZE, CPU, slots=2)
-    first, second, third = key_of(1), key_of(2, modulus=3, code_length=9), key_of(3, modulus=4)
-    tokens, positions = torch.arange(SIZE)[None].expand(2, SIZE), torch.arange(SIZE)[None].expand(2, SIZE)
-    for batch in ([first, second], [first, None], [third, first], [second, third], [None, None], [second, second]):
-        expected = KeyMatching(batch, CPU)(tokens, positions)
-        assert store.tables(store.of(batch).rows)(tokens, positions).tolist() == expected.tolist()
+HELD = {
+    "position": [key_of(1), key_of(2, modulus=3, code_length=9), key_of(3, modulus=4)],
+    "bigram": [PAIRS.subkey(1), PAIRS.subkey(2), PAIRS.subkey(3)],
+}
 
 
-@pytest.mark.parametrize("distances", [None, (1, 3)])
-def test_what_was_captured_once_serves_keys_that_come_and_go(distances: tuple[int, int] | None) -> None:
-    """As a graph is captured: with one set of tensors, whose values alone change before each replay."""
-    store = KeyStore(SIZE, CPU, slots=2, distances=distances)
+@pytest.mark.parametrize("rule", sorted(HELD))
+def test_what_was_captured_once_serves_keys_that_come_and_go(rule: str) -> None:
+    """As a graph is captured: with one set of tensors, whose values alone change before each replay.
+
+    The store gives up the key that was not used for longest.
+    """
+    one, two, three = HELD[rule]
+    store = KeyStore([one], SIZE, CPU, slots=2)
     captured = store.of([])._replace(rows=torch.full((3,), -1))
     tokens = torch.arange(SIZE).expand(3, SIZE)
-    places = Places.all_of(Window(tokens, LEFT, tokens[:, LEFT:], (0, SIZE), -1, captured.rows))
     candidates = tokens[:, LEFT:].flip(1).reshape(-1, 1)
-    traced = make_fx(lambda: captured.rule.signs(candidates, places))()
-    one, two = (PAIRS.subkey(1), PAIRS.subkey(2)) if distances else (key_of(1), key_of(2, modulus=3, code_length=9))
-    for batch in ([one, two, None], [None, two, two], [two, one, two], [None, None, one]):
-        captured.rows.copy_(store.of(batch).rows)
-        rule, own = (
-            key_steering(batch, CPU).rule,
-            Places.all_of(Window(tokens, LEFT, tokens[:, LEFT:], (0, SIZE), -1, torch.arange(3))),
-        )
-        assert rule is not None
-        assert traced().tolist() == rule.signs(candidates, own).tolist()
-
-
-def test_the_tensors_stay_where_they_are_and_the_rows_do_not() -> None:
-    for store, first, second in (
-        (KeyStore(SIZE, CPU, slots=2), key_of(1), key_of(2)),
-        (KeyStore(SIZE, CPU, slots=2, distances=(1, 3)), PAIRS.subkey(2), PAIRS.subkey(3)),
+    traced = make_fx(lambda: captured.rule.signs(candidates, places_from(tokens, LEFT, rows=captured.rows)))()
+    for batch in (
+        *([one, two, None], [None, two, two], [two, one, two], [None, None, one]),
+        *([three, one, one], [two, three, None], [None, None, None], [two, two, two]),
     ):
-        held: list[list[int]] = []
-        rows = []
-        for batch in ([first, None], [second, first]):
-            keys = store.of(batch)
-            tables = vars(store.tables(keys.rows)) | {"rows": None}
-            tensors = [*tables.values(), *(vars(keys.rule).values() if store.distances else ())]
-            held.append([one.data_ptr() for one in tensors if isinstance(one, Tensor)])
-            rows.append(keys.rows)
-        assert held[0] == held[1]
-        assert rows[0].tolist() == [0, -1]  # a batch that is still under way keeps its own
-        assert rows[0].data_ptr() != rows[1].data_ptr()
+        captured.rows.copy_(store.of(batch).rows)
+        expected = keyed_rule([*batch, one], CPU).signs(candidates, places_from(tokens, LEFT))
+        assert traced().tolist() == expected.tolist()
+
+
+def test_a_batch_that_is_still_under_way_keeps_its_rows() -> None:
+    store = KeyStore([key_of(1)], SIZE, CPU, slots=2)
+    rows, others = store.of([key_of(1), None]).rows, store.of([key_of(2), key_of(1)]).rows
+    assert (rows.tolist(), others.tolist()) == ([0, -1], [1, 0])
 
 
 def test_the_store_refuses_keys_that_it_cannot_hold() -> None:
-    store = KeyStore(SIZE, CPU, slots=1)
-    with pytest.raises(SettingsError, match="more than 1 keys"):
-        store.of([key_of(1), key_of(2)])
-    with pytest.raises(SettingsError, match="rotates every 5 positions"):
-        store.of([key_of(1, rotation=5)])
-    with pytest.raises(VocabularyMismatch, match="the model predicts 37"):
-        store.of([key_of(1, table_size=40)])
-    with pytest.raises(SettingsError, match=r"distances of pairs \(1, 3\), and this store is for None: make one with"):
-        store.of([PAIRS.subkey(1)])
-    of_pairs = KeyStore(SIZE, CPU, slots=1, distances=(1, 3))
-    with pytest.raises(SettingsError, match=r"each with pairs of its own: take one with key\.subkey"):
-        of_pairs.of([PAIRS])
-    with pytest.raises(SettingsError, match=r"distances of pairs \(1, 4\), and this store is for \(1, 3\)"):
-        of_pairs.of([key_of(1, rule="bigram", nearest=1, farthest=4)])
-    with pytest.raises(SettingsError, match="rule position, with distances of pairs None"):
-        of_pairs.of([key_of(1)])
+    for keys, error, problem in (
+        ([key_of(1), key_of(2)], SettingsError, "more than 1 keys"),
+        ([key_of(1, rotation=5)], SettingsError, "rotates every 5 positions"),
+        ([key_of(1, table_size=40)], VocabularyMismatch, "the model predicts 37"),
+        ([PAIRS.subkey(1)], SettingsError, "of rule bigram, and this store is for keys of another rule"),
+    ):
+        with pytest.raises(error, match=problem):
+            KeyStore([key_of(1)], SIZE, CPU, slots=1).of(keys)
+    of_pairs = KeyStore([PAIRS], SIZE, CPU, slots=1)
+    for key, problem in (
+        (PAIRS, r"each with pairs of its own: take one with key\.subkey"),
+        (key_of(1, rule="bigram", nearest=1, farthest=4), "has pairs at distances 1 to 4, and these rows at 1 to 3"),
+        (key_of(1), "of rule position, and this store is for keys of another rule"),
+    ):
+        with pytest.raises(SettingsError, match=problem):
+            of_pairs.of([key])
     some = torch.zeros(1, 2)
     block = Block(some == 0, some.long(), of_pairs.of([None]))
     with pytest.raises(SettingsError, match="give the committed `tokens`"):
@@ -301,10 +286,7 @@ def inputs(seed: int, rule: str) -> tuple[Any, ...]:
     ids = torch.from_numpy(rng.integers(1, SIZE, (6, 8 + LEFT)) * (rng.random((6, 8 + LEFT)) < 0.3))
     ids[5] = 1  # a row with nothing left to commit
     keys = STORES[rule].of([*KEYS[rule], *KEYS[rule]][:6])
-    tables = STORES[rule].tables(keys.rows)
-    held = tables.tables, tables.codes, tables.periods_of
-    if isinstance(keys.rule, PairKeys):
-        held = keys.rule.first, keys.rule.second, keys.rule.number
+    held = tuple(one for one in vars(keys.rule).values() if isinstance(one, Tensor))
     return logits, ids, torch.arange(6) * 8 - 3, torch.arange(6) + seed, keys.rows, held
 
 

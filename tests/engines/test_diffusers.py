@@ -21,10 +21,10 @@ from transformers import (
     Gemma4VisionConfig,
 )
 
-from dgmark.decode import Canvas, DecodeConfig, match_all
-from dgmark.decode.edits import MOST_STEPS
+from dgmark.decode import Canvas, DecodeConfig, Rule
 from dgmark.decode.events import collect
 from dgmark.decode.loop import decode_steps
+from dgmark.decode.selection import MOST_EDITING_STEPS
 from dgmark.detection.detector import Detector
 from dgmark.errors import MissingExtra, SettingsError, VocabularyMismatch
 from dgmark.models.denoiser import BlockOrigin
@@ -147,14 +147,15 @@ def test_the_loop_edits_as_the_pipeline_does(edit: float, rule: dict[str, Any], 
     """One row at a time: the pipeline goes on editing a row until all rows are filled."""
     config = DecodeConfig(96, 32, temperature=0.0, edit_threshold=edit, **rule)
     model = Blocks(words=190, padding=0, end_ids=())
-    more = {"temperature": 0.0, "num_inference_steps": 40, "threshold": threshold, "max_post_steps": MOST_STEPS - 1}
+    more = {"temperature": 0.0, "num_inference_steps": 40, "threshold": threshold}
+    more |= {"max_post_steps": MOST_EDITING_STEPS - 1}
     edited = 0
     for row in range(2):
         mine: Any = {"input_ids": PROMPTS[row : row + 1], **more}
         ordinary = diffusers.BlockRefinementScheduler()
         expected = write("llada2", ordinary, 0.7, editing_threshold=edit, **mine).tolist()
         canvas = Canvas.after(PROMPTS[row : row + 1], 84, TOY.mask_id)
-        made = collect(model, canvas, decode_steps(model, canvas, config, match_all, [0]))
+        made = collect(model, canvas, decode_steps(model, canvas, config, Rule(), [0]))
         assert [one.token_ids for one in made] == expected
         edited += len(made[0].trace.position) > 84
     assert edited

@@ -8,8 +8,7 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from dgmark.decode import DecodeConfig, KeyMatching, decode
-from dgmark.decode.matching import key_steering
+from dgmark.decode import DecodeConfig, decode
 from dgmark.detection.detector import Detector
 from dgmark.engines.dinfer import marked_decoder
 from dgmark.errors import SettingsError
@@ -17,6 +16,7 @@ from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from support.engine_packages import stub
 from support.known_keys import bound_key
+from support.rules import rule_of_key
 
 TOY = ToyDenoiser(words=80, spread=16.0, end_ids=(), end_bias=-1e3, forbidden_bias=-1e3)
 PROMPTS = [[2, 7, 5, 3], [4, 4, 9, 8], [6, 5, 4, 3]]
@@ -62,7 +62,7 @@ def test_a_batch_commits_what_our_loop_commits(commit: str) -> None:
     decoder = marked_decoder(config, mask_id=0, eos_id=1)
     for key in (key_of(0), None, key_of(1, subkeys=8).subkey(3), key_of(2, farthest=11, subkeys=1), None):
         decoder.begin(key, prompt_length=4)
-        ours = decode(TOY, torch.tensor(PROMPTS), config, key_steering([key] * 3, torch.device("cpu")), seeds=[0, 0, 0])
+        ours = decode(TOY, torch.tensor(PROMPTS), config, rule_of_key(key, 3), seeds=[0, 0, 0])
         assert generate(decoder, PROMPTS, 24) == [response.token_ids for response in ours]
 
 
@@ -83,7 +83,7 @@ def test_a_threshold_given_for_one_call_holds_for_it() -> None:
     key = key_of(0)
     decoder = marked_decoder(config, mask_id=0, eos_id=1)
     decoder.begin(key, prompt_length=4)
-    (ours,) = decode(TOY, torch.tensor(PROMPTS[:1]), low, KeyMatching(key, torch.device("cpu")), seeds=[0])
+    (ours,) = decode(TOY, torch.tensor(PROMPTS[:1]), low, rule_of_key(key), seeds=[0])
     assert generate(decoder, PROMPTS[:1], 16, threshold=0.4) == [ours.token_ids]
 
 

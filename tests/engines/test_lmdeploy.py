@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgmark.decode import DecodeConfig, KeyMatching, decode
+from dgmark.decode import DecodeConfig, decode
 from dgmark.detection.detector import Detector
 from dgmark.engines.lmdeploy import install
 from dgmark.errors import SettingsError
@@ -19,6 +19,7 @@ from dgmark.watermark.key import WatermarkKey
 from support.block_causal_toy import BlockCausalToy
 from support.engine_packages import package, stub
 from support.known_keys import bound_key
+from support.rules import rule_of_key
 
 TOY = BlockCausalToy(spread=200.0, dtype=torch.float32)
 MASKED, UNMASKED, CACHED = 0, 1, 2
@@ -131,9 +132,9 @@ def test_every_block_is_that_of_our_loop(agent: Any, keys: Path, strategy: str) 
     config = DecodeConfig(length=24, block_length=8, temperature=0)
     if strategy == "dynamic":
         config = DecodeConfig(**{**config.to_dict(), "commit": "threshold"})
-    matching = KeyMatching(WatermarkKey.load(keys / "plain.json"), torch.device("cpu"))
+    rule = rule_of_key(WatermarkKey.load(keys / "plain.json"))
     for prompt, answer in zip(prompts, answers, strict=True):
-        (ours,) = decode(TOY, torch.tensor([prompt]), config, matching, seeds=[0])
+        (ours,) = decode(TOY, torch.tensor([prompt]), config, rule, seeds=[0])
         assert answer == ours.token_ids[:16]
 
 

@@ -12,7 +12,6 @@ import torch
 
 import dgmark
 from dgmark.decode import DecodeConfig, decode
-from dgmark.decode.matching import key_steering
 from dgmark.detection.detector import Detector
 from dgmark.engines import sglang
 from dgmark.errors import DgmarkError, SettingsError, VocabularyMismatch
@@ -20,6 +19,7 @@ from dgmark.watermark.key import WatermarkKey
 from support.block_causal_toy import BlockCausalToy
 from support.engine_packages import package
 from support.known_keys import bound_key
+from support.rules import rule_of_key
 from support.sglang_stub import DllmAlgorithm, Req, Server, installed
 
 TOY = BlockCausalToy()
@@ -77,7 +77,7 @@ def our_loop(
 ) -> tuple[list[int], list[set[int]]]:
     """The text of our loop, and the positions of each step."""
     config = DecodeConfig(**{**config.to_dict(), "length": length, "block_length": 8})
-    (response,) = decode(TOY, torch.tensor([ids]), config, key_steering([key], torch.device("cpu")), seeds=[0])
+    (response,) = decode(TOY, torch.tensor([ids]), config, rule_of_key(key), seeds=[0])
     trace = response.trace
     steps = [
         {p for p, s in zip(trace.position, trace.step, strict=True) if s == step} for step in sorted(set(trace.step))

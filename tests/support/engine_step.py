@@ -3,13 +3,12 @@
 import torch
 from torch import Tensor
 
+from dgmark.decode.bigram import BigramRule
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.matching import Keys, Tables
-from dgmark.decode.pair_bits import PairKeys
-from dgmark.decode.steering import MatchingRule, Rule
+from dgmark.decode.keyed_rules import KeyedRule, Keys, PositionRule
 from dgmark.engines.core import Block, mark, mark_edits, propose_block, uniform_draws
 
-BLOCK, DISTANCES = 8, (1, 3)
+BLOCK = 8
 OF_POSITIONS = DecodeConfig(temperature=0.7, commit="threshold", guard=0.2)
 OF_PAIRS = DecodeConfig(temperature=0.7, commit="factor", bias=0.1, top_k=20)
 
@@ -17,17 +16,18 @@ OF_PAIRS = DecodeConfig(temperature=0.7, commit="factor", bias=0.1, top_k=20)
 def step(
     logits: Tensor, ids: Tensor, first: Tensor, seeds: Tensor, rows: Tensor, held: tuple[Tensor, Tensor, Tensor]
 ) -> Tensor:
-    """What an engine runs on the device in each step; `held` is of one rule."""
+    """What an engine runs on the device in each step; `held` are the tensors of a rule."""
     left = ids.shape[1] - BLOCK
     tokens, ids = ids, ids[:, left:]
     masked = ids == 0
     positions = first[:, None] + torch.arange(BLOCK, device=ids.device)
     uniforms = uniform_draws(seeds, masked.sum(1), positions)
-    rule: Rule
+    rule: KeyedRule
     if held[0].dim() == 2:
-        rule, config = MatchingRule(Tables(*held, rows)), OF_POSITIONS
+        rule, config = PositionRule(tables=held[0], codes=held[1], lengths=held[2]), OF_POSITIONS
     else:
-        rule, config = PairKeys(*held, *DISTANCES, fixed_shapes=True), OF_PAIRS
+        hash_keys = {"first": held[0], "second": held[1], "number": held[2]}
+        rule, config = BigramRule(**hash_keys, nearest=1, farthest=3, fixed_shapes=True), OF_PAIRS
     block = Block(masked, positions, Keys(rule, rows), tokens)
     proposals = propose_block(logits, torch.zeros(1, dtype=torch.long), config, uniforms, block=block)
     chosen = mark(proposals, block, config=config)

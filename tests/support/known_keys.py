@@ -85,8 +85,12 @@ def share_of_pairs(key: WatermarkKey, ids: list[int]) -> float:
     return float(matching_pairs(np.unique(_words(key, ids)), key.pair_key, key.number or 0).mean())
 
 
-def level_of(key: WatermarkKey, ids: list[int]) -> int:
-    """The distinct pairs that match less those that do not, of a text with -1 where no token stands."""
+def level_of(key: WatermarkKey | None, ids: list[int]) -> int:
+    """What matches in a text less what does not: tokens, or distinct pairs; -1 where no token stands."""
+    if key is None:
+        return 0
+    if key.spec.rule == "position":
+        return sum(1 if matches(key, token, place) else -1 for place, token in enumerate(ids) if token >= 0)
     return int((matching_pairs(np.unique(_words(key, ids)), key.pair_key, key.number or 0) * 2 - 1).sum())
 
 

@@ -1,54 +1,20 @@
 """Decoding in plain Python: slow, obvious, one row at a time. Shares no line with the package's loop."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from itertools import pairwise
 from typing import Any
 
+import pytest
 import torch
 
 from dgmark.decode import DecodeConfig, Response
-from dgmark.models.denoiser import Denoiser, Session, open_session
-from dgmark.models.toy import ToyDenoiser
+from dgmark.models.denoiser import Denoiser, open_session
 from dgmark.watermark.key import WatermarkKey
-from support.known_keys import matches, sign_of
+from support.known_keys import level_of, matches, sign_of
 
-InMatchingSet = Callable[[int, int], bool]
-
-
-@dataclass
-class Forwards:
-    """A session asked for one canvas at a time: logits of the positions [start, stop)."""
-
-    session: Session
-
-    def begin(self, canvas: list[int], start: int, stop: int) -> list[list[float]]:
-        """Logits of a canvas whose block is about to be filled."""
-        logits: list[list[float]] = self.session.begin(torch.tensor([canvas]), start, stop)[0].tolist()
-        return logits
-
-    def step(self, canvas: list[int], start: int, stop: int) -> list[list[float]]:
-        """Logits of a canvas that differs from the last begun canvas only inside the window."""
-        ids, owner = torch.tensor([canvas]), torch.tensor([0])
-        logits: list[list[float]] = self.session.step(ids, owner, start, stop)[0].tolist()
-        return logits
-
-
-@dataclass
-class Plain:
-    """The result of a decode: the response, and the places that each step committed."""
-
-    y: list[int]
-    steps: list[list[int]] = field(default_factory=list)
-
-
-def places_by_step(response: Response) -> list[list[int]]:
-    """The places that each step of a decode committed, as `Plain.steps` has them."""
-    steps: dict[int, list[int]] = {}
-    for step, position in zip(response.trace.step, response.trace.position, strict=True):
-        steps.setdefault(step, []).append(position)
-    return [sorted(steps[step]) for step in sorted(steps)]
+# ---- one place ----
 
 
 def shares_of(
@@ -93,211 +59,6 @@ def reward_of(logits: list[float], permitted: list[int], strategy: str, candidat
         return sum(q * math.log(q) for q in p if q)
     first, second = sorted((p[v] for v in permitted), reverse=True)[:2]
     return first - second
-
-
-def strategy_of_the_paper(
-    logits: list[float],
-    permitted: list[int],
-    strategy: str,
-    temperature: float = 0.0,
-    uniforms: Sequence[float] = (0.0, 0.0),
-) -> tuple[float, int]:
-    """F(j; p, x, y): reward r_j and candidate v_j of one position."""
-    if temperature == 0:
-        candidate = max(permitted, key=lambda v: logits[v])
-    else:
-        candidate = drawn_from(shares_of(logits, permitted, temperature), uniforms[0])
-    return reward_of(logits, permitted, strategy, candidate, uniforms[1]), candidate
-
-
-@dataclass
-class PaperDecode:
-    """A decode written out: the text, and each step's position, reward and match, size of T and winning score (None
-    where |T| = 1)."""
-
-    y: list[int]
-    positions: list[int] = field(default_factory=list)
-    rewards: list[float] = field(default_factory=list)
-    matched: list[bool] = field(default_factory=list)
-    tried: list[int] = field(default_factory=list)
-    scores: list[int | None] = field(default_factory=list)
-
-
-def decode_as_the_paper(
-    model: ToyDenoiser, x: list[int], config: DecodeConfig, contains: InMatchingSet, seed: int = 0
-) -> PaperDecode:
-    """Top-k one-step lookahead line by line, which with k = 1 is Algorithm 2, and that Algorithm 1 if all is contained.
-
-    Under sampling, two uniforms a position of the block for each canvas.
-    """
-    permitted = [v for v in range(model.tokenizer.vocab_size) if v != model.mask_id]
-    randomness = torch.Generator().manual_seed(seed)
-    plain = PaperDecode([model.mask_id] * config.length)  # 1
-    y, size = plain.y, config.block_length
-
-    def uniforms(canvases: int) -> list[list[list[float]]]:
-        shape = (canvases, size, 2)
-        numbers: list[list[list[float]]] = torch.rand(shape, generator=randomness, dtype=torch.float64).tolist()
-        return numbers
-
-    def f(y: list[int], start: int, drawn: list[list[float]]) -> dict[int, tuple[float, int]]:
-        logits = model(torch.tensor([x + y]))[0].tolist()
-        return {
-            j: strategy_of_the_paper(
-                logits[len(x) + j], permitted, config.strategy, config.temperature, drawn[j - start]
-            )
-            for j in range(start, start + size)
-            if y[j] == model.mask_id
-        }
-
-    for start in range(0, config.length, size):  # 6: blocks are filled one after the other
-        candidates = f(y, start, uniforms(1)[0])  # 7
-        while candidates:
-            c = [j for j in candidates if contains(candidates[j][1], j)] or [*candidates]  # 8, 9
-            t = sorted(c, key=lambda j: (-candidates[j][0], j))[: config.lookahead]  # 11
-            texts = {j: [*y[:j], candidates[j][1], *y[j + 1 :]] for j in t}
-            if len(candidates) == 1:
-                after: dict[int, dict[int, tuple[float, int]]] = {t[0]: {}}  # nothing left to draw
-            else:
-                after = {j: f(texts[j], start, drawn) for j, drawn in zip(t, uniforms(len(t)), strict=True)}
-            g = {j: sum(contains(v, place) for place, (_, v) in after[j].items()) for j in t}  # 2, 3, 4
-            winner = max(t, key=lambda j: (g[j], candidates[j][0], -j))  # 12: ties by reward
-            y[:] = texts[winner]  # 13
-            plain.positions.append(winner)
-            plain.rewards.append(candidates[winner][0])
-            plain.matched.append(contains(y[winner], winner))
-            plain.tried.append(len(t))
-            plain.scores.append(g[winner] if len(t) > 1 else None)
-            if any(v in model.end_ids and model.mask_id not in y[:place] for place, v in enumerate(y)):
-                return plain
-            kept = config.lookahead_proposals == "kept" or len(t) == 1
-            candidates = after[winner] if kept else f(y, start, uniforms(1)[0])
-    return plain
-
-
-def get_num_transfer_tokens(masked: int, steps: int) -> list[int]:
-    """LLaDA's quotas: an even share, and one more in the first steps for the remainder."""
-    counts = [masked // steps] * steps
-    for step in range(masked % steps):
-        counts[step] += 1
-    return counts
-
-
-def dream_counts(masked: int, steps: int) -> list[int]:
-    """Dream's quotas: a share 1 - s/t of the rest, t falling linearly from 1 to 0.001; the last step takes all."""
-    counts = []
-    for i in range(steps):
-        t = 1 - i * 0.999 / steps
-        s = 1 - (i + 1) * 0.999 / steps
-        count = int(masked * (1 - s / t)) if i < steps - 1 else masked
-        counts.append(count)
-        masked -= count
-    return counts
-
-
-def in_loop(token: int, place: int, canvas: list[int], period: int) -> bool:
-    """Whether two or more of the tokens one and two periods to the left and to the right are the same."""
-    same = 0
-    for other in (place - 2 * period, place - period, place + period, place + 2 * period):
-        if 0 <= other < len(canvas) and canvas[other] == token:
-            same += 1
-    return same >= 2
-
-
-def decode_plainly(
-    forwards: Forwards,
-    x: list[int],
-    blocks: list[range],
-    config: DecodeConfig,
-    contains: InMatchingSet,
-    *,
-    mask_id: int,
-    permitted: list[int],
-    end_ids: tuple[int, ...] = (),
-    period: int | None = None,
-) -> Plain:
-    """Decode greedily; every candidate of a lookahead costs a forward, and so does the step after it.
-
-    Args:
-        forwards: the model.
-        x: the prompt.
-        blocks: places of the response, block by block.
-        config: the settings that a step obeys.
-        contains: whether (token, position) matches.
-        mask_id: the mask.
-        permitted: tokens that may be committed.
-        end_ids: tokens that end the response.
-        period: of the position code, for the repetition guard.
-    """
-    length = blocks[-1].stop
-    plain = Plain([mask_id] * length)
-    y, n = plain.y, len(x)
-    for block in blocks:
-        steps = len(block) if config.steps is None else max(config.steps // len(blocks), 1)
-        rule = get_num_transfer_tokens if config.schedule == "llada" else dream_counts
-        counts = [count for count in rule(len(block), steps) if count]
-        fresh = True
-        while any(y[j] == mask_id for j in block):
-            whole = forwards.begin if fresh else forwards.step
-            fresh = False
-            logits = whole(x + y, n + block.start, n + block.stop)
-            found = {
-                j: strategy_of_the_paper(logits[j - block.start], permitted, config.strategy)
-                for j in block
-                if y[j] == mask_id
-            }
-            best = max(reward for reward, _ in found.values())
-            preferred = []
-            for j, (reward, token) in found.items():
-                good = reward >= best * config.guard
-                if config.strategy == "entropy":
-                    good = config.guard == 0 or reward >= best - math.log(1 / config.guard)
-                looping = config.repetition_guard and period is not None and in_loop(token, n + j, x + y, period)
-                if contains(token, j) and good and not looping:
-                    preferred.append(j)
-            order = sorted(found, key=lambda j: (j not in preferred, -found[j][0], j))
-            pool = sorted(preferred or [*found], key=lambda j: (-found[j][0], j))
-            if config.commit == "threshold":
-                sure = [j for j in pool if found[j][0] > config.threshold]
-            elif config.commit == "factor":
-                sure = []
-                for rank, j in enumerate(pool, start=1):
-                    if found[j][0] < 1 - config.factor / (rank + 1):
-                        break
-                    sure.append(j)
-            else:
-                sure = order[: counts.pop(0)]
-            sure_alone = config.commit != "quota" and bool(sure)
-            chosen = sure or pool[:1]
-
-            # the last place of the step is open to the next ones of its kind
-            kind = [j for j in order if (j in preferred) == (chosen[-1] in preferred)]
-            others = kind[kind.index(chosen[-1]) :][: config.lookahead]
-            if not sure_alone and len(others) > 1:
-                scores = {}
-                for j in others:
-                    text = [*y]
-                    for place in [*chosen[:-1], j]:
-                        text[place] = found[place][1]
-                    logits = forwards.step(x + text, n + block.start, n + block.stop)
-                    scores[j] = sum(
-                        contains(
-                            strategy_of_the_paper(logits[place - block.start], permitted, config.strategy)[1], place
-                        )
-                        for place in block
-                        if text[place] == mask_id
-                    )
-                chosen[-1] = max(others, key=lambda j: scores[j])  # the first of equals
-
-            for j in chosen:
-                y[j] = found[j][1]
-            plain.steps.append(sorted(chosen))
-            if any(token in end_ids and mask_id not in y[:place] for place, token in enumerate(y)):
-                return plain
-    return plain
-
-
-# ---- keyed draws ----
 
 
 def new_pairs(
@@ -372,24 +133,29 @@ class Drawn:
     matched: bool
 
 
-def drawn_with_bits(
+def drawn_at(
+    place: int,
+    text: list[int],
     logits: list[float],
     permitted: list[int],
     config: DecodeConfig,
-    alpha: float,
-    uniforms: Sequence[float],
-    bits: Callable[[list[int]], dict[int, list[int]]],
+    key: WatermarkKey | None,
+    uniforms: Sequence[float] = (0.0, 0.0),
     noise: list[float] | None = None,
 ) -> Drawn:
-    """A candidate for one place: of the 64 most likely tokens, those with at least 1e-4 of the mass have bits.
+    """A candidate for one place of a text with -1 where nothing is committed.
 
-    With Gumbel noise it is the token of the largest log-probability plus noise.
+    Of the 64 most likely tokens, those with at least 1e-4 of the mass have bits; at a committed place, which may be
+    edited, none has. With Gumbel noise the candidate is the token of the largest log-probability plus noise.
     """
+    alpha, signs = alpha_of(config, key), dict[int, list[int]]()
     before = shares_of(logits, permitted, config.temperature or 1.0, config.top_k, config.top_p)
-    best = sorted(before, key=lambda v: (-before[v], v))[:64]
-    signs = bits([v for v in best if before[v] >= 1e-4])
-    none = [0] * len(next(iter(signs.values())))
-    after = before | moved({v: before[v] for v in best}, {v: signs.get(v, none) for v in best}, alpha, config.bias)
+    after = before
+    if (alpha or config.bias) and text[place] < 0:
+        best = sorted(before, key=lambda v: (-before[v], v))[:64]
+        signs = bits_at(key, text, place, [v for v in best if before[v] >= 1e-4])
+        none = [0] * len(next(iter(signs.values())))
+        after = before | moved({v: before[v] for v in best}, {v: signs.get(v, none) for v in best}, alpha, config.bias)
     if config.temperature == 0:
         token = max(after, key=lambda v: after[v])
     elif noise is None:
@@ -399,62 +165,240 @@ def drawn_with_bits(
     reward = reward_of(logits, permitted, config.strategy, token, uniforms[1])
     gain = after[token] / before[token]
     scores = {"random": reward, "entropy": reward + math.log(gain)}
-    return Drawn(token, reward, scores.get(config.strategy, reward * gain), sum(signs.get(token, ())) > 0)
+    matched = sum(signs.get(token, ())) > 0  # of a pair only what the draw saw
+    if key is None or key.spec.rule == "position":
+        matched = key is None or matches(key, token, place)
+    return Drawn(token, reward, scores.get(config.strategy, reward * gain), matched)
 
 
-def decode_with_bits(
-    model: Denoiser, x: list[int], config: DecodeConfig, key: WatermarkKey | None, seed: int
-) -> PaperDecode:
-    """A whole decode with keyed draws, in which each place sees what the steps before have committed.
+# ---- one step ----
 
-    Two uniforms are drawn for each position of the block and forward.
+
+def get_num_transfer_tokens(masked: int, steps: int) -> list[int]:
+    """LLaDA's quotas: an even share, and one more in the first steps for the remainder."""
+    counts = [masked // steps] * steps
+    for step in range(masked % steps):
+        counts[step] += 1
+    return counts
+
+
+def dream_counts(masked: int, steps: int) -> list[int]:
+    """Dream's quotas: a share 1 - s/t of the rest, t falling linearly from 1 to 0.001; the last step takes all."""
+    counts = []
+    for i in range(steps):
+        t = 1 - i * 0.999 / steps
+        s = 1 - (i + 1) * 0.999 / steps
+        count = int(masked * (1 - s / t)) if i < steps - 1 else masked
+        counts.append(count)
+        masked -= count
+    return counts
+
+
+def in_loop(token: int, place: int, canvas: list[int], period: int) -> bool:
+    """Whether two or more of the tokens one and two periods to the left and to the right are the same."""
+    same = 0
+    for other in (place - 2 * period, place - period, place + period, place + 2 * period):
+        if 0 <= other < len(canvas) and canvas[other] == token:
+            same += 1
+    return same >= 2
+
+
+def sure_places(rewards: dict[int, float], config: DecodeConfig) -> list[int]:
+    """The places that a threshold or factor commits."""
+    if config.commit == "threshold":
+        return [j for j, reward in rewards.items() if reward > config.threshold]
+    sure = list[int]()
+    for rank, j in enumerate(sorted(rewards, key=lambda j: (-rewards[j], j)), start=1):
+        if rewards[j] < 1 - config.factor / (rank + 1):
+            break
+        sure.append(j)
+    return sure
+
+
+# ---- a whole decode ----
+
+
+@dataclass
+class Plain:
+    """A decode written out: the text, the places of each step, and token, reward and match of each of these.
+
+    For each step also the size of T, and the winning score (None where |T| = 1).
     """
-    permitted = [v for v in range(model.tokenizer.vocab_size) if v != model.mask_id]
-    randomness, forwards = torch.Generator().manual_seed(seed), Forwards(open_session(model, config.cache))
-    ordered, alpha = key is None or key.spec.rule == "position", alpha_of(config, key)
-    plain = PaperDecode([model.mask_id] * config.length)
-    y, size = plain.y, config.block_length
-    for start in range(0, config.length, size):
-        block, window = range(start, start + size), (len(x) + start, len(x) + start + size)
-        steps = size if config.steps is None else config.steps * size // config.length
-        counts, logits = get_num_transfer_tokens(size, steps), forwards.begin(x + y, *window)
-        while True:
-            uniforms = torch.rand(size, 2, generator=randomness, dtype=torch.float64).tolist()
-            text = [-1 if token == model.mask_id else token for token in y]
-            found = {
-                j: drawn_with_bits(one, permitted, config, alpha, drawn, partial(bits_at, key, text, j))
-                for j, one, drawn in zip(block, logits, uniforms, strict=True)
-                if y[j] == model.mask_id
-            }
-            for j, one in found.items():
-                one.matched = sum(bits_at(key, text, j, [one.token])[one.token]) >= 0 if ordered else one.matched
-            chosen = chosen_places(found, config, counts, ordered=ordered)
-            for j in chosen:
-                y[j] = found[j].token
-                plain.positions.append(j)
-                plain.rewards.append(found[j].reward)
-                plain.matched.append(found[j].matched)
+
+    y: list[int]
+    steps: list[list[int]] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    matched: list[bool] = field(default_factory=list)
+    tried: list[int] = field(default_factory=list)
+    scores: list[int | None] = field(default_factory=list)
+
+    @property
+    def positions(self) -> list[int]:
+        """The places in the order of their commits."""
+        return [j for places in self.steps for j in places]
+
+
+def decode_slowly(
+    model: Denoiser,
+    x: list[int],
+    config: DecodeConfig,
+    key: WatermarkKey | None = None,
+    seed: int = 0,
+    edges: Sequence[int] = (),
+) -> Plain:
+    """The paper's top-k one-step lookahead line by line, which with k = 1 is Algorithm 2, and that Algorithm 1 without
+    a key; and what the paper does not have: several commits a step, guards, keyed draws, edits.
+
+    Args:
+        model: the model; each candidate of a lookahead costs a forward, and so does the step after it.
+        x: the prompt.
+        config: the settings.
+        key: a key of either rule; None for no mark.
+        seed: of the draws.
+        edges: of the blocks; by default they begin with the response.
+    """
+    loop = _Loop(model, x, config, key, seed)
+    y, plain = loop.plain.y, loop.plain
+    blocks = [range(*edge) for edge in pairwise(edges or range(0, config.length + 1, config.block_length))]
+    for block in blocks:  # 6: blocks are filled one after the other
+        steps = len(block) if config.steps is None else max(config.steps // len(blocks), 1)
+        rule = get_num_transfer_tokens if config.schedule == "llada" else dream_counts
+        counts, passes, left = [count for count in rule(len(block), steps) if count], 0, True
+        candidates = loop.begin(block)  # 7
+        while left:
+            edits = loop.edit(candidates)
+            empty = {j: one for j, one in candidates.items() if y[j] == model.mask_id}
+            t = loop.alternatives(empty, counts)  # 8, 9, 11
+            texts = [[candidates[j].token if j in places else v for j, v in enumerate(y)] for places in t]
+            passes += not empty
+            settled = config.edit_threshold is None or (not empty and (not edits or passes == 16))
+            left = len(empty) > len(t[0]) or not settled
+            after = loop.candidates(texts, block) if left else [{}]
+            g = [loop.matches_ahead(*pair) for pair in zip(texts, after, strict=True)]  # 2, 3, 4
+            winner = g.index(max(g))  # 12: the first of equals
+            y[:] = texts[winner]  # 13
+            plain.tried.append(len(t))
+            plain.scores.append(g[winner] if len(t) > 1 else None)
+            loop.write(sorted([*edits, *t[winner]]), candidates)
             if any(token in model.end_ids and model.mask_id not in y[:place] for place, token in enumerate(y)):
                 return plain
-            if all(y[j] != model.mask_id for j in block):
-                break
-            logits = forwards.step(x + y, *window)
+            kept = len(t) == 1 or config.lookahead_proposals == "kept" or config.noise == "fixed"
+            candidates = after[winner] if kept or not left else loop.candidates([y], block)[0]
     return plain
 
 
-def chosen_places(found: dict[int, Drawn], config: DecodeConfig, counts: list[int], *, ordered: bool) -> list[int]:
-    """The places that a step commits: the best by score, matches first if there is an order, or by their rewards all
-    that are sure enough."""
-    order = sorted(found, key=lambda j: (ordered and not found[j].matched, -found[j].score, j))
-    pool = [j for j in found if found[j].matched or not ordered] or [*found]
-    if config.commit == "quota":
-        return sorted(order[: counts.pop(0)])
-    if config.commit == "threshold":
-        sure = [j for j in pool if found[j].reward > config.threshold]
-    else:
-        sure = []
-        for rank, j in enumerate(sorted(pool, key=lambda j: (-found[j].reward, j)), start=1):
-            if found[j].reward < 1 - config.factor / (rank + 1):
-                break
-            sure.append(j)
-    return sorted(sure) or order[:1]
+class _Loop:
+    """A decode under way."""
+
+    def __init__(
+        self, model: Denoiser, x: list[int], config: DecodeConfig, key: WatermarkKey | None, seed: int
+    ) -> None:
+        self.mask, self.x, self.config, self.key = model.mask_id, x, config, key
+        self.permitted = [v for v in range(model.tokenizer.vocab_size) if v != model.mask_id]
+        self.vocab, self.session = model.vocab_size, open_session(model, config.cache)
+        self.generator = torch.Generator().manual_seed(seed)
+        self.noise: list[list[float]] | None = None
+        self.plain = Plain([model.mask_id] * config.length)
+
+    def uniforms(self, *shape: int) -> Any:
+        return torch.rand(shape, generator=self.generator, dtype=torch.float64).tolist()
+
+    def begin(self, block: range) -> dict[int, Drawn]:
+        """The candidates of a block's first step; kept noise is drawn before them."""
+        canvas, first = torch.tensor([self.x + self.plain.y]), len(self.x)
+        self.session.begin(canvas, first + block.start, first + block.stop)
+        if self.config.noise == "fixed" and self.config.temperature > 0:
+            self.noise = [[-math.log(-math.log(u)) for u in row] for row in self.uniforms(len(block), self.vocab)]
+        return self.candidates([self.plain.y], block)[0]
+
+    def candidates(self, texts: list[list[int]], block: range) -> list[dict[int, Drawn]]:
+        """F(j; p, x, y) at the empty places of each text, or with an edit threshold at all places of the block.
+
+        Two uniforms are drawn for each place of the block, empty or not.
+        """
+        found, first = [], len(self.x)
+        for y, uniforms in zip(texts, self.uniforms(len(texts), len(block), 2), strict=True):
+            ids, owner = torch.tensor([self.x + y]), torch.tensor([0])
+            logits = self.session.step(ids, owner, first + block.start, first + block.stop)[0].tolist()
+            text = [-1 if token == self.mask else token for token in y]
+            places = [j for j in block if text[j] < 0 or self.config.edit_threshold is not None]
+            found.append({j: self._drawn(j, text, j - block.start, logits, uniforms) for j in places})
+        return found
+
+    def _drawn(self, j: int, text: list[int], at: int, logits: Any, uniforms: Any) -> Drawn:
+        noise = None if self.noise is None else self.noise[at]
+        return drawn_at(j, text, logits[at], self.permitted, self.config, self.key, uniforms[at], noise)
+
+    def edit(self, candidates: dict[int, Drawn]) -> list[int]:
+        """Replace what the model would replace, from left to right, unless the text loses a match by it."""
+        y, threshold, edits = self.plain.y, self.config.edit_threshold, list[int]()
+        for j, one in candidates.items():
+            if threshold is not None and y[j] not in (self.mask, one.token) and one.reward > threshold:
+                other = [*y[:j], one.token, *y[j + 1 :]]
+                before, after = ([-1 if v == self.mask else v for v in text] for text in (y, other))
+                if level_of(self.key, after) >= level_of(self.key, before):
+                    y[:] = other
+                    edits.append(j)
+        return edits
+
+    def alternatives(self, found: dict[int, Drawn], counts: list[int]) -> list[list[int]]:
+        """The sets of places among which a step chooses: T, where one place is committed.
+
+        The last place of a step is open to the next ones of its kind, unless the model is sure of it.
+        """
+        preferred, number = self.preferred(found), 1
+        order = sorted(found, key=lambda j: (j not in preferred, -found[j].score, j))
+        if not found:
+            return [[]]
+        if self.config.commit == "quota":
+            number = counts.pop(0)
+        elif sure := sure_places({j: found[j].reward for j in preferred or order}, self.config):
+            return [sure]
+        *first, last = order[:number]
+        kind = [j for j in order[len(first) :] if (j in preferred) == (last in preferred)]
+        return [[*first, j] for j in kind[: self.config.lookahead if self.key else 1]]
+
+    def preferred(self, found: dict[int, Drawn]) -> set[int]:
+        """The places that go first: C, less what the guards take from it. Without an order all do."""
+        config, key = self.config, self.key
+        if key is None or key.spec.rule == "bigram":
+            return {*found}
+        best, preferred = max((one.reward for one in found.values()), default=0.0), set[int]()
+        for j, one in found.items():
+            good = one.reward >= best * config.guard
+            if config.strategy == "entropy":
+                good = config.guard == 0 or one.reward >= best - math.log(1 / config.guard)
+            canvas, period = self.x + self.plain.y, key.spec.period
+            looping = config.repetition_guard and in_loop(one.token, len(self.x) + j, canvas, period)
+            if one.matched and good and not looping:
+                preferred.add(j)
+        return preferred
+
+    def matches_ahead(self, y: list[int], after: dict[int, Drawn]) -> int:
+        """G: how many candidates of the next step match."""
+        return sum(one.matched for j, one in after.items() if y[j] == self.mask)
+
+    def write(self, places: list[int], candidates: dict[int, Drawn]) -> None:
+        """Note a step, if it changed anything."""
+        if places:
+            self.plain.steps.append(places)
+        for one in (candidates[j] for j in places):
+            self.plain.tokens.append(one.token)
+            self.plain.rewards.append(one.reward)
+            self.plain.matched.append(one.matched)
+
+
+def check_same(response: Response, plain: Plain, end_ids: tuple[int, ...] = (), rel: float | None = 1e-9) -> None:
+    """Compare a response with the slow loop's, token by token; `rel` is the tolerance of rewards, None for any."""
+    trace, steps = response.trace, dict[int, list[int]]()
+    for step, position in zip(trace.step, trace.position, strict=True):
+        steps.setdefault(step, []).append(position)
+    assert [steps[step] for step in sorted(steps)] == plain.steps
+    assert trace.token_id == plain.tokens
+    assert trace.matched == plain.matched
+    ends = [place for place, token in enumerate(plain.y) if token in end_ids]
+    assert response.ended == bool(ends)
+    assert response.token_ids == plain.y[: min(ends, default=len(plain.y))]
+    if rel is not None:
+        assert trace.reward == pytest.approx(plain.rewards, rel=rel)

@@ -1,14 +1,22 @@
 """Tiny random language models: checkpoints of those that paraphrase (a T5 in DIPPER's layout, a causal one), and a
-Llama that sees both sides.
+Llama that sees both sides, also as a denoiser.
 """
 
 import json
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import tokenizers
 import torch
 from tokenizers import models, pre_tokenizers
+from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, T5Config, T5ForConditionalGeneration
+
+from dgmark.checkpoint.tokenizer import Tokenizer
+from dgmark.models.denoiser import CacheMode, Session
+from dgmark.models.sessions.bidirectional import BidirectionalSession
+from dgmark.models.toy import ToyDenoiser
 
 WORDS = [f"w{number}" for number in range(40)]
 SPECIAL = ["<pad>", "</s>", "<unk>"]
@@ -26,6 +34,34 @@ def bidirectional_llama(vocab_size: int, heads: int, layers: int, spread: float,
     network: LlamaForCausalLM = LlamaForCausalLM(config).train(False).double()
     network.model.rotary_emb.double()
     return network
+
+
+_TOY = ToyDenoiser()
+
+
+@dataclass(frozen=True)
+class TinyNetwork:
+    """A random bidirectional Llama in double precision, with the toy's vocabulary and the library's sessions."""
+
+    mask_id: int = 0
+    end_ids: tuple[int, ...] = ()
+    vocab_size: int = _TOY.vocab_size
+    context_length: int = 64
+
+    @cached_property
+    def network(self) -> LlamaForCausalLM:
+        return bidirectional_llama(self.vocab_size, heads=2, layers=2, spread=0.6, seed=11)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return _TOY.tokenizer
+
+    def session(self, cache: CacheMode, padding: Tensor | None = None) -> Session:
+        assert padding is None
+        return BidirectionalSession(self.network, cache)
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        return self.session("none").begin(ids, 0, ids.shape[1])
 
 
 def write_t5(folder: Path) -> Path:

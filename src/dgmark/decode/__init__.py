@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from dgmark.decode.events import BlockFinished, Committed
     from dgmark.decode.generation import Generation, RowFinished, generate, stream_generate
     from dgmark.decode.infilling import Infilling, infill
+    from dgmark.decode.keyed_rules import KeyStore, keyed_rule
     from dgmark.decode.loop import decode, decode_steps
-    from dgmark.decode.matching import KeyMatching
     from dgmark.decode.prompts import Prepared, Request
     from dgmark.decode.proposals import propose
     from dgmark.decode.round_trip import RoundTrip
+    from dgmark.decode.rules import Rule, View, Window
     from dgmark.decode.selection import select_positions
-    from dgmark.decode.steering import Matching, Steering, View, match_all
 
 # a name is looked for in this order: the settings first, for which torch need not be imported
 _MODULES = (
-    *("config", "canvas", "events", "generation", "infilling", "loop"),
-    *("matching", "prompts", "proposals", "round_trip", "selection", "steering"),
+    *("config", "canvas", "events", "generation", "infilling", "keyed_rules", "loop"),
+    *("prompts", "proposals", "round_trip", "rules", "selection"),
 )
 
 __all__ = [
@@ -34,21 +34,21 @@ __all__ = [
     "DecodeConfig",
     "Generation",
     "Infilling",
-    "KeyMatching",
-    "Matching",
+    "KeyStore",
     "Prepared",
     "Request",
     "Response",
     "RoundTrip",
     "RowFinished",
-    "Steering",
+    "Rule",
     "Trace",
     "View",
+    "Window",
     "decode",
     "decode_steps",
     "generate",
     "infill",
-    "match_all",
+    "keyed_rule",
     "propose",
     "select_positions",
     "stream_generate",

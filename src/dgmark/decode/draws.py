@@ -1,4 +1,6 @@
-"""Keyed draws: mass moved between candidates by the key's bits, so that over random keys each draw is unbiased.
+"""Draws of tokens: the filters of a distribution, keyed draws, and the draw itself.
+
+A keyed draw moves mass between candidates by the key's bits, so that over random keys each draw is unbiased.
 
 A bit moves mass between the candidates that complete it, of bit 1 or 0, and leaves the others their own. With m the
 share of the ones, they get M(m) = m + alpha min(m, 1 - m). If the bits are turned over, the ones have M(1 - m), and as
@@ -93,7 +95,61 @@ class KeyedWeights:
         """The gain of what was drawn at each place, and its bits of 1 less those of 0; 1 and 0 without bits."""
         chosen = self.tokens == drawn[self.at, None]
         gains = torch.ones(len(drawn), dtype=torch.float64, device=drawn.device)
-        levels = torch.zeros_like(drawn)
+        net_bits = torch.zeros_like(drawn)
         gains[self.at] = torch.where(chosen.any(-1), (self.gains * chosen).sum(-1), 1.0)
-        levels[self.at] = (self.signs.sum(-1) * chosen).sum(-1)
-        return gains, levels
+        net_bits[self.at] = (self.signs.sum(-1) * chosen).sum(-1)
+        return gains, net_bits
+
+
+# --- plain draws ---
+
+_SORTED_FIRST = 256  # weights
+
+
+def filter_weights(
+    weights: Float[Tensor, "k vocab"], top_k: int | None, top_p: float | None
+) -> Float[Tensor, "k vocab"]:
+    """Set the probabilities outside top-k, then those outside top-p, to 0; the rest is not renormalised.
+
+    Tokens tied with the k-th stay, as in transformers. Top-p is a share of the mass that top-k left.
+    """
+    if top_k is not None and top_k < weights.shape[-1]:
+        kth = weights.topk(top_k, -1).values[:, -1:]
+        weights = weights.where(weights >= kth, 0.0)
+    if top_p is not None and top_p < 1:
+        weights = _nucleus(weights, top_p)
+    return weights
+
+
+def _nucleus(weights: Float[Tensor, "k vocab"], top_p: float) -> Float[Tensor, "k vocab"]:
+    """Keep the fewest most likely tokens with a share `top_p` of the mass; of equal ones, the lower ids.
+
+    Sorting a whole vocabulary costs as much as a small model's forward, so only the largest weights are sorted: as many
+    as hold the share.
+    """
+    share = top_p * weights.sum(-1, keepdim=True, dtype=torch.float64)
+    count = min(_SORTED_FIRST, weights.shape[-1])
+    while True:
+        largest = weights.topk(count, -1).values
+        mass = largest.cumsum(-1, dtype=torch.float64)
+        if count == weights.shape[-1] or bool((mass[:, -1:] >= share).all()):
+            break
+        count = min(8 * count, weights.shape[-1])
+    kept = (mass - largest < share).sum(-1, keepdim=True).clamp(min=1)  # of NaN none is less; a fault, reported later
+    least = largest.gather(-1, kept - 1)
+    above, level = weights > least, weights == least
+    among_equals = level & (level.cumsum(-1) <= kept - above.sum(-1, keepdim=True))
+    return weights.where(above | among_equals, 0.0)
+
+
+def draw(weights: Float[Tensor, "k vocab"], uniforms: Float[Tensor, " k"]) -> Int[Tensor, " k"]:
+    """Draw one token for each row by inverting the cumulative weights at `uniforms`; never a token of weight 0.
+
+    This needs one random number for each position instead of one for each token of the vocabulary.
+    """
+    mass = weights.cumsum(-1, dtype=torch.float64)
+    total = mass[:, -1]
+    # u * total may round up to total, above which there is no token
+    target = torch.minimum(uniforms.to(torch.float64) * total, torch.nextafter(total, torch.zeros_like(total)))
+    # weights of NaN have no token either; what comes of them must still be an id until the fault is reported
+    return torch.searchsorted(mass, target[:, None], right=True)[:, 0].clamp(max=weights.shape[-1] - 1)

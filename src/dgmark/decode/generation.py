@@ -6,9 +6,10 @@ from typing import Any
 
 from dgmark.decode.canvas import Response, Trace
 from dgmark.decode.events import BatchEvents, BlockFinished, Committed, Completed, Progress, collect
-from dgmark.decode.prompts import Baseline, Prepared, Prompt, requests_of
+from dgmark.decode.prompts import Prepared, Prompt, requests_of
+from dgmark.decode.rules import Baseline
 from dgmark.errors import DgmarkError, ModelFault
-from dgmark.models.denoiser import Denoiser, traits_of
+from dgmark.models.denoiser import Denoiser
 from dgmark.watermark.key import WatermarkKey
 
 GENERATION_SCHEMA = 1
@@ -205,7 +206,7 @@ def generations_or_errors(
 
 def generation_of(prepared: Prepared, row: int, response: Response) -> Generation:
     """The result of one prepared request."""
-    request, traits = prepared.requests[row], traits_of(prepared.model)
+    request, traits = prepared.requests[row], prepared.traits
     return Generation(
         prompt=request.prompt,
         text=prepared.model.tokenizer.decode(response.token_ids),

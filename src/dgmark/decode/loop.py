@@ -1,44 +1,45 @@
 """The decoding loop: blocks from left to right, some commits per row and step (paper Alg. 1 and 2, and the lookahead),
 and with an edit threshold edits of what the block has so far.
 
-The loop knows token ids only: no text, no key, no watermark (a `Steering` is passed in) and no family of models. The
-same lines make marked and unmarked text. A step runs the forward on the canvases it chooses among; the winner's forward
-is also that of the next step, so a lookahead of k costs k forwards a step.
+The loop knows token ids only: no text, no key, no watermark (a `Rule` is passed in) and no family of models. The same
+lines make marked and unmarked text. A step runs the forward on the canvases it chooses among; the winner's forward is
+also that of the next step, so a lookahead of k costs k forwards a step.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from dgmark.decode.candidates import Candidates, Proposer
 from dgmark.decode.canvas import Canvas, Commits, Response
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.edits import MOST_STEPS, surviving_edits
 from dgmark.decode.events import Progress, collect
-from dgmark.decode.faults import LogitsWatch
+from dgmark.decode.proposals import Candidates, Proposer
 from dgmark.decode.round_trip import RoundTrip
+from dgmark.decode.rules import Rule
 from dgmark.decode.selection import (
+    MOST_EDITING_STEPS,
+    Choice,
     alternatives,
     blocks,
+    choose,
     order_of,
-    preferences,
     prolongs_loop,
     quotas,
     select_positions,
-    sure_places,
+    surviving_edits,
 )
-from dgmark.decode.steering import Matching, Steering
 from dgmark.models.denoiser import Denoiser, check_logits, open_session, traits_of
+from dgmark.models.logits_watch import LogitsWatch
 
 
 def decode(
     model: Denoiser,
     prompts: Int[Tensor, "batch prompt"],
     config: DecodeConfig,
-    steering: Steering | Matching,
+    rule: Rule,
     seeds: Sequence[int],
     progress: Progress | None = None,
     padding: Int[Tensor, " batch"] | None = None,
@@ -54,21 +55,21 @@ def decode(
         model: the denoiser.
         prompts: token ids.
         config: decoding settings.
-        steering: what the watermark does to a step, or which candidates match; `match_all` for no mark.
+        rule: what the watermark does to a step (`keyed_rule`); `Rule()` for no mark.
         seeds: one for each row.
         progress: called after each step with the number of its commits.
         padding: number of padding columns at the left of each prompt, for models that take it.
         round_trip: the guard of texts that must survive re-tokenization; None for none, whatever the settings say.
     """
     canvas = Canvas.after(prompts, config.length, model.mask_id, padding)
-    return collect(model, canvas, decode_steps(model, canvas, config, steering, seeds, round_trip), progress)
+    return collect(model, canvas, decode_steps(model, canvas, config, rule, seeds, round_trip), progress)
 
 
 def decode_steps(
     model: Denoiser,
     canvas: Canvas,
     config: DecodeConfig,
-    steering: Steering | Matching,
+    rule: Rule,
     seeds: Sequence[int],
     round_trip: RoundTrip | None = None,
     dropped: Collection[int] = (),
@@ -79,14 +80,14 @@ def decode_steps(
         model: the denoiser.
         canvas: the canvas to decode; not written to.
         config: decoding settings; the length is ignored, the canvas has its own.
-        steering: what the watermark does to a step, or which candidates match.
+        rule: what the watermark does to a step.
         seeds: one for each row.
         round_trip: the guard of texts that must survive re-tokenization; None for none, whatever the settings say.
         dropped: rows that nobody wants any more; whoever has this collection may add to it between two steps. They get
             no further commits, and the other rows go on as if nothing had happened.
 
     Raises:
-        SettingsError: a setting is invalid for this steering.
+        SettingsError: a setting is invalid for this rule.
         ModelFault: the model's logits have another shape, dtype or device than they should, or are NaN, +inf, or -inf
             for every id. Values are checked once a block, and before a row is finished.
     """
@@ -95,29 +96,94 @@ def decode_steps(
         # left at each step: several decodes may take turns, and none may leave its mode to whoever asks for the step
         with torch.inference_mode():
             if steps is None:
-                steps = _Loop(model, canvas, config, Steering.of(steering), seeds, round_trip).run(dropped)
+                steps = _Loop(model, canvas, config, rule, seeds, round_trip).run(dropped)
             commits = next(steps, None)
         if commits is None:
             return
         yield commits
 
 
-class _Choice(NamedTuple):
-    """How a step chooses among candidates.
+@dataclass(frozen=True)
+class _Rows:
+    """Some rows of the batch, in ascending order.
 
     Attributes:
-        preferred: candidates that go first.
-        sure: those that a threshold or factor commits; None if none does.
-        quota: how many each row commits.
-        width: among how many the last of them is chosen.
-        readable: candidates that survive re-tokenization; None if nobody asked.
+        number: the number of each row in the batch.
+        seat: its place in the session's last `begin`.
+        ids: its canvas.
+        masked: which places of its region are not committed.
     """
 
-    preferred: Bool[Tensor, "rows window"]
-    sure: Bool[Tensor, "rows window"] | None
-    quota: Int[Tensor, " rows"]
-    width: Int[Tensor, " rows"]
-    readable: Bool[Tensor, "rows window"] | None = None
+    number: Int[Tensor, " rows"]
+    seat: Int[Tensor, " rows"]
+    ids: Int[Tensor, "rows length"]
+    masked: Bool[Tensor, "rows region"]
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    def at(self, which: Tensor) -> "_Rows":
+        """Some of these rows, by their places here or by a mask."""
+        return _Rows(self.number[which], self.seat[which], self.ids[which], self.masked[which])
+
+    @classmethod
+    def joined(cls, several: "Sequence[_Rows]") -> "_Rows":
+        """The rows of several."""
+        columns = (torch.cat([getattr(one, name) for one in several]) for name in ("number", "seat", "ids", "masked"))
+        rows = cls(*columns)
+        return rows.at(rows.number.argsort())
+
+
+@dataclass(frozen=True)
+class _Open:
+    """The rows that have something left to do in the block, and the candidates of their next step.
+
+    Attributes:
+        rows: these rows.
+        candidates: their candidates, from the forward on their canvases.
+        logits: for each row that forward's logits, and the canvas among those that it ran on; for drawing again.
+        editing_steps: how many steps each row has edited since its block was full.
+    """
+
+    rows: _Rows
+    candidates: Candidates
+    logits: list[tuple[Tensor, int]]
+    editing_steps: Int[Tensor, " rows"]
+
+    def at(self, which: Bool[Tensor, " rows"]) -> "_Open":
+        """Some of these rows."""
+        logits = [one for one, kept in zip(self.logits, which.tolist(), strict=True) if kept]
+        return _Open(self.rows.at(which), self.candidates.at(which), logits, self.editing_steps[which])
+
+
+@dataclass(frozen=True)
+class _Trials:
+    """The canvases among which a step chooses, those of the first row first, and of each row the best first.
+
+    Attributes:
+        owner: the row of each canvas, among the open ones.
+        chosen: the places of the block that are committed in it.
+        ids: the canvases.
+        masked: which places of their regions are not committed.
+        unfinished: whether something is left to do in the block.
+        complete: whether the row is complete with it.
+        first: the first canvas of each row.
+        several: whether a row has more than one.
+    """
+
+    owner: Int[Tensor, " canvases"]
+    chosen: Bool[Tensor, "canvases window"]
+    ids: Int[Tensor, "canvases length"]
+    masked: Bool[Tensor, "canvases region"]
+    unfinished: Bool[Tensor, " canvases"]
+    complete: Bool[Tensor, " canvases"]
+    first: Int[Tensor, " rows"]
+    several: Bool[Tensor, " rows"]
+
+    @property
+    def ahead(self) -> Int[Tensor, " ahead"]:
+        """The canvases that need a forward: for the next step of the block, or to be compared with others."""
+        return (self.unfinished & ~(self.complete & ~self.several[self.owner])).nonzero()[:, 0]
 
 
 # How often a row draws again in one step while too few candidates survive. Between two line breaks and a word, say,
@@ -126,9 +192,9 @@ _REDRAWS = 64
 
 
 class _Loop:
-    """One decode. `row`, `ids`, `masked` and `seat` hold only the rows that are not finished.
+    """One decode. The active block is number `block`, with the places `low` to `high` of the region.
 
-    The active block is number `block`; its places in the region are `low` to `high`.
+    `forwards` counts the canvases that ran through the model since the last commits.
     """
 
     def __init__(
@@ -136,270 +202,283 @@ class _Loop:
         model: Denoiser,
         canvas: Canvas,
         config: DecodeConfig,
-        steering: Steering,
+        rule: Rule,
         seeds: Sequence[int],
         round_trip: RoundTrip | None,
     ) -> None:
-        steering.check(config)
-        device, rows = canvas.ids.device, len(canvas.ids)
-        self.model, self.config = model, config
-        self.rule = steering.rule
+        rule.check(config)
+        device, traits = canvas.ids.device, traits_of(model)
+        self.model, self.canvas, self.config, self.rule, self.round_trip = model, canvas, config, rule, round_trip
+        self.block_origin = traits.block_origin
         self.session = open_session(model, config.cache, canvas.padding)
-        self.proposer = Proposer(model, canvas, config, steering, seeds)
-        traits = traits_of(model)
+        self.proposer = Proposer(model, traits, canvas, config, rule, seeds)
         self.watch = LogitsWatch(traits.name, model.vocab_size, self.proposer.forbidden, config.temperature)
-        self.origin = traits.block_origin
         self.ends = torch.tensor(model.end_ids if canvas.stops else (), device=device, dtype=torch.long)
-        self.row = torch.arange(rows, device=device)
+        every = torch.arange(len(canvas.ids), device=device)
+        self.marked = rule.marked(every)
         # in unmarked rows every candidate matches: a lookahead has nothing to compare, and no match rewards a loop
-        self.widths = torch.where(steering.marked(self.row), config.lookahead, 1)
-        self.lookahead = int(self.widths.max()) if rows else 1
-        guarded = config.repetition_guard and self.rule is not None
-        self.periods = self.rule.periods(rows).to(device) if guarded and self.rule else None
-
-        self.round_trip, self.text = round_trip, canvas.text
-        # the logits behind the candidates of each row of the block, as a forward's result and the row in it
-        self.logits: dict[int, tuple[Tensor, int]] = {}
-
-        self.start, self.layout = canvas.start, canvas.masked
-        self.ids = canvas.ids.clone()
-        self.masked = canvas.masked.repeat(len(canvas.ids), 1)
-        self.seat = self.row  # the row's place in the session's last `begin`
-        self.again = torch.ones_like(self.row, dtype=torch.bool)  # whether there is more to do in the block
-        # with an edit threshold: whether a row goes on though its block is full, and for how many steps it did
-        self.unsettled, self.editing_steps = torch.zeros_like(self.again), torch.zeros_like(self.row)
+        self.widths = torch.where(self.marked, config.lookahead, 1)
+        self.periods = rule.periods(every)
         self.block = self.low = self.high = 0
         self.steps = self.forwards = 0
 
     def run(self, dropped: Collection[int] = ()) -> Iterator[Commits]:
         """Decode, and yield the commits of each step; rows that are `dropped` by then get no more."""
+        every = torch.arange(len(self.canvas.ids), device=self.canvas.ids.device)
+        rows = _Rows(every, every, self.canvas.ids, self.canvas.masked.repeat(len(every), 1))
         plan = self._plan()
         for self.block, (self.low, self.high) in enumerate(plan):
-            candidates = self._begin()
-            counts = iter(quotas(int(self.layout[self.low : self.high].sum()), len(plan), self.config))
-            alive = torch.ones_like(self.row, dtype=torch.bool)
-            self.again, self.unsettled, self.editing_steps = alive.clone(), alive.clone(), torch.zeros_like(self.row)
-            while len(live := (alive & self.again).nonzero()[:, 0]):
-                commits, finished = self._step(live, candidates, next(counts, 1))
-                if len(finished):
+            counts = iter(quotas(int(self.canvas.masked[self.low : self.high].sum()), len(plan), self.config))
+            open_rows, left = self._begin(rows), []
+            while len(open_rows.rows):
+                commits, open_rows, closed = self._step(open_rows, next(counts, 1))
+                if len(commits.finished):
                     self.watch.raise_faults()
-                alive[finished] = False
+                left.append(closed)
                 yield commits
                 if dropped:
-                    alive &= ~torch.isin(self.row, torch.tensor(sorted(dropped), device=self.row.device))
+                    open_rows = open_rows.at(~_is_among(open_rows.rows.number, dropped))
             self.watch.raise_faults()
-            if not alive.any():
+            rows = self._left(left, len(rows), dropped)
+            if not len(rows):
                 return
-            self._keep(alive)
 
     def _plan(self) -> list[tuple[int, int]]:
         """The blocks that have something to fill."""
-        length, block_length = len(self.layout), self.config.block_length
-        offset = self.start % block_length if self.origin == "canvas" else 0
-        return [(low, high) for low, high in blocks(length, block_length, offset) if self.layout[low:high].any()]
+        to_fill, block_length = self.canvas.masked, self.config.block_length
+        offset = self.canvas.start % block_length if self.block_origin == "canvas" else 0
+        return [(low, high) for low, high in blocks(len(to_fill), block_length, offset) if to_fill[low:high].any()]
+
+    def _left(self, several: Sequence[_Rows], begun: int, dropped: Collection[int]) -> _Rows:
+        """The rows that go on with the next block."""
+        rows = _Rows.joined(several)
+        rows = rows.at(~_is_among(rows.number, dropped))
+        if len(rows) and len(rows) < begun:
+            self.session.keep(rows.seat)
+        return replace(rows, seat=torch.arange(len(rows), device=rows.seat.device))
+
+    # --- places of the block ---
+
+    @property
+    def columns(self) -> slice:
+        """The columns of the block."""
+        return slice(self.canvas.start + self.low, self.canvas.start + self.high)
 
     def _in_block(self, masked: Tensor) -> Tensor:
         """The places of the block, of an array over the region."""
         return masked[:, self.low : self.high]
 
-    def _open(self, masked: Tensor) -> Tensor:
+    def _with_candidate(self, masked: Tensor) -> Tensor:
         """The places of the block that have a candidate: those that are masked, or may be edited."""
         masked = self._in_block(masked)
-        return masked if self.config.edit_threshold is None else self.layout[self.low : self.high].expand_as(masked)
-
-    def _keep(self, alive: Tensor) -> None:
-        if not alive.all():
-            self.session.keep(self.seat[alive])
-            self.row, self.ids, self.masked = self.row[alive], self.ids[alive], self.masked[alive]
-            self.seat = torch.arange(len(self.row), device=self.row.device)
+        if self.config.edit_threshold is None:
+            return masked
+        return self.canvas.masked[self.low : self.high].expand_as(masked)
 
     # --- candidates ---
 
-    def _begin(self) -> Candidates:
-        logits = self.session.begin(self.ids, self.start + self.low, self.start + self.high)
-        self._remember(range(len(self.ids)), logits, range(len(self.ids)))
-        every = torch.arange(len(self.row), device=self.row.device)
-        return self._read(logits, self.ids, self._in_block(self.masked), every)
+    def _begin(self, rows: _Rows) -> _Open:
+        logits = self.session.begin(rows.ids, self.columns.start, self.columns.stop)
+        candidates = self._read(logits, rows.ids, self._in_block(rows.masked), rows.number)
+        return _Open(rows, candidates, [(logits, canvas) for canvas in range(len(rows))], torch.zeros_like(rows.number))
 
-    def _read(self, logits: Tensor, ids: Tensor, masked: Tensor, rows: Tensor) -> Candidates:
+    def _read(self, logits: Tensor, ids: Tensor, masked: Tensor, numbers: Tensor) -> Candidates:
         """Candidates from a new forward on canvases of these rows, whose logits are checked."""
         check_logits(self.model, logits, ids, masked.shape[1])
         self.forwards += len(ids)
-        candidates = self.proposer(logits, ids, masked, self.row[rows], self.low)
-        self.watch.check(self.steps, self.low, self.row[rows], masked, logits, candidates.tokens)
+        candidates = self.proposer(logits, ids, masked, numbers, self.low)
+        self.watch.check(self.steps, self.low, numbers, masked, logits, candidates.tokens)
         return candidates
-
-    def _remember(self, rows: Iterable[int], logits: Tensor, numbers: Iterable[int]) -> None:
-        """Keep the logits of rows of the block in case they must draw again."""
-        if self.round_trip is not None:
-            self.logits.update({row: (logits, number) for row, number in zip(rows, numbers, strict=True)})
 
     # --- one step ---
 
-    def _step(self, live: Tensor, candidates: Candidates, count: int) -> tuple[Commits, Tensor]:
-        """Commit in the live rows and renew their candidates; return the commits and the rows that are finished.
+    def _step(self, now: _Open, count: int) -> tuple[Commits, _Open, _Rows]:
+        """Commit in the open rows.
 
-        The step chooses among canvases, numbered 0 to n - 1: those of row 0, best first, then those of row 1, ...
+        Returns:
+            The commits; the rows that are still open, with new candidates; and those that go on with the next block.
         """
-        now = candidates.at(live)
-        edited = self._edit(live, now)
-        sets, exists = self._alternatives(live, now, count)
-        several = exists.sum(1)
-        owner, rank = exists.nonzero(as_tuple=True)
-        chosen, rows = sets[owner, rank], live[owner]
-        ids, masked = self._committed(rows, now.tokens[owner], chosen)
-        again = self._in_block(masked).any(1)
-        if edited is not None:
-            again |= self.unsettled[rows]
-        finished = self._finished(ids, masked, again)
+        edited, unsettled, now = self._edit(now)
+        sets, exists = self._alternatives(now, count)
+        trials = self._trials(now, sets, exists, unsettled)
+        winner, still_open = trials.first, None
+        if len(ahead := trials.ahead):
+            rows = now.rows.at(trials.owner[ahead])
+            logits = self.session.step(trials.ids[ahead], rows.seat, self.columns.start, self.columns.stop)
+            places = self._with_candidate(trials.masked)[ahead]
+            seen = self._read(logits, trials.ids[ahead], places, rows.number)
+            if self.config.lookahead > 1:
+                winner = trials.first + self._best(trials, exists, ahead, seen)
+            still_open = self._renewed(now, trials, winner, logits, ahead, seen)
+        complete, unfinished = trials.complete[winner], trials.unfinished[winner]
+        after = replace(now.rows, ids=trials.ids[winner], masked=trials.masked[winner])
+        commits = self._commits(now, trials.chosen[winner], edited, complete)
+        if still_open is None:
+            still_open = replace(now, rows=after).at(torch.zeros_like(complete))
+        return commits, still_open, after.at(~complete & ~unfinished)
 
-        # a canvas needs a forward for the next step of the block, or to be compared with others
-        goes_on = again & ~(finished & (several[owner] == 1))
-        ahead = goes_on.nonzero()[:, 0]
-        winner = first = several.cumsum(0) - several
-        if len(ahead):
-            seats = self.seat[rows[ahead]]
-            logits = self.session.step(ids[ahead], seats, self.start + self.low, self.start + self.high)
-            seen = self._read(logits, ids[ahead], self._open(masked)[ahead], rows[ahead])
-            if self.lookahead > 1:
-                score = torch.full_like(sets[:, :, 0], -1, dtype=torch.long)
-                score[owner[ahead], rank[ahead]] = (seen.matched & self._in_block(masked)[ahead]).sum(1)
-                winner = first + score.argmax(1)  # the first of equals: the best score, then the lowest position
-            which = torch.searchsorted(ahead, winner).clamp(max=len(ahead) - 1)
-            computed = ahead[which] == winner
-            candidates.put(live[computed], seen.at(which[computed]))
-            self._remember(live[computed].tolist(), logits, which[computed].tolist())
-            redrawn = computed & (several > 1)
-            self._redraw_winners(
-                candidates, live[redrawn], logits[which[redrawn]], ids[winner[redrawn]], masked[winner[redrawn]]
-            )
-
-        self.ids[live], self.masked[live], self.again[live] = ids[winner], masked[winner], again[winner]
-        done = finished[winner]
-        return self._commits(live, now, chosen[winner], edited, done), live[done]
-
-    def _edit(self, live: Tensor, now: Candidates) -> Tensor | None:
+    def _edit(self, now: _Open) -> tuple[Tensor | None, Tensor, _Open]:
         """Replace committed tokens of the block, where a candidate is sure enough and no match is lost by it.
 
         Returns:
-            The places that were edited; None without an edit threshold.
+            The places that were edited, None without an edit threshold; which rows may edit more when their block is
+            full; and the rows after the edits.
         """
-        threshold = self.config.edit_threshold
+        threshold, rows, tokens = self.config.edit_threshold, now.rows, now.candidates.tokens
         if threshold is None:
-            return None
-        masked, ids, rows = self._in_block(self.masked)[live], self.ids[live], self.row[live]
-        columns = slice(self.start + self.low, self.start + self.high)
-        window = self.proposer.window(ids, rows, self.low, masked.shape[1])
-        edits = self._open(self.masked)[live] & ~masked & (now.tokens != ids[:, columns]) & (now.rewards > threshold)
-        edits = surviving_edits(edits, now.tokens, window, self.rule, self.round_trip)
-        self.ids[live, columns] = torch.where(edits, now.tokens, ids[:, columns])
+            return None, torch.zeros_like(rows.number, dtype=torch.bool), now
+        masked, committed = self._in_block(rows.masked), rows.ids[:, self.columns]
+        edits = self._with_candidate(rows.masked) & ~masked & (tokens != committed)
+        edits &= now.candidates.rewards > threshold
+        window = self.proposer.window(rows.ids, rows.number, self.low, masked.shape[1])
+        edits = surviving_edits(edits, tokens, window, self.rule, self.round_trip)
+        ids = rows.ids.clone()
+        ids[:, self.columns] = torch.where(edits, tokens, committed)
         full = ~masked.any(1)
-        self.editing_steps[live] += full
-        self.unsettled[live] = ~full | (edits.any(1) & (self.editing_steps[live] < MOST_STEPS))
-        return edits
+        steps = now.editing_steps + full
+        unsettled = ~full | (edits.any(1) & (steps < MOST_EDITING_STEPS))
+        return edits, unsettled, replace(now, rows=replace(rows, ids=ids), editing_steps=steps)
 
-    def _redraw_winners(
-        self, candidates: Candidates, rows: Tensor, logits: Tensor, ids: Tensor, masked: Tensor
-    ) -> None:
-        """Draw the winners' candidates again under sampling, unless those of the lookahead are kept."""
+    def _trials(self, now: _Open, sets: Tensor, exists: Tensor, unsettled: Tensor) -> _Trials:
+        """The canvases that commit these sets of places of each row."""
+        several = exists.sum(1)
+        owner, rank = exists.nonzero(as_tuple=True)
+        chosen = sets[owner, rank]
+        ids, masked = now.rows.ids[owner], now.rows.masked[owner]
+        ids[:, self.columns] = torch.where(chosen, now.candidates.tokens[owner], ids[:, self.columns])
+        masked[:, self.low : self.high] &= ~chosen
+        unfinished = self._in_block(masked).any(1) | unsettled[owner]
+        complete = self._complete(ids, masked, unfinished)
+        return _Trials(owner, chosen, ids, masked, unfinished, complete, several.cumsum(0) - several, several > 1)
+
+    def _complete(self, ids: Tensor, masked: Tensor, unfinished: Tensor) -> Bool[Tensor, " n"]:
+        """Whether each canvas is complete and not to be edited, or has an end token with nothing masked before it."""
+        leading = masked.cumsum(1) == 0
+        region = ids[:, self.canvas.start : self.canvas.start + masked.shape[1]]
+        return (torch.isin(region, self.ends) & leading).any(1) | leading[:, -1] & ~unfinished
+
+    def _best(self, trials: _Trials, exists: Tensor, ahead: Tensor, seen: Candidates) -> Int[Tensor, " rows"]:
+        """The rank of each row's canvas with the most matches ahead; the first of equals."""
+        score = torch.full_like(exists, -1, dtype=torch.long)
+        owner, rank = exists.nonzero(as_tuple=True)
+        matches = seen.matched & self._in_block(trials.masked)[ahead]
+        score[owner[ahead], rank[ahead]] = matches.sum(1)
+        return score.argmax(1)
+
+    def _renewed(
+        self, now: _Open, trials: _Trials, winner: Tensor, logits: Tensor, ahead: Tensor, seen: Candidates
+    ) -> _Open:
+        """The rows that are not done with the block, with the candidates of their winners."""
+        still = trials.unfinished[winner] & ~trials.complete[winner]
+        canvas = winner[still]
+        which = torch.searchsorted(ahead, canvas)
+        rows = _Rows(now.rows.number[still], now.rows.seat[still], trials.ids[canvas], trials.masked[canvas])
+        candidates = seen.at(which)
+        again = self._redraws_winners & trials.several[still]
+        if again.any():
+            part = rows.at(again)
+            places = self._with_candidate(part.masked)
+            candidates.put(again, self.proposer(logits[which[again]], part.ids, places, part.number, self.low))
+        return _Open(rows, candidates, [(logits, canvas) for canvas in which.tolist()], now.editing_steps[still])
+
+    @property
+    def _redraws_winners(self) -> bool:
+        """Whether the candidates of a lookahead's winner are drawn again, under sampling unless they are kept."""
         kept = self.config.noise == "fixed" or self.config.lookahead_proposals == "kept"
-        if len(rows) and not kept and not self.config.greedy:
-            candidates.put(rows, self.proposer(logits, ids, self._open(masked), self.row[rows], self.low))
+        return not kept and not self.config.greedy
 
-    def _alternatives(self, live: Tensor, now: Candidates, count: int) -> tuple[Tensor, Tensor]:
+    # --- the choice ---
+
+    def _alternatives(self, now: _Open, count: int) -> tuple[Tensor, Tensor]:
         """The sets of places among which this step chooses, and which entries of the array are sets of a row."""
         guard = self.round_trip
-        choice = self._choice(live, now, count) if guard is None else self._surviving(guard, live, now, count)
-        preferred, sure, quota, width, readable = choice
-        masked = self._in_block(self.masked)[live]
-        if self.lookahead == 1:
-            only = select_positions(now.scores, masked, preferred, quota, sure, readable)[:, None]
-            return only, torch.ones_like(only[:, :, 0])
-        return alternatives(now.scores, masked, preferred, quota, width, sure, readable)
+        choice = self._choice(now, count) if guard is None else self._surviving(guard, now, count)
+        masked, scores = self._in_block(now.rows.masked), now.candidates.scores
+        if self.config.lookahead == 1:
+            only = select_positions(scores, masked, choice.preferred, choice.quota, choice.sure, choice.readable)
+            return only[:, None], torch.ones_like(only[:, :1])
+        return alternatives(scores, masked, *choice)
 
-    def _choice(self, live: Tensor, now: Candidates, count: int, readable: Tensor | None = None) -> _Choice:
+    def _choice(self, now: _Open, count: int, readable: Tensor | None = None) -> Choice:
         """What the settings and the guards make of these candidates."""
-        masked, rows = self._in_block(self.masked)[live], self.row[live]
-        ordered = self.rule is not None and self.rule.ordered
-        preferred = now.matched if ordered else torch.ones_like(masked)
-        preferred, pool = preferences(now.rewards, masked, preferred, self.config, readable)
-        if self.periods is not None:
-            at = self.start + self.low
-            preferred = preferred & ~prolongs_loop(now.tokens, self.ids[live], at, self.periods[rows])
-        quota, width = torch.full_like(live, count if self.config.commit == "quota" else 1), self.widths[rows]
-        sure = sure_places(now.rewards, pool, preferred, self.config)
-        if sure is not None:
-            number = sure.sum(1)
-            quota, width = torch.maximum(number, quota), torch.where(number == 0, width, 1)
-        return _Choice(preferred, sure, quota, width, readable)
+        number, candidates, looping = now.rows.number, now.candidates, None
+        if self.config.repetition_guard:
+            looping = prolongs_loop(candidates.tokens, now.rows.ids, self.columns.start, self.periods[number])
+        return choose(
+            candidates.rewards,
+            self._in_block(now.rows.masked),
+            candidates.matched if self.rule.ordered else torch.ones_like(candidates.matched),
+            self.marked[number],
+            self.config,
+            quota=torch.full_like(number, count if self.config.commit == "quota" else 1),
+            width=self.widths[number],
+            looping=looping,
+            readable=readable,
+        )
 
-    def _surviving(self, guard: RoundTrip, live: Tensor, now: Candidates, count: int) -> _Choice:
+    def _surviving(self, guard: RoundTrip, now: _Open, count: int) -> Choice:
         """The choice in which candidates that do not survive re-tokenization go last; see `RoundTrip`.
 
         Rows that would have to commit one draw again, without the tokens that did not survive: each token then has the
         probability that its draw gives it, given that the text survives.
         """
-        masked, at = self._in_block(self.masked)[live], self.start + self.low
-        canvas, refused = self.ids[live], None
+        masked, ids, refused = self._in_block(now.rows.masked), now.rows.ids, None
+        tokens = now.candidates.tokens
         for redraw in range(_REDRAWS + 1):
-            preferred, sure, quota, width, _ = choice = self._choice(live, now, count)
-            order = order_of(now.scores, masked, preferred, sure)
-            lost, short = guard.unreadable(now.tokens, canvas, self.text, at, order, masked.sum(1), quota, width)
+            choice = self._choice(now, count)
+            order = order_of(now.candidates.scores, masked, choice.preferred, choice.sure)
+            lost, short = guard.unreadable(
+                *(tokens, ids, self.canvas.text, self.columns.start),
+                *(order, masked.sum(1), choice.quota, choice.width),
+            )
             if redraw == _REDRAWS or not short.any():
                 break
             again = lost & short[:, None]
             refused = again.new_zeros(*again.shape, self.model.vocab_size) if refused is None else refused
-            refused[(*again.nonzero(as_tuple=True), now.tokens[again])] = True
-            if not self._redraw(live, now, again, refused):
+            refused[(*again.nonzero(as_tuple=True), tokens[again])] = True
+            if not self._redraw(now, again, refused):
                 break
         if not lost.any():
             return choice
-        after = self._choice(live, now, count, ~lost)
-        return after._replace(quota=torch.minimum(after.quota, quota))  # no more than were looked at
+        after = self._choice(now, count, ~lost)
+        return after._replace(quota=torch.minimum(after.quota, choice.quota))  # no more than were looked at
 
-    def _redraw(self, live: Tensor, now: Candidates, again: Tensor, refused: Tensor) -> bool:
-        """Draw these places again from the same logits, without the refused tokens; False if no token is left."""
-        rows = again.any(1).nonzero()[:, 0]
-        forwards = [self.logits[row] for row in live[rows].tolist()]
-        logits, refused = torch.stack([forward[number] for forward, number in forwards]), refused[rows]
+    def _redraw(self, now: _Open, again: Tensor, refused: Tensor) -> bool:
+        """Draw these places again from the same logits, without the refused tokens; False if no token is left.
+
+        The candidates are changed in place.
+        """
+        which = again.any(1).nonzero()[:, 0]
+        sources = [now.logits[row] for row in which.tolist()]
+        logits, refused = torch.stack([forward[canvas] for forward, canvas in sources]), refused[which]
         left = (logits > -torch.inf) & ~refused
         left[..., self.proposer.forbidden] = False
-        places = again[rows] & left.any(2)
+        places = again[which] & left.any(2)
         if not places.any():
             return False
-        drawn = self.proposer(logits, self.ids[live[rows]], places, self.row[live[rows]], self.low, refused)
-        now.put(rows, now.at(rows).where(places, drawn))
+        rows = now.rows.at(which)
+        drawn = self.proposer(logits, rows.ids, places, rows.number, self.low, refused)
+        now.candidates.put(which, now.candidates.at(which).where(places, drawn))
         return True
 
-    def _committed(self, rows: Tensor, tokens: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        """Canvases of these rows with the chosen candidates committed, and which places of their regions are masked."""
-        ids, masked = self.ids[rows], self.masked[rows]
-        columns = slice(self.start + self.low, self.start + self.high)
-        ids[:, columns] = torch.where(chosen, tokens, ids[:, columns])
-        masked[:, self.low : self.high] &= ~chosen
-        return ids, masked
-
-    def _finished(self, ids: Tensor, masked: Tensor, again: Tensor) -> Bool[Tensor, " n"]:
-        """Whether each canvas is complete and not to be edited, or has an end token with nothing masked before it."""
-        leading = masked.cumsum(1) == 0
-        region = ids[:, self.start : self.start + masked.shape[1]]
-        return (torch.isin(region, self.ends) & leading).any(1) | leading[:, -1] & ~again
-
-    def _commits(
-        self, live: Tensor, now: Candidates, chosen: Tensor, edited: Tensor | None, finished: Tensor
-    ) -> Commits:
+    def _commits(self, now: _Open, chosen: Tensor, edited: Tensor | None, complete: Tensor) -> Commits:
         index, place = (chosen if edited is None else chosen | edited).nonzero(as_tuple=True)
+        number, candidates = now.rows.number, now.candidates
         commits = Commits(
             step=self.steps,
             block=self.block,
-            row=self.row[live[index]],
+            row=number[index],
             place=self.low + place,
-            token=now.tokens[index, place],
-            reward=now.rewards[index, place],
-            matched=now.matched[index, place],
+            token=candidates.tokens[index, place],
+            reward=candidates.rewards[index, place],
+            matched=candidates.matched[index, place],
             edited=torch.zeros_like(index, dtype=torch.bool) if edited is None else edited[index, place],
-            finished=self.row[live[finished]],
+            finished=number[complete],
             forwards=self.forwards,
         )
         self.steps, self.forwards = self.steps + 1, 0
         return commits
+
+
+def _is_among(numbers: Int[Tensor, " n"], wanted: Collection[int]) -> Bool[Tensor, " n"]:
+    return torch.isin(numbers, torch.tensor(sorted(wanted), device=numbers.device, dtype=numbers.dtype))

@@ -1,49 +1,26 @@
-"""From prompts to canvases that are ready to decode: checked, encoded and steered, each once.
+"""From prompts to canvases that are ready to decode: checked, encoded and given their rule, each once.
 
 `generate`, `stream_generate`, `infill`, benchmarks and experiments all prepare their prompts here.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 
 from dgmark.decode.canvas import Canvas, Commits
 from dgmark.decode.config import DecodeConfig, Settings
+from dgmark.decode.keyed_rules import keyed_rule
 from dgmark.decode.loop import decode_steps
-from dgmark.decode.matching import key_steering
 from dgmark.decode.round_trip import RoundTrip
-from dgmark.decode.steering import Steering
+from dgmark.decode.rules import Baseline, Rule
 from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError
 from dgmark.models.chat import chat_prompt
-from dgmark.models.denoiser import Denoiser, check_model, traits_of
+from dgmark.models.denoiser import Denoiser, Traits, check_model, traits_of
 from dgmark.watermark.key import WatermarkKey, check_key
 
 Prompt = str | list[int]
-
-
-@runtime_checkable
-class Baseline(Protocol):
-    """A watermark other than dgMARK; `dgmark_lab.baselines.baseline` makes one by name."""
-
-    @property
-    def name(self) -> str:
-        """The watermark's name in rows."""
-        ...
-
-    @property
-    def defaults(self) -> Mapping[str, Any]:
-        """Decoding settings for those that the user leaves out."""
-        ...
-
-    def to_dict(self) -> dict[str, Any]:
-        """The name and the options as plain JSON values."""
-        ...
-
-    def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:
-        """How the baseline steers the loop on this model with this key."""
-        ...
 
 
 def check_seed(seed: object) -> None:
@@ -120,13 +97,13 @@ class Batch:
     Attributes:
         rows: the number of each row's request.
         canvas: their canvas, on the model's device.
-        steering: what the watermark does to a step.
+        rule: what the watermark does to a step.
         seeds: one for each row.
     """
 
     rows: list[int]
     canvas: Canvas
-    steering: Steering
+    rule: Rule
     seeds: list[int]
 
 
@@ -139,6 +116,7 @@ class Prepared:
 
     Attributes:
         model: the model.
+        traits: its traits.
         config: the decoding settings.
         requests: the rows to decode.
         canvases: the canvas of each request by its number; one row, on the CPU.
@@ -150,6 +128,7 @@ class Prepared:
     """
 
     model: Denoiser
+    traits: Traits
     config: DecodeConfig
     requests: tuple[Request, ...]
     canvases: Mapping[int, Canvas] = field(repr=False)
@@ -158,7 +137,7 @@ class Prepared:
     chat: bool
     pad: bool
     batch_size: int
-    _steerings: Mapping[WatermarkKey | None, Steering] = field(repr=False)
+    _baseline_rules: Mapping[WatermarkKey, Rule] = field(repr=False)
 
     @classmethod
     def of(
@@ -204,10 +183,9 @@ class Prepared:
                 f"a baseline is wanted, not {baseline!r}: dgmark_lab.baselines.baseline makes one of its name"
             )
         config = settings if isinstance(settings, DecodeConfig) else config_of(model, baseline, settings)
-        steerings: dict[WatermarkKey | None, Steering] = {}
-        for key in {request.key for request in requests}:
-            steerings[key] = steering_of(model, key, baseline)
-            steerings[key].check(config)
+        rules = {key: rule_of(model, key, baseline) for key in {request.key for request in requests}}
+        for rule in rules.values():
+            rule.check(config)
         if encode is None:
 
             def encode(prompt: Any) -> Canvas:
@@ -218,6 +196,7 @@ class Prepared:
         traits = traits_of(model)
         return cls(
             model=model,
+            traits=traits,
             config=config,
             requests=tuple(requests),
             canvases=canvases,
@@ -226,7 +205,7 @@ class Prepared:
             chat=chat,
             pad=traits.pads and traits.device.type != "cpu" if pad is None else pad,
             batch_size=batch_size,
-            _steerings=steerings,
+            _baseline_rules={key: rule for key, rule in rules.items() if baseline is not None and key is not None},
         )
 
     @classmethod
@@ -253,8 +232,8 @@ class Prepared:
             canvas = Canvas.together([self.canvases[row] for row in members], self.model.mask_id)
             yield Batch(
                 rows=members,
-                canvas=canvas.to(traits_of(self.model).device),
-                steering=self._steering(members),
+                canvas=canvas.to(self.traits.device),
+                rule=self._rule(members),
                 seeds=[self.requests[row].seed for row in members],
             )
 
@@ -273,23 +252,23 @@ class Prepared:
         if self.config.round_trip_guard:
             guard = RoundTrip.of(model.tokenizer, model.mask_id, model.end_ids if batch.canvas.stops else ())
         try:
-            yield from decode_steps(model, batch.canvas, self.config, batch.steering, batch.seeds, guard, dropped)
+            yield from decode_steps(model, batch.canvas, self.config, batch.rule, batch.seeds, guard, dropped)
         except ModelFault as fault:
             raise ModelFault(fault.problem, [batch.rows[row] for row in fault.rows]) from None
 
     def kind(self, row: int) -> Kind:
-        """What decides which rows a row is decoded together with: its layout, and what steers it."""
+        """What decides which rows a row is decoded together with: its layout, and its mark."""
         key, canvas = self.requests[row].key, self.canvases[row]
         mark: Any = key
         if key is not None and self.baseline is None:
             mark = key.spec.rule, key.spec.nearest, key.spec.farthest
         return (None if self.pad else canvas.start, canvas.layout), mark
 
-    def _steering(self, rows: Sequence[int]) -> Steering:
+    def _rule(self, rows: Sequence[int]) -> Rule:
         keys = [self.requests[row].key for row in rows]
-        if self.baseline is not None:
-            return self._steerings[keys[0]]
-        return key_steering(keys, traits_of(self.model).device)
+        if self.baseline is not None and keys[0] is not None:
+            return self._baseline_rules[keys[0]]
+        return keyed_rule(keys, self.traits.device)
 
 
 def requests_of(
@@ -320,8 +299,8 @@ def config_of(model: Denoiser, baseline: Baseline | None, settings: Settings) ->
     return DecodeConfig.of(model, **{**defaults, **settings})
 
 
-def steering_of(model: Denoiser, key: WatermarkKey | None, baseline: Baseline | None = None) -> Steering:
-    """How a baseline, or dgMARK on the CPU, steers the loop on this model with this key, or with one of its sub-keys.
+def rule_of(model: Denoiser, key: WatermarkKey | None, baseline: Baseline | None = None) -> Rule:
+    """What a baseline, or dgMARK on the CPU, does to a step on this model with this key, or with one of its sub-keys.
 
     Raises:
         KeyFileError: the key is bound to another tokenizer or vocabulary.
@@ -330,10 +309,10 @@ def steering_of(model: Denoiser, key: WatermarkKey | None, baseline: Baseline | 
     if key is None:
         if baseline is not None:
             raise SettingsError(f"baseline {baseline.name} needs a key; leave the baseline out for text without a mark")
-        return Steering()
+        return Rule()
     check_key(key, or_none=True)
     key.check_model(model)
-    return key_steering([key.for_text()], torch.device("cpu")) if baseline is None else baseline.steering(key, model)
+    return keyed_rule([key.for_text()], "cpu") if baseline is None else baseline.rule(key, model)
 
 
 def encode_prompt(model: Denoiser, prompt: Prompt, length: int, *, chat: bool = False) -> list[int]:

@@ -1,16 +1,22 @@
 """The decoding strategy F: a candidate token v_j and a reward r_j for each masked position (paper section 3.1).
 
-It sees logits, random numbers and the bits of candidates, and neither keys nor the canvas.
+`propose` sees logits, random numbers and the bits of candidates, and neither keys nor the canvas. `Proposer` gives it
+what the rows of a decode draw with. The draws of a row depend on its seed and on the number of earlier draws for it,
+never on its neighbours.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from dgmark.decode.canvas import Canvas
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.draws import KeyedDraw
+from dgmark.decode.draws import KeyedDraw, draw, filter_weights
+from dgmark.decode.rules import Places, Rule, View, Window
+from dgmark.models.denoiser import Denoiser, Traits
 
 
 @dataclass(frozen=True)
@@ -22,13 +28,13 @@ class Proposals:
         rewards: r_j, by the model alone.
         scores: the rewards by which positions are ordered: r_j times the factor by which keyed bits changed the
             probability of v_j, so that the order does not undo what the draw did.
-        levels: how many keyed bits of v_j are 1, less those that are 0; None if the draw saw none.
+        net_bits: how many keyed bits of v_j are 1, less those that are 0; None if the draw saw none.
     """
 
     tokens: Int[Tensor, "*places"]
     rewards: Float[Tensor, "*places"]
     scores: Float[Tensor, "*places"]
-    levels: Int[Tensor, "*places"] | None = None
+    net_bits: Int[Tensor, "*places"] | None = None
 
 
 def propose(
@@ -79,8 +85,8 @@ def propose(
     rewards = _rewards(logits, permitted, tokens, uniforms[:, 1], config)
     if moved is None:
         return Proposals(tokens, rewards, rewards)
-    gains, levels = moved.of(tokens)
-    return Proposals(tokens, rewards, _scores(rewards, gains, config), levels)
+    gains, net_bits = moved.of(tokens)
+    return Proposals(tokens, rewards, _scores(rewards, gains, config), net_bits)
 
 
 def _scores(rewards: Tensor, gains: Tensor, config: DecodeConfig) -> Tensor:
@@ -110,53 +116,178 @@ def _rewards(logits: Tensor, permitted: Tensor, tokens: Tensor, uniforms: Tensor
             return best[:, 0] - best[:, 1]
 
 
-_SORTED_FIRST = 256  # weights
+# --- the candidates of a decode ---
 
 
-def filter_weights(
-    weights: Float[Tensor, "k vocab"], top_k: int | None, top_p: float | None
-) -> Float[Tensor, "k vocab"]:
-    """Set the probabilities outside top-k, then those outside top-p, to 0; the rest is not renormalised.
+@dataclass
+class Candidates:
+    """Proposals at a window of several canvases.
 
-    Tokens tied with the k-th stay, as in transformers. Top-p is a share of the mass that top-k left.
+    Attributes:
+        tokens: the candidates v_j.
+        rewards: r_j, by the model alone.
+        scores: the rewards by which places are ordered (`Proposals`).
+        matched: whether each candidate matches: its group, or more of its new pairs than not; always without a mark.
     """
-    if top_k is not None and top_k < weights.shape[-1]:
-        kth = weights.topk(top_k, -1).values[:, -1:]
-        weights = weights.where(weights >= kth, 0.0)
-    if top_p is not None and top_p < 1:
-        weights = _nucleus(weights, top_p)
-    return weights
+
+    tokens: Int[Tensor, "canvases window"]
+    rewards: Float[Tensor, "canvases window"]
+    scores: Float[Tensor, "canvases window"]
+    matched: Bool[Tensor, "canvases window"]
+
+    def _each(self, change: Callable[..., Tensor], *others: "Candidates") -> "Candidates":
+        fields = zip(*(vars(one).values() for one in (self, *others)), strict=True)
+        return Candidates(*(change(*field) for field in fields))
+
+    def at(self, rows: Tensor) -> "Candidates":
+        """The candidates of some canvases."""
+        return self._each(lambda mine: mine[rows])
+
+    def where(self, places: Bool[Tensor, "canvases window"], new: "Candidates") -> "Candidates":
+        """These candidates, with the new ones at some places."""
+        return self._each(lambda mine, other: torch.where(places, other, mine), new)
+
+    def put(self, rows: Tensor, new: "Candidates") -> None:
+        """Replace the candidates of some canvases."""
+        for mine, other in zip(vars(self).values(), vars(new).values(), strict=True):
+            mine[rows] = other
 
 
-def _nucleus(weights: Float[Tensor, "k vocab"], top_p: float) -> Float[Tensor, "k vocab"]:
-    """Keep the fewest most likely tokens with a share `top_p` of the mass; of equal ones, the lower ids.
+class _FixedNoise:
+    """Gumbel noise for the places of the active block, drawn from each row's generator when the block begins."""
 
-    Sorting a whole vocabulary costs as much as a small model's forward, so only the largest weights are sorted: as many
-    as hold the share.
+    def __init__(self, generators: Sequence[torch.Generator], vocab: int, device: torch.device) -> None:
+        self._generators, self._vocab, self._device = generators, vocab, device
+        self._low: int | None = None
+        self._drawn: dict[int, Tensor] = {}  # (window, vocab) for each row of the block that begins at `_low`
+
+    def __call__(self, rows: Tensor, masked: Tensor, low: int) -> Float[Tensor, "k vocab"]:
+        """The noise of each masked place, for canvases that come from these rows."""
+        if low != self._low:
+            self._low, self._drawn = low, {}
+        window = masked.shape[1]
+        return torch.cat([self._of(row, window)[places] for row, places in zip(rows.tolist(), masked, strict=True)])
+
+    def _of(self, row: int, window: int) -> Tensor:
+        if row not in self._drawn:
+            shape = (window, self._vocab)
+            uniform = torch.rand(shape, generator=self._generators[row], dtype=torch.float64)
+            self._drawn[row] = -(-uniform.log_()).log_().to(self._device, torch.float32)
+        return self._drawn[row]
+
+
+class Proposer:
+    """Makes the candidates of one decode; holds one random generator for each row.
+
+    Args:
+        model: the denoiser; only its ids and its vocabulary are read.
+        canvas: the canvas to decode.
+        config: decoding settings.
+        traits: those of the model.
+        rule: what the watermark does to a step.
+        seeds: one for each row.
     """
-    share = top_p * weights.sum(-1, keepdim=True, dtype=torch.float64)
-    count = min(_SORTED_FIRST, weights.shape[-1])
-    while True:
-        largest = weights.topk(count, -1).values
-        mass = largest.cumsum(-1, dtype=torch.float64)
-        if count == weights.shape[-1] or bool((mass[:, -1:] >= share).all()):
-            break
-        count = min(8 * count, weights.shape[-1])
-    kept = (mass - largest < share).sum(-1, keepdim=True).clamp(min=1)  # of NaN none is less; a fault, reported later
-    least = largest.gather(-1, kept - 1)
-    above, level = weights > least, weights == least
-    among_equals = level & (level.cumsum(-1) <= kept - above.sum(-1, keepdim=True))
-    return weights.where(above | among_equals, 0.0)
 
+    def __init__(
+        self, model: Denoiser, traits: Traits, canvas: Canvas, config: DecodeConfig, rule: Rule, seeds: Sequence[int]
+    ) -> None:
+        device = canvas.ids.device
+        self._config, self._rule = config, rule
+        self._tempered = traits.confidence_source == "sampling"
+        self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        fixed = config.noise == "fixed" and not config.greedy
+        self._fixed = _FixedNoise(self._generators, model.vocab_size, device) if fixed else None
+        self._start, self._positions, self._text = canvas.start, canvas.positions, canvas.text
+        self._mask_id = model.mask_id
+        # the mask, rows of padding, which stand for no token, and ends where the text goes on
+        forbidden = {model.mask_id, *range(model.tokenizer.vocab_size, model.vocab_size)}
+        ends = () if canvas.stops else model.end_ids
+        self.forbidden = torch.tensor([*sorted(forbidden), *ends], device=device, dtype=torch.long)
 
-def draw(weights: Float[Tensor, "k vocab"], uniforms: Float[Tensor, " k"]) -> Int[Tensor, " k"]:
-    """Draw one token for each row by inverting the cumulative weights at `uniforms`; never a token of weight 0.
+    def __call__(
+        self,
+        logits: Tensor,
+        ids: Tensor,
+        masked: Tensor,
+        rows: Tensor,
+        low: int,
+        refused: Bool[Tensor, "canvases window vocab"] | None = None,
+    ) -> Candidates:
+        """Make candidates at the masked places of a window, and at those that may be edited; 0 at the others.
 
-    This needs one random number for each position instead of one for each token of the vocabulary.
-    """
-    mass = weights.cumsum(-1, dtype=torch.float64)
-    total = mass[:, -1]
-    # u * total may round up to total, above which there is no token
-    target = torch.minimum(uniforms.to(torch.float64) * total, torch.nextafter(total, torch.zeros_like(total)))
-    # weights of NaN have no token either; what comes of them must still be an id until the fault is reported
-    return torch.searchsorted(mass, target[:, None], right=True)[:, 0].clamp(max=weights.shape[-1] - 1)
+        Args:
+            logits: logits of the window (canvases, window, vocab).
+            ids: the canvases.
+            masked: which places of the window get a candidate (canvases, window).
+            rows: the row of the decode that each canvas comes from, ascending.
+            low: the window's first place in the region.
+            refused: ids that single places may not take.
+        """
+        window = self.window(ids, rows, low, masked.shape[1])
+        noise = self._noise(rows, masked, window, low)  # a block's fixed noise is drawn before the uniforms
+        proposals = propose(
+            self._logits(logits, masked, window),
+            self._uniforms(rows, masked),
+            self.forbidden,
+            self._config,
+            tempered=self._tempered,
+            noise=noise,
+            refused=None if refused is None else refused[masked],
+            keyed=self._keyed(masked, window),
+        )
+        tokens, rewards, scores = (
+            torch.zeros_like(masked, dtype=each.dtype).masked_scatter(masked, each)
+            for each in (proposals.tokens, proposals.rewards, proposals.scores)
+        )
+        if self._config.strategy == "left_to_right":
+            places = torch.arange(masked.shape[1], device=masked.device, dtype=rewards.dtype)
+            rewards = scores = -places.expand_as(masked) * masked
+        return Candidates(tokens, rewards, scores, self._matched(proposals.net_bits, tokens, masked, window))
+
+    def window(self, ids: Tensor, rows: Tensor, low: int, width: int) -> Window:
+        """The places from `low` on, of canvases that come from these rows of the decode."""
+        positions = self._positions[low : low + width].expand(len(ids), -1)
+        return Window(ids, self._start + low, positions, self._text, self._mask_id, rows)
+
+    def _keyed(self, masked: Tensor, window: Window) -> KeyedDraw | None:
+        """The keyed draw at the masked places; at those of committed tokens, which may be edited, draws are plain."""
+        rule, config = self._rule, self._config
+        alpha = rule.alpha(config)
+        if not (alpha or config.bias):
+            return None
+        places = Places(window, *masked.nonzero(as_tuple=True))
+        committed = window.ids[places.canvas, window.start + places.column] != window.mask_id
+        at = (rule.reached(places) & ~committed).nonzero()[:, 0]
+        if not len(at):
+            return None
+        return KeyedDraw(lambda tokens: rule.signs(tokens, places.at(at)), at, alpha, config.bias)
+
+    def _matched(self, net_bits: Tensor | None, tokens: Tensor, masked: Tensor, window: Window) -> Tensor:
+        """Whether each candidate matches; under a rule without an order only bits that its draw saw are counted."""
+        if self._rule.ordered:
+            return self._rule.matching(tokens, window)
+        matched = torch.zeros_like(masked)
+        if net_bits is not None:
+            matched = matched.masked_scatter(masked, net_bits > 0)
+        return matched | ~self._rule.marked(window.rows)[:, None]
+
+    def _uniforms(self, rows: Tensor, masked: Tensor) -> Float[Tensor, "k 2"]:
+        """Two numbers for each masked place; each row's generator draws for the whole window, masked or not."""
+        owners, counts = torch.unique_consecutive(rows, return_counts=True)
+        draws = [
+            torch.rand(count, masked.shape[1], 2, generator=self._generators[owner], dtype=torch.float64)
+            for owner, count in zip(owners.tolist(), counts.tolist(), strict=True)
+        ]
+        return torch.cat(draws).to(masked.device)[masked]
+
+    def _noise(self, rows: Tensor, masked: Tensor, window: Window, low: int) -> Float[Tensor, "k vocab"] | None:
+        """Gumbel noise for each masked place: the watermark's, or the row's own if fixed; None draws by uniforms."""
+        if self._rule.noise is not None:
+            return self._rule.noise(window.positions[0])[masked.nonzero()[:, 1]]
+        return None if self._fixed is None else self._fixed(rows, masked, low)
+
+    def _logits(self, logits: Tensor, masked: Tensor, window: Window) -> Tensor:
+        """The logits at the masked places, row by row, under the watermark's bias."""
+        if self._rule.bias is None:
+            return logits[masked]
+        return self._rule.bias(View(window, logits, masked, self.forbidden, self._config.temperature))

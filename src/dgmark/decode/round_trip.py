@@ -28,7 +28,7 @@ _NEVER_MERGED = "\ue000"
 
 
 @dataclass(frozen=True)
-class Line:
+class Surroundings:
     """The part of a canvas that checks of a block read.
 
     Attributes:
@@ -117,36 +117,38 @@ class RoundTrip:
         for row, ((ids, drawn, places, count), wanted, enough) in enumerate(
             zip(rows, quota.tolist(), choices.tolist(), strict=True)
         ):
-            line = Line(ids, start - first, first > text[0], stop < text[1])
-            failed, good = self._row(line, drawn, places[:count], wanted, enough)
+            around = Surroundings(ids, start - first, first > text[0], stop < text[1])
+            failed, good = self._row(around, drawn, places[:count], wanted, enough)
             found[row, failed] = True
             short.append(good < min(wanted, count))
         return found, torch.tensor(short, dtype=torch.bool, device=tokens.device)
 
-    def _row(self, line: Line, drawn: list[int], places: list[int], wanted: int, enough: int) -> tuple[list[int], int]:
-        """The places whose candidates do not survive, and how many do; `line.ids` takes up those to be committed."""
+    def _row(
+        self, around: Surroundings, drawn: list[int], places: list[int], wanted: int, enough: int
+    ) -> tuple[list[int], int]:
+        """The places whose candidates do not survive, and how many do; `around.ids` takes up those to be committed."""
         failed, good = [], 0
         for place in places:
             if good == enough:
                 break
-            if self.survives(line, place, drawn[place]):
+            if self.survives(around, place, drawn[place]):
                 good += 1
                 if good < wanted:
-                    line.ids[line.at + place] = drawn[place]
+                    around.ids[around.at + place] = drawn[place]
             else:
                 failed.append(place)
         return failed, good
 
-    def survives(self, line: Line, place: int, token: int) -> bool:
+    def survives(self, around: Surroundings, place: int, token: int) -> bool:
         """Whether this token at this place of the block survives with the committed tokens beside it."""
-        ids, at = line.ids, line.at + place
+        ids, at = around.ids, around.at + place
         low, high, last = at, at + 1, len(ids)
         while low and ids[low - 1] not in self._walls and (at - low < _REACH or self._pieces.continues(ids[low])):
             low -= 1
         while high < last and high - at <= _REACH and ids[high] not in self._walls:
             high += 1
-        open_before = ids[low - 1] not in self._walls or ids[low - 1] == self._mask if low else line.cut_before
-        open_after = ids[high] not in self._walls or ids[high] == self._mask if high < last else line.cut_after
+        open_before = ids[low - 1] not in self._walls or ids[low - 1] == self._mask if low else around.cut_before
+        open_after = ids[high] not in self._walls or ids[high] == self._mask if high < last else around.cut_after
         if token in self._ends:  # the text stops before it
             return low == at or self._read((*ids[low:at],), at - low - 1, open_before, False)
         if token in self._walls:

@@ -1,5 +1,5 @@
-"""Which positions a step commits, and how many: dgMARK's order, as pure functions
-(paper Alg. 1 and 2, and the lookahead).
+"""Which positions a step commits, and how many, and which committed tokens it replaces: dgMARK's order, as pure
+functions (paper Alg. 1 and 2, and the lookahead).
 
 The loop, the engine adapters and the tests all use them. Where every candidate is preferred, as without a mark,
 Algorithm 2 is Algorithm 1. The guards are not the paper's; they never forbid a token: a match without preference is
@@ -7,13 +7,17 @@ treated like a candidate that does not match.
 """
 
 import math
+from dataclasses import replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
+from dgmark.decode.round_trip import RoundTrip
+from dgmark.decode.rules import Places, Rule, Window
 
 _DREAM_EPSILON = 1e-3
 
@@ -112,36 +116,68 @@ def _of_each_row(number: Tensor | int, masked: Tensor) -> Int[Tensor, " batch"]:
     return number if isinstance(number, Tensor) else torch.full((len(masked),), number, device=masked.device)
 
 
-# --- which matches are preferred ---
+# --- which candidates are preferred, and how many are committed ---
 
 
-def preferences(
+class Choice(NamedTuple):
+    """How a step chooses among candidates: the arguments of `select_positions` and `alternatives`.
+
+    Attributes:
+        preferred: candidates that go first.
+        quota: how many each row commits.
+        width: among how many sets of positions a lookahead chooses in each row.
+        sure: those that a threshold or factor commits; None if none does.
+        readable: candidates that survive re-tokenization; None if nobody asked.
+    """
+
+    preferred: Bool[Tensor, "batch block"]
+    quota: Int[Tensor, " batch"]
+    width: Int[Tensor, " batch"]
+    sure: Bool[Tensor, "batch block"] | None
+    readable: Bool[Tensor, "batch block"] | None
+
+
+def choose(
     rewards: Float[Tensor, "batch block"],
     masked: Bool[Tensor, "batch block"],
     matched: Bool[Tensor, "batch block"],
+    marked: Bool[Tensor, " batch"],
     config: DecodeConfig,
+    *,
+    quota: Int[Tensor, " batch"],
+    width: Int[Tensor, " batch"] | None = None,
+    looping: Bool[Tensor, "batch block"] | None = None,
     readable: Bool[Tensor, "batch block"] | None = None,
-) -> tuple[Bool[Tensor, "batch block"], Bool[Tensor, "batch block"]]:
-    """Which candidates are preferred, and among which positions a step commits.
+) -> Choice:
+    """What the settings and the guards make of candidates: which are preferred, and how many a row commits.
 
     Args:
-        rewards: the rewards r_j.
+        rewards: the rewards r_j, by the model alone.
         masked: positions not yet committed.
-        matched: whether each candidate v_j matches.
-        config: the guard and the strategy.
+        matched: whether each candidate v_j matches; all of them under a rule without an order.
+        marked: which rows have a mark; in the others every candidate is preferred.
+        config: `commit`, `threshold`, `factor`, `guard` and `strategy` are read.
+        quota: how many positions each row commits, at least as many under commit "threshold" and "factor".
+        width: among how many sets a lookahead chooses; None for 1.
+        looping: candidates that prolong a loop and are not preferred; None if nobody asked.
         readable: whether the candidate survives re-tokenization; None if no candidate goes last.
-
-    Returns:
-        The matches that keep their preference; and the masked positions, without those that do not survive unless a
-        row has no others.
     """
-    preferred = matched
-    if readable is not None:
-        preferred, good = preferred & readable, masked & readable
-        masked = torch.where(good.any(1, keepdim=True), good, masked)
+    preferred, pool = matched, masked
+    if readable is not None:  # of what does not survive something is committed only where a row has nothing else
+        good = masked & readable
+        preferred, pool = matched & readable, torch.where(good.any(1, keepdim=True), good, masked)
     if config.guard:
-        preferred = preferred & good_enough(rewards, masked, config.guard, logarithmic=config.strategy == "entropy")
-    return preferred, masked
+        logarithmic = config.strategy == "entropy"
+        preferred = preferred & good_enough(rewards, pool, config.guard, logarithmic=logarithmic)
+    preferred = preferred | ~marked[:, None]  # a guard of the mark has nothing to say without one
+    if looping is not None:
+        preferred = preferred & ~looping
+    width = torch.ones_like(quota) if width is None else width
+    sure = sure_places(rewards, pool, preferred, config)
+    if sure is not None:
+        number = sure.sum(1)
+        quota, width = torch.maximum(number, quota), torch.where(number == 0, width, 1)
+    return Choice(preferred, quota, width, sure, readable)
 
 
 def good_enough(
@@ -259,3 +295,70 @@ def sure_places(
     rank = torch.arange(1, rewards.shape[-1] + 1, device=rewards.device)
     passed = (order.values >= 1 - config.factor / (rank + 1)).cumprod(-1).bool()
     return torch.zeros_like(pool).scatter(-1, order.indices, passed)
+
+
+# --- edits of committed tokens (LLaDA 2.1) ---
+
+# Steps of a row that may edit a block which is full; it goes on as long as each edits something.
+MOST_EDITING_STEPS = 16
+
+
+def lossless_edits(
+    edits: Bool[Tensor, "canvases window"],
+    tokens: Int[Tensor, "canvases window"],
+    window: Window,
+    rule: Rule,
+    columns: list[int] | None = None,
+) -> Bool[Tensor, "canvases window"]:
+    """Of the edits that a model is sure of, from left to right, those that lose no match.
+
+    An edit loses none if the new token completes as many bits of 1, less those of 0, as the old one, beside the
+    committed tokens and the edits before it.
+
+    Args:
+        edits: places whose committed token would be replaced.
+        tokens: the tokens that would replace them.
+        window: the canvases before the edits.
+        rule: says the bits.
+        columns: the places of the window to look at; None for all.
+    """
+    window, made = replace(window, ids=window.ids.clone()), edits.clone()
+    every = torch.arange(len(edits), device=edits.device)
+    for column in range(edits.shape[1]) if columns is None else columns:
+        at = window.start + column
+        old, new = window.ids[:, at].clone(), tokens[:, column]
+        window.ids[:, at] = torch.where(edits[:, column], window.mask_id, old)
+        places = Places(window, every.repeat(2), torch.full_like(old, column).repeat(2))
+        before, after = rule.signs(torch.cat([old, new])[:, None], places).sum((1, 2), dtype=torch.long).chunk(2)
+        made[:, column] &= after >= before
+        window.ids[:, at] = torch.where(made[:, column], new, old)
+    return made
+
+
+def surviving_edits(
+    edits: Bool[Tensor, "canvases window"],
+    tokens: Int[Tensor, "canvases window"],
+    window: Window,
+    rule: Rule | None,
+    guard: RoundTrip | None,
+) -> Bool[Tensor, "canvases window"]:
+    """Of the edits that a model is sure of, those that are made: none loses a match, and all survive re-tokenization.
+
+    Args:
+        edits: places whose committed token would be replaced.
+        tokens: the tokens that would replace them.
+        window: the canvases before the edits.
+        rule: says the bits; None without a mark.
+        guard: tells which tokens survive re-tokenization; None if nobody asks.
+    """
+    while edits.any():
+        columns = edits.any(0).nonzero()[:, 0].tolist()
+        made = edits if rule is None else lossless_edits(edits, tokens, window, rule, columns)
+        if guard is not None:
+            first, count = (~made).to(torch.int8).sort(dim=1, stable=True).indices, made.sum(1)
+            lost, _ = guard.unreadable(tokens, window.ids, window.text, window.start, first, count, count)
+            made = made & ~lost
+        if torch.equal(made, edits):
+            break
+        edits = made  # an edit that is left out may be what another one relied on
+    return edits

@@ -1,8 +1,8 @@
 """One step of the mark on the device: from logits to the positions to commit, for rows with keys of their own.
 
 Every function here has fixed shapes and never waits for the device (but `propose_block` does with top-p), so an engine
-may capture it in a CUDA graph or compile it. It knows no engine, no request and no key file; the rules are those of the
-decoding loop (`decode/`).
+may capture it in a CUDA graph or compile it. It knows no engine, no request and no key file, and calls
+the same functions as the decoding loop (`decode/`).
 """
 
 from dataclasses import dataclass
@@ -12,12 +12,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.draws import KeyedDraw
-from dgmark.decode.edits import lossless_edits
-from dgmark.decode.matching import Keys
-from dgmark.decode.proposals import Proposals, filter_weights, propose
-from dgmark.decode.selection import preferences, select_positions, sure_places
-from dgmark.decode.steering import Places, Steering, Window
+from dgmark.decode.draws import KeyedDraw, filter_weights
+from dgmark.decode.keyed_rules import Keys
+from dgmark.decode.proposals import Proposals, propose
+from dgmark.decode.rules import Places, Window
+from dgmark.decode.selection import choose, lossless_edits, select_positions
 from dgmark.errors import SettingsError
 from dgmark.watermark.splitmix64 import STEP, mix, shifted
 
@@ -51,7 +50,7 @@ class Block:
     def window(self) -> Window:
         """The block with the committed tokens to its left; those of the prompt are none."""
         block, tokens = self.masked.shape[1], self.tokens
-        if self.keys.rule.ordered and tokens is None:
+        if tokens is None and not self.keys.rule.reads_neighbours:
             tokens = self.positions  # no token is looked at
         if tokens is None or tokens.shape[1] < block:
             raise SettingsError(
@@ -71,7 +70,7 @@ class Block:
 
     def keyed(self, config: DecodeConfig) -> KeyedDraw | None:
         """The keyed draw at its masked places; None if draws are plain."""
-        rule, alpha = self.keys.rule, Steering(self.keys.rule).alpha(config)
+        rule, alpha = self.keys.rule, self.keys.rule.alpha(config)
         if not (alpha or config.bias):
             return None
         places, masked = Places.all_of(self.window), self.masked.reshape(-1, 1, 1)
@@ -147,30 +146,27 @@ def mark(
     readable: Bool[Tensor, "batch block"] | None = None,
 ) -> Bool[Tensor, "batch block"]:
     """Choose the positions to commit in this step: what the decoding loop would choose, and in rows without a mark
-    what the same rule chooses by confidence alone.
+    what the same settings choose by confidence alone.
 
     Args:
         proposals: the candidates, as `propose_block` makes them; those of positions that are not masked have no effect.
         block: the block.
         quota: how many positions each row commits under commit "quota", and the fewest under commit "threshold" and
             "factor", which find their own number. A row with fewer masked positions commits them all.
-        config: the rule: `commit`, `threshold`, `factor`, `guard` and `strategy` are read.
+        config: `commit`, `threshold`, `factor`, `guard` and `strategy` are read.
         readable: whether the candidate survives re-tokenization (`RoundTrip`); None if no candidate goes last.
 
     Returns:
         The positions to commit, all of them masked.
     """
-    rewards, masked, keys = proposals.rewards, block.masked, block.keys
+    masked, keys = block.masked, block.keys
     matched = torch.ones_like(masked)
     if keys.rule.ordered:
-        signs = keys.rule.signs(proposals.tokens.view(-1, 1), Places.all_of(block.window))
-        matched = signs.sum((-2, -1)).view_as(masked) >= 0
-    preferred, pool = preferences(rewards, masked, matched, config, readable)
-    preferred |= ~keys.rule.marked(keys.rows)[:, None]  # a guard of the mark has nothing to say without one
-    sure = sure_places(rewards, pool, preferred, config)
+        matched = keys.rule.matching(proposals.tokens, block.window)
     least = quota if isinstance(quota, Tensor) else torch.full_like(keys.rows, quota)
-    number = least if sure is None else torch.maximum(sure.sum(1), least)
-    return select_positions(proposals.scores, masked, preferred, number, sure, readable)
+    marked = keys.rule.marked(keys.rows)
+    choice = choose(proposals.rewards, masked, matched, marked, config, quota=least, readable=readable)
+    return select_positions(proposals.scores, masked, choice.preferred, choice.quota, choice.sure, readable)
 
 
 def mark_edits(

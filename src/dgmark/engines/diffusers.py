@@ -13,10 +13,8 @@ import torch
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.matching import KeyStore, key_steering
-from dgmark.decode.pair_bits import distances_of
+from dgmark.decode.keyed_rules import KeyStore
 from dgmark.decode.proposals import Proposals
-from dgmark.decode.steering import Steering
 from dgmark.engines.core import Block, keyed_logits, mark, mark_edits
 from dgmark.errors import MissingExtra, SettingsError, install_hint, several
 from dgmark.watermark.key import WatermarkKey, check_key
@@ -105,15 +103,15 @@ class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore
         threshold, editing = (
             self.config[name] if named.get(name) is None else named[name] for name in ("threshold", "editing_threshold")
         )
-        rule = DecodeConfig()
+        config = DecodeConfig()
         if threshold < 1:  # no confidence is above 1, so that the quota alone counts
-            rule = DecodeConfig(commit="threshold", threshold=max(float(threshold), _LOWEST))
+            config = DecodeConfig(commit="threshold", threshold=max(float(threshold), _LOWEST))
 
         def show(proposals: Proposals) -> Tensor:
             """Choose what the scheduler commits and edits; it is given a confidence by which it does so."""
             candidates, confidence = proposals.tokens, proposals.rewards
             filled = None if mask_id is None else candidates != mask_id  # a mask in place of a mask commits nothing
-            commits = mark(proposals, self._block, quota, config=rule, readable=filled)
+            commits = mark(proposals, self._block, quota, config=config, readable=filled)
             # the edits that will be made unless they are forbidden here, once these commits are made
             edits = ~masked & (positions >= 0) & (candidates != sample)
             edits &= False if editing is None else confidence > float(editing)
@@ -161,7 +159,7 @@ class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore
         if named["temperature"] and named["use_multinomial"]:
             filters: dict[str, Any] = {"top_k": named["top_k"] or None, "top_p": named["top_p"]}
             config = DecodeConfig(temperature=float(named["temperature"]), **filters, **self._draws)
-        Steering(self._keys.rule).check(config)
+        self._keys.rule.check(config)
         if self._block.keyed(config) is None:
             return None
         before, after = keyed_logits(logits, self._block, config)
@@ -178,9 +176,7 @@ class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore
                 "a list with a key or None for each"
             )
         self.rows = [None if key is None else key.for_text() for key in keys]
-        key_steering(self.rows, torch.device("cpu"))  # refuses keys of both rules
-        distances = distances_of(self.rows)
-        self._keys = KeyStore(logits.shape[-1], logits.device, rows, distances=distances).of(self.rows)
+        self._keys = KeyStore(self.rows, logits.shape[-1], logits.device, rows).of(self.rows)
         self._written = self._last = logits.new_empty(rows, 0, dtype=torch.long)
         return 0 if prompt_mask is None else -int(prompt_mask.sum())
 

@@ -4,15 +4,14 @@ dInfer shows its decoder the canvas and the block, and no request; rows that are
 `begin` says which key marks all rows of the next `generate`. Facts from dInfer fce4e32.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.matching import KeyStore
-from dgmark.decode.pair_bits import distances_of
-from dgmark.decode.steering import Steering
+from dgmark.decode.keyed_rules import KeyStore
 from dgmark.engines.core import Block, mark, propose_block, uniform_draws
 from dgmark.engines.policy import rows_of
 from dgmark.errors import SettingsError
@@ -23,7 +22,7 @@ def marked_decoder(config: DecodeConfig, *, mask_id: int, eos_id: int, tempered:
     """A decoder to make dInfer's `BlockWiseDiffusionLLM` and its relatives with.
 
     Args:
-        config: the rule: strategy, temperature, top_k, alpha, bias, commit, threshold, factor and guard are read.
+        config: the settings: strategy, temperature, top_k, alpha, bias, commit, threshold, factor and guard are read.
             Commit "quota" commits one token a step.
         mask_id: the model's mask.
         eos_id: the model's end token, which dInfer reads from its decoder.
@@ -32,7 +31,7 @@ def marked_decoder(config: DecodeConfig, *, mask_id: int, eos_id: int, tempered:
     from dinfer.decoding.parallel_strategy import ParallelDecoder
 
     decoder: DInferMarking = type("DgMark", (DInferMarking, ParallelDecoder), {})(config.temperature, mask_id=mask_id)
-    decoder.eos_id, decoder.rule, decoder.tempered = eos_id, config, tempered
+    decoder.eos_id, decoder.config, decoder.tempered = eos_id, config, tempered
     decoder.threshold = config.threshold  # some loops of dInfer lower it from step to step
     return decoder
 
@@ -42,7 +41,7 @@ class DInferMarking:
 
     mask_id: int
     eos_id: int
-    rule: DecodeConfig
+    config: DecodeConfig
     tempered: bool
     threshold: float
     _key: WatermarkKey | None = None
@@ -59,6 +58,8 @@ class DInferMarking:
                 decodes one column to the left, give one less.
             seed: the seed of its draws.
         """
+        if key != self._key:
+            self._store = None
         self._key, self._start, self._seed = key, prompt_length, seed
 
     def decode(
@@ -67,19 +68,18 @@ class DInferMarking:
         """Commit in one block, in place; a row with nothing left to commit stays as it is.
 
         Raises:
-            SettingsError: `begin` was not called, or the rule leaves no mark of this key.
+            SettingsError: `begin` was not called, or the settings leave no mark of this key.
         """
         if self._start is None:
             raise SettingsError("call begin(key, prompt_length) before dInfer's generate")
-        if self._store is None or distances_of([self._key]) not in (None, self._store.distances):
-            self._store = KeyStore(logits.shape[-1], logits.device, distances=distances_of([self._key]))
-        if self._key is not None:
-            Steering(self._store.of([self._key]).rule).check(self.rule)
+        if self._store is None:
+            self._store = KeyStore([self._key], logits.shape[-1], logits.device, slots=1)
+            self._store.rule.check(self.config)
         tokens: Tensor = x[:, min(max(self._start, 0), block_start) : block_end]
         block: Tensor = x[:, block_start:block_end]
-        rule = self.rule
-        if iter_threshold is not None and rule.commit == "threshold":
-            rule = DecodeConfig(**{**rule.to_dict(), "threshold": iter_threshold})
+        config = self.config
+        if iter_threshold is not None and config.commit == "threshold":
+            config = replace(config, threshold=iter_threshold)
         masked = block == self.mask_id
         positions = torch.arange(block_start - self._start, block_end - self._start, device=block.device)
         positions = positions.expand(len(block), -1)
@@ -87,6 +87,6 @@ class DInferMarking:
         forbidden = torch.full((1,), self.mask_id, dtype=torch.long, device=block.device)
         keys = self._store.of([self._key] * len(block))
         shown = Block(masked, positions, keys, tokens)
-        proposals = propose_block(logits, forbidden, rule, draws, block=shown, tempered=self.tempered)
-        chosen = mark(proposals, shown, config=rule)
+        proposals = propose_block(logits, forbidden, config, draws, block=shown, tempered=self.tempered)
+        chosen = mark(proposals, shown, config=config)
         x[:, block_start:block_end] = torch.where(chosen, proposals.tokens.to(block.dtype), block)

@@ -1,9 +1,9 @@
 """LMDeploy: an unmasking processor for SDAR in its PyTorch engine.
 
-LMDeploy draws the tokens (each request's temperature and filters hold) and commits by its own rule; this processor
-takes matches first. Neither a request's id nor the length of its prompt reaches that place, so one key marks every
-answer, and positions count from the start of the prompt. The tokens before the block do not reach it either, so keys of
-rule "bigram" are refused. Facts from LMDeploy 0.18.0.
+LMDeploy draws the tokens (each request's temperature and filters hold) and commits as its own settings say; this
+processor takes matches first. Neither a request's id nor the length of its prompt reaches that place, so one key marks
+every answer, and positions count from the start of the prompt. The tokens before the block do not reach it either, so
+keys of rule "bigram" are refused. Facts from LMDeploy 0.18.0.
 """
 
 from collections.abc import Mapping
@@ -14,9 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dgmark.decode.config import DecodeConfig
-from dgmark.decode.matching import KeyStore
-from dgmark.decode.pair_bits import is_bigram
+from dgmark.decode.keyed_rules import KeyStore, rule_class
 from dgmark.decode.proposals import Proposals
 from dgmark.engines.core import Block, mark
 from dgmark.engines.policy import RULES, Policy, refuse
@@ -30,7 +28,7 @@ def install(settings: Mapping[str, Any]) -> None:
     """Mark what every engine writes that this process makes from now on.
 
     Args:
-        settings: see `Policy.of`; the rule is LMDeploy's own, so of its settings only `guard` may be given.
+        settings: see `Policy.of`; how it commits is LMDeploy's own, so of the settings only `guard` may be given.
 
     Raises:
         SettingsError: a setting is invalid, or has no meaning here.
@@ -70,8 +68,8 @@ class LMDeployMarking:
 
     def low_confidence_dynamic(self, logits: Tensor, token_ids: Tensor, dllm_mask: Tensor) -> Tensor:
         """Every match above LMDeploy's threshold, at least one commit."""
-        rule = {"commit": "threshold", "threshold": self.dllm_config.confidence_threshold}
-        return self._committed(logits, token_ids, dllm_mask, rule, 1)
+        settings = {"commit": "threshold", "threshold": self.dllm_config.confidence_threshold}
+        return self._committed(logits, token_ids, dllm_mask, settings, 1)
 
     def sequential(self, dllm_mask: Tensor) -> Tensor:  # noqa: ARG002
         """Refused.
@@ -85,7 +83,7 @@ class LMDeployMarking:
         )
 
     def _committed(
-        self, logits: Tensor, token_ids: Tensor, dllm_mask: Tensor, rule: dict[str, Any], quota: int
+        self, logits: Tensor, token_ids: Tensor, dllm_mask: Tensor, settings: dict[str, Any], quota: int
     ) -> Tensor:
         """The states of all places after this step; everything is flat, block after block."""
         if self._store is None:
@@ -96,7 +94,7 @@ class LMDeployMarking:
         candidates, masked = token_ids.view(shape), (dllm_mask == _MASKED).view(shape)
         positions = self.starts.to(candidates.device)[:, None] + torch.arange(shape[1], device=candidates.device)
         keys = self._store.of([self.policy.keys[self.policy.default]] * len(candidates))
-        config = DecodeConfig(**{**self.policy.config.to_dict(), **rule})
+        config = replace(self.policy.config, **settings)
         proposals = Proposals(candidates, confidence, confidence)
         commits = mark(proposals, Block(masked, positions, keys), quota, config=config)
         return torch.where(commits.view(-1), _UNMASKED, dllm_mask)
@@ -109,7 +107,7 @@ def _checked(settings: Mapping[str, Any]) -> Policy:
     if not policy.enforce:
         raise SettingsError("LMDeploy shows no request to its unmasking, so none can opt out: use policy enforce")
     key = policy.keys[policy.default]
-    if is_bigram(key):
+    if rule_class([key]).reads_neighbours:
         raise SettingsError(
             "LMDeploy shows its unmasking neither the tokens before the block nor where the answer begins, so a key of "
             "rule bigram cannot mark: use a key of rule position"

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.matching import SLOTS, KeyStore, check_fits, key_steering
-from dgmark.decode.pair_bits import distances_of
+from dgmark.decode.keyed_rules import SLOTS, KeyStore, check_no_rotation, keyed_rule
 from dgmark.detection.keyring import named_keys
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
@@ -45,10 +44,9 @@ class Policy(MarkingPolicy):
         if self.default not in self.keys:
             raise SettingsError(f"there is no key {self.default!r}; the keys are {', '.join(sorted(self.keys))}")
         for key in self.keys.values():
-            check_fits(key, key.spec.table_size)
+            check_no_rotation(key)
         # a store holds keys of one rule, with one range of distances
-        steering = key_steering([key.for_text() for key in self.keys.values()], torch.device("cpu"))
-        steering.check(self.config)
+        keyed_rule([key.for_text() for key in self.keys.values()], "cpu").check(self.config)
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], **defaults: Any) -> "Policy":
@@ -117,9 +115,7 @@ class Policy(MarkingPolicy):
         Raises:
             VocabularyMismatch: a key is of another vocabulary.
         """
-        for key in self.keys.values():
-            check_fits(key, table_size)
-        return KeyStore(table_size, device, self.slots, distances=distances_of(self.keys.values()))
+        return KeyStore(self.keys.values(), table_size, device, self.slots)
 
 
 def seed_of(request_id: str, seed: int | None = None) -> int:

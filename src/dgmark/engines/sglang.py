@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from dgmark.decode.matching import KeyStore
+from dgmark.decode.keyed_rules import KeyStore
 from dgmark.engines.core import Block, mark, propose_block, uniform_draws
 from dgmark.engines.policy import Policy, rows_of, seed_of
 from dgmark.errors import DgmarkError, SettingsError
@@ -78,7 +78,7 @@ class SGLangMarking:
         settings = {name: value for name, value in config.algorithm_config.items() if name != "block_size"}
         policy = Policy.of(settings, temperature=0, commit="threshold", threshold=_THRESHOLD)
         type(self)._policy = policy  # `validate_request` belongs to the class
-        self._rule = policy.config
+        self._config = policy.config
         self._store: KeyStore | None = None
 
     @classmethod
@@ -115,12 +115,12 @@ class SGLangMarking:
         forbidden = torch.full((1,), self.mask_id, dtype=torch.long, device=ids.device)
         store = self._ready(logits)
         keys, tokens = store.of([one.key for one in requests]), None
-        if store.distances is not None:
+        if store.rule.reads_neighbours:
             # the finished blocks end where this one begins; one that is read again has nothing to commit
             tokens = torch.cat([rows_of([one.last(_BEFORE) for one in requests], ids), ids], 1)
         block = Block(masked, positions, keys, tokens)
-        proposals = propose_block(logits, forbidden, self._rule, uniforms, block=block, tempered=True)
-        chosen = mark(proposals, block, config=self._rule)
+        proposals = propose_block(logits, forbidden, self._config, uniforms, block=block, tempered=True)
+        chosen = mark(proposals, block, config=self._config)
         committed = torch.where(chosen, proposals.tokens.to(ids.dtype), ids)
         forward_batch.input_ids.copy_(committed.view(-1))  # in place: a CUDA graph reads this tensor
         return [bool(one) for one in done.tolist()]
@@ -143,7 +143,7 @@ class SGLangMarking:
         return [self._requests[rid] for rid in rids] + [_UNMARKED] * (forward_batch.batch_size - len(rids))
 
     def _draws(self, requests: list[_Request], states: list[Any], positions: Tensor) -> Tensor | None:
-        if self._rule.greedy and self._rule.strategy != "random":
+        if self._config.greedy and self._config.strategy != "random":
             return None
         for state in states:
             state[0] += 1

@@ -10,7 +10,7 @@ from typing import Any
 
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.infilling import config_of_holes
-from dgmark.decode.prompts import steering_of
+from dgmark.decode.prompts import rule_of
 from dgmark.errors import SettingsError
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.service.jobs import FieldError, Job
@@ -71,7 +71,7 @@ def check_marked(model: Denoiser, key: WatermarkKey, job: Job, config: DecodeCon
     """
     block, steps = config.block_length, config.steps
     try:
-        steering_of(model, key).check(config)
+        rule_of(model, key).check(config)
     except SettingsError as error:
         cause = "lookahead" if config.lookahead > 1 else "guard" if config.guard else "repetition_guard"
         if not config.bias and (config.greedy or config.alpha == 0):

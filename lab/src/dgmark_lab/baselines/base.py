@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Int
 
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.decode.steering import Steering
+from dgmark.decode.rules import Rule
 from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, check_fpr
 from dgmark.detection.reader import Reader, ScoredIds, TextOrIds
 from dgmark.detection.result import MIN_TOKENS, Detection, Limit, verdict_of
@@ -66,8 +66,8 @@ class Baseline(ABC):
         return HashKey.of(key, f"{self.name}/{use}" if use else self.name)
 
     @abstractmethod
-    def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:
-        """Return how the baseline steers the decoding loop on this model under this key.
+    def rule(self, key: WatermarkKey, model: Denoiser) -> Rule:
+        """Return what the baseline does to a step on this model under this key.
 
         Raises:
             SettingsError: the key has no secret.

@@ -20,7 +20,7 @@ from pydantic.dataclasses import dataclass
 from scipy.special import ndtri
 from scipy.stats import norm, t
 
-from dgmark.decode.steering import Steering
+from dgmark.decode.rules import Rule
 from dgmark.detection.exact_test import MIN_P
 from dgmark.models.denoiser import Denoiser
 from dgmark.watermark.key import WatermarkKey
@@ -44,7 +44,7 @@ class CdMark(Baseline):
 
     name: ClassVar[str] = "cdmark"
 
-    def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:
+    def rule(self, key: WatermarkKey, model: Denoiser) -> Rule:
         """The same bias at every position."""
         return position_bias(self.delta * spreading_vector(self.hash_key(key), model.vocab_size)[None], model)
 

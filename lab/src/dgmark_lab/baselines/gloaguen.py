@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Field
 from pydantic import dataclasses as pydantic_dataclasses
 from torch import Tensor
 
-from dgmark.decode.steering import Steering, View
+from dgmark.decode.rules import Rule, View
 from dgmark.errors import SettingsError
 from dgmark.models.denoiser import Denoiser
 from dgmark.watermark.key import WatermarkKey
@@ -57,9 +57,9 @@ class Gloaguen(Baseline):
         if 0 in self.offsets or max(map(abs, self.offsets)) > MAX_OFFSET:
             raise SettingsError(f"offsets {self.offsets} must be neighbours at most {MAX_OFFSET} away, and not 0")
 
-    def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:  # noqa: ARG002 (the view has the logits)
+    def rule(self, key: WatermarkKey, model: Denoiser) -> Rule:  # noqa: ARG002 (the view has the logits)
         """A tilt by the energy's gradient."""
-        return Steering(bias=EnergyBias(self, self.hash_key(key)))
+        return Rule(bias=EnergyBias(self, self.hash_key(key)))
 
     def score(
         self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float

@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass
 from scipy.stats import binom, norm
 from torch import Tensor
 
-from dgmark.decode.steering import Steering, View
+from dgmark.decode.rules import Rule, View
 from dgmark.detection.exact_test import MIN_P
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.watermark.key import WatermarkKey
@@ -150,8 +150,8 @@ class GreenRows:
         return torch.stack([self._rows[token] for token in wanted])
 
 
-def neighbour_bias(sides: Sequence[tuple[int, GreenRows]], delta: float, *, predicts: bool = False) -> Steering:
-    """Return a steering that adds `delta` to the tokens that are green with a neighbour, once for each neighbour.
+def neighbour_bias(sides: Sequence[tuple[int, GreenRows]], delta: float, *, predicts: bool = False) -> Rule:
+    """Return a rule that adds `delta` to the tokens that are green with a neighbour, once for each neighbour.
 
     Args:
         sides: the offset of each neighbour and the rows for it; one that is not committed adds nothing.
@@ -171,18 +171,18 @@ def neighbour_bias(sides: Sequence[tuple[int, GreenRows]], delta: float, *, pred
                 logits.index_add_(0, known, green.to(logits.dtype), alpha=delta)
         return logits
 
-    return Steering(bias=bias)
+    return Rule(bias=bias)
 
 
-def position_bias(table: Float[np.ndarray, "period vocab"], model: Denoiser) -> Steering:
-    """Return a steering that adds row `position % period` of a table to the logits of each position."""
+def position_bias(table: Float[np.ndarray, "period vocab"], model: Denoiser) -> Rule:
+    """Return a rule that adds row `position % period` of a table to the logits of each position."""
     rows = torch.from_numpy(table.astype(np.float32)).to(traits_of(model).device)
 
     def bias(view: View) -> Tensor:
         row = (view.positions % len(rows))[view.masked.nonzero()[:, 1]]
         return view.logits_to_propose().add_(rows[row])
 
-    return Steering(bias=bias)
+    return Rule(bias=bias)
 
 
 # --- the baselines ---
@@ -207,7 +207,7 @@ class Kgw(Baseline):
     name: ClassVar[str] = "kgw"
     defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({"strategy": "left_to_right"})
 
-    def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:
+    def rule(self, key: WatermarkKey, model: Denoiser) -> Rule:
         """A bias where the left neighbour is committed; the first position's neighbour is the prompt's last token."""
         return neighbour_bias([(-1, GreenRows(self.hash_key(key), self.gamma, model))], self.delta)
 
@@ -233,7 +233,7 @@ class Unigram(Baseline):
 
     name: ClassVar[str] = "unigram"
 
-    def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:
+    def rule(self, key: WatermarkKey, model: Denoiser) -> Rule:
         """The same bias at every position."""
         every = np.arange(model.vocab_size)
         green = is_green(self.hash_key(key), np.zeros_like(every), every, self.gamma)
@@ -271,7 +271,7 @@ class DMark(Baseline):
 
     name: ClassVar[str] = "dmark"
 
-    def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:
+    def rule(self, key: WatermarkKey, model: Denoiser) -> Rule:
         """A bias by the relation's row for a left neighbour, and by its column for a right one."""
         both = self.form.endswith("bidirectional")
         places: list[tuple[int, Side]] = [(-1, "left"), (1, "right")] if both else [(-1, "left")]
@@ -302,7 +302,7 @@ class LrDwm(Baseline):
 
     name: ClassVar[str] = "lr-dwm"
 
-    def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:
+    def rule(self, key: WatermarkKey, model: Denoiser) -> Rule:
         """A bias by the list of the left neighbour and by that of the right one, where these are committed."""
         sides = [(side, GreenRows(hash_key, self.gamma, model)) for side, hash_key in self._sides(key)]
         return neighbour_bias(sides, self.delta)

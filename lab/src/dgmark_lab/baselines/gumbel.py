@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 from scipy.special import gammaincc
 from torch import Tensor
 
-from dgmark.decode.steering import Steering
+from dgmark.decode.rules import Rule
 from dgmark.detection.exact_test import MIN_P
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.watermark.key import WatermarkKey
@@ -34,9 +34,9 @@ class Gumbel(Baseline):
 
     name: ClassVar[str] = "gumbel"
 
-    def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:
+    def rule(self, key: WatermarkKey, model: Denoiser) -> Rule:
         """The key's Gumbel noise in place of random draws; needs a temperature above 0."""
-        return Steering(noise=GumbelNoise(self.hash_key(key), self.period, model.vocab_size, traits_of(model).device))
+        return Rule(noise=GumbelNoise(self.hash_key(key), self.period, model.vocab_size, traits_of(model).device))
 
     def score(
         self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float

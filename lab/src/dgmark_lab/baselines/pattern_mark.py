@@ -15,7 +15,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from scipy.stats import binom, norm
 
-from dgmark.decode.steering import Steering
+from dgmark.decode.rules import Rule
 from dgmark.detection.exact_test import MIN_P
 from dgmark.models.denoiser import Denoiser
 from dgmark.watermark.key import WatermarkKey
@@ -49,7 +49,7 @@ class PatternMark(Baseline):
 
     name: ClassVar[str] = "pattern-mark"
 
-    def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:
+    def rule(self, key: WatermarkKey, model: Denoiser) -> Rule:
         """A bias that alternates with the position; the key draws which part comes first."""
         part = self.parts(key, np.arange(model.vocab_size))
         start = self.hash_key(key, "start").first & 1

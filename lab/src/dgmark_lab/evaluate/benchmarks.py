@@ -19,7 +19,7 @@ from lm_eval.tasks import TaskManager
 
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.generation import baseline_row, generations
-from dgmark.decode.prompts import Prepared, Request, config_of, key_of_text, steering_of
+from dgmark.decode.prompts import Prepared, Request, config_of, key_of_text, rule_of
 from dgmark.errors import InputError, SettingsError
 from dgmark.models.chat import template_of
 from dgmark.models.denoiser import Denoiser, traits_of
@@ -109,7 +109,7 @@ class DiffusionLM(LM):  # type: ignore[misc]
         self.settings = settings
         self.counts: Counter[str] = Counter()
         self._progress = progress
-        steering_of(model, key_of_text(settings.key), settings.baseline).check(self.config({}))
+        rule_of(model, key_of_text(settings.key), settings.baseline).check(self.config({}))
 
     def config(self, arguments: Mapping[str, Any]) -> DecodeConfig:
         """The decoding settings for a task's generation arguments.

@@ -15,7 +15,7 @@ import torch
 
 from dgmark.checkpoint.folder import BUILTIN, BUILTINS, builtin_folder
 from dgmark.decode import DecodeConfig, decode, generate
-from dgmark.decode.matching import key_steering
+from dgmark.decode.keyed_rules import keyed_rule
 from dgmark.detection.detector import Detector
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
@@ -105,8 +105,8 @@ def _marked_in_the_middle(key: WatermarkKey) -> list[int]:
 def _decoded(rule: Rule, *configs: DecodeConfig) -> list[list[int]]:
     """What the toy, whose arithmetic is exact, writes under a rule with each of these settings."""
     prompts = torch.tensor([[2, 7, 5, 3]])
-    steering = key_steering([_fixed_key(_TOY, rule)], prompts.device)
-    return [decode(_TOY, prompts, config, steering, seeds=[0])[0].token_ids for config in configs]
+    marking = keyed_rule([_fixed_key(_TOY, rule)] * len(prompts), prompts.device)
+    return [decode(_TOY, prompts, config, marking, seeds=[0])[0].token_ids for config in configs]
 
 
 def _decoded_by_baseline(name: str) -> list[int]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from dgmark.checkpoint.folder import find_checkpoint
 from dgmark.decode import DecodeConfig
-from dgmark.decode.prompts import Prepared, Request, steering_of
+from dgmark.decode.prompts import Prepared, Request, rule_of
 from dgmark.errors import SettingsError
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.models.load import load_model
@@ -146,7 +146,7 @@ def plan_cell(
     marking_key = None if cell.scheme is None else own_key
     config = _config(experiment, cell, subject, options)
     key.check_model(subject.model)
-    steering_of(subject.model, marking_key, other).check(config)
+    rule_of(subject.model, marking_key, other).check(config)
     traits = traits_of(subject.model)
     chosen = {} if other is None else {name: value for name, value in other.to_dict().items() if name != "name"}
     fields = {

@@ -1,30 +1,29 @@
-"""The decode side of the bigram rule: which pairs a candidate would complete with the committed tokens beside it.
+"""The decode side of rule "bigram": which pairs a candidate would complete with the committed tokens beside it.
 
 The loop and the engine adapters use the same code. Knows no model.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
-from dgmark.decode.steering import Places, Window
+from dgmark.decode.config import DecodeConfig
+from dgmark.decode.rules import Places, Rule, Window, check_unordered
 from dgmark.errors import SettingsError
 from dgmark.watermark.bigrams import matching_pairs, pair_words
 from dgmark.watermark.key import WatermarkKey
 
 # a canvas's number stands above the ids of a pair
 _PAIR_BITS = 48
-# (pairs as words, the number of the row of each) -> 1 or -1 for a bit of 1 or 0 of each, 0 for none
-BitsOf = Callable[[Tensor, Tensor], Tensor]
 
 
-@dataclass(frozen=True)
-class PairKeys:
-    """The hash keys of the rows of a batch, or of the slots of a store, on the device: the rule of these rows.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BigramRule(Rule):
+    """The hash keys of the rows of a batch, or of the slots of a store, on the device.
 
     Attributes:
         first: first half of each row's hash key.
@@ -34,7 +33,6 @@ class PairKeys:
         farthest: the largest.
         fixed_shapes: whether shapes depend on shapes alone, and nothing waits for the device, so that a step may stand
             in a CUDA graph; else only those pairs are hashed that exist.
-        bits_of: tells the bits in place of the hash, for an adversary who believes to know them; None for the hash.
     """
 
     first: Int[Tensor, " batch"]
@@ -43,36 +41,62 @@ class PairKeys:
     nearest: int
     farthest: int
     fixed_shapes: bool = False
-    bits_of: BitsOf | None = None
 
-    ordered = False
+    has_bits: ClassVar[bool] = True
+    reads_neighbours: ClassVar[bool] = True
 
     @classmethod
-    def of(
-        cls,
-        keys: Sequence[WatermarkKey | None],
-        device: torch.device | str,
-        distances: tuple[int, int] | None = None,
-        **options: Any,
-    ) -> "PairKeys":
-        """The keys of a batch; without distances, those of its keys, of which at least one is of rule "bigram".
+    def empty(
+        cls, keys: Iterable[WatermarkKey], slots: int, device: torch.device | str, *, fixed_shapes: bool = False
+    ) -> "BigramRule":
+        """A rule with this many rows without a mark, which may be given keys like these.
 
         Raises:
-            SettingsError: the keys have different distances, or one has sub-keys and is not one of them.
+            SettingsError: the keys have different distances.
         """
-        columns = zip(*map(hash_parts, keys), strict=True)
-        first, second, number = (torch.tensor(column, dtype=torch.long).to(device) for column in columns)
-        distances = distances or distances_of(keys)
-        assert distances is not None
-        return cls(first, second, number, *distances, **options)
+        ranges = {(key.spec.nearest, key.spec.farthest) for key in keys}
+        if len(ranges) > 1:
+            raise SettingsError(f"keys with different distances of pairs, {sorted(ranges)}, mark no batch together")
+        ((nearest, farthest),) = ranges
+        first, second, number = (torch.full((slots,), value, device=device) for value in (0, 0, -1))
+        return cls(
+            first=first, second=second, number=number, nearest=nearest, farthest=farthest, fixed_shapes=fixed_shapes
+        )
+
+    def put(self, slot: int, key: WatermarkKey) -> None:
+        """Give a row a key.
+
+        Raises:
+            SettingsError: the key has sub-keys and is not one of them, or other distances than the rule.
+        """
+        if (key.spec.nearest, key.spec.farthest) != (self.nearest, self.farthest):
+            raise SettingsError(
+                f"key {key.fingerprint} has pairs at distances {key.spec.nearest} to {key.spec.farthest}, and these "
+                f"rows at {self.nearest} to {self.farthest}: they mark no batch together"
+            )
+        if key.num_subkeys > 1:
+            raise SettingsError(
+                f"key {key.fingerprint} has {key.spec.subkeys} sub-keys, each with pairs of its own: take one with "
+                "key.subkey(number)"
+            )
+        self.first[slot], self.second[slot] = key.pair_key
+        self.number[slot] = key.number or 0
+
+    def check(self, config: DecodeConfig) -> None:
+        """Refuse settings under which draws are plain, and those of an order by matches; see `Rule`."""
+        if not (self.alpha(config) or config.bias):
+            why, instead = "with alpha 0 draws are plain", "an alpha above 0"
+            if config.greedy:
+                why, instead = "at temperature 0 nothing is drawn", "a temperature above 0"
+            raise SettingsError(
+                f"{why}, so rule bigram leaves no mark: give a bias, {instead}, or a key of rule position, which marks "
+                "by the order alone"
+            )
+        check_unordered(config)
 
     def marked(self, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
         """Which of these rows have a mark; row -1 has none."""
         return (rows >= 0) & (self.number[rows.clamp(min=0)] >= 0)
-
-    def periods(self, rows: int) -> Int[Tensor, " rows"]:
-        """No row has a position code."""
-        return self.number.new_zeros(rows)
 
     def reached(self, places: Places) -> Bool[Tensor, " places"]:
         """The places that have a committed token at one of the distances."""
@@ -86,7 +110,7 @@ class PairKeys:
         two candidates complete, one with a token on its left and one with a token on its right, is a bit of the first.
         """
         neighbours, exists = self._neighbours(places)
-        asked = (exists & ~self._again(neighbours, exists))[:, None] & (tokens >= 0)[:, :, None]
+        asked = (exists & ~self._repeated(neighbours, exists))[:, None] & (tokens >= 0)[:, :, None]
         equal = (tokens[:, :, None] == neighbours[:, None]) & exists[:, None]
         left = (equal & ~self._right).any(-1, keepdim=True)
         asked &= ~(self._right & left & equal.any(1, keepdim=True))
@@ -122,7 +146,7 @@ class PairKeys:
         tokens = window.ids[places.canvas[:, None], columns.clamp(0, window.ids.shape[1] - 1)]
         return tokens, inside & (tokens != window.mask_id) & self.marked(places.rows)[:, None]
 
-    def _again(self, neighbours: Tensor, exists: Tensor) -> Bool[Tensor, "places bits"]:
+    def _repeated(self, neighbours: Tensor, exists: Tensor) -> Bool[Tensor, "places bits"]:
         """Which neighbours stand nearer on the same side too."""
         right = self._right
         equal = (neighbours[:, :, None] == neighbours[:, None, :]) & exists[:, None, :]
@@ -134,18 +158,19 @@ class PairKeys:
         """1 or -1 for the bit of each pair; 0 if the canvas holds it already."""
         words = torch.where(right, pair_words(tokens, neighbours), pair_words(neighbours, tokens))
         rows = window.rows[canvas]
-        signs = self.bits_of(words, rows) if self.bits_of else torch.where(self._bits(words, rows), 1, -1)
         held, asked = self._held(window), words | canvas << _PAIR_BITS
         place = torch.searchsorted(held, asked).clamp(max=len(held) - 1)
-        return signs.to(torch.int8) * (held[place] != asked)
+        return self.signs_of_pairs(words, rows) * (held[place] != asked)
 
-    def _bits(self, words: Tensor, rows: Tensor) -> Bool[Tensor, "..."]:
+    def signs_of_pairs(self, words: Int[Tensor, "..."], rows: Int[Tensor, "..."]) -> Int8[Tensor, "..."]:
+        """1 or -1 for the bit of each pair, 1 or 0, under the key of its row."""
         rows = rows.clamp(min=0)
-        key, number = (self.first[rows], self.second[rows]), self.number[rows].clamp(min=0)
+        first, second, number = self.first[rows], self.second[rows], self.number[rows].clamp(min=0)
         if words.device.type != "cpu" or self.fixed_shapes:
-            return matching_pairs(words, key, number)
-        # numpy has less to do for each operation
-        return torch.from_numpy(matching_pairs(words.numpy(), (key[0].numpy(), key[1].numpy()), number.numpy()))
+            bits = matching_pairs(words, (first, second), number)
+        else:  # numpy has less to do for each operation
+            bits = torch.from_numpy(matching_pairs(words.numpy(), (first.numpy(), second.numpy()), number.numpy()))
+        return torch.where(bits, 1, -1).to(torch.int8)
 
     def _held(self, window: Window) -> Int[Tensor, " held"]:
         """The pairs of committed tokens that each canvas holds, ascending; -1 where there is none."""
@@ -156,36 +181,3 @@ class PairKeys:
             pairs = pair_words(ids[:, :-distance], ids[:, distance:]) | canvas
             words.append(torch.where(known[:, :-distance] & known[:, distance:], pairs, -1))
         return torch.cat(words, 1).view(-1).sort().values
-
-
-def is_bigram(key: WatermarkKey | None) -> TypeGuard[WatermarkKey]:
-    """Whether a key is of rule "bigram"."""
-    return key is not None and key.spec.rule == "bigram"
-
-
-def distances_of(keys: Iterable[WatermarkKey | None]) -> tuple[int, int] | None:
-    """The smallest and the largest distance of a pair, which all keys of rule "bigram" share; None without such a key.
-
-    Raises:
-        SettingsError: the keys have different distances.
-    """
-    ranges = {(key.spec.nearest, key.spec.farthest) for key in keys if is_bigram(key)}
-    if len(ranges) > 1:
-        raise SettingsError(f"keys with different distances of pairs, {sorted(ranges)}, mark no batch together")
-    return ranges.pop() if ranges else None
-
-
-def hash_parts(key: WatermarkKey | None) -> tuple[int, int, int]:
-    """What `PairKeys` holds of a key.
-
-    Raises:
-        SettingsError: the key has sub-keys and is not one of them.
-    """
-    if not is_bigram(key):
-        return 0, 0, -1
-    if key.spec.subkeys > 1 and key.number is None:
-        raise SettingsError(
-            f"key {key.fingerprint} has {key.spec.subkeys} sub-keys, each with pairs of its own: take one with "
-            "key.subkey(number)"
-        )
-    return *key.pair_key, key.number or 0

@@ -1,0 +1,189 @@
+"""The bits of candidates under each rule, against a loop over places and candidates; and the mark that pairs leave."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from dgmark.decode import DecodeConfig, Rule, Window, decode, keyed_rule
+from dgmark.decode.bigram import BigramRule
+from dgmark.decode.keyed_rules import RULES
+from dgmark.decode.rules import Places
+from dgmark.errors import SettingsError, VocabularyMismatch
+from dgmark.models.toy import ToyDenoiser
+from dgmark.watermark.groups import WatermarkSpec
+from dgmark.watermark.key import WatermarkKey
+from support.known_keys import bound_key, share_of_pairs
+from support.plain_decoding import bits_at
+from support.rules import places_from
+
+MASK = 2
+TOY = ToyDenoiser(words=400, end_ids=())
+# few ids, so that texts repeat pairs; the largest that a pair can hold among them
+IDS = [0, 1, 5, 77, 2**23, 2**24 - 1]
+
+
+def key_of(nearest: int = 1, farthest: int = 4, subkeys: int = 1) -> WatermarkKey:
+    return bound_key("pairs", TOY, nearest=nearest, farthest=farthest, subkeys=subkeys)
+
+
+def position_key(secret: int, **spec: Any) -> WatermarkKey:
+    """A key that is the same in every run."""
+    return WatermarkKey(WatermarkSpec(**{"table_size": 78, **spec}), "test", bytes([secret]) * 32)
+
+
+PLAIN = [position_key(1), position_key(2, modulus=3), position_key(5, modulus=4, code_length=8)]
+ROTATING = [position_key(3, rotation=4), position_key(4, modulus=3, code_length=12, rotation=5)]
+
+
+@pytest.mark.parametrize("fixed_shapes", [False, True])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [PLAIN[0]] * 3,
+        [PLAIN[0], None, PLAIN[1]],
+        [PLAIN[2], PLAIN[1], None],
+        [ROTATING[1]] * 3,
+        [ROTATING[0], ROTATING[1], PLAIN[0]],
+        [ROTATING[1], None, None],
+        *(
+            [key_of(*distances, subkeys=256).subkey(3), None, key_of(*distances, subkeys=256).subkey(200)]
+            for distances in ((1, 1), (1, 4), (2, 9))
+        ),
+    ],
+    ids=lambda keys: "-".join("none" if key is None else str(hash(key.spec) % 1000) for key in keys),
+)
+def test_bits_are_those_of_a_loop_over_places_and_candidates(
+    keys: Sequence[WatermarkKey | None], fixed_shapes: bool
+) -> None:
+    """In rows with keys of their own and one without a mark; at committed places too, where an edit asks for them.
+
+    Positions are those of each row; under rule "bigram" they are not read.
+    """
+    given = [key for key in keys if key is not None]
+    pairs = given[0].spec.rule == "bigram"
+    if fixed_shapes and any(key.spec.rotation for key in given):
+        return
+    rule = RULES[given[0].spec.rule].empty(given, len(keys), "cpu", fixed_shapes=fixed_shapes)
+    for row, key in enumerate(keys):
+        if key is not None:
+            rule.put(row, key)
+    rng, ids_of = np.random.default_rng(5), IDS if pairs else range(78)
+    first, stop, start, width = 6, 24, 8, 12
+    rows = torch.tensor([2, 0, 1, 0])  # canvases of a lookahead: several of one row
+    nearest, farthest = given[0].spec.nearest, given[0].spec.farthest
+    none = [0] * (2 * (farthest - nearest + 1) if pairs else 1)
+    seen: set[tuple[Any, ...]] = set()
+    for _ in range(20):
+        ids = torch.from_numpy(rng.choice(ids_of, (len(rows), 28)))
+        ids[torch.from_numpy(rng.random(ids.shape) < 0.4)] = MASK
+        tokens = torch.from_numpy(np.array([rng.permutation([*ids_of, -1])[:5] for _ in range(len(rows) * width)]))
+        positions = torch.from_numpy(rng.integers(0, 40, (len(rows), width)))
+        places = Places.all_of(Window(ids, start, positions, (first, stop), MASK, rows))
+        signs, reached = rule.signs(tokens, places).tolist(), rule.reached(places).tolist()
+        for at, (canvas, column) in enumerate(zip(places.canvas.tolist(), places.column.tolist(), strict=True)):
+            text = [-1 if token == MASK else token for token in ids[canvas, first:stop].tolist()]
+            place, key = start - first + column, keys[int(rows[canvas])]
+            beside = [text[j] for j in range(len(text)) if nearest <= abs(j - place) <= farthest]
+            assert reached[at] == (key is not None and (not pairs or any(token >= 0 for token in beside)))
+            place = place if pairs else int(positions[canvas, column])
+            candidates = [token for token in tokens[at].tolist() if token >= 0]
+            expected = bits_at(key, text, place, candidates) if key else {}
+            assert signs[at] == [expected.get(token, none) for token in tokens[at].tolist()]
+            seen.update((reached[at], *bits) for bits in signs[at])
+    assert len(seen) > (8 if pairs else 2)  # of two bits each three values
+
+
+def test_each_row_has_the_period_of_its_key() -> None:
+    rule, rows = keyed_rule([*PLAIN[:2], *ROTATING, PLAIN[2], None], "cpu"), torch.tensor([0, 1, 2, 3, 4, 5, 3, -1])
+    assert rule.periods(rows).tolist() == [2, 3, 2, 12, 8, 0, 12, 0]
+    assert keyed_rule([None, None], "cpu").periods(torch.arange(2)).tolist() == [0, 0]
+    assert keyed_rule([key_of()], "cpu").periods(torch.arange(1)).tolist() == [0]
+
+
+def signs_of(rule: Rule, text: list[int], candidates: list[int]) -> list[list[int]]:
+    """The bits of candidates at the first mask of a text."""
+    places = places_from(torch.tensor([text]), text.index(MASK), width=1, mask_id=MASK)
+    signs: list[list[int]] = rule.signs(torch.tensor([candidates]), places)[0].tolist()
+    return signs
+
+
+@pytest.mark.parametrize(
+    ("text", "candidates", "distances", "exist"),
+    [
+        ([5, MASK, 77], [1, 0], (1, 1), [[1, 1], [1, 1]]),
+        ([5, 1, 77, 77, 5, MASK], [1, 0], (1, 1), [[0, 0], [1, 0]]),  # the text holds 5, 1
+        ([5, 5, MASK], [1], (1, 2), [[1, 0, 0, 0]]),  # 5, 1 at two distances
+        ([0, 0, 0, MASK, MASK, 5, 5], [1], (1, 4), [[1, 0, 0, 1, 0, 0, 0, 0]]),
+        ([5, MASK, 5], [5, 1], (1, 1), [[1, 0], [1, 1]]),  # 5, 5 on both sides
+        ([MASK, 5, MASK], [5, 1], (1, 2), [[0, 1, 0, 0], [0, 1, 0, 0]]),
+        ([5, MASK, 77], [5, 77], (1, 1), [[1, 0], [1, 1]]),  # both complete 5, 77
+        ([5, MASK, 77], [5, 1], (1, 1), [[1, 1], [1, 1]]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("fixed_shapes", [False, True])
+def test_each_pair_is_counted_once(
+    text: list[int], candidates: list[int], distances: tuple[int, int], exist: list[list[int]], fixed_shapes: bool
+) -> None:
+    rule = BigramRule.empty([key_of(*distances)], 1, "cpu", fixed_shapes=fixed_shapes)
+    rule.put(0, key_of(*distances))
+    assert [[abs(sign) for sign in row] for row in signs_of(rule, text, candidates)] == exist
+
+
+def test_bits_may_be_told_by_somebody_else() -> None:
+    """1, -1, or 0 for what is not known; the nearest first, and left before right."""
+
+    class Told(BigramRule):
+        def signs_of_pairs(self, words: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002 (one key)
+            return ((words % 2**24 + (words >> 24)) % 3 - 1).to(torch.int8)
+
+    rule = Told(**vars(keyed_rule([key_of(1, 2)], "cpu")))
+    assert signs_of(rule, [6, 7, MASK, 8, 9], [0, 1, 3]) == [[0, 1, -1, -1], [1, -1, 0, 0], [0, 1, -1, -1]]
+
+
+@pytest.mark.parametrize(
+    ("settings", "least"),
+    [
+        ({}, 0.85),
+        ({"alpha": 0.5}, 0.75),
+        ({"bias": 1.0}, 0.9),
+        ({"steps": 48}, 0.8),
+        ({"commit": "threshold", "threshold": 0.018}, 0.75),
+        ({"temperature": 0.0, "bias": 2.0}, 0.95),
+        ({"strategy": "entropy"}, 0.85),
+        ({"noise": "fixed"}, 0.85),
+    ],
+    ids=str,
+)
+def test_marked_text_has_more_matching_pairs(settings: dict[str, Any], least: float) -> None:
+    """Under another key the share is 0.5 with a standard deviation below 0.03."""
+    keys = [key_of(), None, key_of(subkeys=64).subkey(9)]
+    config = DecodeConfig(**{"length": 96, "block_length": 16, **settings})
+    prompts = torch.tensor([[2, 3, 4]] * 3)
+    rows = decode(TOY, prompts, config, keyed_rule(keys, "cpu"), seeds=[1, 2, 3])
+    assert min(share_of_pairs(key, row.token_ids) for key, row in zip(keys, rows, strict=True) if key) > least
+    assert abs(share_of_pairs(keys[2] or key_of(), rows[0].token_ids) - 0.5) < 0.12
+    (alone,) = decode(TOY, prompts[:1], config, Rule(), seeds=[2])
+    assert rows[1].token_ids == alone.token_ids
+    assert all(rows[1].trace.matched)
+
+
+@pytest.mark.parametrize(
+    ("keys", "error", "problem"),
+    [
+        ([key_of(1, 4), None, key_of(1, 2)], SettingsError, "different distances"),
+        ([key_of(), None, PLAIN[0]], SettingsError, "keys of both rules mark no batch together"),
+        ([key_of(subkeys=64)], SettingsError, r"has 64 sub-keys.*take one with key\.subkey"),
+        ([PLAIN[0], position_key(1, table_size=79)], VocabularyMismatch, "keys of different vocabularies"),
+    ],
+    ids=["distances", "rules", "sub-keys", "vocabularies"],
+)
+def test_keys_that_mark_no_batch_together_are_refused(
+    keys: list[WatermarkKey | None], error: type[Exception], problem: str
+) -> None:
+    with pytest.raises(error, match=problem):
+        keyed_rule(keys, "cpu")

@@ -1,0 +1,242 @@
+"""Whole decodes, token by token against a slow loop: the paper's algorithms, and all that the paper does not have."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from dgmark.decode import DecodeConfig, Response, decode, keyed_rule
+from dgmark.models.denoiser import BlockOrigin, Denoiser
+from dgmark.models.toy import ToyDenoiser
+from dgmark.watermark.key import WatermarkKey
+from support.known_keys import bound_key
+from support.plain_decoding import Plain, check_same, decode_slowly
+from support.tiny_language_models import TinyNetwork
+
+LENGTH, BLOCK = 18, 6
+PROMPTS = [[2, 7, 5], [9, 9, 30], [25, 3, 11]]
+SEEDS = [4, 5, 6]
+ENDLESS = ToyDenoiser(end_ids=())
+SHARP = replace(ENDLESS, spread=100.0)  # confidences on both sides of every threshold below
+# of the words of the first, more than 64 have at least 1e-4 of the mass; of the second, most have less
+MODELS = [ToyDenoiser(words=120, spread=4.0, end_ids=()), ToyDenoiser(spread=20.0, end_bias=2.0)]
+LOOPING = ToyDenoiser(words=2, padding=28, seed=4, end_ids=())  # few words, so that loops occur
+
+
+@cache
+def key_of(model: ToyDenoiser = ENDLESS, **spec: Any) -> WatermarkKey:
+    return bound_key("decodes", model, **({"rule": "position", "code_length": 0} | spec))
+
+
+def keys_of(rule: str, model: ToyDenoiser = ENDLESS) -> list[WatermarkKey | None]:
+    """A key, none, and another key, which share a batch."""
+    if rule == "position":
+        return [key_of(model, modulus=3), None, key_of(model, code_length=16)]
+    return [bound_key("decodes", model), None, bound_key("decodes", model, subkeys=64).subkey(63)]
+
+
+def check(
+    model: Denoiser,
+    config: DecodeConfig,
+    keys: Sequence[WatermarkKey | None],
+    prompts: list[list[int]] = PROMPTS,
+    *,
+    rel: float | None = 1e-9,
+    edges: Sequence[int] = (),
+) -> tuple[list[Response], list[Plain]]:
+    """Decode a batch with a key or none for each row, and compare each row with what the slow loop writes."""
+    prompts, seeds = prompts[: len(keys)], SEEDS[: len(keys)]
+    rows = decode(model, torch.tensor(prompts), config, keyed_rule(keys, "cpu"), seeds)
+    slow = [
+        decode_slowly(model, prompt, config, key, seed, edges)
+        for prompt, key, seed in zip(prompts, keys, seeds, strict=True)
+    ]
+    for row, one in zip(rows, slow, strict=True):
+        check_same(row, one, model.end_ids, rel)
+    return rows, slow
+
+
+# ---- the paper's algorithms ----
+
+GREEDY = [("random", 0.0), ("confidence", 0.0), ("entropy", 0.0), ("margin", 0.0)]
+SAMPLED = [("random", 1.3), ("confidence", 0.7), ("entropy", 1.0)]
+
+
+@pytest.mark.parametrize(("strategy", "temperature"), [*GREEDY, *SAMPLED])
+@pytest.mark.parametrize("rotation", [0, 5])
+@pytest.mark.parametrize("modulus", [2, 3, 4])
+def test_decoding_is_algorithm_2_of_the_paper_and_without_a_key_algorithm_1(
+    strategy: Any, temperature: float, modulus: int, rotation: int
+) -> None:
+    key, matched = key_of(modulus=modulus, rotation=rotation), list[bool]()
+    for seed in (0, 1):
+        model, config = replace(ENDLESS, seed=seed), DecodeConfig(LENGTH, BLOCK, strategy, temperature)
+        matched += check(model, config, [key, None])[1][0].matched
+    assert {*matched} == {True, False}  # lines 4 and 5 both have been walked
+
+
+@pytest.mark.parametrize("block_length", [1, 2, 9, 18])
+def test_algorithm_2_holds_for_any_block_length(block_length: int) -> None:
+    check(ENDLESS, DecodeConfig(LENGTH, block_length), [key_of()])
+
+
+def test_algorithm_2_holds_for_the_keyless_rule_token_id_mod_m() -> None:
+    key = WatermarkKey.generate(ENDLESS, modulus=3, grouping="token-id")
+    trace = check(ENDLESS, DecodeConfig(LENGTH, BLOCK), [key])[0][0].trace
+    committed = zip(trace.token_id, trace.position, strict=True)
+    assert trace.matched == [token % 3 == position % 3 for token, position in committed]
+
+
+@pytest.mark.parametrize("proposals", ["redrawn", "kept"])
+@pytest.mark.parametrize(("modulus", "code_length"), [(2, 0), (3, 0), (3, 12)])
+@pytest.mark.parametrize(("strategy", "temperature"), [*GREEDY[1:], ("confidence", 0.8), ("entropy", 1.2)])
+@pytest.mark.parametrize("k", [1, 2, 3, 5])
+def test_lookahead_is_the_papers_algorithm(
+    k: int, strategy: Any, temperature: float, modulus: int, code_length: int, proposals: Any
+) -> None:
+    model = ToyDenoiser(seed=10 * k + modulus, end_ids=())
+    config = DecodeConfig(15, 5, strategy, temperature, lookahead=k, lookahead_proposals=proposals)
+    check(model, config, [key_of(modulus=modulus, code_length=code_length)] * 2)
+
+
+def test_greedy_lookahead_is_the_papers_algorithm_up_to_the_end_token() -> None:
+    lengths = set()
+    for seed in range(6):
+        model = ToyDenoiser(seed=seed, end_bias=1.5)
+        lengths.add(len(check(model, DecodeConfig(15, 5, temperature=0.0, lookahead=3), [key_of()])[1][0].tokens))
+    assert len(lengths) > 2  # rows did end, and at different steps
+
+
+# ---- several commits a step, guards, blocks ----
+
+COMMITS: list[dict[str, Any]] = [
+    *({"commit": "threshold", "threshold": threshold} for threshold in (0.6, 0.9)),
+    *({"commit": "factor", "factor": factor} for factor in (0.5, 1.0)),
+    *(
+        {"strategy": strategy, "steps": steps, "schedule": schedule}
+        for strategy, steps in (("confidence", 3), ("confidence", 12), ("entropy", 6), ("margin", 6))
+        for schedule in ("llada", "dream")
+    ),
+    *(
+        {"strategy": strategy, "guard": guard}
+        for strategy in ("confidence", "entropy", "margin")
+        for guard in (0.3, 0.8, 1.0)
+    ),
+    {"repetition_guard": True},
+]
+
+
+@pytest.mark.parametrize("modulus", [2, 3])
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("settings", COMMITS, ids=str)
+def test_a_step_commits_what_the_slow_loop_commits(settings: dict[str, Any], k: int, modulus: int) -> None:
+    differ, prompt = 0, [2, 7, 5, 3]
+    key = bound_key("commits", ENDLESS, rule="position", modulus=modulus, code_length=0)
+    for model in (SHARP, replace(SHARP, seed=8, spread=8.0), LOOPING):
+        config = DecodeConfig(LENGTH, BLOCK, temperature=0.0, lookahead=k, **settings)
+        (response,), _ = check(model, config, [key], [prompt])
+        free = DecodeConfig(LENGTH, BLOCK, settings.get("strategy", "confidence"), 0.0, lookahead=k)
+        differ += response != decode(model, torch.tensor([prompt]), free, keyed_rule([key], "cpu"), [0])[0]
+    assert differ or settings.get("guard") == 0.3  # which may find nothing to do
+
+
+@dataclass(frozen=True)
+class CanvasToy(ToyDenoiser):
+    """A toy whose blocks count from the start of the canvas."""
+
+    block_origin: BlockOrigin = "canvas"
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize(("prompt", "edges"), [(4, [0, 2, 8, 14, 18]), (6, [0, 6, 12, 18]), (7, [0, 5, 11, 17, 18])])
+def test_blocks_that_count_from_the_canvas_are_decoded_as_such(prompt: int, edges: list[int], k: int) -> None:
+    config = DecodeConfig(LENGTH, BLOCK, temperature=0.0, lookahead=k)
+    check(CanvasToy(end_ids=()), config, [key_of()], [[*range(2, 2 + prompt)]], edges=edges)
+
+
+# ---- keyed draws, kept noise, edits: either rule ----
+
+DRAWS: list[dict[str, Any]] = [
+    {},
+    {"alpha": 0.5},
+    {"bias": 1.5},
+    {"alpha": 0.0, "bias": 1.5},
+    {"temperature": 0.0, "bias": 2.0},
+    {"temperature": 0.0, "bias": 2.0, "strategy": "margin"},
+    {"temperature": 0.7, "top_k": 8},
+    {"top_p": 0.8},
+    {"steps": 9},
+    {"commit": "threshold", "threshold": 0.3},
+    {"commit": "factor"},
+    {"strategy": "entropy"},
+    {"strategy": "random"},
+]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=["many words", "ending"])
+@pytest.mark.parametrize("settings", DRAWS, ids=str)
+@pytest.mark.parametrize("rule", ["bigram", "position"])
+def test_keyed_draws_are_those_of_the_slow_loop(rule: str, settings: dict[str, Any], model: ToyDenoiser) -> None:
+    if rule == "position" and settings.get("temperature") != 0:
+        settings = {"alpha": 1.0} | settings
+    _, slow = check(model, DecodeConfig(LENGTH, BLOCK, **settings), keys_of(rule, model))
+    matched = slow[0].matched + slow[2].matched
+    assert True in matched
+    assert False in matched or rule == "position"  # where hardly any candidate does not match
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"temperature": 0.6}, {"temperature": 1.7, "top_k": 5}, {"top_k": 6, "top_p": 0.8}], ids=str
+)
+@pytest.mark.parametrize("more", [{}, {"alpha": 0.5}, {"lookahead": 3}], ids=str)
+@pytest.mark.parametrize("rule", ["bigram", "position"])
+def test_kept_noise_is_direct_gumbel_max(rule: str, more: dict[str, Any], settings: dict[str, Any]) -> None:
+    if rule == "position" or "lookahead" not in more:
+        check(ENDLESS, DecodeConfig(LENGTH, BLOCK, noise="fixed", **settings, **more), keys_of(rule))
+
+
+@pytest.mark.parametrize("rule", ["bigram", "position"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"edit_threshold": 0.17, "temperature": 0.0},  # edits that come to rest
+        {"edit_threshold": 0.0, "temperature": 0.0},  # and some that never do
+        {"edit_threshold": 0.1},
+        {"edit_threshold": 0.1, "steps": 9},
+        {"edit_threshold": 0.1, "alpha": 0.5},
+    ],
+    ids=str,
+)
+def test_edits_are_those_of_the_slow_loop(rule: str, settings: dict[str, Any]) -> None:
+    edits = [0, 0, 0]
+    if rule == "bigram" and "temperature" in settings:
+        settings = {**settings, "bias": 1.0}
+    for seed in range(3):
+        _, slow = check(replace(ENDLESS, seed=seed), DecodeConfig(LENGTH, BLOCK, **settings), keys_of(rule))
+        edits = [count + len(row.tokens) - LENGTH for count, row in zip(edits, slow, strict=True)]
+    assert min(edits) > 4
+
+
+# ---- caches ----
+
+
+@pytest.mark.parametrize("cache_mode", ["none", "prefix", "dual"])
+@pytest.mark.parametrize(
+    ("rule", "settings"),
+    [
+        *((rule, mode) for rule in ("bigram", "position") for mode in ({}, {"steps": 4, "alpha": 0.6})),
+        *((rule, {"temperature": 0.0, "bias": 1.0}) for rule in ("bigram", "position")),
+        ("position", {"temperature": 0.0}),
+        ("position", {"temperature": 0.0, "strategy": "entropy", "lookahead": 3}),
+        ("position", {"temperature": 0.0, "strategy": "margin", "lookahead": 2, "steps": 4}),
+        ("position", {"temperature": 0.0, "lookahead": 3, "commit": "threshold", "threshold": 0.5}),
+    ],
+    ids=str,
+)
+def test_a_decode_with_a_cache_is_the_slow_loop_on_a_session(
+    rule: str, settings: dict[str, Any], cache_mode: Any
+) -> None:
+    check(TinyNetwork(), DecodeConfig(8, 4, cache=cache_mode, **settings), keys_of(rule), rel=None)
