@@ -15,8 +15,8 @@ from dgmark import load_tokenizer
 from dgmark.detection.normalise import normalise
 from dgmark.errors import InputError, MissingExtra, NoTexts, SettingsError
 from dgmark_lab.attacks import ATTACKS, attack, text_edits
+from dgmark_lab.attacks.budgets import edit_count
 from dgmark_lab.attacks.disguise import HOMOGLYPHS, MISREAD
-from dgmark_lab.attacks.edits import crop, delete, edit_count, insert, paste, substitute, swap_neighbours
 from dgmark_lab.attacks.text_edits import join_words, words_of
 from dgmark_lab.options import summary_of
 from support.unchecked import unchecked
@@ -51,47 +51,29 @@ def dice(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-ROUNDED = [(15, 0.1, 2), (50, 0.29, 15), (5, 0.1, 1), (4, 0.1, 0), (0, 1, 0), (7, 1, 7)]
-
-
-@pytest.mark.parametrize(("units", "budget", "edits"), ROUNDED)
+@pytest.mark.parametrize(
+    ("units", "budget", "edits"), [(15, 0.1, 2), (50, 0.29, 15), (5, 0.1, 1), (4, 0.1, 0), (0, 1, 0), (7, 1, 7)]
+)
 def test_a_budget_is_rounded_with_halves_up(units: int, budget: float, edits: int) -> None:
     assert edit_count(units, budget) == edits
 
 
 @QUICK
-@given(units, budgets, seeds, st.integers(0, 9))
-def test_edits_meet_their_budget_exactly(units: list[int], budget: float, seed: int, swaps: int) -> None:
+@given(units, budgets, budgets, seeds)
+def test_edits_meet_their_budget_exactly(units: list[int], budget: float, other: float, seed: int) -> None:
     numbered, count = list(enumerate(units)), edit_count(len(units), budget)
-    substituted = substitute(units, budget, range(50), dice(seed))
+    substituted = attack("substitution", budget=budget).edit(units, dice(seed))
     assert sum(a != b for a, b in zip(units, substituted, strict=True)) == count
-    kept = delete(numbered, budget, dice(seed))
+    kept = attack("deletion", budget=budget).edit(numbered, dice(seed))
     assert len(kept) == len(units) - count
     assert kept == sorted(kept)
     assert set(kept) <= set(numbered)
-    inserted = insert(units, budget, [100, 101], dice(seed))
+    inserted = attack("insertion", budget=budget).edit([unit - 50 for unit in units], dice(seed))
     assert len(inserted) == len(units) + count
-    assert [unit for unit in inserted if unit < 100] == units
-    assert Counter(swap_neighbours(units, swaps, dice(seed))) == Counter(units)
-
-
-@QUICK
-@given(units, budgets, budgets)
-def test_a_crop_leaves_the_middle(units: list[int], front: float, back: float) -> None:
-    numbered = list(enumerate(units))
-    first, last = edit_count(len(units), front), len(units) - edit_count(len(units), back)
-    assert crop(numbered, front, back) == numbered[first : max(first, last)]
-
-
-@QUICK
-@given(units, st.integers(0, 60), seeds)
-def test_pasting_keeps_both_whole(units: list[int], size: int, seed: int) -> None:
-    host = [("host", place) for place in range(size)]
-    marked = [("text", place) for place in range(len(units))]
-    made = paste(marked, host, dice(seed))
-    at = next((place for place, (kind, _) in enumerate(made) if kind == "text"), 0)
-    assert made[at : at + len(marked)] == marked
-    assert made[:at] + made[at + len(marked) :] == host
+    assert [unit for unit in inserted if unit < 0] == [unit - 50 for unit in units]
+    back = other * (1 - budget)
+    last = len(units) - edit_count(len(units), back)
+    assert attack("crop", front=budget, back=back).edit(numbered, dice()) == numbered[count : max(count, last)]
 
 
 @QUICK

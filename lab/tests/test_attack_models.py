@@ -15,7 +15,7 @@ from dgmark.errors import InputError, ModelError, ModelNotFound, PromptTooLong, 
 from dgmark.models.toy import ToyDenoiser
 from dgmark_lab.attacks import attack
 from dgmark_lab.attacks import paraphrase as paraphrase_module
-from dgmark_lab.attacks.edits import edit_count
+from dgmark_lab.attacks.budgets import edit_count
 from dgmark_lab.attacks.paraphrase import PROMPT, load_rewriter
 from dgmark_lab.attacks.refill import masked_places, refill_ids, tokens_of_words
 from support.stub_endpoint import StubEndpoint, answer, stub_endpoint
