@@ -42,7 +42,7 @@ from dgmark_lab.experiments.estimates import mean, percent, perplexity
 from dgmark_lab.experiments.figures import heat_figure
 from dgmark_lab.experiments.frontier import Matched, Measured, matched
 from dgmark_lab.experiments.tables import with_interval
-from dgmark_lab.training.narrator.base import write_base
+from dgmark_lab.training.narrator.folders import write_base
 from keys_and_tables import HERE, RUNS, builtin_prompts, print_header, print_made_with, print_row, random_key
 
 RATE = 1e-4

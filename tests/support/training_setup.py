@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from dgmark_lab.training.config import TrainingConfig
+from dgmark_lab.training.config import NarratorConfig, TrainingConfig
 from dgmark_lab.training.corpus import Corpus, prepare_corpus
-from dgmark_lab.training.narrator.config import NarratorConfig
 from dgmark_lab.training.trainer import Trainer
 
 CPU = torch.device("cpu")

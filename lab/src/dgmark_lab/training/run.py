@@ -9,8 +9,7 @@ import os
 import signal
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -92,7 +91,7 @@ class Run(ABC, Generic[Config, Batch]):
         self._made_from = made_from
         self.step = self.tokens = 0
         self.seconds = 0.0
-        self.interrupted = False  # set from outside, to save and stop after the current step
+        self.interrupted = False
         self.state = load_state(out / STATE) if (out / STATE).exists() else None
         if self.state is not None:
             self._check_same_run(self.state)
@@ -135,9 +134,22 @@ class Run(ABC, Generic[Config, Batch]):
     def train(self, max_seconds: float | None = None) -> None:
         """Train to the end of the schedule, or for `max_seconds`; then save everything.
 
+        Ctrl-C and SIGTERM finish the step and save, instead of losing the work since the last save.
+
         Raises:
             SettingsError: the loss is no longer finite.
         """
+        handlers = {number: signal.signal(number, self._interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            self._train(max_seconds)
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+    def _interrupt(self, _number: int, _frame: object) -> None:
+        self.interrupted = True
+
+    def _train(self, max_seconds: float | None) -> None:
         start, before, record = time.monotonic(), self.seconds, self.config.record
         last_save = start
         # sums stay on the device between rows of the log, so that the GPU does not wait
@@ -247,21 +259,6 @@ def differing_keys(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -
         elif before != after:
             names.append(prefix + key)
     return names
-
-
-@contextmanager
-def stopping_on_signals(run: Run[Any, Any]) -> Iterator[None]:
-    """Make Ctrl-C and SIGTERM finish the step and save, instead of losing the work since the last save."""
-
-    def interrupt(_number: int, _frame: object) -> None:
-        run.interrupted = True
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def read_log(path: Path) -> list[Row]:

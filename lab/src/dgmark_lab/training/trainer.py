@@ -30,15 +30,14 @@ from dgmark_lab.training.objective import (
     Batch,
     HeldOut,
     autoregressive,
-    cross_entropy,
+    held_out_bound,
     held_out_rows,
     masked_diffusion,
-    nelbo,
     to_device,
     weighted_loss,
 )
 from dgmark_lab.training.rows import RowSource
-from dgmark_lab.training.run import Run, stopping_on_signals
+from dgmark_lab.training.run import Run
 
 MODEL, TOKENS = "model", "tokens"
 
@@ -73,7 +72,8 @@ class Trainer(Run[TrainingConfig, Batch]):
         self.held_out = held_out
         self.tokenizer = corpus.tokenizer
         self.special = special_ids(self.tokenizer)
-        if config.masking is not None and self.special.mask is None:
+        self.mask_id = None if config.masking is None else self.special.mask
+        if config.masking is not None and self.mask_id is None:
             raise CheckpointFormat(f"{corpus.folder}: the tokenizer has no mask token; a storyteller needs one")
         self.rows = RowSource(corpus, config.rows, self.special.end, sentence_ends(self.tokenizer), config.seed)
         start = init if self.state is None else None
@@ -101,9 +101,9 @@ class Trainer(Run[TrainingConfig, Batch]):
     def batch(self, step: int) -> Batch:
         """Return the batch of a step (from 0)."""
         rows = self.rows.step(step)
-        if self.config.masking is None:
+        if self.config.masking is None or self.mask_id is None:
             return autoregressive(rows)
-        return masked_diffusion(rows, self.rows.masks_rng(step), self.config.masking, self._mask_id())
+        return masked_diffusion(rows, self.rows.masks_rng(step), self.config.masking, self.mask_id)
 
     def update(self, batch: Batch) -> Tensor:
         """Make one step, and return (loss, plain cross entropy), still on the device."""
@@ -130,10 +130,7 @@ class Trainer(Run[TrainingConfig, Batch]):
             return {}
         network = Network(self.network.family, self.average.module.train(False))
         with self._autocast():
-            if self.config.masking is None:
-                bound = cross_entropy(network, self.held_out)
-            else:
-                bound = nelbo(network, self.held_out, self._mask_id(), repeats=2)
+            bound = held_out_bound(network, self.held_out, self.mask_id, repeats=2)
         return {"heldout": bound.per_token, "heldout_per_character": bound.per_character}
 
     def save(self) -> None:
@@ -141,10 +138,6 @@ class Trainer(Run[TrainingConfig, Batch]):
         super().save()
         network = Network(self.network.family, self.average.module)
         save_model(network, self.tokenizer, self.special, self.out / MODEL, context=self.config.rows.length)
-
-    def _mask_id(self) -> int:
-        assert self.special.mask is not None  # checked at the start
-        return self.special.mask
 
     def _autocast(self) -> AbstractContextManager[Any]:
         mode = self.config.speed.autocast
@@ -224,6 +217,5 @@ def train(
         documents = list(read_documents(heldout))
         rows = held_out_rows(documents, corpus.tokenizer, config.rows.length, config.record.evaluate_rows)
     run = Trainer(config, corpus, out, device, init=init, held_out=rows)
-    with stopping_on_signals(run):
-        run.train(None if max_seconds is None else max_seconds - (time.monotonic() - start))
+    run.train(None if max_seconds is None else max_seconds - (time.monotonic() - start))
     return run
