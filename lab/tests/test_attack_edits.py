@@ -62,18 +62,18 @@ def test_a_budget_is_rounded_with_halves_up(units: int, budget: float, edits: in
 @given(units, budgets, budgets, seeds)
 def test_edits_meet_their_budget_exactly(units: list[int], budget: float, other: float, seed: int) -> None:
     numbered, count = list(enumerate(units)), edit_count(len(units), budget)
-    substituted = attack("substitution", budget=budget).edit(units, dice(seed))
+    substituted = ATTACKS["substitution"](budget=budget).edit(units, dice(seed))
     assert sum(a != b for a, b in zip(units, substituted, strict=True)) == count
-    kept = attack("deletion", budget=budget).edit(numbered, dice(seed))
+    kept = ATTACKS["deletion"](budget=budget).edit(numbered, dice(seed))
     assert len(kept) == len(units) - count
     assert kept == sorted(kept)
     assert set(kept) <= set(numbered)
-    inserted = attack("insertion", budget=budget).edit([unit - 50 for unit in units], dice(seed))
+    inserted = ATTACKS["insertion"](budget=budget).edit([unit - 50 for unit in units], dice(seed))
     assert len(inserted) == len(units) + count
     assert [unit for unit in inserted if unit < 0] == [unit - 50 for unit in units]
     back = other * (1 - budget)
     last = len(units) - edit_count(len(units), back)
-    assert attack("crop", front=budget, back=back).edit(numbered, dice()) == numbered[count : max(count, last)]
+    assert ATTACKS["crop"](front=budget, back=back).edit(numbered, dice()) == numbered[count : max(count, last)]
 
 
 @QUICK
