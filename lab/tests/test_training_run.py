@@ -23,7 +23,7 @@ from dgmark_lab.training.corpus import Corpus, prepare_corpus, read_documents
 from dgmark_lab.training.networks import Network, llada_state, load_network
 from dgmark_lab.training.objective import held_out_bound, held_out_rows
 from dgmark_lab.training.run import load_state, read_log, trapezoid
-from dgmark_lab.training.trainer import Trainer, averaged, split_parameters, train
+from dgmark_lab.training.trainer import Trainer, averaged, train
 from support.command_line import run
 from support.training_setup import CPU, same_tensors, settings, tiny, trainer, write_tales
 
@@ -253,7 +253,8 @@ def test_the_trapezoid_rises_stays_and_falls() -> None:
 def test_muon_takes_only_the_matrices_of_the_blocks(corpus: Corpus, tmp_path: Path) -> None:
     piece = trainer(tiny(), corpus, tmp_path)
     names = {id(param): name for name, param in piece.network.module.named_parameters()}
-    matrices, others = ([names[id(one)] for one in part] for part in split_parameters(piece.network.module))
+    groups = [optimizer.param_groups[0]["params"] for optimizer in piece.optimizers]
+    matrices, others = ([names[id(param)] for param in params] for params in groups)
     assert len(matrices) == 2 * 7
     assert all(".layers." in name and "norm" not in name for name in matrices)
     assert {name for name in others if "norm" not in name} == {"model.embed_tokens.weight"}

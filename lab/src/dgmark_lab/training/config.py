@@ -94,9 +94,7 @@ class OptimizerSettings(Table):
     """Muon for the matrices of the blocks, AdamW for the rest."""
 
     muon_lr: PositiveFloat = 0.02
-    muon_momentum: Share = 0.95
     adamw_lr: PositiveFloat = 2e-3
-    adamw_betas: tuple[Share, Share] = (0.9, 0.95)
     weight_decay: float = Field(default=0.0, ge=0)
     clip_norm: PositiveFloat = 1.0
     ema_decay: float = Field(default=0.999, ge=0, lt=1)
@@ -252,7 +250,6 @@ class AdapterOptimizer(Table):
 
     lr: PositiveFloat
     mask_lr: PositiveFloat = Field(description="learning rate of the mask embedding")
-    betas: tuple[float, float] = (0.9, 0.98)
     clip_norm: PositiveFloat = 1.0
 
 

@@ -74,7 +74,7 @@ def load_state(path: Path) -> State:
 class Run(ABC, Generic[Config, Batch]):
     """A training run: a new one, or one resumed from its state file.
 
-    A subclass builds its networks and optimizers, and then calls `resume`.
+    A subclass builds its networks and optimizers, names them in `parts`, and then calls `resume`.
 
     Args:
         config: the settings.
@@ -85,6 +85,8 @@ class Run(ABC, Generic[Config, Batch]):
 
     # the largest share of the learning rate that a step may take stands in "peak" of each group of parameters
     optimizers: Sequence[torch.optim.Optimizer]
+    # what the run resumes from: all that has a state dict, by name
+    parts: dict[str, Any]
 
     def __init__(self, config: Config, made_from: dict[str, str], out: Path, device: torch.device) -> None:
         self.config, self.out, self.device = config, out, device
@@ -108,14 +110,6 @@ class Run(ABC, Generic[Config, Batch]):
     def evaluate(self) -> dict[str, float]:
         """Measure the weights on held-out text, with the same masks every time; empty if there is none."""
 
-    @abstractmethod
-    def tensors(self) -> dict[str, Any]:
-        """Return the state dicts that the run resumes from."""
-
-    @abstractmethod
-    def restore(self, tensors: dict[str, Any]) -> None:
-        """Load the state dicts of `tensors`."""
-
     @property
     def done(self) -> bool:
         """Whether the schedule is at its end."""
@@ -125,7 +119,8 @@ class Run(ABC, Generic[Config, Batch]):
         """Continue at the step of the state file, if there is one; rows of the log after it describe lost work."""
         if self.state is not None:
             self.step, self.tokens, self.seconds = self.state.step, self.state.tokens, self.state.seconds
-            self.restore(self.state.tensors)
+            for name, part in self.parts.items():
+                part.load_state_dict(self.state.tensors[name])
             self.state = None
         self.out.mkdir(parents=True, exist_ok=True)
         valid = [row for row in read_log(self.out / LOG) if row["step"] <= self.step]
@@ -197,7 +192,7 @@ class Run(ABC, Generic[Config, Batch]):
             seconds=self.seconds,
             config=self.config.model_dump(mode="json"),
             made_from=self._made_from,
-            tensors=self.tensors(),
+            tensors={name: part.state_dict() for name, part in self.parts.items()},
         )
         with atomic_file(self.out / STATE) as beside:
             torch.save({"schema": SCHEMA, **vars(state)}, beside)

@@ -80,23 +80,11 @@ class Trainer(Run[TrainingConfig, Batch]):
         self.network = new_network(config, self.tokenizer.vocab_size, self.special, start)
         module = self.network.module.to(device).train()
         self.average = averaged(module, config.optimizer.ema_decay)
-        self.optimizers = make_optimizers(module, config.optimizer, device)
+        muon, adamw = self.optimizers = make_optimizers(self.network, config.optimizer, device)
+        self.parts = {"module": module, "average": self.average, "muon": muon, "adamw": adamw}
         self.resume()
         if config.speed.compile:
             self.network.compile()
-
-    def tensors(self) -> dict[str, Any]:
-        """Return weights, their average, and both optimizers."""
-        parts = zip(("module", "average", "muon", "adamw"), self._parts(), strict=True)
-        return {name: part.state_dict() for name, part in parts}
-
-    def restore(self, tensors: dict[str, Any]) -> None:
-        """Load weights, their average, and both optimizers."""
-        for state, part in zip(tensors.values(), self._parts(), strict=True):
-            part.load_state_dict(state)
-
-    def _parts(self) -> tuple[Any, ...]:
-        return (self.network.module, self.average, *self.optimizers)
 
     def batch(self, step: int) -> Batch:
         """Return the batch of a step (from 0)."""
@@ -146,35 +134,20 @@ class Trainer(Run[TrainingConfig, Batch]):
 
 
 def make_optimizers(
-    module: nn.Module, settings: OptimizerSettings, device: torch.device
+    network: Network, settings: OptimizerSettings, device: torch.device
 ) -> tuple[torch.optim.Muon, torch.optim.AdamW]:
     """Make Muon for the matrices of the blocks, and AdamW for embeddings, heads, norms and biases."""
-    matrices, others = split_parameters(module)
-    muon = torch.optim.Muon(
-        [{"params": matrices, "peak": settings.muon_lr}],
-        momentum=settings.muon_momentum,
-        weight_decay=settings.weight_decay,
-    )
+    matrices = [param for param in network.module.model.layers.parameters() if param.ndim == 2]
+    known = set(map(id, matrices))
+    others = [param for param in network.module.parameters() if id(param) not in known]
+    muon = torch.optim.Muon([{"params": matrices, "peak": settings.muon_lr}], weight_decay=settings.weight_decay)
     adamw = torch.optim.AdamW(
         [{"params": others, "peak": settings.adamw_lr}],
-        betas=settings.adamw_betas,
+        betas=(0.9, 0.95),
         weight_decay=settings.weight_decay,
         fused=device.type == "cuda",
     )
     return muon, adamw
-
-
-def split_parameters(module: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """Return (matrices of the blocks, all other parameters); a block is a member of a `ModuleList`."""
-    inside = {
-        id(param)
-        for blocks in module.modules()
-        if isinstance(blocks, nn.ModuleList)
-        for param in blocks.parameters()
-        if param.ndim == 2
-    }
-    params = list(module.parameters())
-    return [one for one in params if id(one) in inside], [one for one in params if id(one) not in inside]
 
 
 def averaged(module: nn.Module, decay: float) -> AveragedModel:

@@ -112,7 +112,7 @@ def trained_model(state: State, base: Path) -> AdaptedLlama:
     """Build the base with a run's adapters."""
     config = NarratorConfig.model_validate(state.config)
     model = AdaptedLlama(LlamaForCausalLM.from_pretrained(base, dtype=torch.float32), config.adapter.rank)
-    model.load_trained(state.tensors["trained"])
+    model.load_state_dict(state.tensors["trained"])
     return model
 
 

@@ -77,29 +77,20 @@ class NarratorTrainer(Run[NarratorConfig, BlockBatch]):
         params = self.model.trainable_parameters()
         self.params = list(params.values())
         mask = params.pop("mask_vector")
-        self.optimizer = torch.optim.AdamW(
+        optimizer = torch.optim.AdamW(
             [
                 {"params": list(params.values()), "peak": config.optimizer.lr},
                 {"params": [mask], "peak": config.optimizer.mask_lr},
             ],
-            betas=config.optimizer.betas,
+            betas=(0.9, 0.98),
             weight_decay=0.0,
         )
-        self.optimizers = [self.optimizer]
+        self.optimizers = [optimizer]
+        self.parts = {"trained": self.model, "optimizer": optimizer}
         self.layout = Layout(config.rows.context, config.rows.response, COPIES)
         if self.state is None and init is not None:
-            self.model.load_trained(load_state(init).tensors["trained"])
+            self.model.load_state_dict(load_state(init).tensors["trained"])
         self.resume()
-
-    def tensors(self) -> dict[str, Any]:
-        """Return the trained parameters and the optimizer."""
-        trained = {name: param.detach() for name, param in self.model.trainable_parameters().items()}
-        return {"trained": trained, "optimizer": self.optimizer.state_dict()}
-
-    def restore(self, tensors: dict[str, Any]) -> None:
-        """Load the trained parameters and the optimizer."""
-        self.model.load_trained(tensors["trained"])
-        self.optimizer.load_state_dict(tensors["optimizer"])
 
     def batch(self, step: int) -> BlockBatch:
         """Return the batch of a step (from 0)."""
