@@ -159,19 +159,6 @@ def sentence() -> np.ndarray:
     return np.array([3, 1, 4, 1, 5, 9, 2])
 
 
-def test_one_draw_of_the_bound_is_unbiased_at_every_time(sentence: np.ndarray) -> None:
-    """Summed over all masks at each time, then over the times by Gauss-Legendre (exact for polynomials)."""
-    network, length = small_network(), len(sentence)
-    nodes, weights = np.polynomial.legendre.leggauss(4)
-    total = 0.0
-    for time, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
-        for mask in masks(length):
-            chance = float(np.where(mask, time, 1 - time).prod())
-            draw = masked_batch(sentence[None], mask[None], np.array([1 / time]), MASK)
-            total += weight * chance * row_nats(network, draw)[0]
-    assert total == pytest.approx(exact_bound(network, sentence), rel=1e-4)
-
-
 def test_the_bound_lies_within_its_stated_error(sentence: np.ndarray) -> None:
     network = small_network()
     held_out = HeldOut(np.tile(sentence, (256, 1)), np.full(256, 30))
