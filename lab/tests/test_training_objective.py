@@ -3,7 +3,6 @@
 import itertools
 import math
 from collections.abc import Iterator
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -32,12 +31,12 @@ VOCAB, MASK, END = 11, 10, 0
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def small_network(family: Literal["llada", "llama"] = "llada", seed: int = 0) -> Network:
+def small_network(family: str = "llada", seed: int = 0) -> Network:
     """A network that has opinions: random weights, far from uniform predictions."""
-    sizes = LlamaNetwork(type=family, width=16, blocks=2, heads=2, hidden=24, context=32)
+    sizes = LlamaNetwork(width=16, blocks=2, heads=2, hidden=24, context=32)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        network = build_network(sizes, VOCAB, SpecialIds(MASK, END))
+        network = build_network(family, sizes, VOCAB, SpecialIds(MASK, END))
         for param in network.module.parameters():
             if param.ndim == 2:
                 torch.nn.init.normal_(param, std=0.6)

@@ -58,7 +58,6 @@ def log_of(out: Path) -> list[dict[str, Any]]:
         ({"rows": {"length": 64}}, "rows of 64 tokens exceed the context 48"),
         ({"rows": {"short_share": 0.1}}, "short_share and short_lengths go together"),
         ({"rows": {"short_share": 0.1, "short_lengths": [60]}}, "must not exceed length 48"),
-        ({"network": {"type": "llama"}}, "a storyteller needs network.type llada"),
         ({"masking": {"prefix_max": 48}}, "leaves nothing to mask"),
         ({"masking": {"prefix_min": 13}}, "prefix_min 13 is more than prefix_max 12"),
         ({"masking": None}, r"needs the section \[masking\]"),

@@ -40,14 +40,7 @@ def settings(kind: str = "storyteller", **sections: Any) -> Content:
     """A run of seconds as parsed TOML; `sections` replace values, section by section."""
     content: Content = {
         "kind": kind,
-        "network": {
-            "type": "llada" if kind == "storyteller" else "llama",
-            "width": 32,
-            "blocks": 2,
-            "heads": 2,
-            "hidden": 48,
-            "context": 48,
-        },
+        "network": {"width": 32, "blocks": 2, "heads": 2, "hidden": 48, "context": 48},
         "tokenizer": {"source": "new", "vocab_size": 320},
         "rows": {"length": 48, "batch": 8},
         "schedule": {"steps": 12, "warmup_steps": 2, "decay_steps": 4},

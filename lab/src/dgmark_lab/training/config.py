@@ -13,9 +13,8 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class LlamaNetwork(Table):
-    """A Llama: as masked diffusion model ("llada", bidirectional) or as autoregressive one ("llama")."""
+    """The sizes of a Llama: bidirectional as a storyteller, causal as a judge."""
 
-    type: Literal["llada", "llama"]
     width: PositiveInt
     blocks: PositiveInt
     heads: PositiveInt
@@ -138,9 +137,6 @@ class TrainingConfig(RunConfig):
 
     @model_validator(mode="after")
     def _fits(self) -> "TrainingConfig":
-        needed = "llama" if self.kind == "judge" else "llada"
-        if self.network.type != needed:
-            raise ValueError(f"a {self.kind} needs network.type {needed}, not {self.network.type}")
         if (self.masking is not None) != (self.kind == "storyteller"):
             raise ValueError("a storyteller needs the section [masking]; a judge has none")
         if self.rows.length > self.network.context:

@@ -80,7 +80,8 @@ def new_network(config: TrainingConfig, vocab_size: int, special: SpecialIds, in
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        network = build_network(config.network, vocab_size, special)
+        family = "llada" if config.kind == "storyteller" else "llama"
+        network = build_network(family, config.network, vocab_size, special)
     with torch.no_grad():
         for name, param in network.module.named_parameters():
             # what writes into the residual stream is scaled down by the number of blocks, as in GPT-2
@@ -94,8 +95,8 @@ def new_network(config: TrainingConfig, vocab_size: int, special: SpecialIds, in
     return network
 
 
-def build_network(sizes: LlamaNetwork, vocab_size: int, special: SpecialIds) -> Network:
-    """Build a network with random weights from torch's generator."""
+def build_network(family: str, sizes: LlamaNetwork, vocab_size: int, special: SpecialIds) -> Network:
+    """Build a network of this family with random weights from torch's generator."""
     llama = LlamaConfig(
         hidden_size=sizes.width,
         intermediate_size=sizes.hidden,
@@ -112,8 +113,8 @@ def build_network(sizes: LlamaNetwork, vocab_size: int, special: SpecialIds) -> 
         pad_token_id=None,
         use_cache=False,
     )
-    llama.is_causal = sizes.type == "llama"
-    return Network(sizes.type, LlamaForCausalLM(llama))
+    llama.is_causal = family == "llama"
+    return Network(family, LlamaForCausalLM(llama))
 
 
 def load_network(name_or_path: str | Path) -> Network:

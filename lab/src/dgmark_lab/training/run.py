@@ -174,15 +174,12 @@ class Run(ABC, Generic[Config, Batch]):
 
     def take_step(self) -> None:
         """Update the parameters at the current step's share of the peak rates, and clear the gradients."""
+        share = trapezoid(self.step, self.config.schedule)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = group["peak"] * self.rate_share(self.step)
+                group["lr"] = group["peak"] * share
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-
-    def rate_share(self, step: int) -> float:
-        """Return the share of the peak rates at a step (from 0)."""
-        return trapezoid(step, self.config.schedule)
 
     def save(self) -> None:
         """Write the state file; a crash leaves the previous one intact."""
@@ -204,7 +201,7 @@ class Run(ABC, Generic[Config, Batch]):
                 f"the loss is {loss} at step {self.step}: lower the learning rates or clip_norm in [optimizer]; "
                 f"{self.out / STATE} holds the last good step"
             )
-        self._log(loss=loss, cross_entropy=plain, rate=self.rate_share(self.step - 1))
+        self._log(loss=loss, cross_entropy=plain, rate=trapezoid(self.step - 1, self.config.schedule))
 
     def _log(self, **values: float) -> None:
         """Append a row to the log; it is on the disk when this returns."""
