@@ -23,7 +23,7 @@ from dgmark_lab.training.objective import (
     masked_diffusion,
     row_nats,
     stratified_times,
-    weighted_loss,
+    target_losses,
 )
 from dgmark_lab.training.rows import RowBatch
 
@@ -57,8 +57,8 @@ def log_odds(network: Network, ids: np.ndarray) -> torch.Tensor:
 
 
 def loss_of(network: Network, batch: Batch) -> float:
-    logits = network.logits_at(torch.from_numpy(batch.inputs), torch.from_numpy(batch.positions))
-    return float(weighted_loss(logits, torch.from_numpy(batch.targets), torch.from_numpy(batch.weights))[0])
+    losses, weights = target_losses(network, batch, torch.device("cpu"))
+    return float((losses * weights).sum())
 
 
 # ---- times ----

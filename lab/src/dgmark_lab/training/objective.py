@@ -84,22 +84,17 @@ def autoregressive(rows: RowBatch) -> Batch:
     return Batch(rows.ids, row * length + column, rows.ids[row, column + 1], weights)
 
 
-def weighted_loss(
-    logits: Float[Tensor, "targets vocab"], targets: Int[Tensor, " targets"], weights: Float[Tensor, " targets"]
-) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Compute the batch's loss, and the plain mean cross entropy of its targets (both in nats, in float32)."""
-    losses = functional.cross_entropy(logits.float(), targets, reduction="none")
-    return (losses * weights).sum(), losses.detach().sum() / max(len(targets), 1)
-
-
-def to_device(batch: Batch, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return inputs, positions, targets and weights as tensors; copies to a GPU are asynchronous."""
+def target_losses(
+    network: Network, batch: Batch, device: torch.device
+) -> tuple[Float[Tensor, " targets"], Float[Tensor, " targets"]]:
+    """Return the cross entropy of each target in nats, in float32, and its weight; copies to a GPU are asynchronous."""
     arrays = (batch.inputs, batch.positions, batch.targets, batch.weights)
     tensors = [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays]
     if device.type == "cuda":
         tensors = [tensor.pin_memory() for tensor in tensors]
     inputs, positions, targets, weights = (tensor.to(device, non_blocking=True) for tensor in tensors)
-    return inputs, positions, targets, weights
+    logits = network.logits_at(inputs, positions).float()
+    return functional.cross_entropy(logits, targets, reduction="none"), weights
 
 
 # ---- the bound on held-out text ----
@@ -209,9 +204,8 @@ def held_out_bound(
 
 def row_nats(network: Network, batch: Batch) -> Float[np.ndarray, " rows"]:
     """Return each row's weighted nats; of masked tokens with weight 1 / t, this is one draw of its bound."""
-    inputs, positions, targets, weights = to_device(batch, network.module.device)
     with torch.inference_mode():
-        losses = functional.cross_entropy(network.logits_at(inputs, positions).float(), targets, reduction="none")
+        losses, weights = target_losses(network, batch, network.module.device)
     nats = (losses * weights).double().cpu().numpy()
     rows, length = batch.inputs.shape
     # if nothing was masked, bincount returns integers

@@ -33,8 +33,7 @@ from dgmark_lab.training.objective import (
     held_out_bound,
     held_out_rows,
     masked_diffusion,
-    to_device,
-    weighted_loss,
+    target_losses,
 )
 from dgmark_lab.training.rows import RowSource
 from dgmark_lab.training.run import Run
@@ -99,13 +98,11 @@ class Trainer(Run[TrainingConfig, Batch]):
         for part in batch.split(self.config.speed.micro_rows):
             if not len(part.targets):
                 continue
-            inputs, positions, targets, weights = to_device(part, self.device)
             with self._autocast():
-                logits = self.network.logits_at(inputs, positions)
-            loss, plain = weighted_loss(logits, targets, weights)
+                losses, weights = target_losses(self.network, part, self.device)
+            loss = (losses * weights).sum()
             loss.backward()  # type: ignore[no-untyped-call]
-            share = len(part.targets) / len(batch.targets)
-            measured += torch.stack([loss.detach(), plain * share])
+            measured += torch.stack([loss.detach(), losses.detach().sum() / len(batch.targets)])
         clip_grad_norm_(self.network.module.parameters(), self.config.optimizer.clip_norm)
         self.take_step()
         self.average.update_parameters(self.network.module)
