@@ -36,13 +36,14 @@ from dgmark.models.loaded import LoadedModel
 from dgmark.rows.outputs import atomic_write
 from dgmark_lab.attacks import attack
 from dgmark_lab.baselines import BASELINES, Baseline, baseline
-from dgmark_lab.evaluate import Judge, load_judge, token_nats
 from dgmark_lab.evaluate.diversity import distinct_ngrams, repeated_ngrams
+from dgmark_lab.evaluate.judge import Judge, load_judge
+from dgmark_lab.evaluate.likelihood import token_nats
 from dgmark_lab.experiments.estimates import mean, percent, perplexity
 from dgmark_lab.experiments.figures import heat_figure
 from dgmark_lab.experiments.frontier import Matched, Measured, matched
 from dgmark_lab.experiments.tables import with_interval
-from dgmark_lab.training.narrator.base import write_base
+from dgmark_lab.training.narrator.folders import write_base
 from keys_and_tables import HERE, RUNS, builtin_prompts, print_header, print_made_with, print_row, random_key
 
 RATE = 1e-4

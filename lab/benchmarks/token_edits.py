@@ -16,7 +16,8 @@ from dgmark import Detector, WatermarkKey, load_model
 from dgmark.decode import Generation, generate
 from dgmark.models.loaded import LoadedModel
 from dgmark.watermark.groups import Rule
-from dgmark_lab.evaluate import Judge, load_judge, token_nats
+from dgmark_lab.evaluate.judge import Judge, load_judge
+from dgmark_lab.evaluate.likelihood import token_nats
 from dgmark_lab.experiments.estimates import percent, perplexity
 from dgmark_lab.experiments.tables import with_interval
 from keys_and_tables import builtin_prompts, print_header, print_made_with, print_row, random_key

@@ -1,10 +1,10 @@
 """Attacks that ask a model: refilling with a dLLM, DIPPER, paraphrase here and behind an endpoint."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from dgmark.errors import InputError, ModelError, ModelNotFound, PromptTooLong, 
 from dgmark.models.toy import ToyDenoiser
 from dgmark_lab.attacks import attack
 from dgmark_lab.attacks import paraphrase as paraphrase_module
-from dgmark_lab.attacks.edits import edit_count
+from dgmark_lab.attacks.budgets import edit_count
 from dgmark_lab.attacks.paraphrase import PROMPT, load_rewriter
 from dgmark_lab.attacks.refill import masked_places, refill_ids, tokens_of_words
 from support.stub_endpoint import StubEndpoint, answer, stub_endpoint
@@ -34,19 +34,17 @@ def dice(seed: int = 0) -> np.random.Generator:
 
 
 @pytest.mark.parametrize("holes", ["random", "contiguous"])
-@pytest.mark.parametrize("budget", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("budget", [0.1, 0.9])
 def test_refilling_keeps_what_was_not_masked(holes: str, budget: float) -> None:
-    masked = masked_places(40, budget, holes, dice())
+    masked, old = masked_places(40, budget, holes, dice()), TEXT.split()
     assert len(masked) == edit_count(40, budget)
     if holes == "contiguous":
         assert masked == list(range(masked[0], masked[-1] + 1))
     made = attack("refill", model=TOY, budget=budget, holes=holes)(TEXT, dice()).split()
-    old = TEXT.split()
     assert len(made) == 40
-    assert [made[place] for place in range(40) if place not in masked] == [
-        old[place] for place in range(40) if place not in masked
-    ]
-    assert any(made[place] != old[place] for place in masked)
+    changed = [place for place in range(40) if made[place] != old[place]]
+    assert changed
+    assert set(changed) <= set(masked)
     assert not any("<|" in word for word in made)
 
 
@@ -71,18 +69,6 @@ def test_refilling_sees_both_sides_and_draws_by_the_dice() -> None:
     assert one != other
 
 
-def test_steps_are_those_of_a_block() -> None:
-    calls = Counter[str]()
-
-    class Counted(ToyDenoiser):
-        def __call__(self, *args: Any, **more: Any) -> Any:
-            calls["forward"] += 1
-            return super().__call__(*args, **more)
-
-    attack("refill", model=Counted(end_bias=3.0), budget=0.5, settings={"block_length": 64, "steps": 4})(TEXT, dice())
-    assert calls["forward"] == 4
-
-
 def test_what_cannot_be_refilled() -> None:
     with pytest.raises(SettingsError, match="no setting warmth"):
         attack("refill", model=TOY, settings={"warmth": 1})(TEXT, dice())
@@ -103,28 +89,13 @@ def t5(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_dipper_rewrites_a_few_sentences_at_a_time(t5: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    real = load_rewriter
-
-    def spy(*args: Any) -> tuple[Any, Any]:
-        network, tokenizer = real(*args)
-        inner = tokenizer.__call__
-
-        class Spy:
-            batch_decode = staticmethod(tokenizer.batch_decode)
-
-            def __call__(self, texts: list[str], **more: Any) -> Any:
-                asked.extend(texts)
-                return inner(texts, **more)
-
-        return network, Spy()
-
-    monkeypatch.setattr(paraphrase_module, "load_rewriter", spy)
-    rewrite = attack("dipper", model=t5, lexical=60, order=10, interval=2)
-    made = rewrite("w1 w2.  w3! w4\nw5? w6", dice())
-    assert asked[0] == "lexical = 40, order = 90 <sent> w1 w2. w3! </sent>"
-    assert len(asked) == 2
-    head, rest = asked[1].split(" <sent> ")
+    network, tokenizer = load_rewriter("T5ForConditionalGeneration", t5, t5, None, None)
+    spy = Mock(wraps=tokenizer)
+    monkeypatch.setattr(paraphrase_module, "load_rewriter", lambda *_: (network, spy))
+    made = attack("dipper", model=t5, lexical=60, order=10, interval=2)("w1 w2.  w3! w4\nw5? w6", dice())
+    (first,), (second,) = (call.args[0] for call in spy.call_args_list)
+    assert first == "lexical = 40, order = 90 <sent> w1 w2. w3! </sent>"
+    head, rest = second.split(" <sent> ")
     assert rest == "w4 w5? w6 </sent>"
     written = head.removeprefix("lexical = 40, order = 90").strip()
     assert written
@@ -143,16 +114,19 @@ def test_dipper_draws_by_the_dice_and_leaves_torch_alone(t5: str) -> None:
     assert rewrite(" ", dice()) == " "
 
 
-def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelNotFound, match="cannot be loaded"):
-        attack("dipper", model=str(tmp_path))("w1.", dice())
-
-
-def test_devices_and_number_formats_are_checked(t5: str) -> None:
-    with pytest.raises(SettingsError, match="not one of torch's"):
-        attack("dipper", model=t5, dtype="float3")("w1.", dice())
-    with pytest.raises(SettingsError, match="cannot be used here"):
-        attack("dipper", model=t5, device="no-such")("w1.", dice())
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"model": "no/such/folder"}, ModelNotFound, "cannot be loaded"),
+        ({"dtype": "float3"}, SettingsError, "not one of torch's"),
+        ({"device": "no-such"}, SettingsError, "cannot be used here"),
+    ],
+)
+def test_models_devices_and_number_formats_are_checked(
+    t5: str, options: dict[str, str], kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(kind, match=message):
+        attack("dipper", **{"model": t5} | options)("w1.", dice())
 
 
 # --- paraphrase ---
@@ -161,27 +135,15 @@ def test_devices_and_number_formats_are_checked(t5: str) -> None:
 @pytest.mark.parametrize("chat", [True, False])
 def test_a_causal_model_paraphrases(chat: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = str(write_causal(tmp_path, chat))
-    seen: list[str] = []
-    real = load_rewriter
-
-    def spy(*args: Any) -> tuple[Any, Any]:
-        network, tokenizer = real(*args)
-        inner = network.generate
-
-        def generate(**inputs: Any) -> Any:
-            seen.append(tokenizer.decode(inputs["input_ids"][0]))
-            return inner(**inputs)
-
-        monkeypatch.setattr(network, "generate", generate)
-        return network, tokenizer
-
     monkeypatch.setattr(paraphrase_module, "PROMPT", "w1 w2")
+    network, tokenizer = load_rewriter("AutoModelForCausalLM", folder, folder, None, None)
+    spy = Mock(wraps=network.generate)
+    monkeypatch.setattr(network, "generate", spy)
     rewrite = attack("paraphrase", model=folder, max_tokens=9, temperature=1.0)
-    monkeypatch.setattr(paraphrase_module, "load_rewriter", spy)
     made = rewrite("w3 w4", dice(1))
-    assert seen[0].split() == ["w1", "w2", "w3", "w4", *(["w39"] if chat else [])]
+    question = tokenizer.decode(spy.call_args.kwargs["input_ids"][0]).split()
+    assert question == ["w1", "w2", "w3", "w4", *(["w39"] if chat else [])]
     assert 0 < len(made.split()) <= 9
-    monkeypatch.setattr(paraphrase_module, "load_rewriter", real)
     assert rewrite("w3 w4", dice(1)) == made
     assert rewrite("", dice()) == ""
     greedy = attack("paraphrase", model=folder, max_tokens=9, temperature=0)
@@ -212,25 +174,18 @@ def test_an_endpoint_is_asked_in_the_papers_words(stub: StubEndpoint) -> None:
     assert "response_format" not in request
 
 
-@pytest.mark.parametrize(
-    ("status", "kind", "requests"),
-    [(400, InputError, 1), (413, InputError, 1), (422, InputError, 1), (404, ModelError, 1), (500, ModelError, 5)],
-)
-def test_a_refused_text_is_that_texts_fault(
-    stub: StubEndpoint, status: int, kind: type[Exception], requests: int
-) -> None:
-    stub.script = [lambda: (status, {"error": {"message": "no"}}, {"retry-after-ms": "1"})]
+@pytest.mark.parametrize(("status", "kind"), [(400, InputError), (422, InputError), (404, ModelError)])
+def test_a_refused_text_is_that_texts_fault(stub: StubEndpoint, status: int, kind: type[Exception]) -> None:
+    stub.script = [lambda: (status, {"error": {"message": "no"}}, {})]
     with pytest.raises(kind, match=f"HTTP {status}"):
         ask(stub)
-    assert len(stub.requests) == requests
+    assert len(stub.requests) == 1
 
 
-def test_an_empty_answer_is_no_paraphrase(stub: StubEndpoint) -> None:
-    stub.script = [lambda: answer("  ")]
-    with pytest.raises(InputError, match="answered with an empty text"):
-        ask(stub)
-    stub.script = [lambda: answer(None)]
-    with pytest.raises(InputError, match="the answer has no text"):
+@pytest.mark.parametrize(("said", "message"), [("  ", "answered with an empty text"), (None, "the answer has no text")])
+def test_an_empty_answer_is_no_paraphrase(stub: StubEndpoint, said: str | None, message: str) -> None:
+    stub.script = [lambda: answer(said)]
+    with pytest.raises(InputError, match=message):
         ask(stub)
 
 

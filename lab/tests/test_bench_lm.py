@@ -1,4 +1,4 @@
-"""The lm-evaluation-harness on a diffusion model: stops, lengths, settings, likelihoods; end to end on local tasks."""
+"""The lm-evaluation-harness on a diffusion model: stops, lengths, settings; end to end on local tasks."""
 
 import json
 from pathlib import Path
@@ -14,11 +14,11 @@ from lm_eval.tasks import TaskManager
 
 from dgmark.decode import generate
 from dgmark.errors import InputError, SettingsError
+from dgmark.models.chat import template_of
 from dgmark.models.load import load_model
 from dgmark.models.toy import ToyDenoiser
 from dgmark_lab.cli import app
 from dgmark_lab.evaluate.benchmarks import PRESETS, DiffusionLM, HarnessSettings, TaskSettings, headline, run_tasks
-from dgmark_lab.evaluate.monte_carlo import answer_likelihood
 
 TOY = ToyDenoiser(end_ids=())
 CONTEXT = "w3 w5 w2"
@@ -96,17 +96,6 @@ def test_a_long_prompt_loses_its_beginning() -> None:
         DiffusionLM(small, HarnessSettings(decoding={"length": 12, "block_length": 4}))
 
 
-def test_likelihoods_are_the_bounds_of_the_continuation() -> None:
-    lm = DiffusionLM(TOY, HarnessSettings(samples=20))
-    found = lm.loglikelihood(asked("loglikelihood", (CONTEXT, " w7 w8"), ("", "w7"), (CONTEXT + " ", "w7")))
-    ids = TOY.tokenizer.encode
-    assert found[0] == (answer_likelihood(TOY, ids(CONTEXT), ids("w7 w8")), False)
-    assert found[1][0] == answer_likelihood(TOY, [], ids("w7"))
-    with pytest.raises(SettingsError, match="loglikelihood_rolling"):
-        lm.loglikelihood_rolling(asked("loglikelihood_rolling", ("w1 w2",)))
-    assert found[2][0] == answer_likelihood(TOY, ids(CONTEXT), ids("w7"))
-
-
 def test_a_chat_is_one_turn_in_the_familys_template(tmp_path: Path) -> None:
     from support.tiny_checkpoints import write
 
@@ -115,33 +104,25 @@ def test_a_chat_is_one_turn_in_the_familys_template(tmp_path: Path) -> None:
     lm = DiffusionLM(model, HarnessSettings())
     user = {"role": "user", "content": " w1 w2 "}
     prompt = lm.apply_chat_template([{"role": "system", "content": "w3"}, user])
-    assert prompt == lm.chat_template(True).replace("{prompt}", "w3\n\n w1 w2")  # type: ignore[union-attr]
+    assert prompt == template_of(model).text([("user", "w3\n\n w1 w2 ")])
+    assert "w3\n\n w1 w2" in prompt
     begun = lm.apply_chat_template([user, {"role": "assistant", "content": "w4"}], add_generation_prompt=False)
     assert begun.endswith("<|end_header_id|>\n\nw4")
     with pytest.raises(SettingsError, match="one turn"):
         lm.apply_chat_template([user, {"role": "assistant", "content": "w4"}, user])
     with pytest.raises(SettingsError, match="no chat template"):
         toy().apply_chat_template([user])
-    assert lm.chat_template(False) == ""
 
 
-@pytest.mark.parametrize(
-    ("preset", "model", "family", "expected"),
-    [
-        ("gsm8k", "GSAI-ML/LLaDA-1.5", "llada", (256, 16)),
-        ("gsm8k", "Dream-org/Dream-v0-Instruct-7B", "dream", (256, 32)),
-        ("humaneval", "Dream-org/Dream-v0-Instruct-7B", "dream", (512, 32)),
-        ("gsm8k", "storyteller", "llada", (256, 8)),
-    ],
-)
-def test_presets_have_block_lengths_by_model(preset: str, model: str, family: str, expected: tuple[int, int]) -> None:
-    found = PRESETS[preset].decoding(model, family)
-    assert (found["length"], found["block_length"]) == expected
+def test_presets_have_block_lengths_by_model() -> None:
+    models = {"GSAI-ML/LLaDA-1.5": "llada", "Dream-org/Dream-v0-Instruct-7B": "dream", "storyteller": "llada"}
+    found = [PRESETS["gsm8k"].decoding(model, family) for model, family in models.items()]
+    assert found == [{"length": 256, "block_length": block} for block in (16, 32, 8)]
 
 
 QUESTIONS = [
-    {"question": "Once upon a time there was a", "answer": "king", "choices": ["king", "<|pad|><|pad|>"]},
-    {"question": "The sun was shining on the", "answer": "sea", "choices": ["sea", "<|pad|><|pad|>"]},
+    {"question": "Once upon a time there was a", "answer": "king", "choices": ["king", "sea"]},
+    {"question": "The sun was shining on the", "answer": "sea", "choices": ["sea", "king"]},
 ]
 COMMON = """
 dataset_path: json
@@ -197,21 +178,19 @@ def test_the_harness_end_to_end_on_the_built_in_model(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     out = tmp_path / "out"
     command = [
-        "bench-lm", "--tasks", "local_generation", "--tasks", "local_choice",
-        "--include", str(local_tasks), "--no-watermark", "--mc-num", "4", "--block-length", "8",
-        "--device", "cpu", "--dtype", "fp32", "--out", str(out), "--json",
+        "bench-lm", "--tasks", "local_generation", "--include", str(local_tasks), "--no-watermark",
+        "--block-length", "8", "--device", "cpu", "--dtype", "fp32", "--out", str(out), "--json",
     ]  # fmt: skip
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.stderr
     results = json.loads(done.stdout)
     assert results == json.loads((out / "results.json").read_text())
     assert results["n_samples"]["local_generation"] == {"original": 2, "effective": 2}
-    assert results["results"]["local_choice"]["acc,none"] == 1.0  # words are likelier than padding
-    assert results["counts"] == {"generate_until": 2, "loglikelihood": 4, "truncated": 0}
+    assert results["counts"] == {"generate_until": 2, "truncated": 0}
     assert results["key_fingerprint"] is None
     model = load_model(device="cpu", dtype="fp32")
     rows = [json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()]
-    said = {row["doc_id"]: row["resps"][0][0] for row in rows if row["task"] == "local_generation"}
+    said = {row["doc_id"]: row["resps"][0][0] for row in rows}
     for index, question in enumerate(QUESTIONS):
         made = generate(
             model, str(question["question"]), key=None, length=8, block_length=8, temperature=0, seed=index
@@ -228,6 +207,11 @@ def test_code_is_executed_on_request_alone(local_tasks: Path) -> None:
     allowed = TaskSettings(("local_code",), (local_tasks,), limit=1, run_unsafe_code=True)
     found = run_tasks(lm, allowed)
     assert [row[:3] for row in headline(found)] == [("local_code", "exact_match", "none")]
+
+
+def test_a_choice_by_likelihood_shows_no_mark_and_is_refused(local_tasks: Path) -> None:
+    with pytest.raises(SettingsError, match="give one that generates"):
+        run_tasks(toy(), TaskSettings(("local_choice",), (local_tasks,)))
 
 
 def test_tasks_that_cannot_be_had(local_tasks: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from dgmark_lab.cli import app
-from dgmark_lab.evaluate import load_judge, perplexity, score_texts
+from dgmark_lab.evaluate.judge import load_judge
+from dgmark_lab.evaluate.likelihood import perplexity, score_texts
 from support.stub_endpoint import GOOD, stub_endpoint
 
 PROMPT = "Once upon a time there was"

@@ -89,12 +89,6 @@ def test_figures_are_the_sums_they_claim_to_be(judge: Judge) -> None:
     first = judge.tokenizer.decode(judge.tokenizer.encode(TEXTS[2])[:1])
     characters = sum(map(len, TEXTS)) - len(first)
     assert found.nats_per_character.value == pytest.approx(total / characters, rel=1e-4)
-    assert (found.corpus.low, found.corpus.high) == (None, None)  # of so few texts
-    twice = perplexity(judge, [*TEXTS, *TEXTS], [*PROMPTS, *PROMPTS]).corpus
-    assert twice.low is not None
-    assert twice.high is not None
-    assert twice.low < twice.value < twice.high
-    assert twice.value == pytest.approx(found.corpus.value, rel=1e-6)
     assert [text.tokens for text in found.texts] == [*map(len, nats), 0]
     assert found.texts[-1].perplexity is None
     assert json.loads(json.dumps(found.to_dict()))["num_tokens"] == count
@@ -175,27 +169,19 @@ def test_what_config_json_says_of_code_to_run_is_left_out_at_any_depth(folder: P
     assert own_config(Checkpoint("x", folder, nested)) == {"text_config": {"hidden_size": 8}}
 
 
-def test_a_pickle_is_no_judge(folder: Path) -> None:
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(ModelNotFound, match="only safetensors"):
-        load_judge(str(folder))
-
-
-def test_a_model_that_sees_what_it_predicts_is_no_judge(tmp_path: Path) -> None:
-    bert = tmp_path / "bert"
-    write(bert, "bert")
+def test_other_kinds_of_models_and_invalid_options_are_refused(folder: Path, tmp_path: Path) -> None:
+    write(tmp_path / "bert", "bert")
     with pytest.raises(CheckpointFormat, match="attends to later tokens"):
-        load_judge(str(bert))
+        load_judge(str(tmp_path / "bert"))
     with pytest.raises(CheckpointFormat, match="no autoregressive model"):
         load_judge("storyteller")
-
-
-def test_invalid_contexts_and_dtypes_are_refused(folder: Path) -> None:
     with pytest.raises(SettingsError, match="context 1024 is invalid"):
         load_judge(str(folder), context=1024)
     with pytest.raises(SettingsError, match="dtype 'fp8'"):
         load_judge(dtype="fp8")
-    assert load_judge(device="cpu", dtype="float32").dtype == load_judge(device="cpu", dtype=torch.float32).dtype
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(ModelNotFound, match="only safetensors"):
+        load_judge(str(folder))
 
 
 def test_gemma_3_in_its_layout_with_pictures_is_a_judge_of_text(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from dgmark.errors import SettingsError
 from dgmark_lab.endpoint import Endpoint, EndpointError
-from dgmark_lab.evaluate.ratings import PROMPT, Rating, rate_texts, read_rating
+from dgmark_lab.evaluate.ratings import PROMPT, Rating, rate_texts
 from support.stub_endpoint import GOOD, StubEndpoint, answer, stub_endpoint
 
 SECRET = "sk-not-a-real-key-but-secret"
@@ -50,7 +50,7 @@ def test_the_prompt_is_the_papers_word_by_word() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        "no JSON at all",
+        f"Here you are: {json.dumps(GOOD)}",
         {**GOOD, "overall": "4"},
         {**GOOD, "clarity": 6},
         {**GOOD, "clarity": True},
@@ -68,17 +68,24 @@ def test_a_reply_of_another_form_is_asked_for_again(stub: StubEndpoint, wrong: o
     assert len(stub.requests) == 2
 
 
-def test_a_code_fence_around_the_reply_is_taken_off() -> None:
-    assert read_rating(f"```json\n{json.dumps(GOOD)}\n```") == read_rating(json.dumps(GOOD))
-    with pytest.raises(ValueError, match="line 1"):
-        read_rating(f"Here you are: {json.dumps(GOOD)}")
-
-
-def test_a_request_that_fails_for_the_moment_is_repeated(stub: StubEndpoint) -> None:
+def test_requests_that_fail_for_the_moment_are_repeated_and_a_code_fence_is_taken_off(stub: StubEndpoint) -> None:
     busy = (429, {"error": {"message": "slow down"}}, {"retry-after-ms": "1"})
-    stub.script = [lambda: busy, lambda: (503, b"<html>", {"retry-after-ms": "1"}), lambda: answer(GOOD)]
+    fenced = f"```json\n{json.dumps(GOOD)}\n```"
+    stub.script = [lambda: busy, lambda: (503, b"<html>", {"retry-after-ms": "1"}), lambda: answer(fenced)]
     assert rate_texts(["A text."], stub.endpoint()) == [Rating(**GOOD)]
     assert len(stub.requests) == 3
+
+
+def test_a_service_needs_a_key_or_an_address_and_has_to_be_there(
+    stub: StubEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+    with pytest.raises(SettingsError, match="OPENAI_API_KEY"):
+        rate_texts(["A text."], Endpoint())
+    assert rate_texts(["A text."], stub.endpoint()) == [Rating(**GOOD)]
+    stub.server.server_close()
+    (found,) = rate_texts(["A text."], stub.endpoint(attempts=1, timeout=1.0))
+    assert "the service is unreachable" in str(found)
 
 
 def late() -> tuple[int, Any, dict[str, str]]:
@@ -105,19 +112,6 @@ def test_a_text_that_gets_no_usable_reply_fails_alone(
     assert re.search(message, str(bad))
     assert SECRET not in str(bad) + repr(stub.endpoint())
     assert len(stub.requests) == 2 + requests
-
-
-def test_a_service_that_cannot_be_reached_says_so(stub: StubEndpoint) -> None:
-    stub.server.server_close()
-    (found,) = rate_texts(["A text."], stub.endpoint(attempts=1, timeout=1.0))
-    assert "the service is unreachable" in str(found)
-
-
-def test_without_a_key_only_a_named_service_is_asked(stub: StubEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY")
-    with pytest.raises(SettingsError, match="OPENAI_API_KEY"):
-        rate_texts(["A text."], Endpoint())
-    assert rate_texts(["A text."], stub.endpoint()) == [Rating(**GOOD)]
 
 
 @pytest.mark.parametrize("url", ["ftp://x/v1", "localhost:8000", "http://user:pass@host/v1", "https://h/v1?key=x"])

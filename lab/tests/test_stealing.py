@@ -5,7 +5,7 @@ import pytest
 
 from dgmark import Detector, WatermarkKey
 from dgmark.watermark.bigrams import matching_pairs
-from dgmark_lab.attacks.edits import edit_count
+from dgmark_lab.attacks.budgets import edit_count
 from dgmark_lab.attacks.stealing import StolenKey, scrub, words_of
 from support.known_keys import known_key
 

@@ -1,21 +1,18 @@
-"""Documents to tokens: nothing is lost or made up."""
+"""Documents to tokens to rows: nothing is lost, made up, or drawn from anything but seed and step."""
 
-import json
+import itertools
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tokenizers import Tokenizer as Backend
-from tokenizers.models import WordLevel
-from tokenizers.normalizers import StripAccents
-from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from dgmark.checkpoint.tokenizer import load_tokenizer, wrap
-from dgmark.errors import CheckpointFormat, InputError, NoTexts
+from dgmark.errors import InputError, NoTexts
+from dgmark_lab.training.config import Rows
 from dgmark_lab.training.corpus import (
     Corpus,
     Document,
-    open_corpus,
     prepare_corpus,
     read_documents,
     sentence_ends,
@@ -23,11 +20,14 @@ from dgmark_lab.training.corpus import (
     train_bpe,
     training_tokenizer,
 )
+from dgmark_lab.training.objective import held_out_rows
+from dgmark_lab.training.rows import SHORTEST, RowSource
 from support.training_setup import tiny_corpus, write_tales
 
 
-def documents_of(corpus: Corpus) -> list[np.ndarray]:
-    return [corpus.tokens[start : start + size] for start, size in corpus.documents]
+def source(corpus: Corpus, seed: int = 0, **changes: object) -> RowSource:
+    rows = Rows.model_validate({"length": 48, "batch": 8} | changes)
+    return RowSource(corpus, rows, special_ids(corpus.tokenizer).end, sentence_ends(corpus.tokenizer), seed)
 
 
 # ---- documents ----
@@ -40,41 +40,22 @@ def test_documents_are_read_plain_and_compressed(tmp_path: Path, name: str) -> N
     assert documents[0].text == "\n".join(documents[0].paragraphs)
 
 
-def test_empty_paragraphs_and_documents_are_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "some.jsonl"
-    path.write_text('{"id": 1, "paragraphs": ["a", " ", "b"]}\n{"id": 2, "paragraphs": [""]}\n')
-    assert list(read_documents(path)) == [Document("1", ["a", "b"])]
+@pytest.mark.parametrize(
+    ("content", "kind", "message"),
+    [
+        (b'{"id": 1, "paragraphs": ["a"]}\n{"id": 1, "paragraphs": [3]}\n', InputError, r"bad:2 is not a document"),
+        (b'{"id": 2, "paragraphs": [""]}\n', NoTexts, "holds no document"),
+    ],
+)
+def test_a_file_without_usable_documents_is_an_error(
+    tmp_path: Path, content: bytes, kind: type[Exception], message: str
+) -> None:
+    (tmp_path / "bad").write_bytes(content)
+    with pytest.raises(kind, match=message):
+        list(read_documents(tmp_path / "bad"))
 
 
-@pytest.mark.parametrize("line", ["{", '{"id": 1}', '{"id": 1, "paragraphs": [3]}', "[]", '{"paragraphs": ["a"]}'])
-def test_a_line_that_is_no_document_is_named(tmp_path: Path, line: str) -> None:
-    path = tmp_path / "bad.jsonl"
-    path.write_text('{"id": 1, "paragraphs": ["a"]}\n' + line + "\n")
-    with pytest.raises(InputError, match=r"bad\.jsonl:2 is not a document"):
-        list(read_documents(path))
-
-
-def test_missing_empty_and_damaged_files_are_errors(tmp_path: Path) -> None:
-    with pytest.raises(NoTexts, match="cannot be read"):
-        list(read_documents(tmp_path / "none.jsonl.xz"))
-    (tmp_path / "empty.jsonl").write_text("")
-    with pytest.raises(NoTexts, match="holds no document"):
-        list(read_documents(tmp_path / "empty.jsonl"))
-    whole = write_tales(tmp_path / "torn.jsonl.xz").read_bytes()
-    (tmp_path / "torn.jsonl.xz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match="is damaged"):
-        list(read_documents(tmp_path / "torn.jsonl.xz"))
-
-
-# ---- tokenizers ----
-
-
-def test_a_new_tokenizer_is_built_as_the_shipped_one() -> None:
-    trained = json.loads(train_bpe(["a tale of a fox\n\nand a king"] * 9, 300).to_str())
-    shipped = json.loads(load_tokenizer().backend.to_str())
-    for part in ("added_tokens", "normalizer", "pre_tokenizer", "post_processor"):
-        assert trained[part] == shipped[part]
-    assert trained["decoder"]["type"] == shipped["decoder"]["type"] == "ByteLevel"
+# ---- tokens ----
 
 
 def test_a_new_tokenizer_gives_any_text_back_and_keeps_newlines_apart() -> None:
@@ -84,15 +65,6 @@ def test_a_new_tokenizer_gives_any_text_back_and_keeps_newlines_apart() -> None:
     assert tokenizer.decode(ids) == text
     newlines = [tokenizer.decode([one]) for one in ids if "\n" in tokenizer.decode([one])]
     assert newlines == ["\n", "\n", "\n"]
-
-
-def test_special_ids_are_llada_s_and_an_end_token_is_required(corpus: Corpus) -> None:
-    assert (special_ids(corpus.tokenizer).mask, special_ids(corpus.tokenizer).end) == (2, 0)
-    nothing = wrap(
-        Backend.from_str('{"version":"1.0","added_tokens":[],"model":{"type":"BPE","vocab":{"a":0},"merges":[]}}'), "x"
-    )
-    with pytest.raises(CheckpointFormat, match="no end token"):
-        special_ids(nothing)
 
 
 def test_training_ignores_a_tokenizer_s_truncation_and_padding(corpus: Corpus, tmp_path: Path) -> None:
@@ -114,11 +86,9 @@ def test_sentences_end_with_their_marks_and_quotes() -> None:
     assert not ends[tokenizer.encode(",")].any()
 
 
-# ---- token ids ----
-
-
 def test_a_corpus_holds_every_document_token_for_token(corpus: Corpus) -> None:
-    texts = [corpus.tokenizer.decode(ids.tolist()) for ids in documents_of(corpus)]
+    written = [corpus.tokens[start : start + size] for start, size in corpus.documents]
+    texts = [corpus.tokenizer.decode(ids.tolist()) for ids in written]
     assert texts == [one.text for one in read_documents(corpus.folder.parent / "tales.jsonl")]
 
 
@@ -126,31 +96,84 @@ def test_a_corpus_is_made_once_and_made_again_for_other_data(tmp_path: Path) -> 
     first = tiny_corpus(tmp_path)
     made = (first.folder / "manifest.json").stat().st_mtime_ns
     assert (tiny_corpus(tmp_path).folder / "manifest.json").stat().st_mtime_ns == made
-    other = write_tales(tmp_path / "other.jsonl", 5, seed=9)
-    again = prepare_corpus(other, first.folder, tokenizer=None, vocab_size=320)
+    other, shipped = write_tales(tmp_path / "other.jsonl", 5, seed=9), training_tokenizer("storyteller")
+    again = prepare_corpus(other, first.folder, tokenizer=shipped)
     assert len(again.documents) == 5
+    assert again.tokenizer.fingerprint == again.made_from["tokenizer"] == shipped.fingerprint
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other.jsonl", "tales.jsonl", "tokens"]
-
-
-def test_a_damaged_corpus_says_what_to_do(tmp_path: Path) -> None:
-    corpus = tiny_corpus(tmp_path)
-    (corpus.folder / "tokens.npy").unlink()
+    (first.folder / "tokens.npy").unlink()
     with pytest.raises(InputError, match="delete it, so that the data is prepared again"):
-        open_corpus(corpus.folder)
+        prepare_corpus(other, first.folder, tokenizer=shipped)
 
 
-def test_documents_that_encode_to_nothing_are_left_out(tmp_path: Path) -> None:
-    data = tmp_path / "some.jsonl"
-    data.write_text('{"id": 1, "paragraphs": ["a fox"]}\n{"id": 2, "paragraphs": ["\\u0301"]}\n')
-    backend = Backend(WordLevel({"a": 0, "fox": 1, "[SEP]": 2}))
-    backend.normalizer = StripAccents()
-    backend.pre_tokenizer = WhitespaceSplit()
-    corpus = prepare_corpus(data, tmp_path / "tokens", tokenizer=wrap(backend, "words"))
-    assert corpus.documents.tolist() == [[0, 2]]
+# ---- rows ----
 
 
-def test_a_shipped_tokenizer_is_kept(tmp_path: Path) -> None:
-    shipped = training_tokenizer("storyteller")
-    corpus = prepare_corpus(write_tales(tmp_path / "tales.jsonl", 3), tmp_path / "tokens", tokenizer=shipped)
-    assert corpus.tokenizer.fingerprint == shipped.fingerprint
-    assert corpus.made_from["tokenizer"] == shipped.fingerprint
+@pytest.mark.parametrize("epoch", [0, 1, 2, 3])
+def test_windows_of_an_epoch_follow_each_other_through_every_document(corpus: Corpus, epoch: int) -> None:
+    rows = source(corpus)
+    windows = sorted(map(tuple, rows.epoch(epoch).tolist()))
+    for first, size in corpus.documents.tolist():
+        inside = [(start, length) for start, length in windows if first <= start < first + size]
+        assert inside[0][0] == first or (epoch % 2 == 1 and size > 48 and inside[0][0] - first < 48)
+        for (start, length), (following, _) in itertools.pairwise(inside):
+            assert length == 48
+            assert following == start + 48
+        start, length = inside[-1]
+        assert 0 <= first + size - start - length < SHORTEST
+    assert sum(window[1] for window in windows) > 0.5 * len(corpus.tokens)
+
+
+def test_rows_are_a_function_of_seed_and_step(corpus: Corpus) -> None:
+    forwards = {step: source(corpus).step(step).ids for step in range(30)}
+    backwards = source(corpus)
+    for step in reversed(range(30)):
+        assert np.array_equal(backwards.step(step).ids, forwards[step])
+    assert not np.array_equal(source(corpus, seed=1).step(0).ids, forwards[0])
+    assert not np.array_equal(forwards[0], forwards[1])
+
+
+def test_an_epoch_shows_every_window_once(corpus: Corpus) -> None:
+    rows = source(corpus, end_share=0)
+    windows = rows.epoch(0).tolist()
+    texts = [corpus.tokens[start : start + size].tolist() + [0] * (48 - size) for start, size in windows]
+    seen = [row for step in range(len(windows) // 8) for row in rows.step(step).ids.tolist()]
+    assert seen == texts[: len(seen)]
+
+
+def test_a_share_of_the_rows_ends_early_with_a_sentence_and_is_filled(corpus: Corpus) -> None:
+    whole, part = source(corpus, end_share=0), source(corpus, end_share=0.25)
+    ends = sentence_ends(corpus.tokenizer)
+    full = cut = 0
+    for step in range(60):
+        before, after = whole.step(step), part.step(step)
+        full += int((before.sizes == 48).sum())
+        cut += int((before.sizes != after.sizes).sum())
+        for ids, size in zip(after.ids, after.sizes, strict=True):
+            assert (ids[:size] != 0).all()
+            assert (ids[size:] == 0).all()
+        assert ends[after.ids[np.arange(8), after.sizes - 1]][before.sizes != after.sizes].all()
+    # a cut may fall on the row's last token; 5 standard deviations of a binomial
+    assert abs(cut - 0.25 * full) < 5 * (full * 0.25 * 0.75) ** 0.5 + 0.05 * full
+
+
+def test_a_share_of_the_steps_has_short_rows(corpus: Corpus) -> None:
+    rows = source(corpus, short_share=0.5, short_lengths=(16, 24))
+    lengths = [rows.step(step).ids.shape[1] for step in range(60)]
+    assert set(lengths) == {16, 24, 48}
+    assert 15 <= lengths.count(48) <= 45
+
+
+# ---- held-out rows ----
+
+
+def test_held_out_rows_are_stretches_of_text_with_their_characters(corpus: Corpus) -> None:
+    documents = list(read_documents(corpus.folder.parent / "tales.jsonl"))
+    held_out = held_out_rows(documents, corpus.tokenizer, 24, 20)
+    assert held_out.ids.shape == (20, 24)
+    for ids, characters in zip(held_out.ids, held_out.characters, strict=True):
+        text = corpus.tokenizer.decode(ids.tolist())
+        assert any(text in one.text for one in documents)
+        assert characters == len(text)
+    with pytest.raises(InputError, match="smaller --length"):
+        held_out_rows([Document("a", ["short"])], corpus.tokenizer, 24, 2)

@@ -1,20 +1,31 @@
-"""The narrator: which keys a position sees, which tokens are masked, and how the base's own texts are drawn."""
+"""The narrator: which keys a position sees, which tokens are masked, its base's own texts, its stages, what ships."""
 
+import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional
+from transformers import LlamaForCausalLM
 
-from dgmark.errors import SettingsError
+from dgmark.errors import ResumeMismatch, SettingsError
+from dgmark.models.assembly import BASE_VARIABLE, CACHE_VARIABLE, Base
+from dgmark.models.load import load_model
 from dgmark_lab.toml_files import read_toml
+from dgmark_lab.training.config import BlockMasking, NarratorConfig, OwnTexts, Sampling
+from dgmark_lab.training.narrator import folders
+from dgmark_lab.training.narrator import trainer as training
 from dgmark_lab.training.narrator.adapter import AdaptedLlama, Layout
-from dgmark_lab.training.narrator.config import BlockMasking, NarratorConfig, OwnTexts, Sampling
-from dgmark_lab.training.narrator.own_texts import odds, requests, sample
-from dgmark_lab.training.narrator.rows import Passage, PassageRows, mask_rows, target_positions
-from dgmark_lab.training.narrator.trainer import STAGES
+from dgmark_lab.training.narrator.folders import export, trained_model, write_base
+from dgmark_lab.training.narrator.own_texts import odds, requests, sample, write_own_texts
+from dgmark_lab.training.narrator.rows import Passage, PassageRows, mask_rows, read_own_texts, target_positions
+from dgmark_lab.training.narrator.trainer import STAGES, NarratorTrainer, train_narrator
+from dgmark_lab.training.run import LOG, STATE, load_state
 from support import tiny_gguf
+from support.command_line import run
 from support.training_setup import NARRATOR_SETTINGS as SETTINGS
 from support.training_setup import narrator_settings as settings
 
@@ -116,16 +127,12 @@ def test_masks_are_uniform_in_number_and_weigh_a_block_as_one(ordered: float) ->
     else:
         assert (batch.masked[:, 0, :8] ^ batch.masked[:, 1, :8]).all()
         assert np.ptp(share) < 0.1
-
-
-def test_the_cap_holds_and_the_first_copy_can_stand_alone() -> None:
-    masking = BlockMasking(ordered_share=0.5, spreads=(2.0,), largest_weight=3.0)
-    args = np.zeros((50, 24), np.int64), np.zeros(50, int), np.full(50, 16), np.full(50, 16), 16
-    batch = mask_rows(*args, masking, np.random.default_rng(0))
-    assert batch.weights.max() == 3.0
     alone = batch.first_copy()
     assert not alone.weights[:, 1].any()
     assert (alone.weights[:, 0] == batch.weights[:, 0]).all()
+    limited = masking.model_copy(update={"largest_weight": 3.0})
+    again = mask_rows(ids, batch.absent, block, np.full(rows, 8), 16, limited, np.random.default_rng(0))
+    assert (again.weights == batch.weights.clip(max=3.0)).all()
 
 
 def test_a_step_is_a_function_of_seed_and_step_and_blocks_narrow_late() -> None:
@@ -152,28 +159,13 @@ def test_no_target_after_the_end_of_a_text_is_soft() -> None:
     assert soft.tolist() == [True] * 5 + [False] * 11  # four tokens and the end
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"block_lengths": [5]}, "must divide"),
-        ({"late_block_lengths": [3]}, "must divide"),
-        ({"block_lengths": []}, "empty"),
-    ],
-)
-def test_blocks_that_do_not_fit_are_refused(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        settings(rows=SETTINGS["rows"] | change)
-
-
-def test_the_settings_that_come_with_the_repository_are_valid(tmp_path: Path) -> None:
+def test_the_settings_that_come_with_the_repository_are_valid() -> None:
     first, continued = (read_toml(path, NarratorConfig) for path in STAGES)
     assert first.own_texts == OwnTexts()
     assert continued.own_texts.sampling == Sampling()  # what the shipped adapters' texts and odds were made with
     assert first.adapter == continued.adapter
-    wrong = tmp_path / "wrong.toml"
-    wrong.write_text("[adapter]\nrank = 0\n")
-    with pytest.raises(SettingsError, match=r"adapter\.rank: .*; rows: Field required"):
-        read_toml(wrong, NarratorConfig)
+    with pytest.raises(ValueError, match="must divide"):
+        settings(rows=SETTINGS["rows"] | {"late_block_lengths": [3]})
 
 
 # ---- the base's own texts ----
@@ -205,15 +197,164 @@ def test_many_texts_at_once_are_those_of_one_at_a_time() -> None:
     assert len({len(text) for text in made}) > 1
 
 
-def test_tokens_are_drawn_with_their_odds() -> None:
-    network, how, draws = tiny_gguf.llama(), Sampling(temperature=2.0, top_k=4, top_p=0.9, penalty=1.5), 4000
-    made = sample(network, [[5, 9]] * draws, 1, (0,), how, 0)
+# ---- runs ----
+
+
+@pytest.fixture(scope="module")
+def material(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A tiny base as a folder, its own texts, documents."""
+    folder = tmp_path_factory.mktemp("material")
+    gguf = folder / "base.gguf"
+    tiny_gguf.write(gguf, tiny_gguf.llama())
+    with pytest.MonkeyPatch.context() as patch:
+        digest = hashlib.sha256(gguf.read_bytes()).hexdigest()
+        patch.setattr(folders, "SMOLLM2", Base("some-package", "1.0", "base.gguf", digest, "Apache-2.0"))
+        patch.setenv(BASE_VARIABLE, str(gguf))
+        write_base(folder / "base")
+    write_own_texts(folder / "base", folder / "own.jsonl", settings().own_texts)
+    rows = [
+        {"id": f"tale-{n}", "paragraphs": [f"the cat and the hen {n} sat there all the day long"]} for n in range(6)
+    ]
+    (folder / "documents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return {name: folder / name for name in ("base", "own.jsonl", "documents.jsonl", "base.gguf")}
+
+
+def trainer(material: dict[str, Path], out: Path, config: NarratorConfig, init: Path | None = None) -> NarratorTrainer:
+    documents = material["documents.jsonl"]
+    return NarratorTrainer(config, material["base"], material["own.jsonl"], documents, documents, out, init=init)
+
+
+def test_the_base_is_a_folder_that_transformers_loads(material: dict[str, Path]) -> None:
+    network, original = LlamaForCausalLM.from_pretrained(material["base"]), tiny_gguf.llama()
+    ids = torch.tensor([[5, 9, 30, 7]])
     with torch.no_grad():
-        logits = network(torch.tensor([[5, 9]])).logits[:, -1]
-    likely, chances = odds(logits, torch.zeros_like(logits, dtype=torch.bool), how)
-    shares = (chances / chances.sum())[0].tolist()
-    assert sum(share > 0 for share in shares) > 1
-    for token, share in zip(likely[0].tolist(), shares, strict=True):
-        count = sum(text == [token] for text in made)
-        # within 5.5 standard deviations (false alarms below 1e-6 a run)
-        assert abs(count - draws * share) <= 5.5 * (draws * share * (1 - share)) ** 0.5
+        torch.testing.assert_close(network(ids).logits, original(ids).logits)
+
+
+def test_own_texts_go_on_where_they_stopped(material: dict[str, Path], tmp_path: Path) -> None:
+    whole = material["own.jsonl"].read_bytes()
+    path = tmp_path / "own.jsonl"
+    path.write_bytes(whole[:-30])  # the last batch was being written
+    write_own_texts(material["base"], path, settings().own_texts)
+    assert path.read_bytes() == whole
+    passages = read_own_texts(path, (0, 2))
+    assert len(passages) == sum(len(json.loads(line)["texts"]) for line in whole.splitlines()) == 8
+    assert all(one.prompt_tokens < len(one.ids) for one in passages)
+    with pytest.raises(ResumeMismatch, match="differs in settings"):
+        write_own_texts(material["base"], path, settings(own_texts=SETTINGS["own_texts"] | {"length": 5}).own_texts)
+
+
+def test_soft_targets_are_the_odds_that_the_base_draws_from(material: dict[str, Path], tmp_path: Path) -> None:
+    """Against the base's own forward over each beginning of a row; other targets are learned as they were."""
+    config = settings(soft_targets=True, own_texts=SETTINGS["own_texts"] | {"sampling": {"top_k": 6, "penalty": 1.5}})
+    piece = trainer(material, tmp_path, config)
+    network = LlamaForCausalLM.from_pretrained(material["base"], dtype=torch.float32)
+    sampling, context = config.own_texts.sampling, config.rows.context
+    checked = 0
+    for step in range(4):
+        batch = piece.batch(step)
+        wanted = batch.weights > 0
+        with torch.no_grad():
+            hard, soft = piece._cross_entropy(batch)[0], piece._cross_entropy(batch, soft=True)[0]
+            assert torch.equal(*(entropy[torch.from_numpy(~batch.front[wanted])] for entropy in (hard, soft)))
+            front = torch.from_numpy(batch.front & wanted)
+            assert not torch.equal(hard, soft)
+            likely, chances = piece._base_odds(torch.from_numpy(batch.ids), batch, front)
+            for number, (row, _, offset) in enumerate(front.nonzero().tolist()):
+                place = context + offset
+                before = batch.ids[row, batch.absent[row] : place]
+                logits = network(torch.from_numpy(before)[None]).logits[:, -1]
+                used = torch.zeros_like(logits, dtype=torch.bool)
+                used[0, batch.ids[row, batch.unwritten[row] : place]] = True
+                tokens, expected = odds(logits, used, sampling)
+                assert likely[number].tolist() == tokens[0].tolist()
+                torch.testing.assert_close(chances[number], (expected / expected.sum())[0], rtol=1e-3, atol=1e-5)
+                checked += 1
+    assert checked > 10
+
+
+def test_the_soft_loss_is_the_mean_of_the_hard_one_over_the_odds(
+    material: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all odds on the token that was drawn it is the hard loss; with two tokens, the mean of theirs."""
+    piece = trainer(material, tmp_path, settings(soft_targets=True))
+    batch = piece.batch(1)
+    where = torch.from_numpy(batch.front)[torch.from_numpy(batch.weights > 0)]
+    assert where.any()
+    drawn = torch.from_numpy(batch.ids)[:, None, piece.config.rows.context :].expand(batch.front.shape)
+
+    def odds_of(_: Any, __: Any, front: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        tokens = drawn[front][:, None]
+        return torch.cat([tokens, torch.full_like(tokens, 7)], 1), torch.tensor([[share, 1 - share]]).expand(
+            len(tokens), 2
+        )
+
+    monkeypatch.setattr(piece, "_base_odds", odds_of)
+    with torch.no_grad():
+        hard = piece._cross_entropy(batch)[0]
+        share = 1.0
+        torch.testing.assert_close(piece._cross_entropy(batch, soft=True)[0], hard)
+        share = 0.0
+        seven = piece._cross_entropy(batch, soft=True)[0]
+        share = 0.25
+        mixed = piece._cross_entropy(batch, soft=True)[0]
+    torch.testing.assert_close(mixed[where], (0.25 * hard + 0.75 * seven)[where])
+    assert (mixed[where] - hard[where]).abs().max() > 0.1
+
+
+def test_two_stages_in_pieces_are_those_in_one_go_and_ship_what_was_trained(
+    material: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = SETTINGS["schedule"] | {"steps": 2, "warmup_steps": 1, "decay_steps": 1}
+    configs = {"first": settings(), "second": settings(seed=1, soft_targets=True, schedule=short)}
+    monkeypatch.setattr(training, "read_toml", lambda path, _kind: configs[path.stem])
+    documents = material["documents.jsonl"]
+    command = ["train", "narrator", "--data", documents, "--heldout", documents, "--config", "first.toml", "--config"]
+    whole, pieces = tmp_path / "whole", tmp_path / "pieces"
+    for out in (whole, pieces):
+        out.mkdir()
+        (out / "base").symlink_to(material["base"])
+    for piece in range(9):  # a step each; the eighth ends the first stage, and begins the second
+        assert (pieces / "second").exists() == (piece == 8)
+        found = run(*command, "second.toml", "--out", pieces, "--max-seconds", 0)
+        assert ("; finished" in found.stdout) == (piece == 8), found.output
+    assert "; finished" in run(*command, "second.toml", "--out", whole).stdout
+    states = {}
+    for stage in ("", "second"):
+        states[stage], other = (load_state(out / stage / STATE).tensors["trained"] for out in (whole, pieces))
+        assert all(torch.equal(tensor, other[name]) for name, tensor in states[stage].items())
+    moved = [(states["second"][name] - one).abs().max() for name, one in states[""].items()]
+    assert 0 < max(moved) < 0.11  # two steps of Adam at rates up to .05; other beginnings are much further away
+    log = [json.loads(line) for line in (pieces / LOG).read_text().splitlines()]
+    assert [row["step"] for row in log if "loss" in row] == list(range(1, 9))
+    bounds = [row["heldout_own"] for row in log if "heldout_own" in row]
+    assert len(bounds) == 3
+    assert bounds[-1] < bounds[0]
+    with pytest.raises(SettingsError, match="its own name"):
+        train_narrator(documents, documents, whole, stages=[Path("first"), Path("second"), Path("second")])
+
+    shipped = tmp_path / "shipped"
+    assert run("train", "export", "--run", whole / "second", "--out", tmp_path / "last").exit_code == 0
+    assert run("train", "export", "--run", whole, "--out", shipped).exit_code == 0
+    with pytest.raises(SettingsError, match="exists"):
+        export(whole, material["base"], shipped)
+    with pytest.raises(SettingsError, match=r"holds no state\.pt"):
+        export(tmp_path, material["base"], tmp_path / "other")
+    stated = json.loads((shipped / "base.json").read_text())
+    stated["sha256"] = hashlib.sha256(material["base.gguf"].read_bytes()).hexdigest()
+    (shipped / "base.json").write_text(json.dumps(stated))
+    monkeypatch.setenv(BASE_VARIABLE, str(material["base.gguf"]))
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    loaded = load_model(str(shipped), dtype="fp32", device="cpu")
+    model = trained_model(load_state(whole / STATE), material["base"])
+    ids = torch.randint(3, 200, (2, 20), generator=torch.Generator().manual_seed(1))
+    ids[:, 14:17] = loaded.mask_id
+    place = torch.arange(18)
+    seen = (place <= place[:, None]) | (place >= 12)[:, None]
+    with torch.no_grad():
+        masked = ids[:, :18] == loaded.mask_id
+        hidden = model.hidden(ids[:, :18].where(~masked, 0), masked, place, seen.repeat(2, 1, 1))
+        expected = functional.linear(hidden, model.embedding)[:, 11:17]
+    got = loaded.session("none").begin(ids, 12, 18)[:, :, :-1]  # but for the mask's own row
+    assert (got - expected).abs().max() < 0.05 * expected.abs().max()
+    assert torch.corrcoef(torch.stack([got.flatten(), expected.flatten()]))[0, 1] > 0.999

@@ -22,9 +22,7 @@ from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
 from dgmark_lab.attacks.refill import Refill
 from dgmark_lab.baselines import BASELINES, baseline
-from dgmark_lab.evaluate.monte_carlo import answer_likelihood
 from support.known_keys import bound_key
-from support.unchecked import unchecked
 
 Spoil = Callable[[Tensor, Tensor], Tensor]
 NAN, INF = float("nan"), float("inf")
@@ -127,14 +125,6 @@ def test_neither_a_stream_nor_an_infilling_nor_a_refill_ends_in_text(name: str) 
         dgmark.infill(model, [["w1", 8, "w2"]], key=KEY, block_length=4)
     with pytest.raises(ModelFault, match=came):
         Refill(1 / 2, "contiguous", model, {"block_length": 4})(" ".join(["w1"] * 16), np.random.default_rng(1))
-
-
-@pytest.mark.parametrize("name", ["NaN", "+inf", "-inf"])
-def test_a_likelihood_is_not_estimated_from_unusable_logits(name: str) -> None:
-    with pytest.raises(ModelFault, match=f"toy gave {SPOILS[name][1]}"):
-        answer_likelihood(Spoilt(spoil=SPOILS[name][0]), [3, 4], [5, 6, 7])
-    with unchecked(), pytest.raises(ModelFault, match="logits of dtype int64"):
-        answer_likelihood(Spoilt(spoil=lambda logits, _ids: logits.long()), [3, 4], [5, 6, 7])
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -27,8 +27,7 @@ from dgmark.models.assembly import (
     with_adapters,
 )
 from dgmark.models.load import NetworkDenoiser, load_model
-from dgmark_lab.training.narrator.base import tokenizer_of
-from dgmark_lab.training.narrator.export import MASK_TOKEN, config_of
+from dgmark_lab.training.narrator.folders import MASK_TOKEN, config_of, tokenizer_of
 from support import tiny_gguf
 
 BASE = Base("some-package", "1.0", "some_package/base.gguf", "", "Apache-2.0")

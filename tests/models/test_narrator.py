@@ -10,7 +10,7 @@ from dgmark.checkpoint.folder import NARRATOR, builtin_folder, find_checkpoint, 
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.models.assembly import ADAPTERS, BASE, Base
 from dgmark.models.load import load_model
-from dgmark_lab.training.narrator.base import SMOLLM2
+from dgmark_lab.training.narrator.folders import SMOLLM2
 from support.fresh_process import run_fresh
 from support.known_keys import bound_key
 

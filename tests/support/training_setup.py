@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from dgmark_lab.training.config import TrainingConfig
+from dgmark_lab.training.config import NarratorConfig, TrainingConfig
 from dgmark_lab.training.corpus import Corpus, prepare_corpus
-from dgmark_lab.training.narrator.config import NarratorConfig
 from dgmark_lab.training.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -41,14 +40,7 @@ def settings(kind: str = "storyteller", **sections: Any) -> Content:
     """A run of seconds as parsed TOML; `sections` replace values, section by section."""
     content: Content = {
         "kind": kind,
-        "network": {
-            "type": "llada" if kind == "storyteller" else "llama",
-            "width": 32,
-            "blocks": 2,
-            "heads": 2,
-            "hidden": 48,
-            "context": 48,
-        },
+        "network": {"width": 32, "blocks": 2, "heads": 2, "hidden": 48, "context": 48},
         "tokenizer": {"source": "new", "vocab_size": 320},
         "rows": {"length": 48, "batch": 8},
         "schedule": {"steps": 12, "warmup_steps": 2, "decay_steps": 4},

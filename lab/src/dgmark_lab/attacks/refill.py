@@ -19,7 +19,7 @@ from dgmark.decode.infilling import config_of_holes
 from dgmark.errors import InputError, PromptTooLong
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.models.load import load_model
-from dgmark_lab.attacks.edits import Share, edit_count, places
+from dgmark_lab.attacks.budgets import Share, edit_count, places
 from dgmark_lab.attacks.text_edits import ARBITRARY, decode
 from dgmark_lab.options import Options
 

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int, Integer
 from dgmark.watermark.bigrams import pair_words, pairs_of
 from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.splitmix64 import Words
-from dgmark_lab.attacks.edits import edit_count
+from dgmark_lab.attacks.budgets import edit_count
 
 Ids = Int[np.ndarray, " n"]
 # the share of matches that the adversary reckons with

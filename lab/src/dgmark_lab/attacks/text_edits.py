@@ -1,7 +1,7 @@
 """Random edits of a text, counted in tokens or words: substitution, deletion, insertion, crop, copy-paste, swaps.
 
-A budget eps of a text of n units is round(eps * n) edits, halves up. If the units are tokens, the text is encoded,
-edited and decoded: the edits are exact in ids, though the tokenizer may split the new text differently.
+If the units are tokens, the text is encoded, edited and decoded: the edits are exact in ids, though the tokenizer may
+split the new text differently.
 """
 
 import re
@@ -18,14 +18,13 @@ from dgmark.checkpoint.folder import BUILTIN
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.errors import InputError, MissingExtra, NoTexts, SettingsError
 from dgmark.rows.texts import Item, read_texts
-from dgmark_lab.attacks import edits
-from dgmark_lab.attacks.edits import Share
+from dgmark_lab.attacks.budgets import Share, edit_count, places
 
 Dice = np.random.Generator
 ARBITRARY = ConfigDict(arbitrary_types_allowed=True)
 
-_WORD = re.compile(r"(\S+)(\s*)")
-_CORE = re.compile(r"(\W*)(.*?)(\W*)", re.DOTALL)
+# punctuation, letters, punctuation, space; a run without any letter counts as letters
+_WORD = re.compile(r"([^\w\s]*(?=\w)|)(\S*\w|\S+)([^\w\s]*)(\s*)")
 _WHOLE_WORD = re.compile(r"\s[^\W\d_]{2,}")
 _SENTENCE_END = re.compile(r"""(?:(?<=[.!?])|(?<=[.!?]["'”’)\]]))(\s+)""")
 
@@ -42,24 +41,23 @@ class Word(NamedTuple):
     space: str
 
     def __str__(self) -> str:
-        return self.before + self.core + self.after + self.space
+        return "".join(self)
 
 
 def words_of(text: str) -> tuple[str, list[Word]]:
     """Split a text into its leading space and its words; joined, they are the text."""
     lead = text[: len(text) - len(text.lstrip())]
-    return lead, [_word(*match.groups()) for match in _WORD.finditer(text)]
-
-
-def _word(run: str, space: str) -> Word:
-    match = _CORE.fullmatch(run)
-    before, core, after = match.groups() if match else ("", run, "")
-    return Word(before, core, after, space) if core else Word("", run, "", space)
+    return lead, [Word(*match.groups()) for match in _WORD.finditer(text)]
 
 
 def join_words(lead: str, words: Sequence[Word]) -> str:
     """Join words to a text."""
     return lead + "".join(map(str, words))
+
+
+def cores_of(words: Sequence[Word]) -> list[str]:
+    """Return the letters of words, without punctuation."""
+    return [word.core for word in words]
 
 
 def with_cores(words: Sequence[Word], cores: Sequence[str]) -> list[Word]:
@@ -112,7 +110,12 @@ def _texts_of(path: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, config=ARBITRARY)
 class _Edit(ABC):
-    """The options of all edits of tokens or words."""
+    """An edit of the tokens or words of a text.
+
+    Attributes:
+        unit: "token", or "word" (the characters between spaces, with the space after them).
+        tokenizer: the tokenizer that defines tokens: loaded, or by a model's name, folder or hub id.
+    """
 
     unit: Literal["token", "word"] = "token"
     tokenizer: str | Tokenizer = BUILTIN
@@ -121,7 +124,7 @@ class _Edit(ABC):
         """Return the edited text."""
         if self.unit == "word":
             lead, words = words_of(text)
-            return join_words(lead, self.edit_words(words, rng))
+            return join_words(lead, self.edit(words, rng))
         ids = self.loaded.encode(text)
         edited = self.edit(ids, rng)
         return decode(self.loaded, edited) if edited != ids else text
@@ -135,65 +138,61 @@ class _Edit(ABC):
     def edit(self, units: list[Any], rng: Dice) -> list[Any]:
         """Return other units: ids, or words."""
 
-    def edit_words(self, words: list[Word], rng: Dice) -> list[Word]:
-        """Return other words."""
-        return self.edit(words, rng)
-
 
 @dataclass(frozen=True, config=ARBITRARY)
 class _PoolEdit(_Edit):
-    """The options of substitution and insertion: a budget, and the pool that new units are drawn from."""
+    """An edit that puts new units into a text.
+
+    Attributes:
+        budget: number of new units as a share of the text's, exactly round(budget * n).
+        source: where they come from: "vocabulary" (uniform over the ordinary tokens, or for words over the tokens that
+            are whole words), or "text" (units of this text, as frequent as there).
+    """
 
     budget: Share = 0.1
     source: Literal["vocabulary", "text"] = "vocabulary"
 
     def pool(self, units: Sequence[Any]) -> Sequence[Any]:
-        """The units to draw from: the vocabulary's, or those of the text with repetitions."""
+        """Return what to draw from: ids, or words without punctuation."""
         if self.source == "text":
-            return units
+            return units if self.unit == "token" else cores_of(units)
         return ordinary_ids(self.loaded).tolist() if self.unit == "token" else _vocabulary_words(self.loaded)
 
 
 @dataclass(frozen=True, config=ARBITRARY)
 class Substitution(_PoolEdit):
-    """Replace a share of the tokens or words by random others.
-
-    Attributes:
-        budget: share of the units to replace, exactly round(budget * n), each by a different one.
-        unit: "token" or "word" (the characters between spaces; punctuation is kept).
-        source: where replacements come from: "vocabulary" (uniform over the ordinary tokens, or for words over the
-            tokens that are whole words), or "text" (units of this text, as frequent as there).
-        tokenizer: the tokenizer that defines tokens, by a model's name, folder or hub id.
-    """
+    """Replace a share of the tokens or words by random others; the punctuation of words is kept."""
 
     def edit(self, units: list[Any], rng: Dice) -> list[Any]:
-        """Replace units."""
-        return edits.substitute(units, self.budget, self.pool(units), rng)
-
-    def edit_words(self, words: list[Word], rng: Dice) -> list[Word]:
-        """Replace the letters of words."""
-        return with_cores(words, self.edit([word.core for word in words], rng))
+        """Replace units, each by a different one."""
+        edited = list(units) if self.unit == "token" else cores_of(units)
+        pool = self.pool(units)
+        for place in places(len(units), self.budget, rng):
+            edited[place] = _draw_other(pool, edited[place], rng)
+        return edited if self.unit == "token" else with_cores(units, edited)
 
 
 @dataclass(frozen=True, config=ARBITRARY)
 class Insertion(_PoolEdit):
-    """Insert random tokens or words before a share of the tokens or words.
-
-    Attributes:
-        budget: number of insertions as a share of the units, exactly round(budget * n), at most one before each.
-        unit: "token" or "word".
-        source: see `Substitution`.
-        tokenizer: see `Substitution`.
-    """
+    """Insert random tokens or words before a share of the tokens or words."""
 
     def edit(self, units: list[Any], rng: Dice) -> list[Any]:
-        """Insert units."""
-        return edits.insert(units, self.budget, self.pool(units), rng)
+        """Insert units, at most one before each; a word with a space.
 
-    def edit_words(self, words: list[Word], rng: Dice) -> list[Word]:
-        """Insert words, each with a space."""
-        pool = [Word("", core, "", " ") for core in self.pool([word.core for word in words])]
-        return edits.insert(words, self.budget, pool, rng)
+        Raises:
+            InputError: the pool is empty.
+        """
+        chosen = set(places(len(units), self.budget, rng))
+        pool = self.pool(units)
+        if chosen and not pool:
+            raise InputError("nothing is available to insert: choose another source of replacements")
+        edited = []
+        for place, unit in enumerate(units):
+            if place in chosen:
+                drawn = pool[int(rng.integers(len(pool)))]
+                edited.append(drawn if self.unit == "token" else Word("", drawn, "", " "))
+            edited.append(unit)
+        return edited
 
 
 @dataclass(frozen=True, config=ARBITRARY)
@@ -202,15 +201,14 @@ class Deletion(_Edit):
 
     Attributes:
         budget: share of the units to delete, exactly round(budget * n).
-        unit: "token" or "word" (with its punctuation and the space after it).
-        tokenizer: see `Substitution`.
     """
 
     budget: Share = 0.1
 
     def edit(self, units: list[Any], rng: Dice) -> list[Any]:
         """Delete units."""
-        return edits.delete(units, self.budget, rng)
+        chosen = set(places(len(units), self.budget, rng))
+        return [unit for place, unit in enumerate(units) if place not in chosen]
 
 
 @dataclass(frozen=True, config=ARBITRARY)
@@ -220,8 +218,6 @@ class Crop(_Edit):
     Attributes:
         front: share of the units to cut off the front, exactly round(front * n).
         back: share of the units to cut off the back, likewise.
-        unit: "token" or "word".
-        tokenizer: see `Substitution`.
     """
 
     front: Share = 0.25
@@ -233,7 +229,8 @@ class Crop(_Edit):
 
     def edit(self, units: list[Any], rng: Dice) -> list[Any]:  # noqa: ARG002 (every edit has this signature)
         """Keep the rest."""
-        return edits.crop(units, self.front, self.back)
+        stop = len(units) - edit_count(len(units), self.back)
+        return units[edit_count(len(units), self.front) : stop]
 
 
 @dataclass(frozen=True, config=ARBITRARY)
@@ -243,8 +240,6 @@ class CopyPaste(_Edit):
     Attributes:
         human: units of human text for each unit of the text: round(human * n) units, of hosts in a random order.
         hosts: human texts: a text file, a folder, or JSON Lines with "text"; together long enough.
-        unit: "token" or "word".
-        tokenizer: see `Substitution`.
     """
 
     human: Annotated[float, Field(ge=0)] = 3.0
@@ -258,14 +253,31 @@ class CopyPaste(_Edit):
 
     def edit(self, units: list[Any], rng: Dice) -> list[Any]:
         """Put the units at a random place of as much human text as is asked for."""
-        hosts, wanted, host = _texts_of(self.hosts), edits.edit_count(len(units), self.human), list[Any]()
+        hosts, wanted, host = _texts_of(self.hosts), edit_count(len(units), self.human), list[Any]()
         for index in rng.permutation(len(hosts)).tolist():
             if len(host) < wanted:
                 added = hosts[index].rstrip() + "\n"
                 host += self.loaded.encode(added) if self.unit == "token" else words_of(added)[1]
         if len(host) < wanted:
             raise InputError(f"the hosts have {len(host)} units together, and {wanted} are asked for: give more text")
-        return edits.paste(units, host[:wanted], rng)
+        at = int(rng.integers(wanted + 1))
+        return [*host[:at], *units, *host[at:wanted]]
+
+
+def _draw_other(pool: Sequence[Any], old: Any, rng: Dice) -> Any:
+    """Draw a member of `pool` that is not `old`, so that every edit changes something.
+
+    Raises:
+        InputError: the pool has no other member.
+    """
+    for _ in range(32 if pool else 0):
+        drawn = pool[int(rng.integers(len(pool)))]
+        if drawn != old:
+            return drawn
+    others = [unit for unit in pool if unit != old]
+    if not others:
+        raise InputError(f"nothing is available to replace {old!r}: choose another source of replacements")
+    return others[int(rng.integers(len(others)))]
 
 
 # --- edits of sentences, and of words by meaning ---
@@ -285,8 +297,12 @@ class SentenceSwap:
         """Return the text with its sentences in another order."""
         # sentences and, between them, spaces in turns; a text that ends in a space has an empty last sentence
         parts = _SENTENCE_END.split(text)
-        count = len(parts) - (not parts[-1])
-        parts[:count:2] = edits.swap_neighbours(parts[:count:2], self.swaps, rng)
+        sentences = slice(0, len(parts) - (not parts[-1]), 2)
+        order = parts[sentences]
+        for _ in range(self.swaps if len(order) > 1 else 0):
+            at = int(rng.integers(len(order) - 1))
+            order[at], order[at + 1] = order[at + 1], order[at]
+        parts[sentences] = order
         return "".join(parts)
 
 
@@ -306,8 +322,8 @@ class Synonyms:
     def __call__(self, text: str, rng: Dice) -> str:
         """Return the text with synonyms in it."""
         lead, words = words_of(text)
-        cores = [word.core for word in words]
-        left = edits.edit_count(len(cores), self.budget)
+        cores = cores_of(words)
+        left = edit_count(len(cores), self.budget)
         for place in rng.permutation(len(cores)).tolist():
             if not left:
                 break

@@ -60,7 +60,6 @@ class Answering:
 
     seed: opt.Seed = 0
     batch_size: opt.BatchSize = 8
-    mc_num: Annotated[int, typer.Option(min=1, help="Random maskings for each likelihood estimate.")] = 128
 
 
 _DEFAULTS = {"length": "the task's, in whole blocks", "temperature": "the task's, or 0"}
@@ -83,8 +82,8 @@ def bench_lm(
 ) -> None:
     """Run benchmarks of the lm-evaluation-harness on a diffusion model.
 
-    Give --key FILE to answer with the mark, or --no-watermark to answer without it. Answers that are chosen by
-    likelihood are the same either way: only generated text can carry a mark.
+    Give --key FILE to answer with the mark, or --no-watermark to answer without it. Tasks whose answers are chosen by
+    likelihood are refused: only generated text can carry a mark.
 
     The decoding options of `dgmark generate` are taken too.
     """
@@ -104,7 +103,6 @@ def bench_lm(
         baseline=baseline,
         seed=answering.seed,
         batch_size=answering.batch_size,
-        samples=answering.mc_num,
     )
     tasks = benchmarks.TaskSettings(
         tasks=chosen.names if preset is None else preset.tasks,

@@ -21,19 +21,10 @@ from dgmark.rows.jsonl import BadRow, Row, read_good_rows
 from dgmark.rows.outputs import guard_output
 from dgmark.rows.runner import Task
 from dgmark.rows.texts import read_texts
-from dgmark_lab.evaluate import (
-    Comparison,
-    Diversity,
-    Interval,
-    Judge,
-    Perplexity,
-    ScoredText,
-    compare_paired,
-    diversity,
-    load_judge,
-    score_texts,
-    summarise,
-)
+from dgmark_lab.evaluate.diversity import Diversity, diversity
+from dgmark_lab.evaluate.intervals import Comparison, Interval, compare_paired
+from dgmark_lab.evaluate.judge import Judge, load_judge
+from dgmark_lab.evaluate.likelihood import Perplexity, ScoredText, score_texts, summarise
 
 EVALUATION_SCHEMA = 1
 NO_JUDGE = "none"

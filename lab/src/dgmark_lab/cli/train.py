@@ -130,18 +130,14 @@ def evaluate(
 @train_app.command()
 @command_errors
 def export(
-    run: Annotated[Path, typer.Option(help="Folder of the narrator's last stage.")],
+    run: Annotated[Path, typer.Option(help="Folder of the narrator's last stage; its base is in it, or beside it.")],
     out: Annotated[Path, typer.Option(help="Folder to write; must not exist.")],
-    base: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the narrator's base.", show_default="base in the run's folder, or above it"),
-    ] = None,
 ) -> None:
     """Export a narrator's adapters as a model folder. (Other runs have theirs in `model`.)"""
-    from dgmark_lab.training.narrator.base import BASE
-    from dgmark_lab.training.narrator.export import export as export_adapters
+    from dgmark_lab.training.narrator.folders import BASE
+    from dgmark_lab.training.narrator.folders import export as export_adapters
 
     _device("cpu")
-    beside = run / BASE if (run / BASE).is_dir() else run.parent / BASE
-    size = export_adapters(run, base or beside, out)
+    base = run / BASE if (run / BASE).is_dir() else run.parent / BASE
+    size = export_adapters(run, base, out)
     stdout().print(f"{out}: {size:,} bytes", markup=False, soft_wrap=True)

@@ -1,8 +1,8 @@
 """Benchmarks of the lm-evaluation-harness on a masked diffusion model, marked or not, decoded by the usual loop.
 
-The harness does the tasks, few-shot prompts, answers and scores. This module continues texts up to a stop, and computes
-likelihoods. The harness's parts are called one by one: its front end would seed the whole process, and record the
-machine. The results record model, settings and packages.
+The harness does the tasks, few-shot prompts, answers and scores. This module continues texts up to a stop. The
+harness's parts are called one by one: its front end would seed the whole process, and record the machine. The results
+record model, settings and packages.
 """
 
 from collections import Counter
@@ -25,7 +25,6 @@ from dgmark.models.chat import template_of
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines import Baseline
-from dgmark_lab.evaluate.monte_carlo import SAMPLES, answer_likelihood
 
 BENCH_SCHEMA = 1
 # the harness's own defaults
@@ -73,7 +72,6 @@ class HarnessSettings:
         baseline: another watermark than dgMARK.
         seed: request i is decoded with seed + i.
         batch_size: largest number of requests decoded at once.
-        samples: number of masked canvases for one likelihood ("mc_num").
     """
 
     decoding: Settings = field(default_factory=Settings)
@@ -81,7 +79,6 @@ class HarnessSettings:
     baseline: Baseline | None = None
     seed: int = 0
     batch_size: int = 8
-    samples: int = SAMPLES
 
 
 class DiffusionLM(LM):  # type: ignore[misc]
@@ -93,8 +90,8 @@ class DiffusionLM(LM):  # type: ignore[misc]
         progress: called with the number of requests that were finished.
 
     Attributes:
-        counts: number of requests by kind; "truncated" is the number of prompts that lost their beginning to fit the
-            context.
+        counts: number of requests ("generate_until"), and of prompts that lost their beginning to fit the context
+            ("truncated").
 
     Raises:
         SettingsError: a decoding setting is invalid.
@@ -152,55 +149,29 @@ class DiffusionLM(LM):  # type: ignore[misc]
                 batch_size=self.settings.batch_size,
             )
             for rows in prepared.chunks():
-                for (index, _), generation in zip(
-                    group[rows.start : rows.stop], generations(prepared, rows), strict=True
-                ):
+                for row, generation in zip(rows, generations(prepared, rows), strict=True):
+                    index = group[row][0]
                     texts[index] = self._cut(generation.token_ids, requests[index].args[1])
-                    self.cache_hook.add_partial("generate_until", requests[index].args, texts[index])
                 self._progress(len(rows))
         self.counts["generate_until"] += len(requests)
         return texts
 
-    def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:  # noqa: ARG002
-        """Lower bounds of the likelihoods of continuations; greedy decoding is always said to give others."""
-        results = []
-        for request in requests:
-            context, continuation = request.args
-            blank = len(context) - len(context.rstrip())  # spaces belong to the word after them
-            answer = self.model.tokenizer.encode(context[len(context) - blank :] + continuation)
-            prompt = self._fitted(self.model.tokenizer.encode(context[: len(context) - blank]), len(answer))
-            settings = self.settings
-            bound = answer_likelihood(self.model, prompt, answer, samples=settings.samples, seed=settings.seed)
-            results.append((bound, False))
-            self.cache_hook.add_partial("loglikelihood", request.args, results[-1])
-            self._progress(1)
-        self.counts["loglikelihood"] += len(requests)
-        return results
-
-    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:  # noqa: ARG002
-        """Refuse tasks that score whole texts.
+    def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> Any:  # noqa: ARG002
+        """Refuse tasks that score given texts, which carry no mark.
 
         Raises:
             SettingsError: always.
         """
-        raise SettingsError("tasks that score whole texts (loglikelihood_rolling) need an autoregressive model")
+        raise SettingsError(
+            "the task scores given texts by their likelihood, which no mark can change: give one that generates"
+        )
+
+    loglikelihood_rolling = loglikelihood
 
     @property
     def tokenizer_name(self) -> str:
-        """The name of the tokenizer and its template in the harness's caches of requests."""
-        return f"{traits_of(self.model).name}-{self.model.tokenizer.fingerprint}".replace("/", "__")
-
-    def chat_template(self, chat_template: bool | str = False) -> str | None:
-        """The template of the model's family, for the harness's records.
-
-        Raises:
-            SettingsError: a template is named, or the family has none.
-        """
-        if isinstance(chat_template, str):
-            raise SettingsError(
-                f"there is no chat template {chat_template!r}: each family has a single one, so give no name"
-            )
-        return template_of(self.model).text([("user", "{prompt}")]) if chat_template else ""
+        """The name of the tokenizer in the harness's caches of requests, which are not used."""
+        return self.model.tokenizer.fingerprint
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         """One turn of chat: the system's message, the user's message, and the beginning of an answer, if any.
@@ -217,16 +188,13 @@ class DiffusionLM(LM):  # type: ignore[misc]
         return template_of(self.model).text([("user", "\n\n".join(messages))]) + answer
 
     def _prompt(self, context: str, length: int) -> list[int]:
+        """The end of a context that leaves room for `length` tokens."""
         ids = self.model.tokenizer.encode(context)
         if not ids:
             raise SettingsError("the harness asks for a continuation of nothing; give the task a prompt")
-        return self._fitted(ids, length)
-
-    def _fitted(self, prompt: list[int], room: int) -> list[int]:
-        """The end of a prompt that leaves room for `room` tokens."""
-        length = max(0, self.model.context_length - room)
-        self.counts["truncated"] += len(prompt) > length
-        return prompt[max(0, len(prompt) - length) :]
+        surplus = max(0, len(ids) + length - self.model.context_length)
+        self.counts["truncated"] += surplus > 0
+        return ids[surplus:]
 
     def _cut(self, ids: list[int], arguments: Mapping[str, Any]) -> str:
         if "length" not in self.settings.decoding:
@@ -353,7 +321,6 @@ def _conditions(model: DiffusionLM, settings: TaskSettings) -> dict[str, Any]:
         "baseline": baseline_row(answering.baseline),
         "decoding": dict(answering.decoding),
         "seed": answering.seed,
-        "samples_per_likelihood": answering.samples,
         "task_settings": {**asdict(settings), "include": [folder.name for folder in settings.include]},
         "counts": dict(model.counts),
         "packages": {name: version(name) for name in ("dgmark", "lm_eval", "torch", "transformers", "datasets")},

@@ -1,4 +1,4 @@
-"""The settings of a training run: one TOML file, validated before anything starts."""
+"""The settings of training runs: one TOML file for each, validated before anything starts."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,15 +13,13 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class LlamaNetwork(Table):
-    """A Llama: as masked diffusion model ("llada", bidirectional) or as autoregressive one ("llama")."""
+    """The sizes of a Llama: bidirectional as a storyteller, causal as a judge."""
 
-    type: Literal["llada", "llama"]
     width: PositiveInt
     blocks: PositiveInt
     heads: PositiveInt
     hidden: PositiveInt = Field(description="width of the SwiGLU layer")
     context: PositiveInt = Field(description="largest number of positions")
-    rope_theta: PositiveFloat = 10_000.0
 
     @model_validator(mode="after")
     def _heads_divide(self) -> "LlamaNetwork":
@@ -95,9 +93,7 @@ class OptimizerSettings(Table):
     """Muon for the matrices of the blocks, AdamW for the rest."""
 
     muon_lr: PositiveFloat = 0.02
-    muon_momentum: Share = 0.95
     adamw_lr: PositiveFloat = 2e-3
-    adamw_betas: tuple[Share, Share] = (0.9, 0.95)
     weight_decay: float = Field(default=0.0, ge=0)
     clip_norm: PositiveFloat = 1.0
     ema_decay: float = Field(default=0.999, ge=0, lt=1)
@@ -141,9 +137,6 @@ class TrainingConfig(RunConfig):
 
     @model_validator(mode="after")
     def _fits(self) -> "TrainingConfig":
-        needed = "llama" if self.kind == "judge" else "llada"
-        if self.network.type != needed:
-            raise ValueError(f"a {self.kind} needs network.type {needed}, not {self.network.type}")
         if (self.masking is not None) != (self.kind == "storyteller"):
             raise ValueError("a storyteller needs the section [masking]; a judge has none")
         if self.rows.length > self.network.context:
@@ -178,3 +171,93 @@ def read_config(path: Path, kind: Kind, *, steps: int | None = None) -> Training
     if steps < config.schedule.warmup_steps + config.schedule.decay_steps:
         raise SettingsError(f"--steps {steps} is less than warm-up and decay need; lower those in the settings")
     return config.model_copy(update={"schedule": config.schedule.model_copy(update={"steps": steps})})
+
+
+# ---- the narrator ----
+
+
+class Sampling(Table):
+    """How to draw a token of the base's own texts."""
+
+    temperature: PositiveFloat = 0.7
+    top_p: float = Field(default=0.92, gt=0, le=1, description="keep the most likely tokens up to this probability")
+    top_k: PositiveInt = Field(default=50, description="keep at most this many tokens")
+    penalty: PositiveFloat = Field(
+        default=1.1, description="lowers the logits of tokens that are in the text (Keskar et al. 2019)"
+    )
+
+
+class OwnTexts(Table):
+    """The base's own texts."""
+
+    texts: PositiveInt = Field(default=960, description="number of sampled texts; repetitive ones are left out")
+    batch: PositiveInt = Field(default=96, description="texts sampled together")
+    length: PositiveInt = Field(default=192, description="most tokens of a text")
+    most_repeated: Share = Field(default=0.1, description="largest share of repeated 4-grams")
+    seed: int = 0
+    sampling: Sampling = Sampling()
+
+
+class AdapterSettings(Table):
+    """Settings of the adapters."""
+
+    rank: PositiveInt = 32
+
+
+class BlockRows(Table):
+    """Settings of rows: how texts become rows."""
+
+    context: PositiveInt = Field(description="most tokens before the response")
+    response: PositiveInt = Field(description="tokens of a response")
+    block_lengths: tuple[PositiveInt, ...] = Field(description="one is drawn for each row")
+    late_block_lengths: tuple[PositiveInt, ...] = Field(default=(), description="block_lengths from step late_from on")
+    late_from: int = Field(default=0, ge=0)
+    batch: PositiveInt = Field(description="rows of a step")
+    own_share: Share = Field(description="share of rows from the base's own texts; the others are from documents")
+    start_share: Share = Field(default=0.5, description="share of rows that begin at the start of the text")
+    mixture: tuple[str, ...] = Field(default=(), description="prefixes of the ids of documents to use; empty for all")
+
+    @model_validator(mode="after")
+    def _blocks_fit(self) -> "BlockRows":
+        for name in ("block_lengths", "late_block_lengths"):
+            lengths = getattr(self, name)
+            if any(self.response % block for block in lengths):
+                raise ValueError(f"{name} {list(lengths)} must divide response {self.response}")
+        if not self.block_lengths:
+            raise ValueError("block_lengths is empty")
+        return self
+
+    def lengths_at(self, step: int) -> tuple[int, ...]:
+        """Return the block lengths of a step (from 0)."""
+        late = self.late_block_lengths and step >= self.late_from
+        return self.late_block_lengths if late else self.block_lengths
+
+
+class BlockMasking(Table):
+    """Which tokens of a block are masked."""
+
+    ordered_share: Share = Field(description="share of rows that keep tokens roughly from left to right")
+    spreads: tuple[PositiveFloat, ...] = Field(description="noise of that order in positions; one is drawn per block")
+    largest_weight: PositiveFloat = Field(description="upper limit of block length / masked tokens")
+
+
+class AdapterOptimizer(Table):
+    """Settings of AdamW."""
+
+    lr: PositiveFloat
+    mask_lr: PositiveFloat = Field(description="learning rate of the mask embedding")
+    clip_norm: PositiveFloat = 1.0
+
+
+class NarratorConfig(RunConfig):
+    """All settings of a stage."""
+
+    own_texts: OwnTexts = OwnTexts()
+    soft_targets: bool = Field(
+        default=False,
+        description="at a token of the base with nothing unmasked after it in its block, learn the base's odds",
+    )
+    adapter: AdapterSettings
+    rows: BlockRows
+    masking: BlockMasking
+    optimizer: AdapterOptimizer

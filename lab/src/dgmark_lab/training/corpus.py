@@ -9,6 +9,7 @@ import hashlib
 import json
 import lzma
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -21,6 +22,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.errors import CheckpointFormat, InputError, NoTexts
+from dgmark.rows.inputs import open_input
 from dgmark.rows.outputs import atomic_folder, atomic_write
 
 SCHEMA = 1
@@ -29,6 +31,7 @@ END, START, MASK, PAD = SPECIAL_TOKENS = ("<|endoftext|>", "<|startoftext|>", "<
 _CLOSING = "\"'”’)] "
 _DOCUMENTS_AT_ONCE = 64
 _OPENERS: dict[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open}
+_WHAT = "a .jsonl or .jsonl.xz file"
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -60,13 +63,9 @@ def read_documents(path: Path) -> Iterator[Document]:
         InputError: a line is not a document, or the file is damaged.
     """
     empty = True
-    try:
-        file = _OPENERS.get(path.suffix, open)(path, "rb")
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    with file:
+    with open_input(str(path), _WHAT) as file, _OPENERS.get(path.suffix, nullcontext)(file) as lines:
         try:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(lines, 1):
                 document = _document(line, f"{path}:{number}")
                 if document.paragraphs:
                     empty = False
@@ -83,15 +82,8 @@ def file_hash(path: Path) -> str:
     Raises:
         NoTexts: the file is unreadable.
     """
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: OSError) -> NoTexts:
-    return NoTexts(f"{path} cannot be read: {error.strerror}; give a .jsonl or .jsonl.xz file")
+    with open_input(str(path), _WHAT) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _document(line: bytes, source: str) -> Document:

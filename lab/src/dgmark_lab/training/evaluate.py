@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from dgmark_lab.training.corpus import Document, file_hash, read_documents, special_ids, training_tokenizer
+from dgmark_lab.training.corpus import file_hash, read_documents, special_ids, training_tokenizer
 from dgmark_lab.training.networks import load_network
-from dgmark_lab.training.objective import cross_entropy, held_out_rows, nelbo
+from dgmark_lab.training.objective import held_out_bound, held_out_rows
 
 SCHEMA = 1
 THIS = "this model"
@@ -40,19 +40,14 @@ def evaluate(
     """
     documents = list(read_documents(data))
     models = {THIS: model, **{Path(other).name: other for other in against}}
-    bounds = {name: _bound(folder, documents, rows, length, device) for name, folder in models.items()}
+    bounds = {}
+    for name, folder in models.items():
+        network, tokenizer = load_network(folder), training_tokenizer(folder)
+        network.module.to(device).train(False)
+        mask_id = None if network.family == "llama" else special_ids(tokenizer).mask
+        held_out = held_out_rows(documents, tokenizer, length, rows)
+        bounds[name] = asdict(held_out_bound(network, held_out, mask_id))
     return {"heldout_sha256": file_hash(data), "bounds": bounds, "schema": SCHEMA}
-
-
-def _bound(folder: str, documents: list[Document], rows: int, length: int, device: torch.device) -> dict[str, Any]:
-    network = load_network(folder)
-    network.module.to(device).train(False)
-    tokenizer = training_tokenizer(folder)
-    held_out = held_out_rows(documents, tokenizer, length, rows)
-    mask = special_ids(tokenizer).mask
-    if network.family == "llama" or mask is None:
-        return asdict(cross_entropy(network, held_out))
-    return asdict(nelbo(network, held_out, mask))
 
 
 def markdown(figures: Mapping[str, Any]) -> str:

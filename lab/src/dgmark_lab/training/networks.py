@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from huggingface_hub import save_torch_state_dict
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.utils import logging
 
@@ -30,42 +30,44 @@ from dgmark_lab.training.corpus import END, MASK, PAD, START, SpecialIds, write_
 # LLaDA's names of the tensors of a block, and of the others
 _BLOCK = ("attn_norm", "ff_norm", "q_proj", "k_proj", "v_proj", "attn_out", "ff_proj", "up_proj", "ff_out")
 _TOP = ("wte", "ln_f", "ff_out")
+_TOKENIZER_CONFIG = {
+    "tokenizer_class": "PreTrainedTokenizerFast",
+    "bos_token": START,
+    "eos_token": END,
+    "pad_token": PAD,
+    "mask_token": MASK,
+    "clean_up_tokenization_spaces": False,
+}
 
 
 @dataclass
 class Network:
-    """A module with its trunk and head."""
+    """A network of transformers.
+
+    Attributes:
+        family: "llada" or "llama".
+        module: the network with its head.
+        trunk: computes the hidden states of ids.
+    """
 
     family: str
     module: Any = field(repr=False)
-    forward: Callable[..., Any] | None = field(default=None, repr=False)
+    trunk: Callable[..., Any] = field(init=False, repr=False)
 
-    @property
-    def trunk(self) -> nn.Module:
-        """The module from ids to hidden states."""
-        trunk: nn.Module = self.module.model
-        return trunk
+    def __post_init__(self) -> None:
+        self.trunk = self.module.model
 
     def compile(self) -> None:
         """Compile the trunk; not the head, since its number of positions differs from step to step."""
-        self.forward = torch.compile(self.trunk, dynamic=False)
-
-    def hidden(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length width"]:
-        """Compute the hidden states of every position."""
-        forward = self.trunk if self.forward is None else self.forward  # a compiled module cannot be tested for truth
-        states: Tensor = forward(input_ids=ids, use_cache=False).last_hidden_state
-        return states
-
-    def logits(self, hidden: Float[Tensor, "... width"]) -> Float[Tensor, "... vocab"]:
-        """Compute logits from some positions' hidden states."""
-        logits: Tensor = self.module.lm_head(hidden)
-        return logits
+        self.trunk = torch.compile(self.module.model, dynamic=False)
 
     def logits_at(
         self, ids: Int[Tensor, "batch length"], positions: Int[Tensor, " targets"]
     ) -> Float[Tensor, "targets vocab"]:
         """Compute logits at the positions, which are counted through the batch row by row."""
-        return self.logits(self.hidden(ids).flatten(0, 1)[positions])
+        hidden = self.trunk(input_ids=ids, use_cache=False).last_hidden_state
+        logits: Tensor = self.module.lm_head(hidden.flatten(0, 1)[positions])
+        return logits
 
 
 def new_network(config: TrainingConfig, vocab_size: int, special: SpecialIds, init: Path | None) -> Network:
@@ -78,20 +80,23 @@ def new_network(config: TrainingConfig, vocab_size: int, special: SpecialIds, in
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        network = build_network(config.network, vocab_size, special)
-        _scale_residuals(network.module, config.network.blocks)
+        family = "llada" if config.kind == "storyteller" else "llama"
+        network = build_network(family, config.network, vocab_size, special)
+    with torch.no_grad():
+        for name, param in network.module.named_parameters():
+            # what writes into the residual stream is scaled down by the number of blocks, as in GPT-2
+            if name.endswith(("o_proj.weight", "down_proj.weight")):
+                param.mul_((2 * config.network.blocks) ** -0.5)
     if init is not None:
-        start = load_network(init)
-        fitting = {name: tensor.float() for name, tensor in start.module.state_dict().items()}
         try:
-            network.module.load_state_dict(fitting)
+            network.module.load_state_dict(load_network(init).module.state_dict())
         except RuntimeError as error:
             raise SettingsError(f"{init} does not have the sizes in [network]: {error}") from error
     return network
 
 
-def build_network(sizes: LlamaNetwork, vocab_size: int, special: SpecialIds) -> Network:
-    """Build a network with random weights from torch's generator."""
+def build_network(family: str, sizes: LlamaNetwork, vocab_size: int, special: SpecialIds) -> Network:
+    """Build a network of this family with random weights from torch's generator."""
     llama = LlamaConfig(
         hidden_size=sizes.width,
         intermediate_size=sizes.hidden,
@@ -101,15 +106,15 @@ def build_network(sizes: LlamaNetwork, vocab_size: int, special: SpecialIds) -> 
         vocab_size=vocab_size,
         max_position_embeddings=sizes.context,
         rms_norm_eps=1e-5,
-        rope_parameters={"rope_type": "default", "rope_theta": sizes.rope_theta},
+        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=special.end,
         pad_token_id=None,
         use_cache=False,
     )
-    llama.is_causal = sizes.type == "llama"
-    return Network(sizes.type, LlamaForCausalLM(llama))
+    llama.is_causal = family == "llama"
+    return Network(family, LlamaForCausalLM(llama))
 
 
 def load_network(name_or_path: str | Path) -> Network:
@@ -140,25 +145,10 @@ def quiet_transformers() -> None:
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def _scale_residuals(module: nn.Module, blocks: int) -> None:
-    """Scale down the matrices that write into the residual stream, by the number of blocks (as in GPT-2)."""
-    with torch.no_grad():
-        for name, param in module.named_parameters():
-            if name.endswith(("o_proj.weight", "down_proj.weight")):
-                param.mul_((2 * blocks) ** -0.5)
-
-
 # ---- model folders ----
 
 
-def save_model(
-    network: Network,
-    tokenizer: Tokenizer,
-    special: SpecialIds,
-    folder: Path,
-    *,
-    context: int,
-) -> None:
+def save_model(network: Network, tokenizer: Tokenizer, special: SpecialIds, folder: Path, *, context: int) -> None:
     """Write a model folder in bf16, whole or not at all; an existing one is replaced.
 
     Args:
@@ -178,20 +168,26 @@ def save_model(
             module.save_pretrained(beside)
             (beside / "generation_config.json").unlink(missing_ok=True)
         tokenizer.backend.save(str(beside / "tokenizer.json"))
-        write_json(beside / "tokenizer_config.json", _tokenizer_config(context))
+        write_json(beside / "tokenizer_config.json", {**_TOKENIZER_CONFIG, "model_max_length": context})
         for file in beside.iterdir():  # safetensors makes files that only their owner can read
             file.chmod(0o644)
 
 
 def llada_state(module: LlamaForCausalLM) -> dict[str, Tensor]:
     """Return the weights in bf16 under LLaDA's names; a tied output matrix is left out."""
-    state = {
-        name: tensor.detach().to("cpu", torch.bfloat16).contiguous() for name, tensor in module.state_dict().items()
-    }
+    blocks = range(module.config.num_hidden_layers)
+    names = [f"model.transformer.{name}.weight" for name in _TOP]
+    names += [f"model.transformer.blocks.{block}.{name}.weight" for block in blocks for name in _BLOCK]
+    theirs = {_native_name(name): name for name in names}
+    state = module.state_dict()
     if module.config.tie_word_embeddings:
         state.pop("lm_head.weight", None)
-    names = _llada_names(module.config.num_hidden_layers)
-    return {names[name]: tensor for name, tensor in state.items()}
+    return {theirs[name]: one.detach().to("cpu", torch.bfloat16).contiguous() for name, one in state.items()}
+
+
+def _native_name(name: str) -> str:
+    """Return the Llama class's name of a tensor, by the loader's renamings."""
+    return next(new for old, ours in RENAMINGS.items() if (new := re.sub(old, ours, name)) != name)
 
 
 def llada_config(module: LlamaForCausalLM, special: SpecialIds, context: int) -> dict[str, Any]:
@@ -221,27 +217,4 @@ def llada_config(module: LlamaForCausalLM, special: SpecialIds, context: int) ->
         "eos_token_id": special.end,
         "pad_token_id": special.end,
         "torch_dtype": "bfloat16",
-    }
-
-
-def _llada_names(blocks: int) -> dict[str, str]:
-    """Return LLaDA's name of each tensor of the Llama class, by the inverse of the loader's renamings."""
-    names = [f"model.transformer.{name}.weight" for name in _TOP]
-    names += [f"model.transformer.blocks.{block}.{name}.weight" for block in range(blocks) for name in _BLOCK]
-    return {_native_name(name): name for name in names}
-
-
-def _native_name(name: str) -> str:
-    return next(new for old, ours in RENAMINGS.items() if (new := re.sub(old, ours, name)) != name)
-
-
-def _tokenizer_config(context: int) -> dict[str, Any]:
-    return {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": START,
-        "eos_token": END,
-        "pad_token": PAD,
-        "mask_token": MASK,
-        "model_max_length": context,
-        "clean_up_tokenization_spaces": False,
     }

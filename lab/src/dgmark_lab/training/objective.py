@@ -8,11 +8,11 @@ stratified over the rows of a repeat; repeats are independent, so their spread g
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
@@ -84,22 +84,17 @@ def autoregressive(rows: RowBatch) -> Batch:
     return Batch(rows.ids, row * length + column, rows.ids[row, column + 1], weights)
 
 
-def weighted_loss(
-    logits: Float[Tensor, "targets vocab"], targets: Int[Tensor, " targets"], weights: Float[Tensor, " targets"]
-) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Compute the batch's loss, and the plain mean cross entropy of its targets (both in nats, in float32)."""
-    losses = functional.cross_entropy(logits.float(), targets, reduction="none")
-    return (losses * weights).sum(), losses.detach().sum() / max(len(targets), 1)
-
-
-def to_device(batch: Batch, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return inputs, positions, targets and weights as tensors; copies to a GPU are asynchronous."""
+def target_losses(
+    network: Network, batch: Batch, device: torch.device
+) -> tuple[Float[Tensor, " targets"], Float[Tensor, " targets"]]:
+    """Return the cross entropy of each target in nats, in float32, and its weight; copies to a GPU are asynchronous."""
     arrays = (batch.inputs, batch.positions, batch.targets, batch.weights)
     tensors = [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays]
     if device.type == "cuda":
         tensors = [tensor.pin_memory() for tensor in tensors]
     inputs, positions, targets, weights = (tensor.to(device, non_blocking=True) for tensor in tensors)
-    return inputs, positions, targets, weights
+    logits = network.logits_at(inputs, positions).float()
+    return functional.cross_entropy(logits, targets, reduction="none"), weights
 
 
 # ---- the bound on held-out text ----
@@ -166,75 +161,52 @@ def held_out_rows(documents: list[Document], tokenizer: Tokenizer, length: int, 
     return HeldOut(ids, characters)
 
 
-def nelbo(
-    network: Network, held_out: HeldOut, mask_id: int, *, repeats: int = 4, seed: int = 0, batch: int = 16
+def held_out_bound(
+    network: Network, held_out: HeldOut, mask_id: int | None, *, repeats: int = 4, seed: int = 0, batch: int = 16
 ) -> Bound:
-    """Compute the bound of a masked diffusion model on held-out rows.
+    """Compute a model's bound on held-out rows.
 
     Args:
         network: the model, on its device.
         held_out: the rows.
-        mask_id: id of its mask token.
+        mask_id: id of the mask token; None for an autoregressive model, whose cross entropy is no random draw.
         repeats: independent draws of times and masks for every row, at least 2.
         seed: seed of the draws; two models measured with one seed see the same masks.
         batch: rows of a forward.
     """
-    rows = len(held_out.ids)
-    sums = np.empty((repeats, rows))
-    for repeat in range(repeats):
+    rows, length = held_out.ids.shape
+    sums = np.empty((1 if mask_id is None else repeats, rows))
+    for repeat in range(len(sums)):
         rng = np.random.default_rng((seed, repeat))
         times = stratified_times(rows, rng)
         masked = rng.random(held_out.ids.shape) < times[:, None]
         for start in range(0, rows, batch):
             part = slice(start, start + batch)
-            sums[repeat, part] = row_nats(network, held_out.ids[part], masked[part], 1.0 / times[part], mask_id)
-    error = sums.mean(1).std(ddof=1) / repeats**0.5 / held_out.ids.shape[1]
-    return _bound(sums, held_out, float(error))
+            ids = held_out.ids[part]
+            if mask_id is None:
+                whole = autoregressive(RowBatch(ids, np.full(len(ids), length, np.int64)))
+                # the first token is not predicted: scale to the row's full length
+                task = replace(whole, weights=np.full(len(whole.targets), length / (length - 1), np.float32))
+            else:
+                task = masked_batch(ids, masked[part], 1.0 / times[part], mask_id)
+            sums[repeat, part] = row_nats(network, task)
+    by_repeat, by_row = sums.mean(1) / length, sums.mean(0) / length
+    return Bound(
+        per_token=float(sums.mean() / length),
+        per_character=float(sums.mean() * rows / held_out.characters.sum()),
+        monte_carlo_error=float(by_repeat.std(ddof=1) / len(sums) ** 0.5) if len(sums) > 1 else 0.0,
+        text_error=float(by_row.std(ddof=1) / rows**0.5) if rows > 1 else 0.0,
+        rows=rows,
+        tokens=rows * length,
+        repeats=len(sums),
+    )
 
 
-def cross_entropy(network: Network, held_out: HeldOut, *, batch: int = 16) -> Bound:
-    """Compute the cross entropy of an autoregressive model: each token of a row after the first, given those before."""
-    rows, length = held_out.ids.shape
-    sums = np.empty((1, rows))
-    for start in range(0, rows, batch):
-        ids = held_out.ids[start : start + batch]
-        task = autoregressive(RowBatch(ids, np.full(len(ids), length, np.int64)))
-        ones = Batch(task.inputs, task.positions, task.targets, np.ones(len(task.targets), np.float32))
-        sums[0, start : start + batch] = _row_sums(network, ones)
-    # the first token is not predicted: scale to the row's full length
-    return _bound(sums * length / (length - 1), held_out, 0.0)
-
-
-def row_nats(
-    network: Network,
-    ids: Int[np.ndarray, "rows length"],
-    masked: Bool[np.ndarray, "rows length"],
-    weights: Float[np.ndarray, " rows"],
-    mask_id: int,
-) -> Float[np.ndarray, " rows"]:
-    """Return each row's weighted nats of its masked tokens; with weight 1 / t, this is one draw of its bound."""
-    return _row_sums(network, masked_batch(ids, masked, weights, mask_id))
-
-
-def _row_sums(network: Network, batch: Batch) -> Float[np.ndarray, " rows"]:
-    inputs, positions, targets, weights = to_device(batch, network.module.device)
+def row_nats(network: Network, batch: Batch) -> Float[np.ndarray, " rows"]:
+    """Return each row's weighted nats; of masked tokens with weight 1 / t, this is one draw of its bound."""
     with torch.inference_mode():
-        losses = functional.cross_entropy(network.logits_at(inputs, positions).float(), targets, reduction="none")
+        losses, weights = target_losses(network, batch, network.module.device)
     nats = (losses * weights).double().cpu().numpy()
     rows, length = batch.inputs.shape
     # if nothing was masked, bincount returns integers
     return np.bincount(batch.positions // length, weights=nats, minlength=rows).astype(np.float64)
-
-
-def _bound(sums: Float[np.ndarray, "repeats rows"], held_out: HeldOut, monte_carlo_error: float) -> Bound:
-    repeats, (rows, length) = len(sums), held_out.ids.shape
-    by_row = sums.mean(0) / length
-    return Bound(
-        per_token=float(sums.mean() / length),
-        per_character=float(sums.mean() * rows / held_out.characters.sum()),
-        monte_carlo_error=monte_carlo_error,
-        text_error=float(by_row.std(ddof=1) / rows**0.5) if rows > 1 else 0.0,
-        rows=rows,
-        tokens=rows * length,
-        repeats=repeats,
-    )

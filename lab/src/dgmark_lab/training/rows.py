@@ -4,7 +4,8 @@ An epoch cuts every document into consecutive windows of the row length, in even
 ones from a random offset, and shuffles them. After a document's end a row is filled with end tokens.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache, lru_cache
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt16
@@ -46,8 +47,11 @@ class RowSource:
     end_id: int
     sentence_end: Bool[np.ndarray, " vocab"]
     seed: int
-    _sizes: list[int] = field(default_factory=list)
-    _cached: dict[int, Windows] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # a step reads windows of at most two epochs; all sizes are kept, since each step counts through them
+        self._windows = lru_cache(maxsize=2)(self.epoch)
+        self._sizes = cache(lambda epoch: len(self._windows(epoch)))
 
     def step(self, step: int) -> RowBatch:
         """Return the rows of a step (from 0)."""
@@ -91,20 +95,11 @@ class RowSource:
     def window(self, index: int) -> Int[np.ndarray, " 2"]:
         """Return window `index` of the endless sequence of epochs."""
         epoch = 0
-        while True:
-            if epoch == len(self._sizes):
-                self._sizes.append(len(self._windows(epoch)))
-            if index < self._sizes[epoch]:
-                window: Int[np.ndarray, " 2"] = self._windows(epoch)[index]
-                return window
-            index -= self._sizes[epoch]
+        while index >= self._sizes(epoch):
+            index -= self._sizes(epoch)
             epoch += 1
-
-    def _windows(self, epoch: int) -> Windows:
-        if epoch not in self._cached:
-            self._cached = {known: windows for known, windows in self._cached.items() if known == epoch - 1}
-            self._cached[epoch] = self.epoch(epoch)
-        return self._cached[epoch]
+        window: Int[np.ndarray, " 2"] = self._windows(epoch)[index]
+        return window
 
     def _cut(self, text: UInt16[np.ndarray, " length"], at: float) -> int:
         """Return where to end a row: at the first sentence end after the share `at`, else at the last before it."""

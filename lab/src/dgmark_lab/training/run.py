@@ -9,8 +9,7 @@ import os
 import signal
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -75,7 +74,7 @@ def load_state(path: Path) -> State:
 class Run(ABC, Generic[Config, Batch]):
     """A training run: a new one, or one resumed from its state file.
 
-    A subclass builds its networks and optimizers, and then calls `resume`.
+    A subclass builds its networks and optimizers, names them in `parts`, and then calls `resume`.
 
     Args:
         config: the settings.
@@ -86,13 +85,15 @@ class Run(ABC, Generic[Config, Batch]):
 
     # the largest share of the learning rate that a step may take stands in "peak" of each group of parameters
     optimizers: Sequence[torch.optim.Optimizer]
+    # what the run resumes from: all that has a state dict, by name
+    parts: dict[str, Any]
 
     def __init__(self, config: Config, made_from: dict[str, str], out: Path, device: torch.device) -> None:
         self.config, self.out, self.device = config, out, device
         self._made_from = made_from
         self.step = self.tokens = 0
         self.seconds = 0.0
-        self.interrupted = False  # set from outside, to save and stop after the current step
+        self.interrupted = False
         self.state = load_state(out / STATE) if (out / STATE).exists() else None
         if self.state is not None:
             self._check_same_run(self.state)
@@ -109,14 +110,6 @@ class Run(ABC, Generic[Config, Batch]):
     def evaluate(self) -> dict[str, float]:
         """Measure the weights on held-out text, with the same masks every time; empty if there is none."""
 
-    @abstractmethod
-    def tensors(self) -> dict[str, Any]:
-        """Return the state dicts that the run resumes from."""
-
-    @abstractmethod
-    def restore(self, tensors: dict[str, Any]) -> None:
-        """Load the state dicts of `tensors`."""
-
     @property
     def done(self) -> bool:
         """Whether the schedule is at its end."""
@@ -126,7 +119,8 @@ class Run(ABC, Generic[Config, Batch]):
         """Continue at the step of the state file, if there is one; rows of the log after it describe lost work."""
         if self.state is not None:
             self.step, self.tokens, self.seconds = self.state.step, self.state.tokens, self.state.seconds
-            self.restore(self.state.tensors)
+            for name, part in self.parts.items():
+                part.load_state_dict(self.state.tensors[name])
             self.state = None
         self.out.mkdir(parents=True, exist_ok=True)
         valid = [row for row in read_log(self.out / LOG) if row["step"] <= self.step]
@@ -135,9 +129,22 @@ class Run(ABC, Generic[Config, Batch]):
     def train(self, max_seconds: float | None = None) -> None:
         """Train to the end of the schedule, or for `max_seconds`; then save everything.
 
+        Ctrl-C and SIGTERM finish the step and save, instead of losing the work since the last save.
+
         Raises:
             SettingsError: the loss is no longer finite.
         """
+        handlers = {number: signal.signal(number, self._interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            self._train(max_seconds)
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+    def _interrupt(self, _number: int, _frame: object) -> None:
+        self.interrupted = True
+
+    def _train(self, max_seconds: float | None) -> None:
         start, before, record = time.monotonic(), self.seconds, self.config.record
         last_save = start
         # sums stay on the device between rows of the log, so that the GPU does not wait
@@ -167,15 +174,12 @@ class Run(ABC, Generic[Config, Batch]):
 
     def take_step(self) -> None:
         """Update the parameters at the current step's share of the peak rates, and clear the gradients."""
+        share = trapezoid(self.step, self.config.schedule)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = group["peak"] * self.rate_share(self.step)
+                group["lr"] = group["peak"] * share
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-
-    def rate_share(self, step: int) -> float:
-        """Return the share of the peak rates at a step (from 0)."""
-        return trapezoid(step, self.config.schedule)
 
     def save(self) -> None:
         """Write the state file; a crash leaves the previous one intact."""
@@ -185,7 +189,7 @@ class Run(ABC, Generic[Config, Batch]):
             seconds=self.seconds,
             config=self.config.model_dump(mode="json"),
             made_from=self._made_from,
-            tensors=self.tensors(),
+            tensors={name: part.state_dict() for name, part in self.parts.items()},
         )
         with atomic_file(self.out / STATE) as beside:
             torch.save({"schema": SCHEMA, **vars(state)}, beside)
@@ -197,7 +201,7 @@ class Run(ABC, Generic[Config, Batch]):
                 f"the loss is {loss} at step {self.step}: lower the learning rates or clip_norm in [optimizer]; "
                 f"{self.out / STATE} holds the last good step"
             )
-        self._log(loss=loss, cross_entropy=plain, rate=self.rate_share(self.step - 1))
+        self._log(loss=loss, cross_entropy=plain, rate=trapezoid(self.step - 1, self.config.schedule))
 
     def _log(self, **values: float) -> None:
         """Append a row to the log; it is on the disk when this returns."""
@@ -247,21 +251,6 @@ def differing_keys(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -
         elif before != after:
             names.append(prefix + key)
     return names
-
-
-@contextmanager
-def stopping_on_signals(run: Run[Any, Any]) -> Iterator[None]:
-    """Make Ctrl-C and SIGTERM finish the step and save, instead of losing the work since the last save."""
-
-    def interrupt(_number: int, _frame: object) -> None:
-        run.interrupted = True
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def read_log(path: Path) -> list[Row]:

@@ -30,15 +30,13 @@ from dgmark_lab.training.objective import (
     Batch,
     HeldOut,
     autoregressive,
-    cross_entropy,
+    held_out_bound,
     held_out_rows,
     masked_diffusion,
-    nelbo,
-    to_device,
-    weighted_loss,
+    target_losses,
 )
 from dgmark_lab.training.rows import RowSource
-from dgmark_lab.training.run import Run, stopping_on_signals
+from dgmark_lab.training.run import Run
 
 MODEL, TOKENS = "model", "tokens"
 
@@ -73,37 +71,26 @@ class Trainer(Run[TrainingConfig, Batch]):
         self.held_out = held_out
         self.tokenizer = corpus.tokenizer
         self.special = special_ids(self.tokenizer)
-        if config.masking is not None and self.special.mask is None:
+        self.mask_id = None if config.masking is None else self.special.mask
+        if config.masking is not None and self.mask_id is None:
             raise CheckpointFormat(f"{corpus.folder}: the tokenizer has no mask token; a storyteller needs one")
         self.rows = RowSource(corpus, config.rows, self.special.end, sentence_ends(self.tokenizer), config.seed)
         start = init if self.state is None else None
         self.network = new_network(config, self.tokenizer.vocab_size, self.special, start)
         module = self.network.module.to(device).train()
         self.average = averaged(module, config.optimizer.ema_decay)
-        self.optimizers = make_optimizers(module, config.optimizer, device)
+        muon, adamw = self.optimizers = make_optimizers(self.network, config.optimizer, device)
+        self.parts = {"module": module, "average": self.average, "muon": muon, "adamw": adamw}
         self.resume()
         if config.speed.compile:
             self.network.compile()
 
-    def tensors(self) -> dict[str, Any]:
-        """Return weights, their average, and both optimizers."""
-        parts = zip(("module", "average", "muon", "adamw"), self._parts(), strict=True)
-        return {name: part.state_dict() for name, part in parts}
-
-    def restore(self, tensors: dict[str, Any]) -> None:
-        """Load weights, their average, and both optimizers."""
-        for state, part in zip(tensors.values(), self._parts(), strict=True):
-            part.load_state_dict(state)
-
-    def _parts(self) -> tuple[Any, ...]:
-        return (self.network.module, self.average, *self.optimizers)
-
     def batch(self, step: int) -> Batch:
         """Return the batch of a step (from 0)."""
         rows = self.rows.step(step)
-        if self.config.masking is None:
+        if self.config.masking is None or self.mask_id is None:
             return autoregressive(rows)
-        return masked_diffusion(rows, self.rows.masks_rng(step), self.config.masking, self._mask_id())
+        return masked_diffusion(rows, self.rows.masks_rng(step), self.config.masking, self.mask_id)
 
     def update(self, batch: Batch) -> Tensor:
         """Make one step, and return (loss, plain cross entropy), still on the device."""
@@ -111,13 +98,11 @@ class Trainer(Run[TrainingConfig, Batch]):
         for part in batch.split(self.config.speed.micro_rows):
             if not len(part.targets):
                 continue
-            inputs, positions, targets, weights = to_device(part, self.device)
             with self._autocast():
-                logits = self.network.logits_at(inputs, positions)
-            loss, plain = weighted_loss(logits, targets, weights)
+                losses, weights = target_losses(self.network, part, self.device)
+            loss = (losses * weights).sum()
             loss.backward()  # type: ignore[no-untyped-call]
-            share = len(part.targets) / len(batch.targets)
-            measured += torch.stack([loss.detach(), plain * share])
+            measured += torch.stack([loss.detach(), losses.detach().sum() / len(batch.targets)])
         clip_grad_norm_(self.network.module.parameters(), self.config.optimizer.clip_norm)
         self.take_step()
         self.average.update_parameters(self.network.module)
@@ -130,10 +115,7 @@ class Trainer(Run[TrainingConfig, Batch]):
             return {}
         network = Network(self.network.family, self.average.module.train(False))
         with self._autocast():
-            if self.config.masking is None:
-                bound = cross_entropy(network, self.held_out)
-            else:
-                bound = nelbo(network, self.held_out, self._mask_id(), repeats=2)
+            bound = held_out_bound(network, self.held_out, self.mask_id, repeats=2)
         return {"heldout": bound.per_token, "heldout_per_character": bound.per_character}
 
     def save(self) -> None:
@@ -142,10 +124,6 @@ class Trainer(Run[TrainingConfig, Batch]):
         network = Network(self.network.family, self.average.module)
         save_model(network, self.tokenizer, self.special, self.out / MODEL, context=self.config.rows.length)
 
-    def _mask_id(self) -> int:
-        assert self.special.mask is not None  # checked at the start
-        return self.special.mask
-
     def _autocast(self) -> AbstractContextManager[Any]:
         mode = self.config.speed.autocast
         on = mode == "bf16" or (mode == "auto" and faster_dtype(self.device) == torch.bfloat16)
@@ -153,35 +131,20 @@ class Trainer(Run[TrainingConfig, Batch]):
 
 
 def make_optimizers(
-    module: nn.Module, settings: OptimizerSettings, device: torch.device
+    network: Network, settings: OptimizerSettings, device: torch.device
 ) -> tuple[torch.optim.Muon, torch.optim.AdamW]:
     """Make Muon for the matrices of the blocks, and AdamW for embeddings, heads, norms and biases."""
-    matrices, others = split_parameters(module)
-    muon = torch.optim.Muon(
-        [{"params": matrices, "peak": settings.muon_lr}],
-        momentum=settings.muon_momentum,
-        weight_decay=settings.weight_decay,
-    )
+    matrices = [param for param in network.module.model.layers.parameters() if param.ndim == 2]
+    known = set(map(id, matrices))
+    others = [param for param in network.module.parameters() if id(param) not in known]
+    muon = torch.optim.Muon([{"params": matrices, "peak": settings.muon_lr}], weight_decay=settings.weight_decay)
     adamw = torch.optim.AdamW(
         [{"params": others, "peak": settings.adamw_lr}],
-        betas=settings.adamw_betas,
+        betas=(0.9, 0.95),
         weight_decay=settings.weight_decay,
         fused=device.type == "cuda",
     )
     return muon, adamw
-
-
-def split_parameters(module: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """Return (matrices of the blocks, all other parameters); a block is a member of a `ModuleList`."""
-    inside = {
-        id(param)
-        for blocks in module.modules()
-        if isinstance(blocks, nn.ModuleList)
-        for param in blocks.parameters()
-        if param.ndim == 2
-    }
-    params = list(module.parameters())
-    return [one for one in params if id(one) in inside], [one for one in params if id(one) not in inside]
 
 
 def averaged(module: nn.Module, decay: float) -> AveragedModel:
@@ -224,6 +187,5 @@ def train(
         documents = list(read_documents(heldout))
         rows = held_out_rows(documents, corpus.tokenizer, config.rows.length, config.record.evaluate_rows)
     run = Trainer(config, corpus, out, device, init=init, held_out=rows)
-    with stopping_on_signals(run):
-        run.train(None if max_seconds is None else max_seconds - (time.monotonic() - start))
+    run.train(None if max_seconds is None else max_seconds - (time.monotonic() - start))
     return run

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -65,16 +66,20 @@ class AdaptedLlama(nn.Module):
             if isinstance(module, LowRank):
                 yield name, module
 
-    def load_trained(self, trained: Mapping[str, Tensor]) -> None:
-        """Load the trainable parameters of another such model.
+    def state_dict(self, *_: Any, **__: Any) -> dict[str, Tensor]:  # type: ignore[override]
+        """Return the trained parameters; the base has a folder of its own."""
+        return {name: param.detach() for name, param in self.trainable_parameters().items()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Tensor], *_: Any, **__: Any) -> Any:
+        """Load the trained parameters of another such model.
 
         Raises:
             CheckpointFormat: the other model had other adapters.
         """
-        own = self.trainable_parameters()
-        if {name: one.shape for name, one in trained.items()} != {name: one.shape for name, one in own.items()}:
+        own = self.state_dict()
+        if {name: one.shape for name, one in state_dict.items()} != {name: one.shape for name, one in own.items()}:
             raise CheckpointFormat("the adapters are for another base or rank: give those of the same [adapter]")
-        self.load_state_dict(trained, strict=False)
+        return super().load_state_dict(state_dict, strict=False)
 
     @contextmanager
     def without_adapters(self) -> Iterator[None]:

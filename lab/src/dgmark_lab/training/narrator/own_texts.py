@@ -20,7 +20,7 @@ from dgmark.checkpoint.tokenizer import read_tokenizer
 from dgmark.cli.console import stderr
 from dgmark.rows.row_file import RowFile
 from dgmark_lab.evaluate.diversity import repeated_ngrams
-from dgmark_lab.training.narrator.config import OwnTexts, Sampling
+from dgmark_lab.training.config import OwnTexts, Sampling
 
 REQUESTS = Path(__file__).parent / "requests.toml"
 assert BLOCK_LLAMA.chat is not None

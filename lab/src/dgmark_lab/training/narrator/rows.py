@@ -1,14 +1,22 @@
-"""Rows and masks for training block diffusion from an autoregressive model: functions of seed and step."""
+"""Texts, rows and masks for training block diffusion from an autoregressive model.
+
+The rows and masks of a step are functions of seed and step.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt16
 
-from dgmark_lab.training.narrator.config import BlockMasking, BlockRows
+from dgmark.checkpoint.tokenizer import Tokenizer
+from dgmark.rows.jsonl import Row, read_good_rows
+from dgmark_lab.training.config import BlockMasking, BlockRows
+from dgmark_lab.training.corpus import read_documents
 
 COPIES = 2  # masked copies of each response
+SHORTEST = 8  # tokens of a document that are never predicted, at its start
 
 _ROWS, _MASKS = 0, 1
 
@@ -26,6 +34,24 @@ class Passage:
     ids: UInt16[np.ndarray, " length"]
     prompt_tokens: int
     ended: bool
+
+
+def read_own_texts(path: Path, end_ids: tuple[int, ...]) -> list[Passage]:
+    """Read the texts that the base wrote, each after its request; a complete text ends with an end token."""
+    return [_own_text(text, end_ids) for row in read_good_rows(str(path)) for text in row["texts"]]
+
+
+def _own_text(text: Row, end_ids: tuple[int, ...]) -> Passage:
+    prompt, answer = text["prompt"], text["text"]
+    ended = answer[-1] in end_ids
+    return Passage(np.array(prompt + answer[: len(answer) - ended], np.uint16), len(prompt), ended)
+
+
+def passages(path: Path, tokenizer: Tokenizer, names: tuple[str, ...]) -> list[Passage]:
+    """Read the documents of a file whose id begins with one of the names; all documents if there are no names."""
+    texts = [one.text for one in read_documents(path) if one.doc_id.startswith(names or ("",))]
+    encoded = [np.array(ids, np.uint16) for ids in tokenizer.encode_batch(texts)]
+    return [Passage(ids, SHORTEST, ended=True) for ids in encoded if len(ids) > 2 * SHORTEST]
 
 
 @dataclass(frozen=True)

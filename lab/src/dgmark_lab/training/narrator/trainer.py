@@ -12,17 +12,21 @@ from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_
 from transformers import LlamaForCausalLM
 
-from dgmark.errors import SettingsError
+from dgmark.checkpoint.tokenizer import read_tokenizer
+from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark_lab.toml_files import read_toml
+from dgmark_lab.training.config import BlockMasking, NarratorConfig
+from dgmark_lab.training.corpus import file_hash
 from dgmark_lab.training.narrator.adapter import AdaptedLlama, Layout
-from dgmark_lab.training.narrator.base import BASE, write_base
-from dgmark_lab.training.narrator.config import NarratorConfig
-from dgmark_lab.training.narrator.data import Data, read_data
+from dgmark_lab.training.narrator.folders import BASE, END, write_base
 from dgmark_lab.training.narrator.own_texts import odds, write_own_texts
-from dgmark_lab.training.narrator.rows import COPIES, BlockBatch
-from dgmark_lab.training.run import STATE, Run, load_state, stopping_on_signals
+from dgmark_lab.training.narrator.rows import COPIES, BlockBatch, Passage, PassageRows, passages, read_own_texts
+from dgmark_lab.training.run import STATE, Run, load_state
 
 OWN = "own.jsonl"
+_HELD_OUT_EVERY = 20  # of the base's own texts
+_HELD_OUT_BATCH = 8
+_BOUND = BlockMasking(ordered_share=0.0, spreads=(1.0,), largest_weight=1e9)  # masks of the bound
 STAGES = tuple(Path(__file__).with_name(name) for name in ("narrator.toml", "continued.toml"))
 
 
@@ -31,53 +35,66 @@ class NarratorTrainer(Run[NarratorConfig, BlockBatch]):
 
     Args:
         config: the settings.
-        base: the autoregressive model, into which adapters are put.
-        data: rows for training and evaluation.
+        base: folder of the autoregressive model, into which adapters are put.
+        own: texts that the base wrote; some are held out.
+        documents: training documents.
+        heldout: documents for regular evaluation.
         out: the run's folder.
         init: state file of another run, whose adapters to start from; ignored when a run resumes.
 
     Raises:
         ResumeMismatch: the folder holds a run with other settings, data or base.
         CheckpointFormat: `init`, or the folder's state, holds other adapters.
+        DgmarkError: a file is unusable.
     """
 
     def __init__(
-        self, config: NarratorConfig, base: LlamaForCausalLM, data: Data, out: Path, *, init: Path | None = None
+        self,
+        config: NarratorConfig,
+        base: Path,
+        own: Path,
+        documents: Path,
+        heldout: Path,
+        out: Path,
+        *,
+        init: Path | None = None,
     ) -> None:
-        super().__init__(config, data.made_from, out, torch.device("cpu"))
-        self.data = data
+        sources = {"own": own, "documents": documents, "base": base / "model.safetensors"}
+        made_from = {name: file_hash(path) for name, path in sources.items()}
+        super().__init__(config, made_from, out, torch.device("cpu"))
+        tokenizer = read_tokenizer(base, base.name)
+        end_id = tokenizer.backend.token_to_id(END)
+        if end_id is None:
+            raise CheckpointFormat(f"{base}: the tokenizer has no {END}")
+        texts = read_own_texts(own, tokenizer.end_ids)
+        people, unseen = (passages(path, tokenizer, config.rows.mixture) for path in (documents, heldout))
+        trained_on = [text for number, text in enumerate(texts) if number % _HELD_OUT_EVERY]
+        self.rows = PassageRows(trained_on, people, config.rows, end_id, config.seed)
+        self.held_out = held_out_batches(texts[::_HELD_OUT_EVERY], unseen, config, end_id)
+        network = LlamaForCausalLM.from_pretrained(base, dtype=torch.float32, attn_implementation="sdpa")
         torch.manual_seed(config.seed)
-        self.model = AdaptedLlama(base, config.adapter.rank)
+        self.model = AdaptedLlama(network, config.adapter.rank)
         params = self.model.trainable_parameters()
         self.params = list(params.values())
         mask = params.pop("mask_vector")
-        self.optimizer = torch.optim.AdamW(
+        optimizer = torch.optim.AdamW(
             [
                 {"params": list(params.values()), "peak": config.optimizer.lr},
                 {"params": [mask], "peak": config.optimizer.mask_lr},
             ],
-            betas=config.optimizer.betas,
+            betas=(0.9, 0.98),
             weight_decay=0.0,
         )
-        self.optimizers = [self.optimizer]
+        self.optimizers = [optimizer]
+        self.parts = {"trained": self.model, "optimizer": optimizer}
         self.layout = Layout(config.rows.context, config.rows.response, COPIES)
         if self.state is None and init is not None:
-            self.model.load_trained(load_state(init).tensors["trained"])
+            self.model.load_state_dict(load_state(init).tensors["trained"])
         self.resume()
-
-    def tensors(self) -> dict[str, Any]:
-        """Return the trained parameters and the optimizer."""
-        trained = {name: param.detach() for name, param in self.model.trainable_parameters().items()}
-        return {"trained": trained, "optimizer": self.optimizer.state_dict()}
-
-    def restore(self, tensors: dict[str, Any]) -> None:
-        """Load the trained parameters and the optimizer."""
-        self.model.load_trained(tensors["trained"])
-        self.optimizer.load_state_dict(tensors["optimizer"])
 
     def batch(self, step: int) -> BlockBatch:
         """Return the batch of a step (from 0)."""
-        return self.data.train.step(step, self.config.masking)
+        return self.rows.step(step, self.config.masking)
 
     def update(self, batch: BlockBatch) -> Tensor:
         """Make one step, and return (loss, plain cross entropy)."""
@@ -93,7 +110,7 @@ class NarratorTrainer(Run[NarratorConfig, BlockBatch]):
     def evaluate(self) -> dict[str, float]:
         """Measure the bound on held-out rows, with the same masks every time."""
         values: dict[str, float] = {}
-        for name, batches in self.data.held_out.items():
+        for name, batches in self.held_out.items():
             nats, count = 0.0, 0
             for batch in batches:
                 entropy, weights = self._cross_entropy(batch)
@@ -146,6 +163,20 @@ class NarratorTrainer(Run[NarratorConfig, BlockBatch]):
         return likely[chosen], (chances / chances.sum(-1, keepdim=True))[chosen]
 
 
+def held_out_batches(
+    own: Sequence[Passage], documents: Sequence[Passage], config: NarratorConfig, end_id: int
+) -> dict[str, list[BlockBatch]]:
+    """Return rows of held-out text in the widest blocks, masked for the bound, by name of the figure in the log."""
+    rows = {"batch": _HELD_OUT_BATCH, "block_lengths": (max(config.rows.block_lengths),), "late_block_lengths": ()}
+    held_out = {}
+    for name, share in (("heldout", 0.0), ("heldout_own", 1.0)):
+        settings = config.rows.model_copy(update={**rows, "own_share": share})
+        source = PassageRows(own, documents, settings, end_id, config.seed + 1)
+        steps = range(config.record.evaluate_rows // _HELD_OUT_BATCH)
+        held_out[name] = [source.step(step, _BOUND).first_copy() for step in steps]
+    return held_out
+
+
 def train_narrator(
     data: Path,
     heldout: Path,
@@ -179,11 +210,8 @@ def train_narrator(
     for config, folder in zip(settings, folders, strict=True):
         folder.mkdir(parents=True, exist_ok=True)
         write_own_texts(base, folder / OWN, config.own_texts)
-        network = LlamaForCausalLM.from_pretrained(base, dtype=torch.float32, attn_implementation="sdpa")
-        rows = read_data(config, base, folder / OWN, data, heldout)
-        run = NarratorTrainer(config, network, rows, folder, init=init)
-        with stopping_on_signals(run):
-            run.train(None if max_seconds is None else max(0.0, max_seconds - (time.monotonic() - start)))
+        run = NarratorTrainer(config, base, folder / OWN, data, heldout, folder, init=init)
+        run.train(None if max_seconds is None else max(0.0, max_seconds - (time.monotonic() - start)))
         if run.interrupted or not run.done:
             break
         init = folder / STATE
