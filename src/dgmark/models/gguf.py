@@ -26,7 +26,7 @@ from dgmark.checkpoint.tokenizer import PROBE, Tokenizer, load_tokenizer, read_t
 from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, SettingsError, install_hint, whole
 from dgmark.models.denoiser import CacheMode
 from dgmark.models.loaded import LoadedModel, stated_facts
-from dgmark.models.sessions.rows import predicting
+from dgmark.models.sessions.rows import RowSession, predicting
 
 POSITIONS = 512  # of one forward, where no other number is asked for; llama.cpp's default
 _SEQUENCES = 64  # most canvases of one forward
@@ -56,23 +56,12 @@ class GgufDenoiser(LoadedModel):
         return GgufSession(self.runtime, self.family.shift, padding)
 
 
-class GgufSession:
+class GgufSession(RowSession):
     """The forwards of one decode; see `LoadedModel.session`."""
 
     def __init__(self, runtime: "LlamaCpp", shift: int, padding: Int[Tensor, " batch"] | None) -> None:
-        self._runtime, self._shift, self._padding = runtime, shift, padding
-        self._rows_to_keep: Tensor | None = None
-
-    def keep(self, rows: Int[Tensor, " kept"]) -> None:
-        """Keep only these rows, from the next `begin` on."""
-        self._rows_to_keep = rows
-
-    def begin(self, ids: Int[Tensor, "batch length"], start: int, stop: int) -> Float[Tensor, "batch window vocab"]:
-        """Logits of [start, stop)."""
-        rows, self._rows_to_keep = self._rows_to_keep, None
-        if rows is not None and self._padding is not None:
-            self._padding = self._padding[rows]
-        return self.step(ids, torch.arange(len(ids)), start, stop)
+        super().__init__(padding)
+        self._runtime, self._shift = runtime, shift
 
     def step(
         self, ids: Int[Tensor, "canvases length"], owner: Int[Tensor, " canvases"], start: int, stop: int

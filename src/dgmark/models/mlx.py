@@ -20,6 +20,7 @@ from dgmark.errors import CheckpointFormat, MissingExtra, SettingsError, install
 from dgmark.models.denoiser import CacheMode
 from dgmark.models.loaded import LoadedModel, stated_facts
 from dgmark.models.sessions.causal import check_exact, mask_block
+from dgmark.models.sessions.rows import RowSession
 from dgmark.models.weights import check_files
 
 DEVICE = "mlx"
@@ -44,7 +45,7 @@ class MlxDenoiser(LoadedModel):
         return MlxSession(self.network, cache, self.block, self.mask_id)
 
 
-class MlxSession:
+class MlxSession(RowSession):
     """The forwards of one decode.
 
     Args:
@@ -55,22 +56,19 @@ class MlxSession:
     """
 
     def __init__(self, network: Any, cache: CacheMode, block: int | None, mask_id: int) -> None:
+        super().__init__()
         self._network, self._mode, self._block, self._mask_id = network, cache, block, mask_id
         self._finished = _Finished(network, block)
-        self._rows_to_keep: Tensor | None = None
-
-    def keep(self, rows: Int[Tensor, " kept"]) -> None:
-        """Keep only these rows, from the next `begin` on."""
-        self._rows_to_keep = rows
 
     def begin(self, ids: Int[Tensor, "batch length"], start: int, stop: int) -> Float[Tensor, "batch window vocab"]:
         """Read the finished text before the block, and compute logits of [start, stop)."""
-        rows, self._rows_to_keep = self._rows_to_keep, None
-        if rows is not None:
-            self._finished = self._finished.of(rows)
+        self._drop_rows()
         if self._mode == "prefix":
             self._finished.extend(ids, self._window(start, stop)[0])
-        return self.step(ids, torch.arange(len(ids)), start, stop)
+        return super().begin(ids, start, stop)
+
+    def _select(self, rows: Tensor) -> None:
+        self._finished = self._finished.of(rows)
 
     def step(
         self, ids: Int[Tensor, "canvases length"], owner: Int[Tensor, " canvases"], start: int, stop: int
