@@ -15,15 +15,10 @@ from dgmark.errors import CheckpointFormat, ModelNotFound, SettingsError
 from dgmark.models.load import NetworkDenoiser, load_model
 from dgmark.models.toy import ToyDenoiser
 from support import tiny_checkpoints as tiny
+from support.tiny_checkpoints import load, random_ids
 
 CONFIG = tiny.CONFIGS["llada"]
 Q_PROJ = "model.transformer.blocks.{}.q_proj.weight"
-
-
-def load(folder: Path, dtype: str | torch.dtype = "fp32") -> NetworkDenoiser:
-    model = load_model(str(folder), dtype=dtype, device="cpu")
-    assert isinstance(model, NetworkDenoiser)
-    return model
 
 
 @pytest.fixture
@@ -38,21 +33,17 @@ def story_ids(storyteller: NetworkDenoiser) -> Tensor:
     return torch.tensor([ids + [storyteller.mask_id] * 20, ids[::-1] + [storyteller.mask_id] * 20])
 
 
-def random_ids(length: int, batch: int = 2) -> Tensor:
-    return torch.randint(0, 64, (batch, length), generator=torch.Generator().manual_seed(3))
-
-
 def test_the_built_in_model_is_llada_as_described(storyteller: NetworkDenoiser, story_ids: Tensor) -> None:
     checkpoint = find_checkpoint("storyteller")
     state = load_file(checkpoint.folder / "model.safetensors")
-    expected = tiny.llada_logits(state, checkpoint.config, story_ids)
+    expected = tiny.decoder_logits(state, checkpoint.config, story_ids)
     assert (storyteller(story_ids) - expected).abs().max() < 1e-4
 
 
 @pytest.mark.parametrize("changes", [{}, {"weight_tying": True}, {"n_kv_heads": None}], ids=str)
 def test_a_checkpoint_is_llada_as_described(tmp_path: Path, changes: dict[str, Any]) -> None:
     state = tiny.write(tmp_path, "llada", **changes)
-    expected = tiny.llada_logits(state, CONFIG | changes, random_ids(40))
+    expected = tiny.decoder_logits(state, CONFIG | changes, random_ids(40))
     assert expected.std() > 1
     assert (load(tmp_path)(random_ids(40)) - expected).abs().max() < 1e-4
 
@@ -79,15 +70,6 @@ def test_the_dtype_is_that_of_the_weights_and_of_the_logits(
     assert model(random_ids(4)).dtype == dtype
 
 
-def test_bf16_computes_rotary_angles_in_float32(tmp_path: Path, state: tiny.State) -> None:
-    # frequencies rounded to bf16 would turn position 4000 by a wholly wrong angle
-    positions = torch.arange(4000, 4096)
-    exact = positions[:, None].double() / 500000.0 ** (torch.arange(4).double() / 4)
-    cos, sin = load(tmp_path, "bf16").network.model.rotary_emb(torch.zeros(1, dtype=torch.bfloat16), positions[None])
-    assert (cos[0, :, :4] - exact.cos()).abs().max() < 2**-8
-    assert (sin[0, :, :4] - exact.sin()).abs().max() < 2**-8
-
-
 def test_bf16_logits_are_near_those_of_float32(storyteller: NetworkDenoiser, story_ids: Tensor) -> None:
     rounded = load_model(dtype="bf16", device="cpu")(story_ids).float()
     exact = storyteller(story_ids)
@@ -101,28 +83,6 @@ def test_loading_leaves_torchs_own_generator_alone(tmp_path: Path, state: tiny.S
 
 
 # ---- refusals ----
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"mlp_hidden_size": 40}, "does not fit the weights"),
-        ({"d_model": ...}, "config.json lacks 'd_model'"),
-        ({"vocab_size": ..., "embedding_size": ...}, "config.json has no vocab_size"),
-        ({"model_type": "gpt2", "architectures": ...}, "model_type 'gpt2'; families that can be loaded: llada"),
-        ({"model_type": ..., "architectures": ...}, "model_type None"),
-        ({"layer_norm_type": "low_precision"}, "layer_norm_type is 'low_precision', only 'rms' can be loaded"),
-        *(({switch: True}, switch) for switch in ("alibi", "scale_logits", "input_emb_norm")),
-        ({"mask_token_id": 5}, "config.json says mask id 5, the tokenizer 0"),
-    ],
-)
-def test_a_config_that_does_not_fit_is_refused(
-    tmp_path: Path, state: tiny.State, changes: dict[str, Any], message: str
-) -> None:
-    tiny.write(tmp_path, "llada", state, **changes)
-    with pytest.raises(CheckpointFormat, match=message) as caught:
-        load(tmp_path)
-    assert str(tmp_path) in str(caught.value)
 
 
 def truncated(weights: Path) -> None:

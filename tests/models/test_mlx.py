@@ -125,6 +125,6 @@ def test_weights_and_caches_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     session.begin(random_ids(1, 80), 64, 70)
     with pytest.raises(SettingsError, match="position 32 is before text that is finished up to 64"):
         session.begin(random_ids(1, 80), 32, 40)
-    tiny.write(tmp_path / "other", "llada2", tiny.llada2_state(tiny.CONFIGS["llada2"]), hidden_size=64)
+    tiny.write(tmp_path / "other", "llada2", tiny.STATES["llada2"](tiny.CONFIGS["llada2"]), hidden_size=64)
     with pytest.raises(CheckpointFormat, match=r"config\.json may not fit the weights"):
         load_model(str(tmp_path / "other"), device="mlx")
