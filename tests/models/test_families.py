@@ -340,7 +340,7 @@ def test_published_sizes_come_with_published_ids() -> None:
 def test_another_id_than_the_published_one_is_an_error(family: Any, size: int, mask: str) -> None:
     right = family.known_ids[size]
     with pytest.raises(CheckpointFormat, match=f"the mask id is 7, but {right.mask_id}"):
-        find_mask_id(checkpoint(size), stub_tokenizer((mask, 7), right.end_ids), family)
+        find_mask_id(checkpoint(size), stub_tokenizer((mask, 7), (right.end_of_text,)), family)
     with pytest.raises(CheckpointFormat, match=f"mask id {right.mask_id}, the tokenizer 7"):
         find_mask_id(checkpoint(size, mask_token_id=right.mask_id), stub_tokenizer((mask, 7), ()), family)
     with pytest.raises(CheckpointFormat, match=f"{right.end_of_text} ends a text"):
@@ -638,7 +638,7 @@ def test_the_facts_of_the_families_fit_together() -> None:
         multiple = family.block_multiple
         assert multiple is None or multiple % family.defaults["block_length"] == 0
         assert family.chat is None or family.chat.text([("user", "w7")]).count("w7") == 1
-    assert math.isclose(LLADA.published[0].weight_bytes("bf16"), 16.04e9)
+    assert math.isclose(LLADA.published[0].weight_bytes, 16.04e9)
 
 
 # ---- quantization and placement ----

@@ -18,7 +18,7 @@ from dgmark.models.denoiser import CacheMode, Session
 from dgmark.models.families import decoder, llada, llada2, llada_moe, masked_lm
 from dgmark.models.families.masked_lm import EncoderSession, first_position, takes_positions
 from dgmark.models.gguf import load_gguf
-from dgmark.models.loaded import LoadedModel, stated_facts
+from dgmark.models.loaded import LoadedModel, has_amx, stated_facts
 from dgmark.models.mlx import DEVICE as MLX
 from dgmark.models.mlx import FAMILIES as MLX_FAMILIES
 from dgmark.models.mlx import load_mlx, unquantized
@@ -212,8 +212,7 @@ def faster_dtype(device: torch.device) -> torch.dtype:
     if device.type == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
-        amx = getattr(torch.cpu, "_is_amx_tile_supported", None)  # not yet public in torch
-        native = device.type == "cpu" and amx is not None and amx()
+        native = device.type == "cpu" and has_amx()
     return torch.bfloat16 if native else torch.float32
 
 

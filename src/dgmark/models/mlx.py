@@ -16,12 +16,12 @@ from torch import Tensor
 from dgmark.checkpoint.families import LLADA2, NEMOTRON, Family
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.checkpoint.tokenizer import read_tokenizer
-from dgmark.errors import CheckpointFormat, MissingExtra, SettingsError, install_hint
+from dgmark.errors import MissingExtra, SettingsError, install_hint
 from dgmark.models.denoiser import CacheMode
 from dgmark.models.loaded import LoadedModel, stated_facts
 from dgmark.models.sessions.causal import check_exact, mask_block
 from dgmark.models.sessions.rows import RowSession
-from dgmark.models.weights import check_files
+from dgmark.models.weights import check_files, misfit
 
 DEVICE = "mlx"
 FAMILIES = (LLADA2, NEMOTRON)
@@ -211,10 +211,7 @@ def load_mlx(checkpoint: Checkpoint, family: Family, context_length: int) -> Mlx
             weights.update(mx.load(str(file)))
         load_model_weights(model, dict(checkpoint.config), model.sanitize(weights), checkpoint.folder)
     except Exception as error:  # mlx-vlm's classes raise all kinds at invalid values
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise CheckpointFormat(
-            f"{checkpoint.folder} cannot be loaded ({reason}): config.json may not fit the weights"
-        ) from error
+        raise misfit(checkpoint, error) from error
     kinds = {array.dtype for _, array in mlx.utils.tree_flatten(model.parameters())}
     floating = [name for name in ("bfloat16", "float16", "float32") if getattr(mx, name) in kinds]
     quantized = checkpoint.config.get("quantization") or {}
