@@ -44,6 +44,7 @@ VOCABULARY = 80
 
 # What transformers' decoders state alike; each checkpoint has its own fields as well.
 DECODER: Config = {
+    "auto_map": {"AutoModel": "modeling.Model"},  # code that no test runs
     "hidden_size": 32,
     "intermediate_size": 48,
     "num_hidden_layers": 3,
@@ -69,7 +70,6 @@ EXPERTS: Config = {
 A2D: Config = DECODER | {
     "model_type": "a2d-qwen3",
     "architectures": ["A2DQwen3LMHeadModel"],
-    "auto_map": {"AutoModelForMaskedLM": "modeling_qwen3.A2DQwen3LMHeadModel"},
     "head_dim": 16,
     "tie_word_embeddings": True,
 }
@@ -90,7 +90,7 @@ CONFIGS: dict[str, Config] = {
     "llada": {
         "model_type": "llada",
         "architectures": ["LLaDAModelLM"],
-        "auto_map": {"AutoModel": "modeling_llada.LLaDAModelLM"},
+        "auto_map": DECODER["auto_map"],
         "d_model": 32,
         "n_heads": 4,
         "n_kv_heads": 2,
@@ -107,13 +107,7 @@ CONFIGS: dict[str, Config] = {
         "activation_type": "silu",
         "max_sequence_length": 512,
     },
-    "dream": DECODER
-    | {
-        "model_type": "Dream",
-        "architectures": ["DreamModel"],
-        "auto_map": {"AutoModel": "modeling_dream.DreamModel"},
-        "max_position_embeddings": 131072,
-    },
+    "dream": DECODER | {"model_type": "Dream", "architectures": ["DreamModel"], "max_position_embeddings": 131072},
     "block-llama": {name: value for name, value in DECODER.items() if not name.startswith("rope")}
     | {
         "model_type": "block_llama",
@@ -127,7 +121,6 @@ CONFIGS: dict[str, Config] = {
     | {
         "model_type": "Fast_dLLM_Qwen",
         "architectures": ["Fast_dLLM_QwenForCausalLM"],
-        "auto_map": {"AutoModelForCausalLM": "modeling.Fast_dLLM_QwenForCausalLM"},
         "bd_size": 16,
         "sliding_window": 32768,
         "tie_word_embeddings": True,
@@ -136,7 +129,6 @@ CONFIGS: dict[str, Config] = {
     | {
         "model_type": "llama",
         "architectures": ["StableDiffcoderForCausalLM"],
-        "auto_map": {"AutoModelForCausalLM": "modeling_stable_diffcoder.StableDiffcoderForCausalLM"},
         "attention_bias": False,
         "mlp_bias": False,
         "eos_token_id": 2,
@@ -146,7 +138,6 @@ CONFIGS: dict[str, Config] = {
     | {
         "model_type": "rnd1",
         "architectures": ["RND1LM"],
-        "auto_map": {"AutoModelForMaskedLM": "modeling_rnd.RND1LM"},
         "attention_bias": False,
         "head_dim": 16,
         "mask_token_id": 0,
@@ -160,7 +151,6 @@ CONFIGS: dict[str, Config] = {
     | {
         "model_type": "nemotron_labs_diffusion",
         "architectures": ["NemotronLabsDiffusionModel"],
-        "auto_map": {"AutoModel": "modeling_nemotron_labs_diffusion.NemotronLabsDiffusionModel"},
         "attention_bias": False,
         "block_size": 32,
         "dlm_paradigm": "bidirectional",
@@ -180,17 +170,12 @@ CONFIGS: dict[str, Config] = {
         },
         "sliding_window": None,
     },
-    "llada2": {
+    "llada2": DECODER
+    | {
         "model_type": "llada2_moe",
         "architectures": ["LLaDA2MoeModelLM"],
-        "auto_map": {"AutoModelForCausalLM": "modeling_llada2_moe.LLaDA2MoeModelLM"},
-        "hidden_size": 32,
-        "intermediate_size": 48,
         "moe_intermediate_size": 16,
-        "num_hidden_layers": 3,
         "first_k_dense_replace": 1,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
         "head_dim": 16,
         "num_experts": 8,
         "num_experts_per_tok": 3,
@@ -200,22 +185,14 @@ CONFIGS: dict[str, Config] = {
         "routed_scaling_factor": 2.5,
         "norm_topk_prob": True,
         "score_function": "sigmoid",
-        "hidden_act": "silu",
         "partial_rotary_factor": 0.5,
-        "rope_theta": 600000,
-        "rope_scaling": None,
-        "rms_norm_eps": 1e-6,
-        "max_position_embeddings": 512,
-        "tie_word_embeddings": False,
         "use_bias": False,
         "use_qkv_bias": False,
-        "vocab_size": VOCABULARY,
     },
     "llada-moe": DECODER
     | {
         "model_type": "llada",
         "architectures": ["LLaDAMoEModelLM"],
-        "auto_map": {"AutoModelForCausalLM": "modeling_lladamoe.LLaDAMoEModelLM"},
         "expert_intermediate_size": 16,
         "dense_intermediate_size": 48,
         "shared_expert_intermediate_size": None,
@@ -459,10 +436,10 @@ def rotary(fields: Config, half: int, length: int) -> tuple[Tensor, Tensor]:
     return frequencies * (1 - share) + frequencies / fields["factor"] * share, lengths
 
 
-def turned(x: Tensor, frequencies: Tensor) -> Tensor:
+def turned(x: Tensor, frequencies: Tensor, first_position: int = 0) -> Tensor:
     """Pairs (i, i + half) turned by position * frequency; what has no frequency stays."""
     half = len(frequencies)
-    angles = torch.arange(x.shape[-2])[:, None] * frequencies
+    angles = torch.arange(first_position, first_position + x.shape[-2])[:, None] * frequencies
     first, second, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
     cos, sin = angles.cos(), angles.sin()
     return torch.cat([first * cos - second * sin, second * cos + first * sin, rest], -1)
