@@ -5,7 +5,7 @@ The forwards share nothing with the package or with transformers: plain sums ove
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -394,7 +394,8 @@ def encoder_state(family: str, _config: Config) -> State:
     """The tensors of an encoder as transformers makes them."""
     torch.manual_seed(0)
     config = {name: value for name, value in CONFIGS[family].items() if name != "model_type"}
-    network = AutoModelForMaskedLM.from_config(AutoConfig.for_model(CONFIGS[family]["model_type"], **config))
+    make: Any = AutoModelForMaskedLM.from_config
+    network = make(AutoConfig.for_model(CONFIGS[family]["model_type"], **config))
     tied = network.all_tied_weights_keys
     return {name: tensor.clone() for name, tensor in network.state_dict().items() if name not in tied}
 
@@ -535,7 +536,7 @@ def decoder_logits(state: State, config: Config, ids: Tensor, allowed: Tensor | 
     return rms_norm(x, state["model.norm.weight"].float(), eps) @ head.float().T
 
 
-def swiglu(h: Tensor, w: State, prefix: str) -> Tensor:
+def swiglu(h: Tensor, w: Mapping[str, Tensor], prefix: str) -> Tensor:
     gate, up, down = (w[f"{prefix}.{name}_proj.weight"] for name in ("gate", "up", "down"))
     return (silu(h @ gate.T) * (h @ up.T)) @ down.T
 
@@ -551,7 +552,7 @@ def experts(h: Tensor, w: State, config: Config) -> Tensor:
     weights = torch.sigmoid(scores) if grouped else torch.softmax(scores, -1)
     ranked = weights
     if grouped:
-        groups = (weights + w["mlp.gate.expert_bias"]).unflatten(-1, (config["n_group"], -1))
+        groups = (weights + w["mlp.gate.expert_bias"]).view(*h.shape[:-1], config["n_group"], -1)
         of_group = groups.topk(2, -1).values.sum(-1)
         barred = of_group < of_group.topk(config["topk_group"], -1).values[..., -1:]
         ranked = groups.masked_fill(barred[..., None], -torch.inf).flatten(-2)

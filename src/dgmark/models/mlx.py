@@ -99,49 +99,53 @@ class _Finished:
     """Keys and values of finished text, by layer, and the logits of its last column."""
 
     def __init__(self, network: Any, block: int | None) -> None:
-        self._network, self._block, self._length = network, block, 0
-        self._layers = [_Layer() for _ in network.layers]
+        from mlx_vlm.models.cache import KVCache
+
+        self._network, self._block = network, block
+        self._layers = [KVCache() for _ in network.layers]
         self._last: Any = None  # of text that is read from left to right
 
     def of(self, rows: Int[Tensor, " rows"]) -> "_Finished":
         """The finished text of these rows, in this order."""
         import mlx.core as mx
 
-        if self._layers[0].keys is None or torch.equal(rows, torch.arange(len(self._layers[0].keys))):
+        keys = self._layers[0].keys
+        if keys is None or torch.equal(rows, torch.arange(len(keys))):
             return self
         taken, index = _Finished(self._network, self._block), mx.array(rows.numpy())
-        taken._length, taken._last = self._length, None if self._last is None else self._last[index]
-        taken._layers = [layer.of(index) for layer in self._layers]
+        taken._last = None if self._last is None else self._last[index]
+        for new, old in zip(taken._layers, self._layers, strict=True):
+            new.state = [part[index] for part in old.state]
         return taken
 
     def extend(self, ids: Tensor, low: int) -> None:
         """Read the columns up to `low`: a block at a time, or from left to right."""
         import mlx.core as mx
 
-        if low < self._length:
+        done = self._layers[0].offset
+        if low < done:
             raise SettingsError(
-                f"position {low} is before text that is finished up to {self._length}: begin blocks from left to right"
+                f"position {low} is before text that is finished up to {done}: begin blocks from left to right"
             )
-        if low == self._length:
+        if low == done:
             return
         # from left to right, the last column stands alone, so that logits are computed of no other
-        cuts = [self._length, max(low - 1, self._length), low]
+        cuts = [done, max(low - 1, done), low]
         if self._block is not None:
-            cuts = list(range(self._length, low + 1, self._block))
+            cuts = list(range(done, low + 1, self._block))
         for first, end in pairwise(cuts):
             if first < end:
                 self._last = self._forward(ids[:, first:end], causal=self._block is None)[:, -1:]
-                for layer in self._layers:
-                    layer.settle(end)
         kept = [self._last] if self._block is None else []
-        mx.eval(kept, [(layer.keys, layer.values) for layer in self._layers])
-        self._length = low
+        mx.eval(kept, [layer.state for layer in self._layers])
 
     def logits(self, window: Tensor) -> Tensor:
         """Logits of a window behind the finished text, all columns of which see each other."""
         import mlx.core as mx
 
         logits = self._forward(window, causal=False)
+        for layer in self._layers:
+            layer.trim(window.shape[1])
         if self._block is None and self._last is not None:  # the text before a block predicts its first position
             logits = mx.concatenate([self._last, logits[:, 1:]], axis=1)
         return torch.from_numpy(np.array(logits.astype(mx.float32)))
@@ -150,31 +154,6 @@ class _Finished:
         import mlx.core as mx
 
         return self._network(mx.array(ids.numpy()), cache=self._layers, use_causal_mask=causal).logits
-
-
-class _Layer:
-    """Keys and values of one layer, as the attention of mlx-vlm asks a cache for them."""
-
-    def __init__(self, keys: Any = None, values: Any = None, offset: int = 0) -> None:
-        self.keys, self.values, self.offset = keys, values, offset
-        self._new: tuple[Any, Any] | None = None
-
-    def update_and_fetch(self, keys: Any, values: Any) -> tuple[Any, Any]:
-        """All keys and values that the queries of this forward see."""
-        import mlx.core as mx
-
-        if self.keys is not None:
-            keys, values = mx.concatenate([self.keys, keys], axis=2), mx.concatenate([self.values, values], axis=2)
-        self._new = keys, values
-        return keys, values
-
-    def settle(self, offset: int) -> None:
-        """Keep the keys and values of the last forward, which end before this column."""
-        (self.keys, self.values), self.offset = self._new or (None, None), offset
-
-    def of(self, index: Any) -> "_Layer":
-        """The keys and values of these rows."""
-        return _Layer(self.keys[index], self.values[index], self.offset)
 
 
 def load_mlx(checkpoint: Checkpoint, family: Family, context_length: int) -> MlxDenoiser:
