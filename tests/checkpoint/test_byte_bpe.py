@@ -1,6 +1,7 @@
 """Tokenizers published as vocab.json and merges.txt, against transformers' own Qwen2 tokenizer."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +84,13 @@ def test_texts_are_cut_as_qwen2_cuts_them(dream: Tokenizer, qwen2: Qwen2Tokenize
     assert dream.decode(dream.encode(text)) == qwen2.decode(qwen2.encode(text), skip_special_tokens=True)
 
 
-def test_added_tokens_alone_are_special(tmp_path: Path, files: Path, size: int) -> None:
+def copy(files: Path, folder: Path) -> None:
     for name in ("vocab.json", "merges.txt"):
-        (tmp_path / name).write_bytes((files / name).read_bytes())
+        shutil.copy(files / name, folder)
+
+
+def test_added_tokens_alone_are_special(tmp_path: Path, files: Path, size: int) -> None:
+    copy(files, tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "Dream"}')
     (tmp_path / "added_tokens.json").write_text(json.dumps({"<|mask|>": size + 1, "<|endoftext|>": size}))
     assert load_tokenizer(str(tmp_path / ".")).special_ids == {size, size + 1}
@@ -100,8 +105,7 @@ def test_added_tokens_alone_are_special(tmp_path: Path, files: Path, size: int) 
     ],
 )
 def test_damaged_files_are_refused(tmp_path: Path, files: Path, name: str, content: str, message: str) -> None:
-    for kept in ("vocab.json", "merges.txt"):
-        (tmp_path / kept).write_bytes((files / kept).read_bytes())
+    copy(files, tmp_path)
     (tmp_path / name).write_text(content)
     (tmp_path / "config.json").write_text('{"model_type": "Dream"}')
     with pytest.raises(CheckpointFormat, match=message):
@@ -110,8 +114,7 @@ def test_damaged_files_are_refused(tmp_path: Path, files: Path, name: str, conte
 
 @pytest.mark.parametrize("files_say", [{"tokenizer_class": "RobertaTokenizer"}, {"tokenizer_class": None}])
 def test_vocabulary_and_merges_of_others_are_not_cut_as_qwen2(tmp_path: Path, files: Path, files_say: Any) -> None:
-    for name in ("vocab.json", "merges.txt"):
-        (tmp_path / name).write_bytes((files / name).read_bytes())
+    copy(files, tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "roberta"}')
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(files_say))
     with pytest.raises(ModelNotFound, match=r"holds no tokenizer\.json"):

@@ -121,14 +121,3 @@ def test_the_paths_of_the_table_of_places_are_there() -> None:
         for path in re.findall(r"`([\w/*.]+(?:/|\.py|\.toml))`", where):
             folder = "lab/src/dgmark_lab" if path.startswith("lab/") else "src/dgmark"
             assert list((ROOT / folder).glob(path.removeprefix("lab/"))), f"{what}: no {path}"
-
-
-@pytest.mark.parametrize("page", ["README.md", "lab/docs/results/decoding.md"])
-def test_intervals_in_sentences_are_those_of_the_tables(page: str) -> None:
-    tables = "".join(
-        (ROOT / f"lab/docs/results/{name}.md").read_text(encoding="utf-8") for name in ("README", "decoding")
-    )
-    known = {(float(low), float(high)) for low, high in re.findall(r"\[([\d.]+), ([\d.]+)\]", tables)}
-    said = re.findall(r"(?:\(|interval )([\d.]+) to ([\d.]*\d)\)", (ROOT / page).read_text(encoding="utf-8"))
-    assert len(said) > 2
-    assert {(float(low), float(high)) for low, high in said} <= known

@@ -84,7 +84,7 @@ def test_a_failure_is_named_and_leaves_nothing(tmp_path: Path, monkeypatch: pyte
 
 def test_of_several_number_formats_the_widest_is_kept(tmp_path: Path) -> None:
     """The first shard alone would give bf16, which would round the rest."""
-    state = tiny.llada_state(tiny.CONFIGS["llada"])
+    state = tiny.STATES["llada"](tiny.CONFIGS["llada"])
     first = sorted(state)[::2]
     state |= {name: state[name].bfloat16() for name in first}
     tiny.write(tmp_path / "source", "llada", state)

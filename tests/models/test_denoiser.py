@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from dgmark import generate
+from dgmark.decode import DecodeConfig
 from dgmark.errors import ModelFault, SettingsError
 from dgmark.models.denoiser import BlockOrigin, CacheMode, ConfidenceSource, Session, Traits, open_session, traits_of
 from dgmark.models.toy import ToyDenoiser
@@ -175,3 +176,33 @@ dgmark.infill(Own(), [["w1", 4]], key=key, block_length=4)
 print(sorted({"torch", "transformers", "safetensors"} & set(sys.modules)))
 """
     assert run_fresh(code).strip() == "['torch']"
+
+
+# ---- decoding settings of a model ----
+
+OPINIONATED = Particular(defaults={"length": 24, "block_length": 8, "lookahead": 2}, block_multiple=8)
+
+
+def test_settings_of_the_user_come_before_the_models_and_the_packages() -> None:
+    config = DecodeConfig.of(OPINIONATED, temperature=0.5, lookahead=3)
+    assert (config.length, config.block_length, config.lookahead, config.temperature) == (24, 8, 3, 0.5)
+    assert config.strategy == DecodeConfig().strategy
+    assert DecodeConfig.of(ToyDenoiser()) == DecodeConfig()
+
+
+def test_generate_uses_the_models_defaults_and_says_so() -> None:
+    (made,) = generate(OPINIONATED, "w1 w2 w3", key=None)
+    assert made.settings == DecodeConfig.of(OPINIONATED).to_dict()
+    assert max(made.trace.position) < 24
+
+
+@pytest.mark.parametrize("block_length", [3, 16, 5])
+def test_a_block_that_the_models_mask_does_not_hold_is_refused(block_length: int) -> None:
+    with pytest.raises(SettingsError, match=f"blocks of 8: block length {block_length} does not divide"):
+        DecodeConfig.of(OPINIONATED, block_length=block_length, length=240)
+
+
+def test_an_unknown_setting_is_refused_by_name() -> None:
+    settings: dict[str, Any] = {"temprature": 0.5}
+    with pytest.raises(SettingsError, match="no setting temprature"):
+        DecodeConfig.of(OPINIONATED, **settings)

@@ -98,9 +98,9 @@ def test_the_canvases_of_a_forward_do_not_matter(model: GgufDenoiser, n_batch: i
     ("family", "settings"),
     [
         ("llada", {}),
-        ("llada", {"lookahead": 3, "guard": 0.02, "rows": 2}),
+        ("llada", {"rule": "position", "lookahead": 3, "guard": 0.02, "rows": 2}),
         ("llada", {"commit": "threshold", "threshold": 0.9, "rows": 2}),
-        ("dream", {"temperature": 0.7, "top_p": 0.9, "lookahead": 2}),
+        ("dream", {"rule": "position", "temperature": 0.7, "top_p": 0.9, "lookahead": 2}),
         ("rnd1", {"rule": "position"}),
     ],
 )

@@ -58,7 +58,7 @@ def test_forwards_are_those_of_transformers(tmp_path: Path, family: str, cache: 
 @of_each_family
 def test_texts_are_those_of_transformers(tmp_path: Path, family: str) -> None:
     models = both(tmp_path, family)
-    key = bound_key("test", models[0])
+    key = bound_key("test", models[0], rule="position")
     options: dict[str, Any] = {"key": key, "length": 64, "seed": 3, "lookahead": 2}
     prompts = [random_ids(1, length, length)[0].tolist() for length in (9, 12)]
     texts = [[one.token_ids for one in dgmark.generate(model, prompts, **options)] for model in models]
@@ -125,6 +125,6 @@ def test_weights_and_caches_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     session.begin(random_ids(1, 80), 64, 70)
     with pytest.raises(SettingsError, match="position 32 is before text that is finished up to 64"):
         session.begin(random_ids(1, 80), 32, 40)
-    tiny.write(tmp_path / "other", "llada2", tiny.llada2_state(tiny.CONFIGS["llada2"]), hidden_size=64)
+    tiny.write(tmp_path / "other", "llada2", tiny.STATES["llada2"](tiny.CONFIGS["llada2"]), hidden_size=64)
     with pytest.raises(CheckpointFormat, match=r"config\.json may not fit the weights"):
         load_model(str(tmp_path / "other"), device="mlx")

@@ -1,7 +1,5 @@
 """Sessions: forwards with a cache, against a plain forward that keeps keys and values by hand."""
 
-from dataclasses import dataclass
-
 import pytest
 import torch
 from torch import Tensor
@@ -11,6 +9,7 @@ from dgmark.errors import SettingsError
 from dgmark.models.denoiser import CacheMode, open_session
 from dgmark.models.sessions.bidirectional import BidirectionalSession
 from dgmark.models.toy import ToyDenoiser
+from support import tiny_checkpoints as tiny
 from support.tiny_language_models import bidirectional_llama
 
 START, STOP, LENGTH = 9, 14, 23
@@ -23,46 +22,38 @@ def network() -> LlamaForCausalLM:
     return bidirectional_llama(40, heads=4, layers=3, spread=0.4, seed=7)
 
 
-@dataclass
-class Plain:
-    """The same network written out, one canvas at a time; `outside` holds keys and values that stay as they were."""
+KeysValues = list[tuple[Tensor, Tensor]]
 
-    network: LlamaForCausalLM
-    shift: int = 0
 
-    def __call__(self, ids: Tensor, fresh: range, outside: list[tuple[Tensor, Tensor]] | None = None) -> Tensor:
-        """Hidden states of the positions `fresh`; everything else is taken from `outside`."""
-        state = dict(self.network.named_parameters())
-        x = state["model.embed_tokens.weight"][ids[list(fresh)]]
-        self.recorded: list[tuple[Tensor, Tensor]] = []
-        for layer in range(3):
-            at = f"model.layers.{layer}."
-            y = self.norm(x, state[at + "input_layernorm.weight"])
-            q, k, v = (y @ state[f"{at}self_attn.{name}_proj.weight"].T for name in "qkv")
-            q, k, v = (t.view(len(fresh), -1, 8) for t in (q, k, v))
-            q, k = self.rotate(q, fresh), self.rotate(k, fresh)
-            if outside is not None:
-                keys, values = (t.clone() for t in outside[layer])
-                keys[list(fresh)], values[list(fresh)] = k, v
-                k, v = keys, values
-            self.recorded.append((k, v))
-            k, v = (t.repeat_interleave(2, dim=1) for t in (k, v))
-            weights = (torch.einsum("qhd,khd->hqk", q, k) / 8**0.5).softmax(-1)
-            mixed = torch.einsum("hqk,khd->qhd", weights, v).reshape(len(fresh), -1)
-            x = x + mixed @ state[at + "self_attn.o_proj.weight"].T
-            y = self.norm(x, state[at + "post_attention_layernorm.weight"])
-            gate, up = (y @ state[f"{at}mlp.{name}_proj.weight"].T for name in ("gate", "up"))
-            x = x + (torch.nn.functional.silu(gate) * up) @ state[at + "mlp.down_proj.weight"].T
-        return self.norm(x, state["model.norm.weight"]) @ state["lm_head.weight"].T
+def plain(
+    network: LlamaForCausalLM, ids: Tensor, fresh: range, outside: KeysValues | None = None
+) -> tuple[Tensor, KeysValues]:
+    """The same network written out for one canvas: logits of the positions `fresh`, and keys and values by layer.
 
-    def norm(self, x: Tensor, weight: Tensor) -> Tensor:
-        return x * (x.pow(2).mean(-1, keepdim=True) + 1e-6).rsqrt() * weight
-
-    def rotate(self, x: Tensor, positions: range) -> Tensor:
-        angles = torch.tensor(list(positions))[:, None] * 10000 ** (-torch.arange(4, dtype=torch.float64) / 4)
-        cos, sin = angles.cos()[:, None], angles.sin()[:, None]
-        a, b = x[..., :4], x[..., 4:]
-        return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+    Keys and values of all other positions are taken from `outside`.
+    """
+    state = dict(network.named_parameters())
+    frequencies = 10000 ** (-torch.arange(4, dtype=torch.float64) / 4)
+    x = state["model.embed_tokens.weight"][ids[None, list(fresh)]]
+    recorded = []
+    for layer in range(3):
+        at = f"model.layers.{layer}."
+        w = {name.removeprefix(at): tensor for name, tensor in state.items() if name.startswith(at)}
+        h = tiny.rms_norm(x, w["input_layernorm.weight"], 1e-6)
+        q, k, v = (
+            tiny.heads_of(h @ w[f"self_attn.{name}_proj.weight"].T, count)
+            for name, count in zip("qkv", (4, 2, 2), strict=True)
+        )
+        q, k = (tiny.turned(t, frequencies, fresh.start) for t in (q, k))
+        if outside is not None:
+            keys, values = (t.clone() for t in outside[layer])
+            keys[:, :, list(fresh)], values[:, :, list(fresh)] = k, v
+            k, v = keys, values
+        recorded.append((k, v))
+        x = x + tiny.attend(q, k, v) @ w["self_attn.o_proj.weight"].T
+        x = x + tiny.swiglu(tiny.rms_norm(x, w["post_attention_layernorm.weight"], 1e-6), w, "mlp")
+    hidden = tiny.rms_norm(x, state["model.norm.weight"], 1e-6)
+    return (hidden @ state["lm_head.weight"].T)[0], recorded
 
 
 def canvases(seed: int, rows: int) -> Tensor:
@@ -92,19 +83,17 @@ def test_a_step_computes_what_is_not_cached_and_takes_the_rest_as_it_was(
 ) -> None:
     before = canvases(1, 3)
     session = BidirectionalSession(network, mode, shift=shift)
-    plain = Plain(network)
     first = session.begin(before, START, STOP)
     # rows have 1, 3 and 2 candidates
     owner = torch.tensor([0, 1, 1, 1, 2, 2])
     after = changed(before[owner], seed=2)
     second = session.step(after, owner, START, STOP)
     for row in range(3):
-        whole = plain(before[row], range(LENGTH))
+        whole, outside = plain(network, before[row], range(LENGTH))
         assert torch.allclose(first[row], whole[START - shift : STOP - shift], atol=CLOSE)
-        outside = plain.recorded
         for index in (owner == row).nonzero()[:, 0].tolist():
             window = fresh(mode, shift)
-            logits = plain(after[index], window, outside)
+            logits, _ = plain(network, after[index], window, outside)
             low = START - shift - window.start
             assert torch.allclose(second[index], logits[low : low + STOP - START], atol=CLOSE)
 

@@ -4,7 +4,6 @@ Dream ships a Python class for them, which dgmark does not run. That class split
 """
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,32 +14,17 @@ from dgmark.checkpoint.folder import read_object
 from dgmark.checkpoint.gguf import CONTROL, UNUSED, USER_DEFINED, GgufHeader
 from dgmark.errors import CheckpointFormat
 
-
-@dataclass(frozen=True)
-class _Split:
-    """How a text becomes words: a regular expression, and whether letters are composed with their marks before."""
-
-    words: str
-    composes: bool = False
-
-
-# By the names of llama.cpp. Qwen2's are contractions, letters with one mark before them, single digits, punctuation,
-# spaces; the others differ in the digits of a number and in line ends. None of the last three composes.
-_BAILING = _Split(
-    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+# How a text becomes words, by the names of llama.cpp. Qwen2's are contractions, letters with one mark before them,
+# single digits, punctuation, spaces; the others differ in the digits of a number and in line ends.
+_QWEN2 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-_SPLITS = {
-    "qwen2": _Split(
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-        r"|\s*[\r\n]+|\s+(?!\S)|\s+",
-        composes=True,
-    ),
+_BAILING = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+_WORDS = {
+    "qwen2": _QWEN2,
     **dict.fromkeys(("llada-moe", "bailingmoe", "bailingmoe2"), _BAILING),
-    "llama-bpe": _Split(
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-        r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-    ),
-    "gpt-2": _Split(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"),
+    "llama-bpe": _QWEN2.replace(r"|\p{N}|", r"|\p{N}{1,3}|"),
+    "gpt-2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
 }
 
 _CLASSES = ("DreamTokenizer", "Qwen2Tokenizer")
@@ -81,7 +65,7 @@ def read_byte_bpe(folder: Path) -> Tokenizer:
         raise CheckpointFormat(
             f"{folder}: vocab.json and merges.txt are not a readable tokenizer ({error}); fetch them again"
         ) from error
-    backend = _assembled(model, _SPLITS["qwen2"])
+    backend = _assembled(model, "qwen2")
     for token_id, token in sorted(added.items()):
         _add(backend, token)
         if backend.token_to_id(token.content) != token_id:
@@ -99,7 +83,7 @@ def gguf_byte_bpe(header: GgufHeader) -> Tokenizer:
         CheckpointFormat: it is no byte-level BPE, its rule is unknown here, or its parts do not fit together.
     """
     kind, split = (header.fields.get(f"tokenizer.ggml.{field}") for field in ("model", "pre"))
-    if kind != "gpt2" or split not in _SPLITS:
+    if kind != "gpt2" or split not in _WORDS:
         raise CheckpointFormat(
             f"{header.path}: its tokenizer ({kind}, {split}) cannot be made from the file alone: give the folder or "
             "the tokenizer.json of the model that it was converted from (--tokenizer; to `dgmark keygen`, its folder "
@@ -109,7 +93,7 @@ def gguf_byte_bpe(header: GgufHeader) -> Tokenizer:
     try:
         pairs = [tuple(merge.split(" ", 1)) for merge in merges]
         ids = {token: i for i, (token, type_) in enumerate(zip(tokens, kinds, strict=True)) if type_ != UNUSED}
-        backend = _assembled(BPE(ids, pairs, ignore_merges=split == "llama-bpe"), _SPLITS[split])
+        backend = _assembled(BPE(ids, pairs, ignore_merges=split == "llama-bpe"), split)
         for token, type_ in zip(tokens, kinds, strict=True):
             if type_ in (CONTROL, USER_DEFINED):
                 _add(backend, AddedToken(token, special=type_ == CONTROL, normalized=False))
@@ -120,11 +104,11 @@ def gguf_byte_bpe(header: GgufHeader) -> Tokenizer:
     return backend
 
 
-def _assembled(model: BPE, split: _Split) -> Tokenizer:
+def _assembled(model: BPE, split: str) -> Tokenizer:
     backend = Tokenizer(model)
-    if split.composes:
+    if split == "qwen2":  # the others do not compose letters with their marks
         backend.normalizer = normalizers.NFC()
-    words = pre_tokenizers.Split(Regex(split.words), "isolated")
+    words = pre_tokenizers.Split(Regex(_WORDS[split]), "isolated")
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [words, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     )

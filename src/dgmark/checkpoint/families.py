@@ -13,8 +13,6 @@ from dgmark.errors import CheckpointFormat, SettingsError
 # Set in config.json by `dgmark models convert`: the family's name, and that tensors bear transformers' names.
 CONVERTED = "dgmark_family"
 
-BYTES_PER_PARAMETER = {"bf16": 2, "fp32": 4}
-
 
 @dataclass(frozen=True)
 class KnownIds:
@@ -25,11 +23,6 @@ class KnownIds:
     # ends of a turn by token; a base model's tokenizer may lack them
     turn_ends: Mapping[str, int] = field(default_factory=dict)
 
-    @property
-    def end_ids(self) -> tuple[int, ...]:
-        """All ids that end a response in one checkpoint or another."""
-        return (self.end_of_text, *self.turn_ends.values())
-
 
 @dataclass(frozen=True)
 class Published:
@@ -39,9 +32,10 @@ class Published:
     parameters: float
     licence: str
 
-    def weight_bytes(self, dtype: str) -> float:
-        """Bytes of the weights in a number format of `BYTES_PER_PARAMETER`; keys and values come on top."""
-        return self.parameters * BYTES_PER_PARAMETER[dtype]
+    @property
+    def weight_bytes(self) -> float:
+        """Bytes of the weights in bf16; keys and values come on top."""
+        return self.parameters * 2
 
 
 _CHATML = "<|im_start|>{role}\n{content}<|im_end|>\n"

@@ -140,6 +140,11 @@ def read_object(path: Path) -> dict[str, Any]:
     return content
 
 
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, or the name of its class."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def snapshot(hub_id: str, revision: str | None = None, *, weights: bool = False) -> Path:
     """The folder of a checkpoint in the local cache. Fetches it if it is missing.
 
@@ -159,8 +164,8 @@ def snapshot(hub_id: str, revision: str | None = None, *, weights: bool = False)
     except Exception as error:  # a broken connection raises errors of httpx, which are not OSErrors
         at = f" --revision {revision}" if revision else ""
         include = " ".join(f"--include '{pattern}'" for pattern in [*_TEXT_FILES, *_WEIGHT_FILES])
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ModelNotFound(
-            f"{hub_id} is not a local folder; as a hub id it is not in the cache and cannot be fetched ({reason}). "
+            f"{hub_id} is not a local folder; as a hub id it is not in the cache and cannot be fetched "
+            f"({first_line(error)}). "
             f"On a machine with network access, run: hf download {hub_id}{at} {include}"
         ) from error

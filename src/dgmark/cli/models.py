@@ -31,7 +31,7 @@ def models(ctx: typer.Context, as_json: OneObject = False) -> None:
     print(line.format("family", "checkpoint", "parameters", "GB bf16", "block", "licence"))
     for family in families:
         for one in family.published:
-            size, block = f"{one.weight_bytes('bf16') / 1e9:.1f}", family.defaults["block_length"]
+            size, block = f"{one.weight_bytes / 1e9:.1f}", family.defaults["block_length"]
             print(line.format(family.name, one.hub_id, f"{one.parameters / 1e9:.2f}e9", size, block, one.licence))
     print(f"built in: {', '.join(BUILTINS)}; --model takes any checkpoint of these families, as a folder or a hub id")
 

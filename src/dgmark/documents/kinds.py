@@ -26,26 +26,20 @@ class Kind(StrEnum):
     XLSX = "Excel workbook"
 
 
-SUFFIXES = {
-    ".txt": Kind.TEXT,
-    ".text": Kind.TEXT,
-    ".md": Kind.MARKDOWN,
-    ".markdown": Kind.MARKDOWN,
-    ".html": Kind.HTML,
-    ".htm": Kind.HTML,
-    ".xhtml": Kind.HTML,
-    ".pdf": Kind.PDF,
-    ".rtf": Kind.RTF,
-    ".docx": Kind.DOCX,
-    ".odt": Kind.ODT,
-    ".epub": Kind.EPUB,
-    ".eml": Kind.MAIL,
-    ".mht": Kind.MAIL,
-    ".mhtml": Kind.MAIL,
-    ".csv": Kind.CSV,
-    ".tsv": Kind.CSV,
-    ".xlsx": Kind.XLSX,
+_SUFFIXES_OF = {
+    Kind.TEXT: (".txt", ".text"),
+    Kind.MARKDOWN: (".md", ".markdown"),
+    Kind.HTML: (".html", ".htm", ".xhtml"),
+    Kind.PDF: (".pdf",),
+    Kind.RTF: (".rtf",),
+    Kind.DOCX: (".docx",),
+    Kind.ODT: (".odt",),
+    Kind.EPUB: (".epub",),
+    Kind.MAIL: (".eml", ".mht", ".mhtml"),
+    Kind.CSV: (".csv", ".tsv"),
+    Kind.XLSX: (".xlsx",),
 }
+SUFFIXES = {suffix: kind for kind, suffixes in _SUFFIXES_OF.items() for suffix in suffixes}
 OLD_OFFICE = (".doc", ".xls", ".ppt")  # never read, and refused with a reason
 TABLES = (Kind.CSV, Kind.XLSX)
 HEAD = 4096  # bytes that recognition needs

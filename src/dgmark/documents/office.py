@@ -36,11 +36,6 @@ def read_docx(archive: ZipArchive) -> Reading:
         Refusal: the document is damaged, or most of it is not read.
     """
     builder, unread = TextBuilder(), Unread()
-    _add_docx(archive, builder, unread)
-    return unread.reading(builder.text)
-
-
-def _add_docx(archive: ZipArchive, builder: TextBuilder, unread: Unread) -> None:
     archive.check_xml()
     main = next((part for kind, part in _related(archive, "").values() if kind == "officeDocument"), None)
     if main is None:
@@ -56,6 +51,7 @@ def _add_docx(archive: ZipArchive, builder: TextBuilder, unread: Unread) -> None
             aside = TextBuilder()
             _Document(aside, unread, archive, related).add(archive.xml(part))
             unread.add_text("comments" if kind == "comments" else "headers and footers", aside.text)
+    return unread.reading(builder.text)
 
 
 def _related(archive: ZipArchive, part: str) -> dict[str, tuple[str, str]]:

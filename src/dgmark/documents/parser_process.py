@@ -9,6 +9,7 @@ import io
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, BinaryIO, NoReturn
 
@@ -68,33 +69,29 @@ def run(request: str) -> NoReturn:
 
 
 def _read(file: BinaryIO, request: dict[str, Any], limits: Limits) -> tuple[Kind, Reading]:
-    if request["kind"] is not None:
+    column = request["column"]
+    if request["kind"] is None:
+        archive = ZipArchive(file, limits)
+        kind = archive.kind()
+        readers: dict[Kind, Callable[[], Reading]] = {
+            Kind.XLSX: lambda: read_workbook(file, archive, column),
+            Kind.DOCX: lambda: read_docx(archive),
+            Kind.ODT: lambda: read_odt(archive),
+            Kind.EPUB: lambda: read_epub(archive, limits),
+        }
+    else:
         kind = Kind(request["kind"])
-        return kind, _checked(_read_plain(kind, file, request["column"], limits))
-    archive = ZipArchive(file, limits)
-    kind = archive.kind()
-    if kind is Kind.XLSX:
-        return kind, read_workbook(file, archive, request["column"])
-    if kind is Kind.DOCX:
-        return kind, _checked(read_docx(archive))
-    if kind is Kind.ODT:
-        return kind, _checked(read_odt(archive))
-    return kind, _checked(read_epub(archive, limits))
-
-
-def _read_plain(kind: Kind, file: BinaryIO, column: str, limits: Limits) -> Reading:
-    if kind is Kind.PDF:
-        return read_pdf(io.BytesIO(file.read()), limits)
-    if kind is Kind.RTF:
-        return read_rtf(file.read())
-    if kind is Kind.CSV:
-        return read_csv(file.read(), column)
-    return read_mail(file.read()) if kind is Kind.MAIL else read_html(file.read())
-
-
-def _checked(reading: Reading) -> Reading:
-    check_legible(reading.text)
-    return replace(reading, text=unify_line_ends(reading.text))
+        content = file.read()
+        readers = {
+            Kind.PDF: lambda: read_pdf(io.BytesIO(content), limits),
+            Kind.RTF: lambda: read_rtf(content),
+            Kind.CSV: lambda: read_csv(content, column),
+            Kind.MAIL: lambda: read_mail(content),
+            Kind.HTML: lambda: read_html(content),
+        }
+    reading = readers[kind]()
+    check_legible(reading.text)  # empty where the document is a table
+    return kind, replace(reading, text=unify_line_ends(reading.text))
 
 
 def confine(limits: Limits) -> None:

@@ -8,11 +8,11 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict, TypeAdapter
 
 from dgmark.documents.kinds import Kind
 from dgmark.documents.reading import MB, Limits, Reading, Refusal
@@ -28,17 +28,13 @@ _START = (
 _KEPT = ("SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 
-class _Reply(BaseModel):
+@dataclass(frozen=True)
+class _Reply(Reading):
     """What the process writes: a reading, or why there is none. It is not trusted."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 
     kind: str | None = None
-    text: str = ""
-    notes: list[str] = []
-    pages: int | None = None
-    rows: list[tuple[str, str]] = []
-    how: list[str] = []
     refusal: str | None = None
     missing: str | None = None
 
@@ -82,13 +78,12 @@ def parse_in_process(file: BinaryIO, kind: Kind | None, column: str, limits: Lim
 
 def _checked(content: bytes) -> tuple[Kind, Reading]:
     try:
-        reply = _Reply.model_validate_json(content)
+        reply = TypeAdapter(_Reply).validate_json(content)
         if reply.missing:
             raise ModuleNotFoundError(name=reply.missing)
         if reply.refusal is not None:
             raise Refusal(reply.refusal)
-        reading = Reading(reply.text, tuple(reply.notes), reply.pages, tuple(reply.rows), tuple(reply.how))
-        return Kind(reply.kind or ""), reading
+        return Kind(reply.kind or ""), reply
     except ValueError as error:  # pydantic's ValidationError is one
         raise Refusal("is damaged: its parser gave no answer that can be used") from error
 

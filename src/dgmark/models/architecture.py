@@ -4,28 +4,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from torch import Tensor
-from transformers import CONFIG_MAPPING, PretrainedConfig, PreTrainedModel
+from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING, PretrainedConfig, PreTrainedModel
 
 from dgmark.checkpoint.families import CONVERTED, Family
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.errors import CheckpointFormat
-from dgmark.models.denoiser import CacheMode, Session
-from dgmark.models.sessions.bidirectional import BidirectionalSession
-from dgmark.models.sessions.causal import BlockCausalSession, CausalPrefixSession
 
 Config = TypeVar("Config", bound=PretrainedConfig)
-# (network, cache, padding) -> the forwards of one decode
-OpenSession = Callable[[PreTrainedModel, CacheMode, Tensor | None], Session]
 
-# fields of config.json that most decoders share with transformers' classes
+# fields that most decoders have in common with transformers' classes
 SIZES = (
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "max_position_embeddings",
-    "rms_norm_eps",
+    *("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+    *("max_position_embeddings", "rms_norm_eps"),
 )
 
 # Fields of config.json that are dgmark's own, or that say what to load and run and do not describe the network.
@@ -54,21 +44,27 @@ def own_config(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def decoder_config(
-    kind: type[Config], checkpoint: Checkpoint, only: Mapping[str, tuple[Any, ...]], **fields: Any
+    kind: type[Config],
+    checkpoint: Checkpoint,
+    names: Mapping[str, str],
+    supported: Mapping[str, tuple[Any, ...]],
+    **fields: Any,
 ) -> Config:
-    """A configuration for a decoder class of transformers, with bidirectional attention.
+    """A configuration for a decoder class of transformers, with attention left to the masks of the session.
 
     Args:
         kind: the class of the configuration.
         checkpoint: the checkpoint, whose vocabulary, tied embeddings and base of the rotary frequencies are taken over.
-        only: switches in config.json with the values that the class supports, first the one of a missing switch.
+        names: fields of the configuration, and their names in config.json.
+        supported: switches in config.json with the values that can be loaded, first the one of a missing switch.
         fields: further fields of the configuration; they go before those that are taken over.
 
     Raises:
-        CheckpointFormat: a switch has a value that the class does not support, or a field is missing.
+        CheckpointFormat: a switch has a value that cannot be loaded, or a field is missing.
     """
     source = checkpoint.config
-    for name, values in only.items():
+    fields = dict(zip(names, checkpoint.require(*names.values()), strict=True)) | fields
+    for name, values in supported.items():
         if source.get(name, values[0]) not in values:
             raise CheckpointFormat(f"{checkpoint.folder}: {name} is {source[name]!r}, only {values[0]!r} can be loaded")
     rotary = source.get("rope_parameters")  # written by transformers 5
@@ -99,7 +95,9 @@ def auto_config(checkpoint: Checkpoint, classes: Mapping[Any, Any], kind: str) -
     return config
 
 
-def auto_class(classes: Mapping[Any, Any], config: PretrainedConfig) -> type[PreTrainedModel]:
+def auto_class(
+    config: PretrainedConfig, classes: Mapping[Any, Any] = MODEL_FOR_CAUSAL_LM_MAPPING
+) -> type[PreTrainedModel]:
     """The class of a configuration in one of transformers' mappings."""
     entry = classes[type(config)]
     network: type[PreTrainedModel] = entry[0] if isinstance(entry, tuple) else entry
@@ -116,54 +114,13 @@ class Architecture:
         network: finds transformers' class for a configuration.
         renamings: names of tensors in the published layout (regular expressions), and their names in the class.
         unused: names of tensors (a regular expression) that a checkpoint may hold for other uses than decoding.
-        open_session: opens a session of a network that is no decoder; None for decoders (see `session`).
-        takes_padding: whether sessions of such a network take padding.
     """
 
     family: Family
     config: Callable[[Checkpoint], PretrainedConfig]
-    network: Callable[[PretrainedConfig], type[PreTrainedModel]]
+    network: Callable[[PretrainedConfig], type[PreTrainedModel]] = auto_class
     renamings: Mapping[str, str] = field(default_factory=dict)
     unused: str | None = None
-    open_session: OpenSession | None = None
-    takes_padding: Callable[[PreTrainedModel], bool] = lambda _: True
-
-    def pads(self, network: PreTrainedModel) -> bool:
-        """Whether sessions of a network take padding."""
-        counts_columns = self.family.attention == "block-causal" and self.family.block_origin == "canvas"
-        return not counts_columns and self.takes_padding(network)
-
-    def session(
-        self, network: PreTrainedModel, cache: CacheMode, *, mask_id: int, block: int | None, padding: Tensor | None
-    ) -> Session:
-        """Open a session, which runs the forwards of one decode.
-
-        Args:
-            network: the network.
-            cache: what the session keeps between forwards.
-            mask_id: fills up the last block of a block-causal mask.
-            block: positions of a block of such a mask.
-            padding: number of padding columns at the left of each row of the first `begin`.
-
-        Raises:
-            SettingsError: the family has no such cache, or cannot ignore padding.
-        """
-        family = self.family
-        if self.open_session is not None:
-            return self.open_session(network, cache, padding)
-        if block is not None:
-            return BlockCausalSession(
-                network,
-                cache,
-                block=block,
-                mask_id=mask_id,
-                origin=family.block_origin,
-                shift=family.shift,
-                padding=padding,
-            )
-        if family.attention == "causal-prefix":
-            return CausalPrefixSession(network, cache, family.shift, padding)
-        return BidirectionalSession(network, cache, shift=family.shift, padding=padding)
 
     def native_config(self, checkpoint: Checkpoint) -> PretrainedConfig:
         """The configuration of transformers' class.

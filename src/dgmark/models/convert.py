@@ -3,24 +3,21 @@
 import json
 import os
 import shutil
-from functools import reduce
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
 from dgmark.checkpoint.families import CONVERTED
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, read_tokenizer
-from dgmark.errors import CheckpointFormat, SettingsError
+from dgmark.errors import SettingsError
 from dgmark.models.load import find_with_weights
 from dgmark.models.special_ids import check_vocabulary
-from dgmark.models.weights import NUMBER_FORMATS, check_files, load_network
+from dgmark.models.weights import load_network
 from dgmark.rows.outputs import atomic_folder
-
-_ROUTERS_BIAS = ("expert_bias", "e_score_correction_bias")
 
 
 def convert_checkpoint(
@@ -48,33 +45,12 @@ def convert_checkpoint(
     checkpoint, architecture = find_with_weights(str(source), revision, family)
     tokenizer = read_tokenizer(checkpoint.folder, checkpoint.name)
     check_vocabulary(checkpoint, tokenizer)
-    network = load_network(checkpoint, architecture, device=torch.device("cpu"), dtype=stored_dtype(checkpoint.folder))
+    network = load_network(checkpoint, architecture, device=torch.device("cpu"), dtype=None)
     try:
         with atomic_folder(folder) as partial:
             _write(partial, checkpoint, network, tokenizer, architecture.family.name)
     except (OSError, SafetensorError) as error:
         raise SettingsError(f"{folder} cannot be written: {error}") from error
-
-
-def stored_dtype(folder: Path) -> torch.dtype:
-    """The number format that holds all of a checkpoint's tensors exactly; the router's bias is always in float32.
-
-    Raises:
-        CheckpointFormat: no network computes in this number format, or a file is damaged.
-        ModelNotFound: there are no safetensors weights.
-    """
-    names: set[str] = set()
-    for path in check_files(folder):
-        try:
-            with safe_open(path, framework="pt") as file:
-                tensors = (name for name in file.keys() if not name.endswith(_ROUTERS_BIAS))  # noqa: SIM118
-                names |= {file.get_slice(name).get_dtype() for name in tensors}
-        except SafetensorError as error:
-            raise CheckpointFormat(f"{path} cannot be read ({error}); fetch the checkpoint again") from error
-    formats = [NUMBER_FORMATS[name] for name in sorted(names) if name in NUMBER_FORMATS]
-    if not formats:
-        raise CheckpointFormat(f"{folder} holds {', '.join(sorted(names))}; only bf16, fp16 and fp32 are converted")
-    return reduce(torch.promote_types, formats)  # bf16 and fp16 together need fp32
 
 
 def _write(folder: Path, checkpoint: Checkpoint, network: PreTrainedModel, tokenizer: Tokenizer, family: str) -> None:

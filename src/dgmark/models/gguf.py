@@ -25,10 +25,11 @@ from dgmark.checkpoint.gguf import CONTROL, NORMAL, UNUSED, GgufHeader, option_n
 from dgmark.checkpoint.tokenizer import PROBE, Tokenizer, load_tokenizer, read_tokenizer
 from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, SettingsError, install_hint, whole
 from dgmark.models.denoiser import CacheMode
-from dgmark.models.loaded import LoadedModel, stated_facts
-from dgmark.models.sessions.rows import predicting
+from dgmark.models.loaded import LoadedModel, has_amx, stated_facts
+from dgmark.models.sessions.rows import RowSession, predicting
 
 POSITIONS = 512  # of one forward, where no other number is asked for; llama.cpp's default
+_LEAST = {"n_gpu_layers": -1, "n_threads": 1, "n_batch": 1}  # of each option of `LlamaCpp`
 _SEQUENCES = 64  # most canvases of one forward
 # the last warnings and errors of llama.cpp, which has one log for a process
 _log = deque[str](maxlen=8)
@@ -56,23 +57,12 @@ class GgufDenoiser(LoadedModel):
         return GgufSession(self.runtime, self.family.shift, padding)
 
 
-class GgufSession:
+class GgufSession(RowSession):
     """The forwards of one decode; see `LoadedModel.session`."""
 
     def __init__(self, runtime: "LlamaCpp", shift: int, padding: Int[Tensor, " batch"] | None) -> None:
-        self._runtime, self._shift, self._padding = runtime, shift, padding
-        self._rows_to_keep: Tensor | None = None
-
-    def keep(self, rows: Int[Tensor, " kept"]) -> None:
-        """Keep only these rows, from the next `begin` on."""
-        self._rows_to_keep = rows
-
-    def begin(self, ids: Int[Tensor, "batch length"], start: int, stop: int) -> Float[Tensor, "batch window vocab"]:
-        """Logits of [start, stop)."""
-        rows, self._rows_to_keep = self._rows_to_keep, None
-        if rows is not None and self._padding is not None:
-            self._padding = self._padding[rows]
-        return self.step(ids, torch.arange(len(ids)), start, stop)
+        super().__init__(padding)
+        self._runtime, self._shift = runtime, shift
 
     def step(
         self, ids: Int[Tensor, "canvases length"], owner: Int[Tensor, " canvases"], start: int, stop: int
@@ -105,8 +95,7 @@ class LlamaCpp:
         self._size = 0  # positions that there is room for
         self._free: Any = None
         options = self._llama.llama_model_default_params()
-        amx = getattr(torch.cpu, "_is_amx_tile_supported", None)  # not yet public in torch
-        if amx is not None and amx():  # with quantized weights it ends the process: ggml-org/llama.cpp issue 20824
+        if has_amx():  # with quantized weights it ends the process: ggml-org/llama.cpp issue 20824
             options.use_extra_bufts = False
         if n_gpu_layers is not None:
             options.n_gpu_layers = n_gpu_layers
@@ -203,23 +192,14 @@ class LlamaCpp:
         return room.raw[:size].decode(errors="replace")
 
 
-def load_gguf(
-    checkpoint: Checkpoint,
-    tokenizer: str | None = None,
-    *,
-    n_gpu_layers: int | None = None,
-    n_threads: int | None = None,
-    n_batch: int | None = None,
-) -> GgufDenoiser:
+def load_gguf(checkpoint: Checkpoint, tokenizer: str | None = None, **options: int) -> GgufDenoiser:
     """Load a GGUF file.
 
     Args:
         checkpoint: the file.
         tokenizer: folder, hub id or tokenizer.json of the model that the file was converted from; None for the
             tokenizer inside the file.
-        n_gpu_layers: see `LlamaCpp`.
-        n_threads: see `LlamaCpp`.
-        n_batch: see `LlamaCpp`.
+        options: those of `LlamaCpp`.
 
     Raises:
         CheckpointFormat: the file is damaged, or the tokenizer is not its own.
@@ -227,13 +207,9 @@ def load_gguf(
         MissingExtra: llama-cpp-python is not installed, or does not know the architecture.
         SettingsError: an option is out of range.
     """
-    for name, value, least in (
-        ("n_gpu_layers", n_gpu_layers, -1),
-        ("n_threads", n_threads, 1),
-        ("n_batch", n_batch, 1),
-    ):
-        if value is not None and whole(option_named(name), value) < least:
-            raise SettingsError(f"{option_named(name)} is {value}, less than {least}")
+    for name, value in options.items():
+        if whole(option_named(name), value) < _LEAST[name]:
+            raise SettingsError(f"{option_named(name)} is {value}, less than {_LEAST[name]}")
     header = read_header(checkpoint.folder)
     family = FAMILIES[header.architecture]
     if tokenizer is None:
@@ -242,7 +218,7 @@ def load_gguf(
         words = load_tokenizer(tokenizer)
         _check_tokens(header, words)
     facts = stated_facts(checkpoint, words, family)
-    runtime = LlamaCpp(checkpoint.folder, n_gpu_layers, n_threads, n_batch)
+    runtime = LlamaCpp(checkpoint.folder, **options)
     if tokenizer is None:
         _check_agreement(runtime, words)
     (stated,) = checkpoint.require("max_position_embeddings")

@@ -7,7 +7,7 @@ from jaxtyping import Int
 from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel
 
-from dgmark.checkpoint.families import FAMILIES, MASKED_LM, Family, family_of
+from dgmark.checkpoint.families import MASKED_LM, Family, family_of
 from dgmark.checkpoint.folder import BUILTIN, Checkpoint, find_checkpoint
 from dgmark.checkpoint.gguf import check_options, is_gguf, option_named
 from dgmark.checkpoint.tokenizer import read_tokenizer
@@ -15,14 +15,15 @@ from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.architecture import Architecture
 from dgmark.models.assembly import BASE, assemble
 from dgmark.models.denoiser import CacheMode, Session
-from dgmark.models.families import llada, llada2, llada_moe, masked_lm, nemotron
-from dgmark.models.families.decoder import decoder
-from dgmark.models.families.masked_lm import first_position
+from dgmark.models.families import decoder, llada, llada2, llada_moe, masked_lm
+from dgmark.models.families.masked_lm import EncoderSession, first_position, takes_positions
 from dgmark.models.gguf import load_gguf
-from dgmark.models.loaded import LoadedModel, stated_facts
+from dgmark.models.loaded import LoadedModel, has_amx, stated_facts
 from dgmark.models.mlx import DEVICE as MLX
 from dgmark.models.mlx import FAMILIES as MLX_FAMILIES
 from dgmark.models.mlx import load_mlx, unquantized
+from dgmark.models.sessions.bidirectional import BidirectionalSession
+from dgmark.models.sessions.causal import CausalSession
 from dgmark.models.weights import load_network
 
 # each number format by its short and its long name
@@ -38,11 +39,11 @@ DTYPES = {
 # A new family is one entry in `dgmark.checkpoint.families`, and a module here if it loads into no decoder of
 # transformers under its own names.
 ARCHITECTURES: dict[str, Architecture] = {
-    **{family.name: decoder(family) for family in FAMILIES.values() if family.network is not None},
-    **{
-        module.ARCHITECTURE.family.name: module.ARCHITECTURE
-        for module in (llada, llada2, llada_moe, masked_lm, nemotron)
-    },
+    architecture.family.name: architecture
+    for architecture in (
+        *decoder.ARCHITECTURES,
+        *(module.ARCHITECTURE for module in (llada, llada2, llada_moe, masked_lm)),
+    )
 }
 
 
@@ -51,7 +52,6 @@ class NetworkDenoiser(LoadedModel):
     """A model that a network of transformers computes."""
 
     network: PreTrainedModel = field(repr=False)
-    architecture: Architecture = field(repr=False)
 
     @property
     def device(self) -> torch.device:
@@ -61,7 +61,9 @@ class NetworkDenoiser(LoadedModel):
     @property
     def pads(self) -> bool:
         """Whether sessions take padding."""
-        return self.architecture.pads(self.network)
+        if self.family is MASKED_LM:
+            return takes_positions(self.network)
+        return self.family.block_origin == "response"  # else the blocks of the mask count padding as text
 
     def session(self, cache: CacheMode, padding: Int[Tensor, " batch"] | None = None) -> Session:
         """Open a session, which runs the forwards of one decode.
@@ -69,7 +71,20 @@ class NetworkDenoiser(LoadedModel):
         Raises:
             SettingsError: the family has no such cache, or cannot ignore padding.
         """
-        return self.architecture.session(self.network, cache, mask_id=self.mask_id, block=self.block, padding=padding)
+        if self.family is MASKED_LM:
+            return EncoderSession(self.network, cache, padding)
+        shift = self.family.shift
+        if self.family.attention == "bidirectional":
+            return BidirectionalSession(self.network, cache, shift=shift, padding=padding)
+        return CausalSession(
+            self.network,
+            cache,
+            block=self.block,
+            mask_id=self.mask_id,
+            origin=self.family.block_origin,
+            shift=shift,
+            padding=padding,
+        )
 
 
 def load_model(
@@ -143,7 +158,6 @@ def load_model(
         dtype=network.dtype,
         quantization=quantization,
         network=network,
-        architecture=architecture,
     )
 
 
@@ -198,8 +212,7 @@ def faster_dtype(device: torch.device) -> torch.dtype:
     if device.type == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
-        amx = getattr(torch.cpu, "_is_amx_tile_supported", None)  # not yet public in torch
-        native = device.type == "cpu" and amx is not None and amx()
+        native = device.type == "cpu" and has_amx()
     return torch.bfloat16 if native else torch.float32
 
 

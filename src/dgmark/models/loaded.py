@@ -91,3 +91,9 @@ def stated_facts(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -
         "family": family,
         "block": family.block_of(checkpoint),
     }
+
+
+def has_amx() -> bool:
+    """Whether the CPU has matrix units."""
+    supported = getattr(torch.cpu, "_is_amx_tile_supported", None)  # not yet public in torch
+    return supported is not None and bool(supported())

@@ -16,11 +16,12 @@ from torch import Tensor
 from dgmark.checkpoint.families import LLADA2, NEMOTRON, Family
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.checkpoint.tokenizer import read_tokenizer
-from dgmark.errors import CheckpointFormat, MissingExtra, SettingsError, install_hint
+from dgmark.errors import MissingExtra, SettingsError, install_hint
 from dgmark.models.denoiser import CacheMode
 from dgmark.models.loaded import LoadedModel, stated_facts
 from dgmark.models.sessions.causal import check_exact, mask_block
-from dgmark.models.weights import check_files
+from dgmark.models.sessions.rows import RowSession
+from dgmark.models.weights import check_files, misfit
 
 DEVICE = "mlx"
 FAMILIES = (LLADA2, NEMOTRON)
@@ -44,7 +45,7 @@ class MlxDenoiser(LoadedModel):
         return MlxSession(self.network, cache, self.block, self.mask_id)
 
 
-class MlxSession:
+class MlxSession(RowSession):
     """The forwards of one decode.
 
     Args:
@@ -55,22 +56,19 @@ class MlxSession:
     """
 
     def __init__(self, network: Any, cache: CacheMode, block: int | None, mask_id: int) -> None:
+        super().__init__()
         self._network, self._mode, self._block, self._mask_id = network, cache, block, mask_id
         self._finished = _Finished(network, block)
-        self._rows_to_keep: Tensor | None = None
-
-    def keep(self, rows: Int[Tensor, " kept"]) -> None:
-        """Keep only these rows, from the next `begin` on."""
-        self._rows_to_keep = rows
 
     def begin(self, ids: Int[Tensor, "batch length"], start: int, stop: int) -> Float[Tensor, "batch window vocab"]:
         """Read the finished text before the block, and compute logits of [start, stop)."""
-        rows, self._rows_to_keep = self._rows_to_keep, None
-        if rows is not None:
-            self._finished = self._finished.of(rows)
+        self._drop_rows()
         if self._mode == "prefix":
             self._finished.extend(ids, self._window(start, stop)[0])
-        return self.step(ids, torch.arange(len(ids)), start, stop)
+        return super().begin(ids, start, stop)
+
+    def _select(self, rows: Tensor) -> None:
+        self._finished = self._finished.of(rows)
 
     def step(
         self, ids: Int[Tensor, "canvases length"], owner: Int[Tensor, " canvases"], start: int, stop: int
@@ -101,49 +99,53 @@ class _Finished:
     """Keys and values of finished text, by layer, and the logits of its last column."""
 
     def __init__(self, network: Any, block: int | None) -> None:
-        self._network, self._block, self._length = network, block, 0
-        self._layers = [_Layer() for _ in network.layers]
+        from mlx_vlm.models.cache import KVCache
+
+        self._network, self._block = network, block
+        self._layers = [KVCache() for _ in network.layers]
         self._last: Any = None  # of text that is read from left to right
 
     def of(self, rows: Int[Tensor, " rows"]) -> "_Finished":
         """The finished text of these rows, in this order."""
         import mlx.core as mx
 
-        if self._layers[0].keys is None or torch.equal(rows, torch.arange(len(self._layers[0].keys))):
+        keys = self._layers[0].keys
+        if keys is None or torch.equal(rows, torch.arange(len(keys))):
             return self
         taken, index = _Finished(self._network, self._block), mx.array(rows.numpy())
-        taken._length, taken._last = self._length, None if self._last is None else self._last[index]
-        taken._layers = [layer.of(index) for layer in self._layers]
+        taken._last = None if self._last is None else self._last[index]
+        for new, old in zip(taken._layers, self._layers, strict=True):
+            new.state = [part[index] for part in old.state]
         return taken
 
     def extend(self, ids: Tensor, low: int) -> None:
         """Read the columns up to `low`: a block at a time, or from left to right."""
         import mlx.core as mx
 
-        if low < self._length:
+        done = self._layers[0].offset
+        if low < done:
             raise SettingsError(
-                f"position {low} is before text that is finished up to {self._length}: begin blocks from left to right"
+                f"position {low} is before text that is finished up to {done}: begin blocks from left to right"
             )
-        if low == self._length:
+        if low == done:
             return
         # from left to right, the last column stands alone, so that logits are computed of no other
-        cuts = [self._length, max(low - 1, self._length), low]
+        cuts = [done, max(low - 1, done), low]
         if self._block is not None:
-            cuts = list(range(self._length, low + 1, self._block))
+            cuts = list(range(done, low + 1, self._block))
         for first, end in pairwise(cuts):
             if first < end:
                 self._last = self._forward(ids[:, first:end], causal=self._block is None)[:, -1:]
-                for layer in self._layers:
-                    layer.settle(end)
         kept = [self._last] if self._block is None else []
-        mx.eval(kept, [(layer.keys, layer.values) for layer in self._layers])
-        self._length = low
+        mx.eval(kept, [layer.state for layer in self._layers])
 
     def logits(self, window: Tensor) -> Tensor:
         """Logits of a window behind the finished text, all columns of which see each other."""
         import mlx.core as mx
 
         logits = self._forward(window, causal=False)
+        for layer in self._layers:
+            layer.trim(window.shape[1])
         if self._block is None and self._last is not None:  # the text before a block predicts its first position
             logits = mx.concatenate([self._last, logits[:, 1:]], axis=1)
         return torch.from_numpy(np.array(logits.astype(mx.float32)))
@@ -152,31 +154,6 @@ class _Finished:
         import mlx.core as mx
 
         return self._network(mx.array(ids.numpy()), cache=self._layers, use_causal_mask=causal).logits
-
-
-class _Layer:
-    """Keys and values of one layer, as the attention of mlx-vlm asks a cache for them."""
-
-    def __init__(self, keys: Any = None, values: Any = None, offset: int = 0) -> None:
-        self.keys, self.values, self.offset = keys, values, offset
-        self._new: tuple[Any, Any] | None = None
-
-    def update_and_fetch(self, keys: Any, values: Any) -> tuple[Any, Any]:
-        """All keys and values that the queries of this forward see."""
-        import mlx.core as mx
-
-        if self.keys is not None:
-            keys, values = mx.concatenate([self.keys, keys], axis=2), mx.concatenate([self.values, values], axis=2)
-        self._new = keys, values
-        return keys, values
-
-    def settle(self, offset: int) -> None:
-        """Keep the keys and values of the last forward, which end before this column."""
-        (self.keys, self.values), self.offset = self._new or (None, None), offset
-
-    def of(self, index: Any) -> "_Layer":
-        """The keys and values of these rows."""
-        return _Layer(self.keys[index], self.values[index], self.offset)
 
 
 def load_mlx(checkpoint: Checkpoint, family: Family, context_length: int) -> MlxDenoiser:
@@ -213,10 +190,7 @@ def load_mlx(checkpoint: Checkpoint, family: Family, context_length: int) -> Mlx
             weights.update(mx.load(str(file)))
         load_model_weights(model, dict(checkpoint.config), model.sanitize(weights), checkpoint.folder)
     except Exception as error:  # mlx-vlm's classes raise all kinds at invalid values
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise CheckpointFormat(
-            f"{checkpoint.folder} cannot be loaded ({reason}): config.json may not fit the weights"
-        ) from error
+        raise misfit(checkpoint, error) from error
     kinds = {array.dtype for _, array in mlx.utils.tree_flatten(model.parameters())}
     floating = [name for name in ("bfloat16", "float16", "float32") if getattr(mx, name) in kinds]
     quantized = checkpoint.config.get("quantization") or {}

@@ -7,6 +7,7 @@ that it would fill in or leave out with a warning are errors here.
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import reduce
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from transformers import BitsAndBytesConfig, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from dgmark.checkpoint.families import CONVERTED
-from dgmark.checkpoint.folder import Checkpoint, read_object
+from dgmark.checkpoint.folder import Checkpoint, first_line, read_object
 from dgmark.errors import (
     CheckpointFormat,
     DgmarkError,
@@ -30,6 +31,7 @@ from dgmark.errors import (
 from dgmark.models.architecture import Architecture
 
 QUANTIZATIONS = ("int8", "int4")
+_ROUTERS_BIAS = ("expert_bias", "e_score_correction_bias")
 NUMBER_FORMATS = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
 
 
@@ -38,7 +40,7 @@ def load_network(
     architecture: Architecture,
     *,
     device: torch.device,
-    dtype: torch.dtype,
+    dtype: torch.dtype | None,
     quantization: str | None = None,
     device_map: str | None = None,
 ) -> PreTrainedModel:
@@ -48,7 +50,8 @@ def load_network(
         checkpoint: the checkpoint.
         architecture: the architecture of its family.
         device: the device for the weights, unless `device_map` places them.
-        dtype: number format of the weights; rotary frequencies and the router's bias stay in float32.
+        dtype: number format of the weights; None for the one that holds all stored tensors exactly. Rotary frequencies
+            and the router's bias stay in float32.
         quantization: "int8" or "int4" quantizes the linear layers while loading (bitsandbytes).
         device_map: "auto" spreads the layers over all devices (accelerate).
 
@@ -66,16 +69,16 @@ def load_network(
         # transformers would let peft add the adapter's weights
         raise CheckpointFormat(f"{checkpoint.folder} holds adapter_config.json: merge the adapter into the weights")
     files = check_files(checkpoint.folder)
-    placement = _placement(device, dtype, quantization, device_map)
     network_class: Any = architecture.network(config)
     try:
-        _check_tensors(files, renamings)
+        stored = _stored_dtype(files, renamings)
+        placement = _placement(device, dtype or stored, quantization, device_map)
         with _quiet():
             loaded, report = network_class.from_pretrained(
                 checkpoint.folder,
                 config=config,
                 key_mapping=dict(renamings),
-                dtype=dtype,
+                dtype=dtype or stored,
                 attn_implementation=_attention(network_class, config),
                 use_safetensors=True,
                 local_files_only=True,
@@ -88,7 +91,7 @@ def load_network(
         if not placement:
             torch.nn.Module.to(network, device)
     except ImportError as error:
-        raise MissingExtra(f"{checkpoint.name} needs a package to load: {_first_line(error)}") from error
+        raise MissingExtra(f"{checkpoint.name} needs a package to load: {first_line(error)}") from error
     except torch.OutOfMemoryError as error:
         raise ModelError(
             f"{checkpoint.name} does not fit the memory of {device}: choose dtype bf16, a quantization, or "
@@ -99,10 +102,15 @@ def load_network(
     except SafetensorError as error:
         raise CheckpointFormat(f"{checkpoint.folder} cannot be read ({error}); fetch the checkpoint again") from error
     except Exception as error:  # transformers' classes raise all kinds at invalid values
-        raise CheckpointFormat(
-            f"{checkpoint.folder} cannot be loaded ({_first_line(error)}): config.json may not fit the weights"
-        ) from error
+        raise misfit(checkpoint, error) from error
     return network
+
+
+def misfit(checkpoint: Checkpoint, error: Exception) -> CheckpointFormat:
+    """The error for a network that cannot be built or filled, from what its library raised."""
+    return CheckpointFormat(
+        f"{checkpoint.folder} cannot be loaded ({first_line(error)}): config.json may not fit the weights"
+    )
 
 
 def check_files(folder: Path) -> list[Path]:
@@ -131,19 +139,29 @@ def native_name(name: str, renamings: Mapping[str, str]) -> str:
     return name
 
 
-def _check_tensors(files: list[Path], renamings: Mapping[str, str]) -> None:
-    """Refuse numbers that transformers would load as they are, and two tensors of which it would keep one."""
+def _stored_dtype(files: list[Path], renamings: Mapping[str, str]) -> torch.dtype:
+    """The number format that holds all tensors exactly; the router's bias is always in float32.
+
+    Raises:
+        CheckpointFormat: transformers would load numbers of another format as they are, or keep one of two tensors.
+    """
     names: set[str] = set()
+    formats: set[str] = set()
     for path in files:
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118 (no mapping)
                 native, stored = native_name(name, renamings), file.get_slice(name).get_dtype()
                 if native in names:
                     raise CheckpointFormat(f"{path} holds {name} a second time; fetch the checkpoint again")
-                # old BERT checkpoints hold a counter of positions
-                if stored not in NUMBER_FORMATS and not name.endswith("position_ids"):
-                    raise CheckpointFormat(f"{path}: {name} holds {stored}; only BF16, F16 and F32 are loaded")
                 names.add(native)
+                if name.endswith("position_ids"):  # a counter in old BERT checkpoints
+                    continue
+                if stored not in NUMBER_FORMATS:
+                    raise CheckpointFormat(f"{path}: {name} holds {stored}; only BF16, F16 and F32 are loaded")
+                if not name.endswith(_ROUTERS_BIAS):
+                    formats.add(stored)
+    # bf16 and fp16 together need fp32
+    return reduce(torch.promote_types, [NUMBER_FORMATS[name] for name in sorted(formats or {"F32"})])
 
 
 def _placement(
@@ -204,8 +222,3 @@ def _quiet() -> Iterator[None]:
         logging.set_verbosity(verbosity)
         if bars:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__

@@ -16,8 +16,8 @@ from dgmark.checkpoint.families import Family
 from dgmark.checkpoint.folder import BUILTIN, Checkpoint, builtin_folder, find_checkpoint, read_object
 from dgmark.checkpoint.tokenizer import Tokenizer, read_tokenizer
 from dgmark.errors import CheckpointFormat, SettingsError
-from dgmark.models.architecture import Architecture, auto_class, auto_config
-from dgmark.models.denoiser import CacheMode, Session, check_values, number_format
+from dgmark.models.architecture import Architecture, auto_config
+from dgmark.models.denoiser import check_values, number_format
 from dgmark.models.load import device_named, dtype_named
 from dgmark.models.weights import load_network
 
@@ -186,13 +186,6 @@ _FAMILY = Family(
 )
 
 
-def _open(_network: PreTrainedModel, _cache: CacheMode, _padding: Tensor | None) -> Session:
-    raise SettingsError("an autoregressive model can only judge texts; decode with a diffusion model")
-
-
 _ARCHITECTURE = Architecture(
-    _FAMILY,
-    partial(auto_config, classes=MODEL_FOR_CAUSAL_LM_MAPPING, kind="autoregressive model"),
-    partial(auto_class, MODEL_FOR_CAUSAL_LM_MAPPING),
-    open_session=_open,
+    _FAMILY, partial(auto_config, classes=MODEL_FOR_CAUSAL_LM_MAPPING, kind="autoregressive model")
 )

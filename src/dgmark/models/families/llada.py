@@ -6,7 +6,7 @@ so on. Logits are aligned with positions (no shift).
 
 from typing import Any
 
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig
 
 from dgmark.checkpoint.families import LLADA
 from dgmark.checkpoint.folder import Checkpoint
@@ -31,7 +31,7 @@ RENAMINGS = {
 } | {rf"^model\.transformer\.{theirs}\.": f"{ours}." for theirs, ours in _TOP_NAMES.items()}
 
 # Names of fields in the Llama class, and in config.json.
-_FIELDS = {
+_NAMES = {
     "hidden_size": "d_model",
     "intermediate_size": "mlp_hidden_size",
     "num_hidden_layers": "n_layers",
@@ -41,7 +41,7 @@ _FIELDS = {
     "tie_word_embeddings": "weight_tying",
 }
 # The only values of these switches that the Llama class supports.
-_ONLY: dict[str, tuple[Any, ...]] = {
+_SUPPORTED: dict[str, tuple[Any, ...]] = {
     "layer_norm_type": ("rms", None),
     "block_type": ("llama", None),
     "activation_type": ("silu", None),
@@ -57,14 +57,10 @@ def llama_config(checkpoint: Checkpoint) -> LlamaConfig:
     Raises:
         CheckpointFormat: the Llama class does not support a switch, or a field is missing.
     """
-    fields = dict(zip(_FIELDS, checkpoint.require(*_FIELDS.values()), strict=True))
-    fields["num_key_value_heads"] = checkpoint.config.get("n_kv_heads") or fields["num_attention_heads"]
-    return decoder_config(LlamaConfig, checkpoint, _ONLY, **fields, attention_bias=False, mlp_bias=False)
+    heads = checkpoint.config.get("n_kv_heads") or checkpoint.require("n_heads")[0]
+    return decoder_config(
+        LlamaConfig, checkpoint, _NAMES, _SUPPORTED, num_key_value_heads=heads, attention_bias=False, mlp_bias=False
+    )
 
 
-ARCHITECTURE = Architecture(
-    LLADA,
-    llama_config,
-    lambda _: LlamaForCausalLM,
-    RENAMINGS,
-)
+ARCHITECTURE = Architecture(LLADA, llama_config, renamings=RENAMINGS)

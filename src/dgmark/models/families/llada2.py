@@ -51,18 +51,14 @@ register_checkpoint_conversion_mapping(
     overwrite=True,
 )
 
-_FIELDS = (
-    *SIZES,
-    "intermediate_size",
-    "moe_intermediate_size",
-    "num_experts_per_tok",
-    "n_group",
-    "topk_group",
-    "first_k_dense_replace",
-    "routed_scaling_factor",
-)
+_NAMES = {
+    **{name: name for name in (*SIZES, "intermediate_size", "moe_intermediate_size", "num_experts_per_tok")},
+    **{name: name for name in ("n_group", "topk_group", "first_k_dense_replace", "routed_scaling_factor")},
+    "n_routed_experts": "num_experts",
+    "n_shared_experts": "num_shared_experts",
+}
 # The only values of these switches that the Glm4Moe class supports.
-_ONLY: dict[str, tuple[Any, ...]] = {
+_SUPPORTED: dict[str, tuple[Any, ...]] = {
     "expert_capacity": (None,),  # LLaDA 2.2's
     "hidden_act": ("silu",),
     "moe_router_enable_expert_bias": (True,),
@@ -85,22 +81,18 @@ def glm4_moe_config(checkpoint: Checkpoint) -> Glm4MoeConfig:
     Raises:
         CheckpointFormat: a switch has a value that cannot be loaded, or a field is missing.
     """
-    fields = dict(zip(_FIELDS, checkpoint.require(*_FIELDS), strict=True))
-    experts, shared = checkpoint.require("num_experts", "num_shared_experts")
-    head_dim = checkpoint.config.get("head_dim") or fields["hidden_size"] // fields["num_attention_heads"]
+    hidden, heads = checkpoint.require("hidden_size", "num_attention_heads")
     rotary = checkpoint.config.get("partial_rotary_factor", 0.5)
     return decoder_config(
         Glm4MoeConfig,
         checkpoint,
-        _ONLY,
-        **fields,
-        n_routed_experts=experts,
-        n_shared_experts=shared,
+        _NAMES,
+        _SUPPORTED,
         use_qk_norm=True,
         norm_topk_prob=True,
         num_mtp_layers=0,
         attention_bias=False,
-        head_dim=head_dim,
+        head_dim=checkpoint.config.get("head_dim") or hidden // heads,
         rope_parameters={"partial_rotary_factor": float(rotary)},
     )
 

@@ -6,16 +6,17 @@ normalised in each head.
 
 from typing import Any
 
-from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+from transformers import Qwen3MoeConfig
 
 from dgmark.checkpoint.families import LLADA_MOE
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.errors import CheckpointFormat
 from dgmark.models.architecture import SIZES, Architecture, decoder_config
 
-_FIELDS = (*SIZES, "num_experts", "num_experts_per_tok")
+_NAMES = {name: name for name in (*SIZES, "num_experts", "num_experts_per_tok")}
+_NAMES["moe_intermediate_size"] = "expert_intermediate_size"
 # The only values of these switches that the Qwen3Moe class supports; the first is the default.
-_ONLY: dict[str, tuple[Any, ...]] = {
+_SUPPORTED: dict[str, tuple[Any, ...]] = {
     "attention_bias": (False,),
     "clip_qkv": (None,),
     "hidden_act": ("silu",),
@@ -39,17 +40,9 @@ def qwen3_moe_config(checkpoint: Checkpoint) -> Qwen3MoeConfig:
     """
     if 0 in (checkpoint.config.get("moe_layer_freq") or ()):
         raise CheckpointFormat(f"{checkpoint.folder}: layers without experts cannot be loaded")
-    fields = dict(zip(_FIELDS, checkpoint.require(*_FIELDS), strict=True))
-    (hidden,) = checkpoint.require("expert_intermediate_size")
-    config = decoder_config(
-        Qwen3MoeConfig, checkpoint, _ONLY, **fields, moe_intermediate_size=hidden, norm_topk_prob=False
-    )
-    config.head_dim = fields["hidden_size"] // fields["num_attention_heads"]
+    config = decoder_config(Qwen3MoeConfig, checkpoint, _NAMES, _SUPPORTED, norm_topk_prob=False)
+    config.head_dim = config.hidden_size // config.num_attention_heads
     return config
 
 
-ARCHITECTURE = Architecture(
-    LLADA_MOE,
-    qwen3_moe_config,
-    lambda _: Qwen3MoeForCausalLM,
-)
+ARCHITECTURE = Architecture(LLADA_MOE, qwen3_moe_config)

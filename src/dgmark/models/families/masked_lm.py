@@ -15,7 +15,7 @@ from dgmark.checkpoint.families import MASKED_LM
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.architecture import Architecture, auto_class, auto_config
-from dgmark.models.denoiser import CacheMode, Session
+from dgmark.models.denoiser import CacheMode
 from dgmark.models.sessions.rows import RowSession, padded_inputs
 
 # Where the position ids of a class begin: at 0, or after the padding token's id. Other classes count on their own, most
@@ -25,21 +25,33 @@ _AFTER_PADDING = ("roberta", "xlm-roberta", "camembert")
 
 
 class EncoderSession(RowSession):
-    """Whole forwards of an encoder with a head for masked language modelling."""
+    """Whole forwards of an encoder with a head for masked language modelling.
 
-    def begin(self, ids: Int[Tensor, "batch length"], start: int, stop: int) -> Float[Tensor, "batch window vocab"]:
-        """Logits of [start, stop)."""
-        self._select()
-        return self._whole(ids, start, stop, self._padding)
+    Args:
+        network: the encoder with its head.
+        cache: "none".
+        padding: number of padding columns at the left of each row of the first `begin`.
 
+    Raises:
+        SettingsError: a cache is asked for.
+    """
+
+    def __init__(
+        self, network: PreTrainedModel, cache: CacheMode, padding: Int[Tensor, " batch"] | None = None
+    ) -> None:
+        if cache != "none":
+            raise SettingsError(
+                f"an encoder has no keys and values to keep: there is no cache {cache!r}; use cache none"
+            )
+        super().__init__(padding)
+        self._network = network
+
+    @torch.inference_mode()
     def step(
         self, ids: Int[Tensor, "canvases length"], owner: Int[Tensor, " canvases"], start: int, stop: int
     ) -> Float[Tensor, "canvases window vocab"]:
         """Logits of [start, stop)."""
-        return self._whole(ids, start, stop, self._padding_of(owner))
-
-    @torch.inference_mode()
-    def _whole(self, ids: Tensor, start: int, stop: int, padding: Tensor | None) -> Tensor:
+        padding = self._padding_of(owner)
         inputs = padded_inputs(ids.new_zeros(len(ids)) if padding is None else padding, ids.shape[1])
         # RoBERTa would derive positions from the ids, and treat a padding token in a text as padding
         positions = inputs.pop("position_ids") + first_position(self._network.config)
@@ -74,17 +86,9 @@ def masked_lm_config(checkpoint: Checkpoint) -> PretrainedConfig:
     return config
 
 
-def _open(network: PreTrainedModel, cache: CacheMode, padding: Tensor | None) -> Session:
-    if cache != "none":
-        raise SettingsError(f"an encoder has no keys and values to keep: there is no cache {cache!r}; use cache none")
-    return EncoderSession(network, cache, padding)
-
-
 ARCHITECTURE = Architecture(
     MASKED_LM,
     masked_lm_config,
-    partial(auto_class, MODEL_FOR_MASKED_LM_MAPPING),
+    partial(auto_class, classes=MODEL_FOR_MASKED_LM_MAPPING),
     unused=r"(^|\.)(pooler|seq_relationship|sop_classifier)\.",  # heads for whole texts
-    open_session=_open,
-    takes_padding=takes_positions,
 )

@@ -10,41 +10,23 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformers import PreTrainedModel
 
-from dgmark.models.denoiser import CacheMode
 from dgmark.models.sessions.cache import WindowCache
 from dgmark.models.sessions.rows import WindowSession, output_logits, padded_inputs, predicting
 
 
 class BidirectionalSession(WindowSession):
-    """The session of a decoder class of transformers with bidirectional attention.
+    """The session of a decoder class of transformers with bidirectional attention; see `WindowSession`.
 
-    Args:
-        network: the network, with its output matrix.
-        cache: "none", "prefix" or "dual".
-        shift: 1 if the hidden state at i - 1 predicts position i (Dream), else 0.
-        padding: number of padding columns at the left of each row of the first `begin`. With a shift, nothing predicts
-            the first column after the padding; no block begins there.
+    With a shift, nothing predicts the first column after the padding; no block begins there.
     """
-
-    def __init__(
-        self,
-        network: PreTrainedModel,
-        cache: CacheMode,
-        *,
-        shift: int = 0,
-        padding: Int[Tensor, " batch"] | None = None,
-    ) -> None:
-        super().__init__(network, cache, padding)
-        self._shift = shift
 
     @torch.inference_mode()
     def begin(self, ids: Int[Tensor, "batch length"], start: int, stop: int) -> Float[Tensor, "batch window vocab"]:
         """Run one whole forward, and keep its keys and values outside the block."""
-        self._select()
         if self._mode == "none":
-            return self._whole(ids, start, stop, self._padding)
+            return super().begin(ids, start, stop)
+        self._drop_rows()
         self._cache = WindowCache()
         logits = self._whole(ids, start, stop, self._padding, past_key_values=self._cache)
         self._cache.settle_outside(*self._window(start, stop, ids.shape[1]))

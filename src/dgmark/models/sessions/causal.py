@@ -1,17 +1,14 @@
 """Sessions of networks in which no column sees a later block, so that the cache of finished text is exact.
 
-`BlockCausalSession` (LLaDA 2, SDAR): attention is bidirectional inside a block, causal between blocks. Blocks are those
-of the network's own mask; a decoded block is one of them or is inside one.
+Networks with blocks in their mask (LLaDA 2, SDAR): attention is bidirectional inside a block, causal between blocks. A
+decoded block is one of them or is inside one.
 
-`CausalPrefixSession` (the narrator): the decoded block is bidirectional, the text before it is read left to right, as
-by the autoregressive model that the network was.
+Networks without (Nemotron, the narrator): the decoded block is bidirectional, the text before it is read left to right,
+as by the autoregressive model that the network was.
 
 The state that predicts the first position of a block may belong to finished text; it does not change while the block is
 decoded.
 """
-
-from abc import abstractmethod
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -46,43 +43,72 @@ def mask_block(start: int, stop: int, block: int, offset: int = 0, origin: Block
     return max(high - block, 0), high
 
 
-class _ExactSession(WindowSession):
-    """A session that caches finished text.
+class CausalSession(WindowSession):
+    """The session of a network that sees nothing behind a block.
+
+    The positions [start, stop) of a `begin` are the decoded block. Where the text before it predicts its first
+    position, nothing predicts the first column after the padding; no block begins there.
 
     Args:
         network: a decoder class of transformers, with its output matrix.
         cache: "none", or "prefix" for the exact cache of finished text.
+        block: positions in a block of the network's mask; None if it reads finished text from left to right.
+        mask_id: the id that fills the last block up to its end, as in training.
+        origin: "canvas" counts the blocks from column 0, "response" from the start of the first `begin`.
         shift: 1 if the hidden state at i - 1 predicts position i, else 0.
         padding: number of padding columns at the left of each row of the first `begin`.
 
     Raises:
-        SettingsError: the cache is neither "none" nor "prefix".
+        SettingsError: the cache is neither "none" nor "prefix", or there is padding where blocks are counted from it.
     """
 
-    _first_from_text: bool  # whether the state before a block predicts its first position
-
     def __init__(
-        self, network: PreTrainedModel, cache: CacheMode, shift: int, padding: Int[Tensor, " batch"] | None = None
+        self,
+        network: PreTrainedModel,
+        cache: CacheMode,
+        *,
+        block: int | None,
+        mask_id: int,
+        origin: BlockOrigin,
+        shift: int,
+        padding: Int[Tensor, " batch"] | None = None,
     ) -> None:
         check_exact(cache)
-        super().__init__(network, cache, padding)
-        self._shift = shift
+        if padding is not None and origin == "canvas":
+            raise SettingsError("blocks are counted from the first column: decode prompts of one length together")
+        super().__init__(network, cache, shift=shift, padding=padding)
+        self._block, self._mask_id, self._origin = block, mask_id, origin
+        self._offset = 0 if origin == "canvas" else None  # a column at which a block begins
+        self._first_from_text = block is None or shift == 1  # whether the state before a block predicts its first
         self._last: Tensor | None = None  # hidden states of the last column of the cache
 
     @torch.inference_mode()
     def begin(self, ids: Int[Tensor, "batch length"], start: int, stop: int) -> Float[Tensor, "batch window vocab"]:
         """Cache the finished text before the block, and compute logits of [start, stop)."""
-        rows = self._select()
-        if rows is not None:
-            self._cache.select(rows)
-            self._last = None if self._last is None else self._last[rows]
+        if self._offset is None:
+            self._offset = start
+        self._drop_rows()
         if self._mode == "prefix":
             self._extend(ids, self._window(start, stop, ids.shape[1])[0])
-        return self.step(ids, torch.arange(len(ids), device=ids.device), start, stop)
+        return super().begin(ids, start, stop)
+
+    def _select(self, rows: Tensor) -> None:
+        super()._select(rows)
+        self._cache.select(rows)
+        self._last = None if self._last is None else self._last[rows]
+
+    def _window(self, start: int, stop: int, length: int) -> tuple[int, int]:  # noqa: ARG002
+        if self._block is None:
+            return start, stop
+        return mask_block(start, stop, self._block, self._offset or 0, self._origin)
+
+    def _columns(self, ids: Tensor, end: int) -> Tensor:
+        missing = end - ids.shape[1]
+        return ids[:, :end] if missing <= 0 else torch.nn.functional.pad(ids, (0, missing), value=self._mask_id)
 
     def _whole(self, ids: Tensor, start: int, stop: int, padding: Tensor | None) -> Tensor:
         """Logits of [start, stop) by one forward of all columns that they see."""
-        end = self._end(stop)
+        end = self._window(stop - 1, stop, ids.shape[1])[1]
         options = {} if padding is None else {"position_ids": padded_inputs(padding, end)["position_ids"]}
         hidden = self._network.base_model(
             input_ids=self._columns(ids, end),
@@ -126,98 +152,15 @@ class _ExactSession(WindowSession):
     def _mask(
         self, first: int, stop: int, device: torch.device, padding: Tensor | None, start: int
     ) -> Bool[Tensor, "rows 1 queries keys"]:
-        """What the columns [first, stop) see before `stop`, where a block begins at `start`."""
-        column = torch.arange(stop, device=device)
-        visible = self._visible(column[first:, None], column, start)
+        """What the columns [first, stop) see before `stop`, where the decoded block begins at `start`."""
+        key = torch.arange(stop, device=device)
+        query = key[first:, None]
+        if self._block is None:
+            visible = (key <= query) | (query >= start)
+        else:
+            number = (key - (self._offset or 0)) // self._block
+            visible = number <= number[first:, None]
         if padding is None:
             return visible[None, None]
-        itself = column == column[first:, None]  # each padding column must see at least one column
-        return (visible & (column >= padding[:, None])[:, None] | itself)[:, None]
-
-    @abstractmethod
-    def _end(self, stop: int) -> int:
-        """The end of the columns that those before `stop` see."""
-
-    @abstractmethod
-    def _visible(self, query: Tensor, key: Tensor, start: int) -> Bool[Tensor, "queries keys"]:
-        """Which columns see which, where a block begins at `start`."""
-
-
-class BlockCausalSession(_ExactSession):
-    """The session of a network that was trained with a block-causal mask.
-
-    Args:
-        network: a decoder class of transformers, with its output matrix.
-        cache: "none", or "prefix" for the exact cache of finished blocks.
-        block: positions in a block of the mask.
-        mask_id: the id that fills the last block up to its end, as in training.
-        origin: "canvas" counts the blocks from column 0, "response" from the start of the first `begin`.
-        shift: 1 if the hidden state at i - 1 predicts position i, else 0.
-        padding: number of padding columns at the left of each row of the first `begin`; only where blocks are counted
-            from the response.
-
-    Raises:
-        SettingsError: the cache is neither "none" nor "prefix", or there is padding where blocks are counted from it.
-    """
-
-    def __init__(
-        self,
-        network: PreTrainedModel,
-        cache: CacheMode,
-        *,
-        block: int,
-        mask_id: int,
-        origin: BlockOrigin = "canvas",
-        shift: int = 0,
-        padding: Int[Tensor, " batch"] | None = None,
-    ) -> None:
-        super().__init__(network, cache, shift, padding)
-        if padding is not None and origin == "canvas":
-            raise SettingsError("blocks are counted from the first column: decode prompts of one length together")
-        self._block, self._mask_id, self._origin = block, mask_id, origin
-        self._first_from_text = shift == 1
-        self._offset = 0 if origin == "canvas" else None  # a column at which a block begins
-
-    def begin(self, ids: Int[Tensor, "batch length"], start: int, stop: int) -> Float[Tensor, "batch window vocab"]:
-        """Cache the finished blocks, and compute logits of [start, stop)."""
-        if self._offset is None:
-            self._offset = start
-        return super().begin(ids, start, stop)
-
-    def _number(self, column: Any) -> Any:
-        """The number of the block that a column, or each of a tensor of columns, is in."""
-        return (column - (self._offset or 0)) // self._block
-
-    def _window(self, start: int, stop: int, length: int) -> tuple[int, int]:  # noqa: ARG002
-        return mask_block(start, stop, self._block, self._offset or 0, self._origin)
-
-    def _end(self, stop: int) -> int:
-        end: int = (self._number(stop - 1) + 1) * self._block + (self._offset or 0)
-        return end
-
-    def _columns(self, ids: Tensor, end: int) -> Tensor:
-        missing = end - ids.shape[1]
-        return ids[:, :end] if missing <= 0 else torch.nn.functional.pad(ids, (0, missing), value=self._mask_id)
-
-    def _visible(self, query: Tensor, key: Tensor, start: int) -> Tensor:  # noqa: ARG002
-        visible: Tensor = self._number(query) >= self._number(key)
-        return visible
-
-
-class CausalPrefixSession(_ExactSession):
-    """The session of a network that reads finished text left to right.
-
-    The positions [start, stop) of a `begin` are the block; the columns after it are not seen. Nothing predicts the
-    first column after the padding; no block begins there.
-    """
-
-    _first_from_text = True
-
-    def _window(self, start: int, stop: int, length: int) -> tuple[int, int]:  # noqa: ARG002
-        return start, stop
-
-    def _end(self, stop: int) -> int:
-        return stop
-
-    def _visible(self, query: Tensor, key: Tensor, start: int) -> Tensor:
-        return (key <= query) | (query >= start)
+        # each padding column must see at least one column
+        return (visible & (key >= padding[:, None])[:, None] | (key == query))[:, None]

@@ -1,4 +1,4 @@
-"""What the sessions of networks share: the rows with their padding, and the forwards of a window on a cache."""
+"""What the sessions of all runtimes share: the rows with their padding. And forwards of a window on a cache."""
 
 from abc import ABC, abstractmethod
 
@@ -11,45 +11,65 @@ from dgmark.models.denoiser import CacheMode
 from dgmark.models.sessions.cache import WindowCache, forward_windows
 
 
-class RowSession:
-    """The rows of a decode.
+class RowSession(ABC):
+    """The rows of a decode; see `dgmark.models.denoiser.Session`.
 
     Args:
-        network: the network.
-        cache: what the session keeps between forwards.
         padding: number of padding columns at the left of each row of the first `begin`.
     """
 
-    def __init__(
-        self, network: PreTrainedModel, cache: CacheMode, padding: Int[Tensor, " batch"] | None = None
-    ) -> None:
-        self._network, self._mode, self._padding = network, cache, padding
+    def __init__(self, padding: Int[Tensor, " batch"] | None = None) -> None:
+        self._padding = padding
         self._rows_to_keep: Tensor | None = None
 
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
         """Keep only these rows, from the next `begin` on."""
         self._rows_to_keep = rows
 
-    def _select(self) -> Tensor | None:
-        """Drop the rows that are not kept; return those that are, or None if all are."""
+    @torch.inference_mode()
+    def begin(self, ids: Int[Tensor, "batch length"], start: int, stop: int) -> Float[Tensor, "batch window vocab"]:
+        """Drop the rows that are not kept, and compute logits of [start, stop)."""
+        self._drop_rows()
+        return self.step(ids, torch.arange(len(ids), device=ids.device), start, stop)
+
+    @abstractmethod
+    def step(
+        self, ids: Int[Tensor, "canvases length"], owner: Int[Tensor, " canvases"], start: int, stop: int
+    ) -> Float[Tensor, "canvases window vocab"]:
+        """Compute logits of [start, stop)."""
+
+    def _drop_rows(self) -> None:
         rows, self._rows_to_keep = self._rows_to_keep, None
         if rows is not None:
-            self._padding = self._padding_of(rows)
-        return rows
+            self._select(rows)
+
+    def _select(self, rows: Tensor) -> None:
+        self._padding = self._padding_of(rows)
 
     def _padding_of(self, rows: Tensor) -> Tensor | None:
         return None if self._padding is None else self._padding[rows]
 
 
-class WindowSession(RowSession, ABC):
-    """Rows whose forwards may be of a window on top of cached keys and values; see `RowSession`."""
+class WindowSession(RowSession):
+    """Rows whose forwards may be of a window on top of cached keys and values.
 
-    _shift: int  # 1 if the hidden state at i - 1 predicts position i, else 0
+    Args:
+        network: a decoder class of transformers, with its output matrix.
+        cache: what the session keeps between forwards.
+        shift: 1 if the hidden state at i - 1 predicts position i, else 0.
+        padding: number of padding columns at the left of each row of the first `begin`.
+    """
 
     def __init__(
-        self, network: PreTrainedModel, cache: CacheMode, padding: Int[Tensor, " batch"] | None = None
+        self,
+        network: PreTrainedModel,
+        cache: CacheMode,
+        *,
+        shift: int = 0,
+        padding: Int[Tensor, " batch"] | None = None,
     ) -> None:
-        super().__init__(network, cache, padding)
+        super().__init__(padding)
+        self._network, self._mode, self._shift = network, cache, shift
         self._cache = WindowCache()
 
     @torch.inference_mode()
