@@ -187,6 +187,6 @@ def test_the_demo_brings_its_own_key() -> None:
     folder = _temporary_key()
     keys = {"demo": dgmark.WatermarkKey.load(folder / "demo.json")}
     (offer,) = offers_of(ServiceSettings(folder, models=(_demo_source({}),)), keys).values()
-    assert list(offer.keys) == ["demo"]
+    assert list(offer.marking.keys) == ["demo"]
     assert offer.source.marked["temperature"] < offer.source.unmarked["temperature"]
     assert offer.source.name == BUILTIN

@@ -154,7 +154,7 @@ def _model(state: ServiceState, offer: Offer) -> schemas.ModelFields:
         context_length=facts and facts.context_length,
         block_length=facts and facts.block_length,
         chat=facts and facts.chat,
-        keys=list(offer.keys),
+        keys=list(offer.marking.keys),
         policy=offer.policy,
     )
 

@@ -18,7 +18,6 @@ from starlette.types import Scope as AsgiScope
 from dgmark.errors import DgmarkError
 from dgmark.service.errors import GONE, is_refusal
 from dgmark.service.jobs import Finished, Job, MessageQueue, Started, Stepped
-from dgmark.service.policy import MarkingDecision
 from dgmark.service.state import ServiceState
 
 T = TypeVar("T")
@@ -45,7 +44,7 @@ class GenerationTask:
         state: what the routes of one service share.
         request: the request.
         job: the job of the model worker.
-        marking: how the text is marked.
+        marking: what answers say of how the text is marked.
         seed: the seed that the request chose.
         stops: what ends the text where it would first occur in it.
         on_start: called when the worker has accepted the text.
@@ -57,7 +56,7 @@ class GenerationTask:
     state: ServiceState
     request: Request
     job: Job
-    marking: MarkingDecision
+    marking: Mapping[str, Any]
     seed: int | None
     stops: Sequence[str]
     on_start: Callable[[], object]
@@ -84,7 +83,7 @@ class GenerationTask:
     def watermark(self) -> dict[str, Any]:
         """How the text is marked, and which fields of its request weaken the mark, if any do."""
         weak = {"weakened": self.started.weakened} if self.started.weakened else {}
-        return self.marking.public() | weak
+        return {**self.marking, **weak}
 
     def readable(self) -> str:
         """The text from its beginning on that no later step changes: its end may be the beginning of a stop."""
@@ -172,7 +171,7 @@ class GenerationTask:
         return error
 
     def _count(self) -> None:
-        metrics, marked = self.state.metrics, str(self.marking.key is not None).lower()
+        metrics, marked = self.state.metrics, str(self.job.key is not None).lower()
         metrics.texts.labels(self.job.model, marked, self._outcome).inc()
         if self._first is not None:
             metrics.first_token.labels(self.job.model).observe(self._first[0] - self._began)

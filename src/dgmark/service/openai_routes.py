@@ -66,7 +66,7 @@ def routes(state: ServiceState) -> APIRouter:
 
 def _model(offer: Offer, began: int) -> dict[str, Any]:
     """A model in OpenAI's form; policy and keys are ours."""
-    own = {"policy": offer.policy, "keys": list(offer.keys)}
+    own = {"policy": offer.policy, "keys": list(offer.marking.keys)}
     return {"id": offer.source.name, "object": "model", "created": began, "owned_by": "dgmark", **own}
 
 
