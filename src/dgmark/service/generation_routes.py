@@ -13,8 +13,8 @@ from dgmark.service import generation_schemas as schemas
 from dgmark.service.bodies import json_body, read_json
 from dgmark.service.errors import Refused, id_of, refusal_of
 from dgmark.service.generation import HEARTBEAT, GenerationTask, Steps, event, stream, whole
-from dgmark.service.jobs import Job
-from dgmark.service.policy import WEAKENING, Offer
+from dgmark.service.jobs import FREE_SETTINGS, OFF_WITHOUT_MARK, WEAKENS, Job, request_field
+from dgmark.service.policy import Offer
 from dgmark.service.state import ServiceState
 from dgmark.watermark.policy import Mark, MarkingRefused
 
@@ -142,12 +142,12 @@ def _check_settings(offer: Offer, asked: schemas.DecodingRequest, mark: Mark | N
     Raises:
         Refused: such a setting is named.
     """
-    named = [name for name in WEAKENING if getattr(asked, name, None) is not None]
-    if named and offer.marking.enforce:
-        detail = f"every text of this service is marked, and {named[0]} could weaken the mark: leave it out"
-        raise Refused(400, detail, param=named[0])
-
-    for name, off in (("alpha", 0.0), ("bias", 0.0), ("guard", 0.0), ("repetition_guard", False), ("lookahead", 1)):
+    if offer.marking.enforce:
+        for name in map(request_field, WEAKENS):
+            if name not in FREE_SETTINGS and getattr(asked, name, None) is not None:
+                detail = f"every text of this service is marked, and {name} could weaken the mark: leave it out"
+                raise Refused(400, detail, param=name)
+    for name, off in OFF_WITHOUT_MARK.items():
         if mark is None and getattr(asked, name) not in (None, off):
             detail = f"{name} says how a mark is made, and this text is to have none: leave it out, or have it marked"
             raise Refused(400, detail, param=name)

@@ -5,18 +5,14 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, create_model, field_validator, model_validator
 
 from dgmark.decode.config import setting_fields
+from dgmark.service.jobs import WEAKENS
 from dgmark.service.schemas import AnswerFields, Name, RequestFields, TokenId
 from dgmark.watermark.policy import MarkingRequest
 
 MAX_TOKENS = 1_000_000
 MAX_STOPS = 4
 MAX_CHOICES = 64  # texts of one request
-_MOST = {"lookahead": 8}  # each costs a forward a step
-# the settings of `DecodeConfig` that a request may name
-SETTINGS = (
-    *("temperature", "top_p", "top_k", "alpha", "bias", "block_length", "strategy", "commit", "threshold", "factor"),
-    *("edit_threshold", "lookahead", "guard", "repetition_guard", "noise"),
-)
+MAX_LOOKAHEAD = 8  # each costs a forward a step
 Ids = list[TokenId]
 Stop = Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -65,9 +61,12 @@ _DecodingFields = create_model(  # type: ignore[call-overload]
     "_DecodingFields",
     __base__=RequestFields,
     **{
-        setting.name: (setting.type | None, Field(None, le=_MOST.get(setting.name), description=setting.help))
-        for setting in setting_fields()
-        if setting.name in SETTINGS
+        one.name: (
+            one.type | None,
+            Field(None, le=MAX_LOOKAHEAD if one.name == "lookahead" else None, description=one.help),
+        )
+        for one in setting_fields()
+        if one.name in WEAKENS and one.name != "steps"
     },
 )
 
@@ -108,7 +107,7 @@ class DecodingRequest(_DecodingFields):
 
     def decoding(self) -> dict[str, Any]:
         """The settings of `DecodeConfig` that the request names."""
-        settings: dict[str, Any] = self.model_dump(include=set(SETTINGS), exclude_none=True)
+        settings: dict[str, Any] = self.model_dump(include=set(WEAKENS), exclude_none=True)
         if settings.get("temperature") == 0 and settings.get("top_p") == 1:
             del settings["top_p"]  # clients send it beside a temperature of 0, and it says nothing
         return settings

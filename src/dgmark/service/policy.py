@@ -15,11 +15,6 @@ from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.policy import Mark, MarkingPolicy
 
 Policy = Literal["default", "enforced"]
-# with these a request could leave hardly any mark
-WEAKENING = (
-    *("alpha", "bias", "block_length", "num_denoising_steps", "strategy", "commit", "threshold", "factor"),
-    *("guard", "repetition_guard", "lookahead", "noise"),
-)
 
 
 @dataclass(frozen=True)
