@@ -12,7 +12,7 @@ from dgmark.errors import DgmarkError
 from dgmark.service import generation_schemas as schemas
 from dgmark.service.bodies import json_body, read_json
 from dgmark.service.errors import Refused, id_of, refusal_of
-from dgmark.service.generation import HEARTBEAT, GenerationTask, Steps, event, stream, whole
+from dgmark.service.generation import Event, GenerationTask, Steps, event, stream, whole
 from dgmark.service.jobs import FREE_SETTINGS, OFF_WITHOUT_MARK, WEAKENS, Job, request_field
 from dgmark.service.policy import Offer
 from dgmark.service.state import ServiceState
@@ -162,17 +162,14 @@ def _infilled(text: GenerationTask) -> dict[str, Any]:
     return {**fields, "settings": settings, "spans": text.finished.spans, "count_from": text.job.fill_from}
 
 
-async def _events(text: GenerationTask, steps: Steps) -> AsyncIterator[bytes]:
+async def _events(text: GenerationTask, steps: Steps) -> AsyncIterator[Event]:
     """The events `start`, `step`, `done` and `error`. None says whether a token matches: the groups are secret."""
-    yield event("start", {**text.head(), "mask": MASK})
+    yield event({**text.head(), "mask": MASK}, "start")
     try:
         async for step in steps:
-            if step is None:
-                yield HEARTBEAT
-                continue
             names = ("step", "block", "positions", "tokens", "pieces")
-            yield event("step", {name: getattr(step, name) for name in names})
-        yield event("done", text.fields())
+            yield event({name: getattr(step, name) for name in names}, "step")
+        yield event(text.fields(), "done")
     except DgmarkError as error:
         request_id = id_of(text.request)
-        yield event("error", refusal_of(error, request_id).problem(request_id))
+        yield event(refusal_of(error, request_id).problem(request_id), "error")
