@@ -269,12 +269,22 @@ class Checker:
 
     def _fields(self, content: Content, detection: Detection, options: Options, asked: DetectRequest) -> dict[str, Any]:
         named = detection.verdict == "watermarked" or detection.spans or len(options.keys) == 1
+        rate = ChosenRate(options.fpr, options.service_fpr)
         fields: dict[str, Any] = {
             "form": "public" if options.public else "full",
             "key": self._name_of(detection, options) if named else None,
             "key_name": detection.key_name if named else None,
             "keys_tested": len(options.keys),
-            **_worded(detection, options),
+            "verdict": detection.verdict,
+            "fpr": detection.fpr,
+            "fpr_chosen_by": rate.chosen_by,
+            "heading": rate.qualify(heading(detection)),
+            "symbol": symbol(detection),
+            "sentence": verdict_sentence(detection, public=options.public),
+            "meaning": meaning(detection),
+            "where": where(detection),
+            "marked_share": detection.marked_share,
+            "in_part": detection.in_part,
             "is_watermarked": detection.verdict == "watermarked",
             "guaranteed": detection.guaranteed,
             "text": {"sha256": sha256_of(_well_formed(content)), "length": len(content)},
@@ -327,22 +337,6 @@ def _about(document: Document | None) -> dict[str, Any]:
 def _span_fields(span: Span, *, public: bool) -> dict[str, Any]:
     numbers = {} if public else {"p_value": span.p_value, "rarity": rarity(span.p_value)}
     return {"start": span.start, "end": span.end, **numbers}
-
-
-def _worded(detection: Detection, options: Options) -> dict[str, Any]:
-    rate = ChosenRate(options.fpr, options.service_fpr)
-    return {
-        "verdict": detection.verdict,
-        "fpr": detection.fpr,
-        "fpr_chosen_by": rate.chosen_by,
-        "heading": rate.qualify(heading(detection)),
-        "symbol": symbol(detection),
-        "sentence": verdict_sentence(detection, public=options.public),
-        "meaning": meaning(detection),
-        "where": where(detection),
-        "marked_share": detection.marked_share,
-        "in_part": detection.in_part,
-    }
 
 
 def _well_formed(content: Content) -> Content:

@@ -27,7 +27,7 @@ Event = dict[str, str]  # the fields of a server-sent event
 log = logging.getLogger("dgmark.service")
 
 # texts that are being written when the service ends get an event that says so
-AppStatus.disable_automatic_graceful_drain()
+AppStatus.enable_automatic_graceful_drain = False
 _HEARTBEAT_SECONDS = 15.0  # after which a stream says again that it lives
 SEND_SECONDS = 60.0  # in which a reader must take what is sent
 

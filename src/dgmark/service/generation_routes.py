@@ -112,8 +112,8 @@ def offer_of(state: ServiceState, name: str | None) -> Offer:
 def _job(offer: Offer, asked: schemas.DecodingRequest, mark: Mark | None, **own: Any) -> Job:
     return Job(
         model=offer.source.name,
-        key=mark and mark.name,
-        subkey=mark and mark.key.number,
+        key=mark.name if mark else None,
+        subkey=mark.key.number if mark else None,
         settings=asked.decoding(),
         own=offer.source.unmarked if mark is None else offer.source.marked,
         enforced=offer.marking.enforce,

@@ -38,8 +38,8 @@ class Offer:
         """What an answer says of the mark of its text; the sub-key only if the request chose it."""
         fields = {
             "enabled": mark is not None,
-            "key_id": mark and mark.name,
-            "key_fingerprint": mark and mark.key.fingerprint,
+            "key_id": mark.name if mark else None,
+            "key_fingerprint": mark.key.fingerprint if mark else None,
             "policy": self.policy,
         }
         return fields | {"subkey": mark.key.number} if mark is not None and mark.chosen else fields
