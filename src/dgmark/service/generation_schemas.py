@@ -136,6 +136,7 @@ class SamplingRequest(DecodingRequest):
 class InfillRequest(DecodingRequest):
     """A text whose holes are to be filled."""
 
+    one_of = ("text", "parts")
     text: str | None = Field(None, description="Text in which [mask:N] is a hole of N tokens.")
     parts: list[str | Annotated[int, Field(ge=1, le=MAX_TOKENS)]] | None = Field(
         None, description="In place of text: its pieces, and between them the lengths of its holes in tokens."
@@ -143,12 +144,6 @@ class InfillRequest(DecodingRequest):
     count_from: Literal["text", "hole"] = Field(
         "text", description="How positions are counted: on through all holes, or anew in each hole."
     )
-
-    @model_validator(mode="after")
-    def _one_text(self) -> "InfillRequest":
-        if (self.text is None) == (self.parts is None):
-            raise ValueError("give text or parts, one of them")
-        return self
 
     def content(self) -> dict[str, Any]:
         """The fields of `Job` that say what is filled."""
@@ -159,15 +154,10 @@ class InfillRequest(DecodingRequest):
 class GenerateRequest(SamplingRequest):
     """A text to write."""
 
+    one_of = ("prompt", "messages")
     prompt: str | list[TokenId] | None = Field(None, description="Text, or token ids, to continue.")
     messages: Messages | None = Field(None, description="Messages to a chat model, in place of a prompt.")
     stream: bool = Field(False, description="Answer with an event for each step.")
-
-    @model_validator(mode="after")
-    def _one_prompt(self) -> "GenerateRequest":
-        if (self.prompt is None) == (self.messages is None):
-            raise ValueError("give prompt or messages, one of them")
-        return self
 
 
 class Usage(AnswerFields):

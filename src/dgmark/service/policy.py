@@ -4,6 +4,7 @@ Knows nothing of HTTP.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -77,7 +78,11 @@ def _fitting(source: ModelSource, keys: Mapping[str, WatermarkKey], chosen: tupl
     revision = source.loading.get("revision")
     tokenizer = load_tokenizer(source.loading.get("tokenizer", source.location), revision)
     shape = _Shape(tokenizer, find_checkpoint(source.location, revision).vocab_size)
-    fitting = {name: keys[name] for name in chosen or keys if _fits(keys[name], shape)}
+    fitting = {}
+    for name in chosen or keys:
+        with suppress(KeyFileError):
+            keys[name].check_model(shape)
+            fitting[name] = keys[name]
     if not fitting:
         raise SettingsError(
             f"no key that texts may be marked with fits {source.location}: make one with "
@@ -91,11 +96,3 @@ def _fitting(source: ModelSource, keys: Mapping[str, WatermarkKey], chosen: tupl
         if source.tuned is not None:
             source.tuned.check_key(key)
     return fitting
-
-
-def _fits(key: WatermarkKey, shape: _Shape) -> bool:
-    try:
-        key.check_model(shape)
-    except KeyFileError:
-        return False
-    return True
