@@ -16,17 +16,12 @@ from dgmark.decode.config import DecodeConfig
 from dgmark.errors import DgmarkError, SettingsError
 from dgmark.watermark.key import WatermarkKey
 
-
-def _never(_value: object, _own: object) -> bool:
-    return False
-
-
 # the settings of `DecodeConfig` that a request may name: whether its value leaves less of a mark than the service's own
 WEAKENS: Mapping[str, Callable[[Any, Any], bool]] = {
     # a smaller value leaves less choice of order or of tokens, or moves less mass
     **dict.fromkeys(("temperature", "top_p", "top_k", "alpha", "bias", "block_length", "steps"), operator.lt),
     **dict.fromkeys(("strategy", "commit", "threshold", "factor"), operator.ne),
-    "edit_threshold": _never,  # an edit loses no match
+    "edit_threshold": lambda _value, _own: False,  # an edit loses no match
     "lookahead": operator.lt,
     **dict.fromkeys(("guard", "repetition_guard"), operator.gt),
     "noise": operator.ne,
@@ -182,7 +177,7 @@ class Job:
             alpha: the default of the key's rule.
             tokens: how many are written.
         """
-        own = {**vars(DecodeConfig(alpha=alpha)), **facts.defaults, **self.own}
+        own = {**DecodeConfig(alpha=alpha).to_dict(), **facts.defaults, **self.own}
         # what no setting, or one beyond it, amounts to
         bounds = {"top_p": 1.0, "top_k": float("inf"), "steps": tokens, "block_length": tokens}
         own |= {name: min(bound, own[name] or bound) for name, bound in bounds.items()}
