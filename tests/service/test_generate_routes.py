@@ -44,9 +44,8 @@ class Service:
 
     def counted(self, outcome: str) -> float:
         (texts,) = self.state.metrics.texts.collect()
-        return sum(
-            one.value for one in texts.samples if one.name.endswith("_total") and one.labels["outcome"] == outcome
-        )
+        samples = [one for one in texts.samples if one.name.endswith("_total")]
+        return sum(float(one.value) for one in samples if one.labels["outcome"] == outcome)
 
     def left_open(self, body: Any) -> http.client.HTTPConnection:
         """A connection with a request whose answer is not read."""
