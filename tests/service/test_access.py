@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from dgmark.detection.detector import DEFAULT_FPR
 from dgmark.detection.expected import tokens_needed
 from dgmark.errors import InputError, KeyFileNotFound, SettingsError
-from dgmark.service.access import API_TOKEN, PREFIX, TokenFile, environment_token
+from dgmark.service.access import API_TOKEN, PREFIX, TokenFile, environment_token, find
 from dgmark.service.app import create_app
 from dgmark.service.schemas import PublicAnswer
 from dgmark.service.settings import ServiceSettings
@@ -256,10 +256,10 @@ def test_the_commands_make_list_and_remove_tokens(tmp_path: Path) -> None:
     assert len(secret) > 40
     assert secret not in path.read_text()
     assert path.stat().st_mode & 0o777 == 0o600
-    found = TokenFile(path).find(secret)
+    found = find(secret, TokenFile(path).tokens())
     assert found is not None
     assert (found.name, found.scopes) == ("alice", ("detect", "admin"))
-    assert TokenFile(path).find(secret + "x") is TokenFile(path).find("") is None
+    assert find(secret + "x", [found]) is find("", [found]) is None
     assert run("access", "list", path).stdout.split()[:3] == ["alice", "detect", "admin"]
     assert run("access", "remove", path, "alice").exit_code == 0
     assert run("access", "list", path).stdout == ""

@@ -1,4 +1,4 @@
-"""The pages in a browser: Check, Write, Guess and Verify, also on a phone, in the dark and where something fails.
+"""The pages in a browser: Check, Write and Verify, also on a phone, in the dark and where something fails.
 
 Skipped without a browser.
 """
@@ -373,38 +373,8 @@ def test_stop_leaves_what_is_written_and_frees_the_place(page: Any, address: str
         pytest.fail(held)
 
 
-@pytest.mark.parametrize("right", [True, False])
-def test_guessing_is_answered_by_the_detector_and_counted(page: Any, address: str, right: bool) -> None:
-    page.goto(f"{address}/guess")
-    written = {True: MARKED, False: PLAIN}
-
-    def answer(route: Any) -> None:
-        text = written[route.request.post_data_json["watermark"]]
-        route.fulfill(headers=EVENTS, body=steps([text], [0]) + done([text], text))
-
-    page.route("**/v1/generate", answer)
-    page.click("#submit")
-    page.wait_for_selector("#result:not([hidden])")
-    shown = {side: page.text_content(f"#{side} .text") for side in ("left", "right")}
-    assert sorted(shown.values()) == sorted(map(str.strip, written.values()))
-    (marked,) = (side for side, text in shown.items() if text == written[True].strip())
-    other = "right" if marked == "left" else "left"
-    page.click(f"#{marked if right else other} .pick-one")
-    page.wait_for_selector("#verdict:not([hidden])")
-    letter = {"left": "A", "right": "B"}[marked]
-    assert page.inner_text("#heading") == f"{'Right' if right else 'No'}, it was {letter}"
-    assert "The detector says: watermark of ACME found." in page.inner_text(f"#{marked} .answer")
-    assert "Without the watermark" in page.inner_text(f"#{other} .answer")
-    assert page.inner_text("#rows").split("\n")[:1] == [f"You\t{int(right)} of 1 right"]
-    assert page.evaluate("document.activeElement.id") == "verdict"
-    assert serious_faults(page) == []
-    page.set_viewport_size({"width": 320, "height": 700})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 320
-
-
-@pytest.mark.parametrize("path", ["/write", "/guess"])
-def test_a_failure_before_the_first_word_is_told_in_one_place(page: Any, address: str, path: str) -> None:
-    page.goto(address + path)
+@writing
+def test_a_failure_before_the_first_word_is_told_in_one_place(page: Any) -> None:
     problem = {"detail": "the service has more to do than it can: try again in 3 seconds", "request_id": "abc"}
     answer_with(page, json.dumps(problem), 429, {"content-type": "application/problem+json"})
     page.click("#submit")
@@ -471,14 +441,10 @@ def test_where_every_text_is_marked_none_is_written_without(page: Any, address: 
     assert page.is_hidden("#unmarked")
     assert page.is_hidden("#small-model")
     assert page.text_content("#marked .canvas") == " a b"
-    page.goto(f"{address}/guess")
-    page.wait_for_selector("#problem:not([hidden])")
-    assert "nothing to guess" in page.inner_text("#problem")
-    for path in ("/write", "/guess"):
-        describe(page, may_generate=False)
-        page.goto(address + path)
-        page.wait_for_selector("#token-field:not([hidden])")
-        assert "scope generate" in page.inner_text("#problem")
+    describe(page, may_generate=False)
+    page.goto(f"{address}/write")
+    page.wait_for_selector("#token-field:not([hidden])")
+    assert "scope generate" in page.inner_text("#problem")
 
 
 @writing

@@ -51,12 +51,9 @@ def test_a_connection_without_whole_headers_is_closed(serve: Callable[..., str])
     assert httpx.get(f"{url}/healthz").status_code == 200
 
 
-@pytest.mark.parametrize(("proxies", "most"), [((), 1), (("127.0.0.0/8",), 8)])
-def test_a_client_and_a_proxy_have_so_many_connections(
-    serve: Callable[..., str], proxies: tuple[str, ...], most: int
-) -> None:
-    url = serve(connections=8, header_seconds=30, proxies=proxies)
-    held = [connected(url) for _ in range(most)]
+def test_only_so_many_connections_are_open(serve: Callable[..., str]) -> None:
+    url = serve(connections=3, header_seconds=30)
+    held = [connected(url) for _ in range(3)]
     for one in held:
         one.sendall(HEAD)
     with connected(url) as refused:

@@ -18,11 +18,11 @@ from dgmark.report.contents import Report
 from dgmark.report.page import to_html, to_json
 from dgmark.report.signing import SigningKey, verify_report
 from dgmark.service import detection_worker
-from dgmark.service.app import create_app
+from dgmark.service.detection_worker import Checker, Options
 from dgmark.service.schemas import BatchAnswer, DetectRequest, FullAnswer, PublicAnswer, ReportRequest, VerifyAnswer
-from dgmark.service.settings import ServiceSettings
 from dgmark.service.worker_pool import TooSlow
 from dgmark.watermark.commitment import KeyCommitment
+from dgmark.watermark.key import WatermarkKey
 from support.known_keys import known_key
 from support.marked_texts import marked_ids, marked_text
 from support.services import service
@@ -33,7 +33,23 @@ COMMITMENT = KeyCommitment.of(KEY)
 MARKED = marked_text(KEY, 300)
 PLAIN = (PROSE / "willows.txt").read_text()[:3000]
 MIXED = PLAIN + MARKED + PLAIN
-CHECKER = detection_worker.Checker({"one": KEY, "two": OTHER}, None, 10**6, 9, Limits(), {})
+
+
+def checker_of(**keys: WatermarkKey) -> Checker:
+    return Checker(keys, None, max_chars=10**6, max_texts=9, limits=Limits(), commitments={})
+
+
+CHECKER = checker_of(one=KEY, two=OTHER)
+
+
+def options_of(*keys: str, public: bool = False) -> Options:
+    return Options(keys, public, fpr=1e-4, service_fpr=1e-4, phase="any", max_crop=DEFAULT_MAX_CROP)
+
+
+def checked(text: str, *, checker: Checker = CHECKER, keys: tuple[str, ...] = ("one",), public: bool = False) -> Any:
+    """The answer for a text whose spans are asked for."""
+    answer = checker.detect(DetectRequest(text=text, spans=True), None, options_of(*keys, public=public))
+    return json.loads(answer.content)
 
 
 @pytest.fixture(scope="module")
@@ -46,31 +62,28 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
         yield client
 
 
-def test_the_answer_is_the_librarys(client: TestClient) -> None:
-    answer = client.post("/v1/detect", json={"text": MARKED, "key": "one"})
-    assert answer.status_code == 200
-    fields = answer.json()
-    row = Detector(KEY).detect(MARKED).to_row("x")
-    for name in row.keys() - {"id", "spans"}:
-        assert fields[name] == row[name], name
-    assert (fields["is_watermarked"], fields["key"], fields["form"]) == (True, "one", "full")
-    assert not {"watermarked", "score", "num_scored_tokens"} & set(fields)
-    FullAnswer.model_validate(fields)
-    assert "content" not in fields["text"]
+@pytest.mark.parametrize("fpr", [1e-4, 0.3, 1e-2, 1e-6, 1e-12])
+def test_the_answer_is_the_librarys_at_the_asked_rate(client: TestClient, fpr: float) -> None:
+    for text in (MARKED, PLAIN, MIXED, "Five words are too few."):
+        answer = client.post("/v1/detect", json={"text": text, "key": "one", "fpr": fpr})
+        assert answer.status_code == 200
+        fields = answer.json()
+        row = Detector(KEY, fpr=fpr).detect(text).to_row("x")
+        for name in row.keys() - {"id", "spans"}:
+            assert fields[name] == row[name], name
+        marked = row["verdict"] == "watermarked"
+        assert (fields["is_watermarked"], fields["key"], fields["form"]) == (marked, "one", "full")
+        FullAnswer.model_validate(fields)
+        assert "content" not in fields["text"]
 
 
-def test_an_answer_for_a_key_with_sub_keys_hides_the_payload(tmp_path: Path) -> None:
-    with service(tmp_path, "one") as client:
-        assert "subkeys_tested" not in client.post("/v1/detect", json={"text": PLAIN}).json()
+def test_an_answer_for_a_key_with_sub_keys_hides_the_payload() -> None:
     key = known_key("many", subkeys=256)
-    (tmp_path / "keys" / "one.json").unlink()
-    key.save(tmp_path / "keys" / "many.json")
-    app = create_app(ServiceSettings(keys=tmp_path / "keys", workers=1))
-    with TestClient(app, "http://localhost", client=("127.0.0.1", 50000)) as client:
-        answer = client.post("/v1/detect", json={"text": marked_text(key.subkey(7), 300)}).json()
-    FullAnswer.model_validate(answer)
-    assert (answer["verdict"], answer["subkeys_tested"]) == ("watermarked", 256)
-    assert "subkey" not in answer
+    fields = checked(marked_text(key.subkey(7), 300), checker=checker_of(many=key), keys=("many",))
+    FullAnswer.model_validate(fields)
+    assert (fields["verdict"], fields["subkeys_tested"]) == ("watermarked", 256)
+    assert "subkey" not in fields
+    assert "subkeys_tested" not in checked(PLAIN)
 
 
 def test_without_a_name_all_keys_are_looked_for(client: TestClient) -> None:
@@ -111,22 +124,10 @@ def test_spans_are_characters_of_the_text_and_pay_for_all_keys(public: bool) -> 
 
 def test_a_key_that_finds_no_spans_has_a_verdict_without_them() -> None:
     key = known_key("positions", rule="position")
-    checker = detection_worker.Checker({"one": key}, None, 10**6, 9, Limits(), {})
-    asked = DetectRequest(text=PLAIN + marked_text(key, 300), spans=True)
-    fields = json.loads(checker.detect(asked, None, options_of(("one",))).content)
+    fields = checked(PLAIN + marked_text(key, 300), checker=checker_of(one=key))
     FullAnswer.model_validate(fields)
     assert (fields["verdict"], fields["in_part"], fields["where"]) == ("watermarked", False, "")
     assert (fields.get("spans"), fields["marked_share"]) == (None, None)
-
-
-def checked(text: str, *, keys: tuple[str, ...] = ("one",), public: bool = False) -> Any:
-    """The answer for a text whose spans are asked for."""
-    answer = CHECKER.detect(DetectRequest(text=text, spans=True), None, options_of(keys, public=public))
-    return json.loads(answer.content)
-
-
-def options_of(keys: tuple[str, ...], *, public: bool = False) -> detection_worker.Options:
-    return detection_worker.Options(keys, public, 1e-4, 1e-4, "any", DEFAULT_MAX_CROP)
 
 
 @pytest.mark.parametrize(
@@ -157,13 +158,6 @@ def test_answers_and_reports_say_who_chose_the_rate(
         assert "before the test" not in page
 
 
-def test_the_verdict_is_that_at_the_asked_rate(client: TestClient) -> None:
-    for fpr in (0.3, 1e-2, 1e-6, 1e-12):
-        for text in (MARKED, PLAIN, MIXED, "Five words are too few."):
-            answer = client.post("/v1/detect", json={"text": text, "key": "one", "fpr": fpr}).json()
-            assert answer["verdict"] == Detector(KEY, fpr=fpr).detect(text).verdict
-
-
 def test_a_text_too_long_for_spans_has_a_verdict_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detection_worker, "MAX_SPAN_CHARS", 100)
     fields = checked(MARKED)
@@ -171,7 +165,7 @@ def test_a_text_too_long_for_spans_has_a_verdict_and_says_so(monkeypatch: pytest
     assert (fields["verdict"], fields.get("spans")) == ("watermarked", None)
     assert fields["where"].startswith("Marked spans were not looked for: ")
     with pytest.raises(DgmarkError, match="spans"):
-        CHECKER.report(ReportRequest(text=MARKED), None, options_of(("one",)))
+        CHECKER.report(ReportRequest(text=MARKED), None, options_of("one"))
 
 
 def test_a_document_is_read_and_its_text_answered(client: TestClient) -> None:
@@ -285,9 +279,6 @@ def test_a_report_is_verified_with_the_services_own_keys_and_those_it_trusts(tmp
             for bad in (document, stranger.sign(document), own.sign(document).replace(b"essay", b"Essay"), b""):
                 assert verify(bad) == VerifyAnswer(valid=False, detail=verify(bad)["detail"]).model_dump()
         assert "no report of dgmark" in verify(own.sign(b'{"signature": ""}'))["detail"]
-    (tmp_path / "unsigned").mkdir()
-    with service(tmp_path / "unsigned", "one") as client:
-        assert client.post("/v1/report/verify", content=b"").status_code == client.get("/verify").status_code == 404
 
 
 def test_the_well_known_document_names_technique_endpoint_and_keys(client: TestClient) -> None:

@@ -18,7 +18,7 @@ import torch
 import dgmark
 from dgmark.service.generation_schemas import GenerateAnswer, InfillAnswer
 from support import tiny_checkpoints
-from support.services import listening, tiny_service, until_ready
+from support.services import tiny_service
 
 pytestmark = pytest.mark.slow
 SHORT = {"prompt": "w1 w2", "max_tokens": 24, "block_length": 8}
@@ -43,12 +43,15 @@ class Service:
             yield _events(answer)
 
     def counted(self, outcome: str) -> float:
-        lines = [
-            line
-            for line in self.client.get("/metrics").text.splitlines()
-            if f'outcome="{outcome}"' in line and "dgmark_texts_total" in line
-        ]
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+        (texts,) = self.state.metrics.texts.collect()
+        samples = [one for one in texts.samples if one.name.endswith("_total")]
+        return sum(float(one.value) for one in samples if one.labels["outcome"] == outcome)
+
+    def left_open(self, body: Any) -> http.client.HTTPConnection:
+        """A connection with a request whose answer is not read."""
+        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=60)
+        connection.request("POST", "/v1/generate", json.dumps(body), {"content-type": "application/json"})
+        return connection
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +61,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     broken = {name: torch.full_like(tensor, torch.nan) for name, tensor in state.items()}
     tiny_checkpoints.write(folder / "broken", "llada", broken)
     settings: Any = {"generate_keys": ("main", "many"), "payloads": True, "queue": 1, "rows": 2}
-    app, model, keys = tiny_service(folder, "tiny", "broken", **settings)
-    with listening(app) as url:
+    with tiny_service(folder, "tiny", "broken", **settings) as (url, app, model, keys):
         running = Service(url, app, keys, model)
-        until_ready(app)
         yield running
         running.client.close()
 
@@ -222,12 +223,7 @@ def test_the_metrics_tell_waiting_speed_and_memory(service: Service) -> None:
 @pytest.mark.parametrize("stream", [True, False])
 def test_whoever_leaves_frees_the_place(service: Service, stream: bool) -> None:
     before, finished = service.counted("cancelled"), service.counted("finished")
-    connections = []
-    for _ in range(3):  # two are written, one waits
-        connection = http.client.HTTPConnection(urlsplit(service.url).netloc, timeout=60)
-        body = json.dumps({**LONG, "stream": stream})
-        connection.request("POST", "/v1/generate", body, {"content-type": "application/json"})
-        connections.append(connection)
+    connections = [service.left_open({**LONG, "stream": stream}) for _ in range(3)]  # two are written, one waits
     wait_for(lambda: service.state.model_process.held == 3)
     refused = service.ask(SHORT)
     assert refused.status_code == 429
@@ -244,9 +240,7 @@ def test_a_stream_that_is_left_while_the_worker_hangs_frees_its_place(service: S
     worker, before = service.state.model_process.pid, service.counted("cancelled")
     os.kill(worker, signal.SIGSTOP)
     try:
-        connection = http.client.HTTPConnection(urlsplit(service.url).netloc, timeout=60)
-        body = json.dumps({**SHORT, "stream": True})
-        connection.request("POST", "/v1/generate", body, {"content-type": "application/json"})
+        connection = service.left_open({**SHORT, "stream": True})
         wait_for(lambda: service.state.model_process.held == 1)
         connection.close()
         wait_for(lambda: service.state.model_process.held == 0)

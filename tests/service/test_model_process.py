@@ -11,7 +11,7 @@ import pytest
 
 from dgmark.errors import DgmarkError, ModelError
 from dgmark.service import model_process
-from dgmark.service.jobs import MAX_STEPS, Finished, Job, MessageQueue, ModelFacts, Stepped
+from dgmark.service.jobs import MAX_WAITING_STEPS, Finished, Job, MessageQueue, ModelFacts, Stepped
 from dgmark.service.model_process import ModelProcess
 from dgmark.service.worker_pool import TooSlow, WorkerLost
 
@@ -132,17 +132,17 @@ def test_a_reader_who_falls_behind_holds_few_steps_and_gets_every_token() -> Non
         queue = MessageQueue()
         for number in range(5000):
             queue.put_nowait(stepped(number))
-            assert queue.qsize() <= MAX_STEPS + 1
+            assert queue.qsize() <= MAX_WAITING_STEPS + 1
         queue.put_nowait(Finished("whole", False, 5000, 5000))
-        steps: list[Any] = [await queue.get() for _ in range(MAX_STEPS + 1)]
-        assert [step.step for step in steps] == [*range(MAX_STEPS), 4999]
+        steps: list[Any] = [await queue.get() for _ in range(MAX_WAITING_STEPS + 1)]
+        assert [step.step for step in steps] == [*range(MAX_WAITING_STEPS), 4999]
         last = steps[-1]
-        assert last.positions == list(range(MAX_STEPS, 5000))
+        assert last.positions == list(range(MAX_WAITING_STEPS, 5000))
         assert last.tokens == [number + 7 for number in last.positions]
         assert "".join(last.pieces) == last.added == "".join(f" {number}" for number in last.positions)
         assert (last.joined, last.block) == (5000, 4999 // 32)
         assert await queue.get() == Finished("whole", False, 5000, 5000)
-        for number in range(2 * MAX_STEPS):  # a reader who keeps up has each step for itself
+        for number in range(2 * MAX_WAITING_STEPS):  # a reader who keeps up has each step for itself
             queue.put_nowait(stepped(number))
             assert await queue.get() == stepped(number)
 

@@ -11,7 +11,7 @@ from dgmark.models.chat import chat_prompt
 from dgmark.models.loaded import LoadedModel
 from dgmark.service.settings import ServiceSettings
 from support import tiny_checkpoints
-from support.services import bearer, listening, tiny_service, until_ready
+from support.services import bearer, tiny_service
 
 pytestmark = pytest.mark.slow
 SHORT: dict[str, Any] = {"model": "tiny", "max_tokens": 24, "seed": 5, "extra_body": {"block_length": 8}}
@@ -36,9 +36,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     tiny_checkpoints.write(folder / "tiny", "llada")
     tokens = folder / "tokens.json"
     token = bearer(tokens, "client", "generate")["authorization"].removeprefix("Bearer ")
-    app, model, keys = tiny_service(folder, "tiny", tokens=tokens, generate_keys=("main",))
-    with listening(app) as url, openai.OpenAI(base_url=f"{url}/v1", api_key=token, max_retries=0) as client:
-        until_ready(app)
+    with (
+        tiny_service(folder, "tiny", tokens=tokens, generate_keys=("main",)) as (url, _, model, keys),
+        openai.OpenAI(base_url=f"{url}/v1", api_key=token, max_retries=0) as client,
+    ):
         yield Served(client, model, keys["main"])
 
 
@@ -89,8 +90,9 @@ def test_several_texts_of_several_prompts(served: Served) -> None:
     assert chat.choices[0].message.content == served.alone("w3 w4", chat=True).text
     with pytest.raises(openai.BadRequestError, match="66 texts"):
         served.client.completions.create(prompt=prompts, n=33, **SHORT)
-    with pytest.raises(openai.UnprocessableEntityError, match="empty"):
-        served.client.completions.create(prompt=["w1", ""], **SHORT)  # one that cannot be gives all up
+    for stream in (False, True):
+        with pytest.raises(openai.UnprocessableEntityError, match="empty"):  # one that cannot be gives all up
+            served.client.completions.create(prompt=["w1", ""], stream=stream, **SHORT)
 
 
 @pytest.mark.parametrize(("chat", "n"), [(False, 1), (False, 2), (True, 1), (True, 2)])
@@ -120,11 +122,6 @@ def test_chunks_add_up_to_the_answer_each_choice_by_its_index(served: Served, ch
     assert [chunk.usage is None for chunk in chunks] == [True] * (len(chunks) - 1) + [False]
     assert chunks[-1].choices == []
     assert chunks[-1].usage.prompt_tokens == answer.usage.prompt_tokens
-
-
-def test_of_a_stream_of_several_texts_one_that_cannot_be_gives_all_up(served: Served) -> None:
-    with pytest.raises(openai.UnprocessableEntityError, match="empty"):
-        served.client.completions.create(prompt=["w1", ""], stream=True, **SHORT)
 
 
 def test_stop_ends_the_text_before_it(served: Served) -> None:
@@ -187,6 +184,6 @@ def test_the_demo_brings_its_own_key() -> None:
     folder = _temporary_key()
     keys = {"demo": dgmark.WatermarkKey.load(folder / "demo.json")}
     (offer,) = offers_of(ServiceSettings(folder, models=(_demo_source({}),)), keys).values()
-    assert list(offer.keys) == ["demo"]
+    assert list(offer.marking.keys) == ["demo"]
     assert offer.source.marked["temperature"] < offer.source.unmarked["temperature"]
     assert offer.source.name == BUILTIN

@@ -13,11 +13,11 @@ from dgmark.checkpoint.folder import BUILTIN
 from dgmark.decode.settings_file import TunedSettings
 from dgmark.errors import SettingsError
 from dgmark.service.app import create_app
-from dgmark.service.errors import Refused
+from dgmark.service.errors import refusal_of
 from dgmark.service.policy import Offer, offers_of
 from dgmark.service.settings import ModelSource, ServiceSettings
 from dgmark.watermark.groups import WatermarkSpec
-from dgmark.watermark.policy import MarkingRequest
+from dgmark.watermark.policy import MarkingRefused, MarkingRequest
 from support.fresh_process import run_fresh
 from support.known_keys import known_key
 from support.services import bearer, key_folder
@@ -45,15 +45,16 @@ def offer(*, enforce: bool = False, payloads: bool = True) -> Offer:
 def test_a_request_that_cannot_be_met_is_refused(
     asked: dict[str, bool], given: dict[str, Any], status: int, param: str
 ) -> None:
-    with pytest.raises(Refused) as refused:
-        offer(**asked).marking(MarkingRequest(**given), "gen-1")
-    assert (refused.value.status, refused.value.param) == (status, param)
+    with pytest.raises(MarkingRefused) as refused:
+        offer(**asked).marking.choose(MarkingRequest(**given), "gen-1")
+    answer = refusal_of(refused.value, "r-1")
+    assert (answer.status, answer.param) == (status, param)
 
 
 def test_a_model_needs_one_key_that_fits_or_a_choice() -> None:
     other = dgmark.WatermarkKey(WatermarkSpec(table_size=500, tokenizer="x"), "x", bytes(32))
     one = ServiceSettings(Path("keys"), models=(STORYTELLER,))
-    assert list(offers_of(one, {"one": KEYS["one"], "other": other})[BUILTIN].keys) == ["one"]
+    assert list(offers_of(one, {"one": KEYS["one"], "other": other})[BUILTIN].marking.keys) == ["one"]
     for keys, wrong in (({"other": other}, "no key"), (KEYS, "--generate-key")):
         with pytest.raises(SettingsError, match=wrong):
             offers_of(one, keys)

@@ -61,22 +61,24 @@ def test_a_wrong_field_is_named(client: TestClient, fields: dict[str, Any], para
     assert problem.request_id == answer.headers["x-request-id"]
 
 
-@pytest.mark.parametrize(
-    "body",
-    [b"", b"{", b"[]", b"null", b'"text"', b"[" * 50_000, b'{"a":' * 10_000, b'{"text": "\xff"}', b'{"text": NaN}'],
-)
-def test_damaged_json_is_refused(client: TestClient, body: bytes) -> None:
-    answer = client.post("/v1/detect", content=body, headers=JSON)
-    assert answer.status_code == 400
-    Problem.model_validate(answer.json())
-
-
 FILE = ("a.txt", b"some text")
+DAMAGED = (
+    b"",
+    b"{",
+    b"[]",
+    b"null",
+    b'"text"',
+    b"[" * 50_000,
+    b'{"a":' * 10_000,
+    b'{"text": "\xff"}',
+    b'{"text": NaN}',
+)
 
 
 @pytest.mark.parametrize(
     ("request_", "status"),
     [
+        *(({"content": body, "headers": JSON}, 400) for body in (b"", *DAMAGED)),
         ({"content": b"--x\r\nbroken", "headers": {"content-type": "multipart/form-data; boundary=x"}}, 400),
         ({"content": b"", "headers": {"content-type": "multipart/form-data"}}, 400),
         ({"content": b"text", "headers": {"content-type": "text/plain"}}, 415),
@@ -87,7 +89,7 @@ FILE = ("a.txt", b"some text")
         ({"files": [("document", FILE), ("document", FILE)]}, 400),
     ],
 )
-def test_damaged_and_strange_forms_are_refused(client: TestClient, request_: dict[str, Any], status: int) -> None:
+def test_damaged_json_and_strange_forms_are_refused(client: TestClient, request_: dict[str, Any], status: int) -> None:
     answer = client.post("/v1/detect", **request_)
     assert answer.status_code == status
     Problem.model_validate(answer.json())
@@ -114,9 +116,11 @@ def test_surrogates_and_nothing_are_texts_too(client: TestClient) -> None:
         assert fields["text"]["content"] == text
 
 
-def test_a_service_that_only_checks_has_no_pages_for_writing(client: TestClient) -> None:
+def test_a_service_that_only_checks_neither_writes_nor_verifies(client: TestClient) -> None:
     assert Problem.model_validate(client.get("/v1/detect").json()).status == 405
-    assert [client.get(path).status_code for path in ("/write", "/guess", "/write.js")] == [404] * 3
+    for path in ("/write", "/write.js", "/verify"):
+        assert client.get(path).status_code == 404
+    assert client.post("/v1/report/verify", content=b"").status_code == 404
     for path, other in (("/", "./about"), ("/about", "./")):
         links = re.findall(r'<a href="(\./\w*)"( aria-current="page")?>', client.get(path).text)
         assert links == sorted([(f".{path}", ' aria-current="page"'), (other, "")])

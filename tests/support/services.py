@@ -55,8 +55,15 @@ def listening(app: FastAPI, **config: Any) -> Iterator[str]:
     thread.join(20)
 
 
-def tiny_service(folder: Path, *models: str, **settings: Any) -> tuple[FastAPI, LoadedModel, dict[str, WatermarkKey]]:
-    """A service of tiny models, of which the first marks with a key "main" and one with sub-keys, "many"."""
+@contextmanager
+def tiny_service(
+    folder: Path, *models: str, **settings: Any
+) -> Iterator[tuple[str, FastAPI, LoadedModel, dict[str, WatermarkKey]]]:
+    """A running service of tiny models, of which the first marks with a key "main" and one with sub-keys, "many".
+
+    Yields:
+        Its address, the application, the first model, and the keys by name.
+    """
     (folder / "keys").mkdir()
     model = load_model(str(folder / models[0]))
     keys = {"main": bound_key("main", model), "many": bound_key("many", model, subkeys=16)}
@@ -64,18 +71,16 @@ def tiny_service(folder: Path, *models: str, **settings: Any) -> tuple[FastAPI, 
         key.save(folder / "keys" / f"{name}.json")
     sources = tuple(ModelSource({"name_or_path": str(folder / name)}) for name in models)
     shared: dict[str, Any] = {"tokenizer": str(folder / models[0]), "models": sources, "workers": 1, **settings}
-    return create_app(ServiceSettings(folder / "keys", **shared)), model, keys
+    app = create_app(ServiceSettings(folder / "keys", **shared))
+    with listening(app) as url:
+        for _ in range(3600):
+            if app.state.service.ready:
+                break
+            time.sleep(0.05)
+        assert app.state.service.ready
+        yield url, app, model, keys
 
 
 def bearer(tokens: Path, name: str, *scopes: str) -> dict[str, str]:
     """The header of a new token."""
     return {"authorization": f"Bearer {TokenFile(tokens).add(name, scopes)}"}
-
-
-def until_ready(app: FastAPI) -> None:
-    """Wait until a service has loaded its models."""
-    for _ in range(1200):
-        if app.state.service.ready:
-            return
-        time.sleep(0.05)
-    raise AssertionError("the service did not become ready")

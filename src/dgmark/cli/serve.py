@@ -60,7 +60,7 @@ def access_options(
     root_path: Annotated[
         str, typer.Option(metavar="PATH", help="Path under which a proxy has the service, such as /dgmark.")
     ] = "",
-    connections: Annotated[int, typer.Option(min=8, help="Open connections; one client: an eighth.")] = 1024,
+    connections: Annotated[int, typer.Option(min=1, help="Open connections; more get a 429.")] = 1024,
 ) -> Fields:
     """Who may do what over which connections, as fields of `ServiceSettings`."""
     return set_options(locals()) | ({"proxies": tuple(proxies)} if proxies else {})

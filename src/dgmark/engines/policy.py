@@ -102,8 +102,8 @@ class Policy(MarkingPolicy):
             raise SettingsError(f"{KEY} {name!r} is not the name of a key")
         if payload is not None and type(payload) is not int:
             raise SettingsError(f"{PAYLOAD} {payload!r:.40} is not a whole number")
-        chosen = self.choose(MarkingRequest(bool(wanted), name, payload), request_id)
-        return None if chosen is None else chosen[1]
+        mark = self.choose(MarkingRequest(bool(wanted), name, payload), request_id)
+        return None if mark is None else mark.key
 
     def store(self, table_size: int, device: torch.device) -> KeyStore:
         """The store of the keys on a device.

@@ -79,18 +79,18 @@ class TokenFile:
             seen = (status.st_mtime_ns, status.st_size, status.st_ino)
             if seen != self._seen:
                 with open_file(self.path) as file:
-                    self._tokens = _parsed(file.read(MAX_FILE_BYTES), self.path).tokens
+                    self._tokens = _TokenFile.model_validate_json(file.read(MAX_FILE_BYTES)).tokens
                 self._seen = seen
+        except ValidationError:
+            raise InputError(
+                f"{self.path} is not a file of access tokens: give the file that `dgmark access keygen` wrote"
+            ) from None
         except OSError as error:
             raise KeyFileNotFound(
                 f"the token file {self.path} cannot be read ({error.strerror}): make one with "
                 f"`dgmark access keygen {self.path} NAME`"
             ) from error
         return self._tokens
-
-    def find(self, secret: str) -> Token | None:
-        """The token of this secret."""
-        return find(secret, self.tokens())
 
     def add(self, name: str, scopes: Iterable[str]) -> str:
         """Make a token, and return its secret, which nobody can read from the file.
@@ -168,15 +168,6 @@ def environment_token() -> Token | None:
 
 def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _parsed(content: bytes, path: Path) -> _TokenFile:
-    try:
-        return _TokenFile.model_validate_json(content)
-    except ValidationError:
-        raise InputError(
-            f"{path} is not a file of access tokens: give the file that `dgmark access keygen` wrote"
-        ) from None
 
 
 def _what_is_wrong(error: ValidationError, name: str) -> str:

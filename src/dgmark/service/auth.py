@@ -55,9 +55,9 @@ class Authenticator:
     """
 
     def __init__(self, settings: ServiceSettings, audit: AuditLog) -> None:
-        self._tokens = TokenFile(settings.tokens) if settings.tokens else None
-        if self._tokens:
-            self._tokens.tokens()  # a file that cannot be used is an error now, not at each request
+        self._file = TokenFile(settings.tokens) if settings.tokens else None
+        if self._file:
+            self._file.tokens()  # a file that cannot be used is an error now, not at each request
         self._public, self._audit, self._needs_token = settings.public, audit, settings.needs_token
         self._api_token = [settings.api_token] if settings.api_token else []
         self._rate = parse(settings.public_rate)
@@ -104,7 +104,7 @@ class Authenticator:
             DgmarkError: the file of tokens cannot be used any more, which is no fault of whoever asks.
         """
         try:
-            return find(secret, self._api_token) or (self._tokens.find(secret) if self._tokens else None)
+            return find(secret, [*self._api_token, *(self._file.tokens() if self._file else ())])
         except InputError as error:
             raise DgmarkError(str(error)) from error
 

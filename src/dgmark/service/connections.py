@@ -1,19 +1,17 @@
-"""Connections: headers must arrive in time, and one client, and all together, have so many connections at most.
+"""Connections: the headers of a request must arrive in time, and only so many connections are open at once.
 
-uvicorn's protocol with these limits, because no server in Python has them all: hypercorn and granian end connections
-without headers as well, but neither counts those of a client. Knows nothing of what is asked.
+uvicorn's protocol with these two limits, which it does not have itself and without which a service that has no proxy
+before it stops answering. Shares for each client are a proxy's work (deploy/nginx.conf). Further deadlines of a
+connection belong here, beside that of the headers. Knows nothing of what is asked.
 """
 
 import asyncio
-import ipaddress
 import logging
-from collections import Counter
 from typing import ClassVar
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from dgmark.service.auth import network
 from dgmark.service.settings import ServiceSettings
 
 try:
@@ -29,38 +27,23 @@ class LimitedProtocol(H11Protocol):
     """uvicorn's HTTP/1.1 under the limits of a service; see `protocol_of`.
 
     Attributes:
-        settings: the service's settings.
-        most: connections of all clients together; one may have an eighth of them.
-        held: how many each has.
+        max_connections: how many connections may be open at once.
+        header_seconds: time in which the headers of a request must have arrived.
     """
 
-    settings: ClassVar[ServiceSettings]
-    most: ClassVar[int]
-    held: ClassVar[Counter[str]]
-    _holder: str | None = None
+    max_connections: ClassVar[int]
+    header_seconds: ClassVar[float]
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection, or refuse it."""
         super().connection_made(transport)
-        client = self.client[0] if self.client else "unknown"
-        if refusal := self._refusal(client):
-            log.warning("connections are refused: %s would have too many", refusal)
+        if len(self.connections) > self.max_connections:  # this one is among them
+            log.warning("connections are refused: more than %d would be open", self.max_connections)
             transport.write(_TOO_MANY)
             transport.close()
         else:
-            self._holder = network(client)
-            self.held[self._holder] += 1
             self._await_headers()
-
-    def _refusal(self, client: str) -> str | None:
-        if self.held.total() >= self.most:
-            return "all clients together"
-        if self.held[network(client)] < max(1, self.most // 8):
-            return None
-        # a proxy has the connections of many
-        proxies = map(ipaddress.ip_network, self.settings.proxies)
-        return None if any(ipaddress.ip_address(client) in proxy for proxy in proxies) else "one client"
 
     def data_received(self, data: bytes) -> None:
         """Read a part of a request; its headers have one deadline, however many parts they come in."""
@@ -71,16 +54,12 @@ class LimitedProtocol(H11Protocol):
             self._await_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count the connection no more."""
+        """Wait for nothing more."""
         self._stop_waiting()
-        if self._holder is not None:
-            self.held[self._holder] -= 1
-            if not self.held[self._holder]:
-                del self.held[self._holder]
         super().connection_lost(exc)
 
     def _await_headers(self) -> None:
-        self._deadline = self.loop.call_later(self.settings.header_seconds, self._close)
+        self._deadline = self.loop.call_later(self.header_seconds, self._close)
 
     def _stop_waiting(self) -> None:
         if self._deadline is not None:
@@ -88,7 +67,7 @@ class LimitedProtocol(H11Protocol):
             self._deadline = None
 
     def _close(self) -> None:
-        log.info("connections are closed that sent no whole headers in %g seconds", self.settings.header_seconds)
+        log.info("connections are closed that sent no whole headers in %g seconds", self.header_seconds)
         self.transport.close()
 
 
@@ -100,4 +79,5 @@ def protocol_of(settings: ServiceSettings) -> type[LimitedProtocol]:
     """
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if resource is not None else -1
     most = settings.connections if files < 0 else min(settings.connections, files * 3 // 4)
-    return type("ServiceProtocol", (LimitedProtocol,), {"settings": settings, "most": most, "held": Counter()})
+    limits = {"max_connections": most, "header_seconds": settings.header_seconds}
+    return type("ServiceProtocol", (LimitedProtocol,), limits)

@@ -22,6 +22,7 @@ from dgmark.service.worker_pool import OutOfMemory, TooSlow, WorkerLost
 from dgmark.version import __version__
 
 R = TypeVar("R", bound=schemas.DetectionOptions)
+T = TypeVar("T", schemas.DetectRequest, schemas.ReportRequest)
 
 # what the public form may choose: anything else would make its verdict a number
 _PUBLIC_FIELDS = {"key", "keys", "text", "spans", "include_text", "name", "format"}
@@ -50,10 +51,7 @@ def routes(state: ServiceState) -> APIRouter:
     )
     async def detect(request: Request) -> Response:
         """The verdict, in the form that your token gives."""
-        caller = state.auth.authorize(request, "detect", limited=True)
-        asked, upload, options = await _read(state, request, caller, schemas.DetectRequest)
-        _check_one_text(upload, asked.text, asked.token_ids)
-        answer = await _checked(state, request, caller, options, Checker.detect, asked, upload)
+        _, answer = await _checked(state, request, schemas.DetectRequest, Checker.detect)
         return Response(answer.content, media_type="application/json")
 
     @router.post(
@@ -85,10 +83,7 @@ def routes(state: ServiceState) -> APIRouter:
     )
     async def report(request: Request) -> Response:
         """The report as a page or as JSON, signed if the service has a signing key."""
-        caller = state.auth.authorize(request, "detect", limited=True)
-        asked, upload, options = await _read(state, request, caller, schemas.ReportRequest)
-        _check_one_text(upload, asked.text)
-        answer = await _checked(state, request, caller, options, Checker.report, asked, upload)
+        asked, answer = await _checked(state, request, schemas.ReportRequest, Checker.report)
         signer = state.settings.signer
         content = await run_in_threadpool(signer.sign, answer.content) if signer else answer.content
         headers = {"content-disposition": f'attachment; filename="report.{asked.format}"'}
@@ -154,7 +149,7 @@ def _model(state: ServiceState, offer: Offer) -> schemas.ModelFields:
         context_length=facts and facts.context_length,
         block_length=facts and facts.block_length,
         chat=facts and facts.chat,
-        keys=list(offer.keys),
+        keys=list(offer.marking.keys),
         policy=offer.policy,
     )
 
@@ -187,24 +182,22 @@ async def _read(
     return asked, upload, Options(keys, caller.public, fpr, own, asked.phase, asked.max_crop, normalise)
 
 
-def _check_one_text(*given: object) -> None:
-    if sum(one is not None for one in given) != 1:
-        raise Refused(400, "give text, token_ids or a document, one of them", param="text")
-
-
 async def _checked(
-    state: ServiceState,
-    request: Request,
-    caller: Caller,
-    options: Options,
-    work: Callable[..., Answer],
-    asked: schemas.DetectionOptions,
-    upload: Upload | None,
-) -> Answer:
-    """The answer of one of the workers, which is counted and logged; see `WorkerPool.run`."""
+    state: ServiceState, request: Request, model: type[T], work: Callable[..., Answer]
+) -> tuple[T, Answer]:
+    """What a request about one text asks for, and the answer of a worker, which is counted and logged.
+
+    Raises:
+        Refused: see `_read`; or there is not one text.
+        DgmarkError: see `WorkerPool.run`.
+    """
+    caller = state.auth.authorize(request, "detect", limited=True)
+    asked, upload, options = await _read(state, request, caller, model)
+    if sum(one is not None for one in (upload, asked.text, getattr(asked, "token_ids", None))) != 1:
+        raise Refused(400, "give text, token_ids or a document, one of them", param="text")
     answer: Answer = await state.workers.run(work, asked, upload, options)
     _note(state, request, caller, options, [answer])
-    return answer
+    return asked, answer
 
 
 def _row(item: str, found: Answer | DgmarkError) -> Answer:

@@ -131,8 +131,18 @@ class Checker:
             VocabularyMismatch: an id lies outside the keys' vocabulary.
         """
         content, document = self._read(upload or _content(asked))
-        fields = self._detected(content, document, options, asked)
-        return Answer(_encoded(fields), fields["verdict"])
+        detection = _judged(self._scorer(options), content, document)
+        found, unsearched = self._detector_of(detection, options), ""
+        if asked.spans and found.finds_spans and not detection.disguised:
+            try:
+                _check_span_size(content)
+                detection = detection.with_spans(_paid(found.spans(content), options), content)
+            except (TooLong, SettingsError) as error:
+                unsearched = f"Marked spans were not looked for: {error}."
+        fields = self._fields(content, detection, options, asked) | _about(document)
+        if unsearched:
+            fields["where"] = unsearched
+        return Answer(_encoded(fields), detection.verdict)
 
     def read_many(
         self, asked: BatchRequest, upload: Upload | None
@@ -251,36 +261,33 @@ class Checker:
     def _name_of(self, detection: Detection, options: Options) -> str:
         return next(name for name in options.keys if self.keys[name].fingerprint == detection.key_fingerprint)
 
-    def _detected(
-        self, content: Content, document: Document | None, options: Options, asked: DetectRequest
-    ) -> dict[str, Any]:
-        detection = _judged(self._scorer(options), content, document)
-        found, unsearched = self._detector_of(detection, options), ""
-        if asked.spans and found.finds_spans and not detection.disguised:
-            try:
-                _check_span_size(content)
-                detection = detection.with_spans(_paid(found.spans(content), options), content)
-            except (TooLong, SettingsError) as error:
-                unsearched = f"Marked spans were not looked for: {error}."
-        fields = self._fields(content, detection, options, asked) | _about(document)
-        return fields | {"where": unsearched} if unsearched else fields
-
     # --- answers ---
 
     def _fields(self, content: Content, detection: Detection, options: Options, asked: DetectRequest) -> dict[str, Any]:
         named = detection.verdict == "watermarked" or detection.spans or len(options.keys) == 1
+        rate = ChosenRate(options.fpr, options.service_fpr)
+        scored = well_formed(content) if isinstance(content, str) else content
         fields: dict[str, Any] = {
             "form": "public" if options.public else "full",
             "key": self._name_of(detection, options) if named else None,
             "key_name": detection.key_name if named else None,
             "keys_tested": len(options.keys),
-            **_worded(detection, options),
+            "verdict": detection.verdict,
+            "fpr": detection.fpr,
+            "fpr_chosen_by": rate.chosen_by,
+            "heading": rate.qualify(heading(detection)),
+            "symbol": symbol(detection),
+            "sentence": verdict_sentence(detection, public=options.public),
+            "meaning": meaning(detection),
+            "where": where(detection),
+            "marked_share": detection.marked_share,
+            "in_part": detection.in_part,
             "is_watermarked": detection.verdict == "watermarked",
             "guaranteed": detection.guaranteed,
-            "text": {"sha256": sha256_of(_well_formed(content)), "length": len(content)},
+            "text": {"sha256": sha256_of(scored), "length": len(content)},
         }
         if asked.include_text:
-            fields["text"]["content"] = _well_formed(content)
+            fields["text"]["content"] = scored
         if options.public:
             fields["key_fingerprint"] = detection.key_fingerprint if named else None
         else:
@@ -327,26 +334,6 @@ def _about(document: Document | None) -> dict[str, Any]:
 def _span_fields(span: Span, *, public: bool) -> dict[str, Any]:
     numbers = {} if public else {"p_value": span.p_value, "rarity": rarity(span.p_value)}
     return {"start": span.start, "end": span.end, **numbers}
-
-
-def _worded(detection: Detection, options: Options) -> dict[str, Any]:
-    rate = ChosenRate(options.fpr, options.service_fpr)
-    return {
-        "verdict": detection.verdict,
-        "fpr": detection.fpr,
-        "fpr_chosen_by": rate.chosen_by,
-        "heading": rate.qualify(heading(detection)),
-        "symbol": symbol(detection),
-        "sentence": verdict_sentence(detection, public=options.public),
-        "meaning": meaning(detection),
-        "where": where(detection),
-        "marked_share": detection.marked_share,
-        "in_part": detection.in_part,
-    }
-
-
-def _well_formed(content: Content) -> Content:
-    return well_formed(content) if isinstance(content, str) else content
 
 
 def _encoded(fields: Mapping[str, Any]) -> bytes:

@@ -23,6 +23,7 @@ from dgmark.service.detection_worker import TableDocument, TooLong
 from dgmark.service.jobs import FieldError
 from dgmark.service.model_process import NotReady, Stopping
 from dgmark.service.worker_pool import Busy, OutOfMemory, TooSlow, WorkerLost
+from dgmark.watermark.policy import MarkingRefused
 
 log = logging.getLogger("dgmark.service")
 GONE = 499  # whoever asked has left: nobody reads this status
@@ -47,6 +48,8 @@ _STATUSES: tuple[tuple[type[DgmarkError], int], ...] = (
     (VocabularyMismatch, 400),
     (MissingExtra, 501),
 )
+# the fields of requests that say what `MarkingRequest` has
+_MARKING_PARAMS = {"enabled": "watermark", "key": "watermark.key_id", "subkey": "watermark.subkey"}
 _TYPES = ("str", "bool", "int", "float", "list", "dict")
 
 
@@ -116,6 +119,8 @@ def refusal_of(error: Exception, request_id: str) -> Refused:
         return _invalid(error)
     if isinstance(error, HTTPException):
         return Refused(error.status_code, _NOT_FOUND.get(error.status_code, str(error.detail)), headers=error.headers)
+    if isinstance(error, MarkingRefused):
+        return Refused(403 if error.forbidden else 400, str(error), param=_MARKING_PARAMS[error.field])
     status = _status_of(error)
     if status in (500, 501):
         why = error if isinstance(error, DgmarkError) else type(error).__name__

@@ -11,30 +11,31 @@ from functools import partial
 from typing import Any, TypeVar
 
 from fastapi import Request
-from fastapi.responses import Response, StreamingResponse
-from starlette.types import Message, Receive, Send
-from starlette.types import Scope as AsgiScope
+from fastapi.responses import Response
+from sse_starlette.sse import AppStatus, EventSourceResponse, SendTimeoutError
+from starlette.types import Receive, Scope, Send
 
 from dgmark.errors import DgmarkError
 from dgmark.service.errors import GONE, is_refusal
 from dgmark.service.jobs import Finished, Job, MessageQueue, Started, Stepped
-from dgmark.service.policy import MarkingDecision
 from dgmark.service.state import ServiceState
 
 T = TypeVar("T")
-Steps = AsyncIterator[Stepped | None]  # of a text; None where nothing has happened for long
+Steps = AsyncIterator[Stepped]  # of a text
+Event = dict[str, str]  # the fields of a server-sent event
 
 log = logging.getLogger("dgmark.service")
 
-HEARTBEAT = b": waiting\n\n"
-_HEARTBEAT_SECONDS = 15.0  # of silence, after which a stream says that it lives
+# texts that are being written when the service ends get an event that says so
+AppStatus.enable_automatic_graceful_drain = False
+_HEARTBEAT_SECONDS = 15.0  # after which a stream says again that it lives
 SEND_SECONDS = 60.0  # in which a reader must take what is sent
 
 
-def event(name: str | None, fields: Mapping[str, Any] | str) -> bytes:
-    """A server-sent event."""
-    data = fields if isinstance(fields, str) else json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
-    return (f"event: {name}\n" if name else "").encode() + f"data: {data}\n\n".encode("utf-8", "replace")
+def event(fields: Mapping[str, Any], name: str | None = None) -> Event:
+    """A server-sent event with these fields as JSON."""
+    data = {"data": json.dumps(fields, ensure_ascii=False, separators=(",", ":"))}
+    return data if name is None else {"event": name, **data}
 
 
 @dataclass
@@ -45,7 +46,7 @@ class GenerationTask:
         state: what the routes of one service share.
         request: the request.
         job: the job of the model worker.
-        marking: how the text is marked.
+        marking: what answers say of how the text is marked.
         seed: the seed that the request chose.
         stops: what ends the text where it would first occur in it.
         on_start: called when the worker has accepted the text.
@@ -57,7 +58,7 @@ class GenerationTask:
     state: ServiceState
     request: Request
     job: Job
-    marking: MarkingDecision
+    marking: Mapping[str, Any]
     seed: int | None
     stops: Sequence[str]
     on_start: Callable[[], object]
@@ -84,7 +85,7 @@ class GenerationTask:
     def watermark(self) -> dict[str, Any]:
         """How the text is marked, and which fields of its request weaken the mark, if any do."""
         weak = {"weakened": self.started.weakened} if self.started.weakened else {}
-        return self.marking.public() | weak
+        return {**self.marking, **weak}
 
     def readable(self) -> str:
         """The text from its beginning on that no later step changes: its end may be the beginning of a stop."""
@@ -140,12 +141,7 @@ class GenerationTask:
 
     async def _steps(self, messages: MessageQueue) -> Steps:
         while self._outcome == "cancelled":
-            try:
-                async with asyncio.timeout(_HEARTBEAT_SECONDS):
-                    message = await messages.get()
-            except TimeoutError:
-                yield None
-                continue
+            message = await messages.get()
             if isinstance(message, DgmarkError):
                 raise self._given_up(message)
             if isinstance(message, Stepped):
@@ -172,7 +168,7 @@ class GenerationTask:
         return error
 
     def _count(self) -> None:
-        metrics, marked = self.state.metrics, str(self.marking.key is not None).lower()
+        metrics, marked = self.state.metrics, str(self.job.key is not None).lower()
         metrics.texts.labels(self.job.model, marked, self._outcome).inc()
         if self._first is not None:
             metrics.first_token.labels(self.job.model).observe(self._first[0] - self._began)
@@ -198,7 +194,7 @@ async def whole(texts: Sequence[GenerationTask], answer: Callable[[], Response])
     return Response(status_code=GONE) if response is None else answer()
 
 
-async def stream(texts: Sequence[GenerationTask], events: Callable[[list[Steps]], AsyncIterator[bytes]]) -> Response:
+async def stream(texts: Sequence[GenerationTask], events: Callable[[list[Steps]], AsyncIterator[Event]]) -> Response:
     """The answer as events, which are made of the steps of each text, once the worker has accepted all texts.
 
     Raises:
@@ -263,40 +259,21 @@ async def _left(request: Request) -> None:
         pass
 
 
-class _CutOff(Exception):
-    """The reader of a stream takes nothing."""
-
-
-class EventStream(StreamingResponse):
+class EventStream(EventSourceResponse):
     """A stream of events, after which `close` is called, however the stream ends.
 
     A reader who does not take what is sent within `SEND_SECONDS` is cut off.
     """
 
-    media_type = "text/event-stream"
-
-    def __init__(self, events: AsyncIterator[bytes], close: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        super().__init__(events, headers={"x-accel-buffering": "no"})
+    def __init__(self, events: AsyncIterator[Event], close: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        super().__init__(events, sep="\n", ping=_HEARTBEAT_SECONDS, send_timeout=SEND_SECONDS)
         self._close = close
 
-    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events."""
-
-        async def send_in_time(message: Message) -> None:
-            """Send a part, unless the reader is cut off.
-
-            Raises:
-                _CutOff: he is.
-            """
-            try:
-                async with asyncio.timeout(SEND_SECONDS):
-                    await send(message)
-            except TimeoutError:
-                raise _CutOff from None
-
         try:
-            await super().__call__(scope, receive, send_in_time)
-        except* _CutOff:
+            await super().__call__(scope, receive, send)
+        except SendTimeoutError:
             problem = "its reader did not take what was sent within %g seconds and is cut off"
             log.warning(f"request %s: {problem}", scope["state"]["request_id"], SEND_SECONDS)
         finally:

@@ -12,10 +12,11 @@ from dgmark.errors import DgmarkError
 from dgmark.service import generation_schemas as schemas
 from dgmark.service.bodies import json_body, read_json
 from dgmark.service.errors import Refused, id_of, refusal_of
-from dgmark.service.generation import HEARTBEAT, GenerationTask, Steps, event, stream, whole
-from dgmark.service.jobs import Job
-from dgmark.service.policy import WEAKENING, MarkingDecision, Offer
+from dgmark.service.generation import Event, GenerationTask, Steps, event, stream, whole
+from dgmark.service.jobs import FREE_SETTINGS, OFF_WITHOUT_MARK, WEAKENS, Job, request_field
+from dgmark.service.policy import Offer
 from dgmark.service.state import ServiceState
+from dgmark.watermark.policy import Mark, MarkingRefused
 
 D = TypeVar("D", bound=schemas.DecodingRequest)
 
@@ -81,15 +82,15 @@ async def begin(state: ServiceState, request: Request, model: type[D], prefix: s
     for number, content in enumerate(asked.contents()):
         text_id = f"{prefix}-{secrets.token_hex(16)}"
         try:
-            marking = offer.marking(asked.marking_request, text_id)
-            _check_settings(offer, asked, marking)
-        except Refused as refusal:
-            log("generate refused", param=refusal.param)
+            mark = offer.marking.choose(asked.marking_request, text_id)
+            _check_settings(offer, asked, mark)
+        except (Refused, MarkingRefused) as error:
+            log("generate refused", param=refusal_of(error, id_of(request)).param)
             raise
         seed = secrets.randbits(63) if asked.seed is None else asked.seed + number
-        job = _job(offer, asked, marking, id=text_id, seed=seed, **content)
-        on_start = partial(log, "generate", text=text_id, key=marking.key, subkey_chosen=marking.chosen)
-        texts.append(GenerationTask(state, request, job, marking, asked.seed, asked.stops, on_start))
+        job = _job(offer, asked, mark, id=text_id, seed=seed, **content)
+        on_start = partial(log, "generate", text=text_id, key=job.key, subkey_chosen=mark is not None and mark.chosen)
+        texts.append(GenerationTask(state, request, job, offer.describe(mark), asked.seed, asked.stops, on_start))
     _check_prompts(state, [text.job for text in texts])
     return asked, texts
 
@@ -108,14 +109,14 @@ def offer_of(state: ServiceState, name: str | None) -> Offer:
     return state.offers[name]
 
 
-def _job(offer: Offer, asked: schemas.DecodingRequest, marking: MarkingDecision, **own: Any) -> Job:
+def _job(offer: Offer, asked: schemas.DecodingRequest, mark: Mark | None, **own: Any) -> Job:
     return Job(
         model=offer.source.name,
-        key=marking.key,
-        subkey=marking.subkey,
+        key=mark.name if mark else None,
+        subkey=mark.key.number if mark else None,
         settings=asked.decoding(),
-        own=offer.source.unmarked if marking.key is None else offer.source.marked,
-        enforced=offer.policy == "enforced",
+        own=offer.source.unmarked if mark is None else offer.source.marked,
+        enforced=offer.marking.enforce,
         **own,
     )
 
@@ -134,20 +135,20 @@ def _check_prompts(state: ServiceState, jobs: list[Job]) -> None:
         raise Refused(413, f"the prompt has more than {state.settings.max_chars:,} characters", param="prompt")
 
 
-def _check_settings(offer: Offer, asked: schemas.DecodingRequest, marking: MarkingDecision) -> None:
+def _check_settings(offer: Offer, asked: schemas.DecodingRequest, mark: Mark | None) -> None:
     """Refuse what could leave hardly any mark where every text must be marked, and what says how a mark is made of a
     text that is to have none.
 
     Raises:
         Refused: such a setting is named.
     """
-    named = [name for name in WEAKENING if getattr(asked, name, None) is not None]
-    if named and offer.policy == "enforced":
-        detail = f"every text of this service is marked, and {named[0]} could weaken the mark: leave it out"
-        raise Refused(400, detail, param=named[0])
-
-    for name, off in (("alpha", 0.0), ("bias", 0.0), ("guard", 0.0), ("repetition_guard", False), ("lookahead", 1)):
-        if marking.key is None and getattr(asked, name) not in (None, off):
+    if offer.marking.enforce:
+        for name in map(request_field, WEAKENS):
+            if name not in FREE_SETTINGS and getattr(asked, name, None) is not None:
+                detail = f"every text of this service is marked, and {name} could weaken the mark: leave it out"
+                raise Refused(400, detail, param=name)
+    for name, off in OFF_WITHOUT_MARK.items():
+        if mark is None and getattr(asked, name) not in (None, off):
             detail = f"{name} says how a mark is made, and this text is to have none: leave it out, or have it marked"
             raise Refused(400, detail, param=name)
 
@@ -161,17 +162,14 @@ def _infilled(text: GenerationTask) -> dict[str, Any]:
     return {**fields, "settings": settings, "spans": text.finished.spans, "count_from": text.job.fill_from}
 
 
-async def _events(text: GenerationTask, steps: Steps) -> AsyncIterator[bytes]:
+async def _events(text: GenerationTask, steps: Steps) -> AsyncIterator[Event]:
     """The events `start`, `step`, `done` and `error`. None says whether a token matches: the groups are secret."""
-    yield event("start", {**text.head(), "mask": MASK})
+    yield event({**text.head(), "mask": MASK}, "start")
     try:
         async for step in steps:
-            if step is None:
-                yield HEARTBEAT
-                continue
             names = ("step", "block", "positions", "tokens", "pieces")
-            yield event("step", {name: getattr(step, name) for name in names})
-        yield event("done", text.fields())
+            yield event({name: getattr(step, name) for name in names}, "step")
+        yield event(text.fields(), "done")
     except DgmarkError as error:
         request_id = id_of(text.request)
-        yield event("error", refusal_of(error, request_id).problem(request_id))
+        yield event(refusal_of(error, request_id).problem(request_id), "error")

@@ -5,18 +5,14 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, create_model, field_validator, model_validator
 
 from dgmark.decode.config import setting_fields
+from dgmark.service.jobs import WEAKENS
 from dgmark.service.schemas import AnswerFields, Name, RequestFields, TokenId
 from dgmark.watermark.policy import MarkingRequest
 
 MAX_TOKENS = 1_000_000
 MAX_STOPS = 4
 MAX_CHOICES = 64  # texts of one request
-_MOST = {"lookahead": 8}  # each costs a forward a step
-# the settings of `DecodeConfig` that a request may name
-SETTINGS = (
-    *("temperature", "top_p", "top_k", "alpha", "bias", "block_length", "strategy", "commit", "threshold", "factor"),
-    *("edit_threshold", "lookahead", "guard", "repetition_guard", "noise"),
-)
+MAX_LOOKAHEAD = 8  # each costs a forward a step
 Ids = list[TokenId]
 Stop = Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -65,9 +61,12 @@ _DecodingFields = create_model(  # type: ignore[call-overload]
     "_DecodingFields",
     __base__=RequestFields,
     **{
-        setting.name: (setting.type | None, Field(None, le=_MOST.get(setting.name), description=setting.help))
-        for setting in setting_fields()
-        if setting.name in SETTINGS
+        one.name: (
+            one.type | None,
+            Field(None, le=MAX_LOOKAHEAD if one.name == "lookahead" else None, description=one.help),
+        )
+        for one in setting_fields()
+        if one.name in WEAKENS and one.name != "steps"
     },
 )
 
@@ -108,7 +107,7 @@ class DecodingRequest(_DecodingFields):
 
     def decoding(self) -> dict[str, Any]:
         """The settings of `DecodeConfig` that the request names."""
-        settings: dict[str, Any] = self.model_dump(include=set(SETTINGS), exclude_none=True)
+        settings: dict[str, Any] = self.model_dump(include=set(WEAKENS), exclude_none=True)
         if settings.get("temperature") == 0 and settings.get("top_p") == 1:
             del settings["top_p"]  # clients send it beside a temperature of 0, and it says nothing
         return settings
@@ -137,6 +136,7 @@ class SamplingRequest(DecodingRequest):
 class InfillRequest(DecodingRequest):
     """A text whose holes are to be filled."""
 
+    one_of = ("text", "parts")
     text: str | None = Field(None, description="Text in which [mask:N] is a hole of N tokens.")
     parts: list[str | Annotated[int, Field(ge=1, le=MAX_TOKENS)]] | None = Field(
         None, description="In place of text: its pieces, and between them the lengths of its holes in tokens."
@@ -144,12 +144,6 @@ class InfillRequest(DecodingRequest):
     count_from: Literal["text", "hole"] = Field(
         "text", description="How positions are counted: on through all holes, or anew in each hole."
     )
-
-    @model_validator(mode="after")
-    def _one_text(self) -> "InfillRequest":
-        if (self.text is None) == (self.parts is None):
-            raise ValueError("give text or parts, one of them")
-        return self
 
     def content(self) -> dict[str, Any]:
         """The fields of `Job` that say what is filled."""
@@ -160,15 +154,10 @@ class InfillRequest(DecodingRequest):
 class GenerateRequest(SamplingRequest):
     """A text to write."""
 
+    one_of = ("prompt", "messages")
     prompt: str | list[TokenId] | None = Field(None, description="Text, or token ids, to continue.")
     messages: Messages | None = Field(None, description="Messages to a chat model, in place of a prompt.")
     stream: bool = Field(False, description="Answer with an event for each step.")
-
-    @model_validator(mode="after")
-    def _one_prompt(self) -> "GenerateRequest":
-        if (self.prompt is None) == (self.messages is None):
-            raise ValueError("give prompt or messages, one of them")
-        return self
 
 
 class Usage(AnswerFields):

@@ -1,16 +1,42 @@
 """Messages between the service and its model worker: jobs there, and back what becomes of them.
 
-Plain data, so that the process that serves needs no torch. `MessageQueue` keeps a job's messages for its reader.
+Plain data, so that the process that serves needs no torch. `Job` also says which of the service's own settings fit
+beside those of the request: what a request does not name is no fault of its sender's, so the service's block, steps
+and limits follow the text's length and the request's settings. `MessageQueue` keeps a job's messages for its reader.
 """
 
 import asyncio
+import operator
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from dgmark.decode.config import DecodeConfig
 from dgmark.errors import DgmarkError, SettingsError
 from dgmark.watermark.key import WatermarkKey
+
+# the settings of `DecodeConfig` that a request may name: whether its value leaves less of a mark than the service's own
+WEAKENS: Mapping[str, Callable[[Any, Any], bool]] = {
+    # a smaller value leaves less choice of order or of tokens, or moves less mass
+    **dict.fromkeys(("temperature", "top_p", "top_k", "alpha", "bias", "block_length", "steps"), operator.lt),
+    **dict.fromkeys(("strategy", "commit", "threshold", "factor"), operator.ne),
+    "edit_threshold": lambda _value, _own: False,  # an edit loses no match
+    "lookahead": operator.lt,
+    **dict.fromkeys(("guard", "repetition_guard"), operator.gt),
+    "noise": operator.ne,
+}
+# what a request may choose where every text must be marked
+FREE_SETTINGS = ("temperature", "top_p", "top_k", "edit_threshold")
+# settings that say how a mark is made, and their values in a text that has none
+OFF_WITHOUT_MARK = {"alpha": 0.0, "bias": 0.0, "guard": 0.0, "repetition_guard": False, "lookahead": 1}
+# tokens of a text that must be marked; the model's block if that is shorter
+MIN_MARKED_TOKENS = 32
+
+
+def request_field(setting: str) -> str:
+    """What requests call a setting."""
+    return "num_denoising_steps" if setting == "steps" else setting
 
 
 class FieldError(SettingsError):
@@ -26,6 +52,25 @@ class FieldError(SettingsError):
     def __init__(self, detail: str, param: str = "", code: str | None = None) -> None:
         super().__init__(detail)
         self.param, self.code = param, code
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What the service knows about a model that is loaded.
+
+    Attributes:
+        context_length: tokens of prompt and response together.
+        block_length: tokens of a block, unless a request says otherwise.
+        chat: whether it has a chat template.
+        defaults: the model's own decoding settings.
+        block_multiple: tokens that whole blocks must make up; see `Traits`.
+    """
+
+    context_length: int
+    block_length: int
+    chat: bool
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    block_multiple: int | None = None
 
 
 @dataclass(frozen=True)
@@ -76,20 +121,84 @@ class Job:
             return "text" if isinstance(self.prompt, str) else "parts"
         return "messages" if self.chat else "prompt"
 
+    @property
+    def size_param(self) -> str:
+        """The field of the request that says how much is written."""
+        return "max_tokens" if self.max_tokens is not None else self.prompt_param
 
-@dataclass(frozen=True)
-class ModelFacts:
-    """What the service says about a model that is loaded.
+    def own_block(self, facts: ModelFacts) -> int:
+        """The tokens of a block, unless the request says otherwise."""
+        return int(self.own.get("block_length") or facts.block_length)
 
-    Attributes:
-        context_length: tokens of prompt and response together.
-        block_length: tokens of a block, unless a request says otherwise.
-        chat: whether it has a chat template.
-    """
+    def min_marked_tokens(self, facts: ModelFacts) -> int:
+        """How many tokens a marked text should have."""
+        return min(MIN_MARKED_TOKENS, self.own_block(facts))
 
-    context_length: int
-    block_length: int
-    chat: bool
+    def text_settings(self, facts: ModelFacts, room: int) -> dict[str, Any]:
+        """The settings of a text in whole blocks.
+
+        Args:
+            facts: what is known of the model.
+            room: the most tokens that fit beside the prompt.
+
+        Raises:
+            FieldError: the request asks for blocks that are longer than the text.
+        """
+        own = self._fitting_own()
+        longest = self.max_tokens or min(own.get("length", DecodeConfig.length), room)
+        block = self.settings.get("block_length")
+        if block is not None and block > longest:
+            raise FieldError(
+                f"block length {block} is longer than the response of at most {longest} tokens: reduce it",
+                param="block_length",
+            )
+        block = block or self.own_block(facts)
+        if block > longest:
+            whole = facts.block_multiple or longest
+            block = next(size for size in range(min(longest, whole), 0, -1) if whole % size == 0)
+        length = longest // block * block
+        if own.get("steps") is not None:
+            # as many tokens a step as in a text of the service's own length, as nearly as may be
+            in_block = round(own["steps"] * block / self.own.get("length", DecodeConfig.length))
+            fewest = 1 if self.key is None else min(2, block)
+            own["steps"] = length // block * min(block, max(fewest, in_block))
+        return {**own, **self.settings, "length": length, "block_length": block}
+
+    def infill_settings(self) -> dict[str, Any]:
+        """The settings of an infilling, whose holes set its length and steps."""
+        own = {name: value for name, value in self._fitting_own().items() if name not in ("length", "steps")}
+        return {**own, **self.settings}
+
+    def weakening_fields(self, facts: ModelFacts, alpha: float, tokens: int) -> list[str]:
+        """The fields of the request that leave less of a mark than the service's own settings.
+
+        Args:
+            facts: what is known of the model.
+            alpha: the default of the key's rule.
+            tokens: how many are written.
+        """
+        own = {**DecodeConfig(alpha=alpha).to_dict(), **facts.defaults, **self.own}
+        # what no setting, or one beyond it, amounts to
+        bounds = {"top_p": 1.0, "top_k": float("inf"), "steps": tokens, "block_length": tokens}
+        own |= {name: min(bound, own[name] or bound) for name, bound in bounds.items()}
+        fields = [request_field(name) for name, value in self.settings.items() if WEAKENS[name](value, own[name])]
+        return [*fields, self.size_param] if tokens < self.min_marked_tokens(facts) else fields
+
+    def _fitting_own(self) -> dict[str, Any]:
+        """The service's own settings that make sense beside those of the request."""
+        strategy = self.settings.get("strategy", "confidence")
+        without = set(self.settings)
+        if self.settings.get("temperature") == 0:
+            without |= {"top_k", "top_p"}
+        if self.settings.get("commit", "quota") != "quota":
+            without.add("steps")
+        if "steps" in self.settings or strategy != "confidence":
+            without |= {"commit", "threshold", "factor"}
+        if strategy != "confidence":
+            without.add("edit_threshold")
+        if strategy in ("random", "left_to_right"):
+            without |= {"guard", "lookahead"}
+        return {name: value for name, value in self.own.items() if name not in without}
 
 
 @dataclass(frozen=True)
@@ -142,20 +251,20 @@ FromWorker = tuple[str | None, Outcome | Mapping[str, ModelFacts] | None]
 # a job, the id of one that nobody waits for any more, or the keys by name that the jobs after it have
 ToWorker = Job | str | Mapping[str, WatermarkKey]
 
-MAX_STEPS = 64  # that wait for their reader; those that come then are joined into one
+MAX_WAITING_STEPS = 64  # those that come then are joined into one
 
 
 class MessageQueue(asyncio.Queue[Outcome]):
     """The messages about one job, in order, for a reader who may be slower than the model.
 
-    A reader who falls behind costs no more than `MAX_STEPS` steps and one that holds all further ones, and gets every
-    token all the same.
+    A reader who falls behind costs no more than `MAX_WAITING_STEPS` steps and one that holds all further ones, and gets
+    every token all the same.
     """
 
     _queue: deque[Outcome]
 
     def _put(self, message: Outcome) -> None:
-        last = self._queue[-1] if len(self._queue) > MAX_STEPS else None
+        last = self._queue[-1] if len(self._queue) > MAX_WAITING_STEPS else None
         if isinstance(last, Stepped) and isinstance(message, Stepped):
             self._queue[-1] = _joined(last, message)
         else:

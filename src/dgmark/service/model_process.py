@@ -95,11 +95,8 @@ class ModelProcess:
     async def start(self) -> None:
         """Start the process; it loads the models after that."""
         self._loop = asyncio.get_running_loop()
-        await asyncio.to_thread(self._spawn)
-
-    def _spawn(self) -> None:
         self._connection, there = Pipe()
-        self._process = self.launch(there)
+        self._process = await asyncio.to_thread(self.launch, there)
         there.close()
         threading.Thread(target=self._receive, args=(self._connection,), name="dgmark-receive", daemon=True).start()
 

@@ -16,14 +16,13 @@ from typing import Any
 from dgmark.decode.canvas import Canvas
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.events import BatchEvents, BlockFinished, Committed, Completed
-from dgmark.decode.infilling import holed_text, holes_in
-from dgmark.decode.prompts import Kind, Prepared, Request, encode_prompt, key_of_text, together
+from dgmark.decode.infilling import config_of_holes, holed_text, holes_in
+from dgmark.decode.prompts import Kind, Prepared, Request, encode_prompt, key_of_text, rule_of, together
 from dgmark.errors import DgmarkError, ModelError, PromptTooLong, SettingsError
 from dgmark.models.chat import chat_prompt, template_of
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.models.load import load_model
 from dgmark.service import jobs
-from dgmark.service.job_settings import check_marked, config_of_filling, config_of_text, weakened
 from dgmark.watermark.key import WatermarkKey
 
 log = logging.getLogger("dgmark.service")
@@ -42,6 +41,7 @@ class ModelWorker:
         send: is given what becomes of the jobs.
         rows: the most texts that are written at once.
         batches: the most batches that take turns.
+        facts: what the service knows of each model.
     """
 
     models: Mapping[str, Denoiser]
@@ -49,8 +49,10 @@ class ModelWorker:
     send: Send
     rows: int
     batches: int = 4
+    facts: Mapping[str, jobs.ModelFacts] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.facts = {name: _facts(model) for name, model in self.models.items()}
         self._waiting: deque[_Text] = deque()
         self._running: deque[_Batch] = deque()
 
@@ -123,25 +125,55 @@ class ModelWorker:
         Raises:
             DgmarkError: it cannot be done.
         """
-        model = self.models[job.model]
+        model, facts = self.models[job.model], self.facts[job.model]
         key = None if job.key is None else key_of_text(self.keys[job.key], job.subkey)
         encode: Callable[[Any], Canvas] | None = None
         if (origin := job.fill_from) is not None:
             encode = methodcaller("canvas", model.mask_id, origin)
             holed = holed_text(model, holes_in(job.prompt) if isinstance(job.prompt, str) else job.prompt)
-            config = config_of_filling(model, job)
+            config = config_of_holes(model, job.infill_settings())
             length = sum(end - start for start, end in holed.holes)
             request, tokens = Request(holed, job.seed, key), len(holed.ids) - length
         else:
             ids = encode_prompt(model, chat_prompt(model, job.prompt) if job.chat else job.prompt, job.max_tokens or 1)
-            config = config_of_text(model, job, model.context_length - len(ids))
+            config = DecodeConfig.of(model, **job.text_settings(facts, facts.context_length - len(ids)))
             length, request, tokens = config.length, Request(ids, job.seed, key), len(ids)
         weak = []
         if key is not None:
-            check_marked(model, key, job, config, length)
-            weak = weakened(model, key, job, length)
+            _check_mark(model, key, job, config, length)
+            if job.enforced and length < (fewest := job.min_marked_tokens(facts)):
+                raise jobs.FieldError(
+                    f"every text of this service is marked, and {length} tokens are too few for that: ask for {fewest} "
+                    "or more",
+                    param=job.size_param,
+                )
+            weak = job.weakening_fields(facts, float(key.spec.rule == "bigram"), length)
         prepared = Prepared.of(model, [request], config, encode=encode)
         return _Text(job, model, prepared, tokens, weak)
+
+
+def _check_mark(model: Denoiser, key: WatermarkKey, job: jobs.Job, config: DecodeConfig, tokens: int) -> None:
+    """Refuse settings that leave no mark in a text of so many tokens.
+
+    Raises:
+        FieldError: they do.
+    """
+    block, steps = config.block_length, config.steps
+    try:
+        rule_of(model, key).check(config)
+    except SettingsError as error:
+        cause = "lookahead" if config.lookahead > 1 else "guard" if config.guard else "repetition_guard"
+        if not config.bias and (config.greedy or config.alpha == 0):
+            cause = "temperature" if config.greedy else "alpha"
+        raise jobs.FieldError(str(error), cause if cause in job.settings else "") from None
+    # one token at a time leaves no choice of order, and tokens of one step complete no pair together
+    at_once = steps is not None and steps * block <= tokens
+    if (key.spec.rule == "position" and block == 1 < tokens) or (at_once and block > 1):
+        raise jobs.FieldError(
+            "these settings leave hardly any mark: use a block length above 1 and more steps than blocks, or turn the "
+            "watermark off",
+            param="block_length" if block == 1 else "num_denoising_steps",
+        )
 
 
 def readable_after(sent: str, text: str) -> str:
@@ -278,8 +310,8 @@ def serve_jobs(
         known = error if isinstance(error, DgmarkError) else ModelError(f"{type(error).__name__}: {error}")
         send((None, known))
         return
-    send((None, {name: _facts(model) for name, model in loaded.items()}))
     worker = ModelWorker(loaded, keys, send, rows)
+    send((None, worker.facts))
     while True:
         if not worker.busy:
             worker.take(inbox.get())
@@ -295,5 +327,6 @@ def _facts(model: Denoiser) -> jobs.ModelFacts:
         chat = bool(template_of(model))
     except SettingsError:
         chat = False
-    block = traits_of(model).defaults.get("block_length", DecodeConfig.block_length)
-    return jobs.ModelFacts(model.context_length, block, chat)
+    traits = traits_of(model)
+    block = traits.defaults.get("block_length", DecodeConfig.block_length)
+    return jobs.ModelFacts(model.context_length, block, chat, traits.defaults, traits.block_multiple)

@@ -16,12 +16,12 @@ from dgmark.errors import DgmarkError
 from dgmark.service import generation_schemas as schemas
 from dgmark.service.bodies import json_body
 from dgmark.service.errors import id_of, refusal_of
-from dgmark.service.generation import HEARTBEAT, GenerationTask, Steps, event, merged, stream, usage_of, whole
+from dgmark.service.generation import Event, GenerationTask, Steps, event, merged, stream, usage_of, whole
 from dgmark.service.generation_routes import EVENTS, begin, offer_of
 from dgmark.service.policy import Offer
 from dgmark.service.state import ServiceState
 
-_DONE = "[DONE]"
+_DONE = {"data": "[DONE]"}
 
 
 def routes(state: ServiceState) -> APIRouter:
@@ -66,7 +66,7 @@ def routes(state: ServiceState) -> APIRouter:
 
 def _model(offer: Offer, began: int) -> dict[str, Any]:
     """A model in OpenAI's form; policy and keys are ours."""
-    own = {"policy": offer.policy, "keys": list(offer.keys)}
+    own = {"policy": offer.policy, "keys": list(offer.marking.keys)}
     return {"id": offer.source.name, "object": "model", "created": began, "owned_by": "dgmark", **own}
 
 
@@ -105,38 +105,36 @@ def _own(text: GenerationTask) -> dict[str, Any]:
 
 async def _events(
     head: dict[str, Any], texts: list[GenerationTask], steps: list[Steps], usage: Callable[[], object] | None
-) -> AsyncIterator[bytes]:
+) -> AsyncIterator[Event]:
     """The chunks of all texts as they come, maybe one with the counts, and the end."""
     head = head if usage is None else {**head, "usage": None}
     try:
         async for sent in merged(map(_chunks, repeat(head), count(), texts, steps)):
             yield sent
         if usage is not None:
-            yield event(None, {**head, "choices": [], "usage": usage()})
-        yield event(None, _DONE)
+            yield event({**head, "choices": [], "usage": usage()})
+        yield _DONE
     except DgmarkError as error:
-        yield event(None, refusal_of(error, id_of(texts[0].request)).openai())
+        yield event(refusal_of(error, id_of(texts[0].request)).openai())
 
 
-async def _chunks(head: dict[str, Any], index: int, text: GenerationTask, steps: Steps) -> AsyncIterator[bytes]:
+async def _chunks(head: dict[str, Any], index: int, text: GenerationTask, steps: Steps) -> AsyncIterator[Event]:
     """The chunks of one text; the last one has the reason of its end."""
 
-    def chunk(piece: str, reason: str | None = None, *, role: str | None = None, **more: Any) -> bytes:
+    def chunk(piece: str, reason: str | None = None, *, role: str | None = None, **more: Any) -> Event:
         """An event with a piece of the text."""
         delta = {} if role is None else {"role": role}
         if piece or delta:
             delta["content"] = piece
         fields = {"delta": delta} if text.job.chat else {"text": piece}
         choice = {"index": index, "id": text.job.id, **fields, "finish_reason": reason, "logprobs": None}
-        return event(None, {**head, "choices": [choice], **more})
+        return event({**head, "choices": [choice], **more})
 
     if text.job.chat:
         yield chunk("", role="assistant", watermark=text.watermark())
     sent = ""
-    async for step in steps:
-        if step is None:
-            yield HEARTBEAT
-        elif piece := text.readable()[len(sent) :]:
+    async for _ in steps:
+        if piece := text.readable()[len(sent) :]:
             sent += piece
             yield chunk(piece)
     if rest := text.finished.text.removeprefix(sent):

@@ -19,25 +19,22 @@ _KINDS = {
 _PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "/": ("Check", "check", ("/common.js", "/check.js")),
     "/write": ("Write", "write", ("/common.js", "/writing.js", "/write.js")),
-    "/guess": ("Guess", "guess", ("/common.js", "/writing.js", "/guess.js")),
     "/verify": ("Verify", "verify", ("/common.js", "/verify.js")),
     "/about": ("About", "about", ()),
 }
-_GENERATION = ("/write", "/guess")  # of a service that writes texts
-_VERIFYING = ("/verify",)  # of a service that trusts somebody's reports, such as its own
 
 
 def routes(*, generates: bool, verifies: bool, fpr: float) -> APIRouter:
     """The routes of the pages and of their files.
 
     Args:
-        generates: whether the service writes texts, which some of the pages show.
-        verifies: whether the service verifies reports.
+        generates: whether the service writes texts, which the page Write shows.
+        verifies: whether the service trusts somebody's reports, such as its own, which the page Verify checks.
         fpr: the service's false-positive rate, which the pages explain.
     """
     router = APIRouter(include_in_schema=False)
-    left_out = (() if generates else _GENERATION) + (() if verifies else _VERIFYING)
-    pages = {path: page for path, page in _PAGES.items() if path not in left_out}
+    shown_if = {"/write": generates, "/verify": verifies}
+    pages = {path: page for path, page in _PAGES.items() if shown_if.get(path, True)}
     links = [(f".{path}", name) for path, (name, _, _) in pages.items()]
     # the report's style is the pages' as well
     shown = {"links": links, "scale": Scale.of(fpr), "rate": rarity(fpr)}

@@ -1,96 +1,49 @@
-"""Which texts are marked, and with what: the models' keys, and what a request may choose.
+"""The models that write texts, and the keys that fit each; `MarkingPolicy` says which of their texts are marked.
 
-Text is marked unless a request says otherwise, and with `enforce` whatever it says. Knows nothing of HTTP but the
-errors.
+Knows nothing of HTTP.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from dgmark.checkpoint.folder import find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.errors import KeyFileError, SettingsError
-from dgmark.service.errors import Refused
 from dgmark.service.settings import ModelSource, ServiceSettings
 from dgmark.watermark.key import WatermarkKey
-from dgmark.watermark.policy import MarkingPolicy, MarkingRefused, MarkingRequest
+from dgmark.watermark.policy import Mark, MarkingPolicy
 
 Policy = Literal["default", "enforced"]
-# the fields of requests that say what `MarkingRequest` has
-_PARAMS = {"enabled": "watermark", "key": "watermark.key_id", "subkey": "watermark.subkey"}
-# with these a request could leave hardly any mark
-WEAKENING = (
-    *("alpha", "bias", "block_length", "num_denoising_steps", "strategy", "commit", "threshold", "factor"),
-    *("guard", "repetition_guard", "lookahead", "noise"),
-)
-
-
-@dataclass(frozen=True)
-class MarkingDecision:
-    """How a text is marked.
-
-    Attributes:
-        policy: "enforced" if no request can leave the mark out, else "default".
-        key: the name of the key; None for no mark.
-        fingerprint: the fingerprint of the key.
-        subkey: the number of the sub-key, if the key has any. It is secret from whoever did not choose it: it would
-            sort texts by the groups that they share, which is half the work of whoever steals a key.
-        chosen: whether the request chose the sub-key.
-    """
-
-    policy: Policy
-    key: str | None = None
-    fingerprint: str | None = None
-    subkey: int | None = None
-    chosen: bool = False
-
-    def public(self) -> dict[str, Any]:
-        """What an answer says of it."""
-        fields = {
-            "enabled": self.key is not None,
-            "key_id": self.key,
-            "key_fingerprint": self.fingerprint,
-            "policy": self.policy,
-        }
-        return fields | {"subkey": self.subkey} if self.chosen else fields
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A model, with the keys that its texts are marked with.
+    """A model, with the policy by which its texts are marked.
 
     Attributes:
         source: the model.
-        keys: the keys by name; the first is that of requests that name none.
-        policy: what requests may choose.
-        payloads: whether they may choose the sub-key.
+        marking: its keys, and what requests may choose.
     """
 
     source: ModelSource
-    keys: Mapping[str, WatermarkKey]
-    policy: Policy
-    payloads: bool = False
+    marking: MarkingPolicy
 
-    def marking(self, request: MarkingRequest, text_id: str) -> MarkingDecision:
-        """How a text is marked.
+    @property
+    def policy(self) -> Policy:
+        """What answers call the policy: "enforced" if no request can leave the mark out, else "default"."""
+        return "enforced" if self.marking.enforce else "default"
 
-        Args:
-            request: what the request says.
-            text_id: the id of the text, which the service drew at random.
-
-        Raises:
-            Refused: the request may not choose this, or there is no such key or sub-key.
-        """
-        policy = MarkingPolicy(self.keys, next(iter(self.keys)), self.policy == "enforced", self.payloads)
-        try:
-            chosen = policy.choose(request, text_id)
-        except MarkingRefused as error:
-            raise Refused(403 if error.forbidden else 400, str(error), param=_PARAMS[error.field]) from None
-        if chosen is None:
-            return MarkingDecision(self.policy)
-        name, key = chosen
-        return MarkingDecision(self.policy, name, key.fingerprint, key.number, chosen=request.subkey is not None)
+    def describe(self, mark: Mark | None) -> dict[str, Any]:
+        """What an answer says of the mark of its text; the sub-key only if the request chose it."""
+        fields = {
+            "enabled": mark is not None,
+            "key_id": mark.name if mark else None,
+            "key_fingerprint": mark.key.fingerprint if mark else None,
+            "policy": self.policy,
+        }
+        return fields | {"subkey": mark.key.number} if mark is not None and mark.chosen else fields
 
 
 @dataclass(frozen=True)
@@ -113,18 +66,23 @@ def offers_of(settings: ServiceSettings, keys: Mapping[str, WatermarkKey]) -> di
     unknown = [name for name in settings.generate_keys if name not in keys]
     if unknown:
         raise SettingsError(f"the folder of keys has no {unknown[0]}.json to mark with; it has: {', '.join(keys)}")
-    policy: Policy = "enforced" if settings.enforce else "default"
-    return {
-        source.name: Offer(source, _fitting(source, keys, settings.generate_keys), policy, settings.payloads)
-        for source in settings.models
-    }
+    offers = {}
+    for source in settings.models:
+        fitting = _fitting(source, keys, settings.generate_keys)
+        marking = MarkingPolicy(fitting, next(iter(fitting)), settings.enforce, settings.payloads)
+        offers[source.name] = Offer(source, marking)
+    return offers
 
 
 def _fitting(source: ModelSource, keys: Mapping[str, WatermarkKey], chosen: tuple[str, ...]) -> dict[str, WatermarkKey]:
     revision = source.loading.get("revision")
     tokenizer = load_tokenizer(source.loading.get("tokenizer", source.location), revision)
     shape = _Shape(tokenizer, find_checkpoint(source.location, revision).vocab_size)
-    fitting = {name: keys[name] for name in chosen or keys if _fits(keys[name], shape)}
+    fitting = {}
+    for name in chosen or keys:
+        with suppress(KeyFileError):
+            keys[name].check_model(shape)
+            fitting[name] = keys[name]
     if not fitting:
         raise SettingsError(
             f"no key that texts may be marked with fits {source.location}: make one with "
@@ -138,11 +96,3 @@ def _fitting(source: ModelSource, keys: Mapping[str, WatermarkKey], chosen: tupl
         if source.tuned is not None:
             source.tuned.check_key(key)
     return fitting
-
-
-def _fits(key: WatermarkKey, shape: _Shape) -> bool:
-    try:
-        key.check_model(shape)
-    except KeyFileError:
-        return False
-    return True

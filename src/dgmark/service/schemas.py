@@ -1,7 +1,7 @@
 """The fields of requests and answers. A field that is not among them is an error, not ignored."""
 
 from dataclasses import fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
@@ -18,12 +18,19 @@ MAX_KEYS = 1000
 
 
 class RequestFields(BaseModel):
-    """A request, or a part of one: unknown fields are errors."""
+    """A request, or a part of one: unknown fields are errors, and so is more or less than one of `one_of`."""
 
     model_config = ConfigDict(extra="forbid")
+    one_of: ClassVar[tuple[str, ...]] = ()
+
+    @model_validator(mode="after")
+    def _check_one_of(self) -> "RequestFields":
+        if self.one_of and sum(getattr(self, name) is not None for name in self.one_of) != 1:
+            raise ValueError(f"give {' or '.join(self.one_of)}, one of them")
+        return self
 
 
-def _one_of(*names: str) -> list[Any]:
+def _one_given(*names: str) -> list[Any]:
     """Schemas of which one holds if exactly one of these fields is given."""
     return [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names]
 
@@ -56,7 +63,7 @@ class DetectionOptions(RequestFields):
 class TextOrIds(RequestFields):
     """What is checked."""
 
-    model_config = ConfigDict(json_schema_extra={"oneOf": _one_of("text", "token_ids")})
+    model_config = ConfigDict(json_schema_extra={"oneOf": _one_given("text", "token_ids")})
 
     text: str | None = Field(None, description="The text.")
     token_ids: list[TokenId] | None = Field(None, description="The token ids of one response, in place of a text.")
@@ -72,7 +79,7 @@ class DetectRequest(DetectionOptions, TextOrIds):
 class ReportRequest(DetectionOptions):
     """A text to report on."""
 
-    model_config = ConfigDict(json_schema_extra={"oneOf": _one_of("text")})
+    model_config = ConfigDict(json_schema_extra={"oneOf": _one_given("text")})
 
     text: str | None = Field(None, description="The text.")
     name: Name = Field("text", description="What the report calls the text.")
@@ -82,19 +89,14 @@ class ReportRequest(DetectionOptions):
 class BatchItem(TextOrIds):
     """One text of a batch."""
 
+    one_of = ("text", "token_ids")
     id: Name
-
-    @model_validator(mode="after")
-    def _one_content(self) -> "BatchItem":
-        if (self.text is None) == (self.token_ids is None):
-            raise ValueError("give text or token_ids, one of them")
-        return self
 
 
 class BatchRequest(DetectionOptions):
     """Texts to check together."""
 
-    model_config = ConfigDict(json_schema_extra={"oneOf": _one_of("texts")})
+    model_config = ConfigDict(json_schema_extra={"oneOf": _one_given("texts")})
 
     texts: list[BatchItem] = Field([], description="The texts.", json_schema_extra={"minItems": 1})
 

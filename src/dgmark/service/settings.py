@@ -75,7 +75,7 @@ class ServiceSettings:
         max_chars: characters of the texts of one request (ids, if ids are given).
         max_texts: texts of one batch.
         proxies: addresses and networks of proxies, which are believed whose request they pass on (X-Forwarded-For).
-        connections: connections that are open at once; one client, unless it is a proxy, may have an eighth of them.
+        connections: connections that are open at once; more are refused with 429.
         header_seconds: time in which the headers of a request must have arrived.
         root_path: under which path a proxy has the service, such as "/dgmark".
         api_token: a token beside those of the file.

@@ -26,6 +26,22 @@ class MarkingRequest:
     subkey: int | None = None
 
 
+@dataclass(frozen=True)
+class Mark:
+    """What marks a text.
+
+    Attributes:
+        name: the name of the key.
+        key: the key, or the sub-key. Which sub-key it is stays secret from whoever did not choose it: it would sort
+            texts by the bits that they share, which is half the work of whoever steals a key.
+        chosen: whether the request chose the sub-key.
+    """
+
+    name: str
+    key: WatermarkKey
+    chosen: bool
+
+
 class MarkingRefused(SettingsError):
     """A request asks for a mark that it cannot have; the message is for the client.
 
@@ -55,8 +71,8 @@ class MarkingPolicy:
     enforce: bool = False
     payloads: bool = True
 
-    def choose(self, request: MarkingRequest, text_id: str) -> tuple[str, WatermarkKey] | None:
-        """The key or sub-key that marks a text, and its name; None for a text without a mark.
+    def choose(self, request: MarkingRequest, text_id: str) -> Mark | None:
+        """What marks a text; None for a text without a mark.
 
         A sub-key that is not chosen follows from the text's id and the key (`dgmark.subkey_of`), so that whoever has
         the key can tell it from the id at any time, and nobody else can.
@@ -89,6 +105,6 @@ class MarkingPolicy:
             raise MarkingRefused(
                 "this service draws the sub-key of each text itself: leave it out", "subkey", forbidden=True
             )
-        if not last:
-            return name, key
-        return name, key.subkey(subkey_of(key, text_id) if subkey is None else subkey)
+        if last:
+            key = key.subkey(subkey_of(key, text_id) if subkey is None else subkey)
+        return Mark(name, key, chosen=subkey is not None)
