@@ -12,13 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dgmark.arguments import several
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.matching import KeyStore, key_steering
 from dgmark.decode.pair_bits import distances_of
 from dgmark.decode.proposals import Proposals
 from dgmark.decode.steering import Steering
 from dgmark.engines.core import Block, keyed_logits, mark, mark_edits
-from dgmark.errors import MissingExtra, SettingsError, install_hint, several
+from dgmark.errors import MissingExtra, SettingsError
+from dgmark.extras import install_hint
 from dgmark.watermark.key import WatermarkKey, check_key
 
 try:

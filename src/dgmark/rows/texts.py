@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from dgmark.documents.document import TEXT_COLUMN, Document, read_opened
 from dgmark.documents.kinds import OLD_OFFICE, SUFFIXES, TABLES
 from dgmark.documents.reading import Limits
-from dgmark.errors import InputError, MissingExtra, NoTexts, install_hint
+from dgmark.errors import InputError, MissingExtra, NoTexts
+from dgmark.extras import install_hint
 from dgmark.rows.inputs import STDIN, open_input
 from dgmark.rows.jsonl import BadRow, Row, read_rows, rows_or_text
 
