@@ -1,112 +1,18 @@
 """dgmark: the watermark for text written by diffusion language models.
 
-Keys and detection need numpy and tokenizers only. Every name is imported at its first use.
+Keys and detection need numpy and tokenizers only. The stub `__init__.pyi` lists the public names and where they are
+defined; every name is imported at its first use.
 """
 
+import ast
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from dgmark.version import __version__
+_STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+_MODULES = {name.name: str(one.module) for one in _STUB.body if isinstance(one, ast.ImportFrom) for name in one.names}
 
-if TYPE_CHECKING:
-    from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
-    from dgmark.decode import (
-        DecodeConfig,
-        Generation,
-        Infilling,
-        Trace,
-        generate,
-        infill,
-        select_positions,
-        stream_generate,
-    )
-    from dgmark.decode.settings_file import read_settings
-    from dgmark.detection.detect_files import detect_file
-    from dgmark.detection.detector import Detector, detect
-    from dgmark.detection.keyring import Keyring, load_keys
-    from dgmark.detection.result import Detection, ScoredToken, Span
-    from dgmark.documents.document import Document, read_document
-    from dgmark.errors import DgmarkError
-    from dgmark.models.convert import convert_checkpoint
-    from dgmark.models.denoiser import Denoiser
-    from dgmark.models.load import load_model
-    from dgmark.report.contents import Report
-    from dgmark.report.page import write_report
-    from dgmark.report.signing import SigningKey, verify_report
-    from dgmark.watermark.commitment import KeyCommitment
-    from dgmark.watermark.groups import WatermarkSpec
-    from dgmark.watermark.key import WatermarkKey, subkey_of
-    from dgmark.watermark.key_file import KeyFilePermissionWarning
-
-_NAMES = {
-    "checkpoint.tokenizer": ("Tokenizer", "load_tokenizer"),
-    "decode": (
-        "DecodeConfig",
-        "Generation",
-        "Infilling",
-        "Trace",
-        "generate",
-        "infill",
-        "select_positions",
-        "stream_generate",
-    ),
-    "decode.settings_file": ("read_settings",),
-    "detection.detect_files": ("detect_file",),
-    "detection.detector": ("Detector", "detect"),
-    "detection.keyring": ("Keyring", "load_keys"),
-    "detection.result": ("Detection", "ScoredToken", "Span"),
-    "documents.document": ("Document", "read_document"),
-    "errors": ("DgmarkError",),
-    "models.convert": ("convert_checkpoint",),
-    "models.denoiser": ("Denoiser",),
-    "models.load": ("load_model",),
-    "report.contents": ("Report",),
-    "report.page": ("write_report",),
-    "report.signing": ("SigningKey", "verify_report"),
-    "watermark.commitment": ("KeyCommitment",),
-    "watermark.groups": ("WatermarkSpec",),
-    "watermark.key": ("WatermarkKey", "subkey_of"),
-    "watermark.key_file": ("KeyFilePermissionWarning",),
-}
-_MODULES = {name: f"dgmark.{module}" for module, names in _NAMES.items() for name in names}
-
-__all__ = [
-    "DecodeConfig",
-    "Denoiser",
-    "Detection",
-    "Detector",
-    "DgmarkError",
-    "Document",
-    "Generation",
-    "Infilling",
-    "KeyCommitment",
-    "KeyFilePermissionWarning",
-    "Keyring",
-    "Report",
-    "ScoredToken",
-    "SigningKey",
-    "Span",
-    "Tokenizer",
-    "Trace",
-    "WatermarkKey",
-    "WatermarkSpec",
-    "__version__",
-    "convert_checkpoint",
-    "detect",
-    "detect_file",
-    "generate",
-    "infill",
-    "load_keys",
-    "load_model",
-    "load_tokenizer",
-    "read_document",
-    "read_settings",
-    "select_positions",
-    "stream_generate",
-    "subkey_of",
-    "verify_report",
-    "write_report",
-]
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
@@ -117,7 +23,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if not _MODULES[name].startswith(("dgmark.decode", "dgmark.models")):
             raise
-        from dgmark.errors import install_hint
+        from dgmark.extras import install_hint
 
         raise ImportError(f"dgmark.{name} needs torch and transformers: {install_hint('generate')}") from error
     globals()[name] = value

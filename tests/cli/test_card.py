@@ -161,12 +161,6 @@ def test_a_text_shows_its_spans_between_plain_characters(
     assert re.sub("\x1b\\[[0-9;]*m", "", coloured) == text
 
 
-def test_statistics_of_other_formats_are_there_anyway(key_file: Path, texts: Path) -> None:
-    refused = run("detect", "--key", key_file, "--verbose", "--format", "jsonl", texts / "human.txt")
-    assert refused.exit_code == 2
-    assert "--verbose" in refused.stderr
-
-
 def test_names_of_files_break_behind_signs(key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("an-essay-with-quite-a-long-name-2026.txt", "another_essay_of_" + 60 * "x" + ".txt"):
         (tmp_path / name).write_text("Too short.")

@@ -42,6 +42,7 @@ def test_a_batch_is_written_resumed_and_summed_up(key_file: Path, table: Path, t
 @pytest.mark.parametrize(
     "options",
     [
+        ["--verbose", "--format", "jsonl"],
         ["--out", "o.jsonl", "--format", "csv"],
         ["--out", "o.jsonl", "--show"],
         ["--only", "0:3", "--spans"],

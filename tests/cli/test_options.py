@@ -61,13 +61,3 @@ def test_the_version_is_printed() -> None:
 
     printed = run("--version")
     assert (printed.exit_code, printed.stdout) == (0, f"dgmark {dgmark.__version__}\n")
-
-
-def test_the_shell_completes_flags_and_choices() -> None:
-    def completed(words: str) -> list[str]:
-        shell = {"_DGMARK_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
-        return CliRunner().invoke(app, [], prog_name="dgmark", env=shell).stdout.split()
-
-    assert completed("dgmark generate --stra") == ["--strategy"]
-    assert completed("dgmark generate --strategy e") == ["entropy"]
-    assert "--show-completion" in run("--help").stdout

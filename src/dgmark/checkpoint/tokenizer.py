@@ -12,10 +12,11 @@ from pathlib import Path
 
 import tokenizers
 
+from dgmark.arguments import as_path
 from dgmark.checkpoint.byte_bpe import gguf_byte_bpe, is_byte_bpe, read_byte_bpe
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.gguf import is_gguf, read_header
-from dgmark.errors import CheckpointFormat, ModelNotFound, as_path
+from dgmark.errors import CheckpointFormat, ModelNotFound
 
 # End-of-text and end-of-turn tokens of all families; a vocabulary that lacks one ignores it.
 END_TOKENS = (

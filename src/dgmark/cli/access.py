@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dgmark.cli.console import command_errors, needed_extra, stderr, stdout
+from dgmark.cli.console import command_errors, stderr, stdout
+from dgmark.extras import needed_extra
 
 if TYPE_CHECKING:
     from dgmark.service.access import TokenFile

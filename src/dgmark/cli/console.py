@@ -4,8 +4,7 @@ import functools
 import os
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import typer
@@ -13,7 +12,7 @@ from rich.console import Console
 
 from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.cli.process import STDOUT, Terminated, discard_output
-from dgmark.errors import DgmarkError, InputError, MissingExtra, install_hint
+from dgmark.errors import DgmarkError, InputError
 from dgmark.watermark.key_file import KeyFilePermissionWarning
 
 P = ParamSpec("P")
@@ -117,24 +116,6 @@ def report_system_error(error: OSError) -> int:
         named = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
         stderr().print(f"error: {named}{reason}: check the path, its permissions and the free space", markup=False)
     return InputError.exit_code
-
-
-@contextmanager
-def needed_extra(extra: str, purpose: str, packages: str = "torch and transformers") -> Iterator[None]:
-    """Report a failed import in the block as a missing extra, and say how to install the extra.
-
-    Args:
-        extra: name of the extra in pyproject.toml.
-        purpose: what needs the extra, as the subject of a sentence.
-        packages: the packages that the extra installs.
-
-    Raises:
-        MissingExtra: an import within the block fails.
-    """
-    try:
-        yield
-    except ImportError as error:
-        raise MissingExtra(f"{purpose} needs {packages}: {install_hint(extra)} ({error})") from None
 
 
 def _show_warning(message: Warning | str, *_where: object, **_more: object) -> None:

@@ -12,11 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from dgmark.checkpoint.folder import BUILTIN, NARRATOR
-from dgmark.cli.console import command_errors, needed_extra, stderr, stdout, visible
+from dgmark.cli.console import command_errors, stderr, stdout, visible
 from dgmark.decode.config import Settings
 from dgmark.detection.detector import Detector
 from dgmark.detection.result import matches
 from dgmark.errors import SettingsError
+from dgmark.extras import needed_extra
 from dgmark.watermark.groups import Rule
 from dgmark.watermark.key import WatermarkKey
 

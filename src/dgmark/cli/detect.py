@@ -9,11 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from dgmark.cli.console import command_errors, stderr
+from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.detect_options import DetectOptions
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.results import WRITERS
-from dgmark.cli.row_output import report_resumed, report_skipped
 from dgmark.detection.detect_files import Extras, Tally, detect_file, one_key, read_sources, score
 from dgmark.detection.result import Scorer
 from dgmark.documents.document import TEXT_COLUMN
@@ -27,6 +26,8 @@ from dgmark.rows.outputs import atomic_write, guard_output
 from dgmark.rows.texts import MAX_CHARS, MAX_CHARS_LIMIT, Item
 from dgmark.rows.workers import MAX_WORKERS
 from dgmark.watermark.commitment import KeyCommitment
+
+_NAMED = 20  # skipped files that are named
 
 
 @command_errors
@@ -51,9 +52,15 @@ def detect(
     reading: dict[str, Any] = {"text_column": text_column, "max_chars": max_chars}
     if options.out:
         extras: dict[str, Any] = {"only": options.ranges, "spans": options.spans, "payload": options.payload}
-        resumed = partial(report_resumed, options.out)
         tally = detect_file(
-            scorer, sources, options.out, workers=workers, ids=ids, on_resume=resumed, **extras, **reading
+            scorer,
+            sources,
+            options.out,
+            workers=workers,
+            ids=ids,
+            on_resume=partial(_report_resumed, options.out),
+            **extras,
+            **reading,
         )
         stderr().print(_file_summary(tally, options.out), markup=False)
     else:
@@ -62,7 +69,7 @@ def detect(
         tally = Tally()
         items = read_sources(sources, prefer_ids=ids, on_skip=tally.skipped.append, **reading)
         _show(options, scorer, _with_notes(items), workers, tally, signer, commitment)
-    report_skipped(tally.skipped)
+    _report_skipped(tally.skipped)
     _check_exit(tally, check)
 
 
@@ -133,6 +140,22 @@ def _file_summary(tally: Tally, out: Path) -> str:
     """The counts of the file's rows, in one line."""
     counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(tally.verdicts.items()))
     return f"{out}: {tally.scored} scored ({counts or 'none'}), {tally.unusable} cannot be used"
+
+
+def _report_resumed(out: Path, rows: int) -> None:
+    if rows:
+        stderr().print(f"{rows} rows are already in {out}", markup=False)
+
+
+def _report_skipped(files: list[str]) -> None:
+    """Count and name the files of folders that were not read, as they are no documents."""
+    if files:
+        more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
+        stderr().print(
+            f"{len(files)} files were not read, as their endings are those of no document: "
+            f"{', '.join(map(visible, files[:_NAMED]))}{more}",
+            markup=False,
+        )
 
 
 def _check_exit(tally: Tally, check: bool) -> None:

@@ -12,16 +12,16 @@ from dgmark.checkpoint.families import family_of
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.cli import options as opt
 from dgmark.cli.baselines import BaselineToMark
-from dgmark.cli.console import command_errors, needed_extra, stderr, visible
+from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.option_groups import OptionGroup, option_groups
-from dgmark.cli.row_output import RowOutput, make_rows
+from dgmark.cli.row_runs import RowOutput, Task, make_rows, tasks_of
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.settings_file import read_settings
 from dgmark.errors import DgmarkError, SettingsError
+from dgmark.extras import needed_extra
 from dgmark.rows.inputs import MAX_LINE_BYTES, STDIN, STDIN_NAME, checked_size, decode, open_input
 from dgmark.rows.jsonl import BadRow, Row, read_rows, rows_or_text
 from dgmark.rows.outputs import guard_output
-from dgmark.rows.runner import Task, tasks_of
 from dgmark.rows.texts import prompt_of
 from dgmark.watermark.key import WatermarkKey
 

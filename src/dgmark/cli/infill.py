@@ -8,15 +8,15 @@ import typer
 
 from dgmark.checkpoint.gguf import LLAMA_OPTIONS
 from dgmark.cli import options as opt
-from dgmark.cli.console import command_errors, needed_extra
+from dgmark.cli.console import command_errors
 from dgmark.cli.option_groups import option_groups
-from dgmark.cli.row_output import RowOutput, make_rows
+from dgmark.cli.row_runs import RowOutput, Task, make_rows, one_by_one, tasks_of
 from dgmark.decode.config import Settings
 from dgmark.errors import DgmarkError, SettingsError
+from dgmark.extras import needed_extra
 from dgmark.rows.inputs import STDIN, read_stdin
 from dgmark.rows.jsonl import BadRow, Row, read_rows
 from dgmark.rows.outputs import guard_output
-from dgmark.rows.runner import Task, one_by_one, tasks_of
 
 
 @command_errors

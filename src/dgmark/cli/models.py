@@ -9,9 +9,10 @@ import typer
 
 from dgmark.checkpoint.families import FAMILIES
 from dgmark.checkpoint.folder import BUILTIN, BUILTINS
-from dgmark.cli.console import command_errors, needed_extra
+from dgmark.cli.console import command_errors
 from dgmark.cli.option_groups import option_groups
 from dgmark.cli.options import Loading, OneObject, loading_options
+from dgmark.extras import needed_extra
 
 models_app = typer.Typer(invoke_without_command=True)
 

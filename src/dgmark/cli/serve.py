@@ -17,7 +17,7 @@ import typer
 
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.checkpoint.gguf import LLAMA_OPTIONS, check_options, is_gguf
-from dgmark.cli.console import command_errors, needed_extra, stderr
+from dgmark.cli.console import command_errors, stderr
 from dgmark.cli.demo import SHOWS
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.options import AllowOpenKey, Loading, loading_options, set_options
@@ -25,6 +25,7 @@ from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.settings_file import TunedSettings, read_settings_file
 from dgmark.detection.detector import DEFAULT_FPR
 from dgmark.errors import SettingsError
+from dgmark.extras import needed_extra
 from dgmark.report.signing import SigningKey, read_key_set
 from dgmark.rows.workers import MAX_WORKERS
 from dgmark.watermark.key import WatermarkKey

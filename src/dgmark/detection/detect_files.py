@@ -13,12 +13,13 @@ from itertools import islice
 from pathlib import Path
 from typing import cast
 
+from dgmark.arguments import as_path, whole
 from dgmark.detection.detector import NO_SPANS, Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.reader import Ranges, checked_ranges
 from dgmark.detection.result import DETECTION_SCHEMA, STATISTICS_VERSION, Detection, Scorer
 from dgmark.documents.document import TEXT_COLUMN
-from dgmark.errors import DgmarkError, InputError, ResumeMismatch, SettingsError, as_path, whole
+from dgmark.errors import DgmarkError, InputError, ResumeMismatch, SettingsError
 from dgmark.rows.inputs import names_of
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, sha256_of
 from dgmark.rows.outputs import guard_output

@@ -11,13 +11,14 @@ from typing import Any, get_args
 
 import numpy as np
 
+from dgmark.arguments import number, whole
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.bigram_test import PairTest, find_spans
 from dgmark.detection.exact_test import ExactTest, adjusted_p, bonferroni_p, window_statistic, z_score
 from dgmark.detection.normalise import WRAPPING, check_steps, readings, unwrap
 from dgmark.detection.reader import Ranges, Reader, ScoredIds, TextOrIds, at_words, several_texts
 from dgmark.detection.result import Detection, Limit, Phase, ScoredToken, Span, verdict_of
-from dgmark.errors import SettingsError, number, whole
+from dgmark.errors import SettingsError
 from dgmark.watermark.groups import GroupTables
 from dgmark.watermark.key import WatermarkKey, check_key
 from dgmark.watermark.strength import typical_match

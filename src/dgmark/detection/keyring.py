@@ -13,6 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from dgmark.arguments import as_path, several
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import (
     DEFAULT_FPR,
@@ -24,7 +25,7 @@ from dgmark.detection.detector import (
 )
 from dgmark.detection.reader import Reader, ScoredIds, TextOrIds
 from dgmark.detection.result import Detection, Phase
-from dgmark.errors import KeyFileNotFound, SettingsError, TokenizerMismatch, as_path, several
+from dgmark.errors import KeyFileNotFound, SettingsError, TokenizerMismatch
 from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey, check_key
 

@@ -10,8 +10,10 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from functools import cache
 
+from dgmark.arguments import several
 from dgmark.detection.reader import TextOrIds
-from dgmark.errors import MissingExtra, SettingsError, install_hint, several
+from dgmark.errors import MissingExtra, SettingsError
+from dgmark.extras import install_hint
 
 # format characters that show nothing; joiners are kept beside letters that need them
 _INVISIBLE = re.compile(

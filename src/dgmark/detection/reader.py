@@ -14,8 +14,9 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Int
 
+from dgmark.arguments import several, whole
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
-from dgmark.errors import ModelNotFound, SettingsError, several, whole
+from dgmark.errors import ModelNotFound, SettingsError
 from dgmark.watermark.groups import check_ids
 from dgmark.watermark.key import WatermarkKey
 

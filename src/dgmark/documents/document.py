@@ -8,11 +8,13 @@ import os
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from dgmark.arguments import as_path
 from dgmark.documents.charsets import decode
 from dgmark.documents.kinds import HEAD, TABLES, Kind, mismatch, recognise
 from dgmark.documents.reading import MB, Limits, Reading, Refusal
 from dgmark.documents.sandbox import parse_in_process
-from dgmark.errors import InputError, MissingExtra, NoTexts, as_path, install_hint
+from dgmark.errors import InputError, MissingExtra, NoTexts
+from dgmark.extras import install_hint
 
 TEXT_COLUMN = "text"
 

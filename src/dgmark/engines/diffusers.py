@@ -12,11 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dgmark.arguments import several
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.keyed_rules import KeyStore
 from dgmark.decode.proposals import Proposals
 from dgmark.engines.core import Block, keyed_logits, mark, mark_edits
-from dgmark.errors import MissingExtra, SettingsError, install_hint, several
+from dgmark.errors import MissingExtra, SettingsError
+from dgmark.extras import install_hint
 from dgmark.watermark.key import WatermarkKey, check_key
 
 try:

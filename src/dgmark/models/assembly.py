@@ -21,7 +21,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from dgmark.checkpoint.folder import Checkpoint, read_object
-from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, ModelNotFound, install_hint
+from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, ModelNotFound
+from dgmark.extras import install_hint
 from dgmark.rows.outputs import atomic_folder
 
 BASE, ADAPTERS = "base.json", "adapters.safetensors"

@@ -19,15 +19,8 @@ from transformers.utils import logging
 
 from dgmark.checkpoint.families import CONVERTED
 from dgmark.checkpoint.folder import Checkpoint, first_line, read_object
-from dgmark.errors import (
-    CheckpointFormat,
-    DgmarkError,
-    MissingExtra,
-    ModelError,
-    ModelNotFound,
-    SettingsError,
-    install_hint,
-)
+from dgmark.errors import CheckpointFormat, DgmarkError, MissingExtra, ModelError, ModelNotFound, SettingsError
+from dgmark.extras import install_hint
 from dgmark.models.architecture import Architecture
 
 QUANTIZATIONS = ("int8", "int4")

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dgmark.detection.result import matches, rarity, symbol, where
-from dgmark.errors import MissingExtra, SettingsError, install_hint
+from dgmark.errors import MissingExtra, SettingsError
+from dgmark.extras import install_hint
 from dgmark.report.contents import Report
 from dgmark.report.signed import stated
 from dgmark.report.signing import SigningKey

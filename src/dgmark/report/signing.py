@@ -12,7 +12,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dgmark.errors import InputError, KeyFileFormat, MissingExtra, SettingsError, SignatureInvalid, install_hint
+from dgmark.errors import InputError, KeyFileFormat, MissingExtra, SettingsError, SignatureInvalid
+from dgmark.extras import install_hint
 from dgmark.rows.inputs import read_bytes
 from dgmark.watermark.groups import Secret
 from dgmark.watermark.key_file import check_name, read_private, write_private

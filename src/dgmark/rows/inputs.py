@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import cast
 
-from dgmark.errors import InputError, NoTexts, as_path, several
+from dgmark.arguments import as_path, several
+from dgmark.errors import InputError, NoTexts
 
 STDIN, STDIN_NAME = "-", "standard input"
 # bytes of a line of JSON Lines

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from dgmark.documents.document import TEXT_COLUMN, Document, read_opened
 from dgmark.documents.kinds import OLD_OFFICE, SUFFIXES, TABLES
 from dgmark.documents.reading import Limits
-from dgmark.errors import InputError, MissingExtra, NoTexts, install_hint
+from dgmark.errors import InputError, NoTexts
+from dgmark.extras import needed_extra
 from dgmark.rows.inputs import STDIN, open_input
 from dgmark.rows.jsonl import BadRow, Row, read_rows, rows_or_text
 
@@ -201,11 +202,9 @@ def parquet_rows(opened: "str | NativeFile", path: str, text_column: str = TEXT_
             of texts nor a column "token_ids".
         MissingExtra: pyarrow is not installed.
     """
-    try:
+    with needed_extra("parquet", "reading Parquet files", "pyarrow"):
         import pyarrow as arrow
         import pyarrow.parquet as parquet
-    except ModuleNotFoundError as error:
-        raise MissingExtra(f"Parquet files need pyarrow: {install_hint('parquet')}") from error
     try:
         metadata = parquet.read_metadata(opened)
         shared = [name for name in (text_column,) if name in metadata.schema.names]

@@ -13,7 +13,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints, ValidationError
 
-from dgmark.errors import CommitmentMismatch, InputError, SettingsError, as_path
+from dgmark.arguments import as_path
+from dgmark.errors import CommitmentMismatch, InputError, SettingsError
 from dgmark.rows.inputs import read_bytes
 from dgmark.watermark.groups import Secret
 from dgmark.watermark.key import WatermarkKey, check_key

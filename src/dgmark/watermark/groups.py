@@ -16,7 +16,8 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 from jaxtyping import Bool, Int, UInt8
 
-from dgmark.errors import SettingsError, VocabularyMismatch, number, whole
+from dgmark.arguments import number, whole
+from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.watermark.bigrams import BIGRAM_PRF, MAX_DISTANCE, MAX_TABLE
 
 Rule = Literal["position", "bigram"]

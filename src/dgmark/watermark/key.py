@@ -12,18 +12,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
+from dgmark.arguments import as_path, whole
 from dgmark.checkpoint.families import family_of
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
-from dgmark.errors import (
-    CheckpointFormat,
-    KeyFileFormat,
-    SettingsError,
-    TokenizerMismatch,
-    VocabularyMismatch,
-    as_path,
-    whole,
-)
+from dgmark.errors import CheckpointFormat, KeyFileFormat, SettingsError, TokenizerMismatch, VocabularyMismatch
 from dgmark.watermark import strength
 from dgmark.watermark.bigrams import BIGRAM_PRF, DISTANCES, hash_key
 from dgmark.watermark.groups import DEFAULT_CODE, SECRET_BYTES, Grouping, GroupTables, Rule, Secret, WatermarkSpec

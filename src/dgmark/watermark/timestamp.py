@@ -2,7 +2,8 @@
 
 from datetime import datetime
 
-from dgmark.errors import CommitmentMismatch, InputError, MissingExtra, install_hint
+from dgmark.errors import CommitmentMismatch, InputError, MissingExtra
+from dgmark.extras import install_hint
 
 
 def stamped_at(sha256: str, response: bytes, authorities: bytes) -> datetime:

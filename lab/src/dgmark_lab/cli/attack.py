@@ -12,12 +12,11 @@ from rich.markup import escape
 
 from dgmark.cli.console import command_errors, stdout
 from dgmark.cli.options import AsRows, RowsOut
-from dgmark.cli.row_output import RowOutput, make_rows
+from dgmark.cli.row_runs import RowOutput, Task, make_rows, one_by_one, tasks_of
 from dgmark.errors import SettingsError
 from dgmark.rows.inputs import STDIN
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, read_rows, sha256_of
 from dgmark.rows.outputs import guard_output
-from dgmark.rows.runner import Task, one_by_one, tasks_of
 from dgmark.rows.texts import Item, read_texts
 from dgmark_lab.attacks import ATTACKS, Attack, defaults_of, options_of
 from dgmark_lab.attacks import attack as attack_named

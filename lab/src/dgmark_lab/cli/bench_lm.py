@@ -12,10 +12,11 @@ from rich.table import Table
 from dgmark.cli import options as opt
 from dgmark.cli.bar import row_bar
 from dgmark.cli.baselines import BASELINE_GROUP
-from dgmark.cli.console import command_errors, needed_extra, stderr, stdout
+from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.decode.config import Settings
 from dgmark.errors import SettingsError
+from dgmark.extras import needed_extra
 from dgmark.models.load import load_model
 from dgmark.rows.jsonl import to_line
 from dgmark.rows.outputs import atomic_write

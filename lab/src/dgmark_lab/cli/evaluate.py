@@ -14,12 +14,11 @@ from rich.table import Table
 from dgmark.cli import options as opt
 from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.cli.option_groups import option_groups
-from dgmark.cli.row_output import RowOutput, make_rows
+from dgmark.cli.row_runs import RowOutput, Task, make_rows
 from dgmark.errors import InputError, SettingsError
 from dgmark.rows.inputs import STDIN
 from dgmark.rows.jsonl import BadRow, Row, read_good_rows
 from dgmark.rows.outputs import guard_output
-from dgmark.rows.runner import Task
 from dgmark.rows.texts import read_texts
 from dgmark_lab.evaluate.diversity import Diversity, diversity
 from dgmark_lab.evaluate.intervals import Comparison, Interval, compare_paired
@@ -205,7 +204,6 @@ def _scores(texts: list[Written], measured: Diversity, judge: Judge, out: Path |
     settings = {"judge": judge.name, "dtype": judge.dtype, "context": judge.context_length, "ids": ids}
     agree: Row = {"settings": settings, "schema": EVALUATION_SCHEMA}
     varieties = {one.row_id: asdict(variety) for one, variety in zip(texts, measured.texts, strict=True)}
-    rows: dict[str, Row] = {}
 
     def score(batch: list[Task[Written]], _: Callable[[int], None]) -> list[Row]:
         some = [task.content for task in batch]
@@ -216,11 +214,8 @@ def _scores(texts: list[Written], measured: Diversity, judge: Judge, out: Path |
         ]
 
     tasks = [Task(one.row_id, one, same={"fingerprint": one.fingerprint}) for one in texts]
-    output = RowOutput(EVALUATION_SCHEMA, out, agree, remembered=_SCORES, source="text")
-    before = make_rows(
-        tasks, score, output, batch_size=_AT_ONCE, take=lambda made: rows.update({row["id"]: row for row in made})
-    )
-    rows |= before
+    output = RowOutput(EVALUATION_SCHEMA, out, agree, remembered=_SCORES, source="text", collected=True)
+    rows = make_rows(tasks, score, output, batch_size=_AT_ONCE)
     return [ScoredText(**{name: rows[one.row_id][name] for name in _SCORES}) for one in texts]
 
 

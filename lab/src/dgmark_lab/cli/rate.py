@@ -11,11 +11,10 @@ from rich.table import Table
 
 from dgmark.cli import options as opt
 from dgmark.cli.console import command_errors, stdout
-from dgmark.cli.row_output import RowOutput, make_rows
+from dgmark.cli.row_runs import RowOutput, Task, make_rows, tasks_of
 from dgmark.errors import DgmarkError, InputError
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, read_good_rows, sha256_of
 from dgmark.rows.outputs import guard_output
-from dgmark.rows.runner import Task, tasks_of
 from dgmark_lab.endpoint import Endpoint, EndpointError, NoUsableAnswer
 from dgmark_lab.evaluate.ratings import CRITERIA, Rating, mean_ratings, rate_texts
 
@@ -88,7 +87,6 @@ def _read(source: str) -> list[Task[str] | BadRow]:
 def _rated(tasks: list[Task[str] | BadRow], endpoint: Endpoint, workers: int, out: Path | None) -> list[Row]:
     """Have the texts rated; ratings that the file `out` holds are read from it, and new ones are appended to it."""
     agree: Row = {"model": endpoint.model}
-    rows: dict[str, Row] = {}
 
     def rate_some(batch: list[Task[str]], _: Callable[[int], None]) -> list[Row | DgmarkError]:
         rated = rate_texts([task.content for task in batch], endpoint, workers=workers)
@@ -99,9 +97,6 @@ def _rated(tasks: list[Task[str] | BadRow], endpoint: Endpoint, workers: int, ou
             for task, one in zip(batch, rated, strict=True)
         ]
 
-    output = RowOutput(RATING_SCHEMA, out, agree, remembered=CRITERIA, source="text")
-    before = make_rows(
-        tasks, rate_some, output, batch_size=_AT_ONCE, take=lambda made: rows.update({row["id"]: row for row in made})
-    )
-    rows |= before
+    output = RowOutput(RATING_SCHEMA, out, agree, remembered=CRITERIA, source="text", collected=True)
+    rows = make_rows(tasks, rate_some, output, batch_size=_AT_ONCE)
     return [rows[task.row_id] for task in tasks]

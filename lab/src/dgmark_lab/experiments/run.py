@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from dgmark.decode.generation import generations
-from dgmark.errors import MissingExtra, SettingsError, install_hint
+from dgmark.errors import MissingExtra, SettingsError
+from dgmark.extras import install_hint
 from dgmark.models.denoiser import Denoiser
 from dgmark.rows.jsonl import Row
 from dgmark.watermark.key import WatermarkKey

@@ -1,0 +1,69 @@
+"""The public names of dgmark, which `__init__.py` imports at their first use."""
+
+from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
+from dgmark.decode import (
+    DecodeConfig,
+    Generation,
+    Infilling,
+    Trace,
+    generate,
+    infill,
+    select_positions,
+    stream_generate,
+)
+from dgmark.decode.settings_file import read_settings
+from dgmark.detection.detect_files import detect_file
+from dgmark.detection.detector import Detector, detect
+from dgmark.detection.keyring import Keyring, load_keys
+from dgmark.detection.result import Detection, ScoredToken, Span
+from dgmark.documents.document import Document, read_document
+from dgmark.errors import DgmarkError
+from dgmark.models.convert import convert_checkpoint
+from dgmark.models.denoiser import Denoiser
+from dgmark.models.load import load_model
+from dgmark.report.contents import Report
+from dgmark.report.page import write_report
+from dgmark.report.signing import SigningKey, verify_report
+from dgmark.version import __version__
+from dgmark.watermark.commitment import KeyCommitment
+from dgmark.watermark.groups import WatermarkSpec
+from dgmark.watermark.key import WatermarkKey, subkey_of
+from dgmark.watermark.key_file import KeyFilePermissionWarning
+
+__all__ = [
+    "DecodeConfig",
+    "Denoiser",
+    "Detection",
+    "Detector",
+    "DgmarkError",
+    "Document",
+    "Generation",
+    "Infilling",
+    "KeyCommitment",
+    "KeyFilePermissionWarning",
+    "Keyring",
+    "Report",
+    "ScoredToken",
+    "SigningKey",
+    "Span",
+    "Tokenizer",
+    "Trace",
+    "WatermarkKey",
+    "WatermarkSpec",
+    "__version__",
+    "convert_checkpoint",
+    "detect",
+    "detect_file",
+    "generate",
+    "infill",
+    "load_keys",
+    "load_model",
+    "load_tokenizer",
+    "read_document",
+    "read_settings",
+    "select_positions",
+    "stream_generate",
+    "subkey_of",
+    "verify_report",
+    "write_report",
+]

@@ -1,0 +1,214 @@
+"""Commands that make an output row of each input row: files, stdout, the progress bar, the exit code.
+
+Every batch is on disk before the next begins, so that an interruption loses one batch at most. Knows nothing about the
+meaning of the rows.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from dgmark.cli.bar import row_bar
+from dgmark.cli.console import stderr, stdout, visible
+from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, ResumeMismatch
+from dgmark.rows.jsonl import BadRow, Row, to_line
+from dgmark.rows.row_file import RowFile
+
+Content = TypeVar("Content")
+
+# errors that concern one row, while others may succeed
+ROW_ERRORS = (InputError, PromptTooLong, ModelFault)
+
+
+@dataclass(frozen=True)
+class Task(Generic[Content]):
+    """The work of one row.
+
+    Attributes:
+        row_id: id of the row.
+        content: the input of the work.
+        same: fields that a finished row must share to be the result of this task.
+    """
+
+    row_id: str
+    content: Content
+    same: Row = field(default_factory=dict)
+
+
+# makes a row or an error for each task of a batch; calls its second argument with the number of new tokens
+Work = Callable[[list[Task[Content]], Callable[[int], None]], Sequence[Row | DgmarkError]]
+
+
+def tasks_of(
+    rows: Iterable[Row | BadRow], task: Callable[[Row, int], Task[Content] | BadRow], *, seed: int, purpose: str
+) -> list[Task[Content] | BadRow]:
+    """Make one task of each row.
+
+    Args:
+        rows: the input rows.
+        task: makes the task of a row, or says what is wrong with it; the second argument is the seed of the row.
+        seed: seed of the first row; row i has `seed + i`.
+        purpose: what a row holds and what it is for, such as "prompt to continue".
+
+    Raises:
+        InputError: there is no row.
+    """
+    tasks = [row if isinstance(row, BadRow) else task(row, seed + index) for index, row in enumerate(rows)]
+    if not tasks:
+        raise InputError(f"there is no {purpose}: the input is empty")
+    return tasks
+
+
+@dataclass(frozen=True)
+class RowOutput:
+    """Where the rows of a command go.
+
+    Attributes:
+        schema: schema version of the rows.
+        out: a file to append to.
+        must_agree: fields that all rows of the file share.
+        remembered: fields of the file's finished rows that the command needs, in addition to those of `Task.same`.
+        source: the fields of `Task.same` in words, such as "prompt or seed".
+        as_json: print rows, even if they are also written to a file.
+        titles: print several texts below their ids; otherwise several texts are printed as rows.
+        collected: return the rows instead of printing them.
+    """
+
+    schema: int
+    out: Path | None = None
+    must_agree: Row = field(default_factory=dict)
+    remembered: Sequence[str] = ()
+    source: str = "input"
+    as_json: bool = False
+    titles: bool = False
+    collected: bool = False
+
+    def open(self, tasks: Sequence[Task[Any] | BadRow]) -> AbstractContextManager[RowFile | None]:
+        """Open the file, if there is one.
+
+        Raises:
+            ResumeMismatch: the file holds rows of other settings or inputs, or lines that are not rows.
+            InputError: another process is writing the file.
+        """
+        if self.out is None:
+            return nullcontext()
+        same = {name for task in tasks if isinstance(task, Task) for name in task.same}
+        return RowFile(self.out, {**self.must_agree, "schema": self.schema}, [*same, *self.remembered])
+
+    def print(self, rows: Sequence[Row], *, single: bool) -> None:
+        """Print rows as JSON Lines, as texts, or not at all."""
+        if self.as_json or (self.out is None and not single and not self.titles):
+            for row in rows:
+                print(to_line(row), flush=True)
+        elif self.out is None:
+            for row in rows:
+                if "error" not in row:
+                    if not single:
+                        stdout().print(f"── {row['id']}", style="dim", markup=False)
+                    text = row["text"]
+                    print(visible(text, lines=True) if sys.stdout.isatty() else text, flush=True)
+
+
+def make_rows(
+    tasks: Sequence[Task[Any] | BadRow],
+    work: Work[Any],
+    output: RowOutput,
+    *,
+    batch_size: int = 1,
+    tokens_each: int = 0,
+) -> dict[str, Row]:
+    """Make the rows that the file does not hold yet, batch by batch.
+
+    Rows with an error are written behind all others, so that the next run can cut them off and make them again.
+
+    Args:
+        tasks: the tasks, one for each row, in order; bad rows keep their place.
+        work: makes the rows of a batch.
+        output: where the rows go.
+        batch_size: largest number of rows in a batch.
+        tokens_each: largest number of tokens in a row, for the bar; 0 if it is unknown.
+
+    Returns:
+        If they are collected, all rows by id; those that the file held before have the fields of `Task.same` and
+        `RowOutput.remembered`.
+
+    Raises:
+        InputError: two rows have the same id.
+        ResumeMismatch: the file holds rows of other settings, or lines that are not rows.
+        DgmarkError: every row failed; this is the error of the first one.
+    """
+    _check_ids(tasks)
+    failed: dict[str, Row] = {}
+    errors: list[DgmarkError] = []
+    with output.open(tasks) as file:
+        finished = {} if file is None else dict(file.done)
+        _check_finished(tasks, finished, output)
+        left = [task for task in tasks if task.row_id not in finished]
+        if len(left) < len(tasks):
+            done = len(tasks) - len(left)
+            stderr().print(f"{done} of {len(tasks)} rows are already in {output.out}", markup=False)
+        with row_bar() as bar:
+            bar.show("", 0, len(left), tokens_each)
+            for start in range(0, len(left), batch_size):
+                batch = left[start : start + batch_size]
+                rows: dict[str, Row] = {}
+                for task, outcome in zip(batch, _outcomes(batch, work, bar.tokens), strict=True):
+                    if isinstance(outcome, DgmarkError):
+                        errors.append(outcome)
+                        outcome = failed[task.row_id] = BadRow(task.row_id, str(outcome)).to_row(output.schema)
+                    rows[task.row_id] = outcome
+                if file is not None:
+                    file.append(row for row in rows.values() if "error" not in row)
+                bar.rows(len(rows))
+                if output.collected:
+                    finished |= rows
+                else:
+                    output.print([*rows.values()], single=len(tasks) == 1)
+        if file is not None and failed:
+            file.append(failed.values())
+    if errors and len(errors) == len(tasks):
+        alone = len(tasks) == 1 and isinstance(tasks[0], Task)
+        raise errors[0] if alone else type(errors[0])(f"{tasks[0].row_id}: {errors[0]}")
+    if errors:
+        stderr().print(f"{len(errors)} of {len(left)} rows have errors")
+    return finished
+
+
+def _outcomes(
+    batch: Sequence[Task[Any] | BadRow], work: Work[Any], progress: Callable[[int], None]
+) -> Iterator[Row | DgmarkError]:
+    made = iter(work([task for task in batch if isinstance(task, Task)], progress))
+    for task in batch:
+        yield task.kind(task.error) if isinstance(task, BadRow) else next(made)
+
+
+def _check_ids(tasks: Sequence[Task[Any] | BadRow]) -> None:
+    seen: set[str] = set()
+    for task in tasks:
+        if task.row_id in seen:
+            raise InputError(f"two rows have the id {task.row_id!r}: give each row its own id")
+        seen.add(task.row_id)
+
+
+def _check_finished(tasks: Sequence[Task[Any] | BadRow], finished: dict[str, Row], output: RowOutput) -> None:
+    """Refuse a file that holds a row of the id of a task, but of another input."""
+    for task in tasks:
+        row = finished.get(task.row_id)
+        if isinstance(task, Task) and row and any(row.get(name) != value for name, value in task.same.items()):
+            raise ResumeMismatch(
+                f"{output.out} holds a row {task.row_id!r} made from a different {output.source}; choose another --out"
+            )
+
+
+def one_by_one(work: Callable[[Task[Content]], Row], tasks: Sequence[Task[Content]]) -> list[Row | DgmarkError]:
+    """Work on tasks one by one; return a row for each, or an error that concerns only this row."""
+    outcomes: list[Row | DgmarkError] = []
+    for task in tasks:
+        try:
+            outcomes.append(work(task))
+        except ROW_ERRORS as error:
+            outcomes.append(error)
+    return outcomes
