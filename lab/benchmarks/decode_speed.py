@@ -23,7 +23,7 @@ from dgmark import DecodeConfig, load_model
 from dgmark.decode import Canvas, RoundTrip, decode_steps, match_all
 from dgmark.decode.matching import key_steering
 from dgmark.models.load import NetworkDenoiser
-from dgmark.watermark.groups import Rule
+from dgmark.watermark.spec import Rule
 from keys_and_tables import bench_key, builtin_prompts, print_header, print_row
 
 PROMPT, LENGTH, BLOCK = 64, 256, 32

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from dgmark.decode.settings_file import read_settings
     from dgmark.detection.detect_files import detect_file
     from dgmark.detection.detector import Detector, detect
+    from dgmark.detection.finding import ScoredToken, Span
     from dgmark.detection.keyring import Keyring, load_keys
-    from dgmark.detection.result import Detection, ScoredToken, Span
+    from dgmark.detection.result import Detection
     from dgmark.documents.document import Document, read_document
     from dgmark.errors import DgmarkError
     from dgmark.models.convert import convert_checkpoint
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
     from dgmark.report.page import write_report
     from dgmark.report.signing import SigningKey, verify_report
     from dgmark.watermark.commitment import KeyCommitment
-    from dgmark.watermark.groups import WatermarkSpec
     from dgmark.watermark.key import WatermarkKey, subkey_of
     from dgmark.watermark.key_file import KeyFilePermissionWarning
+    from dgmark.watermark.spec import WatermarkSpec
 
 _NAMES = {
     "checkpoint.tokenizer": ("Tokenizer", "load_tokenizer"),
@@ -54,7 +55,8 @@ _NAMES = {
     "detection.detect_files": ("detect_file",),
     "detection.detector": ("Detector", "detect"),
     "detection.keyring": ("Keyring", "load_keys"),
-    "detection.result": ("Detection", "ScoredToken", "Span"),
+    "detection.finding": ("ScoredToken", "Span"),
+    "detection.result": ("Detection",),
     "documents.document": ("Document", "read_document"),
     "errors": ("DgmarkError",),
     "models.convert": ("convert_checkpoint",),
@@ -64,7 +66,7 @@ _NAMES = {
     "report.page": ("write_report",),
     "report.signing": ("SigningKey", "verify_report"),
     "watermark.commitment": ("KeyCommitment",),
-    "watermark.groups": ("WatermarkSpec",),
+    "watermark.spec": ("WatermarkSpec",),
     "watermark.key": ("WatermarkKey", "subkey_of"),
     "watermark.key_file": ("KeyFilePermissionWarning",),
 }

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from dgmark.decode import KeyMatching
-from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.spec import spec_of
 from support.known_keys import matches
 
 CPU = torch.device("cpu")
@@ -18,7 +18,7 @@ SIZE, BATCH, BLOCK = 61, 6, 9
 
 def key_of(secret: int, table_size: int = SIZE, **spec: Any) -> WatermarkKey:
     """A key that is the same in every run."""
-    return WatermarkKey(WatermarkSpec(table_size=table_size, **spec), "test", bytes([secret]) * 32)
+    return WatermarkKey(spec_of({"rule": "position", "table_size": table_size, **spec}), "test", bytes([secret]) * 32)
 
 
 KEYS = [

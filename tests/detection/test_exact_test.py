@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dgmark.detection.detector import Detector
-from dgmark.detection.exact_test import MIN_P, MatchNull, residue_counts, window_statistic, z_score
-from dgmark.detection.result import Phase
+from dgmark.detection.finding import Phase
+from dgmark.detection.match_null import MatchNull, residue_counts
+from dgmark.detection.p_values import MIN_P, z_score
+from dgmark.detection.position_rule import window_statistic
 from dgmark.watermark.key import WatermarkKey
 from support.known_keys import builtin_tokenizer, known_key
 
@@ -56,7 +58,7 @@ def all_keys_matches(items: list[Item], modulus: int) -> Ints:
 
 def observed(key: WatermarkKey, ids: list[int], phase: int = 0) -> int:
     """Matches under `key`, straight from the definition."""
-    spec = key.spec
+    spec = key.tables.spec
     return sum(
         int(key.tables.table(segment)[token]) == (position + phase) % spec.modulus
         for position, (segment, token) in enumerate(items_of(ids, spec.rotation))
@@ -78,7 +80,7 @@ def numbered_key(number: int, modulus: int, rotation: int = 0) -> WatermarkKey:
 def p_value(key: WatermarkKey, ids: list[int], phase: Phase) -> float:
     """The exact p-value, less what it pays for the balance of the group tables (`test_alpha_spending.py`)."""
     detector = Detector(key, tokenizer=builtin_tokenizer(), phase=phase)
-    with patch("dgmark.detection.exact_test.balance_of", return_value=1.0):
+    with patch("dgmark.detection.position_rule.balance_of", return_value=1.0):
         return detector.detect(ids).p_value
 
 

@@ -17,8 +17,8 @@ from torch import Tensor
 from dgmark.decode.pair_bits import PairKeys, distances_of, hash_parts, is_bigram
 from dgmark.decode.steering import MatchingRule, Rule, Steering
 from dgmark.errors import SettingsError, VocabularyMismatch
-from dgmark.watermark.groups import MAX_CODE_LENGTH
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.spec import MAX_CODE_LENGTH, PositionSpec
 
 SLOTS = 256
 # the length of the only segment of a key that does not rotate; no position is as large
@@ -166,7 +166,7 @@ class KeyStore:
             if groups is not None and code is not None:
                 self._tables[slot].copy_(torch.from_numpy(groups.copy()), non_blocking=True)
                 self._codes[slot, : len(code)].copy_(torch.from_numpy(code.copy()), non_blocking=True)
-                self._periods[slot] = key.spec.period
+                self._periods[slot] = key.tables.spec.period
             self._slots[table] = slot
         self._slots.move_to_end(table)
         return self._slots[table]
@@ -206,8 +206,8 @@ class KeyMatching:
         self._rows = torch.tensor(owners, dtype=torch.long, device=device)
         table_size = self._keys[0].spec.table_size if self._keys else 1
         self._store = KeyStore(table_size, device, max(len(self._keys), 1), grows=True)
-        self._periods = torch.tensor([key.spec.period for key in self._keys] or [0], device=device)
-        lengths = [key.spec.rotation or _ENDLESS for key in self._keys]
+        self._periods = torch.tensor([key.tables.spec.period for key in self._keys] or [0], device=device)
+        lengths = [key.tables.spec.rotation or _ENDLESS for key in self._keys]
         self._lengths = torch.tensor(lengths, dtype=torch.long, device=device)
         self._rotates = any(length != _ENDLESS for length in lengths)
         if not self._rotates:
@@ -277,7 +277,7 @@ def check_fits(key: WatermarkKey, table_size: int) -> None:
         SettingsError: the key rotates.
         VocabularyMismatch: the key is of another vocabulary.
     """
-    if key.spec.rotation:
+    if isinstance(key.spec, PositionSpec) and key.spec.rotation:
         raise SettingsError(
             f"key {key.fingerprint} rotates every {key.spec.rotation} positions, so a text has many group tables; "
             "engines hold one for each request: make a key of rule bigram, or one without rotation"

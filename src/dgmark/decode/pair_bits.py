@@ -169,7 +169,7 @@ def distances_of(keys: Iterable[WatermarkKey | None]) -> tuple[int, int] | None:
     Raises:
         SettingsError: the keys have different distances.
     """
-    ranges = {(key.spec.nearest, key.spec.farthest) for key in keys if is_bigram(key)}
+    ranges = {(key.pair_spec.nearest, key.pair_spec.farthest) for key in keys if is_bigram(key)}
     if len(ranges) > 1:
         raise SettingsError(f"keys with different distances of pairs, {sorted(ranges)}, mark no batch together")
     return ranges.pop() if ranges else None

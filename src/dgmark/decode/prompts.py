@@ -13,6 +13,7 @@ from dgmark.decode.canvas import Canvas, Commits
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.loop import decode_steps
 from dgmark.decode.matching import key_steering
+from dgmark.decode.pair_bits import distances_of
 from dgmark.decode.round_trip import RoundTrip
 from dgmark.decode.steering import Steering
 from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError
@@ -282,7 +283,7 @@ class Prepared:
         key, canvas = self.requests[row].key, self.canvases[row]
         mark: Any = key
         if key is not None and self.baseline is None:
-            mark = key.spec.rule, key.spec.nearest, key.spec.farthest
+            mark = key.spec.rule, distances_of([key])
         return (None if self.pad else canvas.start, canvas.layout), mark
 
     def _steering(self, rows: Sequence[int]) -> Steering:

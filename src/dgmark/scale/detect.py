@@ -23,22 +23,20 @@ _TEXTS = (
     *("source_sha256", "settings"),
 )
 _NUMBERS = (
-    *("p_value", "z_score", "green_fraction", "fpr", "z_window"),
+    *("p_value", "z_score", "green_fraction", "fpr"),
     *("p_published", "subkey_confidence", "marked_share"),
 )
-_COUNTS = (
-    *("num_tokens_scored", "num_tokens_matched", "num_pairs_scored", "num_pairs_matched"),
-    *("shift", "shifts_tested", "keys_tested", "subkeys_tested"),
-    *("subkey", "schema"),
-)
+_COUNTS = (*("num_tokens_scored", "num_tokens_matched", "keys_tested", "subkeys_tested", "subkey", "schema"),)
 _SPAN = dict.fromkeys(("start", "end", "num_tokens_scored", "subkey"), arrow.int64()) | {"p_value": arrow.float64()}
+_PAIRS = dict.fromkeys(("scored", "matched"), arrow.int64())
+_POSITION = dict.fromkeys(("shift", "shifts_tested"), arrow.int64()) | {"z_window": arrow.float64()}
 # those of the rows of `dgmark detect --out`, with `row`, `kind` and `error`
 COLUMNS = arrow.schema(
     dict.fromkeys(_TEXTS, arrow.string())
     | dict.fromkeys(_NUMBERS, arrow.float64())
     | dict.fromkeys(_COUNTS, arrow.int64())
     | {"guaranteed": arrow.bool_(), "normalised": arrow.list_(arrow.string())}
-    | {"spans": arrow.list_(arrow.struct(_SPAN))}
+    | {"spans": arrow.list_(arrow.struct(_SPAN)), "pairs": arrow.struct(_PAIRS), "position": arrow.struct(_POSITION)}
 )
 
 
