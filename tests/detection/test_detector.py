@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, Detector, detect
-from dgmark.detection.finding import Phase
+from dgmark.detection.finding import Phase, PositionFigures
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.result import Detection
 from dgmark.errors import SettingsError
@@ -326,9 +326,11 @@ def test_a_row_is_plain_json_and_has_the_values_of_the_detection(content: Any) -
     assert list(row) == ROW
     assert (row["id"], row["schema"], row["summary"]) == ("row 7", 1, found.summary)
     fields = {name: row[name] for name in Detection.__dataclass_fields__ if name in row}
-    assert Detection(**{**fields, "normalised": ()}) == found
+    assert found.position
+    position = PositionFigures(**row["position"])
+    assert Detection(**{**fields, "normalised": (), "position": position}) == found
     assert json.loads(json.dumps(row, allow_nan=False)) == row
-    assert {type(value) for value in row.values()} <= {str, int, float, bool, list, type(None)}
+    assert {type(value) for value in row.values()} <= {str, int, float, bool, list, dict, type(None)}
 
 
 @pytest.mark.parametrize(("length", "rate", "warned"), [(5, 1.0, False), (300, 0.5, False), (300, 1.0, True)])

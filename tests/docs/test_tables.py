@@ -37,7 +37,7 @@ def names(cells: list[str]) -> set[str]:
     return {name for cell in cells for name in re.findall(r"`([\w-]+)`", cell)}
 
 
-OF_KEY_FILE = {*_KeyFile.model_fields, *BigramSpec.__dataclass_fields__, *PositionSpec.__dataclass_fields__}
+OF_KEY_FILE = {*_KeyFile.model_fields, *(one.name for spec in (BigramSpec, PositionSpec) for one in fields(spec))}
 OF_DETECT = {*DETECTION_FIELDS, *PAYLOAD_FIELDS, "id", "subkeys_tested", "source_sha256", "schema", "settings"}
 
 

@@ -9,7 +9,7 @@ import torch
 from dgmark import WatermarkKey
 from dgmark.errors import SettingsError
 from dgmark.watermark.bigrams import count_by_subkey, hash_key, matching_pairs, pair_words, pairs_of
-from dgmark.watermark.siphash import SipHashKey, siphash
+from dgmark.watermark.hashes import SipHashKey, siphash
 from dgmark.watermark.spec import spec_of
 
 RNG = np.random.default_rng(1)

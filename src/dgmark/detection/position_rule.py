@@ -106,26 +106,6 @@ class Hypothesis:
         """The p-value if this many tokens matched."""
         return adjusted_p(self.balance * self.null.tail(matched), self.weight)
 
-    def limit(self, scored: int, match: float, share: float, level: float) -> Limit | None:
-        """Why this test would not find a typical mark in a text like this; None if it would.
-
-        Args:
-            scored: number of scored tokens.
-            match: the share of them that match in a typical mark.
-            share: the test's share of the rate.
-            level: the p-value to reach.
-        """
-        if not scored:
-            return "empty"
-        modulus = self.null.kinds.shape[1]
-        typical = math.ceil(scored * match)
-        p = adjusted_p(self.p_value_of(min(typical, self.null.largest)), share)
-        if p <= level:
-            return None
-        different = replace(self, null=MatchNull.of(np.eye(1, modulus, dtype=np.int64).repeat(scored, axis=0)))
-        p_different = adjusted_p(different.p_value_of(min(typical, different.null.largest)), share)
-        return "repetitive" if p_different <= level else "short"
-
 
 class PositionTest:
     """The test of one key on one text.
@@ -160,7 +140,16 @@ class PositionTest:
             share: the test's share of the rate.
             level: the p-value to reach.
         """
-        return self.hypotheses[0].limit(len(self.tokens.ids), self.tables.spec.typical_match, share, level)
+        scored, hypothesis = len(self.tokens.ids), self.hypotheses[0]
+        if not scored:
+            return "empty"
+        typical = math.ceil(scored * self.tables.spec.typical_match)
+        if adjusted_p(hypothesis.p_value_of(min(typical, hypothesis.null.largest)), share) <= level:
+            return None
+        once = np.eye(1, self.tables.spec.modulus, dtype=np.int64).repeat(scored, axis=0)
+        different = replace(hypothesis, null=MatchNull.of(once))
+        p_different = adjusted_p(different.p_value_of(min(typical, different.null.largest)), share)
+        return "repetitive" if p_different <= level else "short"
 
     def figures(self, found: bool) -> dict[str, Any]:  # noqa: ARG002 (the protocol's)
         """The fields of a `Detection` that this rule computes; `found`: whether the text is marked."""

@@ -19,7 +19,7 @@ from dgmark.decode.proposals import Proposals, filter_weights, propose
 from dgmark.decode.selection import preferences, select_positions, sure_places
 from dgmark.decode.steering import Places, Steering, Window
 from dgmark.errors import SettingsError
-from dgmark.watermark.splitmix64 import STEP, mix, shifted
+from dgmark.watermark.hashes import STEP, mix, shifted
 
 _MANTISSA = 53
 # logits that are read in float32 at a time: they take this memory twice (0.5 GB), however large the batch

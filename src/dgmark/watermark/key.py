@@ -26,8 +26,8 @@ from dgmark.errors import (
 )
 from dgmark.watermark.bigrams import BIGRAM_PRF, DISTANCES, hash_key
 from dgmark.watermark.groups import GroupTables, Secret
+from dgmark.watermark.hashes import SipHashKey
 from dgmark.watermark.key_file import SECRET_BYTES, check_name, check_secret, read_key_file, write_key_file
-from dgmark.watermark.siphash import SipHashKey
 from dgmark.watermark.spec import DEFAULT_CODE, BigramSpec, Grouping, PositionSpec, Rule, WatermarkSpec, spec_of
 
 # ids of a padded vocabulary beside twice the tokenizer's own; a table beyond that costs memory and serves no model
@@ -130,7 +130,7 @@ class WatermarkKey:
                     f"{positions[0]} is for the position rule and {pairs[0]} for the bigram rule: leave one of them out"
                 )
             rule = "position" if positions else "bigram"
-        if rule == "bigram":
+        if isinstance(rule, str) and rule == "bigram":
             given = dict(zip(of_pairs, DISTANCES, strict=True)) | {"subkeys": DEFAULT_SUBKEYS} | given
         elif subkeys == 1:
             del given["subkeys"]  # as of every key of rule "position"

@@ -45,7 +45,10 @@ _OTHER_MODELS = (0.64, 0.75)
 
 def _index(value: Any) -> Any:
     """A whole number of Python's for one of numpy's."""
-    return operator.index(value) if hasattr(value, "__index__") and not isinstance(value, bool) else value
+    try:
+        return value if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return value
 
 
 def _power_of_two(value: int) -> int:
