@@ -8,10 +8,10 @@ positions only. Ours; a scan on multi-scale grids as in Walther (2010).
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from statistics import mean
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -299,34 +299,16 @@ class PairTest:
         return joined
 
 
-@dataclass(frozen=True)
 class BigramRule:
-    """What detection knows of the bigram rule, for keys of one spec.
+    """What detection knows of the bigram rule, for keys of one spec; see `rules.py`."""
 
-    Attributes:
-        spec: the spec.
-        finds_spans: whether spans that carry the mark can be found.
-        coins_of: (a, b): for an expected p-value a text of n tokens has a n^b independent coins at each distance.
-    """
+    finds_spans = True
+    settings: frozenset[str] = frozenset()  # a missing beginning moves no pair
+    coins_of = (2.57, 0.75)
 
-    spec: BigramSpec
-    finds_spans: ClassVar[bool] = True
-    coins_of: ClassVar[tuple[float, float]] = (2.57, 0.75)
-
-    @property
-    def settings(self) -> frozenset[str]:
-        """Which of the settings phase and max_crop concern the keys: a missing beginning moves no pair."""
-        return frozenset()
-
-    @property
-    def whole_share(self) -> float:
-        """The share of the rate that the test of the whole text has."""
-        return WHOLE_SHARE / self.spec.subkeys
-
-    @property
-    def distances(self) -> range:
-        """The distances of pairs: a text of n tokens has n - d pairs at a distance of d."""
-        return range(self.spec.nearest, self.spec.farthest + 1)
+    def __init__(self, spec: BigramSpec) -> None:
+        self.whole_share = WHOLE_SHARE / spec.subkeys
+        self.distances = range(spec.nearest, spec.farthest + 1)
 
     def surviving(self, edit: Edit, share: float) -> float:
         """The share of an edited text's pairs that the text had before the edits.
@@ -341,11 +323,11 @@ class BigramRule:
         if edit == "substitution":
             return (1 - share) ** 2
         if edit == "deletion":  # k tokens between them are gone, and they stood no farther apart than `farthest`
-            gone = (math.comb(between + k, k) * share**k for k in range(self.spec.farthest - distance + 1))
+            gone = (math.comb(between + k, k) * share**k for k in range(self.distances[-1] - distance + 1))
             return float((1 - share) ** distance * sum(gone))
         # both are old, k tokens between them are new, and they stood at least `nearest` apart
         new = share / (1 + share)
-        some = range(distance - self.spec.nearest + 1)
+        some = range(distance - self.distances[0] + 1)
         inserted = (math.comb(between, k) * new**k * (1 - new) ** (between - k) for k in some)
         return float((1 - new) ** 2 * sum(inserted))
 

@@ -233,34 +233,16 @@ class PositionTest:
         return 1 + int(np.argmax(counts))
 
 
-@dataclass(frozen=True)
 class PositionRule:
-    """What detection knows of the position rule, for keys of one spec.
+    """What detection knows of the position rule, for keys of one spec; see `rules.py`."""
 
-    Attributes:
-        spec: the spec.
-        finds_spans: whether spans that carry the mark can be found.
-        coins_of: (a, b): for an expected p-value a text of n tokens has a n^b independent coins.
-    """
+    finds_spans = False
+    coins_of = (3.3, 0.6)
+    distances = range(1)  # a coin is a token by itself
 
-    spec: PositionSpec
-    finds_spans: ClassVar[bool] = False
-    coins_of: ClassVar[tuple[float, float]] = (3.3, 0.6)
-
-    @property
-    def settings(self) -> frozenset[str]:
-        """Which of the settings phase and max_crop concern the keys."""
-        return frozenset({"phase", "max_crop"} if self.spec.rotation else {"phase"})
-
-    @property
-    def whole_share(self) -> float:
-        """The share of the rate that the test of the whole text has."""
-        return UNCROPPED if self.spec.rotation else 1 / self.spec.period
-
-    @property
-    def distances(self) -> range:
-        """A coin is a token by itself."""
-        return range(1)
+    def __init__(self, spec: PositionSpec) -> None:
+        self.settings = frozenset({"phase", "max_crop"} if spec.rotation else {"phase"})
+        self.whole_share = UNCROPPED if spec.rotation else 1 / spec.period
 
     def surviving(self, edit: Edit, share: float) -> float:
         """The share of an edited text's tokens that match as before: none behind a token that is not in its place."""

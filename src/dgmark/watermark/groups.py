@@ -6,12 +6,9 @@ sub-keys, are in `bigrams.py`.
 """
 
 import hashlib
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
-from threading import Lock
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt8
@@ -20,7 +17,8 @@ from dgmark.errors import VocabularyMismatch
 from dgmark.watermark.spec import PRF, PositionSpec
 
 _CODE_DRAWS = 64
-_CACHED_BYTES = 2**28
+# group tables of all keys that are kept; one takes a byte a token id
+_CACHED_TABLES = 1024
 
 
 class Secret(bytes):
@@ -32,15 +30,21 @@ class Secret(bytes):
     __str__ = __repr__
 
 
+@lru_cache(maxsize=_CACHED_TABLES)
 def group_table(secret: bytes, modulus: int, table_size: int, segment: int = 0) -> UInt8[np.ndarray, " vocab"]:
-    """Groups f(v, key, segment) in 0..modulus-1 for every token id v below `table_size`.
+    """Groups f(v, key, segment) in 0..modulus-1 for every token id v below `table_size`, read-only.
 
     One SHAKE-256 squeeze over (version, modulus, table size, segment, secret) gives 8 bytes a token id (little
     endian); tokens are ranked by them, ties by id; group = rank mod modulus. So group sizes differ by at most one
-    for every key, and the table depends on nothing but these arguments.
+    for every key, and the table depends on nothing but these arguments. Without a secret, group = id mod modulus.
     """
-    header = modulus.to_bytes(1, "little") + table_size.to_bytes(4, "little") + segment.to_bytes(8, "little")
-    return _balanced(b"groups", Secret(header + secret), table_size, modulus)
+    if secret:
+        header = modulus.to_bytes(1, "little") + table_size.to_bytes(4, "little") + segment.to_bytes(8, "little")
+        table = _balanced(b"groups", Secret(header + secret), table_size, modulus)
+    else:
+        table = (np.arange(table_size) % modulus).astype(np.uint8)
+    table.setflags(write=False)
+    return table
 
 
 def position_code(secret: bytes, modulus: int, length: int) -> UInt8[np.ndarray, " length"]:
@@ -70,31 +74,6 @@ def _balanced(domain: bytes, message: bytes, size: int, modulus: int) -> UInt8[n
     return residues
 
 
-class ArrayCache:
-    """The arrays that were used last, read-only, up to a number of bytes; the latest is kept whatever its size."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes, self._bytes = max_bytes, 0
-        self._arrays: OrderedDict[Hashable, UInt8[np.ndarray, ...]] = OrderedDict()
-        self._lock = Lock()
-
-    def get(self, name: Hashable, make: Callable[[], UInt8[np.ndarray, "..."]]) -> UInt8[np.ndarray, "..."]:
-        """The array of this name; one that is not kept is made."""
-        with self._lock:
-            if name not in self._arrays:
-                array = self._arrays[name] = make()
-                array.flags.writeable = False
-                self._bytes += array.nbytes
-                while self._bytes > self._max_bytes and len(self._arrays) > 1:
-                    self._bytes -= self._arrays.popitem(last=False)[1].nbytes
-            self._arrays.move_to_end(name)
-            return self._arrays[name]
-
-
-# of all keys together
-_TABLES = ArrayCache(_CACHED_BYTES)
-
-
 @dataclass(eq=False)
 class GroupTables:
     """The group tables of one key. A table is computed at its first use; those used last, of all keys, are kept."""
@@ -104,12 +83,6 @@ class GroupTables:
 
     def table(self, segment: int = 0) -> UInt8[np.ndarray, " vocab"]:
         """Group of each token id in `segment`, read-only."""
-        name = (self.secret, self.spec.modulus, self.spec.table_size, segment)
-        return _TABLES.get(name, lambda: self._made(segment))
-
-    def _made(self, segment: int) -> UInt8[np.ndarray, " vocab"]:
-        if self.spec.grouping == "token-id":
-            return (np.arange(self.spec.table_size) % self.spec.modulus).astype(np.uint8)
         return group_table(self.secret, self.spec.modulus, self.spec.table_size, segment)
 
     def segment(self, positions: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:

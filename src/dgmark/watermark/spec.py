@@ -79,10 +79,17 @@ class _Spec:
     tokenizer_fingerprint: Annotated[str, Field(description="a text")] = ""
     expected_match: Annotated[float | None, Strict(), Field(description="a number")] = None
 
+    _column: ClassVar[int]  # of the measured shares
+
     @property
     def chance(self) -> float:
         """The share of the pairs, or of the tokens, that match by chance."""
         return 0.5
+
+    @property
+    def _relative_strength(self) -> float | None:
+        """What the share of matches exceeds chance by, over what was measured; None if it is not known."""
+        raise NotImplementedError
 
     @model_validator(mode="wrap")
     @classmethod
@@ -122,6 +129,19 @@ class _Spec:
                 "give the share of the pairs or tokens of a typical text that match"
             )
 
+    def measured_match(self, block_length: int) -> float | None:
+        """The share that is expected of texts that a model samples in blocks of this length, to two digits.
+
+        None for shorter blocks, and for keys with other groups or codes, than were measured.
+        """
+        measured = [shares for block, shares in MEASURED_MATCH.items() if block <= block_length]
+        strength = self._relative_strength
+        if not measured or strength is None:
+            return None
+        if self.tokenizer != BUILTIN:
+            strength *= _OTHER_MODELS[self._column]
+        return round(0.5 + (measured[-1][self._column] - 0.5) * strength, 2)
+
     def to_fields(self) -> dict[str, Any]:
         """The fields of key files and of `dgmark key show`; an expected match that is not known is left out."""
         return {name: value for name, value in asdict(self).items() if value is not None}
@@ -150,6 +170,7 @@ class BigramSpec(_Spec):
         Field(le=MAX_SUBKEYS, description=f"a power of two from 1 to {MAX_SUBKEYS}; 1 marks all texts alike"),
     ] = 1
     prf: ClassVar[str] = BIGRAM_PRF
+    _column: ClassVar[int] = 0
     keyed: ClassVar[bool] = True
 
     def _check(self) -> None:
@@ -166,18 +187,11 @@ class BigramSpec(_Spec):
         """The share of the different pairs of a typical text that match; .65 if the key does not say it."""
         return self.expected_match or 0.65
 
-    def measured_match(self, block_length: int) -> float | None:
-        """The share expected of texts that a model samples in blocks of this length; None for blocks below 4.
-
-        What the share exceeds 1/2 by falls with the sixth root of the number of distances (measured at distances 1 to
-        1, 1 to 4 and 1 to 8).
-        """
-        measured = _measured(self, block_length)
-        if measured is None:
-            return None
+    @property
+    def _relative_strength(self) -> float:
+        """It falls with the sixth root of the number of distances (measured at distances 1 to 1, 1 to 4 and 1 to 8)."""
         nearest, farthest = DISTANCES
-        distances = (farthest - nearest + 1) / (self.farthest - self.nearest + 1)
-        return round(0.5 + measured[0] * float(distances ** (1 / 6)), 2)
+        return float(((farthest - nearest + 1) / (self.farthest - self.nearest + 1)) ** (1 / 6))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,6 +214,7 @@ class PositionSpec(_Spec):
     grouping: Annotated[Grouping, Field(description="one of: keyed, token-id")] = "keyed"
     code_length: _Whole = 0
     prf: ClassVar[str] = PRF
+    _column: ClassVar[int] = 1
     subkeys: ClassVar[int] = 1
 
     def _check(self) -> None:
@@ -234,15 +249,9 @@ class PositionSpec(_Spec):
         """The share of the tokens of a typical text that match; half of those that chance misses, if it is unknown."""
         return self.expected_match or (1 + self.chance) / 2
 
-    def measured_match(self, block_length: int) -> float | None:
-        """The share expected of texts that a model samples in blocks of this length.
-
-        None for blocks below 4, and for other groups or codes than were measured.
-        """
-        measured = _measured(self, block_length)
-        if measured is None or (self.modulus, self.code_length) != (2, DEFAULT_CODE):
-            return None
-        return round(0.5 + measured[1], 2)
+    @property
+    def _relative_strength(self) -> float | None:
+        return 1.0 if (self.modulus, self.code_length) == (2, DEFAULT_CODE) else None
 
 
 WatermarkSpec = Annotated[BigramSpec | PositionSpec, Discriminator("rule")]
@@ -260,16 +269,6 @@ def spec_of(fields: Mapping[str, Any]) -> WatermarkSpec:
     except ValidationError:
         pass
     raise SettingsError(f"the rule is not one of: {', '.join(get_args(Rule))}")
-
-
-def _measured(spec: BigramSpec | PositionSpec, block_length: int) -> tuple[float, float] | None:
-    """What the shares of matching pairs and of matching tokens were found to exceed 1/2 by; None for short blocks."""
-    blocks = [block for block in MEASURED_MATCH if block <= block_length]
-    if not blocks:
-        return None
-    pairs, tokens = MEASURED_MATCH[max(blocks)]
-    of_pairs, of_tokens = (1.0, 1.0) if spec.tokenizer == BUILTIN else _OTHER_MODELS
-    return (pairs - 0.5) * of_pairs, (tokens - 0.5) * of_tokens
 
 
 def _words(field: object) -> str:
