@@ -33,7 +33,7 @@ def test_requests_use_all_sub_keys_alike() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        *(({"subkeys": number}, f"sub-keys {number} is not a power of two") for number in (0, -1, 3, 131_072)),
+        *(({"subkeys": number}, f"subkeys {number} is not a power of two") for number in (0, -1, 3, 131_072)),
         *(({"subkeys": value}, "not a whole number") for value in (True, 2.0, "2")),
         ({"subkeys": 2, "rule": "position"}, "rule position has no sub-keys: choose rule bigram"),
     ],

@@ -88,7 +88,7 @@ class Keyring:
         return detect_readings(self.reader, self._detect_scored, texts_or_ids)
 
     def _detect_scored(self, tokens: ScoredIds, share: float) -> Detection:
-        tested = [(each, each.test(tokens)) for each in self._tests]
+        tested = ((each, each.test(tokens)) for each in self._tests)  # one at a time: a test of pairs is large
         likeliest, test = min(tested, key=lambda one: round(math.log(one[0].p_value(one[1], share)), _DIGITS))
         return likeliest.detection(test, len(tokens.ids), share)
 

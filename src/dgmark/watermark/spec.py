@@ -107,19 +107,21 @@ class _Spec:
     def _problem(cls, error: ValidationError) -> str:
         """What is wrong with the fields; only numbers are quoted."""
         found = error.errors(include_url=False, include_context=False)
-        unknown = [_words(one["loc"][-1]) for one in found if one["type"] == "unexpected_keyword_argument"]
+        unknown = [str(one["loc"][-1]) for one in found if one["type"] == "unexpected_keyword_argument"]
         if unknown:
+            names = " and no ".join(unknown).replace("_", " ").replace("subkeys", "sub-keys")
             return (
-                f"rule {cls.rule} has no {' and no '.join(unknown)}: choose rule "
+                f"rule {cls.rule} has no {names}: choose rule "
                 f"{'bigram' if cls.rule == 'position' else 'position'}, or leave that out"
             )
         field, value = str(found[0]["loc"][0]), found[0]["input"]
+        name = field.replace("_", " ")
         if found[0]["type"].startswith("missing"):
-            return f"a key of rule {cls.rule} has no {_words(field)}: give it"
+            return f"a key of rule {cls.rule} has no {name}: give it"
         if found[0]["type"].startswith("int"):
-            return f"{_words(field)} is not a whole number"
+            return f"{name} is not a whole number"
         quoted = f" {value}" if isinstance(value, int | float) else ""
-        return f"{_words(field)}{quoted} is not {cls.__pydantic_fields__[field].description}"  # type: ignore[attr-defined] # pydantic adds it
+        return f"{name}{quoted} is not {cls.__pydantic_fields__[field].description}"  # type: ignore[attr-defined] # pydantic adds it
 
     def _check(self) -> None:
         """Refuse fields that do not fit each other."""
@@ -269,7 +271,3 @@ def spec_of(fields: Mapping[str, Any]) -> WatermarkSpec:
     except ValidationError:
         pass
     raise SettingsError(f"the rule is not one of: {', '.join(get_args(Rule))}")
-
-
-def _words(field: object) -> str:
-    return "sub-keys" if field == "subkeys" else str(field).replace("_", " ")

@@ -12,6 +12,7 @@ from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import Detector
 from dgmark.detection.reader import Reader
 from dgmark.detection.result import Scorer
+from dgmark.detection.rules import rule_of
 from dgmark.errors import KeyFileError, SettingsError
 from dgmark.rows.jsonl import Row
 from dgmark.watermark.bigrams import DISTANCES
@@ -152,7 +153,7 @@ class CellRows:
         other = baseline_of(self.cell)
         if other is not None:
             return other.detector(key, fpr=_FPR, tokenizer=tokenizer)
-        if deployed or key.spec.rule == "bigram":
+        if deployed or "phase" not in rule_of(key.spec).settings:
             return Detector(key, tokenizer=tokenizer, fpr=_FPR)
         return Detector(key, tokenizer=tokenizer, fpr=_FPR, phase="start")
 
