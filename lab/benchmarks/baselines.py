@@ -17,8 +17,8 @@ from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.decode import View
 from dgmark.models.toy import ToyDenoiser
 from dgmark.rows.jsonl import BadRow, read_rows
-from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.spec import PositionSpec
 from dgmark_lab.baselines import baseline
 from keys_and_tables import bench_key, print_header, print_made_with, print_row, random_key
 
@@ -70,7 +70,7 @@ def level(texts: list[np.ndarray]) -> None:
 def costs(vocab: int) -> None:
     """Print the cost that each baseline adds to a step for this vocabulary."""
     model = ToyDenoiser(words=vocab - 2, padding=0)
-    spec = WatermarkSpec(table_size=vocab, tokenizer="toy", tokenizer_fingerprint="0" * 16)
+    spec = PositionSpec(table_size=vocab, tokenizer="toy", tokenizer_fingerprint="0" * 16)
     key = WatermarkKey(spec=spec, key_id="bench", secret=bytes(32))
     dice = torch.Generator().manual_seed(0)
     logits = torch.randn(8, 32, vocab, generator=dice) * 4

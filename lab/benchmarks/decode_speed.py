@@ -22,7 +22,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 from dgmark import DecodeConfig, load_model
 from dgmark.decode import Canvas, RoundTrip, Rule, decode_steps, keyed_rule
 from dgmark.models.load import NetworkDenoiser
-from dgmark.watermark.groups import Rule as RuleName
+from dgmark.watermark.spec import Rule as RuleName
 from keys_and_tables import bench_key, builtin_prompts, print_header, print_row
 
 PROMPT, LENGTH, BLOCK = 64, 256, 32

@@ -14,8 +14,9 @@ from statistics import median
 import numpy as np
 
 from dgmark import Detector, Keyring
-from dgmark.detection.exact_test import MatchNull, residue_counts
-from dgmark.watermark.groups import SECRET_BYTES, group_table
+from dgmark.detection.match_null import MatchNull, residue_counts
+from dgmark.watermark.groups import group_table
+from dgmark.watermark.key_file import SECRET_BYTES
 from keys_and_tables import bench_key, builtin_prompts, random_key
 
 ROUNDS = 15
@@ -45,7 +46,7 @@ def main() -> None:
 
     took = rounds(lambda: [detector.detect(ids) for ids in windows])
     print(f"ids to verdict, i mod 2, n = 256: {1e3 * took / len(windows):.3f} ms ({len(windows) / took:.0f} texts/s)")
-    coded = Detector(random_key(replace(key.spec, code_length=16), 0))
+    coded = Detector(random_key(replace(key.tables.spec, code_length=16), 0))
     took = rounds(lambda: [coded.detect(ids) for ids in windows])
     print(f"ids to verdict, position code 16, n = 256: {1e3 * took / len(windows):.3f} ms")
 
@@ -53,8 +54,8 @@ def main() -> None:
     took = median(once(lambda: ring.detect(windows[0])) for _ in range(3))
     print(f"1,000 keys, n = 256: {took:.2f} s")
     for name, spec in (
-        ("position code 64", replace(key.spec, code_length=64)),
-        ("rotation 64", replace(key.spec, rotation=64)),
+        ("position code 64", replace(key.tables.spec, code_length=64)),
+        ("rotation 64", replace(key.tables.spec, rotation=64)),
     ):
         ring = Keyring([random_key(spec, number) for number in range(100)])
         took = median(once(lambda: ring.detect(windows[0])) for _ in range(3))  # noqa: B023

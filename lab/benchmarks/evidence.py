@@ -15,7 +15,7 @@ import numpy as np
 from conditions import EDITS, LENGTHS, Condition
 from dgmark import Detector
 from dgmark.detection.expected import expected_p
-from dgmark.watermark.groups import WatermarkSpec
+from dgmark.watermark.spec import WatermarkSpec
 from dgmark_lab.evaluate.intervals import MIN_TEXTS
 from dgmark_lab.experiments.estimates import Estimate, mean
 from dgmark_lab.experiments.figures import Line, line_figure
@@ -71,7 +71,7 @@ def _row(cell: Cell, rows: Rows, out: Path) -> list[str]:
     found = [one for one in found if one.num_tokens_scored >= FEWEST]  # a text that ended at once has no share
     tokens = np.array([one.num_tokens_scored for one in found])
     matches = mean(np.array([one.green_fraction for one in found]))
-    pairs = mean(np.array([one.num_pairs_scored for one in found]) / tokens)
+    pairs = mean(np.array([one.pairs.scored for one in found if one.pairs]) / tokens)
     carried = mean(-np.log10([one.p_value for one in found]) / tokens)
     spec = replace(detectors[0].key.spec, expected_match=matches.value)
     whole = int(np.median([len(row["token_ids"]) for row in rows]))

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dgmark.watermark.groups import SECRET_BYTES, Rule, WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.key_file import SECRET_BYTES
+from dgmark.watermark.spec import Rule, WatermarkSpec
 from dgmark_lab.experiments.made_with import made_with
 from dgmark_lab.experiments.prompt_sets import BUILTIN_PROMPTS
 

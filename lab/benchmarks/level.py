@@ -25,11 +25,12 @@ from matplotlib.figure import Figure
 
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.detection.detector import KeyTest
-from dgmark.detection.exact_test import window_statistic, z_score
+from dgmark.detection.p_values import z_score
+from dgmark.detection.position_rule import window_statistic
 from dgmark.detection.reader import ScoredIds
 from dgmark.rows.jsonl import BadRow, read_rows
-from dgmark.watermark.groups import Rule
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.spec import Rule
 from dgmark_lab.experiments.figures import COLOURS, new_figure
 from keys_and_tables import print_header, print_made_with, print_row, random_key
 
@@ -57,8 +58,8 @@ def score(key: WatermarkKey, ids: Int[np.ndarray, " n"]) -> Scores:
     if key.spec.rule == "bigram":
         return Scores(p_value)
     matched = key.tables.matching(ids, positions)
-    z = abs(z_score(int(matched.sum()), len(ids), key.spec.modulus))
-    return Scores(p_value, z, float(window_statistic(matched, key.spec.modulus, WINDOW)))
+    z = abs(z_score(int(matched.sum()), len(ids), key.tables.spec.modulus))
+    return Scores(p_value, z, float(window_statistic(matched, key.tables.spec.modulus, WINDOW)))
 
 
 # --- synthetic text ---

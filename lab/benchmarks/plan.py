@@ -11,11 +11,11 @@ from statistics import median
 import numpy as np
 from scipy.stats import binom
 
-from dgmark.detection.bigram_test import WHOLE_SHARE
+from dgmark.detection.bigram_rule import WHOLE_SHARE
 from dgmark.detection.detector import KeyTest
 from dgmark.detection.reader import ScoredIds
 from dgmark.watermark.bigrams import DISTANCES
-from dgmark.watermark.groups import WatermarkSpec
+from dgmark.watermark.spec import BigramSpec
 from keys_and_tables import print_header, print_made_with, print_row, random_key
 
 DOCUMENTS = 10**10
@@ -64,9 +64,7 @@ def pairs_needed(rate: float, share: float) -> int:
 
 def seconds(subkeys: int) -> float:
     """Processor time of one text and one key, the median over texts of words with a power law."""
-    spec = WatermarkSpec(
-        rule="bigram", nearest=DISTANCES[0], farthest=DISTANCES[1], table_size=VOCABULARY, subkeys=subkeys
-    )
+    spec = BigramSpec(nearest=DISTANCES[0], farthest=DISTANCES[1], table_size=VOCABULARY, subkeys=subkeys)
     rng, times = np.random.default_rng(0), []
     weights = 1 / np.arange(16, 916)
     for number in range(TEXTS):

@@ -79,7 +79,7 @@ def main() -> None:
     one = key if common is None else key.subkey(common)
     print_header(["texts", "right", "forged", "median p", *(f"scrubbed {share:g}" for share in SCRUBBED)])
     for number in (0, *(number for number in args.learn if number <= len(learnt))):
-        code = key.tables.code if key.spec.code_length else None
+        code = key.tables.code if key.tables.spec.code_length else None
         stolen = StolenKey.learn(key.spec, [row.ids for row in learnt[:number]], unmarked if number else [], code)
         right = np.mean([_right(stolen, one, ids) for ids in plain[-args.texts :]])
         cells: list[Any] = [number, f"{right:.3f}", "", ""]

@@ -15,7 +15,7 @@ import numpy as np
 from dgmark import Detector, WatermarkKey, load_model
 from dgmark.decode import Generation, generate
 from dgmark.models.loaded import LoadedModel
-from dgmark.watermark.groups import Rule
+from dgmark.watermark.spec import Rule
 from dgmark_lab.evaluate.judge import Judge, load_judge
 from dgmark_lab.evaluate.likelihood import token_nats
 from dgmark_lab.experiments.estimates import percent, perplexity

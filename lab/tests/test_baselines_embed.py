@@ -13,10 +13,11 @@ from torch import Tensor
 
 from dgmark import Generation, generate, load_tokenizer, stream_generate
 from dgmark.decode import DecodeConfig, RowFinished, Rule, View, Window, decode
+from dgmark.detection.finding import PositionFigures
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
-from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.spec import PositionSpec
 from dgmark_lab.baselines import BASELINES, Gloaguen, PatternMark, baseline
 from dgmark_lab.baselines.cdmark import spreading_vector
 from dgmark_lab.baselines.green_lists import GreenRows
@@ -29,7 +30,7 @@ V = TOY.vocab_size
 MASK = TOY.mask_id
 FORBIDDEN = torch.tensor([0, *range(14, V)])
 KEY = WatermarkKey(
-    spec=WatermarkSpec(table_size=V, tokenizer=TOY.tokenizer.name, tokenizer_fingerprint=TOY.tokenizer.fingerprint),
+    spec=PositionSpec(table_size=V, tokenizer=TOY.tokenizer.name, tokenizer_fingerprint=TOY.tokenizer.fingerprint),
     key_id="test",
     secret=bytes(range(32)),
 )
@@ -352,7 +353,7 @@ def test_marked_text_is_detected_and_by_its_key_alone(name: str, options: dict[s
 def test_gumbel_finds_the_shift_of_a_text_without_its_front() -> None:
     ids = marked("gumbel", {}).token_ids
     found = baseline("gumbel").detector(LARGE_KEY, tokenizer=LARGE.tokenizer).detect(ids[11:])
-    assert (found.verdict, found.shift, found.shifts_tested) == ("watermarked", 11, 256)
+    assert (found.verdict, found.position) == ("watermarked", PositionFigures(11, 256))
 
 
 # ---- the command line ----

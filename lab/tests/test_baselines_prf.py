@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from dgmark.watermark.splitmix64 import mix
+from dgmark.watermark.hashes import mix
 from dgmark_lab.baselines.prf import BITS, HashKey, states, threshold, uniform_bits
 from support.known_keys import known_key
 

@@ -177,15 +177,15 @@ def test_a_checkpoint_is_known_by_its_content(tmp_path: Path) -> None:
 def test_a_cell_may_have_another_spec_of_the_same_secret() -> None:
     coded = WatermarkKey.generate(TOY, rule="position")
     key = cell_key(coded, KeyOptions())
-    assert (coded.spec.code_length, key.spec.code_length, key.secret) == (16, 0, coded.secret)
+    assert (coded.tables.spec.code_length, key.tables.spec.code_length, key.secret) == (16, 0, coded.secret)
     assert cell_key(key, KeyOptions()) is key
     assert cell_key(coded, KeyOptions(code_length=16)) is coded
     three = cell_key(key, KeyOptions(modulus=3))
-    assert (three.spec.modulus, three.secret, three.fingerprint == key.fingerprint) == (3, key.secret, False)
-    keyless = cell_key(key, KeyOptions(scheme="token-id"))
+    assert (three.tables.spec.modulus, three.secret, three.fingerprint == key.fingerprint) == (3, key.secret, False)
+    keyless = cell_key(key, KeyOptions(grouping="token-id"))
     assert keyless.keyless
     with pytest.raises(SettingsError, match="has no secret"):
-        cell_key(keyless, KeyOptions(scheme="keyed"))
+        cell_key(keyless, KeyOptions(grouping="keyed"))
 
 
 def test_experiments_that_cannot_be_run_say_why(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_experiments_that_cannot_be_run_say_why(tmp_path: Path) -> None:
 def test_a_runs_folder_without_a_key_gets_one_of_i_mod_2_and_keeps_it(tmp_path: Path) -> None:
     made = [run_key(Store(tmp_path / folder), TOY, None) for folder in ("one", "one", "two")]
     assert made[0].secret == made[1].secret != made[2].secret
-    assert made[0].spec.code_length == 0
+    assert made[0].tables.spec.code_length == 0
 
 
 def test_a_report_needs_the_key_of_its_run(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def texts(key: WatermarkKey | None, number: int, seed: int) -> list[np.ndarray]:
         scores = np.zeros((number, 8))
         if key.spec.rule == "position":
             scores += key.tables.table()[ids[:, at]] == key.tables.residues(np.array([at]))
-        for back in range(1, min(at, key.spec.farthest) + 1):
+        for back in range(1, min(at, key.pair_spec.farthest) + 1):
             scores += matching_pairs(text[:, at - back, None] | ids[:, at] << 24, key.pair_key)
         text[:, at] = ids[np.arange(number), at, scores.argmax(axis=1)]
     return list(text)
@@ -47,7 +47,7 @@ def matches(key: WatermarkKey, stolen: StolenKey, ids: np.ndarray) -> tuple[np.n
 
 def learnt(name: str, number: int, *, marked: bool = True) -> StolenKey:
     key = KEYS[name]
-    code = key.tables.code if key.spec.code_length else None
+    code = key.tables.code if key.tables.spec.code_length else None
     return StolenKey.learn(key.spec, texts(key if marked else None, number, 1), texts(None, 200, 2), code)
 
 

@@ -14,7 +14,7 @@ import pytest
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.errors import PromptTooLong, ResumeMismatch, SettingsError
 from dgmark.models.toy import ToyDenoiser
-from dgmark.watermark.groups import Rule
+from dgmark.watermark.spec import Rule
 from dgmark_lab.evaluate.judge import load_judge
 from dgmark_lab.halving import Standing, halve, ranking, rungs, standing, survivors
 from dgmark_lab.trials import Candidate, Trials, candidates_of

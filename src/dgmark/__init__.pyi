@@ -14,8 +14,9 @@ from dgmark.decode import (
 from dgmark.decode.settings_file import read_settings
 from dgmark.detection.detect_files import detect_file
 from dgmark.detection.detector import Detector, detect
+from dgmark.detection.finding import ScoredToken, Span
 from dgmark.detection.keyring import Keyring, load_keys
-from dgmark.detection.result import Detection, ScoredToken, Span
+from dgmark.detection.result import Detection
 from dgmark.documents.document import Document, read_document
 from dgmark.errors import DgmarkError
 from dgmark.models.convert import convert_checkpoint
@@ -26,9 +27,9 @@ from dgmark.report.page import write_report
 from dgmark.report.signing import SigningKey, verify_report
 from dgmark.version import __version__
 from dgmark.watermark.commitment import KeyCommitment
-from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey, subkey_of
 from dgmark.watermark.key_file import KeyFilePermissionWarning
+from dgmark.watermark.spec import WatermarkSpec
 
 __all__ = [
     "DecodeConfig",

@@ -15,7 +15,7 @@ import pytest
 
 from dgmark import WatermarkKey, load_tokenizer
 from dgmark.checkpoint.folder import BUILTIN
-from dgmark.watermark.groups import Rule
+from dgmark.watermark.spec import Rule
 from support.command_line import rows, run
 from support.fresh_process import run_fresh
 from support.known_keys import bound_key, key_file_of, known_key
@@ -53,7 +53,7 @@ def test_keygen_prints_the_key_on_stdout_and_what_to_do_next_on_stderr(tmp_path:
         ([], {"rule": "bigram", "nearest": 1, "farthest": 4, "subkeys": 256}, "0.5"),
         (["--nearest", 2, "--farthest", 9], {"rule": "bigram", "nearest": 2, "farthest": 9}, "0.5"),
         (["--subkeys", 1], {"rule": "bigram", "subkeys": 1}, "0.5"),
-        (["--rule", "position"], {"code_length": 16, "subkeys": 1}, "0.6"),
+        (["--rule", "position"], {"rule": "position", "code_length": 16}, "0.6"),
         (["--rotation", 32], {"rotation": 32, "code_length": 0}, None),
     ],
 )
@@ -96,12 +96,12 @@ def test_a_named_key_names_its_owner_in_the_verdict(tmp_path: Path) -> None:
     ("args", "code", "message"),
     [
         (["--modulus", 1], 2, "2..16"),
-        (["--scheme", "rot13"], 2, "token-id"),
+        (["--grouping", "rot13"], 2, "token-id"),
         (["--model", "no-such-model"], 6, "storyteller"),
         (["--subkeys", 3], 2, "subkeys 3 is not a power of two"),
-        (["--subkeys", 4, "--scheme", "token-id"], 2, "rule position has no sub-keys"),
-        (["--rule", "bigram", "--modulus", 3], 2, "rule bigram has neither groups nor positions"),
-        (["--rule", "position", "--farthest", 3], 2, "distances of pairs have a meaning under rule bigram only"),
+        (["--subkeys", 4, "--grouping", "token-id"], 2, "rule position has no sub-keys"),
+        (["--rule", "bigram", "--modulus", 3], 2, "rule bigram has no modulus: choose rule position"),
+        (["--rule", "position", "--farthest", 3], 2, "rule position has no farthest: choose rule bigram"),
         (["--nearest", 3, "--modulus", 3], 2, "modulus is for the position rule and nearest for the bigram rule"),
         (["--nearest", 5], 2, "the distances of pairs, 5 to 4, are not a range in 1..64"),
         (["--nearest", 0], 2, "the distances of pairs, 0 to 4, are not a range in 1..64"),
@@ -311,7 +311,7 @@ def test_an_open_key_file_is_refused_and_one_for_a_group_warned_of(key_file: Pat
 
 def test_the_keyless_scheme_says_that_it_has_no_secret(tmp_path: Path) -> None:
     path = tmp_path / "key.json"
-    made = run("keygen", path, "--scheme", "token-id")
+    made = run("keygen", path, "--grouping", "token-id")
     assert "no secret" in made.stderr
     row = rows(run("detect", "--key", path, "--format", "jsonl", stdin="A text to score.").stdout)[0]
     assert row["guaranteed"] is False

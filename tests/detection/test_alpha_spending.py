@@ -5,8 +5,11 @@ import itertools
 import numpy as np
 import pytest
 
-from dgmark.detection.exact_test import MIN_P, MatchNull, adjusted_p, balance_of, bonferroni_p
-from dgmark.watermark.groups import WatermarkSpec, group_table
+from dgmark.detection.match_null import MatchNull
+from dgmark.detection.p_values import MIN_P, adjusted_p, bonferroni_p
+from dgmark.detection.position_rule import balance_of
+from dgmark.watermark.groups import group_table
+from dgmark.watermark.spec import PositionSpec
 
 
 def test_a_p_value_pays_for_its_share_and_is_at_most_one() -> None:
@@ -21,7 +24,7 @@ def test_a_p_value_pays_for_its_share_and_is_at_most_one() -> None:
 
 
 def balance_factor(size: int, modulus: int, distinct: list[int]) -> float:
-    return balance_of(WatermarkSpec(modulus, table_size=size), distinct)
+    return balance_of(PositionSpec(modulus=modulus, table_size=size), distinct)
 
 
 @pytest.mark.parametrize(("size", "modulus"), [(6, 2), (7, 2), (7, 3), (8, 4)])

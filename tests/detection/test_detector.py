@@ -1,6 +1,6 @@
 """The detector: three verdicts, any crop, ids and texts, and a detection for any text.
 
-`test_exact_test.py` tests that the p-value is exact, and `test_level.py` that it holds its level.
+`test_match_null.py` tests that the p-value is exact, and `test_level.py` that it holds its level.
 """
 
 import json
@@ -15,21 +15,22 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, Detector, detect
+from dgmark.detection.finding import Phase, PositionFigures
 from dgmark.detection.keyring import Keyring
-from dgmark.detection.result import Detection, Phase
+from dgmark.detection.result import Detection
 from dgmark.errors import SettingsError
-from dgmark.watermark.groups import Grouping
 from dgmark.watermark.key import WatermarkKey
-from support.known_keys import builtin_tokenizer, known_key
+from dgmark.watermark.spec import Grouping
+from support.known_keys import builtin_tokenizer, known_key, position_of
 from support.marked_texts import Ids, marked_ids, marked_text, whole_words
 from support.unchecked import unchecked
 
 END, START, MASK = 0, 1, 2  # of the built-in tokenizer
 FIRST = 4  # the ids below are special
 ROW = [
-    "id", "verdict", "p_value", "z_score", "green_fraction", "num_tokens_scored", "num_tokens_matched", "fpr", "shift",
-    "shifts_tested", "key_fingerprint", "guaranteed", "summary", "z_window", "num_pairs_scored", "num_pairs_matched",
-    "normalised", "spans", "marked_share", "keys_tested", "baseline", "p_published", "uncertain_because", "schema",
+    "id", "verdict", "p_value", "z_score", "green_fraction", "num_tokens_scored", "num_tokens_matched", "fpr",
+    "key_fingerprint", "guaranteed", "summary", "pairs", "position", "normalised",
+    "spans", "marked_share", "keys_tested", "baseline", "p_published", "uncertain_because", "schema",
 ]  # fmt: skip
 
 
@@ -129,7 +130,7 @@ def test_tokens_may_be_missing_at_the_front(modulus: int, rotation: int, missing
     detector = detector_of(modulus=modulus, rotation=rotation, max_crop=128)
     found = detector.detect(marked_ids(detector.key, 300)[missing:])
     assert found.verdict == "watermarked"
-    assert found.shift == (missing if rotation else missing % modulus)
+    assert position_of(found).shift == (missing if rotation else missing % modulus)
 
 
 def test_a_rotating_key_finds_no_crop_longer_than_max_crop() -> None:
@@ -157,7 +158,7 @@ def test_phase_start_saves_the_price_of_the_phases(modulus: int, rotation: int, 
         for phase in ("start", "any")
     )
     assert anywhere.p_value == pytest.approx(price * start.p_value, rel=1e-9, abs=0)
-    assert (start.shifts_tested, anywhere.shift) == (1, 0)
+    assert (position_of(start).shifts_tested, position_of(anywhere).shift) == (1, 0)
 
 
 # --- which tokens are scored ---------------------------------------------------------------------
@@ -192,8 +193,9 @@ def test_the_counts_are_those_of_the_definition(ids: list[int], modulus: int, ro
     detector = detector_of(modulus=modulus, rotation=rotation, max_crop=9)
     found = detector.detect(ids)
     tables = detector.key.tables
+    shift = position_of(found).shift
     matched = [
-        tables.table((i + found.shift) // rotation if rotation else 0)[token] == (i + found.shift) % modulus
+        tables.table((i + shift) // rotation if rotation else 0)[token] == (i + shift) % modulus
         for i, token in enumerate(ids)
         if token >= FIRST
     ]
@@ -236,7 +238,7 @@ def test_an_invalid_setting_is_refused_by_name(setting: str, wrong: Any, message
 def test_the_settings_of_a_detector_cannot_be_changed(setting: str) -> None:
     detector = detector_of()
     before = getattr(detector, setting)
-    with pytest.raises(AttributeError, match=f"{setting} of a Detector cannot be changed"):
+    with pytest.raises(AttributeError, match=f"cannot assign to field '{setting}'"):
         setattr(detector, setting, 5)
     assert getattr(detector, setting) is before
 
@@ -324,9 +326,11 @@ def test_a_row_is_plain_json_and_has_the_values_of_the_detection(content: Any) -
     assert list(row) == ROW
     assert (row["id"], row["schema"], row["summary"]) == ("row 7", 1, found.summary)
     fields = {name: row[name] for name in Detection.__dataclass_fields__ if name in row}
-    assert Detection(**{**fields, "normalised": ()}) == found
+    assert found.position
+    position = PositionFigures(**row["position"])
+    assert Detection(**{**fields, "normalised": (), "position": position}) == found
     assert json.loads(json.dumps(row, allow_nan=False)) == row
-    assert {type(value) for value in row.values()} <= {str, int, float, bool, list, type(None)}
+    assert {type(value) for value in row.values()} <= {str, int, float, bool, list, dict, type(None)}
 
 
 @pytest.mark.parametrize(("length", "rate", "warned"), [(5, 1.0, False), (300, 0.5, False), (300, 1.0, True)])

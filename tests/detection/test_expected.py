@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from dgmark.detection.detector import Detector
-from dgmark.detection.expected import Edit, expected_p, surviving, tokens_needed
+from dgmark.detection.expected import expected_p, surviving, tokens_needed
+from dgmark.detection.finding import Edit
 from dgmark.errors import SettingsError
 from dgmark.watermark.bigrams import pair_words, pairs_of
-from dgmark.watermark.groups import WatermarkSpec
-from dgmark.watermark.strength import MEASURED, expected_match
+from dgmark.watermark.spec import MEASURED_MATCH, BigramSpec, PositionSpec, WatermarkSpec
 from support.known_keys import builtin_tokenizer, known_key, known_spec
 
-PAIRS = replace(known_spec(rule="bigram"), expected_match=0.72)
-TOKENS = replace(known_spec(code_length=16), expected_match=0.9)
+PAIRS: BigramSpec = replace(known_spec(rule="bigram"), expected_match=0.72)
+TOKENS: PositionSpec = replace(known_spec(code_length=16), expected_match=0.9)
 
 
 def edited(edit: Edit, share: float, count: int, rng: np.random.Generator) -> np.ndarray:
@@ -29,7 +29,7 @@ def edited(edit: Edit, share: float, count: int, rng: np.random.Generator) -> np
     return np.where(chosen, count + np.arange(count), ids)
 
 
-def words_of(ids: np.ndarray, spec: WatermarkSpec) -> np.ndarray:
+def words_of(ids: np.ndarray, spec: BigramSpec) -> np.ndarray:
     left, right = pairs_of(np.arange(len(ids)), spec.nearest, spec.farthest)
     return pair_words(ids[left], ids[right])
 
@@ -85,13 +85,13 @@ def test_a_share_that_is_none_is_refused(share: float) -> None:
 
 def test_longer_blocks_and_fewer_distances_match_more() -> None:
     for spec in (PAIRS, TOKENS):
-        shares = [expected_match(spec, block) or 0.0 for block in (*MEASURED, 256)]
+        shares = [spec.measured_match(block) or 0.0 for block in (*MEASURED_MATCH, 256)]
         assert shares == sorted(shares)
         assert shares[-1] == shares[-2]
-        assert expected_match(spec, 3) is None
-    assert expected_match(replace(PAIRS, farthest=1), 32) == pytest.approx(0.76, abs=0.025)  # measured
-    assert expected_match(replace(PAIRS, farthest=8), 32) == pytest.approx(0.7, abs=0.01)  # measured
-    assert expected_match(replace(TOKENS, code_length=0), 32) is None
+        assert spec.measured_match(3) is None
+    assert replace(PAIRS, farthest=1).measured_match(32) == pytest.approx(0.76, abs=0.025)  # measured
+    assert replace(PAIRS, farthest=8).measured_match(32) == pytest.approx(0.7, abs=0.01)  # measured
+    assert replace(TOKENS, code_length=0).measured_match(32) is None
 
 
 @pytest.mark.parametrize("rule", ["bigram", "position"])

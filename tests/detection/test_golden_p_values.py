@@ -41,8 +41,8 @@ SETTINGS: list[dict[str, Any]] = [
     {"fpr": 1e-9, "max_crop": 100},
 ]
 COMPUTED = (
-    *("verdict", "p_value", "shift", "num_tokens_scored", "num_tokens_matched", "z_score", "z_window"),
-    "key_fingerprint",
+    *("verdict", "p_value", "num_tokens_scored", "num_tokens_matched", "z_score", "key_fingerprint"),
+    *("pairs", "position"),
 )
 
 
@@ -82,7 +82,9 @@ def figures() -> dict[str, Figures]:
             for settings in SETTINGS:
                 said = ",".join(f"{k}={v}" for k, v in settings.items()) or "default"
                 own = {
-                    setting: value for setting, value in settings.items() if setting != "max_crop" or key.spec.rotation
+                    setting: value
+                    for setting, value in settings.items()
+                    if setting != "max_crop" or key.tables.spec.rotation
                 }
                 detection = Detector(key, tokenizer=tokenizer, **own).detect(ids)
                 found[f"{name}/{text}/{said}"] = chosen(asdict(detection))
@@ -113,9 +115,8 @@ def pair_figures() -> dict[str, Figures]:
 
 
 def with_pairs(detection: Detection) -> Figures:
-    """The figures of a detection, with its pairs and the sub-key found."""
-    names = ("num_pairs_scored", "num_pairs_matched", *PAYLOAD_FIELDS)
-    return {**chosen(asdict(detection)), **{name: getattr(detection, name) for name in names}}
+    """The figures of a detection, with the sub-key found."""
+    return {**chosen(asdict(detection)), **{name: getattr(detection, name) for name in PAYLOAD_FIELDS}}
 
 
 def chosen(detection: Figures) -> Figures:

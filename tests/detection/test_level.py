@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dgmark.detection.detector import Detector
-from dgmark.detection.result import Detection, Phase
+from dgmark.detection.finding import Phase
+from dgmark.detection.result import Detection
 from dgmark.watermark.key import WatermarkKey
 from support.known_keys import builtin_tokenizer, known_key
 from support.unchecked import unchecked

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgmark.checkpoint.folder import BUILTIN
-from dgmark.detection import result as words
+from dgmark.detection import sentences as words
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.normalise import STEPS, WRAPPING, nfc, normalise, remove_invisible, unwrap

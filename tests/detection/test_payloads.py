@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dgmark.detection.bigram_test import STRENGTHS, PairTest
+from dgmark.detection.bigram_rule import STRENGTHS, PairTest
 from dgmark.detection.detect_files import Extras
 from dgmark.detection.detector import Detector, KeyTest
+from dgmark.detection.finding import Span
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.reader import ScoredIds
-from dgmark.detection.result import PAYLOAD_FIELDS, Span
+from dgmark.detection.result import PAYLOAD_FIELDS
 from dgmark.errors import SettingsError
 from dgmark.watermark.bigrams import matching_pairs, pair_words
 from dgmark.watermark.key import WatermarkKey
@@ -37,7 +38,7 @@ def marked_by_pairs(key: WatermarkKey, length: int, strength: float, dice: np.ra
     """Tokens drawn in proportion to the likelihood that each pair matches with probability (1 + strength) / 2."""
     ids: list[int] = []
     while len(ids) < length:
-        token, before = int(dice.integers(300, 8000)), np.array(ids[-key.spec.farthest :], dtype=np.int64)
+        token, before = int(dice.integers(300, 8000)), np.array(ids[-key.pair_spec.farthest :], dtype=np.int64)
         missed = np.count_nonzero(matching_pairs(pair_words(before, token), key.pair_key, key.number or 0) == 0)
         if dice.random() < ((1 - strength) / (1 + strength)) ** missed:
             ids.append(token)

@@ -3,7 +3,9 @@ from dataclasses import replace
 import pytest
 
 from dgmark.detection.detector import Detector
-from dgmark.detection.result import Detection, Span, heading, meaning, rarity, symbol, verdict_sentence, where
+from dgmark.detection.finding import Span
+from dgmark.detection.result import Detection
+from dgmark.detection.sentences import heading, meaning, rarity, symbol, verdict_sentence, where
 from support.known_keys import known_key
 
 SPANS = [Span(start, start + 100, 40, 1e-6) for start in (0, 100, 300)]

@@ -89,4 +89,4 @@ def test_numbers_of_numpy_are_numbers() -> None:
     with unchecked():
         numbers: Any = {"max_crop": np.int64(5), "fpr": np.float64(0.01)}
         assert Detector(ROTATING, **numbers).detect("The king went.").verdict == "uncertain"
-        assert WatermarkKey.generate(modulus=np.int32(3)).spec.modulus == 3  # type: ignore[arg-type]
+        assert WatermarkKey.generate(modulus=np.int32(3)).tables.spec.modulus == 3  # type: ignore[arg-type]

@@ -17,8 +17,8 @@ from dgmark.detection.detector import Detector
 from dgmark.engines import KeyStore, uniform_draws
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
-from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.spec import spec_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "integrating.md").read_text()
 
@@ -48,8 +48,8 @@ CPU = torch.device("cpu")
 def toy_key(name: int, **spec: Any) -> WatermarkKey:
     """A key for the toy that is the same in every run."""
     fingerprint = TOY.tokenizer.fingerprint
-    spec = {"table_size": TOY.vocab_size, "tokenizer": "toy", "tokenizer_fingerprint": fingerprint, **spec}
-    return WatermarkKey(WatermarkSpec(**spec), "test", bytes([name]) * 32)
+    bound = {"table_size": TOY.vocab_size, "tokenizer": "toy", "tokenizer_fingerprint": fingerprint}
+    return WatermarkKey(spec_of({"rule": "position", **bound, **spec}), "test", bytes([name]) * 32)
 
 
 PAIRS = toy_key(3, rule="bigram", nearest=1, farthest=4, subkeys=16)

@@ -16,7 +16,7 @@ from dgmark.service.detection_worker import MAX_SPAN_CHARS
 from dgmark.service.generation import SEND_SECONDS
 from dgmark.service.settings import ServiceSettings
 from dgmark.watermark.key_file import _KeyFile
-from dgmark.watermark.strength import MEASURED, expected_match
+from dgmark.watermark.spec import MEASURED_MATCH, BigramSpec, PositionSpec
 from dgmark_lab.attacks import ATTACKS, defaults_of
 from dgmark_lab.baselines import BASELINES
 from dgmark_lab.evaluate.benchmarks import PRESETS
@@ -37,13 +37,14 @@ def names(cells: list[str]) -> set[str]:
     return {name for cell in cells for name in re.findall(r"`([\w-]+)`", cell)}
 
 
+OF_KEY_FILE = {*_KeyFile.model_fields, *(one.name for spec in (BigramSpec, PositionSpec) for one in fields(spec))}
 OF_DETECT = {*DETECTION_FIELDS, *PAYLOAD_FIELDS, "id", "subkeys_tested", "source_sha256", "schema", "settings"}
 
 
 @pytest.mark.parametrize(
     ("page", "heading", "number", "expected"),
     [
-        (FORMATS, "Key file", 0, set(_KeyFile.model_fields)),
+        (FORMATS, "Key file", 0, OF_KEY_FILE),
         (FORMATS, "Rows out of `dgmark detect`", 0, OF_DETECT),
         ("docs/decoding.md", "The main options", 1, set(get_args(get_type_hints(DecodeConfig)["strategy"]))),
         ("docs/models.md", "Families", 0, set(FAMILIES)),
@@ -104,11 +105,11 @@ def figures(text: str) -> list[str]:
 
 def test_the_tokens_that_texts_need_are_those_that_keys_expect() -> None:
     rows: list[list[Any]] = []
-    for block in MEASURED:
+    for block in MEASURED_MATCH:
         row = [float(block)]
         for spec in (known_spec(rule="bigram"), known_spec(code_length=16)):
             other = replace(spec, tokenizer="another model's")
-            known = replace(other, expected_match=expected_match(other, block))
+            known = replace(other, expected_match=other.measured_match(block))
             needed = [tokens_needed(known, 1e-4, most=most) or 0 for most in (False, True)]
             row += [known.expected_match or 0, *needed]
         rows.append(row)

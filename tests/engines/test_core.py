@@ -18,8 +18,8 @@ from dgmark.decode.proposals import Proposals, propose
 from dgmark.decode.rules import Places, Window
 from dgmark.engines.core import Block, keyed_logits, mark, mark_edits, propose_block, uniform_draws
 from dgmark.errors import SettingsError, VocabularyMismatch
-from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.spec import spec_of
 from support.engine_step import step
 from support.fresh_process import run_fresh
 from support.known_keys import level_of, matches
@@ -31,7 +31,7 @@ SIZE = 37
 
 def key_of(secret: int, table_size: int = SIZE, **spec: Any) -> WatermarkKey:
     """A key that is the same in every run."""
-    return WatermarkKey(WatermarkSpec(table_size=table_size, **spec), "test", bytes([secret]) * 32)
+    return WatermarkKey(spec_of({"rule": "position", "table_size": table_size, **spec}), "test", bytes([secret]) * 32)
 
 
 PAIRS = key_of(4, rule="bigram", nearest=1, farthest=3, subkeys=256)

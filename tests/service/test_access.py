@@ -29,6 +29,7 @@ NUMBERS = {
     "green_fraction",
     "num_tokens_scored",
     "num_tokens_matched",
+    "pairs",
     "summary",
     "rarity",
 }

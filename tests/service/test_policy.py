@@ -16,8 +16,8 @@ from dgmark.service.app import create_app
 from dgmark.service.errors import refusal_of
 from dgmark.service.policy import Offer, offers_of
 from dgmark.service.settings import ModelSource, ServiceSettings
-from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.policy import MarkingRefused, MarkingRequest
+from dgmark.watermark.spec import PositionSpec
 from support.fresh_process import run_fresh
 from support.known_keys import known_key
 from support.services import bearer, key_folder
@@ -52,7 +52,7 @@ def test_a_request_that_cannot_be_met_is_refused(
 
 
 def test_a_model_needs_one_key_that_fits_or_a_choice() -> None:
-    other = dgmark.WatermarkKey(WatermarkSpec(table_size=500, tokenizer="x"), "x", bytes(32))
+    other = dgmark.WatermarkKey(PositionSpec(table_size=500, tokenizer="x"), "x", bytes(32))
     one = ServiceSettings(Path("keys"), models=(STORYTELLER,))
     assert list(offers_of(one, {"one": KEYS["one"], "other": other})[BUILTIN].marking.keys) == ["one"]
     for keys, wrong in (({"other": other}, "no key"), (KEYS, "--generate-key")):

@@ -10,9 +10,11 @@ import pytest
 
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
+from dgmark.detection.finding import PositionFigures
+from dgmark.detection.result import Detection
 from dgmark.watermark.bigrams import DISTANCES, matching_pairs, pair_words, pairs_of
-from dgmark.watermark.groups import Grouping, Rule, WatermarkSpec
 from dgmark.watermark.key import ModelLike, WatermarkKey
+from dgmark.watermark.spec import Rule, spec_of
 
 
 @cache
@@ -21,37 +23,22 @@ def builtin_tokenizer() -> Tokenizer:
     return load_tokenizer()
 
 
-def known_spec(
-    *,
-    rule: Rule | None = None,
-    modulus: int = 2,
-    rotation: int = 0,
-    grouping: Grouping = "keyed",
-    code_length: int = 0,
-    subkeys: int = 1,
-) -> WatermarkSpec:
+def known_spec(*, rule: Rule | None = None, **options: Any) -> Any:
     """A spec bound to the built-in model: by default of rule "bigram" with sub-keys, else of rule "position"."""
-    rule = rule or ("bigram" if subkeys > 1 else "position")
-    nearest, farthest = DISTANCES if rule == "bigram" else (0, 0)
-    return WatermarkSpec(
-        modulus=modulus,
-        rotation=rotation,
-        grouping=grouping,
-        table_size=find_checkpoint(BUILTIN).vocab_size,
-        tokenizer=BUILTIN,
-        tokenizer_fingerprint=builtin_tokenizer().fingerprint,
-        code_length=code_length,
-        subkeys=subkeys,
-        rule=rule,
-        nearest=nearest,
-        farthest=farthest,
-    )
+    rule = rule or ("bigram" if "subkeys" in options else "position")
+    distances = dict(zip(("nearest", "farthest"), DISTANCES, strict=True)) if rule == "bigram" else {}
+    bound = {
+        "table_size": find_checkpoint(BUILTIN).vocab_size,
+        "tokenizer": BUILTIN,
+        "tokenizer_fingerprint": builtin_tokenizer().fingerprint,
+    }
+    return spec_of({"rule": rule, **bound, **distances, **options})
 
 
-def known_key(name: str, *, grouping: Grouping = "keyed", **spec: Any) -> WatermarkKey:
+def known_key(name: str, **options: Any) -> WatermarkKey:
     """The key called `name`, bound to the built-in model; see `known_spec`."""
-    secret = _secret_of(name) if grouping == "keyed" else None
-    return WatermarkKey(known_spec(grouping=grouping, **spec), f"test-{name}", secret)
+    spec = known_spec(**options)
+    return WatermarkKey(spec, f"test-{name}", _secret_of(name) if spec.keyed else None)
 
 
 def bound_key(name: str, model: str | ModelLike, **options: Any) -> WatermarkKey:
@@ -76,8 +63,15 @@ def key_file_of(key: WatermarkKey) -> Any:
 
 def matches(key: WatermarkKey, token: int, position: int) -> bool:
     """Whether the token's group is the residue that its position wants, from the key's own tables."""
-    segment = position // key.spec.rotation if key.spec.rotation else 0
-    return bool(key.tables.table(segment)[token] == key.tables.code[position % key.spec.period])
+    rotation = key.tables.spec.rotation
+    segment = position // rotation if rotation else 0
+    return bool(key.tables.table(segment)[token] == key.tables.code[position % key.tables.spec.period])
+
+
+def position_of(found: Detection) -> PositionFigures:
+    """The figures of rule "position" in a detection that has them."""
+    assert found.position is not None
+    return found.position
 
 
 def share_of_pairs(key: WatermarkKey, ids: list[int]) -> float:
@@ -103,7 +97,9 @@ def sign_of(key: WatermarkKey, left: int, right: int) -> int:
 
 def _words(key: WatermarkKey, ids: list[int]) -> Any:
     places = np.flatnonzero(np.array(ids) >= 0)
-    left, right = (np.array(ids)[places[side]] for side in pairs_of(places, key.spec.nearest, key.spec.farthest))
+    left, right = (
+        np.array(ids)[places[side]] for side in pairs_of(places, key.pair_spec.nearest, key.pair_spec.farthest)
+    )
     return pair_words(left, right)
 
 

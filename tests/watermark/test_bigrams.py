@@ -9,8 +9,8 @@ import torch
 from dgmark import WatermarkKey
 from dgmark.errors import SettingsError
 from dgmark.watermark.bigrams import count_by_subkey, hash_key, matching_pairs, pair_words, pairs_of
-from dgmark.watermark.groups import WatermarkSpec
-from dgmark.watermark.siphash import SipHashKey, siphash
+from dgmark.watermark.hashes import SipHashKey, siphash
+from dgmark.watermark.spec import spec_of
 
 RNG = np.random.default_rng(1)
 KEY = hash_key(bytes(range(32)), 1, 4)
@@ -68,8 +68,8 @@ def test_bits_are_fair_and_differ_between_subkeys() -> None:
     "options", [{"modulus": 4}, {"rotation": 8}, {"code_length": 16}, {"nearest": 3, "farthest": 2}, {"farthest": 65}]
 )
 def test_options_without_meaning_for_pairs_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(SettingsError, match=r"bigram has neither|are not a range"):
-        WatermarkSpec(rule="bigram", table_size=100, **({"nearest": 1, "farthest": 4} | options))
+    with pytest.raises(SettingsError, match=r"bigram has no |are not a range"):
+        spec_of({"rule": "bigram", "table_size": 100, "nearest": 1, "farthest": 4, **options})
 
 
 def test_a_key_of_pairs_has_no_groups() -> None:

@@ -15,22 +15,28 @@ import pytest
 from dgmark.errors import CommitmentMismatch, InputError, SettingsError
 from dgmark.watermark.commitment import KeyCommitment, load_commitments
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.spec import WatermarkSpec
 from dgmark.watermark.timestamp import stamped_at
-from support.known_keys import known_key
+from support.known_keys import known_key, known_spec
 
 KEY = known_key("commitment", code_length=16)
 # what docs/formats.md says
 MESSAGE = (
-    b'dgmark/key-commitment/v1\0{"code_length":16,"modulus":2,"prf":"shake256-rank-v1","rotation":0,"rule":"position","scheme":"keyed",'
-    b'"subkeys":1,"table_size":%d,"tokenizer":"storyteller","tokenizer_fingerprint":"%s"}\0%s'
+    b'dgmark/key-commitment/v1\0{"code_length":16,"grouping":"keyed","modulus":2,"prf":"shake256-rank-v1","rotation":0,"rule":"position",'
+    b'"table_size":%d,"tokenizer":"storyteller","tokenizer_fingerprint":"%s"}\0%s'
 )
-CHANGES: list[dict[str, Any]] = [
-    {"modulus": 4},
-    {"rotation": 16},
-    {"code_length": 0},
-    {"code_length": 0, "rule": "bigram", "nearest": 1, "farthest": 4},
-    {"table_size": KEY.spec.table_size + 1},
-    {"tokenizer_fingerprint": "0" * 16},
+SPECS = [
+    *(
+        replace(KEY.spec, **change)
+        for change in (
+            {"modulus": 4},
+            {"rotation": 16},
+            {"code_length": 0},
+            {"table_size": KEY.spec.table_size + 1},
+            {"tokenizer_fingerprint": "0" * 16},
+        )
+    ),
+    known_spec(rule="bigram"),
 ]
 
 
@@ -43,9 +49,9 @@ def test_the_digest_is_that_of_the_documented_message() -> None:
     commitment.check(replace(KEY, key_id="a file of another name for it"))
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=str)
-def test_a_commitment_binds_all_that_decides_what_is_detected(change: dict[str, Any]) -> None:
-    other = WatermarkKey(replace(KEY.spec, **change), KEY.key_id, KEY.secret)
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_a_commitment_binds_all_that_decides_what_is_detected(spec: WatermarkSpec) -> None:
+    other = WatermarkKey(spec, KEY.key_id, KEY.secret)
     commitment = KeyCommitment.of(KEY)
     for forged in (commitment, commitment.model_copy(update={"key_fingerprint": other.fingerprint})):
         with pytest.raises(CommitmentMismatch, match="does not meet"):

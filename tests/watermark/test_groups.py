@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgmark.errors import SettingsError, VocabularyMismatch
-from dgmark.watermark.groups import MODULI, Grouping, GroupTables, WatermarkSpec, check_ids, group_table
+from dgmark.watermark.groups import GroupTables, check_ids, group_table
+from dgmark.watermark.spec import MODULI, Grouping, PositionSpec
 from support.known_keys import known_spec
 from support.unchecked import unchecked
 
@@ -40,7 +41,7 @@ def named(vector: dict[str, Any]) -> str:
     return f"{vector['secret'][-4:]}-m{vector['modulus']}-v{vector['table_size']}-s{vector['segment']}"
 
 
-def tables_of(spec: WatermarkSpec, name: str = "groups") -> GroupTables:
+def tables_of(spec: PositionSpec, name: str = "groups") -> GroupTables:
     return GroupTables(spec, b"" if spec.grouping == "token-id" else hashlib.sha256(name.encode()).digest())
 
 
@@ -55,7 +56,7 @@ def tables_of(spec: WatermarkSpec, name: str = "groups") -> GroupTables:
         ({"rotation": -1}, "rotation -1 is not in"),
         ({"grouping": "token-id", "rotation": 8}, "no key to draw from"),
         ({"grouping": "token-id", "code_length": 8}, "no key to draw from"),
-        ({"grouping": "parity"}, "'parity' is not one of"),
+        ({"grouping": "parity"}, "grouping is not one of: keyed, token-id"),
         ({"table_size": 1}, "table size 1 is not in"),
         *(
             (
@@ -116,18 +117,15 @@ def test_another_argument_gives_an_unrelated_table(secret: bytes, modulus: int, 
     assert 0.21 < (one == other).mean() < 0.29
 
 
-# --- the spec ------------------------------------------------------------------------------------
-
-
 # --- lookup --------------------------------------------------------------------------------------
 
 
 def test_tables_are_right_after_more_segments_than_are_kept() -> None:
-    spec = replace(known_spec(rotation=1), table_size=16)
-    tables = tables_of(spec)
+    tables = tables_of(replace(known_spec(rotation=1), table_size=16))
     first = tables.table(0).copy()
     for segment in range(1, 1500):
         tables.table(segment)
+    assert group_table.cache_info().currsize <= 1024
     assert np.array_equal(tables.table(0), first)
 
 

@@ -20,8 +20,8 @@ from dgmark.errors import ResumeMismatch, SettingsError
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.rows.jsonl import Row
 from dgmark.rows.row_file import RowFile
-from dgmark.watermark.groups import Rule
 from dgmark.watermark.key import DEFAULT_SUBKEYS, WatermarkKey
+from dgmark.watermark.spec import Rule
 from dgmark_lab.evaluate.diversity import distinct_ngrams
 from dgmark_lab.evaluate.judge import Judge
 from dgmark_lab.evaluate.likelihood import score_texts

@@ -15,11 +15,11 @@ from dgmark.checkpoint.folder import BUILTIN, NARRATOR
 from dgmark.cli.console import command_errors, stderr, stdout, visible
 from dgmark.decode.config import Settings
 from dgmark.detection.detector import Detector
-from dgmark.detection.result import matches
+from dgmark.detection.sentences import matches
 from dgmark.errors import SettingsError
 from dgmark.extras import needed_extra
-from dgmark.watermark.groups import Rule
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.spec import Rule
 
 if TYPE_CHECKING:
     from dgmark.models.loaded import LoadedModel

@@ -11,10 +11,11 @@ from dgmark.cli.baselines import BaselineName, BaselineOptions, baseline_of
 from dgmark.cli.options import AllowOpenKey
 from dgmark.detection.detect_files import one_key
 from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, Detector
+from dgmark.detection.finding import Phase
 from dgmark.detection.keyring import Keyring, load_keys
 from dgmark.detection.normalise import STEPS
 from dgmark.detection.reader import Ranges
-from dgmark.detection.result import Phase, Scorer
+from dgmark.detection.result import Scorer
 from dgmark.errors import SettingsError
 from dgmark.report.page import check_report_path
 from dgmark.report.signing import SigningKey

@@ -15,14 +15,15 @@ from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.options import AllowOpenKey, OneObject, set_options
 from dgmark.detection.detector import DEFAULT_FPR, check_fpr
-from dgmark.detection.expected import LONGEST, Edit, expected_p, tokens_needed
+from dgmark.detection.expected import MAX_TOKENS, expected_p, surviving, tokens_needed
+from dgmark.detection.finding import Edit
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.special_ids import find_end_ids, find_mask_id
 from dgmark.rows.inputs import read_bytes
 from dgmark.watermark.bigrams import DISTANCES, MAX_DISTANCE
 from dgmark.watermark.commitment import KeyCommitment
-from dgmark.watermark.groups import DEFAULT_CODE
 from dgmark.watermark.key import DEFAULT_SUBKEYS, WatermarkKey, block_length_of
+from dgmark.watermark.spec import DEFAULT_CODE
 from dgmark.watermark.timestamp import stamped_at
 
 # tokens of the text that `keygen` speaks of
@@ -43,7 +44,7 @@ def key_options(
         Literal["bigram", "position"] | None,
         typer.Option(
             help="What is marked: pairs of nearby tokens, or each token at its position (the paper's rule).",
-            show_default="bigram; position with --modulus, --rotation, --scheme or --code-length",
+            show_default="bigram; position with --modulus, --rotation, --grouping or --code-length",
         ),
     ] = None,
     nearest: Annotated[
@@ -63,7 +64,6 @@ def key_options(
     grouping: Annotated[
         Literal["keyed", "token-id"] | None,
         typer.Option(
-            "--scheme",
             help="Position: groups by the secret key, or by token id (as in the paper's code, without a secret).",
             show_default="keyed",
         ),
@@ -72,7 +72,7 @@ def key_options(
         int | None,
         typer.Option(
             help="Position: period of a secret code, a multiple of --modulus, up to 64; 0: the paper's position mod m.",
-            show_default=f"{DEFAULT_CODE}; 0 with --rotation, --scheme token-id or another --modulus",
+            show_default=f"{DEFAULT_CODE}; 0 with --rotation, --grouping token-id or another --modulus",
         ),
     ] = None,
     subkeys: Annotated[
@@ -158,7 +158,7 @@ def _expectation(key: WatermarkKey, block: int | None) -> str:
 
 
 def _count(tokens: int | None) -> str:
-    return f"over {LONGEST:,}" if tokens is None else f"about {tokens:,}"
+    return f"over {MAX_TOKENS:,}" if tokens is None else f"about {tokens:,}"
 
 
 def _next_steps(file: Path, model: str, key: WatermarkKey, can_generate: bool) -> str:
@@ -167,7 +167,7 @@ def _next_steps(file: Path, model: str, key: WatermarkKey, can_generate: bool) -
     # a mark makes text more diverse: lab/docs/results
     if model == BUILTIN and key.spec.rule == "bigram":
         named = " --temperature 0.5"
-    elif model == BUILTIN and key.spec.code_length == DEFAULT_CODE:
+    elif model == BUILTIN and key.tables.spec.code_length == DEFAULT_CODE:
         named = " --temperature 0.6"
     write = f"  dgmark generate --key {quoted}{named} --prompt 'Once upon a time' > text.txt   write a marked text\n"
     payload = " --payload" * (key.spec.subkeys not in (1, DEFAULT_SUBKEYS))
@@ -202,8 +202,8 @@ def show(
     needed = {
         words: [tokens_needed(key.spec, fpr, edit, share, most=most) for most in (False, True)]
         for words, (edit, share) in _EDITS.items()
-        # words are replaced by words of other lengths, which puts what follows at other positions
-        if edit != "substitution" or key.spec.rule == "bigram"
+        # words are replaced by words of other lengths, so that what follows moves as if words were deleted
+        if edit != "substitution" or surviving(key.spec, "deletion", share)
     }
     public = {
         "key_fingerprint": key.fingerprint,

@@ -19,19 +19,15 @@ from dgmark.cli.console import stdout, visible
 from dgmark.cli.detect_options import DetectOptions
 from dgmark.detection.detect_files import Scored, to_row
 from dgmark.detection.detector import Detector
-from dgmark.detection.result import (
+from dgmark.detection.finding import Span
+from dgmark.detection.result import DETECTION_FIELDS, PAYLOAD_FIELDS, Detection, Scorer, share_of
+from dgmark.detection.sentences import (
     ANY_SOURCE,
-    DETECTION_FIELDS,
-    PAYLOAD_FIELDS,
-    Detection,
-    Scorer,
-    Span,
     counted,
     matches,
     meaning,
     percent_of,
     rarity,
-    share_of,
     verdict_sentence,
     where,
 )
@@ -70,7 +66,7 @@ def _write_csv(scored: Iterator[Scored], _scorer: Scorer, options: DetectOptions
 
 
 def _cell(value: object) -> object:
-    if isinstance(value, list):
+    if isinstance(value, list | dict):
         return json.dumps(value)
     if not isinstance(value, str):
         return value

@@ -54,7 +54,7 @@ class BigramRule(Rule):
         Raises:
             SettingsError: the keys have different distances.
         """
-        ranges = {(key.spec.nearest, key.spec.farthest) for key in keys}
+        ranges = {(key.pair_spec.nearest, key.pair_spec.farthest) for key in keys}
         if len(ranges) > 1:
             raise SettingsError(f"keys with different distances of pairs, {sorted(ranges)}, mark no batch together")
         ((nearest, farthest),) = ranges
@@ -69,9 +69,10 @@ class BigramRule(Rule):
         Raises:
             SettingsError: the key has sub-keys and is not one of them, or other distances than the rule.
         """
-        if (key.spec.nearest, key.spec.farthest) != (self.nearest, self.farthest):
+        nearest, farthest = key.pair_spec.nearest, key.pair_spec.farthest
+        if (nearest, farthest) != (self.nearest, self.farthest):
             raise SettingsError(
-                f"key {key.fingerprint} has pairs at distances {key.spec.nearest} to {key.spec.farthest}, and these "
+                f"key {key.fingerprint} has pairs at distances {nearest} to {farthest}, and these "
                 f"rows at {self.nearest} to {self.farthest}: they mark no batch together"
             )
         if key.num_subkeys > 1:

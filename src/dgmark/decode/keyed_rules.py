@@ -15,8 +15,8 @@ from torch import Tensor
 from dgmark.decode.bigram import BigramRule
 from dgmark.decode.rules import Places, Rule
 from dgmark.errors import SettingsError, VocabularyMismatch
-from dgmark.watermark.groups import MAX_CODE_LENGTH
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.spec import MAX_CODE_LENGTH, BigramSpec, PositionSpec
 
 SLOTS = 256
 
@@ -68,12 +68,12 @@ class PositionRule(Rule):
     def put(self, slot: int, key: WatermarkKey) -> None:
         """Give a row a key."""
         code = key.tables.code
-        if key.spec.rotation:
+        if key.tables.spec.rotation:
             self.rotating[slot] = key
         else:
             self.tables[slot].copy_(torch.from_numpy(key.tables.table().copy()), non_blocking=True)
         self.codes[slot, : len(code)].copy_(torch.from_numpy(code.copy()), non_blocking=True)
-        self.lengths[slot] = key.spec.period
+        self.lengths[slot] = key.tables.spec.period
 
     def marked(self, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
         """Which of these rows have a mark; row -1 has none."""
@@ -99,6 +99,13 @@ class PositionRule(Rule):
 
 KeyedRule = BigramRule | PositionRule
 RULES: dict[str, type[KeyedRule]] = {"bigram": BigramRule, "position": PositionRule}
+
+
+def kind_of(key: WatermarkKey) -> tuple[str | int, ...]:
+    """What keys share that mark rows of one batch: their rule, and the distances of pairs."""
+    if isinstance(key.spec, BigramSpec):
+        return key.spec.rule, key.spec.nearest, key.spec.farthest
+    return (key.spec.rule,)
 
 
 def rule_class(keys: Iterable[WatermarkKey]) -> type[KeyedRule]:
@@ -136,7 +143,7 @@ def check_no_rotation(key: WatermarkKey) -> None:
     Raises:
         SettingsError: the key rotates.
     """
-    if key.spec.rotation:
+    if isinstance(key.spec, PositionSpec) and key.spec.rotation:
         raise SettingsError(
             f"key {key.fingerprint} rotates every {key.spec.rotation} positions, so a text has many group tables; "
             "engines hold one for each request: make a key of rule bigram, or one without rotation"

@@ -11,7 +11,7 @@ import torch
 
 from dgmark.decode.canvas import Canvas, Commits
 from dgmark.decode.config import DecodeConfig, Settings
-from dgmark.decode.keyed_rules import keyed_rule
+from dgmark.decode.keyed_rules import keyed_rule, kind_of
 from dgmark.decode.loop import decode_steps
 from dgmark.decode.round_trip import RoundTrip
 from dgmark.decode.rules import Baseline, Rule
@@ -261,7 +261,7 @@ class Prepared:
         key, canvas = self.requests[row].key, self.canvases[row]
         mark: Any = key
         if key is not None and self.baseline is None:
-            mark = key.spec.rule, key.spec.nearest, key.spec.farthest
+            mark = kind_of(key)
         return (None if self.pad else canvas.start, canvas.layout), mark
 
     def _rule(self, rows: Sequence[int]) -> Rule:

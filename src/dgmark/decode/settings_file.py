@@ -11,8 +11,8 @@ from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.errors import SettingsError
 from dgmark.rows.inputs import open_file
 from dgmark.rows.outputs import atomic_write
-from dgmark.watermark.groups import Rule
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.spec import Rule
 
 FORMAT, VERSION = "dgmark-settings", 1
 MAX_FILE = 2**20

@@ -6,83 +6,71 @@ Knows nothing of models and prompts, and needs no torch.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, get_args
-
-import numpy as np
 
 from dgmark.arguments import number, whole
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.detection.bigram_test import PairTest, find_spans
-from dgmark.detection.exact_test import ExactTest, adjusted_p, bonferroni_p, window_statistic, z_score
+from dgmark.detection.finding import Phase, ScoredToken, Span
 from dgmark.detection.normalise import WRAPPING, check_steps, readings, unwrap
+from dgmark.detection.p_values import adjusted_p, bonferroni_p
 from dgmark.detection.reader import Ranges, Reader, ScoredIds, TextOrIds, at_words, several_texts
-from dgmark.detection.result import Detection, Limit, Phase, ScoredToken, Span, verdict_of
+from dgmark.detection.result import Detection, verdict_of
+from dgmark.detection.rules import DetectionRule, TextTest, rule_of
 from dgmark.errors import SettingsError
-from dgmark.watermark.groups import GroupTables
 from dgmark.watermark.key import WatermarkKey, check_key
-from dgmark.watermark.strength import typical_match
 
 DEFAULT_FPR = 1e-4
 DEFAULT_MAX_CROP = 1024
-NO_SPANS = (
-    "spans need a key of the bigram rule, and this key is of the position rule: leave spans out, or give ranges that "
-    "were chosen without the key"
-)
 # no p-value is below the smallest normal float, and shares of the rate must be representable as well
 MIN_FPR = 1e-300
 
 
+@dataclass(frozen=True, eq=False)
 class KeyTest:
     """The test of one key, or of all sub-keys of one key, held to one false-positive rate.
 
-    Args:
+    Attributes:
         key: the key.
         fpr: the false-positive rate over all keys that are tried.
         phase: whether tokens may be missing at the front; see `Detector`.
         max_crop: how many.
-        keys: how many keys are tried, including this one.
+        keys_tested: how many keys are tried, including this one.
 
     Raises:
         SettingsError: `key` is not a key, or a setting is invalid.
     """
 
-    def __init__(
-        self,
-        key: WatermarkKey,
-        *,
-        fpr: float = DEFAULT_FPR,
-        phase: Phase = "any",
-        max_crop: int = DEFAULT_MAX_CROP,
-        keys: int = 1,
-    ) -> None:
-        check_key(key)
-        self.key, self.fpr, self.phase, self.max_crop = key, fpr, phase, max_crop
-        self._keys_tested = keys
-        self._subkeys_tested = key.num_subkeys
-        # what each p-value pays for
-        self._tried = keys * self._subkeys_tested
-        check_fpr(fpr, self._tried)
-        if not isinstance(phase, str) or phase not in get_args(Phase):
-            raise SettingsError(f"phase {phase!r} is not one of: {', '.join(get_args(Phase))}")
-        if whole("max crop", max_crop) < 0:
-            raise SettingsError(f"max crop {max_crop} is negative")
-        if key.spec.rule == "bigram" and (phase, max_crop) != ("any", DEFAULT_MAX_CROP):
+    key: WatermarkKey
+    _: KW_ONLY
+    fpr: float = DEFAULT_FPR
+    phase: Phase = "any"
+    max_crop: int = DEFAULT_MAX_CROP
+    keys_tested: int = 1
+
+    def __post_init__(self) -> None:
+        check_key(self.key)
+        check_fpr(self.fpr, self._tried)
+        if not isinstance(self.phase, str) or self.phase not in get_args(Phase):
+            raise SettingsError(f"phase {self.phase!r} is not one of: {', '.join(get_args(Phase))}")
+        if whole("max crop", self.max_crop) < 0:
+            raise SettingsError(f"max crop {self.max_crop} is negative")
+        settings = self.rule.settings
+        if "phase" not in settings and (self.phase, self.max_crop) != ("any", DEFAULT_MAX_CROP):
             raise SettingsError(
                 "phase and max crop are of the position rule, as under the bigram rule a missing beginning moves no "
                 "pair: leave them out"
             )
-        if not key.spec.rotation and max_crop != DEFAULT_MAX_CROP:
+        if "max_crop" not in settings and self.max_crop != DEFAULT_MAX_CROP:
             raise SettingsError(
                 "max crop is of keys with a rotation, as under other keys all numbers of missing tokens are looked at: "
                 "leave it out"
             )
 
-    def __setattr__(self, name: str, value: object) -> None:
-        """Set an attribute once: the settings are checked when they are given."""
-        if name in vars(self):
-            raise AttributeError(f"{name} of a {type(self).__name__} cannot be changed: make another one")
-        super().__setattr__(name, value)
+    @property
+    def rule(self) -> DetectionRule:
+        """The detection side of the key's rule."""
+        return rule_of(self.key.spec)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -96,6 +84,23 @@ class KeyTest:
             "normalise": [],
         }
 
+    @property
+    def _tried(self) -> int:
+        """How many keys and sub-keys each p-value pays for."""
+        return self.keys_tested * self.key.num_subkeys
+
+    def test(self, tokens: ScoredIds) -> TextTest:
+        """The test of scored tokens.
+
+        Raises:
+            VocabularyMismatch: an id lies outside the key's vocabulary.
+        """
+        return self.rule.test(self.key, tokens, phase=self.phase, max_crop=self.max_crop)
+
+    def p_value(self, test: TextTest, share: float) -> float:
+        """The p-value of a test that has this share of the rate, once it has paid for the keys and sub-keys."""
+        return bonferroni_p(adjusted_p(test.p_value, share), self._tried)
+
     def score(self, tokens: ScoredIds, share: float = 1.0) -> Detection:
         """The detection of scored tokens: of the key, or of the likeliest of its sub-keys.
 
@@ -103,82 +108,30 @@ class KeyTest:
             tokens: the scored tokens.
             share: the share of the rate that this text has.
         """
-        if self.key.spec.rule == "bigram":
-            return self._score_pairs(tokens, share)
-        spec, tables = self.key.spec, self.key.tables
-        exact = ExactTest(tables, self.phase, self.max_crop)
-        hypotheses = exact.hypotheses(tokens.ids, tokens.positions)
-        best = min(hypotheses, key=lambda hypothesis: hypothesis.p_value)
-        p, level = adjusted_p(best.p_value, share), self.fpr / self._tried
-        scored, limit = len(tokens.ids), None
-        if p > level:
-            limit = hypotheses[0].limit(scored, typical_match(spec), share, level)
+        return self.detection(self.test(tokens), len(tokens.ids), share)
+
+    def detection(self, test: TextTest, scored: int, share: float) -> Detection:
+        """The detection of a text by its test, of which so many tokens are scored."""
+        level = self.fpr / self._tried
+        p = adjusted_p(test.p_value, share)
+        limit = test.limit(share, level) if p > level else None
         verdict = verdict_of(p, level, detectable=limit is None)
-        matched = tables.matching(tokens.ids, tokens.positions + best.shift)
         return Detection(
             verdict=verdict,
-            z_score=z_score(best.matched, scored, spec.modulus),
-            green_fraction=best.matched / scored if scored else 0.0,
-            num_tokens_matched=best.matched,
-            shift=best.shift,
-            shifts_tested=exact.shifts_tested,
-            z_window=float(window_statistic(matched, spec.modulus)),
-            **self._common(tokens, p, limit),
+            p_value=self.p_value(test, share),
+            num_tokens_scored=scored,
+            fpr=self.fpr,
+            key_fingerprint=self.key.fingerprint,
+            key_name=self.key.name,
+            guaranteed=not self.key.keyless,
+            keys_tested=self.keys_tested,
+            subkeys_tested=self.key.num_subkeys,
+            uncertain_because=limit,
+            **test.figures(verdict == "watermarked"),
         )
 
-    def _score_pairs(self, tokens: ScoredIds, share: float) -> Detection:
-        """The detection of scored tokens by a key of rule "bigram"."""
-        test, level = PairTest(self.key, tokens), self.fpr / self._tried
-        number = self.key.number if self._subkeys_tested == 1 else test.likeliest()[0]
-        part = test.best_part(number)
-        p, limit = adjusted_p(part.p_value, share), None
-        if p > level:
-            limit = test.limit(share, level)
-        verdict = verdict_of(p, level, detectable=limit is None)
-        found = number if verdict == "watermarked" else None
-        matched = int(test.matches(number).sum())
-        return Detection(
-            verdict=verdict,
-            z_score=z_score(matched, test.pairs, 2),
-            green_fraction=matched / test.pairs if test.pairs else 0.0,
-            num_tokens_matched=int(np.count_nonzero(test.levels(number) > 0)),
-            shift=0,
-            shifts_tested=1,
-            num_pairs_scored=test.pairs,
-            num_pairs_matched=matched,
-            subkey=found,
-            subkey_confidence=test.confidence(found, part) if self._subkeys_tested > 1 and found is not None else None,
-            subkey_tested=number,
-            **self._common(tokens, p, limit),
-        )
 
-    def _common(self, tokens: ScoredIds, p: float, limit: Limit | None) -> dict[str, Any]:
-        """The fields of a detection that are the same under every rule; `p` has not paid for the keys yet."""
-        return {
-            "p_value": bonferroni_p(p, self._tried),
-            "num_tokens_scored": len(tokens.ids),
-            "fpr": self.fpr,
-            "key_fingerprint": self.key.fingerprint,
-            "key_name": self.key.name,
-            "guaranteed": not self.key.keyless,
-            "keys_tested": self._keys_tested,
-            "subkeys_tested": self._subkeys_tested,
-            "uncertain_because": limit,
-        }
-
-    def exact_p(self, tokens: ScoredIds) -> float:
-        """The p-value of a key of rule "position" by itself, at the whole rate; its tables are not kept in memory."""
-        exact = ExactTest(GroupTables(self.key.spec, self.key.secret or b""), self.phase, self.max_crop)
-        return min(hypothesis.p_value for hypothesis in exact.hypotheses(tokens.ids, tokens.positions))
-
-    def _tested(self, tokens: ScoredIds, detection: Detection) -> WatermarkKey:
-        """The key, or the sub-key that a detection of these tokens tested."""
-        if self._subkeys_tested == 1:
-            return self.key
-        tested = detection.subkey_tested
-        return self.key.subkey(PairTest(self.key, tokens).likeliest()[0] if tested is None else tested)
-
-
+@dataclass(frozen=True, eq=False, init=False)
 class Detector(KeyTest):
     """Detects the mark of one key.
 
@@ -204,6 +157,9 @@ class Detector(KeyTest):
         TokenizerMismatch: the tokenizer is not the key's.
     """
 
+    normalise: tuple[str, ...] = ()
+    reader: Reader = field(init=False)
+
     def __init__(
         self,
         key: WatermarkKey,
@@ -216,8 +172,8 @@ class Detector(KeyTest):
     ) -> None:
         super().__init__(key, fpr=fpr, phase=phase, max_crop=max_crop)
         check_steps(normalise)
-        self.normalise = tuple(normalise)
-        self.reader = Reader(key, tokenizer)
+        object.__setattr__(self, "normalise", tuple(normalise))
+        object.__setattr__(self, "reader", Reader(key, tokenizer))
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -262,7 +218,7 @@ class Detector(KeyTest):
     @property
     def finds_spans(self) -> bool:
         """Whether `spans` can find spans with this key; with a key of the position rule it cannot."""
-        return self.key.spec.rule == "bigram"
+        return self.rule.finds_spans
 
     def spans(self, text_or_ids: TextOrIds) -> tuple[Span, ...]:
         """The spans of a text (or of ids) that carry the mark, in order; with sub-keys, the mark of any of them.
@@ -273,8 +229,6 @@ class Detector(KeyTest):
         Raises:
             SettingsError: the key is of the position rule.
         """
-        if not self.finds_spans:
-            raise SettingsError(NO_SPANS)
         tried = [content for content, _ in readings(text_or_ids)]
         found = [self._spans(content, len(tried)) for content in tried]
         return min(found, key=lambda spans: min((span.p_value for span in spans), default=1.0))
@@ -282,7 +236,7 @@ class Detector(KeyTest):
     def _spans(self, content: TextOrIds, tried: int) -> tuple[Span, ...]:
         """The spans of one of the readings of a text, which share the rate."""
         tokens, offsets = self.reader.locate(content)
-        found = find_spans(self.key, tokens, self.fpr / tried)
+        found = self.test(tokens).spans(self.fpr / tried)
         edges = [(int(offsets[span.first, 0]), int(offsets[span.last - 1, 1])) for _, span in found]
         if isinstance(content, str):
             edges = at_words(content, edges)
@@ -302,19 +256,14 @@ class Detector(KeyTest):
         if not isinstance(detection, Detection):
             raise SettingsError(f"a detection is what detect returns, not a {type(detection).__name__}")
         ids, offsets = self.reader.encode(unwrap(text) if detection.normalised == (WRAPPING,) else text)
-        positions, scored = np.arange(len(ids)), self.reader.counts(ids)
-        key = self._tested(ScoredIds(ids[scored], positions[scored]), detection)
-        matched, pairs = np.zeros(len(ids), dtype=bool), np.zeros((2, len(ids)), dtype=np.int64)
-        if key.spec.rule == "bigram":
-            test = PairTest(key, ScoredIds(ids[scored], positions[scored]))
-            matched[scored], pairs[:, scored] = test.levels(key.number) > 0, test.completed(key.number)
-        else:
-            matched = key.tables.matching(ids, positions + detection.shift)
+        places = self.reader.counts(ids).nonzero()[0]
+        key = self.key if detection.subkey_tested is None else self.key.subkey(detection.subkey_tested)
+        test = self.rule.test(key, ScoredIds(ids[places], places), phase=self.phase, max_crop=self.max_crop)
+        columns = [column.tolist() for column in test.by_token(detection)]
+        counts = dict(zip(places.tolist(), zip(*columns, strict=True), strict=True))
         return [
-            ScoredToken(start, end, bool(match) if counts else None, *of_token)
-            for (start, end), match, counts, of_token in zip(
-                offsets.tolist(), matched, scored, pairs.T.tolist(), strict=True
-            )
+            ScoredToken(start, end, *counts.get(place, (None, 0, 0)))
+            for place, (start, end) in enumerate(offsets.tolist())
         ]
 
 
@@ -347,11 +296,6 @@ def detect(text_or_ids: TextOrIds, key: WatermarkKey, **settings: Any) -> Detect
         settings: those of `Detector`: tokenizer, fpr, phase, max_crop, normalise.
     """
     return Detector(key, **settings).detect(text_or_ids)
-
-
-def shift_settings(key: WatermarkKey) -> set[str]:
-    """The settings of a detection, of those that say how a text is shifted, that concern a key."""
-    return ({"phase"} if key.spec.rule == "position" else set()) | ({"max_crop"} if key.spec.rotation else set())
 
 
 def setting_of(key: WatermarkKey) -> str:

@@ -1,13 +1,11 @@
 """The keyring: which of many keys, if any, a text is marked with. The p-value pays for the number of keys.
 
-Keys of the position rule are ranked by their exact p-values, of which no group table stays in memory, and the likeliest
-of each spec is tested as if it were alone. So the keys may be ranked in any way: the p-value is that of one key, times
-the number of keys and sub-keys. Knows nothing of models and prompts. Ours.
+Each key is tested as if it were alone, and the likeliest is reported: its p-value, times the number of keys and
+sub-keys. Knows nothing of models and prompts. Ours.
 """
 
 import math
 import os
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -15,18 +13,12 @@ from typing import Any
 
 from dgmark.arguments import as_path, several
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.detection.detector import (
-    DEFAULT_FPR,
-    DEFAULT_MAX_CROP,
-    KeyTest,
-    detect_readings,
-    setting_of,
-    shift_settings,
-)
+from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, KeyTest, detect_readings, setting_of
+from dgmark.detection.finding import Phase
 from dgmark.detection.reader import Reader, ScoredIds, TextOrIds
-from dgmark.detection.result import Detection, Phase
+from dgmark.detection.result import Detection
+from dgmark.detection.rules import rule_of
 from dgmark.errors import KeyFileNotFound, SettingsError, TokenizerMismatch
-from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey, check_key
 
 # p-values whose logarithms differ by less are equal in rank: rounding, which differs between machines, decides none
@@ -60,16 +52,17 @@ class Keyring:
         self.keys = _checked_keys(keys)
         self.fpr, self.phase, self.max_crop = fpr, phase, max_crop
         shifts: dict[str, Any] = {"phase": phase, "max_crop": max_crop}
+        taken = [rule_of(key.spec).settings for key in self.keys]
         # a setting that some of the keys take is for these; one that none takes is refused by each
-        vain = {name for name in shifts if not any(name in shift_settings(key) for key in self.keys)}
+        vain = shifts.keys() - set().union(*taken)
         self._tests = [
             KeyTest(
                 key,
                 fpr=fpr,
-                keys=len(self.keys),
-                **{name: value for name, value in shifts.items() if name in vain | shift_settings(key)},
+                keys_tested=len(self.keys),
+                **{name: value for name, value in shifts.items() if name in vain | own},
             )
-            for key in self.keys
+            for key, own in zip(self.keys, taken, strict=True)
         ]
         self.reader = Reader(self.keys[0], tokenizer)
         self.reader.tokenizer  # noqa: B018 (loaded here: a wrong tokenizer is an error of the keys, not of a text)
@@ -96,18 +89,9 @@ class Keyring:
         return detect_readings(self.reader, self._detect_scored, texts_or_ids)
 
     def _detect_scored(self, tokens: ScoredIds, share: float) -> Detection:
-        detections = []
-        for tests in self._by_spec():
-            if len(tests) > 1 and tests[0].key.spec.rule == "position":
-                tests = [min(tests, key=lambda test: round(math.log(test.exact_p(tokens)), _DIGITS))]
-            detections += [test.score(tokens, share) for test in tests]
-        return min(detections, key=lambda detection: detection.p_value)
-
-    def _by_spec(self) -> list[list[KeyTest]]:
-        tests: dict[WatermarkSpec, list[KeyTest]] = defaultdict(list)
-        for test in self._tests:
-            tests[test.key.spec].append(test)
-        return list(tests.values())
+        tested = ((each, each.test(tokens)) for each in self._tests)  # one at a time: a test of pairs is large
+        likeliest, test = min(tested, key=lambda one: round(math.log(one[0].p_value(one[1], share)), _DIGITS))
+        return likeliest.detection(test, len(tokens.ids), share)
 
 
 def _checked_keys(keys: Iterable[WatermarkKey]) -> list[WatermarkKey]:

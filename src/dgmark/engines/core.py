@@ -18,7 +18,7 @@ from dgmark.decode.proposals import Proposals, propose
 from dgmark.decode.rules import Places, Window
 from dgmark.decode.selection import choose, lossless_edits, select_positions
 from dgmark.errors import SettingsError
-from dgmark.watermark.splitmix64 import STEP, mix, shifted
+from dgmark.watermark.hashes import STEP, mix, shifted
 
 _MANTISSA = 53
 # logits that are read in float32 at a time: they take this memory twice (0.5 GB), however large the batch

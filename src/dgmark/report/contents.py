@@ -8,8 +8,10 @@ from typing import Any
 
 from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.detection.detector import Detector
+from dgmark.detection.finding import Span
 from dgmark.detection.reader import TextOrIds
-from dgmark.detection.result import STATISTICS_VERSION, Detection, ScoredToken, Span, heading, meaning, verdict_sentence
+from dgmark.detection.result import STATISTICS_VERSION, Detection
+from dgmark.detection.sentences import heading, meaning, verdict_sentence
 from dgmark.errors import SettingsError
 from dgmark.report.rate import ChosenRate
 from dgmark.rows.jsonl import sha256_of
@@ -48,7 +50,7 @@ class Report:
         detection: the detection with the spans; these are None if a disguise was undone first, or if this key finds
             none.
         shares: the share of matching tokens or pairs along the text; empty in a public report.
-        modulus: number of groups; without the mark, one token (or pair) in `modulus` matches.
+        one_in: without the mark, one token (or pair) in `one_in` matches.
         tokenizer: name and fingerprint of the tokenizer.
         created: when the report was made.
         public: whether numbers that guide the removal of the mark are left out.
@@ -61,7 +63,7 @@ class Report:
     text: str
     detection: Detection
     shares: tuple[Share, ...]
-    modulus: int
+    one_in: int
     tokenizer: tuple[str, str]
     created: datetime
     public: bool = False
@@ -110,7 +112,7 @@ class Report:
             text=well_formed(text),
             detection=detection,
             shares=() if public or detection.disguised else _shares(detector, text, detection),
-            modulus=detector.key.spec.modulus,
+            one_in=round(1 / detector.key.spec.chance),
             tokenizer=(detector.tokenizer.name, detector.tokenizer.fingerprint),
             created=datetime.now(UTC).replace(microsecond=0),
             public=public,
@@ -222,11 +224,12 @@ def _shares(detector: Detector, text: str, detection: Detection) -> tuple[Share,
     parts = [tokens[first : first + size] for first in range(0, len(tokens), size)]
     if len(parts) > 1 and len(parts[-1]) < size / 2:
         parts[-2:] = [parts[-2] + parts[-1]]
-    return tuple(Share(part[0].start, part[-1].end, *_counts(part, detection)) for part in parts)
-
-
-def _counts(part: list[ScoredToken], detection: Detection) -> tuple[int, int]:
-    """How many tokens of a part are scored, and how many match; pairs, if the test counted pairs."""
-    if detection.num_pairs_scored:
-        return sum(token.pairs_scored for token in part), sum(token.pairs_matched for token in part)
-    return len(part), sum(bool(token.matched) for token in part)
+    return tuple(
+        Share(
+            start=part[0].start,
+            end=part[-1].end,
+            scored=sum(token.num_scored for token in part),
+            matched=sum(token.num_matched for token in part),
+        )
+        for part in parts
+    )

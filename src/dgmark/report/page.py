@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dgmark.detection.result import matches, rarity, symbol, where
+from dgmark.detection.sentences import matches, rarity, symbol, where
 from dgmark.errors import MissingExtra, SettingsError
 from dgmark.extras import install_hint
 from dgmark.report.contents import Report

@@ -13,21 +13,13 @@ from pathlib import PurePath
 from typing import Any
 
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
-from dgmark.detection.detector import DEFAULT_MAX_CROP, Detector, shift_settings
-from dgmark.detection.exact_test import bonferroni_p
+from dgmark.detection.detector import DEFAULT_MAX_CROP, Detector
+from dgmark.detection.finding import Phase, Span
 from dgmark.detection.keyring import Keyring
-from dgmark.detection.result import (
-    Detection,
-    Phase,
-    Scorer,
-    Span,
-    heading,
-    meaning,
-    rarity,
-    symbol,
-    verdict_sentence,
-    where,
-)
+from dgmark.detection.p_values import bonferroni_p
+from dgmark.detection.result import Detection, Scorer
+from dgmark.detection.rules import rule_of
+from dgmark.detection.sentences import heading, meaning, rarity, symbol, verdict_sentence, where
 from dgmark.documents.document import Document, read_opened
 from dgmark.documents.reading import Limits
 from dgmark.errors import DgmarkError, InputError, SettingsError
@@ -251,7 +243,7 @@ class Checker:
         name, fpr = self._name_of(detection, options), options.fpr / len(options.keys)
         others: dict[str, Any] = {"phase": "any", "max_crop": DEFAULT_MAX_CROP}
         if len(options.keys) > 1:  # settings may be for the others only
-            taken = shift_settings(self.keys[name])
+            taken = rule_of(self.keys[name].spec).settings
             options = replace(options, **{setting: others[setting] for setting in others.keys() - taken})
         alone = replace(options, keys=(name,), fpr=fpr)
         scorer = self._scorer(alone)

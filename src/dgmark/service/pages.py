@@ -6,7 +6,7 @@ from importlib.resources import files
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from dgmark.detection.result import rarity
+from dgmark.detection.sentences import rarity
 from dgmark.report.page import Scale, template
 
 _KINDS = {

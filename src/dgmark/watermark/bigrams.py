@@ -13,8 +13,7 @@ from typing import Any, Final
 import numpy as np
 from jaxtyping import Int, UInt8
 
-from dgmark.watermark.siphash import KEY_BYTES, SipHashKey, siphash
-from dgmark.watermark.splitmix64 import Words
+from dgmark.watermark.hashes import KEY_BYTES, SipHashKey, Words, siphash
 
 BIGRAM_PRF: Final = "siphash24-pairs-v1"
 MAX_DISTANCE: Final = 64

@@ -17,11 +17,11 @@ from dgmark.checkpoint.families import family_of
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.errors import CheckpointFormat, KeyFileFormat, SettingsError, TokenizerMismatch, VocabularyMismatch
-from dgmark.watermark import strength
 from dgmark.watermark.bigrams import BIGRAM_PRF, DISTANCES, hash_key
-from dgmark.watermark.groups import DEFAULT_CODE, SECRET_BYTES, Grouping, GroupTables, Rule, Secret, WatermarkSpec
-from dgmark.watermark.key_file import check_name, read_key_file, write_key_file
-from dgmark.watermark.siphash import SipHashKey
+from dgmark.watermark.groups import GroupTables, Secret
+from dgmark.watermark.hashes import SipHashKey
+from dgmark.watermark.key_file import SECRET_BYTES, check_name, check_secret, read_key_file, write_key_file
+from dgmark.watermark.spec import DEFAULT_CODE, BigramSpec, Grouping, PositionSpec, Rule, WatermarkSpec, spec_of
 
 # ids of a padded vocabulary beside twice the tokenizer's own; a table beyond that costs memory and serves no model
 MAX_PADDING = 65_536
@@ -57,9 +57,9 @@ class WatermarkKey:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.spec, WatermarkSpec):
+        if not isinstance(self.spec, BigramSpec | PositionSpec):
             raise SettingsError(f"the spec of a key is a WatermarkSpec, not a {type(self.spec).__name__}")
-        self.spec.check_secret(self.secret)
+        check_secret(self.secret, self.spec)
         check_name(self.name)
         if self.secret is not None:
             object.__setattr__(self, "secret", Secret(self.secret))
@@ -125,21 +125,18 @@ class WatermarkKey:
             rule = "position" if positions else "bigram"
         if isinstance(rule, str) and rule == "bigram":
             given = dict(zip(of_pairs, DISTANCES, strict=True)) | {"subkeys": DEFAULT_SUBKEYS} | given
-        spec = WatermarkSpec(
-            rule=rule,
-            table_size=table_size,
-            tokenizer=tokenizer.name,
-            tokenizer_fingerprint=tokenizer.fingerprint,
-            **given,
-        )
-        plain = (spec.rule, spec.modulus, spec.rotation, spec.grouping)
-        if code_length is None and plain == ("position", 2, 0, "keyed"):
-            spec = replace(spec, code_length=DEFAULT_CODE)
+        elif subkeys == 1:
+            del given["subkeys"]  # as of every key of rule "position"
+        bound = {"table_size": table_size, "tokenizer": tokenizer.name, "tokenizer_fingerprint": tokenizer.fingerprint}
+        spec = spec_of({"rule": rule, **bound, **given})
+        if isinstance(spec, PositionSpec) and code_length is None:
+            plain = (spec.modulus, spec.rotation, spec.grouping) == (2, 0, "keyed")
+            spec = replace(spec, code_length=DEFAULT_CODE if plain else 0)
         block = block_length_of(model)
         if expected_match is None and block is not None:
-            expected_match = strength.expected_match(spec, block)
+            expected_match = spec.measured_match(block)
         spec = replace(spec, expected_match=expected_match)
-        secret = Secret(secrets.token_bytes(SECRET_BYTES)) if spec.grouping == "keyed" else None
+        secret = Secret(secrets.token_bytes(SECRET_BYTES)) if spec.keyed else None
         key = cls(spec=spec, key_id=secrets.token_hex(8), secret=secret, name=name)
         key.check_tokenizer(tokenizer)
         return key
@@ -168,7 +165,7 @@ class WatermarkKey:
         Raises:
             SettingsError: the key is of rule "bigram".
         """
-        if self.spec.rule == "bigram":
+        if isinstance(self.spec, BigramSpec):
             raise SettingsError(
                 f"key {self.fingerprint} is of rule bigram, which has no groups: take a key of rule position here"
             )
@@ -176,8 +173,25 @@ class WatermarkKey:
 
     @cached_property
     def pair_key(self) -> SipHashKey:
-        """The key of the hash of pairs, for a key of rule "bigram"."""
-        return hash_key(self.secret or b"", self.spec.nearest, self.spec.farthest)
+        """The key of the hash of pairs.
+
+        Raises:
+            SettingsError: the key is of rule "position".
+        """
+        return hash_key(self.secret or b"", self.pair_spec.nearest, self.pair_spec.farthest)
+
+    @property
+    def pair_spec(self) -> BigramSpec:
+        """The spec of a key of rule "bigram".
+
+        Raises:
+            SettingsError: the key is of rule "position".
+        """
+        if isinstance(self.spec, PositionSpec):
+            raise SettingsError(
+                f"key {self.fingerprint} is of rule position, which has no pairs: take a key of rule bigram here"
+            )
+        return self.spec
 
     @property
     def num_subkeys(self) -> int:

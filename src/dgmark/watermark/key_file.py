@@ -13,9 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dgmark.errors import KeyFileError, KeyFileExists, KeyFileFormat, KeyFileNotFound, SettingsError
 from dgmark.rows.inputs import open_file
-from dgmark.watermark.groups import Grouping, Prf, Rule, Secret, WatermarkSpec
+from dgmark.watermark.groups import Secret
+from dgmark.watermark.spec import WatermarkSpec, spec_of
 
 KEY_FILE_VERSION: Final = 1
+SECRET_BYTES: Final = 32
 MAX_FILE_BYTES = 65_536
 
 Parsed = TypeVar("Parsed")
@@ -31,6 +33,20 @@ def check_name(name: str | None) -> None:
         raise SettingsError(
             f"the name {name!r:.90} cannot stand in a sentence: give 1 to 80 visible characters on one line"
         )
+
+
+def check_secret(secret: bytes | None, spec: WatermarkSpec) -> None:
+    """Refuse a secret that does not fit a spec.
+
+    Raises:
+        SettingsError: the secret is missing, superfluous, not of bytes, or of the wrong length.
+    """
+    if (secret is not None) != spec.keyed:
+        raise SettingsError("grouping keyed needs a secret, and token-id takes none")
+    if secret is not None and not isinstance(secret, bytes):
+        raise SettingsError(f"the secret is of type {type(secret).__name__} instead of bytes")
+    if secret is not None and len(secret) != SECRET_BYTES:
+        raise SettingsError(f"the secret has {len(secret)} bytes instead of {SECRET_BYTES}")
 
 
 class KeyFilePermissionWarning(UserWarning):
@@ -53,10 +69,10 @@ def write_key_file(
         name=name,
         secret=None if secret is None else base64.b64encode(secret).decode(),
         prf=spec.prf,
-        **spec.to_fields(),
         fingerprint=fingerprint,
     )
-    write_private(path, Secret(content.model_dump_json(indent=2, exclude_unset=True).encode() + b"\n"))
+    fields = Secret(json.dumps(content.model_dump() | spec.to_fields(), indent=2, ensure_ascii=False).encode() + b"\n")
+    write_private(path, fields)
 
 
 def read_key_file(path: Path, *, allow_open: bool = False) -> tuple[WatermarkSpec, str, str | None, bytes | None, str]:
@@ -116,43 +132,23 @@ def read_private(
 
 
 class _KeyFile(BaseModel):
-    """The key file."""
+    """The fields of the key file beside those of the spec."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(strict=True)
 
     format: Literal["dgmark-key"]
     version: Literal[1]
     key_id: str
     name: str | None = None
     secret: str | None = Field(repr=False)
-    prf: Prf
-    scheme: Grouping = "keyed"
-    modulus: int = 2
-    rotation: int = 0
-    table_size: int
-    tokenizer: str
-    tokenizer_fingerprint: str
-    code_length: int = 0
-    subkeys: int
-    rule: Rule
-    nearest: int = 0
-    farthest: int = 0
-    expected_match: float | None = None
+    prf: str
     fingerprint: str
 
 
 def _parse(text: bytes, path: Path) -> tuple[WatermarkSpec, str, str | None, bytes | None, str]:
     try:
         _check_version(*_stated(text), path)
-        content = _KeyFile.model_validate(json.loads(text))
-        secret = None if content.secret is None else Secret(base64.b64decode(content.secret, validate=True))
-        fields = content.model_dump(exclude={"format", "version", "key_id", "name", "secret", "prf", "fingerprint"})
-        spec = WatermarkSpec.from_fields(fields)
-        spec.check_secret(secret)
-        if content.prf != spec.prf:
-            raise ValueError(f"it states prf {content.prf}, but a key of rule {spec.rule} has {spec.prf}")
-        check_name(content.name)
-        return spec, content.key_id, content.name, secret, content.fingerprint
+        return _read(text)
     except ValidationError as error:
         # names of fields only: their values may hold the secret
         places = ", ".join(sorted({".".join(map(str, e["loc"])) for e in error.errors()}))
@@ -163,6 +159,18 @@ def _parse(text: bytes, path: Path) -> tuple[WatermarkSpec, str, str | None, byt
         problem = f"it is damaged: {error}"
     # out here, so that it carries no exception that holds the secret
     raise KeyFileFormat(f"{path} is not a key file: {problem}; give the file that `dgmark keygen` wrote")
+
+
+def _read(text: bytes) -> tuple[WatermarkSpec, str, str | None, bytes | None, str]:
+    fields = json.loads(text)
+    content = _KeyFile.model_validate(fields)
+    secret = None if content.secret is None else Secret(base64.b64decode(content.secret, validate=True))
+    spec = spec_of({name: value for name, value in fields.items() if name not in _KeyFile.model_fields})
+    check_secret(secret, spec)
+    if content.prf != spec.prf:
+        raise ValueError(f"its prf is not that of a key of rule {spec.rule}, {spec.prf}")
+    check_name(content.name)
+    return spec, content.key_id, content.name, secret, content.fingerprint
 
 
 def _stated(text: bytes) -> tuple[object, object]:

@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Integer
 
 from dgmark.watermark.bigrams import pair_words, pairs_of
-from dgmark.watermark.groups import WatermarkSpec
-from dgmark.watermark.splitmix64 import Words
+from dgmark.watermark.hashes import Words
+from dgmark.watermark.spec import WatermarkSpec
 from dgmark_lab.attacks.budgets import edit_count
 
 Ids = Int[np.ndarray, " n"]

@@ -12,8 +12,10 @@ from jaxtyping import Int
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.decode.rules import Rule
 from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, check_fpr
+from dgmark.detection.finding import Limit, PositionFigures
 from dgmark.detection.reader import Reader, ScoredIds, TextOrIds
-from dgmark.detection.result import MIN_TOKENS, Detection, Limit, verdict_of
+from dgmark.detection.result import Detection, verdict_of
+from dgmark.detection.sentences import MIN_TOKENS
 from dgmark.models.denoiser import Denoiser
 from dgmark.watermark.key import WatermarkKey, check_key
 from dgmark_lab.baselines.prf import HashKey
@@ -162,8 +164,7 @@ class BaselineDetector:
             num_tokens_scored=score.scored,
             num_tokens_matched=score.matched,
             fpr=self.fpr,
-            shift=score.shift,
-            shifts_tested=score.shifts_tested,
+            position=PositionFigures(score.shift, score.shifts_tested),
             key_fingerprint=self.key.fingerprint,
             guaranteed=True,
             baseline=self.baseline.name,

@@ -21,7 +21,7 @@ from scipy.special import ndtri
 from scipy.stats import norm, t
 
 from dgmark.decode.rules import Rule
-from dgmark.detection.exact_test import MIN_P
+from dgmark.detection.p_values import MIN_P
 from dgmark.models.denoiser import Denoiser
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines.base import Baseline, Score

@@ -19,7 +19,7 @@ from scipy.stats import binom, norm
 from torch import Tensor
 
 from dgmark.decode.rules import Rule, View
-from dgmark.detection.exact_test import MIN_P
+from dgmark.detection.p_values import MIN_P
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines.base import Baseline, Score

@@ -12,7 +12,7 @@ from scipy.special import gammaincc
 from torch import Tensor
 
 from dgmark.decode.rules import Rule
-from dgmark.detection.exact_test import MIN_P
+from dgmark.detection.p_values import MIN_P
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines.base import Baseline, Score

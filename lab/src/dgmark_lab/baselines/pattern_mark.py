@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 from scipy.stats import binom, norm
 
 from dgmark.decode.rules import Rule
-from dgmark.detection.exact_test import MIN_P
+from dgmark.detection.p_values import MIN_P
 from dgmark.models.denoiser import Denoiser
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines.base import Baseline, Score

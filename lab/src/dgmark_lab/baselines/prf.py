@@ -9,8 +9,8 @@ import hashlib
 from dataclasses import dataclass
 
 from dgmark.errors import SettingsError
+from dgmark.watermark.hashes import STEP, Words, mix, shifted
 from dgmark.watermark.key import WatermarkKey
-from dgmark.watermark.splitmix64 import STEP, Words, mix, shifted
 
 PRF_VERSION = "splitmix64-v1"
 

@@ -23,7 +23,7 @@ from dgmark.errors import InputError, SettingsError
 from dgmark.rows.jsonl import read_good_rows
 from dgmark.rows.outputs import atomic_write
 from dgmark.watermark.bigrams import MAX_DISTANCE
-from dgmark.watermark.groups import Rule
+from dgmark.watermark.spec import Rule
 
 if TYPE_CHECKING:
     from dgmark.decode.prompts import Prompt

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Int
 
-from dgmark.detection.exact_test import MatchNull
+from dgmark.detection.match_null import MatchNull
 from dgmark.watermark.bigrams import matching_pairs, pair_words, pairs_of
 from dgmark.watermark.key import WatermarkKey
 
@@ -31,7 +31,7 @@ def pairs_in(key: WatermarkKey, texts: Sequence[Sequence[int]]) -> tuple[Counts,
     found = []
     for text in texts:
         ids = np.array(text, dtype=np.int64)
-        left, right = pairs_of(np.arange(len(ids)), key.spec.nearest, key.spec.farthest)
+        left, right = pairs_of(np.arange(len(ids)), key.pair_spec.nearest, key.pair_spec.farthest)
         found.append(np.unique(pair_words(ids[left], ids[right])))
     pairs, counts = np.unique(np.concatenate(found), return_counts=True)
     return pairs, counts

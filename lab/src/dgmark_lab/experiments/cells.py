@@ -12,11 +12,13 @@ from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import Detector
 from dgmark.detection.reader import Reader
 from dgmark.detection.result import Scorer
+from dgmark.detection.rules import rule_of
 from dgmark.errors import KeyFileError, SettingsError
 from dgmark.rows.jsonl import Row
 from dgmark.watermark.bigrams import DISTANCES
-from dgmark.watermark.groups import SECRET_BYTES, WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.key_file import SECRET_BYTES
+from dgmark.watermark.spec import spec_of
 from dgmark_lab.baselines import Baseline, baseline
 from dgmark_lab.experiments.spec import Attack, Cell, Experiment, KeyOptions, SetupName
 from dgmark_lab.experiments.store import ROW_VERSION, Store, digest
@@ -56,12 +58,13 @@ def cell_key(base: WatermarkKey, options: KeyOptions) -> WatermarkKey:
         own = {name: own[name] for name in ("table_size", "tokenizer", "tokenizer_fingerprint")}
     if options.rule == "bigram":
         own = dict(zip(("nearest", "farthest"), DISTANCES, strict=True)) | own
-    spec = WatermarkSpec.from_fields({**own, **changes})
+        changes = {name: value for name, value in changes.items() if value}  # a code of length 0 is none
+    spec = spec_of({**own, **changes})
     if spec == base.spec:
         return base
-    if spec.grouping == "keyed" and base.secret is None:
+    if spec.keyed and base.secret is None:
         raise SettingsError("the run's key has no secret: give a keyed one (see `dgmark keygen`)")
-    return replace(base, spec=spec, secret=base.secret if spec.grouping == "keyed" else None)
+    return replace(base, spec=spec, secret=base.secret if spec.keyed else None)
 
 
 def attack_hash(attack: Attack, value: float) -> str:
@@ -150,7 +153,7 @@ class CellRows:
         other = baseline_of(self.cell)
         if other is not None:
             return other.detector(key, fpr=_FPR, tokenizer=tokenizer)
-        if deployed or key.spec.rule == "bigram":
+        if deployed or "phase" not in rule_of(key.spec).settings:
             return Detector(key, tokenizer=tokenizer, fpr=_FPR)
         return Detector(key, tokenizer=tokenizer, fpr=_FPR, phase="start")
 

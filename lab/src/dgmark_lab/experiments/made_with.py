@@ -21,8 +21,9 @@ from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark.version import __version__
 from dgmark.watermark.bigrams import matching_pairs, pair_words
-from dgmark.watermark.groups import SECRET_BYTES, Rule
 from dgmark.watermark.key import ModelLike, WatermarkKey
+from dgmark.watermark.key_file import SECRET_BYTES
+from dgmark.watermark.spec import Rule
 from dgmark_lab.baselines import BASELINES, Gumbel, baseline
 from dgmark_lab.experiments.prompt_sets import BUILTIN_PROMPTS
 from dgmark_lab.experiments.store import checkpoint_hash
@@ -96,7 +97,7 @@ def _marked_in_the_middle(key: WatermarkKey) -> list[int]:
     drawn = np.random.default_rng(0).integers(100, key.spec.table_size, (2800, 4))
     ids: list[int] = drawn[:, 0].tolist()
     for place in range(1200, 1600):
-        before = np.array(ids[place - key.spec.farthest : place])[None]
+        before = np.array(ids[place - key.pair_spec.farthest : place])[None]
         levels = matching_pairs(pair_words(before, drawn[place][:, None]).ravel(), key.pair_key).reshape(4, -1).sum(1)
         ids[place] = int(drawn[place, np.argmax(levels)])
     return ids

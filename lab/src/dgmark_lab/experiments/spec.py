@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dgmark.errors import SettingsError
-from dgmark.watermark.groups import Grouping, Rule
+from dgmark.watermark.spec import Grouping, Rule
 from dgmark_lab.toml_files import read_toml
 
 SetupName = Literal["builtin", "paper"]
@@ -82,7 +82,7 @@ class KeyOptions(_Table):
 
     modulus: int | None = None
     rotation: int | None = None
-    scheme: Grouping | None = None
+    grouping: Grouping | None = None
     code_length: int = 0
     nearest: int | None = None
     farthest: int | None = None

@@ -208,8 +208,9 @@ function renderFacts(answer) {
   rows.push(["False-positive rate", `${answer.fpr.toExponential()}, set when the service was started`]);
   if (answer.form === "full") {
     rows.push(["p-value", answer.p_value < 1e-3 ? answer.p_value.toExponential(2) : answer.p_value.toPrecision(3)]);
-    const what = answer.num_pairs_scored ? "pairs" : "tokens";
-    rows.push([`Matching ${what}`, `${number(answer[`num_${what}_matched`])} of ${number(answer[`num_${what}_scored`])}`]);
+    const tokens = { matched: answer.num_tokens_matched, scored: answer.num_tokens_scored };
+    const counts = answer.pairs ?? tokens;
+    rows.push([`Matching ${answer.pairs ? "pairs" : "tokens"}`, `${number(counts.matched)} of ${number(counts.scored)}`]);
   }
   rows.push(["Text", `${number(answer.text.length)} characters, SHA-256 `, code(answer.text.sha256)]);
   showFacts($("facts"), rows);

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Float
 
-from dgmark.detection.exact_test import window_statistic
+from dgmark.detection.position_rule import window_statistic
 from dgmark_lab.experiments.cells import DGMARK, CellRows, StoredRun
 from dgmark_lab.experiments.estimates import Estimate, auc
 from dgmark_lab.experiments.figures import Line, line_figure, roc
@@ -140,7 +140,7 @@ def _statistic(cell: CellRows, ids: list[list[int]], window: int | None) -> Floa
     if window is None:
         return cell.score(ids).z
     assert cell.key is not None
-    modulus = cell.key.spec.modulus
+    modulus = cell.key.tables.spec.modulus
     return np.array([window_statistic(matches(cell, one), modulus, window) for one in ids], dtype=np.float64)
 
 

@@ -1,15 +1,19 @@
-"""SipHash-2-4 (Aumasson and Bernstein 2012) of single 64-bit words: a keyed pseudo-random function.
+"""Two hashes of 64-bit words: SipHash-2-4, a keyed pseudo-random function, and SplitMix64, which is not cryptographic.
 
-The same code and bits for int64 arrays of numpy and tensors of torch with at least one axis, which wrap around. It has
-no branches, so it may stand in a CUDA graph.
+The same code and bits for int64 arrays of numpy and tensors of torch with at least one axis, which wrap around. No
+branches, so they may stand in a CUDA graph. (Aumasson and Bernstein 2012; Steele, Lea and Flood 2014.)
 """
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from dgmark.watermark.splitmix64 import Words, shifted
+Words = TypeVar("Words", bound=Any)
 
+# of SplitMix64, as signed 64-bit integers
+STEP = 0x9E3779B97F4A7C15 - 2**64
+_FIRST_FACTOR = 0xBF58476D1CE4E5B9 - 2**64
+_SECOND_FACTOR = 0x94D049BB133111EB - 2**64
 KEY_BYTES: Final = 16
 # "somepseudorandomlygeneratedbytes"
 _INITIAL = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
@@ -75,3 +79,17 @@ def _rotated(words: Any, bits: int) -> Any:
         left, right = _SHIFTS[bits]
         return words << left | words >> right
     return (words << bits) | shifted(words, 64 - bits)
+
+
+def mix(words: Words) -> Words:
+    """The finaliser of SplitMix64; one output of its stream is `mix(state + STEP)`."""
+    words = (words ^ shifted(words, 30)) * _FIRST_FACTOR
+    words = (words ^ shifted(words, 27)) * _SECOND_FACTOR
+    last: Words = words ^ shifted(words, 31)
+    return last
+
+
+def shifted(words: Words, bits: int) -> Words:
+    """A logical shift to the right: the sign does not move in."""
+    moved: Words = (words >> bits) & ((1 << (64 - bits)) - 1)
+    return moved

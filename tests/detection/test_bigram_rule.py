@@ -7,18 +7,19 @@ import numpy as np
 import pytest
 
 from dgmark import Detector, WatermarkKey
-from dgmark.detection.bigram_test import FEWEST, UNIT, UNITS, PairTest, binomial_tail, find_spans
+from dgmark.detection.bigram_rule import FIRST_UNIT, MAX_UNITS, MIN_UNITS, PairTest
 from dgmark.detection.keyring import Keyring
+from dgmark.detection.p_values import binomial_tail
 from dgmark.detection.reader import ScoredIds
 from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.watermark.bigrams import matching_pairs, pair_words
-from dgmark.watermark.groups import WatermarkSpec
+from dgmark.watermark.spec import BigramSpec
 
 RNG = np.random.default_rng(3)
 
 
 def key_of(secret: int = 0, subkeys: int = 1, farthest: int = 4) -> WatermarkKey:
-    spec = WatermarkSpec(rule="bigram", nearest=1, farthest=farthest, table_size=1000, subkeys=subkeys)
+    spec = BigramSpec(nearest=1, farthest=farthest, table_size=1000, subkeys=subkeys)
     return WatermarkKey(spec, "", secret.to_bytes(32, "little"))
 
 
@@ -31,7 +32,7 @@ def marked(key: WatermarkKey, n: int, subkey: int = 0, draws: int = 4) -> np.nda
     ids: list[int] = []
     for _ in range(n):
         few = RNG.integers(0, 1000, draws)
-        before = np.array(ids[-key.spec.farthest :], dtype=np.int64)
+        before = np.array(ids[-key.pair_spec.farthest :], dtype=np.int64)
         levels = [matching_pairs(pair_words(before, np.full(len(before), v)), key.pair_key, subkey).sum() for v in few]
         ids.append(int(few[int(np.argmax(levels))]))
     return np.array(ids)
@@ -69,10 +70,10 @@ def test_the_best_part_is_that_of_a_loop_over_all_parts(n: int) -> None:
         pairs = {(int(ids[i]), int(ids[j])) for j in inside for i in inside if 1 <= j - i <= 4}
         return binomial_tail(sum(matches[pair] for pair in pairs), len(pairs)), len(pairs)
 
-    units = [UNIT << level for level in range(20) if UNIT << level < n]
+    units = [FIRST_UNIT << level for level in range(20) if FIRST_UNIT << level < n]
     found = [(2 * tail(0, n)[0], 0, n)]
     for unit in units:
-        lengths = range(1 if unit == UNIT else FEWEST, UNITS + 1)
+        lengths = range(1 if unit == FIRST_UNIT else MIN_UNITS, MAX_UNITS + 1)
         spans = [(b * unit, (b + of) * unit) for b in range(-(-n // unit)) for of in lengths if (b + of - 1) * unit < n]
         parts = [(*tail(*span), *span) for span in spans]
         number = sum(pairs > 0 for _, pairs, _, _ in parts)
@@ -89,7 +90,7 @@ def test_levels_of_tokens_count_pairs_on_both_sides() -> None:
         for i in range(max(0, j - 4), j)
     }
     expected = [sum(sign for pair, sign in signs.items() if place in pair) for place in range(30)]
-    assert PairTest(key, tokens_of(ids)).levels(None).tolist() == expected
+    assert PairTest(key, tokens_of(ids)).net_matches(None).tolist() == expected
 
 
 @pytest.mark.parametrize("distinct", [4, 40, 900])
@@ -115,12 +116,12 @@ def test_the_mark_survives_edits(edit: str) -> None:
 def test_spans_are_the_marked_parts_of_their_sub_keys() -> None:
     key = key_of(subkeys=64)
     parts = [RNG.integers(0, 1000, 300), marked(key, 160, 7), RNG.integers(0, 1000, 200), marked(key, 160, 50)]
-    found = find_spans(key, tokens_of(np.concatenate(parts)), 1e-4)
+    found = PairTest(key, tokens_of(np.concatenate(parts))).spans(1e-4)
     assert [number for number, _ in found] == [7, 50]
     for (_, span), first in zip(found, (300, 660), strict=True):
         assert abs(span.first - first) <= 48
         assert abs(span.last - first - 160) <= 48
-    assert find_spans(key_of(1, subkeys=64), tokens_of(np.concatenate(parts)), 1e-4) == []
+    assert PairTest(key_of(1, subkeys=64), tokens_of(np.concatenate(parts))).spans(1e-4) == []
 
 
 @pytest.mark.parametrize("draws", [8, 16])  # with 16, the p-values of the larger parts are below the smallest float
@@ -129,16 +130,16 @@ def test_touching_parts_are_one_span_with_the_smallest_of_their_p_values(draws: 
     ids = [RNG.integers(0, 1000, 208), marked(key, 816, draws=draws), RNG.integers(0, 1000, 400)]
     tokens = tokens_of(np.concatenate(ids))
     # no one part has just these tokens
-    parts = sorted(PairTest(key, tokens).spans(None, 1e-4), key=lambda span: span.first)
+    parts = sorted(PairTest(key, tokens).passing_parts(None, 1e-4), key=lambda span: span.first)
     assert [(span.first, span.last) for span in parts] == [(208, 256), (256, 1024)]
-    ((_, span),) = find_spans(key, tokens, 1e-4)
+    ((_, span),) = PairTest(key, tokens).spans(1e-4)
     assert (span.first, span.last) == (208, 1024)
     assert span.p_value == min(part.p_value for part in parts)
 
 
 def test_touching_spans_of_different_sub_keys_stay_apart() -> None:
     key = key_of(subkeys=64)
-    found = find_spans(key, tokens_of(np.concatenate([marked(key, 256, 7), marked(key, 256, 50)])), 1e-4)
+    found = PairTest(key, tokens_of(np.concatenate([marked(key, 256, 7), marked(key, 256, 50)]))).spans(1e-4)
     assert [(number, span.first, span.last) for number, span in found] == [(7, 0, 256), (50, 256, 512)]
 
 
@@ -167,8 +168,9 @@ def test_texts_of_the_built_in_model_through_detector_and_keyring() -> None:
     detector = Detector(keys[0])
     text = "The old man walked to the house. " * 3
     detection = detector.detect(text)
-    assert (detection.num_pairs_scored > 0, detection.shift, detection.subkey) == (True, 0, None)
-    assert detection.green_fraction == detection.num_pairs_matched / detection.num_pairs_scored
+    assert detection.pairs
+    assert (detection.pairs.scored > 0, detection.position, detection.subkey) == (True, None, None)
+    assert detection.green_fraction == detection.pairs.matched / detection.pairs.scored
     assert sum(token.matched is True for token in detector.tokens(text, detection)) == detection.num_tokens_matched
     ring = Keyring([*keys, WatermarkKey.generate(rule="position")])
     assert ring.detect(text).keys_tested == 3

@@ -1,4 +1,4 @@
-"""The test of the bigram rule: how many distinct pairs of a text match, in the whole text and in each of its parts.
+"""The detection side of the bigram rule: how many distinct pairs of a text match, in the whole text and in its parts.
 
 Over random keys the bits of distinct pairs are independent fair coins, for any text, so each count has an exact
 binomial tail. The whole text has half of the false-positive rate, and the parts share the other half. The parts that
@@ -8,96 +8,43 @@ positions only. Ours; a scan on multi-scale grids as in Walther (2010).
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple
+from statistics import mean
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from dgmark.detection.exact_test import MIN_P, adjusted_p, bonferroni_p
+from dgmark.detection.finding import Edit, Finding, Limit, PairFigures, TokenCounts, TokenSpan
+from dgmark.detection.p_values import (
+    MIN_P,
+    adjusted_p,
+    binomial_tail,
+    bonferroni_p,
+    limited,
+    log_bounds,
+    log_tail,
+    z_score,
+)
 from dgmark.detection.reader import ScoredIds
-from dgmark.detection.result import Limit
 from dgmark.watermark.bigrams import count_by_subkey, matching_pairs, pair_words, pairs_of
 from dgmark.watermark.groups import check_ids
 from dgmark.watermark.key import WatermarkKey
-from dgmark.watermark.strength import typical_match
+from dgmark.watermark.spec import BigramSpec
 
 WHOLE_SHARE = 0.5
 # A part begins and ends at multiples of 8, 16, 32, ... tokens; it is up to 8 such units long, and on all grids but the
 # first more than 4.
-UNIT, UNITS, FEWEST = 8, 8, 5
+FIRST_UNIT = 8
+MAX_UNITS = 8
+MIN_UNITS = 5
 # strengths of the mark that the confidence in a sub-key averages over: twice the share of matching pairs, less 1
 STRENGTHS = (0.1, 0.3, 0.5)
 # sub-keys are ranked by the counts of runs of blocks of this many tokens
 _BLOCK = 32
-# more than the rounding of the bounds of a tail
-_SLACK = 1e-9
-_BEYOND = np.array(
-    [0.0, *(math.lgamma(n + 1) - (n + 0.5) * math.log(n) + n - math.log(2 * math.pi) / 2 for n in range(1, 40))]
-)
 # sub-keys whose spans are looked for
 _MAX_SEARCHED = 16
-
-
-@dataclass(frozen=True)
-class TokenSpan:
-    """Scored tokens [first, last) that carry the mark, and the p-value of this part, which pays for all parts.
-
-    Attributes:
-        first: the first token.
-        last: the token behind the last one.
-        p_value: the p-value, at least the smallest normal float.
-        log_p: the logarithm of the tail over the part's share, without limits and before any factor for sub-keys; it
-            ranks the parts, also those of a long text whose p-values are the smallest float.
-    """
-
-    first: int
-    last: int
-    p_value: float
-    log_p: float
-
-
-def binomial_tail(matched: int, pairs: int) -> float:
-    """P(at least `matched` of `pairs` fair coins), at least the smallest normal float."""
-    return _limited(_log_tail(matched, pairs))
-
-
-def _limited(log: float) -> float:
-    return max(MIN_P, min(1.0, math.exp(log)))
-
-
-def _log_tail(matched: int, pairs: int) -> float:
-    if matched <= 0:
-        return 0.0
-    if 2 * matched < pairs:  # sum the shorter tail
-        return math.log1p(-math.exp(_log_tail(pairs - matched + 1, pairs)))
-    rest = np.arange(matched, pairs)
-    terms = 1.0 + float(np.cumprod((pairs - rest) / (rest + 1.0)).sum())
-    (log,) = _log_chances(np.array([matched]), np.array([pairs])).tolist()
-    return float(log + math.log(terms))
-
-
-def _log_chances(matched: Int[np.ndarray, " parts"], pairs: Int[np.ndarray, " parts"]) -> Float[np.ndarray, " parts"]:
-    """The logarithm of the chance of just `matched` of `pairs` fair coins.
-
-    Logarithms of factorials would lose their digits at millions of pairs; the saddle-point form of Loader (2000) does
-    not.
-    """
-    product, some = np.maximum(matched * (pairs - matched), 1), np.maximum(pairs, 1)
-    lean = np.where(product > 1, (2 * matched - pairs) / some, 0)
-    log = (np.log(some / (2 * np.pi * product)) - pairs * (np.log1p(-(lean**2)) + 2 * lean * np.arctanh(lean))) / 2
-    log += _beyond_stirling(pairs) - _beyond_stirling(matched) - _beyond_stirling(pairs - matched)
-    chances: Float[np.ndarray, " parts"] = np.where((matched == 0) | (matched == pairs), -pairs * math.log(2), log)
-    return chances
-
-
-def _beyond_stirling(n: Int[np.ndarray, " parts"]) -> Float[np.ndarray, " parts"]:
-    """Log n! less its approximation by Stirling."""
-    large = np.maximum(n, len(_BEYOND)).astype(float)
-    series = (1 / 12 - (1 / 360 - (1 / 1260 - 1 / 1680 / large**2) / large**2) / large**2) / large
-    beyond: Float[np.ndarray, " parts"] = np.where(n < len(_BEYOND), _BEYOND[np.minimum(n, len(_BEYOND) - 1)], series)
-    return beyond
 
 
 class _Parts(NamedTuple):
@@ -130,17 +77,17 @@ class PairTest:
     """
 
     def __init__(self, key: WatermarkKey, tokens: ScoredIds) -> None:
-        check_ids(tokens.ids, key.spec.table_size)
-        self.key, self.tokens = key, tokens
-        self._left, self._right = pairs_of(tokens.positions, key.spec.nearest, key.spec.farthest)
+        self.key, self.spec, self.tokens = key, key.pair_spec, tokens
+        check_ids(tokens.ids, self.spec.table_size)
+        self._left, self._right = pairs_of(tokens.positions, self.spec.nearest, self.spec.farthest)
         self._words = pair_words(tokens.ids[self._left], tokens.ids[self._right])
         # equal pairs side by side, each in the order of its places
         self._order = np.argsort(self._words, kind="stable")
         ordered = self._words[self._order]
-        self._again = np.concatenate([[False], ordered[1:] == ordered[:-1]])[: len(ordered)]
-        self.words, self._first = ordered[~self._again], self._order[~self._again]
-        self._place = np.empty(len(ordered), dtype=np.int64)
-        self._place[self._order] = np.cumsum(~self._again) - 1
+        self._repeated = np.concatenate([[False], ordered[1:] == ordered[:-1]])[: len(ordered)]
+        self.words, self._first_places = ordered[~self._repeated], self._order[~self._repeated]
+        self._distinct = np.empty(len(ordered), dtype=np.int64)
+        self._distinct[self._order] = np.cumsum(~self._repeated) - 1
         self._matches: dict[int | None, Bool[np.ndarray, " pairs"]] = {}
 
     @property
@@ -154,17 +101,51 @@ class PairTest:
             self._matches[subkey] = matching_pairs(self.words, self.key.pair_key, subkey or 0)
         return self._matches[subkey]
 
-    def levels(self, subkey: int | None) -> Int[np.ndarray, " n"]:
-        """The level of each token: its pairs that match less those that do not, on both sides."""
-        signs = np.where(self.matches(subkey)[self._place], 1, -1)
+    @cached_property
+    def number(self) -> int | None:
+        """The likeliest sub-key; None for a key without sub-keys."""
+        return self.key.number if self.key.num_subkeys == 1 else self.likeliest()[0]
+
+    @cached_property
+    def _best(self) -> TokenSpan:
+        return self.best_part(self.number)
+
+    @property
+    def p_value(self) -> float:
+        """The p-value of the likeliest sub-key, or of the key, at its whole rate."""
+        return self._best.p_value
+
+    def figures(self, found: bool) -> dict[str, Any]:
+        """The fields of a `Detection` that this rule computes; `found`: whether the text is marked."""
+        number, matched = self.number, int(self.matches(self.number).sum())
+        confidence = None
+        if found and number is not None and self.key.num_subkeys > 1:
+            confidence = self.confidence(number, self._best)
+        return {
+            "z_score": z_score(matched, self.pairs, 2),
+            "green_fraction": matched / self.pairs if self.pairs else 0.0,
+            "num_tokens_matched": int(np.count_nonzero(self.net_matches(number) > 0)),
+            "pairs": PairFigures(self.pairs, matched),
+            "subkey": number if found else None,
+            "subkey_confidence": confidence,
+            "subkey_tested": number,
+        }
+
+    def by_token(self, detection: Finding) -> TokenCounts:  # noqa: ARG002 (the protocol's)
+        """What each token adds to the counts of the sub-key that a detection of this text tested."""
+        return TokenCounts(self.net_matches(self.number) > 0, *self.completed(self.number))
+
+    def net_matches(self, subkey: int | None) -> Int[np.ndarray, " n"]:
+        """For each token its pairs that match less those that do not, on both sides."""
+        signs = np.where(self.matches(subkey)[self._distinct], 1, -1)
         n = len(self.tokens.ids)
-        levels = np.bincount(self._left, signs, n) + np.bincount(self._right, signs, n)
-        return levels.astype(np.int64)
+        net = np.bincount(self._left, signs, n) + np.bincount(self._right, signs, n)
+        return net.astype(np.int64)
 
     def completed(self, subkey: int | None) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
         """How many pairs each token completes, as the right one, and how many of them match."""
         right, n = self._right, len(self.tokens.ids)
-        return np.bincount(right, minlength=n), np.bincount(right[self.matches(subkey)[self._place]], minlength=n)
+        return np.bincount(right, minlength=n), np.bincount(right[self.matches(subkey)[self._distinct]], minlength=n)
 
     def best_part(self, subkey: int | None) -> TokenSpan:
         """The part of the text, or the whole of it, with the smallest p-value."""
@@ -174,7 +155,7 @@ class PairTest:
         """Why this test would not find a typical mark in a text like this; None if it would."""
         if not len(self.tokens.ids):
             return "empty"
-        match = typical_match(self.key.spec)
+        match = self.spec.typical_match
         typical, different = (
             adjusted_p(binomial_tail(math.ceil(match * pairs), pairs), WHOLE_SHARE * share)
             for pairs in (self.pairs, len(self._words))
@@ -183,7 +164,7 @@ class PairTest:
 
     # --- parts ---
 
-    def spans(self, subkey: int | None, level: float) -> list[TokenSpan]:
+    def passing_parts(self, subkey: int | None, level: float) -> list[TokenSpan]:
         """The parts with a p-value of at most `level` that do not overlap, the best first."""
         n, kept = len(self.tokens.ids), list[TokenSpan]()
         free = np.ones(n, dtype=bool)
@@ -196,29 +177,29 @@ class PairTest:
     def _candidates(self, matches: Bool[np.ndarray, " pairs"], level: float | None = None) -> Iterator[TokenSpan]:
         """The parts with a p-value of at most `level`; with None those that may have the smallest."""
         parts = self._parts(matches)
-        lower, upper = (bound - np.log(parts.share) for bound in _log_bounds(parts.matched, parts.pairs))
+        lower, upper = (bound - np.log(parts.share) for bound in log_bounds(parts.matched, parts.pairs))
         wanted = upper.min() if level is None else math.log(max(level, MIN_P))
         chosen = (lower <= wanted) & (2 * parts.matched > parts.pairs)
         chosen[0] = True
         for first, last, matched, pairs, share in zip(*(column[chosen].tolist() for column in parts), strict=True):
-            log = _log_tail(matched, pairs)
-            p = adjusted_p(_limited(log), share)
+            log = log_tail(matched, pairs)
+            p = adjusted_p(limited(log), share)
             if level is None or p <= level:
                 yield TokenSpan(first, last, p, log - math.log(share))
 
     def _parts(self, matches: Bool[np.ndarray, " pairs"]) -> _Parts:
         """The counts of all parts. A pair counts once in a part, by the earliest of its places there."""
         n = len(self.tokens.ids)
-        units = [UNIT << level for level in range(n.bit_length()) if UNIT << level < n]
+        units = [FIRST_UNIT << grid for grid in range(n.bit_length()) if FIRST_UNIT << grid < n]
         found = [_Parts(*(np.array([one]) for one in (0, n, int(matches.sum()), self.pairs, WHOLE_SHARE)))]
-        matched = matches[self._place]
+        matched = matches[self._distinct]
         for unit in units:
-            shortest, beginnings = 1 if unit == UNIT else FEWEST, -(-n // unit)
+            shortest, beginnings = 1 if unit == FIRST_UNIT else MIN_UNITS, -(-n // unit)
             if shortest > beginnings:
                 break  # shorter parts are on the grid before
             counts = self._counts(unit, beginnings, matched)
             # parts that reach beyond the text are no longer than others
-            lengths = np.arange(1, UNITS + 1)
+            lengths = np.arange(1, MAX_UNITS + 1)
             inside = np.arange(beginnings)[:, None] + lengths <= beginnings
             inside &= (lengths >= shortest) & (counts[0] > 0)
             beginning, length = np.nonzero(inside)
@@ -235,14 +216,14 @@ class PairTest:
         left, right, before = self._left // unit, self._right // unit, self._left_before // unit
         # A place counts in the parts that begin after the equal pair before it and end with or after its own unit.
         # Its row is that unit, and its columns are the units from there back to the beginnings.
-        begin = np.minimum(right - left, UNITS)
-        end = np.maximum(np.minimum(right - before, UNITS), begin)
-        rows, columns = beginnings + UNITS, UNITS + 1
+        begin = np.minimum(right - left, MAX_UNITS)
+        end = np.maximum(np.minimum(right - before, MAX_UNITS), begin)
+        rows, columns = beginnings + MAX_UNITS, MAX_UNITS + 1
         row = (right + matched * rows) * columns
         starts, ends = (np.bincount(row + column, minlength=2 * rows * columns) for column in (begin, end))
         cells = (starts - ends).reshape(2 * rows, columns).cumsum(axis=1).reshape(2, rows * columns)
         # unit after unit of a part: a row and a column further
-        diagonal = np.arange(beginnings)[:, None] * columns + np.arange(UNITS) * (columns + 1)
+        diagonal = np.arange(beginnings)[:, None] * columns + np.arange(MAX_UNITS) * (columns + 1)
         counts = cells[:, diagonal].cumsum(axis=2)
         counts[0] += counts[1]
         return counts
@@ -250,18 +231,18 @@ class PairTest:
     @cached_property
     def _left_before(self) -> Int[np.ndarray, " places"]:
         """For each place of a pair the last of the left tokens of equal pairs before it; -1 for none."""
-        n, place = len(self.tokens.ids), self._place[self._order]
+        n, place = len(self.tokens.ids), self._distinct[self._order]
         so_far = np.maximum.accumulate(place * n + self._left[self._order]) - place * n
         before = np.full(len(place), -1)
-        before[self._order[self._again]] = so_far[:-1][self._again[1:]]
+        before[self._order[self._repeated]] = so_far[:-1][self._repeated[1:]]
         return before
 
     # --- sub-keys ---
 
     def likeliest(self) -> list[int]:
         """The sub-keys with the best counts over any run of 1, 2, 4, ... blocks or the whole text, the best first."""
-        best = np.full(self.key.spec.subkeys, -np.inf)
-        by_block = self._right[self._first] // _BLOCK
+        best = np.full(self.spec.subkeys, -np.inf)
+        by_block = self._right[self._first_places] // _BLOCK
         blocks = max(1, -(-len(self.tokens.ids) // _BLOCK))
         pairs = np.concatenate([[0], np.bincount(by_block, minlength=blocks).cumsum()])
         counts = np.zeros((blocks + 1, len(best)), dtype=np.int32)
@@ -285,49 +266,71 @@ class PairTest:
         """
         inside = (self._left >= span.first) & (self._right < span.last)
         words = np.unique(self._words[inside])
-        counts = count_by_subkey(words, self.key.pair_key, self.key.spec.subkeys)
+        counts = count_by_subkey(words, self.key.pair_key, self.spec.subkeys)
         ratios = [counts * math.log1p(s) + (len(words) - counts) * math.log1p(-s) for s in STRENGTHS]
         logs = np.logaddexp.reduce(ratios, axis=0)
         return float(np.exp(logs[subkey] - np.logaddexp.reduce(logs)))
 
+    def spans(self, fpr: float) -> list[tuple[int | None, TokenSpan]]:
+        """The spans that carry the mark of the key or of any of its sub-keys, each with its sub-key, in order.
 
-def _log_bounds(
-    matched: Int[np.ndarray, " parts"], pairs: Int[np.ndarray, " parts"]
-) -> tuple[Float[np.ndarray, " parts"], Float[np.ndarray, " parts"]]:
-    """A lower and an upper bound of the logarithm of each tail; 0 where no more than half of the pairs match."""
-    term = _log_chances(matched, pairs)
-    # the terms of the tail fall at least as fast as a geometric series that begins with its first two
-    ratio = np.minimum((pairs - matched) / (matched + 1.0), 1 - _SLACK)
-    more = 2 * matched > pairs
-    lower = np.where(more, np.maximum(term + np.log1p(ratio) - _SLACK, math.log(MIN_P)), 0.0)
-    upper = np.where(more, np.clip(term - np.log1p(-ratio) + _SLACK, math.log(MIN_P), 0.0), 0.0)
-    return lower, upper
+        Spans do not overlap: of two that would, the one with the smaller p-value is kept. Those of one sub-key that
+        touch are joined. Each of them passed by itself, so the smallest of their p-values is one of the whole stretch,
+        too.
+
+        Args:
+            fpr: the largest chance to report any span without marked text, over all sub-keys.
+        """
+        tried = self.key.num_subkeys
+        numbers = [self.key.number] if tried == 1 else self.likeliest()
+        found = [(number, span) for number in numbers for span in self.passing_parts(number, fpr / tried)]
+        free = np.ones(len(self.tokens.ids), dtype=bool)
+        kept = list[tuple[int | None, TokenSpan]]()
+        for number, span in sorted(found, key=lambda one: one[1].log_p):
+            if free[span.first : span.last].all():
+                free[span.first : span.last] = False
+                kept.append((number, replace(span, p_value=bonferroni_p(span.p_value, tried))))
+        joined = list[tuple[int | None, TokenSpan]]()
+        for number, span in sorted(kept, key=lambda one: one[1].first):
+            if joined and (joined[-1][0], joined[-1][1].last) == (number, span.first):
+                before = joined.pop()[1]
+                span = replace(min(before, span, key=lambda one: one.log_p), first=before.first, last=span.last)
+            joined.append((number, span))
+        return joined
 
 
-def find_spans(key: WatermarkKey, tokens: ScoredIds, fpr: float) -> list[tuple[int | None, TokenSpan]]:
-    """The spans that carry the mark of a key or of any of its sub-keys, each with its sub-key, in order.
+class BigramRule:
+    """What detection knows of the bigram rule, for keys of one spec; see `rules.py`."""
 
-    Spans do not overlap: of two that would, the one with the smaller p-value is kept. Those of one sub-key that touch
-    are joined. Each of them passed by itself, so the smallest of their p-values is one of the whole stretch, too.
+    finds_spans = True
+    settings: frozenset[str] = frozenset()  # a missing beginning moves no pair
+    coins_of = (2.57, 0.75)
 
-    Args:
-        key: a key of rule "bigram".
-        tokens: the scored tokens.
-        fpr: the largest chance to report any span without marked text, over all sub-keys.
-    """
-    test, tried = PairTest(key, tokens), key.num_subkeys
-    numbers = [key.number] if tried == 1 else test.likeliest()
-    found = [(number, span) for number in numbers for span in test.spans(number, fpr / tried)]
-    free = np.ones(len(tokens.ids), dtype=bool)
-    kept = list[tuple[int | None, TokenSpan]]()
-    for number, span in sorted(found, key=lambda one: one[1].log_p):
-        if free[span.first : span.last].all():
-            free[span.first : span.last] = False
-            kept.append((number, replace(span, p_value=bonferroni_p(span.p_value, tried))))
-    joined = list[tuple[int | None, TokenSpan]]()
-    for number, span in sorted(kept, key=lambda one: one[1].first):
-        if joined and (joined[-1][0], joined[-1][1].last) == (number, span.first):
-            before = joined.pop()[1]
-            span = replace(min(before, span, key=lambda one: one.log_p), first=before.first, last=span.last)
-        joined.append((number, span))
-    return joined
+    def __init__(self, spec: BigramSpec) -> None:
+        self.whole_share = WHOLE_SHARE / spec.subkeys
+        self.distances = range(spec.nearest, spec.farthest + 1)
+
+    def surviving(self, edit: Edit, share: float) -> float:
+        """The share of an edited text's pairs that the text had before the edits.
+
+        A pair survives while its two tokens do and stand no farther apart than pairs may; how far does not matter else.
+        """
+        return mean(self._pair_survives(edit, share, distance) for distance in self.distances)
+
+    def _pair_survives(self, edit: Edit, share: float, distance: int) -> float:
+        """The chance that two tokens at a distance in the edited text were a pair before."""
+        between = distance - 1
+        if edit == "substitution":
+            return (1 - share) ** 2
+        if edit == "deletion":  # k tokens between them are gone, and they stood no farther apart than `farthest`
+            gone = (math.comb(between + k, k) * share**k for k in range(self.distances[-1] - distance + 1))
+            return float((1 - share) ** distance * sum(gone))
+        # both are old, k tokens between them are new, and they stood at least `nearest` apart
+        new = share / (1 + share)
+        some = range(distance - self.distances[0] + 1)
+        inserted = (math.comb(between, k) * new**k * (1 - new) ** (between - k) for k in some)
+        return float((1 - new) ** 2 * sum(inserted))
+
+    def test(self, key: WatermarkKey, tokens: ScoredIds, **_settings: object) -> PairTest:
+        """The test of one key on one text, whatever the phase."""
+        return PairTest(key, tokens)

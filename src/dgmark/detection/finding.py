@@ -1,0 +1,191 @@
+"""What the tests of all rules find in a text, as plain fields. Knows nothing of how it was computed.
+
+`z_score` and `z_window` are the paper's (section 3.5).
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from dgmark.detection.normalise import WRAPPING
+
+# share of a text from which on spans count as all of it
+WHOLE = 0.8
+
+Verdict = Literal["watermarked", "not_detected", "uncertain"]
+Phase = Literal["any", "start"]
+Limit = Literal["empty", "short", "repetitive"]
+Edit = Literal["deletion", "insertion", "substitution"]
+
+
+@dataclass(frozen=True)
+class Span:
+    """A part of a text that carries the mark.
+
+    Attributes:
+        start: index of its first character (of its first id, if ids were given).
+        end: index after its last character (or id).
+        num_tokens_scored: number of scored tokens in it.
+        p_value: chance that a random key finds as good a span anywhere in this very text.
+        subkey: the sub-key that the span is marked with; None if the key has none.
+    """
+
+    start: int
+    end: int
+    num_tokens_scored: int
+    p_value: float
+    subkey: int | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class PairFigures:
+    """What rule "bigram" counts in a text.
+
+    Attributes:
+        scored: number of distinct pairs of tokens.
+        matched: number of them that match.
+    """
+
+    scored: int
+    matched: int
+
+
+@dataclass(frozen=True)
+class PositionFigures:
+    """What rule "position", or a baseline that knows positions, finds of the place of a text.
+
+    Attributes:
+        shift: how many tokens are taken to be missing at the front (modulo the code's period without rotation).
+        shifts_tested: how many shifts were tried; the p-value pays for them.
+        z_window: the paper's window statistic (mean squared z of 8 tokens), for comparison; mean 1 on fair coins. None
+            for baselines.
+    """
+
+    shift: int
+    shifts_tested: int
+    z_window: float | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found in one text with one key; the fields of a `Detection`.
+
+    Attributes:
+        verdict: "watermarked" (p <= fpr), "not_detected", or "uncertain" (too short or too repetitive to decide).
+        p_value: chance that a random key fits this very text as well, adjusted for all that was tried; in (0, 1].
+        z_score: the paper's z-score at the best phase; for comparison, not for the verdict.
+        green_fraction: matched / scored, of tokens; under rule "bigram" of pairs, as the z-score.
+        num_tokens_scored: number of scored tokens of the response; special tokens are not scored.
+        num_tokens_matched: number of tokens in their position's matching set, at the best phase; under rule "bigram"
+            those of which more pairs match than do not.
+        fpr: false-positive rate that the verdict was held to.
+        key_fingerprint: identifies the key.
+        guaranteed: whether the p-value rests on a secret key; false for grouping token-id.
+        pairs: what rule "bigram" counts; None for others.
+        position: what rule "position" finds of the place of the text; None for others.
+        normalised: what was undone in the text before it was scored: disguises, by the steps' names, and "wrapping";
+            empty if the text was scored unchanged.
+        spans: the spans that carry the mark; None if not requested.
+        marked_share: the share of the text that the spans cover, in characters that are no white space (in ids, if
+            ids were given); None if not requested.
+        keys_tested: how many keys were tried, which the p-value pays for; the result is that of the likeliest key.
+        baseline: the name of the baseline whose mark was tested (lab/docs/evaluation.md); None for dgMARK. For
+            baselines, "tokens scored" are what their statistic counts (pairs or windows).
+        p_published: the p-value by the baseline's own publication, for comparison; None for dgmark.
+        uncertain_because: why the verdict is "uncertain": "empty" (no token is scored), "short" (as many different
+            tokens would not tell either), or "repetitive"; None for the other verdicts.
+        subkeys_tested: how many sub-keys of the key were tried, which the p-value pays for.
+        subkey: the sub-key of the mark, which is the payload of the text; None if no mark was found or the key has no
+            sub-keys. Rows leave it out unless it is asked for.
+        subkey_confidence: probability that the mark is this sub-key's and no other's, given that the text has the key's
+            mark; None if no mark was found or no sub-keys were scanned.
+        subkey_tested: the likeliest sub-key, found or not, so that what is asked of the same text later needs no new
+            scan; None if the key has no sub-keys. No row has it.
+        incomplete: whether parts of the document that held the text were not read, as its notes say. Whoever read it
+            sets this; the words of the verdict follow it, and no row has it.
+        key_name: whose texts the key marks, as its file says; the words of the verdict name it. No row has it.
+    """
+
+    verdict: Verdict
+    p_value: float
+    z_score: float
+    green_fraction: float
+    num_tokens_scored: int
+    num_tokens_matched: int
+    fpr: float
+    key_fingerprint: str
+    guaranteed: bool
+    pairs: PairFigures | None = None
+    position: PositionFigures | None = None
+    normalised: tuple[str, ...] = ()
+    spans: tuple[Span, ...] | None = None
+    marked_share: float | None = None
+    keys_tested: int = 1
+    baseline: str | None = None
+    p_published: float | None = None
+    uncertain_because: Limit | None = None
+    subkeys_tested: int = 1
+    subkey: int | None = field(default=None, repr=False)
+    subkey_confidence: float | None = field(default=None, repr=False)
+    subkey_tested: int | None = field(default=None, repr=False)
+    incomplete: bool = field(default=False, repr=False)
+    key_name: str | None = field(default=None, repr=False)
+
+    @property
+    def disguised(self) -> bool:
+        """Whether a disguise was undone, so that places in what was scored are not places in the text."""
+        return self.normalised not in ((), (WRAPPING,))
+
+    @property
+    def in_part(self) -> bool:
+        """Whether the mark was found in a part of the text only."""
+        return bool(self.spans) and (self.verdict != "watermarked" or (self.marked_share or 0) < WHOLE)
+
+
+@dataclass(frozen=True)
+class ScoredToken:
+    """One token of a text, for display: its characters [start, end), and whether it matched (None: not scored).
+
+    It adds `num_matched` of `num_scored` to the counts of the test: itself; under rule "bigram" the pairs that it
+    completes, as the right token.
+    """
+
+    start: int
+    end: int
+    matched: bool | None
+    num_scored: int = 0
+    num_matched: int = 0
+
+
+@dataclass(frozen=True)
+class TokenSpan:
+    """Scored tokens [first, last) that carry the mark, and the p-value of this part, which pays for all parts.
+
+    Attributes:
+        first: the first token.
+        last: the token behind the last one.
+        p_value: the p-value, at least the smallest normal float.
+        log_p: the logarithm of the tail over the part's share, without limits and before any factor for sub-keys; it
+            ranks the parts, also those of a long text whose p-values are the smallest float.
+    """
+
+    first: int
+    last: int
+    p_value: float
+    log_p: float
+
+
+class TokenCounts(NamedTuple):
+    """What each scored token adds to the counts of a test.
+
+    Attributes:
+        matched: whether it matches; of pairs, whether more of its pairs match than do not.
+        num_scored: how many things it adds to those that the test counts: itself, or the pairs that it completes.
+        num_matched: how many of them match.
+    """
+
+    matched: Bool[np.ndarray, " n"]
+    num_scored: Int[np.ndarray, " n"]
+    num_matched: Int[np.ndarray, " n"]

@@ -1,0 +1,102 @@
+"""P-values: how they pay for what is tried, and the tails of fair coins. Knows no text and no rule.
+
+Alpha spending: how the tests of one text share the false-positive rate, and what each p-value pays.
+
+A test with share s reports p / s. If the shares add up to at most 1, the smallest of the reported p-values is itself
+a valid p-value (the union bound; weighted Bonferroni). The shares, from the outside in:
+
+    1 / keys              each key of a keyring
+      1 / 2               the text as it is, and with disguises and hard wrapping undone, if it has any
+        bigram rule       1 / sub-keys, and of that half for the whole text and half for all of its parts
+        position rule     1 / period for each phase; with rotation half for the whole text, the rest for its crops
+"""
+
+import math
+
+import numpy as np
+from jaxtyping import Float, Int
+
+# no p-value is smaller: the smallest normal float
+MIN_P = float(np.finfo(np.float64).tiny)
+# more than the rounding of the bounds of a tail
+_SLACK = 1e-9
+# log n! less its approximation by Stirling, for n = 0, 1, ...
+_STIRLING_ERRORS = np.array(
+    [0.0, *(math.lgamma(n + 1) - (n + 0.5) * math.log(n) + n - math.log(2 * math.pi) / 2 for n in range(1, 40))]
+)
+
+
+def adjusted_p(p_value: float, share: float) -> float:
+    """The p-value that a test with this share of the rate reports."""
+    return min(1.0, max(MIN_P, p_value / share))
+
+
+def bonferroni_p(p_value: float, tests: float) -> float:
+    """The smallest p-value of several tests, adjusted for their number."""
+    return min(1.0, tests * p_value)
+
+
+def z_score(matched: int, scored: int, modulus: int) -> float:
+    """Match count standardised under independent coins of chance 1/m (paper Eq. 1 at m = 2); 0 for 0 tokens."""
+    if not scored:
+        return 0.0
+    chance = 1 / modulus
+    return (matched - scored * chance) / math.sqrt(scored * chance * (1 - chance))
+
+
+def binomial_tail(matched: int, pairs: int) -> float:
+    """P(at least `matched` of `pairs` fair coins), at least the smallest normal float."""
+    return limited(log_tail(matched, pairs))
+
+
+def limited(log: float) -> float:
+    """The p-value of this logarithm."""
+    return max(MIN_P, min(1.0, math.exp(log)))
+
+
+def log_tail(matched: int, pairs: int) -> float:
+    """The logarithm of P(at least `matched` of `pairs` fair coins), without limits."""
+    if matched <= 0:
+        return 0.0
+    if 2 * matched < pairs:  # sum the shorter tail
+        return math.log1p(-math.exp(log_tail(pairs - matched + 1, pairs)))
+    rest = np.arange(matched, pairs)
+    terms = 1.0 + float(np.cumprod((pairs - rest) / (rest + 1.0)).sum())
+    (log,) = _log_chances(np.array([matched]), np.array([pairs])).tolist()
+    return float(log + math.log(terms))
+
+
+def _log_chances(matched: Int[np.ndarray, " parts"], pairs: Int[np.ndarray, " parts"]) -> Float[np.ndarray, " parts"]:
+    """The logarithm of the chance of just `matched` of `pairs` fair coins.
+
+    Logarithms of factorials would lose their digits at millions of pairs; the saddle-point form of Loader (2000) does
+    not.
+    """
+    product, some = np.maximum(matched * (pairs - matched), 1), np.maximum(pairs, 1)
+    lean = np.where(product > 1, (2 * matched - pairs) / some, 0)
+    log = (np.log(some / (2 * np.pi * product)) - pairs * (np.log1p(-(lean**2)) + 2 * lean * np.arctanh(lean))) / 2
+    log += _stirling_error(pairs) - _stirling_error(matched) - _stirling_error(pairs - matched)
+    chances: Float[np.ndarray, " parts"] = np.where((matched == 0) | (matched == pairs), -pairs * math.log(2), log)
+    return chances
+
+
+def _stirling_error(n: Int[np.ndarray, " parts"]) -> Float[np.ndarray, " parts"]:
+    """Log n! less its approximation by Stirling."""
+    large = np.maximum(n, len(_STIRLING_ERRORS)).astype(float)
+    series = (1 / 12 - (1 / 360 - (1 / 1260 - 1 / 1680 / large**2) / large**2) / large**2) / large
+    listed = _STIRLING_ERRORS[np.minimum(n, len(_STIRLING_ERRORS) - 1)]
+    errors: Float[np.ndarray, " parts"] = np.where(n < len(_STIRLING_ERRORS), listed, series)
+    return errors
+
+
+def log_bounds(
+    matched: Int[np.ndarray, " parts"], pairs: Int[np.ndarray, " parts"]
+) -> tuple[Float[np.ndarray, " parts"], Float[np.ndarray, " parts"]]:
+    """A lower and an upper bound of the logarithm of each tail; 0 where no more than half of the pairs match."""
+    term = _log_chances(matched, pairs)
+    # the terms of the tail fall at least as fast as a geometric series that begins with its first two
+    ratio = np.minimum((pairs - matched) / (matched + 1.0), 1 - _SLACK)
+    more = 2 * matched > pairs
+    lower = np.where(more, np.maximum(term + np.log1p(ratio) - _SLACK, math.log(MIN_P)), 0.0)
+    upper = np.where(more, np.clip(term - np.log1p(-ratio) + _SLACK, math.log(MIN_P), 0.0), 0.0)
+    return lower, upper

@@ -1,0 +1,253 @@
+"""The detection side of the position rule: the match count at one shift against its exact null.
+
+Allows for a crop, not for other edits. Takes the place of the paper's global z-test (section 3.5, Eq. 1), whose z-score
+is reported for comparison, as is its statistic of sliding windows: each of the paper's tests has its own threshold. All
+p-values also pay for the balance of the group tables (`balance_of`). Knows tokens, positions and residues only.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from dgmark.detection.finding import Edit, Finding, Limit, Phase, PositionFigures, TokenCounts, TokenSpan
+from dgmark.detection.match_null import MatchNull, residue_counts
+from dgmark.detection.p_values import adjusted_p, z_score
+from dgmark.detection.reader import ScoredIds
+from dgmark.errors import SettingsError
+from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.spec import PositionSpec
+
+# the share of the rate that a rotating key's test of the whole text has
+UNCROPPED = 0.5
+DEFAULT_WINDOW = 8
+NO_SPANS = (
+    "spans need a key of the bigram rule, and this key is of the position rule: leave spans out, or give ranges that "
+    "were chosen without the key"
+)
+# the first tokens of a text, from which a rotating key's crop is found; more would not find it better
+_SEARCHED = 4096
+
+
+def balance_of(spec: PositionSpec, distinct: Iterable[int]) -> float:
+    """How much likelier balanced group tables can make any event than independent groups do.
+
+    A table of N ids gives each group N / m of them (one more or less), so the groups of different tokens are not quite
+    independent. U tokens have any particular groups with at most this factor times the chance m^-U; see
+    docs/statistics.md. All p-values pay for it.
+
+    Args:
+        spec: the key's spec.
+        distinct: how many distinct tokens each segment has. Segments have independent tables.
+    """
+    log, size, modulus = 0.0, spec.table_size, spec.modulus
+    for tokens in distinct:
+        # likeliest are the groups that leave equally many ids over in every group
+        left = size - tokens
+        for group in range(modulus):
+            log += _log_factorial(len(range(group, size, modulus)))
+            log -= _log_factorial(len(range(group, left, modulus)))
+        log += tokens * math.log(modulus) - _log_factorial(size) + _log_factorial(left)
+    return math.exp(min(700.0, max(0.0, log)))
+
+
+def _log_factorial(number: int) -> float:
+    return math.lgamma(number + 1)
+
+
+def window_statistic(
+    matched: Bool[np.ndarray, "n *keys"], modulus: int, window: int = DEFAULT_WINDOW
+) -> Float[np.ndarray, " *keys"]:
+    """The paper's z_win: the mean squared z-score of the n - window + 1 windows; 1, its mean under fair coins, if none.
+
+    Args:
+        matched: whether each token matches.
+        modulus: number of groups m.
+        window: tokens of each window.
+    """
+    if len(matched) < window:
+        return np.ones(matched.shape[1:])
+    counts = np.cumsum(matched, axis=0, dtype=np.int64)
+    sums = counts[window - 1 :].copy()
+    sums[1:] -= counts[:-window]
+    chance = 1 / modulus
+    scores = (sums - window * chance) / math.sqrt(window * chance * (1 - chance))
+    return np.asarray(np.square(scores).sum(axis=0) / len(scores))
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """The hypothesis that the text is marked and `shift` tokens are missing at its front.
+
+    Attributes:
+        shift: tokens missing at the front (modulo the code's period without rotation).
+        matched: number of matches at this shift.
+        weight: the hypothesis's share of the false-positive rate.
+        null: the null of the match count at this shift.
+        balance: what the p-value pays for the balance of the key's group tables.
+    """
+
+    shift: int
+    matched: int
+    weight: float
+    null: MatchNull
+    balance: float = 1.0
+
+    @cached_property
+    def p_value(self) -> float:
+        """Chance that a random key matches as well at any of the shifts tried."""
+        return self.p_value_of(self.matched)
+
+    def p_value_of(self, matched: int) -> float:
+        """The p-value if this many tokens matched."""
+        return adjusted_p(self.balance * self.null.tail(matched), self.weight)
+
+
+class PositionTest:
+    """The test of one key on one text.
+
+    Args:
+        key: a key of rule "position".
+        tokens: the scored tokens.
+        phase: "any" allows for tokens missing at the front and pays for it; "start" takes the text as complete.
+        max_crop: with a rotating key and phase "any", the largest number of tokens that may be missing.
+
+    Raises:
+        VocabularyMismatch: an id lies outside the key's vocabulary.
+    """
+
+    number: ClassVar[int | None] = None  # of a sub-key
+
+    def __init__(self, key: WatermarkKey, tokens: ScoredIds, phase: Phase, max_crop: int) -> None:
+        self.tables, self.tokens = key.tables, tokens
+        self._phase, self._max_crop = phase, max_crop
+        self.hypotheses = self._hypotheses(tokens.ids, tokens.positions)
+        self.best = min(self.hypotheses, key=lambda hypothesis: hypothesis.p_value)
+
+    @property
+    def p_value(self) -> float:
+        """The p-value at the whole rate of the key."""
+        return self.best.p_value
+
+    def limit(self, share: float, level: float) -> Limit | None:
+        """Why this test would not find a typical mark in a text like this; None if it would.
+
+        Args:
+            share: the test's share of the rate.
+            level: the p-value to reach.
+        """
+        scored, hypothesis = len(self.tokens.ids), self.hypotheses[0]
+        if not scored:
+            return "empty"
+        typical = math.ceil(scored * self.tables.spec.typical_match)
+        if adjusted_p(hypothesis.p_value_of(min(typical, hypothesis.null.largest)), share) <= level:
+            return None
+        once = np.eye(1, self.tables.spec.modulus, dtype=np.int64).repeat(scored, axis=0)
+        different = replace(hypothesis, null=MatchNull.of(once))
+        p_different = adjusted_p(different.p_value_of(min(typical, different.null.largest)), share)
+        return "repetitive" if p_different <= level else "short"
+
+    def figures(self, found: bool) -> dict[str, Any]:  # noqa: ARG002 (the protocol's)
+        """The fields of a `Detection` that this rule computes; `found`: whether the text is marked."""
+        scored, modulus, best = len(self.tokens.ids), self.tables.spec.modulus, self.best
+        matched = self.tables.matching(self.tokens.ids, self.tokens.positions + best.shift)
+        return {
+            "z_score": z_score(best.matched, scored, modulus),
+            "green_fraction": best.matched / scored if scored else 0.0,
+            "num_tokens_matched": best.matched,
+            "position": PositionFigures(best.shift, self._shifts, float(window_statistic(matched, modulus))),
+        }
+
+    def by_token(self, detection: Finding) -> TokenCounts:
+        """What each token adds to the counts at the shift of a detection of this text."""
+        shift = detection.position.shift if detection.position else self.best.shift
+        matched = self.tables.matching(self.tokens.ids, self.tokens.positions + shift)
+        return TokenCounts(matched, np.ones(len(matched), dtype=np.int64), matched.astype(np.int64))
+
+    def spans(self, _fpr: float) -> list[tuple[int | None, TokenSpan]]:
+        """Refuse to find spans.
+
+        Raises:
+            SettingsError: always.
+        """
+        raise SettingsError(NO_SPANS)
+
+    @property
+    def _shifts(self) -> int:
+        """How many shifts are tried."""
+        if self._phase == "start":
+            return 1
+        return self._max_crop + 1 if self.tables.spec.rotation else self.tables.spec.period
+
+    def _hypotheses(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> list[Hypothesis]:
+        """The likeliest hypotheses. With rotation the first one is the uncropped text."""
+        spec = self.tables.spec
+        if self._phase == "start" or (spec.rotation and not self._max_crop):
+            return [self._hypothesis(ids, positions, 0, 1.0)]
+        # Any one shift may be picked after looking at the text, as each has its own share of the rate.
+        if not spec.rotation:
+            best = int(self._matched_by_phase(ids, positions).argmax())
+            return [self._hypothesis(ids, positions, best, 1 / spec.period)]
+        crop = self._likeliest_crop(ids[:_SEARCHED], positions[:_SEARCHED])
+        return [
+            self._hypothesis(ids, positions, 0, UNCROPPED),
+            self._hypothesis(ids, positions, crop, (1 - UNCROPPED) / self._max_crop),
+        ]
+
+    def _hypothesis(
+        self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], shift: int, weight: float
+    ) -> Hypothesis:
+        spec, at = self.tables.spec, positions + shift
+        matched = int(np.count_nonzero(self.tables.matching(ids, at)))
+        items = self.tables.segment(at) * spec.table_size + ids
+        counts = residue_counts(items, self.tables.residues(at), spec.modulus)
+        distinct = [len(counts)]
+        if spec.rotation:
+            distinct = np.unique(np.unique(items) // spec.table_size, return_counts=True)[1].tolist()
+        return Hypothesis(shift, matched, weight, MatchNull.of(counts), balance_of(spec, distinct))
+
+    def _matched_by_phase(
+        self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]
+    ) -> Int[np.ndarray, " period"]:
+        """Matches if the first token's position were 0, 1, ... modulo the code's period."""
+        spec, tables = self.tables.spec, self.tables
+        places = positions % spec.period * spec.modulus + tables.groups_in(ids, 0)
+        counts = np.bincount(places, minlength=spec.period * spec.modulus).reshape(spec.period, spec.modulus)
+        matched: Int[np.ndarray, " period"] = counts[np.arange(spec.period), tables.shifted_codes].sum(axis=1)
+        return matched
+
+    def _likeliest_crop(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> int:
+        """The shift in 1..max_crop at which the most tokens match a rotating key."""
+        spec, tables = self.tables.spec, self.tables
+        distinct, token = np.unique(ids, return_inverse=True)
+        last = int(positions.max(initial=0)) + self._max_crop
+        groups = np.stack([tables.groups_in(distinct, segment) for segment in range(last // spec.rotation + 1)])
+        counts = [
+            np.count_nonzero(groups[at // spec.rotation, token] == tables.residues(at))
+            for at in (positions + shift for shift in range(1, self._max_crop + 1))
+        ]
+        return 1 + int(np.argmax(counts))
+
+
+class PositionRule:
+    """What detection knows of the position rule, for keys of one spec; see `rules.py`."""
+
+    finds_spans = False
+    coins_of = (3.3, 0.6)
+    distances = range(1)  # a coin is a token by itself
+
+    def __init__(self, spec: PositionSpec) -> None:
+        self.settings = frozenset({"phase", "max_crop"} if spec.rotation else {"phase"})
+        self.whole_share = UNCROPPED if spec.rotation else 1 / spec.period
+
+    def surviving(self, edit: Edit, share: float) -> float:
+        """The share of an edited text's tokens that match as before: none behind a token that is not in its place."""
+        return 1 - share if edit == "substitution" else 0.0
+
+    def test(self, key: WatermarkKey, tokens: ScoredIds, *, phase: Phase, max_crop: int) -> PositionTest:
+        """The test of one key on one text."""
+        return PositionTest(key, tokens, phase, max_crop)

@@ -1,0 +1,28 @@
+"""The detection side of each rule, in one place. Whoever tests texts asks it, and branches on no rule.
+
+A rule says of the keys of one spec:
+
+    finds_spans     whether spans that carry the mark can be found
+    settings        which of the settings phase and max_crop concern them
+    whole_share     the share of the rate that the test of the whole text has
+    distances       the distances of what is counted: a text of n tokens has n - d of these at a distance of d
+    coins_of        (a, b): for an expected p-value a text of n tokens has a n^b independent coins at each distance
+    surviving       the share of what an edited text has to count that it had before the edits
+    test            the test of one key on one text
+
+A test says its p-value, which has paid for nothing that is tried beside it; why a typical mark would not be found
+(`limit`); the fields of a `Detection` that are the rule's own (`figures`); what each token adds to the counts
+(`by_token`); the spans; and the likeliest sub-key (`number`).
+"""
+
+from dgmark.detection.bigram_rule import BigramRule, PairTest
+from dgmark.detection.position_rule import PositionRule, PositionTest
+from dgmark.watermark.spec import BigramSpec, WatermarkSpec
+
+DetectionRule = BigramRule | PositionRule
+TextTest = PairTest | PositionTest
+
+
+def rule_of(spec: WatermarkSpec) -> DetectionRule:
+    """The detection side of a spec's rule."""
+    return BigramRule(spec) if isinstance(spec, BigramSpec) else PositionRule(spec)

@@ -1,0 +1,179 @@
+"""What the result of a detection means, in sentences for people who know no statistics.
+
+The report, the command line and `Detection.summary` all say it in these words.
+"""
+
+import math
+
+from dgmark.detection.finding import Finding
+from dgmark.detection.normalise import WRAPPING
+
+MIN_TOKENS = 200
+ANY_SOURCE = "A text without this watermark may come from any other language model or from a person."
+_NO_SECRET = "But this key has no secret (it is keyless): anybody can make this mark or remove it."  # noqa: S105
+_SCALES = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
+_RAREST = 10**15
+_HEADINGS = {"watermarked": "Watermark{} found", "not_detected": "No watermark{} found", "uncertain": "Inconclusive"}
+# signs without praise or blame: neither is a marked text right, nor an unmarked one wrong
+_SYMBOLS = {"watermarked": "●", "not_detected": "○", "uncertain": "?"}
+
+
+def summary(found: Finding) -> str:
+    """The verdict, and for a text without the mark that this does not tell who or what wrote it."""
+    verdict = verdict_sentence(found)
+    return verdict if found.verdict == "watermarked" or found.spans else f"{verdict} {ANY_SOURCE}"
+
+
+def rarity(p_value: float) -> str:
+    """How rarely something of this probability happens, rounded so as to claim less: "1 in 7 million".
+
+    Args:
+        p_value: a probability in (0, 1].
+    """
+    times = min(_RAREST, math.floor(1 / p_value * (1 + 1e-9)))
+    digits = 10 ** (len(str(times)) - 1)
+    times = times // digits * digits
+    if times == 1:
+        return "likely by chance"
+    for scale, name in _SCALES:
+        if times >= scale:
+            return f"1 in {times // scale:,} {name}"
+    return f"1 in {times:,}"
+
+
+def heading(found: Finding) -> str:
+    """The verdict in a few words."""
+    known = found.verdict == "watermarked" or found.spans or found.keys_tested == 1
+    of = f" of {found.key_name}" if known and found.key_name else ""
+    part = f" in part ({percent_of(found.marked_share)} of the text)" if found.in_part else ""
+    words = _HEADINGS["watermarked" if part else found.verdict].format(of) + part
+    return f"{words}, in the part that was read" if found.incomplete else words
+
+
+def percent_of(share: float | None) -> str:
+    """A share of the text, rounded so as to claim less."""
+    percent = math.floor(100 * (share or 0) + 1e-9)
+    return f"{percent}%" if percent else "under 1%"
+
+
+def symbol(found: Finding) -> str:
+    """A sign for the verdict, so that its colour is not all that tells it."""
+    return "◐" if found.in_part else _SYMBOLS[found.verdict]
+
+
+def verdict_sentence(found: Finding, *, public: bool = False) -> str:
+    """The verdict in one or two sentences.
+
+    Args:
+        found: the detection.
+        public: leave out how rare the match is, which helps those who remove the mark.
+    """
+    text = "the part of this text that was read" if found.incomplete else "this text"
+    if found.verdict == "watermarked":
+        chance = found.fpr if public else min(found.p_value, found.fpr)
+        return f"{_finding(found, text)} " + (
+            f"The chance that a text written without the key looks like this is at most {rarity(chance)}."
+            if found.guaranteed
+            else _NO_SECRET
+        )
+    if found.spans:
+        return f"{_finding(found, text)} " + (
+            f"The chance to find such a span in a text written without the key is at most {rarity(found.fpr)}."
+            if found.guaranteed
+            else _NO_SECRET
+        )
+    if found.verdict == "uncertain":
+        return f"The test is inconclusive for this text: {_too_little(found)}"
+    if found.keys_tested > 1:
+        return f"No watermark of the {found.keys_tested:,} keys was found in {text}."
+    return f"The {_mark(found)} was not found in {text}."
+
+
+def where(found: Finding) -> str:
+    """Whether spans carry the mark by themselves; empty if they were not looked for, or this need not be said."""
+    if found.spans is None:
+        return ""
+    spans = len(found.spans)
+    if spans == 1:
+        return "One span carries the watermark by itself; its edges are estimates."
+    if spans:
+        return f"{spans} spans carry the watermark by themselves; their edges are estimates."
+    if found.verdict == "watermarked":
+        return "No single span is strong enough to be shown by itself: how much of the text is marked is not known."
+    return ""
+
+
+def meaning(found: Finding) -> list[str]:
+    """What the verdict means and what it does not, one sentence each."""
+    sentences = []
+    if found.verdict == "watermarked" or found.spans:
+        if found.guaranteed:
+            writer = "chosen by a language model that used this key"
+            if found.key_name:
+                writer = f"written by the assistant of {found.key_name}, or by another language model with its key"
+            sentences.append(f"The watermark shows that the words, or most of those marked here, were {writer}.")
+        if found.in_part:
+            sentences.append(
+                "Nothing follows for the unmarked rest: a person or another model may have written it, or it may be "
+                "marked text that was edited, or that is too short or too predictable to show the mark."
+            )
+        sentences.append("It does not show who asked for the text, or that its contents are true or false.")
+    else:
+        sentences.append(ANY_SOURCE)
+        sentences.append("A watermark fades when a text is paraphrased, translated or heavily edited.")
+        if found.uncertain_because is None and 0 < found.num_tokens_scored < MIN_TOKENS:
+            sentences.append(
+                f"The text is very short: below {MIN_TOKENS} tokens (words or parts of words) even a marked text is "
+                "often missed."
+            )
+    if found.disguised:
+        undone = ", ".join(step for step in found.normalised if step != WRAPPING)
+        sentences.append(f"The text was cleaned of disguises before it was tested: {undone}.")
+    if WRAPPING in found.normalised:
+        sentences.append("Line ends that only wrap the text's lines were read as spaces.")
+    return sentences
+
+
+def counted(found: Finding) -> str:
+    """How much of the text was tested."""
+    scored = found.num_tokens_scored
+    if found.baseline is not None:
+        return f"{scored:,} tokens or groups of tokens, which are words or parts of words"
+    pairs = f", and {found.pairs.scored:,} different pairs of them" if found.pairs and found.pairs.scored else ""
+    return f"{scored:,} token{'' if scored == 1 else 's'}, which are words or parts of words{pairs}"
+
+
+def matches(found: Finding) -> tuple[str, str]:
+    """What is counted as matching, "pairs" or "tokens", and how many of how many: "350 of 555"."""
+    if found.pairs:
+        return "pairs", f"{found.pairs.matched:,} of {found.pairs.scored:,}"
+    return "tokens", f"{found.num_tokens_matched:,} of {found.num_tokens_scored:,}"
+
+
+def _finding(found: Finding, text: str) -> str:
+    """What carries the mark: the text, spans of it, or, where no span is known, something in it."""
+    spans = len(found.spans or ())
+    if found.in_part:
+        some = "A span" if spans == 1 else f"{spans} spans"
+        carry = "carries" if spans == 1 else "carry"
+        return f"{some} of {text} ({percent_of(found.marked_share)} of it) {carry} the {_mark(found)}."
+    return (
+        f"{text[0].upper()}{text[1:]} carries the {_mark(found)}."
+        if spans
+        else f"The {_mark(found)} was found in {text}."
+    )
+
+
+def _mark(found: Finding) -> str:
+    name = "" if found.baseline is None else f"{found.baseline} "
+    return f"{name}watermark of {found.key_name or f'key {found.key_fingerprint}'}"
+
+
+def _too_little(found: Finding) -> str:
+    match found.uncertain_because:
+        case "empty":
+            return "it holds nothing that can be tested."
+        case "repetitive":
+            return f"its {counted(found)}, repeat each other too much."
+        case _:
+            return f"with {counted(found)}, it is too short."
