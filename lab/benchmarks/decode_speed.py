@@ -24,7 +24,8 @@ from dgmark.decode import Canvas, RoundTrip, decode_steps, match_all
 from dgmark.decode.matching import key_steering
 from dgmark.models.load import NetworkDenoiser
 from dgmark.watermark.groups import Rule
-from keys_and_tables import bench_key, builtin_prompts, print_header, print_row
+from dgmark_lab.experiments.prompt_sets import builtin_prompts
+from keys_and_tables import bench_key, print_header, print_row
 
 PROMPT, LENGTH, BLOCK = 64, 256, 32
 PLAIN = "unmarked"

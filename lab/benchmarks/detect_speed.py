@@ -16,7 +16,8 @@ import numpy as np
 from dgmark import Detector, Keyring
 from dgmark.detection.exact_test import MatchNull, residue_counts
 from dgmark.watermark.groups import SECRET_BYTES, group_table
-from keys_and_tables import bench_key, builtin_prompts, random_key
+from dgmark_lab.experiments.prompt_sets import builtin_prompts
+from keys_and_tables import bench_key, random_key
 
 ROUNDS = 15
 

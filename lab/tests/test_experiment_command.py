@@ -12,7 +12,7 @@ from support.known_keys import known_key
 from support.toy_experiments import SMALL
 
 EXPERIMENT = (
-    SMALL.replace("[builtin]", 'null = "unmarked"\nnull_keys = 1\nmeasures = ["perplexity"]\n[builtin]')
+    SMALL.replace("[builtin]", 'null = "unmarked"\nnull_keys = 1\nperplexity = true\n[builtin]')
     .replace("[paper]", 'decoding = { cache = "dual", length = 16, block_length = 16 }\n[paper]')
     .replace('["one", "two"]', '["The king went to the", "The queen went to the"]')
     + '[[cells]]\nname = "dgmark k = 1"\nscheme = "dgmark"\n[cells.paper]\nperplexity = 5.27\n'

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from dgmark.decode import generate
+from dgmark.detection.detector import Detector
 from dgmark.errors import KeyFileError, NoTexts, PromptTooLong, SettingsError
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.experiments.cells import cell_key
+from dgmark_lab.experiments.cells import cell_key, cell_keys
 from dgmark_lab.experiments.plan import RunOptions, recipe_hash
 from dgmark_lab.experiments.report import make_report, to_page, write_report
 from dgmark_lab.experiments.run import run_experiment, run_key
@@ -40,7 +41,7 @@ def lines(root: Path, kind: str = "texts") -> list[dict[str, Any]]:
 
 
 # one experiment of each view with pictures: drawing takes longest
-DRAWN = ("paraphrase", "generation-length", "matching-ratios", "lengths", "entropy-perplexity")
+DRAWN = ("paraphrase", "generation-length", "matching-ratios", "lengths")
 
 
 @pytest.fixture(scope="module")
@@ -51,18 +52,18 @@ def shared_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("name", [name for name in experiment_names() if name != "benchmarks"])
+@pytest.mark.parametrize("name", experiment_names())
 def test_every_experiment_runs_and_is_reported(name: str, shared_runs: Path) -> None:
     experiment = load_experiment(name)
     needed = {"writingprompts"} & {experiment.prompt_set(cell, "builtin")[0] for cell in experiment.cells_of("builtin")}
     store = run_toy(experiment, shared_runs / "rows", files=dict.fromkeys(needed, shared_runs / "prompts.jsonl"))
     report = report_toy(experiment, store)
     for cell in report.run.cells.values():
-        if experiment.view != "timing" and "builtin" in cell.cell.setups:
+        if "builtin" in cell.cell.setups:
             assert len(cell.rows) == 2, cell.name
     assert report.section.quantities
     assert report.complete is False
-    assert "incomplete" in to_page(report) or experiment.view == "timing"
+    assert "incomplete" in to_page(report)
     if name not in DRAWN:
         return
     written = write_report(report, shared_runs / "reports" / name)
@@ -182,10 +183,27 @@ def test_a_cell_may_have_another_spec_of_the_same_secret() -> None:
     assert cell_key(coded, KeyOptions(code_length=16)) is coded
     three = cell_key(key, KeyOptions(modulus=3))
     assert (three.spec.modulus, three.secret, three.fingerprint == key.fingerprint) == (3, key.secret, False)
-    keyless = cell_key(key, KeyOptions(scheme="token-id"))
-    assert keyless.keyless
+    keyless = WatermarkKey.generate(TOY, rule="position", grouping="token-id")
     with pytest.raises(SettingsError, match="has no secret"):
-        cell_key(keyless, KeyOptions(scheme="keyed"))
+        cell_key(keyless, KeyOptions(rule="bigram"))
+
+
+def test_several_keys_mark_the_texts_in_turn_and_a_written_out_cell_is_reported(tmp_path: Path) -> None:
+    cell = "rule=position,temperature=0.5"
+    experiment = small("", cells=5).model_copy(update={"keys": 3})
+    store = run_toy(experiment, tmp_path, cells=[cell], limit=None, length=32)
+    rows = sorted(lines(tmp_path), key=lambda row: int(row["seed"]))
+    keys = cell_keys(run_key(store, TOY, None), KeyOptions(), 3)
+    assert len({key.fingerprint for key in keys}) == 3
+    for row in rows:
+        key = keys[row["seed"] % 3]
+        settings: dict[str, Any] = {"temperature": 0.5, "length": 32, "block_length": 32}
+        assert row["text"] == generate(TOY, row["prompt"], key=key, seed=row["seed"], **settings)[0].text
+    report = report_toy(experiment, store)
+    assert f"| {cell} | 5 | 5 | complete |" in to_page(report)
+    scores = report.run.cells[cell].scores
+    own = [Detector(keys[row["seed"] % 3], tokenizer=TOY.tokenizer, phase="start").detect(row["text"]) for row in rows]
+    assert scores.p.tolist() == [one.p_value for one in own]
 
 
 def test_experiments_that_cannot_be_run_say_why(tmp_path: Path) -> None:
@@ -223,27 +241,3 @@ def test_texts_of_other_settings_are_not_reported_as_the_cells(tmp_path: Path) -
     assert "| marked | 2 | 5 | incomplete |" in to_page(report_toy(small(), store))
     changed = small(MARKED + "decoding = { temperature = 0.5 }\n")
     assert "| marked | 0 | 5 | not run |" in to_page(report_toy(changed, store))
-
-
-def test_a_benchmark_of_a_cell_is_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    (tmp_path / "questions.json").write_text(
-        '{"question": "w1 w2", "answer": "w3"}\n{"question": "w2", "answer": "w1"}\n'
-    )
-    (tmp_path / "local.yaml").write_text(
-        f"task: local\ndataset_path: json\ndataset_kwargs:\n  data_files: {tmp_path}/questions.json\n"
-        f"  cache_dir: {tmp_path}/cache\ntest_split: train\noutput_type: generate_until\n"
-        'doc_to_text: "{{question}}"\ndoc_to_target: "{{answer}}"\n'
-        "metric_list:\n  - metric: exact_match\n    aggregation: mean\n    higher_is_better: true\n"
-    )
-    experiment = small().model_copy(update={"view": "benchmark", "tasks": ["local"]})
-    for _ in range(2):
-        told: list[tuple[str, int, int]] = []
-        store = run_toy(experiment, tmp_path / "runs", told, include=[tmp_path])
-        assert told == [("unmarked, local", 1, 1), ("marked, local", 1, 1)]
-        monkeypatch.delattr(
-            "dgmark_lab.experiments.benchmarking.run_tasks", raising=False
-        )  # the second time there is nothing to run
-    found = {(q.cell, q.name): q.ours for q in report_toy(experiment, store).section.quantities}
-    assert found["marked", "local"] is not None
-    assert found["marked", "local"].count == 2

@@ -9,11 +9,13 @@ import pytest
 
 from dgmark.errors import SettingsError
 from dgmark_lab.evaluate.diversity import token_entropy
+from dgmark_lab.experiments.conditions import EDITS
 from dgmark_lab.experiments.estimates import Estimate
 from dgmark_lab.experiments.figures import heat_figure
 from dgmark_lab.experiments.frontier import Measured, matched
 from dgmark_lab.experiments.spec import Experiment
 from dgmark_lab.experiments.store import Store
+from dgmark_lab.experiments.views.frontier import EDITED
 from dgmark_lab.toml_files import parse_toml
 from support.toy_experiments import TOY, report_toy, run_toy
 
@@ -135,13 +137,8 @@ title = "Swept"
 source = "nowhere"
 view = "frontier"
 null = "plain, T = 1"
-measures = ["perplexity"]
+perplexity = true
 [builtin]
-model = "storyteller"
-prompts = "some"
-texts = 6
-[paper]
-model = "some/model"
 prompts = "some"
 texts = 6
 [prompts.some]
@@ -206,8 +203,13 @@ def judged(store: Store, plan: str) -> None:
     store.write_plan(plan, {**content, "judge": {"hash": "made-up"}})
 
 
-def test_the_report_compares_schemes_at_equal_diversity(tmp_path: Path) -> None:
-    experiment = parse_toml(SWEPT, Experiment, "test")
+@pytest.mark.parametrize(
+    ("conditions", "figures"),
+    [("lengths", {"found-by-length", "evidence-by-length"}), ("edits", {"what-survives-what"})],
+)
+def test_the_report_compares_schemes_at_equal_diversity(conditions: str, figures: set[str], tmp_path: Path) -> None:
+    content = SWEPT.replace("[builtin]", f'conditions = "{conditions}"\n[builtin]', 1)
+    experiment = parse_toml(content, Experiment, "test")
     store = run_toy(experiment, tmp_path, limit=6, length=32)
     with_words(store, "swept", {"dgmark, T = 0.5": 3, "plain, T = 1": 6, "dgmark, T = 2": 12})
     judged(store, "swept")
@@ -228,8 +230,13 @@ def test_the_report_compares_schemes_at_equal_diversity(tmp_path: Path) -> None:
     back = shown["plain, T = 1", "survive re-tokenization"]
     assert back is not None
     assert (back.value, back.count) == (0, 6)  # the ids are still those of the texts that were replaced
-    assert [table.title[:12] for table in section.tables if table] == ["As diverse a", "The texts"]
-    assert set(section.figures) == {"perplexity-by-diversity", "found-by-length"}
+    assert [table.title[:12] for table in section.tables if table] == ["As diverse a", "The texts", "Found at p <"]
+    assert set(section.figures) == {"perplexity-by-diversity", *figures}
+    if conditions == "edits":
+        edited = [shown["dgmark, T = 2", name] for name in EDITS]
+        of_edits = shown["dgmark, T = 2", EDITED]
+        assert of_edits is not None
+        assert of_edits.value == pytest.approx(np.mean([one.value for one in edited if one]))
 
 
 def test_cells_without_all_texts_are_left_out_of_the_curves(tmp_path: Path) -> None:
@@ -250,5 +257,5 @@ def test_cells_without_all_texts_are_left_out_of_the_curves(tmp_path: Path) -> N
         )
     ]
     assert [q.ours.value for q in section.quantities if q.name == "survive re-tokenization" and q.ours] == survivors
-    assert [table.title for table in section.tables if table] == ["The texts"]
+    assert [table.title[:12] for table in section.tables if table] == ["The texts", "Found at p <"]
     assert section.figures == {}

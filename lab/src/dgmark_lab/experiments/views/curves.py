@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from dgmark.detection.exact_test import window_statistic
-from dgmark_lab.experiments.cells import DGMARK, CellRows, StoredRun
+from dgmark_lab.experiments.cells import CellRows, StoredRun
 from dgmark_lab.experiments.estimates import Estimate, auc
 from dgmark_lab.experiments.figures import Line, line_figure, roc
-from dgmark_lab.experiments.spec import RATES, Attack
+from dgmark_lab.experiments.spec import DGMARK, RATES, Attack
 from dgmark_lab.experiments.tables import Quantity, Section, Table, number, with_interval
 from dgmark_lab.experiments.views.detection import detection
 
@@ -129,7 +129,7 @@ def _scores(
 ) -> tuple[Float[np.ndarray, " marked"], Float[np.ndarray, " unmarked"]] | None:
     """The statistic of attacked texts and of unmarked ones, which are not attacked; None if some are missing."""
     null = run.null_of(cell)
-    texts = run.attacked(cell, attack, value) if cell.rows else []
+    texts = run.attacked(cell, attack.steps_at(value)) if cell.rows else []
     if null is None or not texts:
         return None
     return _statistic(cell, cell.read(texts), window), _statistic(cell, null.ids, window)
@@ -139,14 +139,12 @@ def _statistic(cell: CellRows, ids: list[list[int]], window: int | None) -> Floa
     """Compute the window statistic of each text under the cell's key, or its z."""
     if window is None:
         return cell.score(ids).z
-    assert cell.key is not None
     modulus = cell.key.spec.modulus
     return np.array([window_statistic(matches(cell, one), modulus, window) for one in ids], dtype=np.float64)
 
 
 def matches(cell: CellRows, ids: list[int]) -> Bool[np.ndarray, " n"]:
     """Return which tokens match if the first one is at position 0."""
-    assert cell.key is not None
     return cell.key.tables.matching(np.array(ids, dtype=np.int64), np.arange(len(ids)))
 
 

@@ -1,14 +1,13 @@
-"""Views of the texts: matching ratios in windows, lengths, perplexities, and the texts themselves."""
+"""Views of the texts: matching ratios in windows, lengths, and the texts themselves."""
 
 import numpy as np
 from jaxtyping import Float
 
 from dgmark_lab.experiments.cells import CellRows, StoredRun
-from dgmark_lab.experiments.estimates import Estimate, mean, median, percent
+from dgmark_lab.experiments.estimates import Estimate, mean, percent
 from dgmark_lab.experiments.figures import bar_figure, density_figure
 from dgmark_lab.experiments.tables import Quantity, Section, Table, quantity_table
 from dgmark_lab.experiments.views.curves import matches
-from dgmark_lab.experiments.views.detection import cell_quantities
 
 LENGTH_BINS = ((1, 50), (51, 100), (101, 150), (151, 200), (201, 256))
 
@@ -25,7 +24,7 @@ def ratios(run: StoredRun) -> Section:
         for attack in run.experiment.attacks:
             panels = {}
             for value in attack.values:
-                texts = run.attacked(cell, attack, value)
+                texts = run.attacked(cell, attack.steps_at(value))
                 if texts:
                     changed = window_ratios(cell, cell.read(texts), window)
                     quantities.append(_ratio(cell.name, f"{attack.label} {value:g}", changed))
@@ -89,30 +88,6 @@ def lengths(run: StoredRun) -> Section:
         )
         for group, estimates in bars.items()
     }
-    return Section(quantities, [table], figures=figures)
-
-
-def perplexities(run: StoredRun) -> Section:
-    """Show the median perplexity of single texts under the judge."""
-    quantities: list[Quantity] = []
-    medians: dict[str, tuple[Estimate, float | None]] = {}
-    for cell in run.cells.values():
-        each = np.array([np.exp(row["nats"] / row["tokens"]) for row in run.perplexities(cell)])
-        paper, ours = cell.cell.paper.perplexity, median(each) if len(each) else None
-        quantities.append(Quantity(cell.name, "median perplexity", ours, paper, 2))
-        quantities += [q for q in cell_quantities(run, cell) if q.name != "perplexity"]
-        if ours is not None:
-            medians[cell.name] = (ours, paper)
-    columns = {"median perplexity": "median perplexity", "median z": "median z"}
-    table = quantity_table("Perplexity of each text, median", run.cells, quantities, columns)
-    if not medians:
-        return Section(quantities, [table])
-    groups: dict[str, list[Estimate | None]] = {
-        "median": [ours for ours, _ in medians.values()],
-        "median, paper": [None if paper is None else Estimate(paper) for _, paper in medians.values()],
-    }
-    y = "perplexity of a text under the judge"
-    figures = {"perplexity": bar_figure(groups, list(medians), y=y, title=run.experiment.title)}
     return Section(quantities, [table], figures=figures)
 
 
