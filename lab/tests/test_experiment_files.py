@@ -35,7 +35,7 @@ def test_every_file_is_an_experiment_whose_marked_cells_have_unmarked_ones_with_
     assert experiment.name == name
     assert experiment.cells_of("builtin")
     assert experiment.cells_of("paper")
-    if experiment.view == "lengths":
+    if name == "lengths":
         return
     for setup in ("builtin", "paper"):
         for one in (one for one in experiment.cells_of(setup) if one.scheme is not None):

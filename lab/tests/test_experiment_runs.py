@@ -41,7 +41,7 @@ def lines(root: Path, kind: str = "texts") -> list[dict[str, Any]]:
 
 
 # one experiment of each view with pictures: drawing takes longest
-DRAWN = ("paraphrase", "generation-length", "matching-ratios", "lengths")
+DRAWN = ("paraphrase", "generation-length", "matching-ratios")
 
 
 @pytest.fixture(scope="module")

@@ -144,10 +144,10 @@ texts = 6
 [prompts.some]
 dataset = "six prompts"
 texts = ["one", "two", "three", "four", "five", "six"]
-[[sweeps]]
+[[cells]]
 name = "plain"
 temperatures = [1.0]
-[[sweeps]]
+[[cells]]
 name = "dgmark"
 scheme = "dgmark"
 key = { code_length = 4 }
@@ -167,11 +167,10 @@ def test_a_sweep_is_one_cell_a_temperature_in_the_order_of_the_file() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("guard = 0.1", "temperature = 0.1"), "a sweep sets temperature, at and group itself"),
+        (("guard = 0.1", "temperature = 0.1"), "temperatures set temperature, at and group"),
         (("temperatures = [0.5, 2.0]", "temperatures = [0.5, 0.5]"), "two cells are called dgmark, T = 0.5"),
-        (("temperatures = [0.5, 2.0]", "temperatures = []"), "sweeps.1.temperatures"),
         (('null = "plain, T = 1"', 'null = "plain"'), "there is no cell plain"),
-        ((SWEPT[SWEPT.index("[[sweeps]]") :], ""), "there is no cell"),
+        ((SWEPT[SWEPT.index("[[cells]]") :], ""), "cells: Field required"),
     ],
 )
 def test_what_is_wrong_with_a_sweep_is_said(change: tuple[str, str], message: str) -> None:

@@ -17,14 +17,13 @@ from dgmark_lab.experiments.tables import Section, Table, to_csv, to_markdown
 from dgmark_lab.experiments.views.curves import area_under_curve, length_curve
 from dgmark_lab.experiments.views.detection import detection
 from dgmark_lab.experiments.views.frontier import frontier
-from dgmark_lab.experiments.views.texts import lengths, ratios, samples
+from dgmark_lab.experiments.views.texts import ratios, samples
 
 VIEWS: dict[View, Callable[[StoredRun], Section]] = {
     "detection": detection,
     "auc": area_under_curve,
     "length-curve": length_curve,
     "ratios": ratios,
-    "lengths": lengths,
     "samples": samples,
     "frontier": frontier,
 }

@@ -20,7 +20,7 @@ from dgmark_lab.toml_files import read_toml
 
 DGMARK = "dgmark"
 SetupName = Literal["builtin", "paper"]
-View = Literal["detection", "auc", "length-curve", "ratios", "lengths", "samples", "frontier"]
+View = Literal["detection", "auc", "length-curve", "ratios", "samples", "frontier"]
 # rates of the paper's TPR@FPR columns
 Rate = Literal["10%", "1%", "0.1%", "0.01%"]
 RATES: dict[Rate, float] = {"10%": 0.1, "1%": 0.01, "0.1%": 0.001, "0.01%": 0.0001}
@@ -182,6 +182,8 @@ class Cell(_Table):
         null: the unmarked cell to compare with; by default the experiment's.
         group: its heading in the report, or its line in a figure.
         at: its coordinate on a figure's x axis.
+        temperatures: for a curve, in place of `group` and `at`: one cell is made for each, called "NAME, T =
+            TEMPERATURE", with `group` NAME and `at` TEMPERATURE.
         min_tokens: replaces the setup's `min_tokens` in setup "paper".
         paper: the numbers that the paper reports.
     """
@@ -197,6 +199,7 @@ class Cell(_Table):
     null: str | None = None
     group: str = ""
     at: float | None = None
+    temperatures: list[float] = []
     min_tokens: int | None = None
     paper: PaperNumbers = PaperNumbers()
 
@@ -238,43 +241,32 @@ class Cell(_Table):
         except ValueError as error:
             raise SettingsError(f"{text!r} is no cell: {error}") from None
 
-    @property
-    def definition(self) -> dict[str, Any]:
-        """The fields that determine the cell's texts."""
-        return self.model_dump(exclude={"paper", "group", "at", "null", "setups", "min_tokens"})
-
-
-class Sweep(Cell):
-    """One cell at several temperatures: a curve of a figure.
-
-    Attributes:
-        temperatures: one cell is made for each, called "NAME, T = TEMPERATURE", with `group` NAME and `at` TEMPERATURE.
-    """
-
-    temperatures: list[float] = Field(min_length=1)
-
     @model_validator(mode="after")
-    def _only_one_temperature(self) -> "Sweep":
-        if "temperature" in self.decoding or self.at is not None or self.group:
-            raise ValueError("a sweep sets temperature, at and group itself: leave them out")
+    def _only_one_temperature(self) -> "Cell":
+        if self.temperatures and ("temperature" in self.decoding or self.at is not None or self.group):
+            raise ValueError("temperatures set temperature, at and group: leave them out")
         return self
 
     @property
-    def cells(self) -> list[Cell]:
-        """The cells, in the order of the temperatures."""
-        shared = {name: getattr(self, name) for name in Cell.model_fields}
-        return [
-            Cell(
-                **{
-                    **shared,
-                    "name": f"{self.name}, T = {temperature:g}",
-                    "decoding": {**self.decoding, "temperature": temperature},
-                    "group": self.name,
-                    "at": temperature,
-                }
-            )
+    def points(self) -> list["Cell"]:
+        """The cells of its temperatures, in their order; the cell itself if it lists none."""
+        shared = {name: getattr(self, name) for name in type(self).model_fields}
+        own = [
+            {
+                "name": f"{self.name}, T = {temperature:g}",
+                "decoding": {**self.decoding, "temperature": temperature},
+                "group": self.name,
+                "at": temperature,
+                "temperatures": [],
+            }
             for temperature in self.temperatures
         ]
+        return [Cell(**{**shared, **fields}) for fields in own] or [self]
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """The fields that determine the cell's texts."""
+        return self.model_dump(exclude={"paper", "group", "at", "temperatures", "null", "setups", "min_tokens"})
 
 
 class Experiment(_Table):
@@ -287,7 +279,7 @@ class Experiment(_Table):
         view: how the report shows the experiment.
         notes: remarks for readers of the report.
         perplexity: whether to measure perplexity in addition to detection.
-        pictured: for view "frontier": the sweeps that its pictures show; all of them if empty.
+        pictured: for view "frontier": the curves that its pictures show; all of them if empty.
         conditions: for view "frontier": what is done to the texts before they are scored.
         keys: number of keys that mark the texts of a cell in turn.
         windows: window lengths of the window statistic.
@@ -296,8 +288,7 @@ class Experiment(_Table):
         paper: the paper's setup.
         prompts: prompt sets by name, in addition to `PROMPT_SETS`.
         attacks: attacks on every marked cell.
-        singles: the cells that the file lists one by one.
-        sweeps: the cells that the file lists as curves over temperatures.
+        listed: the cells as the file lists them.
     """
 
     name: str
@@ -316,25 +307,22 @@ class Experiment(_Table):
     paper: PaperSetup = PaperSetup()
     prompts: dict[str, PromptSet] = {}
     attacks: list[Attack] = []
-    singles: list[Cell] = Field(default=[], alias="cells")
-    sweeps: list[Sweep] = []
+    listed: list[Cell] = Field(alias="cells", min_length=1)
 
     @property
     def cells(self) -> list[Cell]:
-        """All cells: the single ones, then those of the sweeps."""
-        return [*self.singles, *(cell for sweep in self.sweeps for cell in sweep.cells)]
+        """All cells: those that the file lists, at each of their temperatures."""
+        return [cell for listed in self.listed for cell in listed.points]
 
     @model_validator(mode="after")
     def _names_agree(self) -> "Experiment":
-        if not self.cells:
-            raise ValueError("there is no cell: give [[cells]] or [[sweeps]]")
         names = [cell.name for cell in self.cells]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
             raise ValueError(f"two cells are called {', '.join(sorted(twice))}")
         sets = PROMPT_SETS | self.prompts
         for what, names_used, known in (
-            ("sweep", set(self.pictured), [sweep.name for sweep in self.sweeps]),
+            ("curve", set(self.pictured), [cell.name for cell in self.listed]),
             ("prompt set", {self.builtin.prompts, self.paper.prompts, *(c.prompts for c in self.cells)}, sets),
             ("cell", {self.null, *(cell.null for cell in self.cells)}, names),
         ):
@@ -349,7 +337,7 @@ class Experiment(_Table):
         """Return the experiment with those of the names as further cells that are cells written out (`Cell.parse`)."""
         known = {cell.name for cell in self.cells}
         more = [Cell.parse(name) for name in names if name not in known and " " not in name and "=" in name]
-        return self.model_copy(update={"singles": [*self.singles, *more]})
+        return self.model_copy(update={"listed": [*self.listed, *more]})
 
     def setup(self, name: SetupName) -> Setup:
         """Return the setup called `name`."""
