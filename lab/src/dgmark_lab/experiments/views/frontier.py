@@ -18,7 +18,7 @@ from dgmark_lab.experiments.estimates import Estimate, mean, percent, perplexity
 from dgmark_lab.experiments.figures import Line, heat_figure, line_figure
 from dgmark_lab.experiments.frontier import WORST, Matched, Measured, matched
 from dgmark_lab.experiments.spec import DGMARK, Experiment
-from dgmark_lab.experiments.tables import Quantity, Section, Table, number, quantity_table, transposed, with_interval
+from dgmark_lab.experiments.tables import Quantity, Section, Table, quantity_table, transposed, with_interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,22 +38,27 @@ _COLUMNS = {
     "evidence, bits a token": "bits",
     "survive re-tokenization, %": "survive re-tokenization",
 }
+# the first columns of the table at equal diversity
+_MATCHED = {
+    "at T": "temperature",
+    "perplexity": "perplexity",
+    "over unmarked": "perplexity ratio",
+    "worst decile": "worst decile",
+    "repeated 4-grams, %": "repeated 4-grams",
+    "bits a token": "bits",
+    EDITED: EDITED,
+}
 _DIGITS = {
+    "temperature": 2,
     "perplexity": 1,
+    "perplexity ratio": 2,
     "worst decile": 1,
     "token entropy": 2,
     "repeated 4-grams": 1,
     "survive re-tokenization": 1,
+    EDITED: 0,
+    **{name: 0 for names in CONDITIONS.values() for name in names},
 }
-# heading, quantity and digits of the first columns of the table at equal diversity
-_MATCHED = (
-    ("at T", "temperature", 2),
-    ("perplexity", "perplexity", 1),
-    ("over unmarked", "perplexity ratio", 2),
-    ("worst decile", "worst decile", 1),
-    ("repeated 4-grams, %", "repeated 4-grams", 1),
-    ("bits a token", "bits", 3),
-)
 
 
 def frontier(run: StoredRun) -> Section:
@@ -63,21 +68,19 @@ def frontier(run: StoredRun) -> Section:
     curves = {name: [cell for cell in cells if cell in measured] for name, cells in _sweeps(run.experiment).items()}
     quantities = [q for cell in run.present for q in _quantities(cell, measured.get(cell.name), scores[cell.name])]
     by_reference = {name: _all_matched(curves, measured, name) for name in _references(run, curves)}
-    quantities += [
-        Quantity(_at_equal_diversity(scheme, reference), name, estimate)
-        for reference, found in by_reference.items()
-        for scheme, one in found.items()
-        for name, estimate in {"temperature": one.temperature, "perplexity ratio": one.ratio, **one.figures}.items()
-    ]
+    for reference, found in by_reference.items():
+        for scheme, there in found.items():
+            figures = {"temperature": there.temperature, "perplexity ratio": there.ratio, **there.figures}
+            quantities += _named(_at_equal_diversity(scheme, reference), figures)
     in_order = [cell for cells in _sweeps(run.experiment).values() for cell in cells]
     conditions = list(CONDITIONS[run.experiment.conditions])
     tables = [
-        *_matched_tables(measured, by_reference, conditions),
+        *(_matched_table(reference, found, quantities, conditions) for reference, found in by_reference.items()),
         quantity_table("The texts", in_order, quantities, _COLUMNS),
         _found_table({name: scores[name] for name in in_order if scores.get(name)}, conditions),
     ]
-    figures = frontier_figures(run.experiment, quantities) if measured else {}
-    return Section(quantities, tables, figures=figures | _evidence_figure(run, scores))
+    pictures = frontier_figures(run.experiment, quantities) if measured else {}
+    return Section(quantities, tables, figures=pictures | _evidence_figure(run, scores))
 
 
 def _sweeps(experiment: Experiment) -> dict[str, list[str]]:
@@ -137,12 +140,7 @@ def _measured(run: StoredRun, cell: CellRows, scores: Mapping[str, Scores]) -> M
         tokens=np.array([float(row["tokens"]) for row in judged]),
         others=_variety(cell) | _evidence(cell, scores) | ({EDITED: np.mean(edited, axis=0)} if edited else {}),
         found=found,
-        medians={_log_p(name): np.log10(one.p) for name, one in scores.items()},
     )
-
-
-def _log_p(condition: str) -> str:
-    return f"log10 p, {condition}"
 
 
 def _variety(cell: CellRows) -> dict[str, PerText]:
@@ -176,7 +174,11 @@ def _quantities(cell: CellRows, one: Measured | None, scores: Mapping[str, Score
             **{name: percent(values) for name, values in one.found.items()},
             **{f"median p, {name}": Estimate(float(np.median(found.p))) for name, found in scores.items()},
         }
-    return [Quantity(cell.name, name, estimate, digits=_DIGITS.get(name, 3)) for name, estimate in estimates.items()]
+    return _named(cell.name, estimates)
+
+
+def _named(cell: str, estimates: Mapping[str, Estimate]) -> list[Quantity]:
+    return [Quantity(cell, name, estimate, digits=_DIGITS.get(name, 3)) for name, estimate in estimates.items()]
 
 
 # --- tables ---
@@ -208,50 +210,22 @@ def _all_matched(
     return {name: one for name, one in found.items() if one is not None}
 
 
-def _matched_tables(
-    measured: Mapping[str, Measured], by_reference: Mapping[str, Mapping[str, Matched]], conditions: Sequence[str]
-) -> list[Table]:
-    """All schemes at the diversity of the first reference, and their perplexity over that of every reference."""
-    shown = {reference: found for reference, found in by_reference.items() if found}
-    first = next(iter(by_reference), None)
-    if first not in shown:
-        return []
-    own = measured[first]
-    of_reference = {
-        "temperature": own.temperature,
-        "perplexity": own.perplexity,
-        "worst decile": float(np.quantile(own.each, WORST)),
-        "repeated 4-grams": float(own.others["repeated 4-grams"].mean()),
-    }
-    found_columns = [EDITED, *conditions] if any(EDITED in one.figures for one in shown[first].values()) else conditions
-    empty = ["–"] * (len(found_columns) + 1)
-    rows = [[first, *(number(of_reference.get(key, float("nan")), digits) for _, key, digits in _MATCHED), *empty]]
-    for name, one in shown[first].items():
-        figures: dict[str, Estimate] = {"temperature": one.temperature, "perplexity ratio": one.ratio, **one.figures}
-        quality = [with_interval(figures.get(key), digits) for _, key, digits in _MATCHED]
-        shares = [with_interval(figures.get(key), 0) + _median(one, key) for key in found_columns]
-        rows.append([name, *quality, *shares, _worst(one, conditions)])
-    title = f"As diverse as {first} (distinct-2 {own.diversity.mean():.3f}); found at p <= {RATE:g}, in percent"
-    headings = ["", *(heading for heading, _, _ in _MATCHED), *found_columns, "found least after"]
-    tables = [_narrow(Table(title, headings, rows))]
-    if len(shown) > 1:
-        schemes = dict.fromkeys(name for found in shown.values() for name in found)
-        ratios = {name: [found[name].ratio if name in found else None for found in shown.values()] for name in schemes}
-        rows = [[name, *(with_interval(one, 2) for one in line)] for name, line in ratios.items()]
-        tables.append(Table("Perplexity over that of unmarked text, at the same diversity", ["", *shown], rows))
-    return tables
-
-
-def _median(one: Matched, condition: str) -> str:
-    """The median p-value, in brackets."""
-    log_p = one.figures.get(_log_p(condition))
-    return "" if log_p is None else f" ({10**log_p.value:.0e})"
-
-
-def _worst(one: Matched, conditions: Sequence[str]) -> str:
-    """What the fewest whole texts are found after; of equals, that with the largest median p."""
-    known = [name for name in conditions if name in one.figures and not name.endswith(" tokens")]
-    return min(known, key=lambda name: (one.figures[name].value, -one.figures[_log_p(name)].value), default="–")
+def _matched_table(
+    reference: str, found: Mapping[str, Matched], quantities: Sequence[Quantity], conditions: Sequence[str]
+) -> Table | None:
+    """All schemes at the diversity of a reference, and the condition under which the fewest whole texts are found."""
+    names = [_at_equal_diversity(scheme, reference) for scheme in found]
+    columns = _MATCHED | {condition: condition for condition in conditions}
+    table = quantity_table(f"At equal diversity; found at p <= {RATE:g}, in percent", names, quantities, columns)
+    if table is None:
+        return None
+    whole = [condition for condition in conditions if not condition.endswith(" tokens")]
+    least = [
+        min((name for name in whole if name in one.figures), key=lambda name: one.figures[name].value, default="–")
+        for one in found.values()
+    ]
+    rows = [[*row, condition] for row, condition in zip(table.rows, least, strict=True)]
+    return _narrow(Table(table.title, [*table.columns, "found least after"], rows))
 
 
 # --- figures ---
