@@ -28,10 +28,13 @@ null = "unmarked"
 """
 
 
-def small(more: str = MARKED, cells: int = 5) -> Experiment:
-    prompts = ", ".join(f'"w{number} w1"' for number in range(cells))
-    content = SMALL.replace('["one", "two"]', f"[{prompts}]").replace("texts = 2", f"texts = {cells}")
-    return parse_toml(content + more, Experiment, "small.toml")
+KGW = '[[cells]]\nname = "kgw"\nscheme = "kgw"\n'
+
+
+def small(more: str = MARKED, prompts: str = "two") -> Experiment:
+    texts = ", ".join(f'"w{number} w1"' for number in range(5))
+    content = SMALL.replace('["one", "two"]', f"[{texts}]").replace("texts = 2", "texts = 5")
+    return parse_toml(content.replace('prompts = "two"', f'prompts = "{prompts}"') + more, Experiment, "small.toml")
 
 
 def lines(root: Path, kind: str = "texts") -> list[dict[str, Any]]:
@@ -119,15 +122,16 @@ def test_an_interrupted_run_goes_on_and_makes_no_row_twice(tmp_path: Path) -> No
 
 
 def test_a_raised_limit_adds_rows_and_changed_settings_make_new_ones(tmp_path: Path) -> None:
-    run_toy(small(), tmp_path, limit=1)
-    run_toy(small(), tmp_path, limit=3)
-    assert len(lines(tmp_path)) == 6
-    run_toy(small(MARKED.replace("marked", "colder", 1) + "decoding = { temperature = 0.5 }\n"), tmp_path, limit=3)
-    assert len(lines(tmp_path)) == 9
-    run_toy(small(MARKED + "key = { modulus = 3 }\n"), tmp_path, limit=3)
-    assert len(lines(tmp_path)) == 12
-    run_toy(small(MARKED + "decoding = { length = 256, lookahead = 1 }\n"), tmp_path, limit=3)
-    assert len(lines(tmp_path)) == 12
+    steps = (
+        ("", 1, 2),
+        ("", 3, 6),
+        ("decoding = { temperature = 0.5 }", 3, 9),
+        ("key = { modulus = 3 }", 3, 12),
+        ("decoding = { length = 256, lookahead = 1 }", 3, 12),  # the defaults
+    )
+    for settings, limit, count in steps:
+        run_toy(small(MARKED + settings), tmp_path, limit=limit)
+        assert len(lines(tmp_path)) == count
 
 
 def test_two_experiments_share_their_texts(tmp_path: Path) -> None:
@@ -145,24 +149,15 @@ def test_two_experiments_share_their_texts(tmp_path: Path) -> None:
     assert len(lines(tmp_path, "attacked")) == 2 * 3 * 4
 
 
-def recipe(**changes: Any) -> str:
-    fields: dict[str, Any] = {
+def test_a_recipes_hash_depends_only_on_what_determines_a_text() -> None:
+    plain: dict[str, Any] = {
         "model_hash": "m", "tokenizer_hash": "t", "dtype": "float32", "chat": False, "scheme": "kgw",
         "scheme_options": {"delta": 2.0}, "key_fingerprint": "k", "settings": {"length": 8, "cache": "dual"},
     }  # fmt: skip
-    return recipe_hash(fields | changes)
-
-
-def test_a_recipes_hash_depends_only_on_what_determines_a_text() -> None:
-    plain = recipe()
-    assert recipe(settings={"cache": "dual", "length": 8}) == plain
-    assert recipe(settings={"length": 8, "cache": "dual", "temperature": 1.0}) == plain  # a default
-    others = [
-        recipe(model_hash="n"), recipe(tokenizer_hash="u"), recipe(dtype="bfloat16"), recipe(chat=True),
-        recipe(scheme="unigram"), recipe(scheme_options={"delta": 1.0}), recipe(key_fingerprint=None),
-        recipe(settings={"length": 16, "cache": "dual"}),
-    ]  # fmt: skip
-    assert len({plain, *others}) == 9
+    for settings in ({"cache": "dual", "length": 8}, {"length": 8, "cache": "dual", "temperature": 1.0}):
+        assert recipe_hash(plain | {"settings": settings}) == recipe_hash(plain)
+    others = [{name: "another"} for name in plain if name != "settings"] + [{"settings": {"length": 16}}]
+    assert len({recipe_hash(plain | change) for change in [{}, *others]}) == 9
 
 
 def test_a_checkpoint_is_known_by_its_content(tmp_path: Path) -> None:
@@ -190,7 +185,7 @@ def test_a_cell_may_have_another_spec_of_the_same_secret() -> None:
 
 def test_several_keys_mark_the_texts_in_turn_and_a_written_out_cell_is_reported(tmp_path: Path) -> None:
     cell = "rule=position,temperature=0.5"
-    experiment = small("", cells=5).model_copy(update={"keys": 3})
+    experiment = small("").model_copy(update={"keys": 3})
     store = run_toy(experiment, tmp_path, cells=[cell], limit=None, length=32)
     rows = sorted(lines(tmp_path), key=lambda row: int(row["seed"]))
     keys = cell_keys(run_key(store, TOY, None), KeyOptions(), 3)
@@ -206,22 +201,26 @@ def test_several_keys_mark_the_texts_in_turn_and_a_written_out_cell_is_reported(
     assert scores.p.tolist() == [one.p_value for one in own]
 
 
-def test_experiments_that_cannot_be_run_say_why(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="has no cell 'nobody' in setup builtin; it has 'unmarked', 'marked'"):
-        run_toy(small(), tmp_path, cells=["nobody"])
-    with pytest.raises(NoTexts, match="give --prompts writingprompts=FILE"):
-        run_toy(load_experiment("writing-prompts"), tmp_path)
-    long = small().model_copy(
-        update={"prompts": {"two": small().prompts["two"].model_copy(update={"texts": ["w1 " * 600]})}}
-    )
-    with pytest.raises(PromptTooLong):
-        run_toy(long, tmp_path)
-    with pytest.raises(SettingsError, match="lookahead"):
-        run_toy(small('[[cells]]\nname = "kgw"\nscheme = "kgw"\ndecoding = { lookahead = 3 }\n'), tmp_path)
-    with pytest.raises(SettingsError, match="option"):
-        run_toy(small('[[cells]]\nname = "kgw"\nscheme = "kgw"\noptions = { epsilon = 3 }\n'), tmp_path)
-    with pytest.raises(NoTexts, match="holds no run of edits"):
-        report_toy(load_experiment("edits"), Store(tmp_path))
+@pytest.mark.parametrize(
+    ("experiment", "options", "kind", "problem"),
+    [
+        (
+            small(),
+            {"cells": ["nobody"]},
+            SettingsError,
+            "has no cell 'nobody' in setup builtin; it has 'unmarked', 'marked'",
+        ),
+        (load_experiment("writing-prompts"), {}, NoTexts, "give --prompts writingprompts=FILE"),
+        (small('[prompts.long]\ndataset = "long"\ntexts = ["' + "w1 " * 600 + '"]', "long"), {}, PromptTooLong, "tokens"),
+        (small(KGW + "decoding = { lookahead = 3 }"), {}, SettingsError, "lookahead"),
+        (small(KGW + "options = { epsilon = 3 }"), {}, SettingsError, "option"),
+    ],
+)
+def test_experiments_that_cannot_be_run_say_why(
+    experiment: Experiment, options: dict[str, Any], kind: type[Exception], problem: str, tmp_path: Path
+) -> None:
+    with pytest.raises(kind, match=problem):
+        run_toy(experiment, tmp_path, **options)
 
 
 def test_a_runs_folder_without_a_key_gets_one_of_i_mod_2_and_keeps_it(tmp_path: Path) -> None:
@@ -230,14 +229,10 @@ def test_a_runs_folder_without_a_key_gets_one_of_i_mod_2_and_keeps_it(tmp_path: 
     assert made[0].spec.code_length == 0
 
 
-def test_a_report_needs_the_key_of_its_run(tmp_path: Path) -> None:
+def test_a_report_needs_the_key_of_its_run_and_leaves_out_texts_of_other_settings(tmp_path: Path) -> None:
     store = run_toy(small(), tmp_path)
     with pytest.raises(KeyFileError, match="was run with key"):
         make_report(small(), store, "builtin", {})
-
-
-def test_texts_of_other_settings_are_not_reported_as_the_cells(tmp_path: Path) -> None:
-    store = run_toy(small(), tmp_path)
     assert "| marked | 2 | 5 | incomplete |" in to_page(report_toy(small(), store))
     changed = small(MARKED + "decoding = { temperature = 0.5 }\n")
     assert "| marked | 0 | 5 | not run |" in to_page(report_toy(changed, store))
