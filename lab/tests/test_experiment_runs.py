@@ -211,7 +211,12 @@ def test_several_keys_mark_the_texts_in_turn_and_a_written_out_cell_is_reported(
             "has no cell 'nobody' in setup builtin; it has 'unmarked', 'marked'",
         ),
         (load_experiment("writing-prompts"), {}, NoTexts, "give --prompts writingprompts=FILE"),
-        (small('[prompts.long]\ndataset = "long"\ntexts = ["' + "w1 " * 600 + '"]', "long"), {}, PromptTooLong, "tokens"),
+        (
+            small('[prompts.long]\ndataset = "long"\ntexts = ["' + "w1 " * 600 + '"]', "long"),
+            {},
+            PromptTooLong,
+            "tokens",
+        ),
         (small(KGW + "decoding = { lookahead = 3 }"), {}, SettingsError, "lookahead"),
         (small(KGW + "options = { epsilon = 3 }"), {}, SettingsError, "option"),
     ],
