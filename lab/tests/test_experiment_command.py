@@ -58,10 +58,8 @@ def test_an_experiment_is_run_and_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "code", "problem"),
     [
-        (("run", "nothing"), 2, "there is no experiment 'nothing'"),
         (("run", "writing-prompts", "--prompts", "nowhere.jsonl"), 2, "--prompts nowhere.jsonl names no file"),
         (("report", "edits"), 4, "holds no run of edits"),
-        (("run", "margin", "--cell", "nobody"), 2, "margin has no cell 'nobody'"),
     ],
 )
 def test_mistakes_have_their_exit_codes(args: tuple[str, ...], code: int, problem: str, tmp_path: Path) -> None:

@@ -57,6 +57,8 @@ def test_every_file_is_an_experiment_whose_marked_cells_have_unmarked_ones_with_
         ('prompts = "three"', "there is no prompt set three"),
         ('[[cells]]\nname = "unmarked"', "two cells are called unmarked"),
         ("at = true", "cells.0.at"),
+        ("temperatures = [1.0]\ngroup = 'x'", "temperatures set temperature, at and group"),
+        ("temperatures = [0.5, 0.5]", "two cells are called unmarked, T = 0.5"),
         ("paper = {tpr_at = {'5%' = 3.0}}", "cells.0.paper.tpr_at.5%"),
     ],
 )
