@@ -64,7 +64,7 @@ bench: .venv/.dev
 bench-detect: .venv/.dev
 	$(BIN)/python lab/benchmarks/detect_speed.py
 	$(BIN)/python lab/benchmarks/level.py $(HUMAN)
-	$(BIN)/python lab/benchmarks/baselines.py $(HUMAN)
+	$(BIN)/python lab/benchmarks/level.py $(HUMAN) --baselines 2000
 
 # Looks every pinned version up in the Python advisory database, which takes a network; --strict fails if it cannot.
 audit: .venv/release/.tools

@@ -23,11 +23,12 @@ from dgmark import DecodeConfig, load_model
 from dgmark.decode import Canvas, RoundTrip, Rule, decode_steps, keyed_rule
 from dgmark.models.load import NetworkDenoiser
 from dgmark.watermark.spec import Rule as RuleName
-from keys_and_tables import bench_key, builtin_prompts, print_header, print_row
+from dgmark_lab.experiments.prompt_sets import builtin_prompts
+from keys_and_tables import bench_key, print_header, print_row
 
 PROMPT, LENGTH, BLOCK = 64, 256, 32
 PLAIN = "unmarked"
-Mode = tuple[Rule | None, dict[str, Any]]
+Mode = tuple[RuleName | None, dict[str, Any]]
 # mode -> (rule of the key, settings); k is the lookahead of rule position
 MODES: dict[str, Mode] = {
     PLAIN: (None, {}),

@@ -17,7 +17,8 @@ from dgmark import Detector, Keyring
 from dgmark.detection.match_null import MatchNull, residue_counts
 from dgmark.watermark.groups import group_table
 from dgmark.watermark.key_file import SECRET_BYTES
-from keys_and_tables import bench_key, builtin_prompts, random_key
+from dgmark_lab.experiments.prompt_sets import builtin_prompts
+from keys_and_tables import bench_key, random_key
 
 ROUNDS = 15
 

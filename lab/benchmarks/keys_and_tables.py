@@ -1,7 +1,6 @@
 """What several benchmarks share: the key, tables in Markdown."""
 
 import hashlib
-import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,10 +12,8 @@ from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.key_file import SECRET_BYTES
 from dgmark.watermark.spec import Rule, WatermarkSpec
 from dgmark_lab.experiments.made_with import made_with
-from dgmark_lab.experiments.prompt_sets import BUILTIN_PROMPTS
 
-HERE = Path(__file__).parent
-RUNS = HERE.parents[1] / "runs"
+RUNS = Path(__file__).parents[2] / "runs"
 
 
 def bench_key(rule: Rule = "position") -> WatermarkKey:
@@ -33,11 +30,6 @@ def bench_key(rule: Rule = "position") -> WatermarkKey:
 def random_key(spec: WatermarkSpec, number: int) -> WatermarkKey:
     """Return key `number` of a fixed series."""
     return WatermarkKey(spec, f"bench-{number}", np.random.default_rng([5, number]).bytes(SECRET_BYTES))
-
-
-def builtin_prompts() -> list[str]:
-    """The prompts of the built-in set."""
-    return [json.loads(line)["prompt"] for line in BUILTIN_PROMPTS.read_text().splitlines()]
 
 
 def print_header(titles: Sequence[str]) -> None:

@@ -5,12 +5,16 @@ tables, JSON, code, verse, loops) is also scored. All human texts are scored wit
 key can be seen. Synthetic texts of a kind share so many tokens that a key that matches one by chance matches all, so
 each of their (text, key) pairs has its own key. The table is printed as Markdown; the paper's statistics have no
 meaning under rule "bigram", and are left out.
+
+With --baselines: how often the baselines call human text marked, by their exact and their published p-values, each text
+under a key of its own.
 """
 
 import argparse
 import json
 import math
 import random
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -31,8 +35,9 @@ from dgmark.detection.reader import ScoredIds
 from dgmark.rows.jsonl import BadRow, read_rows
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import Rule
+from dgmark_lab.baselines import BASELINES, baseline
 from dgmark_lab.experiments.figures import COLOURS, new_figure
-from keys_and_tables import print_header, print_made_with, print_row, random_key
+from keys_and_tables import bench_key, print_header, print_made_with, print_row, random_key
 
 ALPHAS: tuple[float, ...] = (0.1, 0.01, 0.001, 0.0001, 0.00001)
 TOKENS = 256
@@ -141,6 +146,11 @@ def level_figure(p_values: Mapping[str, Float[np.ndarray, " n"]], *, title: str)
     return figure
 
 
+BASELINE_FORMS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name, {}) for name in BASELINES},
+    "pattern-mark, m = 4": ("pattern-mark", {"pattern_length": 4}),
+    "gloaguen, offsets -1,1": ("gloaguen", {"offsets": (-1, 1)}),
+}
 _KINDS = ("a kind of human text", "a kind of built text")
 
 
@@ -152,8 +162,13 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=20)
     parser.add_argument("--rule", choices=get_args(Rule), default="position")
     parser.add_argument("--code-length", type=int, default=0, help="position code of the keys; 0 for i mod 2")
+    parser.add_argument("--baselines", type=int, metavar="TEXTS", help="measure the baselines, on so many human texts")
     parser.add_argument("--plot", type=Path, help="file for a plot of the shares found over the levels")
     args = parser.parse_args()
+    if args.baselines:
+        every = [ids for name, texts in kinds(args.human, 0).items() if name not in BUILT for ids in texts]
+        of_baselines(every[: args.baselines])
+        return
     bigram = args.rule == "bigram"
     spec = WatermarkKey.generate(rule=args.rule, code_length=None if bigram else args.code_length, subkeys=1).spec
     keys = [random_key(spec, number) for number in range(args.keys)]
@@ -180,6 +195,22 @@ def main() -> None:
         title = f"Unmarked text called marked, rule {args.rule}"
         figure = level_figure({name: p.ravel() for name, p in p_values.items()}, title=title)
         figure.savefig(args.plot, dpi=130)
+
+
+def of_baselines(texts: list[Int[np.ndarray, " n"]]) -> None:
+    """Print the share of p-values at or below each level, exact and published, and the cost of a detection."""
+    spec, tokenizer, levels = bench_key().spec, load_tokenizer(), ALPHAS[:3]
+    print(f"{len(texts)} human texts of {MIN_TOKENS} to {TOKENS} tokens, each with its own key\n")
+    print_header(["baseline", *(f"{kind} <= {a:g}" for kind in ("p", "published") for a in levels), "ms"])
+    for form, (name, options) in BASELINE_FORMS.items():
+        keys, made = (random_key(spec, number) for number in range(len(texts))), baseline(name, **options)
+        detectors = [made.detector(key, fpr=1e-3, tokenizer=tokenizer) for key in keys]
+        begin = time.process_time()
+        found = [detector.detect(ids.tolist()) for detector, ids in zip(detectors, texts, strict=True)]
+        cost = 1000 * (time.process_time() - begin) / len(texts)
+        p_values = np.array([(one.p_value, one.p_published) for one in found], dtype=float)
+        print_row([form, *(f"{np.mean(p_values[:, kind] <= a):.4f}" for kind in (0, 1) for a in levels), f"{cost:.2f}"])
+    print_made_with(*(name for name, _ in BASELINE_FORMS.values()))
 
 
 def kinds(human: Path, most: int) -> dict[str, list[Int[np.ndarray, " n"]]]:

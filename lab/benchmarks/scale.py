@@ -25,7 +25,8 @@ import pyarrow.parquet as parquet
 
 from dgmark.detection.detector import Detector
 from dgmark.scale import detect_files
-from keys_and_tables import bench_key, builtin_prompts, family, print_header, print_row
+from dgmark_lab.experiments.prompt_sets import builtin_prompts
+from keys_and_tables import bench_key, family, print_header, print_row
 
 FILE_ROWS = 20_000
 TOKENS = 8000  # of the 8,192 of the key's vocabulary

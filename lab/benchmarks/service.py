@@ -1,11 +1,15 @@
 """Speed of the service: detections a second and latency, for 1, 8 and 64 clients on loopback.
 
 Each client sends its next text when it has the answer to the last one. Refusals (429) are counted, not waited for.
+
+With --cost: what the mark costs when the storyteller writes, from the model worker's processor time for the same texts
+with and without it, whatever else the machine does.
 """
 
 import argparse
 import http.client
 import json
+import math
 import os
 import signal
 import socket
@@ -41,7 +45,21 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--characters", type=int, default=1200, help="of a text")
     parser.add_argument("--spans", action="store_true", help="also find the marked spans")
+    parser.add_argument("--cost", type=int, help="in place of the table: so many pairs with and without the mark")
+    parser.add_argument("--tokens", type=int, default=128, help="with --cost: of a text")
+    parser.add_argument("--together", type=int, default=1, help="with --cost: texts that are written at once")
+    parser.add_argument("--subkeys", type=int, default=1, help="with --cost: of the key")
     options = parser.parse_args()
+    if options.cost:
+        key = WatermarkKey.generate(rule="bigram", subkeys=options.subkeys)
+        with running(key, "--workers", "1", "--model", "storyteller") as (port, process):
+            _cost(port, process, options.tokens, options.cost, options.together)
+    else:
+        _detections(options)
+
+
+def _detections(options: argparse.Namespace) -> None:
+    """Print the speed of detection."""
     whole = TEXTS.read_text(encoding="utf-8")
     starts = range(0, len(whole) - options.characters, options.characters)
     bodies = [
@@ -80,7 +98,69 @@ def _client(port: int, bodies: list[str], ends: float, figures: Figures) -> None
         number += 1
 
 
-# --- what the benchmarks of the service share ---
+# --- the cost of the mark ---
+
+
+def _ask(port: int, tokens: int, **more: object) -> http.client.HTTPResponse:
+    """The answer to a request for a text, which is a stream."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+    body = json.dumps({"prompt": "Once upon a time", "max_tokens": tokens, "stream": True, **more})
+    connection.request("POST", "/v1/generate", body, {"content-type": "application/json"})
+    return connection.getresponse()
+
+
+def _cost(port: int, process: int, tokens: int, pairs: int, together: int) -> None:
+    """Print the processor time of marked texts over that of unmarked ones, with the interval of the mean.
+
+    Both texts of a pair have the same seed, prompt and settings, and are written one after the other, in turns the
+    marked one first. The cost is that of a step, because a text may end early.
+    """
+    worker, ratios, spent = model_worker(process), list[float](), {True: 0.0, False: 0.0}
+    for pair in range(-2, pairs):  # the first two warm up
+        costs = {}
+        for marked in (True, False) if pair % 2 else (False, True):
+            before = running_seconds(worker)
+            steps = _together(port, tokens, together, marked=marked, seed=1000 * (pair + 2))
+            costs[marked] = (running_seconds(worker) - before) / steps
+            if pair >= 0:
+                spent[marked] += costs[marked]
+        if pair >= 0:
+            ratios.append(math.log(costs[True] / costs[False]))
+    mean, error = statistics.fmean(ratios), statistics.stdev(ratios) / math.sqrt(pairs)
+    low, high = (math.exp(mean + side * 1.96 * error) for side in (-1, 1))
+    print(f"{pairs} pairs of {together} texts of {tokens} tokens, written together")
+    print(f"milliseconds a step: {1000 * spent[True] / pairs:.2f} marked, {1000 * spent[False] / pairs:.2f} not")
+    print(f"ratio {math.exp(mean):.4f}, 95 % interval {low:.4f} to {high:.4f}; of the medians of pairs ", end="")
+    print(f"{math.exp(statistics.median(ratios)):.4f}; standard deviation of a pair {statistics.stdev(ratios):.3f}")
+
+
+def _together(port: int, tokens: int, number: int, *, marked: bool, seed: int) -> int:
+    """Have so many texts written at once; the number of their steps."""
+    steps: list[int] = []
+
+    def read(place: int) -> None:
+        """One client, who reads a text."""
+        with _ask(port, tokens, watermark=marked, seed=seed + place) as answer:
+            steps.append(sum(line.startswith(b'data: {"step"') for line in answer))
+
+    in_threads(number, read)
+    return sum(steps)
+
+
+def model_worker(process: int) -> int:
+    """The process of a service that runs the model: the one that has loaded torch (Linux)."""
+    for one in family(process):
+        if one != process and "libtorch" in Path(f"/proc/{one}/maps").read_text():
+            return one
+    raise SystemExit("no process of the service has loaded torch")
+
+
+def running_seconds(process: int) -> float:
+    """Processor time of a process, finer than the hundredths of /proc (Linux)."""
+    return time.clock_gettime((~process << 3) | 2)  # CPUCLOCK_SCHED: the clock of another process
+
+
+# --- the service ---
 
 
 @contextmanager

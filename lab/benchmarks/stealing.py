@@ -32,8 +32,9 @@ from dgmark_lab.attacks.stealing import StolenKey, residue_words, scrub, words_o
 from dgmark_lab.attacks.text_edits import decode as text_of
 from dgmark_lab.attacks.text_edits import ordinary_ids
 from dgmark_lab.experiments.estimates import percent
+from dgmark_lab.experiments.prompt_sets import builtin_prompts
 from dgmark_lab.experiments.tables import with_interval
-from keys_and_tables import builtin_prompts, print_header, print_made_with, print_row
+from keys_and_tables import print_header, print_made_with, print_row
 
 LENGTH = 256
 MIN_TOKENS = 100

@@ -12,7 +12,7 @@ from support.known_keys import known_key
 from support.toy_experiments import SMALL
 
 EXPERIMENT = (
-    SMALL.replace("[builtin]", 'null = "unmarked"\nnull_keys = 1\nmeasures = ["perplexity"]\n[builtin]')
+    SMALL.replace("[builtin]", 'null = "unmarked"\nnull_keys = 1\nperplexity = true\n[builtin]')
     .replace("[paper]", 'decoding = { cache = "dual", length = 16, block_length = 16 }\n[paper]')
     .replace('["one", "two"]', '["The king went to the", "The queen went to the"]')
     + '[[cells]]\nname = "dgmark k = 1"\nscheme = "dgmark"\n[cells.paper]\nperplexity = 5.27\n'
@@ -58,10 +58,8 @@ def test_an_experiment_is_run_and_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "code", "problem"),
     [
-        (("run", "nothing"), 2, "there is no experiment 'nothing'"),
         (("run", "writing-prompts", "--prompts", "nowhere.jsonl"), 2, "--prompts nowhere.jsonl names no file"),
         (("report", "edits"), 4, "holds no run of edits"),
-        (("run", "margin", "--cell", "nobody"), 2, "margin has no cell 'nobody'"),
     ],
 )
 def test_mistakes_have_their_exit_codes(args: tuple[str, ...], code: int, problem: str, tmp_path: Path) -> None:

@@ -33,19 +33,10 @@ view = "detection"
 notes = "Made by hand."
 null = "unmarked"
 null_keys = 3
-measures = ["perplexity"]
+perplexity = true
 [builtin]
-model = "storyteller"
-prompts = "story"
 texts = 8
 min_tokens = 20
-[paper]
-model = "some/model"
-prompts = "story"
-texts = 4
-[prompts.story]
-dataset = "stories"
-builtin = true
 [[cells]]
 name = "unmarked"
 [cells.paper]
@@ -184,8 +175,10 @@ def test_unmarked_texts_are_scored_once_for_cells_of_one_scheme_and_key(tmp_path
     assert np.array_equal(found[2].z, cell.score(null.ids, cell.null_keys(3)[1]).z)
     assert context.null_scores(replace(cell, rows=[]), null) is found
     other = known_key("another")
-    assert context.null_scores(replace(cell, key=other), null)[0].z.tolist() == cell.score(null.ids, other).z.tolist()
-    assert context.null_scores(replace(cell, key=other), null) is not found
+    assert (
+        context.null_scores(replace(cell, keys=[other]), null)[0].z.tolist() == cell.score(null.ids, other).z.tolist()
+    )
+    assert context.null_scores(replace(cell, keys=[other]), null) is not found
 
 
 def test_the_area_under_the_curve_is_the_mann_whitney_statistic() -> None:

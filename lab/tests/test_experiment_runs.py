@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from dgmark.decode import generate
+from dgmark.detection.detector import Detector
 from dgmark.errors import KeyFileError, NoTexts, PromptTooLong, SettingsError
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.experiments.cells import cell_key
+from dgmark_lab.experiments.cells import cell_key, cell_keys
 from dgmark_lab.experiments.plan import RunOptions, recipe_hash
 from dgmark_lab.experiments.report import make_report, to_page, write_report
 from dgmark_lab.experiments.run import run_experiment, run_key
@@ -27,10 +28,13 @@ null = "unmarked"
 """
 
 
-def small(more: str = MARKED, cells: int = 5) -> Experiment:
-    prompts = ", ".join(f'"w{number} w1"' for number in range(cells))
-    content = SMALL.replace('["one", "two"]', f"[{prompts}]").replace("texts = 2", f"texts = {cells}")
-    return parse_toml(content + more, Experiment, "small.toml")
+KGW = '[[cells]]\nname = "kgw"\nscheme = "kgw"\n'
+
+
+def small(more: str = MARKED, prompts: str = "two") -> Experiment:
+    texts = ", ".join(f'"w{number} w1"' for number in range(5))
+    content = SMALL.replace('["one", "two"]', f"[{texts}]").replace("texts = 2", "texts = 5")
+    return parse_toml(content.replace('prompts = "two"', f'prompts = "{prompts}"') + more, Experiment, "small.toml")
 
 
 def lines(root: Path, kind: str = "texts") -> list[dict[str, Any]]:
@@ -40,7 +44,7 @@ def lines(root: Path, kind: str = "texts") -> list[dict[str, Any]]:
 
 
 # one experiment of each view with pictures: drawing takes longest
-DRAWN = ("paraphrase", "generation-length", "matching-ratios", "lengths", "entropy-perplexity")
+DRAWN = ("paraphrase", "generation-length", "matching-ratios")
 
 
 @pytest.fixture(scope="module")
@@ -51,18 +55,18 @@ def shared_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("name", [name for name in experiment_names() if name != "benchmarks"])
+@pytest.mark.parametrize("name", experiment_names())
 def test_every_experiment_runs_and_is_reported(name: str, shared_runs: Path) -> None:
     experiment = load_experiment(name)
     needed = {"writingprompts"} & {experiment.prompt_set(cell, "builtin")[0] for cell in experiment.cells_of("builtin")}
     store = run_toy(experiment, shared_runs / "rows", files=dict.fromkeys(needed, shared_runs / "prompts.jsonl"))
     report = report_toy(experiment, store)
     for cell in report.run.cells.values():
-        if experiment.view != "timing" and "builtin" in cell.cell.setups:
+        if "builtin" in cell.cell.setups:
             assert len(cell.rows) == 2, cell.name
     assert report.section.quantities
     assert report.complete is False
-    assert "incomplete" in to_page(report) or experiment.view == "timing"
+    assert "incomplete" in to_page(report)
     if name not in DRAWN:
         return
     written = write_report(report, shared_runs / "reports" / name)
@@ -118,15 +122,16 @@ def test_an_interrupted_run_goes_on_and_makes_no_row_twice(tmp_path: Path) -> No
 
 
 def test_a_raised_limit_adds_rows_and_changed_settings_make_new_ones(tmp_path: Path) -> None:
-    run_toy(small(), tmp_path, limit=1)
-    run_toy(small(), tmp_path, limit=3)
-    assert len(lines(tmp_path)) == 6
-    run_toy(small(MARKED.replace("marked", "colder", 1) + "decoding = { temperature = 0.5 }\n"), tmp_path, limit=3)
-    assert len(lines(tmp_path)) == 9
-    run_toy(small(MARKED + "key = { modulus = 3 }\n"), tmp_path, limit=3)
-    assert len(lines(tmp_path)) == 12
-    run_toy(small(MARKED + "decoding = { length = 256, lookahead = 1 }\n"), tmp_path, limit=3)
-    assert len(lines(tmp_path)) == 12
+    steps = (
+        ("", 1, 2),
+        ("", 3, 6),
+        ("decoding = { temperature = 0.5 }", 3, 9),
+        ("key = { modulus = 3 }", 3, 12),
+        ("decoding = { length = 256, lookahead = 1 }", 3, 12),  # the defaults
+    )
+    for settings, limit, count in steps:
+        run_toy(small(MARKED + settings), tmp_path, limit=limit)
+        assert len(lines(tmp_path)) == count
 
 
 def test_two_experiments_share_their_texts(tmp_path: Path) -> None:
@@ -144,24 +149,15 @@ def test_two_experiments_share_their_texts(tmp_path: Path) -> None:
     assert len(lines(tmp_path, "attacked")) == 2 * 3 * 4
 
 
-def recipe(**changes: Any) -> str:
-    fields: dict[str, Any] = {
+def test_a_recipes_hash_depends_only_on_what_determines_a_text() -> None:
+    plain: dict[str, Any] = {
         "model_hash": "m", "tokenizer_hash": "t", "dtype": "float32", "chat": False, "scheme": "kgw",
         "scheme_options": {"delta": 2.0}, "key_fingerprint": "k", "settings": {"length": 8, "cache": "dual"},
     }  # fmt: skip
-    return recipe_hash(fields | changes)
-
-
-def test_a_recipes_hash_depends_only_on_what_determines_a_text() -> None:
-    plain = recipe()
-    assert recipe(settings={"cache": "dual", "length": 8}) == plain
-    assert recipe(settings={"length": 8, "cache": "dual", "temperature": 1.0}) == plain  # a default
-    others = [
-        recipe(model_hash="n"), recipe(tokenizer_hash="u"), recipe(dtype="bfloat16"), recipe(chat=True),
-        recipe(scheme="unigram"), recipe(scheme_options={"delta": 1.0}), recipe(key_fingerprint=None),
-        recipe(settings={"length": 16, "cache": "dual"}),
-    ]  # fmt: skip
-    assert len({plain, *others}) == 9
+    for settings in ({"cache": "dual", "length": 8}, {"length": 8, "cache": "dual", "temperature": 1.0}):
+        assert recipe_hash(plain | {"settings": settings}) == recipe_hash(plain)
+    others = [{name: "another"} for name in plain if name != "settings"] + [{"settings": {"length": 16}}]
+    assert len({recipe_hash(plain | change) for change in [{}, *others]}) == 9
 
 
 def test_a_checkpoint_is_known_by_its_content(tmp_path: Path) -> None:
@@ -182,28 +178,54 @@ def test_a_cell_may_have_another_spec_of_the_same_secret() -> None:
     assert cell_key(coded, KeyOptions(code_length=16)) is coded
     three = cell_key(key, KeyOptions(modulus=3))
     assert (three.tables.spec.modulus, three.secret, three.fingerprint == key.fingerprint) == (3, key.secret, False)
-    keyless = cell_key(key, KeyOptions(grouping="token-id"))
-    assert keyless.keyless
+    keyless = WatermarkKey.generate(TOY, rule="position", grouping="token-id")
     with pytest.raises(SettingsError, match="has no secret"):
-        cell_key(keyless, KeyOptions(grouping="keyed"))
+        cell_key(keyless, KeyOptions(rule="bigram"))
 
 
-def test_experiments_that_cannot_be_run_say_why(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="has no cell 'nobody' in setup builtin; it has 'unmarked', 'marked'"):
-        run_toy(small(), tmp_path, cells=["nobody"])
-    with pytest.raises(NoTexts, match="give --prompts writingprompts=FILE"):
-        run_toy(load_experiment("writing-prompts"), tmp_path)
-    long = small().model_copy(
-        update={"prompts": {"two": small().prompts["two"].model_copy(update={"texts": ["w1 " * 600]})}}
-    )
-    with pytest.raises(PromptTooLong):
-        run_toy(long, tmp_path)
-    with pytest.raises(SettingsError, match="lookahead"):
-        run_toy(small('[[cells]]\nname = "kgw"\nscheme = "kgw"\ndecoding = { lookahead = 3 }\n'), tmp_path)
-    with pytest.raises(SettingsError, match="option"):
-        run_toy(small('[[cells]]\nname = "kgw"\nscheme = "kgw"\noptions = { epsilon = 3 }\n'), tmp_path)
-    with pytest.raises(NoTexts, match="holds no run of edits"):
-        report_toy(load_experiment("edits"), Store(tmp_path))
+def test_several_keys_mark_the_texts_in_turn_and_a_written_out_cell_is_reported(tmp_path: Path) -> None:
+    cell = "rule=position,temperature=0.5"
+    experiment = small("").model_copy(update={"keys": 3})
+    store = run_toy(experiment, tmp_path, cells=[cell], limit=None, length=32)
+    rows = sorted(lines(tmp_path), key=lambda row: int(row["seed"]))
+    keys = cell_keys(run_key(store, TOY, None), KeyOptions(), 3)
+    assert len({key.fingerprint for key in keys}) == 3
+    for row in rows:
+        key = keys[row["seed"] % 3]
+        settings: dict[str, Any] = {"temperature": 0.5, "length": 32, "block_length": 32}
+        assert row["text"] == generate(TOY, row["prompt"], key=key, seed=row["seed"], **settings)[0].text
+    report = report_toy(experiment, store)
+    assert f"| {cell} | 5 | 5 | complete |" in to_page(report)
+    scores = report.run.cells[cell].scores
+    own = [Detector(keys[row["seed"] % 3], tokenizer=TOY.tokenizer, phase="start").detect(row["text"]) for row in rows]
+    assert scores.p.tolist() == [one.p_value for one in own]
+
+
+@pytest.mark.parametrize(
+    ("experiment", "options", "kind", "problem"),
+    [
+        (
+            small(),
+            {"cells": ["nobody"]},
+            SettingsError,
+            "has no cell 'nobody' in setup builtin; it has 'unmarked', 'marked'",
+        ),
+        (load_experiment("writing-prompts"), {}, NoTexts, "give --prompts writingprompts=FILE"),
+        (
+            small('[prompts.long]\ndataset = "long"\ntexts = ["' + "w1 " * 600 + '"]', "long"),
+            {},
+            PromptTooLong,
+            "tokens",
+        ),
+        (small(KGW + "decoding = { lookahead = 3 }"), {}, SettingsError, "lookahead"),
+        (small(KGW + "options = { epsilon = 3 }"), {}, SettingsError, "option"),
+    ],
+)
+def test_experiments_that_cannot_be_run_say_why(
+    experiment: Experiment, options: dict[str, Any], kind: type[Exception], problem: str, tmp_path: Path
+) -> None:
+    with pytest.raises(kind, match=problem):
+        run_toy(experiment, tmp_path, **options)
 
 
 def test_a_runs_folder_without_a_key_gets_one_of_i_mod_2_and_keeps_it(tmp_path: Path) -> None:
@@ -212,38 +234,10 @@ def test_a_runs_folder_without_a_key_gets_one_of_i_mod_2_and_keeps_it(tmp_path: 
     assert made[0].tables.spec.code_length == 0
 
 
-def test_a_report_needs_the_key_of_its_run(tmp_path: Path) -> None:
+def test_a_report_needs_the_key_of_its_run_and_leaves_out_texts_of_other_settings(tmp_path: Path) -> None:
     store = run_toy(small(), tmp_path)
     with pytest.raises(KeyFileError, match="was run with key"):
         make_report(small(), store, "builtin", {})
-
-
-def test_texts_of_other_settings_are_not_reported_as_the_cells(tmp_path: Path) -> None:
-    store = run_toy(small(), tmp_path)
     assert "| marked | 2 | 5 | incomplete |" in to_page(report_toy(small(), store))
     changed = small(MARKED + "decoding = { temperature = 0.5 }\n")
     assert "| marked | 0 | 5 | not run |" in to_page(report_toy(changed, store))
-
-
-def test_a_benchmark_of_a_cell_is_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    (tmp_path / "questions.json").write_text(
-        '{"question": "w1 w2", "answer": "w3"}\n{"question": "w2", "answer": "w1"}\n'
-    )
-    (tmp_path / "local.yaml").write_text(
-        f"task: local\ndataset_path: json\ndataset_kwargs:\n  data_files: {tmp_path}/questions.json\n"
-        f"  cache_dir: {tmp_path}/cache\ntest_split: train\noutput_type: generate_until\n"
-        'doc_to_text: "{{question}}"\ndoc_to_target: "{{answer}}"\n'
-        "metric_list:\n  - metric: exact_match\n    aggregation: mean\n    higher_is_better: true\n"
-    )
-    experiment = small().model_copy(update={"view": "benchmark", "tasks": ["local"]})
-    for _ in range(2):
-        told: list[tuple[str, int, int]] = []
-        store = run_toy(experiment, tmp_path / "runs", told, include=[tmp_path])
-        assert told == [("unmarked, local", 1, 1), ("marked, local", 1, 1)]
-        monkeypatch.delattr(
-            "dgmark_lab.experiments.benchmarking.run_tasks", raising=False
-        )  # the second time there is nothing to run
-    found = {(q.cell, q.name): q.ours for q in report_toy(experiment, store).section.quantities}
-    assert found["marked", "local"] is not None
-    assert found["marked", "local"].count == 2

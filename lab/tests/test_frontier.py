@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dgmark.errors import SettingsError
 from dgmark_lab.evaluate.diversity import token_entropy
+from dgmark_lab.experiments.conditions import EDITS
 from dgmark_lab.experiments.estimates import Estimate
 from dgmark_lab.experiments.figures import heat_figure
 from dgmark_lab.experiments.frontier import Measured, matched
 from dgmark_lab.experiments.spec import Experiment
 from dgmark_lab.experiments.store import Store
+from dgmark_lab.experiments.views.frontier import EDITED
 from dgmark_lab.toml_files import parse_toml
 from support.toy_experiments import TOY, report_toy, run_toy
 
@@ -42,15 +43,6 @@ def test_a_curve_is_read_at_the_diversity_of_the_reference() -> None:
     assert found.figures["bits"].value == pytest.approx(1.4, abs=0.02)
     assert found.ratio.low < found.ratio.value < found.ratio.high
     assert found.ratio.high - found.ratio.low < 0.1
-
-
-def test_medians_are_taken_over_texts_and_then_interpolated() -> None:
-    # the mean of these is far from their median
-    skewed = np.where(np.arange(TEXTS) < TEXTS // 4, 1000.0, 0.0)
-    curve = [replace(cell(at), medians={"p": skewed - 10 * at}) for at in (0.4, 0.8)]
-    found = matched(curve, cell(0.6))
-    assert found is not None
-    assert found.figures["p"].value == pytest.approx(-10 * found.temperature.value)
 
 
 def test_a_heat_map_says_its_numbers_in_the_cells() -> None:
@@ -135,22 +127,17 @@ title = "Swept"
 source = "nowhere"
 view = "frontier"
 null = "plain, T = 1"
-measures = ["perplexity"]
+perplexity = true
 [builtin]
-model = "storyteller"
-prompts = "some"
-texts = 6
-[paper]
-model = "some/model"
 prompts = "some"
 texts = 6
 [prompts.some]
 dataset = "six prompts"
 texts = ["one", "two", "three", "four", "five", "six"]
-[[sweeps]]
+[[cells]]
 name = "plain"
 temperatures = [1.0]
-[[sweeps]]
+[[cells]]
 name = "dgmark"
 scheme = "dgmark"
 key = { code_length = 4 }
@@ -165,21 +152,6 @@ def test_a_sweep_is_one_cell_a_temperature_in_the_order_of_the_file() -> None:
     hot = experiment.cells[2]
     assert (hot.group, hot.at, hot.decoding) == ("dgmark", 2.0, {"guard": 0.1, "temperature": 2.0})
     assert (hot.scheme, hot.key.code_length) == ("dgmark", 4)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (("guard = 0.1", "temperature = 0.1"), "a sweep sets temperature, at and group itself"),
-        (("temperatures = [0.5, 2.0]", "temperatures = [0.5, 0.5]"), "two cells are called dgmark, T = 0.5"),
-        (("temperatures = [0.5, 2.0]", "temperatures = []"), "sweeps.1.temperatures"),
-        (('null = "plain, T = 1"', 'null = "plain"'), "there is no cell plain"),
-        ((SWEPT[SWEPT.index("[[sweeps]]") :], ""), "there is no cell"),
-    ],
-)
-def test_what_is_wrong_with_a_sweep_is_said(change: tuple[str, str], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        parse_toml(SWEPT.replace(*change), Experiment, "test")
 
 
 def with_words(store: Store, plan: str, words: dict[str, int]) -> None:
@@ -206,8 +178,13 @@ def judged(store: Store, plan: str) -> None:
     store.write_plan(plan, {**content, "judge": {"hash": "made-up"}})
 
 
-def test_the_report_compares_schemes_at_equal_diversity(tmp_path: Path) -> None:
-    experiment = parse_toml(SWEPT, Experiment, "test")
+@pytest.mark.parametrize(
+    ("conditions", "figures"),
+    [("lengths", {"found-by-length", "evidence-by-length"}), ("edits", {"what-survives-what"})],
+)
+def test_the_report_compares_schemes_at_equal_diversity(conditions: str, figures: set[str], tmp_path: Path) -> None:
+    content = SWEPT.replace("[builtin]", f'conditions = "{conditions}"\n[builtin]', 1)
+    experiment = parse_toml(content, Experiment, "test")
     store = run_toy(experiment, tmp_path, limit=6, length=32)
     with_words(store, "swept", {"dgmark, T = 0.5": 3, "plain, T = 1": 6, "dgmark, T = 2": 12})
     judged(store, "swept")
@@ -228,8 +205,13 @@ def test_the_report_compares_schemes_at_equal_diversity(tmp_path: Path) -> None:
     back = shown["plain, T = 1", "survive re-tokenization"]
     assert back is not None
     assert (back.value, back.count) == (0, 6)  # the ids are still those of the texts that were replaced
-    assert [table.title[:12] for table in section.tables if table] == ["As diverse a", "The texts"]
-    assert set(section.figures) == {"perplexity-by-diversity", "found-by-length"}
+    assert [table.title[:12] for table in section.tables if table] == ["At equal div", "The texts", "Found at p <"]
+    assert set(section.figures) == {"perplexity-by-diversity", *figures}
+    if conditions == "edits":
+        edited = [shown["dgmark, T = 2", name] for name in EDITS]
+        of_edits = shown["dgmark, T = 2", EDITED]
+        assert of_edits is not None
+        assert of_edits.value == pytest.approx(np.mean([one.value for one in edited if one]))
 
 
 def test_cells_without_all_texts_are_left_out_of_the_curves(tmp_path: Path) -> None:
@@ -243,12 +225,10 @@ def test_cells_without_all_texts_are_left_out_of_the_curves(tmp_path: Path) -> N
         "repeated 4-grams",
         "survive re-tokenization",
     }
-    survivors = [
-        100 * np.mean([TOY.tokenizer.encode(row["text"]) == row["token_ids"] for row in rows])
-        for rows in (
-            store.read("texts", cell["recipe"]).values() for cell in store.read_plan("swept")["cells"].values()
-        )
-    ]
+    survivors = []
+    for cell in store.read_plan("swept")["cells"].values():
+        rows = store.read("texts", cell["recipe"]).values()
+        survivors.append(100 * np.mean([TOY.tokenizer.encode(row["text"]) == row["token_ids"] for row in rows]))
     assert [q.ours.value for q in section.quantities if q.name == "survive re-tokenization" and q.ours] == survivors
-    assert [table.title for table in section.tables if table] == ["The texts"]
+    assert [table.title[:12] for table in section.tables if table] == ["The texts", "Found at p <"]
     assert section.figures == {}

@@ -37,14 +37,9 @@ def test_the_goal_is_diversity_and_at_most_five_percent_of_perplexity() -> None:
     assert good(diversity=0.97, perplexity=1.05).miss(errors=2) == pytest.approx(0.01)
 
 
-def test_candidates_that_meet_the_goal_are_ranked_by_evidence() -> None:
-    standings = [
-        good(bits=0.1), good(diversity=0.9, bits=0.9), good(bits=0.3), good(diversity=0.95, bits=0.0)
-    ]  # fmt: skip
-    assert ranking(standings) == [2, 0, 3, 1]
-
-
-def test_of_equal_evidence_the_lower_perplexity_comes_first() -> None:
+def test_candidates_that_meet_the_goal_are_ranked_by_evidence_and_then_by_perplexity() -> None:
+    several = [good(bits=0.1), good(diversity=0.9, bits=0.9), good(bits=0.3), good(diversity=0.95, bits=0.0)]
+    assert ranking(several) == [2, 0, 3, 1]
     assert ranking([good(bits=0.0), good(bits=0.0, perplexity=0.8), good(bits=0.0, diversity=0.9)]) == [1, 0, 2]
 
 

@@ -26,8 +26,9 @@ def step(
     if held[0].dim() == 2:
         rule, config = PositionRule(tables=held[0], codes=held[1], lengths=held[2]), OF_POSITIONS
     else:
-        hash_keys = {"first": held[0], "second": held[1], "number": held[2]}
-        rule, config = BigramRule(**hash_keys, nearest=1, farthest=3, fixed_shapes=True), OF_PAIRS
+        first_half, second_half, number = held
+        rule = BigramRule(first=first_half, second=second_half, number=number, nearest=1, farthest=3, fixed_shapes=True)
+        config = OF_PAIRS
     block = Block(masked, positions, Keys(rule, rows), tokens)
     proposals = propose_block(logits, torch.zeros(1, dtype=torch.long), config, uniforms, block=block)
     chosen = mark(proposals, block, config=config)

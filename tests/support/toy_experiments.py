@@ -61,12 +61,9 @@ title = "Small"
 source = "nowhere"
 view = "detection"
 [builtin]
-model = "storyteller"
 prompts = "two"
 texts = 2
 [paper]
-model = "some/model"
-prompts = "two"
 texts = 2
 [prompts.two]
 dataset = "two prompts"

@@ -2,7 +2,6 @@
 
 import json
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +12,7 @@ from dgmark.cli import options as opt
 from dgmark.cli.bar import row_bar
 from dgmark.cli.baselines import BASELINE_GROUP
 from dgmark.cli.console import command_errors, stderr, stdout
-from dgmark.cli.option_groups import OptionGroup, option_groups
+from dgmark.cli.option_groups import option_groups
 from dgmark.decode.config import Settings
 from dgmark.errors import SettingsError
 from dgmark.extras import needed_extra
@@ -22,59 +21,40 @@ from dgmark.rows.jsonl import to_line
 from dgmark.rows.outputs import atomic_write
 from dgmark_lab.baselines import Baseline
 
-
-@dataclass(frozen=True)
-class TaskChoice:
-    """The tasks to run, and the form of their questions."""
-
-    tasks: Annotated[
-        list[str] | None, typer.Option(help="Names of tasks of the harness, separated by commas; may be repeated.")
-    ] = None
-    preset: Annotated[
-        str | None,
-        typer.Option(help="A benchmark of the paper, with its settings: mmlu, gsm8k or humaneval.", show_default=False),
-    ] = None
-    include: Annotated[
-        list[Path] | None,
-        typer.Option(exists=True, file_okay=False, help="Folder with more task files; may be repeated."),
-    ] = None
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Ask only this many questions of each task.", show_default="all")
-    ] = None
-    num_fewshot: Annotated[
-        int | None, typer.Option(min=0, help="Solved examples before each question.", show_default="the task's")
-    ] = None
-    chat: Annotated[bool, typer.Option("--chat", help="Put each question into the model's chat template.")] = False
-    run_unsafe_code: Annotated[
-        bool, typer.Option("--confirm-run-unsafe-code", help="Run code that the model writes (needed by HumanEval).")
-    ] = False
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the tasks."""
-        return tuple(name for one in self.tasks or [] for name in one.split(",") if name)
-
-
-@dataclass(frozen=True)
-class Answering:
-    """How the model answers the requests of the harness."""
-
-    seed: opt.Seed = 0
-    batch_size: opt.BatchSize = 8
-
-
 _DEFAULTS = {"length": "the task's, in whole blocks", "temperature": "the task's, or 0"}
 
 
 @command_errors
 @option_groups
 def bench_lm(
-    chosen: Annotated[TaskChoice, OptionGroup(TaskChoice)],
+    *,
+    tasks: Annotated[
+        list[str] | None, typer.Option(help="Names of tasks of the harness, separated by commas; may be repeated.")
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="A benchmark of the paper, with its settings: mmlu, gsm8k or humaneval.", show_default=False),
+    ] = None,
+    include: Annotated[
+        list[Path] | None,
+        typer.Option(exists=True, file_okay=False, help="Folder with more task files; may be repeated."),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Ask only this many questions of each task.", show_default="all")
+    ] = None,
+    num_fewshot: Annotated[
+        int | None, typer.Option(min=0, help="Solved examples before each question.", show_default="the task's")
+    ] = None,
+    chat: Annotated[bool, typer.Option("--chat", help="Put each question into the model's chat template.")] = False,
+    run_unsafe_code: Annotated[
+        bool, typer.Option("--confirm-run-unsafe-code", help="Run code that the model writes (needed by HumanEval).")
+    ] = False,
     key: opt.KeyToMark,
     baseline: Annotated[Baseline | None, BASELINE_GROUP],
     loading: opt.ModelOptions,
     settings: Annotated[Settings, opt.decoding_options(defaults=_DEFAULTS, shown=_DEFAULTS)],
-    answering: Annotated[Answering, OptionGroup(Answering)],
+    seed: opt.Seed = 0,
+    batch_size: opt.BatchSize = 8,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder to write results.json and samples.jsonl to.", show_default=False),
@@ -91,31 +71,32 @@ def bench_lm(
     _check_harness()
     from dgmark_lab.evaluate import benchmarks
 
-    if chosen.preset not in (None, *benchmarks.PRESETS):
-        raise SettingsError(f"preset {chosen.preset!r} is not one of: {', '.join(benchmarks.PRESETS)}")
-    preset = benchmarks.PRESETS[chosen.preset] if chosen.preset else None
-    if (preset is None) == (not chosen.names):
+    names = tuple(name for one in tasks or [] for name in one.split(",") if name)
+    if preset not in (None, *benchmarks.PRESETS):
+        raise SettingsError(f"preset {preset!r} is not one of: {', '.join(benchmarks.PRESETS)}")
+    if (preset is None) == (not names):
         raise SettingsError("give either --tasks NAME[,NAME...] or --preset mmlu|gsm8k|humaneval (one of the two)")
     model = load_model(**loading)
-    decoding: Settings = {} if preset is None else preset.decoding(model.name, model.family.name)
+    of_preset = benchmarks.PRESETS[preset] if preset else None
+    decoding: Settings = of_preset.decoding(model.name, model.family.name) if of_preset else {}
     harness = benchmarks.HarnessSettings(
         decoding={**decoding, **settings},
         key=key,
         baseline=baseline,
-        seed=answering.seed,
-        batch_size=answering.batch_size,
+        seed=seed,
+        batch_size=batch_size,
     )
-    tasks = benchmarks.TaskSettings(
-        tasks=chosen.names if preset is None else preset.tasks,
-        include=tuple(chosen.include or ()),
-        limit=chosen.limit,
-        num_fewshot=chosen.num_fewshot,
-        chat=chosen.chat,
-        run_unsafe_code=chosen.run_unsafe_code,
+    asked = benchmarks.TaskSettings(
+        tasks=of_preset.tasks if of_preset else names,
+        include=tuple(include or ()),
+        limit=limit,
+        num_fewshot=num_fewshot,
+        chat=chat,
+        run_unsafe_code=run_unsafe_code,
     )
     with row_bar("answers") as bar:
         bar.show("", 0, None)  # the number of requests is unknown beforehand
-        results = benchmarks.run_tasks(benchmarks.DiffusionLM(model, harness, bar.rows), tasks)
+        results = benchmarks.run_tasks(benchmarks.DiffusionLM(model, harness, bar.rows), asked)
     summary = {name: value for name, value in results.items() if name != "samples"}
     if out is not None:
         samples = [

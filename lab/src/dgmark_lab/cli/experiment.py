@@ -77,7 +77,13 @@ def run(
         list[str] | None,
         typer.Option(help="File of prompts that do not come with dgmark, as SET=FILE; may be repeated."),
     ] = None,
-    cell: Annotated[list[str] | None, typer.Option(help="Run only this cell of the table; may be repeated.")] = None,
+    cell: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Run only this cell: its name, or a new one as setting=value,... (baseline and its options, rule and "
+            "other options of the key, options of decoding); may be repeated."
+        ),
+    ] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Largest number of texts in a cell.", show_default="all")
     ] = None,
@@ -85,25 +91,11 @@ def run(
         int | None,
         typer.Option(min=1, help="Largest number of response tokens, for a quick look.", show_default="the cell's"),
     ] = None,
-    include: Annotated[
-        list[Path] | None,
-        typer.Option(exists=True, file_okay=False, help="Folder with more benchmark task files; may be repeated."),
-    ] = None,
-    confirm_run_unsafe_code: Annotated[
-        bool, typer.Option("--confirm-run-unsafe-code", help="Run code that the model writes (needed by HumanEval).")
-    ] = False,
     key: KeyFile = None,
     model: ModelName = "builtin",
     judge: Annotated[
         str | None,
         typer.Option(help="Model that measures perplexity; none: no perplexity.", show_default="the setup's"),
-    ] = None,
-    rater: Annotated[
-        str | None,
-        typer.Option(help="Name of a language model at an OpenAI-compatible endpoint that rates the texts."),
-    ] = None,
-    rater_url: Annotated[
-        str | None, typer.Option(help="Address of the rater's endpoint.", show_default="OpenAI's own")
     ] = None,
     loading: Annotated[Loading, loading_options("device", "dtype", "quantization")],
     batch_size: BatchSize = 8,
@@ -111,7 +103,6 @@ def run(
     runs: Runs = Path("runs"),
 ) -> None:
     """Make and measure the texts of an experiment that are still missing; after an interruption, run it again."""
-    from dgmark_lab.endpoint import Endpoint
     from dgmark_lab.experiments.plan import RunOptions
     from dgmark_lab.experiments.prompt_sets import named_files
     from dgmark_lab.experiments.run import run_experiment
@@ -131,9 +122,6 @@ def run(
         batch_size=batch_size,
         pad=pad,
         judge=judge,
-        rater=None if rater is None else Endpoint(model=rater, base_url=rater_url),
-        include=include or [],
-        run_unsafe_code=confirm_run_unsafe_code,
         loading=loading,
     )
     with row_bar("texts") as bar:

@@ -193,30 +193,26 @@ def _tuned(trials: "Trials", reference: "Candidate", best: "Candidate", its: "St
 
 
 def _picture(ranked: "Sequence[tuple[Candidate, Standing]]") -> bytes:
-    """The last candidates with their standard errors, the best in another colour, and the goal as a shaded corner."""
-    from dgmark_lab.experiments.figures import COLOURS, new_figure
+    """The last candidates with their standard errors, the best first, and lines at the borders of the goal."""
+    from dgmark_lab.experiments.estimates import Estimate
+    from dgmark_lab.experiments.figures import Line, line_figure
     from dgmark_lab.halving import MAX_PERPLEXITY, MIN_DIVERSITY
 
-    figure = new_figure(9.5, 4.6)
-    axes = figure.subplots()
-    largest = max(found.bits for _, found in ranked) or 1.0
+    lines = []
     for place, (one, found) in enumerate(ranked, 1):
-        x, y, error = found.diversity, found.perplexity, found.perplexity * found.log_perplexity_error
-        colour, area = COLOURS[1 if place == 1 else 0], 10 + 120 * found.bits / largest
-        axes.errorbar(x, y, error, found.diversity_error, color=colour, linewidth=0.8, capsize=2)
-        axes.scatter([x], [y], [area], color=colour, linewidths=0, label=f"{place}: {one.name}")
-        axes.annotate(str(place), (x, y), (6, 5), textcoords="offset points", fontsize="small")
-    axes.margins(x=0.25, y=0.15)
-    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
-    right, low = max(right, MIN_DIVERSITY * 1.02), min(low, MAX_PERPLEXITY * 0.96)
-    corner = [MIN_DIVERSITY, right]
-    axes.fill_between(corner, low, MAX_PERPLEXITY, color=COLOURS[2], alpha=0.15, linewidth=0, label="the goal")
-    axes.set_xlim(min(left, MIN_DIVERSITY), right)
-    axes.set_ylim(low, max(high, MAX_PERPLEXITY))
-    axes.set_xlabel("distinct-2, as a multiple of your unmarked text's")
-    axes.set_ylabel("perplexity, as a multiple of the best unmarked text's")
-    axes.set_title(f"area: bits of evidence a token, at most {largest:.2f}", fontsize="medium")
-    figure.legend(loc="outside right upper", fontsize="small")
+        error = found.perplexity * found.log_perplexity_error
+        x = Estimate(found.diversity, found.diversity - found.diversity_error, found.diversity + found.diversity_error)
+        y = Estimate(found.perplexity, found.perplexity - error, found.perplexity + error)
+        lines.append(Line(f"{place}: {one.name} ({found.bits:.2f} bits a token)", [(x, y)], [str(place)]))
+    figure = line_figure(
+        lines,
+        x="distinct-2, as a multiple of your unmarked text's",
+        y="perplexity, as a multiple of the best unmarked text's",
+        title="The goal is right of and below the dotted lines",
+        width=9.5,
+    )
+    figure.axes[0].axvline(MIN_DIVERSITY, color="0.5", linestyle=":")
+    figure.axes[0].axhline(MAX_PERPLEXITY, color="0.5", linestyle=":")
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=130)
     return buffer.getvalue()

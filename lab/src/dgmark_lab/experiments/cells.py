@@ -1,5 +1,6 @@
 """The stored rows of a run, cell by cell, and their scores. Needs neither the model nor torch."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,10 +21,9 @@ from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.key_file import SECRET_BYTES
 from dgmark.watermark.spec import spec_of
 from dgmark_lab.baselines import Baseline, baseline
-from dgmark_lab.experiments.spec import Attack, Cell, Experiment, KeyOptions, SetupName
+from dgmark_lab.experiments.conditions import Steps
+from dgmark_lab.experiments.spec import DGMARK, Cell, Experiment, KeyOptions, SetupName
 from dgmark_lab.experiments.store import ROW_VERSION, Store, digest
-
-DGMARK = "dgmark"
 
 _NULL_SEED = 11
 # the smallest rate that a report shows; detectors that re-draw keys draw enough keys for it
@@ -42,11 +42,10 @@ def baseline_of(cell: Cell) -> Baseline | None:
 
 
 def cell_key(base: WatermarkKey, options: KeyOptions) -> WatermarkKey:
-    """Return the run's key with a cell's spec: the same secret, unless the cell uses the keyless grouping.
+    """Return the run's key with a cell's spec and the same secret.
 
     Raises:
-        SettingsError: the spec is invalid, the cell is keyed but the run's key is keyless, or the run's key has
-            sub-keys.
+        SettingsError: the spec is invalid, the run's key lacks the secret that it needs, or the run's key has sub-keys.
     """
     if base.spec.subkeys > 1:
         raise SettingsError(
@@ -67,9 +66,22 @@ def cell_key(base: WatermarkKey, options: KeyOptions) -> WatermarkKey:
     return replace(base, spec=spec, secret=base.secret if spec.keyed else None)
 
 
-def attack_hash(attack: Attack, value: float) -> str:
-    """Return the name of the file for an attack at one strength."""
-    return digest([attack.name, attack.options_at(value), ROW_VERSION])
+def cell_keys(base: WatermarkKey, options: KeyOptions, count: int) -> list[WatermarkKey]:
+    """Return the keys that mark a cell's texts in turn: that of `cell_key`, and others derived from its secret.
+
+    Raises:
+        SettingsError: see `cell_key`; or there is no secret to derive keys from.
+    """
+    key = cell_key(base, options)
+    if count > 1 and key.secret is None:
+        raise SettingsError("an experiment with several keys needs a key with a secret (see `dgmark keygen`)")
+    secrets = [hashlib.sha256(bytes([number]) + (key.secret or b"")).digest() for number in range(1, count)]
+    return [key, *(replace(key, key_id=f"{key.key_id}-{n}", secret=one) for n, one in enumerate(secrets, 1))]
+
+
+def attack_hash(name: str, options: Mapping[str, Any]) -> str:
+    """Return the name of the file for an attack with these options."""
+    return digest([name, options, ROW_VERSION])
 
 
 def attacked_id(attack: str, text_id: str) -> str:
@@ -77,14 +89,17 @@ def attacked_id(attack: str, text_id: str) -> str:
     return digest([attack, text_id])
 
 
+PerText = Float[np.ndarray, " texts"]
+
+
 @dataclass(frozen=True)
 class Scores:
     """p-value, z, green fraction and number of scored tokens of each text."""
 
-    p: Float[np.ndarray, " texts"]
-    z: Float[np.ndarray, " texts"]
-    green: Float[np.ndarray, " texts"]
-    tokens: Float[np.ndarray, " texts"]
+    p: PerText
+    z: PerText
+    green: PerText
+    tokens: PerText
 
 
 @dataclass(frozen=True)
@@ -97,7 +112,7 @@ class CellRows:
         plan: the run's record of the cell; None if it was not run with these settings.
         rows: its texts, in the order of the prompts.
         left_out: number of texts that are shorter than the setup's `min_tokens`.
-        key: the cell's key; None if it was not run.
+        keys: the cell's keys; text i is marked with key i modulo their number. None if the cell was not run.
         tokenizer: the key's tokenizer; None if the cell was not run.
     """
 
@@ -106,8 +121,13 @@ class CellRows:
     plan: Mapping[str, Any] | None = None
     rows: list[Row] = field(default_factory=list)
     left_out: int = 0
-    key: WatermarkKey | None = None
+    keys: Sequence[WatermarkKey] = ()
     tokenizer: Tokenizer | None = None
+
+    @property
+    def key(self) -> WatermarkKey:
+        """The first of its keys."""
+        return self.keys[0]
 
     @property
     def name(self) -> str:
@@ -126,22 +146,40 @@ class CellRows:
 
     def read(self, texts: list[str]) -> list[list[int]]:
         """Encode texts with the key's tokenizer."""
-        return self._reading[1].encode_batch(texts) if texts else []
+        assert self.tokenizer is not None  # a cell that was not run has no texts to read
+        return self.tokenizer.encode_batch(texts) if texts else []
 
     @cached_property
     def scores(self) -> Scores:
-        """The scores of the cell's texts under its own key."""
+        """The scores of the cell's texts under its own keys."""
         return self.score(self.ids)
 
-    def score(self, ids: Sequence[Sequence[int]], key: WatermarkKey | None = None, *, deployed: bool = False) -> Scores:
-        """Score any texts under the cell's watermark and its key, or another key.
+    def score(
+        self,
+        texts: Sequence[Sequence[int] | str],
+        key: WatermarkKey | None = None,
+        *,
+        deployed: bool = False,
+        normalise: Sequence[str] = (),
+    ) -> Scores:
+        """Score texts or their ids under the cell's watermark.
 
         dgmark's detector assumes that the text begins at position 0, like the paper's z-test: one phase, exact test.
         With `deployed` it tries all phases, like `dgmark detect`. Baselines make no such difference.
+
+        Args:
+            texts: texts, or token ids of texts.
+            key: the key of all of them; by default each of the cell's texts has the key that marked it, so with several
+                keys the texts have to be those of the cell, in their order.
+            deployed: whether to detect as `dgmark detect` does.
+            normalise: disguises that dgmark's detector undoes first.
         """
-        own, tokenizer = self._reading
-        detector = self._scorer(key or own, tokenizer, deployed=deployed)
-        results = [detector.detect(list(one)) for one in ids]
+        if key is not None or len(self.keys) == 1:
+            keys = [key or self.key] * len(texts)
+        else:
+            keys = [self.keys[row["seed"] % len(self.keys)] for row in self.rows]
+        scorers = {one.fingerprint: self._scorer(one, deployed=deployed, normalise=normalise) for one in keys}
+        results = [scorers[one.fingerprint].detect(text) for one, text in zip(keys, texts, strict=True)]
         return Scores(
             p=np.array([one.p_value for one in results]),
             z=np.array([one.z_score for one in results]),
@@ -149,23 +187,17 @@ class CellRows:
             tokens=np.array([float(one.num_tokens_scored) for one in results]),
         )
 
-    def _scorer(self, key: WatermarkKey, tokenizer: Tokenizer, *, deployed: bool) -> Scorer:
+    def _scorer(self, key: WatermarkKey, *, deployed: bool, normalise: Sequence[str]) -> Scorer:
         other = baseline_of(self.cell)
         if other is not None:
-            return other.detector(key, fpr=_FPR, tokenizer=tokenizer)
-        if deployed or "phase" not in rule_of(key.spec).settings:
-            return Detector(key, tokenizer=tokenizer, fpr=_FPR)
-        return Detector(key, tokenizer=tokenizer, fpr=_FPR, phase="start")
-
-    @property
-    def _reading(self) -> tuple[WatermarkKey, Tokenizer]:
-        assert self.key is not None  # a cell that was not run has no texts to read
-        assert self.tokenizer is not None
-        return self.key, self.tokenizer
+            return other.detector(key, fpr=_FPR, tokenizer=self.tokenizer)
+        anywhere = deployed or "phase" not in rule_of(key.spec).settings
+        phase: dict[str, Any] = {} if anywhere else {"phase": "start"}
+        return Detector(key, tokenizer=self.tokenizer, fpr=_FPR, normalise=normalise, **phase)
 
     def null_keys(self, count: int) -> list[WatermarkKey]:
         """Make keys with the cell's spec and fixed random secrets, for false-positive rates; none if keyless."""
-        if self.key is None or self.key.keyless:
+        if not self.keys or self.key.keyless:
             return []
         secrets = [np.random.default_rng([_NULL_SEED, number]).bytes(SECRET_BYTES) for number in range(count)]
         return [WatermarkKey(self.key.spec, f"null-{number}", secret) for number, secret in enumerate(secrets)]
@@ -212,8 +244,10 @@ class StoredRun:
             NoTexts: the experiment was not run.
             KeyFileError: a key is missing.
         """
-        run = cls(experiment, setup, store, store.read_plan(experiment.plan_name(setup)), {})
-        return replace(run, cells={cell.name: run._cell(cell, keys, tokenizers or {}) for cell in experiment.cells})
+        plan = store.read_plan(experiment.plan_name(setup))
+        run = cls(experiment.with_cells([*plan["cells"]]), setup, store, plan, {})
+        cells = {cell.name: run._cell(cell, keys, tokenizers or {}) for cell in run.experiment.cells}
+        return replace(run, cells=cells)
 
     def _cell(self, cell: Cell, keys: Mapping[str, WatermarkKey], tokenizers: Mapping[str, Tokenizer]) -> CellRows:
         requested = self.experiment.setup(self.setup).texts
@@ -222,13 +256,13 @@ class StoredRun:
             return CellRows(cell, requested)  # texts of other settings are not this cell's
         if planned["run_key"] not in keys:
             raise KeyFileError(f"cell {cell.name!r} was run with key {planned['run_key']}: give its file with --key")
-        key = cell_key(keys[planned["run_key"]], cell.key)
+        own = cell_keys(keys[planned["run_key"]], cell.key, self.experiment.keys)
         stored = self.store.read("texts", planned["recipe"], planned["rows"])
         rows = [stored[row_id] for row_id in planned["rows"] if row_id in stored]
         least = self.experiment.min_tokens_of(cell, self.setup)
         long_enough = [row for row in rows if len(row["token_ids"]) >= least]
-        tokenizer = tokenizers.get(key.spec.tokenizer_fingerprint) or Reader(key).tokenizer
-        return CellRows(cell, requested, planned, long_enough, len(rows) - len(long_enough), key, tokenizer)
+        tokenizer = tokenizers.get(own[0].spec.tokenizer_fingerprint) or Reader(own[0]).tokenizer
+        return CellRows(cell, requested, planned, long_enough, len(rows) - len(long_enough), own, tokenizer)
 
     @property
     def present(self) -> list[CellRows]:
@@ -248,21 +282,21 @@ class StoredRun:
 
     def null_scores(self, cell: CellRows, null: CellRows) -> list[Scores]:
         """Score the unmarked texts under the cell's key, then under each null key; computed once for equal inputs."""
-        key = None if cell.key is None else cell.key.fingerprint
-        same = (null.name, str(cell.cell.scheme), digest(dict(cell.cell.options)), str(key))
+        same = (null.name, str(cell.cell.scheme), digest(dict(cell.cell.options)), cell.key.fingerprint)
         if same not in self._null_scores:
-            keys = [None, *cell.null_keys(self.experiment.null_keys)]
+            keys = [cell.key, *cell.null_keys(self.experiment.null_keys)]
             self._null_scores[same] = [cell.score(null.ids, one) for one in keys]
         return self._null_scores[same]
 
-    def attacked(self, cell: CellRows, attack: Attack, value: float) -> list[str]:
-        """Read the attacked texts of a cell that exist; at strength 0, the texts themselves."""
-        if not value:
-            return [row["text"] for row in cell.rows]
-        name = attack_hash(attack, value)
-        ids = [attacked_id(name, row["id"]) for row in cell.rows]
-        stored = self.store.read("attacked", name, ids)
-        return [stored[row_id]["text"] for row_id in ids if row_id in stored]
+    def attacked(self, cell: CellRows, steps: Steps) -> list[str]:
+        """Read the texts of a cell after attacks, one after the other, as far as they exist."""
+        found = {row["id"]: str(row["text"]) for row in cell.rows}
+        for step in steps:
+            name = attack_hash(*step)
+            ids = [attacked_id(name, before) for before in found]
+            stored = self.store.read("attacked", name, ids)
+            found = {row_id: stored[row_id]["text"] for row_id in ids if row_id in stored}
+        return list(found.values())
 
     def perplexities(self, cell: CellRows) -> list[Row]:
         """Read nats and tokens of the cell's texts under the run's judge, where they exist; empty texts have none."""

@@ -1,7 +1,7 @@
-"""Figures of experiments: lines with intervals, bars, densities, ROC curves, heat maps.
+"""Figures of experiments: lines with intervals, densities, ROC curves, heat maps.
 
 The colours can be distinguished without colour vision (Okabe and Ito). What belongs to
-"NAME, paper" has the colour of NAME, and is dashed or hatched.
+"NAME, paper" has the colour of NAME, and is dashed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -79,34 +79,6 @@ def line_figure(
         axes.yaxis.set_minor_formatter("{x:g}")
     if drawn:
         figure.legend(loc="outside right upper", fontsize="x-small")
-    return figure
-
-
-def bar_figure(
-    groups: Mapping[str, Sequence[Estimate | None]], bins: Sequence[str], *, x: str = "", y: str, title: str
-) -> "Figure":
-    """Draw groups of bars with intervals side by side; None leaves a gap."""
-    figure, axes = _axes(8, 4, x, y, title)
-    width = 0.8 / max(len(groups), 1)
-    styles = _places(groups)
-    for place, (name, estimates) in enumerate(groups.items()):
-        present = [(at, one) for at, one in enumerate(estimates) if one is not None]
-        colour, paper = COLOURS[styles[name] % len(COLOURS)], name.endswith(_PAPER)
-        axes.bar(
-            np.array([at for at, _ in present]) - 0.4 + width * (place + 0.5),
-            [one.value for _, one in present],
-            width,
-            label=name if paper else f"{name} (n = {max(one.count for _, one in present):,})",
-            yerr=None if paper else _errors([one for _, one in present]),
-            color="none" if paper else colour,
-            edgecolor=colour,
-            hatch="////" if paper else None,
-            linewidth=0.7,
-            error_kw={"linewidth": 0.8},
-        )
-    axes.set_xticks(range(len(bins)), bins)
-    axes.tick_params(axis="x", labelrotation=30 if max(map(len, bins)) > 10 else 0, labelsize="small")
-    figure.legend(loc="outside right upper", fontsize="x-small")
     return figure
 
 

@@ -6,7 +6,7 @@ bootstrap draws prompts, so that what differs between prompts cancels out. Knows
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -31,7 +31,6 @@ class Measured:
         tokens: judge tokens of each text.
         others: further figures of each text, by name, of which the mean is taken.
         found: by name, 100 for each text that was found and 0 for each other.
-        medians: further figures of each text, by name, of which the median is taken.
     """
 
     temperature: float
@@ -40,7 +39,6 @@ class Measured:
     tokens: Float[np.ndarray, " texts"]
     others: Mapping[str, Float[np.ndarray, " texts"]]
     found: Mapping[str, Float[np.ndarray, " texts"]]
-    medians: Mapping[str, Float[np.ndarray, " texts"]] = field(default_factory=dict)
 
     @property
     def perplexity(self) -> float:
@@ -61,7 +59,6 @@ class Measured:
             "perplexity": np.exp(nats.sum(1) / tokens.sum(1)),
             "worst decile": np.quantile(self.each[drawn], WORST, axis=1),
             **{name: values[drawn].mean(1) for name, values in {**self.others, **self.found}.items()},
-            **{name: np.median(values[drawn], axis=1) for name, values in self.medians.items()},
         }
 
 

@@ -5,7 +5,6 @@ tokens that decoding chooses on a toy, or of a model's weights.
 """
 
 import hashlib
-import json
 from collections.abc import Sequence
 from functools import cache
 from typing import cast, get_args
@@ -25,7 +24,7 @@ from dgmark.watermark.key import ModelLike, WatermarkKey
 from dgmark.watermark.key_file import SECRET_BYTES
 from dgmark.watermark.spec import Rule
 from dgmark_lab.baselines import BASELINES, Gumbel, baseline
-from dgmark_lab.experiments.prompt_sets import BUILTIN_PROMPTS
+from dgmark_lab.experiments.prompt_sets import builtin_prompts
 from dgmark_lab.experiments.store import checkpoint_hash
 
 DECODING, JUDGE = "decoding", "judge"
@@ -85,8 +84,7 @@ def _p_values(name: str) -> list[str]:
     of_baseline = name in BASELINES
     key = _fixed_key(BUILTIN, None if of_baseline else cast(Rule, name))
     scorer = baseline(name).detector(key, fpr=1e-4) if of_baseline else Detector(key)
-    texts = [json.loads(row)["prompt"] for row in BUILTIN_PROMPTS.read_text(encoding="utf-8").splitlines()]
-    found = [scorer.detect(text).p_value for text in texts]
+    found = [scorer.detect(text).p_value for text in builtin_prompts()]
     if name == "bigram":
         found.append(scorer.detect(_marked_in_the_middle(key)).p_value)
     return [f"{p:.6g}" for p in found]

@@ -10,21 +10,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dgmark.checkpoint.folder import find_checkpoint
+from dgmark.checkpoint.folder import NARRATOR, find_checkpoint
 from dgmark.decode import DecodeConfig
 from dgmark.decode.prompts import Prepared, Request, rule_of
 from dgmark.errors import SettingsError
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.models.load import load_model
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.endpoint import Endpoint
-from dgmark_lab.experiments.cells import baseline_of, cell_key
+from dgmark_lab.experiments.cells import baseline_of, cell_keys
 from dgmark_lab.experiments.prompt_sets import Prompt, load_prompts
 from dgmark_lab.experiments.spec import Cell, Experiment, SetupName
 from dgmark_lab.experiments.store import ROW_VERSION, Store, checkpoint_hash, digest
-
-# facts that a run adds to the plan; a later run of other cells leaves them as they are
-_RUN_FACTS = ("judge", "machine", "rater")
 
 
 @dataclass(frozen=True)
@@ -36,15 +32,12 @@ class RunOptions:
         model: model to use instead of the setup's and of the cells'.
         key: key file; by default one in the runs folder, made when it is missing.
         files: files of prompts, by name of the set.
-        cells: names of the cells to run; all of them if empty.
+        cells: the cells to run, by name or written out (`Cell.parse`); all of them if empty.
         limit: largest number of texts in a cell.
         length: largest number of response tokens, for a quick look; such texts have rows of their own.
         batch_size: largest number of rows decoded at once.
         pad: decode prompts of different lengths together; None: where it is faster.
         judge: model that computes perplexities; None: the setup's; "none": no perplexities.
-        rater: the language model that rates texts; None: no ratings.
-        include: folders with further task files of benchmarks.
-        run_unsafe_code: let benchmarks execute the code that the model writes.
         loading: arguments of `load_model`.
     """
 
@@ -58,9 +51,6 @@ class RunOptions:
     batch_size: int = 8
     pad: bool | None = None
     judge: str | None = None
-    rater: Endpoint | None = None
-    include: Sequence[Path] = ()
-    run_unsafe_code: bool = False
     loading: Mapping[str, str | None] = field(default_factory=dict)
 
 
@@ -90,14 +80,14 @@ class PlannedCell:
         cell: the cell as in the TOML file.
         recipe: the fields that all its rows share; "recipe" is the hash of everything that determines them.
         config: its decoding settings.
-        key: its key; for an unmarked cell, the run's key, with which its texts are scored.
+        keys: its keys, in turn one for each text; an unmarked cell's texts are scored with them.
         prompts: its prompts in order; one text is made for each.
     """
 
     cell: Cell
     recipe: dict[str, Any]
     config: DecodeConfig
-    key: WatermarkKey
+    keys: list[WatermarkKey]
     prompts: list[Prompt]
 
     @property
@@ -118,10 +108,10 @@ class PlannedCell:
         Raises:
             PromptTooLong: a prompt does not fit the model.
         """
-        key = None if self.cell.scheme is None else self.key
+        keys = [None] if self.cell.scheme is None else self.keys
         return Prepared.of(
             subject.model,
-            [Request(prompt.text, prompt.seed, key) for prompt in prompts],
+            [Request(prompt.text, prompt.seed, keys[prompt.seed % len(keys)]) for prompt in prompts],
             self.config,
             baseline=baseline_of(self.cell),
             chat=self.recipe["chat"],
@@ -142,8 +132,8 @@ def plan_cell(
     """
     shared = experiment.setup(options.setup)
     name, prompts = experiment.prompt_set(cell, options.setup)
-    other, own_key = baseline_of(cell), cell_key(key, cell.key)
-    marking_key = None if cell.scheme is None else own_key
+    other, keys = baseline_of(cell), cell_keys(key, cell.key, experiment.keys)
+    marking_key = None if cell.scheme is None else keys[0]
     config = _config(experiment, cell, subject, options)
     key.check_model(subject.model)
     rule_of(subject.model, marking_key, other).check(config)
@@ -153,17 +143,18 @@ def plan_cell(
         "model_hash": subject.model_hash,
         "tokenizer_hash": subject.model.tokenizer.fingerprint,
         "dtype": traits.number_format,
-        "chat": prompts.chat and options.setup == "paper",
+        "chat": prompts.chat and (options.setup == "paper" or traits.name == NARRATOR),
         "scheme": cell.scheme,
         "scheme_options": chosen,
         "key_fingerprint": None if marking_key is None else marking_key.fingerprint,
         "settings": config.to_dict(),
+        **({"keys": len(keys)} if marking_key is not None and len(keys) > 1 else {}),
     }
     return PlannedCell(
         cell=cell,
         recipe={"recipe": recipe_hash(fields), "model": traits.name, **fields},
         config=config,
-        key=own_key,
+        keys=keys,
         prompts=load_prompts(name, prompts, shared.texts, options.files),
     )
 
@@ -181,11 +172,10 @@ def recipe_hash(fields: Mapping[str, Any]) -> str:
 def _config(experiment: Experiment, cell: Cell, subject: Subject, options: RunOptions) -> DecodeConfig:
     """The cell's decoding settings; with a `length`, of shortened responses."""
     other = baseline_of(cell)
-    own = {**cell.decoding, **(cell.builtin_decoding if options.setup == "builtin" else {})}
     settings: dict[str, Any] = {
         **(other.defaults if other else {}),
         **experiment.setup(options.setup).decoding,
-        **own,
+        **cell.decoding,
     }
     config, length = DecodeConfig.of(subject.model, **settings), options.length
     if length is None or length >= config.length:
@@ -203,7 +193,7 @@ def write_plan(
     planned: Sequence[PlannedCell],
     key: WatermarkKey,
     options: RunOptions,
-    facts: dict[str, Any] | None = None,
+    judge: dict[str, Any] | None = None,
 ) -> None:
     """Add cells to the plan of an experiment: which rows they consist of.
 
@@ -213,7 +203,7 @@ def write_plan(
         planned: the cells; they replace cells of the same name.
         key: the run's key.
         options: how they are run; cells of a run with another model or length are dropped.
-        facts: facts about the run that the plan records: the judge, the machine, the rater.
+        judge: the judge of the run, if it had one; else the plan keeps that of the run before.
     """
     name = experiment.plan_name(options.setup)
     before = store.read_plan(name) if store.has_plan(name) else {}
@@ -223,13 +213,12 @@ def write_plan(
     new = {
         one.cell.name: {
             **one.recipe,
-            "key_fingerprint": one.key.fingerprint,
+            "key_fingerprint": one.keys[0].fingerprint,
             "run_key": key.fingerprint,
             "rows": one.row_ids,
             "definition": one.cell.definition,
         }
         for one in planned
     }
-    known: dict[str, Any] = {field: before[field] for field in _RUN_FACTS if field in before}
-    plan = {"experiment": experiment.name, "setup": options.setup, **shared, **known, **(facts or {})}
+    plan = {"experiment": experiment.name, "setup": options.setup, **shared, "judge": judge or before.get("judge")}
     store.write_plan(name, {**plan, "cells": {**before.get("cells", {}), **new}})

@@ -1,5 +1,6 @@
 """The prompts of a cell: the package's, those in the TOML file, or a file of the user's."""
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +10,13 @@ from dgmark.errors import InputError, NoTexts, SettingsError
 from dgmark.rows.jsonl import BadRow, Row, read_rows
 from dgmark_lab.experiments.spec import PromptSet
 
-BUILTIN_PROMPTS = Path(__file__).parent / "prompts.jsonl"
+PACKAGE = Path(__file__).parent
+BUILTIN_PROMPTS = PACKAGE / "prompts.jsonl"
+
+
+def builtin_prompts() -> list[str]:
+    """The prompts of the built-in set."""
+    return [json.loads(line)["prompt"] for line in BUILTIN_PROMPTS.read_text(encoding="utf-8").splitlines()]
 
 
 @dataclass(frozen=True)
@@ -36,7 +43,7 @@ def load_prompts(name: str, prompts: PromptSet, count: int, files: Mapping[str, 
     """
     if prompts.texts is not None:
         return [Prompt(f"{name}-{i}", text, i) for i, text in enumerate(prompts.texts[:count])]
-    path = BUILTIN_PROMPTS if prompts.builtin else files.get(name)
+    path = PACKAGE / prompts.package_file if prompts.package_file else files.get(name)
     if path is None:
         raise NoTexts(
             f"the prompts {name!r} are {prompts.dataset}, which dgmark does not include: give "

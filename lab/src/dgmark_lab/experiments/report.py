@@ -9,27 +9,21 @@ from dgmark.checkpoint.folder import BUILTINS
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.rows.outputs import atomic_write
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.experiments.cells import DGMARK, StoredRun
+from dgmark_lab.experiments.cells import StoredRun
 from dgmark_lab.experiments.made_with import made_with
-from dgmark_lab.experiments.spec import Experiment, SetupName, View
+from dgmark_lab.experiments.spec import DGMARK, Experiment, SetupName, View
 from dgmark_lab.experiments.store import Store
 from dgmark_lab.experiments.tables import Section, Table, to_csv, to_markdown
-from dgmark_lab.experiments.views.costs import benchmark, ratings, timing
 from dgmark_lab.experiments.views.curves import area_under_curve, length_curve
 from dgmark_lab.experiments.views.detection import detection
 from dgmark_lab.experiments.views.frontier import frontier
-from dgmark_lab.experiments.views.texts import lengths, perplexities, ratios, samples
+from dgmark_lab.experiments.views.texts import ratios, samples
 
 VIEWS: dict[View, Callable[[StoredRun], Section]] = {
     "detection": detection,
     "auc": area_under_curve,
     "length-curve": length_curve,
     "ratios": ratios,
-    "lengths": lengths,
-    "perplexity": perplexities,
-    "timing": timing,
-    "benchmark": benchmark,
-    "judge": ratings,
     "samples": samples,
     "frontier": frontier,
 }

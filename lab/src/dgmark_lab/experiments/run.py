@@ -1,30 +1,33 @@
-"""Make the rows that an experiment still needs: texts, attacked texts, times, perplexities, ratings; each only once."""
+"""Make the rows that an experiment still needs: texts, attacked texts, perplexities; each only once."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from dgmark.checkpoint.folder import BUILTIN, builtin_folder, find_checkpoint
 from dgmark.decode.generation import generations
-from dgmark.errors import MissingExtra, SettingsError
-from dgmark.extras import install_hint
+from dgmark.errors import SettingsError
+from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import Denoiser
 from dgmark.rows.jsonl import Row
+from dgmark.rows.outputs import atomic_write
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.evaluate.judge import load_judge
-from dgmark_lab.experiments.measures import (
-    judge_identity,
-    make_attacked,
-    make_perplexities,
-    make_ratings,
-    rater_hash,
-    time_cells,
-)
+from dgmark_lab import attacks
+from dgmark_lab.evaluate.judge import BUILTIN_JUDGE, Judge, load_judge
+from dgmark_lab.evaluate.likelihood import score_texts
+from dgmark_lab.experiments.cells import attack_hash, attacked_id
+from dgmark_lab.experiments.conditions import CONDITIONS, Steps
 from dgmark_lab.experiments.plan import PlannedCell, RunOptions, Subject, plan_cell, write_plan
+from dgmark_lab.experiments.prompt_sets import builtin_prompts
 from dgmark_lab.experiments.spec import Cell, Experiment
-from dgmark_lab.experiments.store import Store
+from dgmark_lab.experiments.store import ROW_VERSION, Store, checkpoint_hash, digest
 
 NO_JUDGE = "none"
+# the model that the narrator was trained from; it judges the narrator's texts behind their prompts as a chat
+BASE_JUDGE = "narrator-base"
 
 # (name of the current part, rows finished, rows in all)
 Progress = Callable[[str, int, int], None]
@@ -51,16 +54,28 @@ def run_experiment(
         NoTexts: prompts need a file that was not given.
     """
     by_model: dict[str, list[Cell]] = {}
-    for cell in _selected(experiment, options):
-        name = options.model or (cell.model if options.setup == "paper" else None)
-        by_model.setdefault(name or experiment.setup(options.setup).model, []).append(cell)
+    shared = experiment.setup(options.setup)
+    for cell in _selected(experiment.with_cells([*options.cells]), options):
+        by_model.setdefault(options.model or cell.model or shared.model, []).append(cell)
     for name, cells in by_model.items():
         subject = load(name, **options.loading)
         key = run_key(store, subject.model, options.key)
         planned = [plan_cell(experiment, cell, subject, key, options) for cell in cells]
         write_plan(store, experiment, planned, key, options)
-        facts = _Cells(experiment, store, options, progress, subject, planned).make()
-        write_plan(store, experiment, planned, key, options, facts)
+        for one in planned:
+            _make_texts(store, one, subject, options, progress)
+        for one in planned:
+            _make_attacked(experiment, store, one, subject.model, options, progress)
+        judge_name = options.judge or shared.judge
+        if experiment.perplexity and judge_name != NO_JUDGE:
+            judge = _load_judge(store, judge_name)
+            identity = judge_identity(judge)
+            for one in planned:
+                rows = list(store.read("texts", one.hash, one.row_ids).values())
+                chat = subject.model if judge_name == BASE_JUDGE else None
+                make_perplexities(store, judge, identity, rows, chat)
+                progress(f"{one.cell.name}, perplexity", len(rows), len(rows))
+            write_plan(store, experiment, planned, key, options, identity)
 
 
 def _selected(experiment: Experiment, options: RunOptions) -> list[Cell]:
@@ -89,115 +104,145 @@ def run_key(store: Store, model: Denoiser, path: Path | None) -> WatermarkKey:
     return WatermarkKey.load(own)
 
 
-@dataclass(frozen=True)
-class _Cells:
-    """The cells of one model."""
+def _make_texts(store: Store, one: PlannedCell, subject: Subject, options: RunOptions, progress: Progress) -> None:
+    """Generate the first texts of a cell, up to the limit.
 
-    experiment: Experiment
-    store: Store
-    options: RunOptions
-    progress: Progress
-    subject: Subject
-    planned: Sequence[PlannedCell]
+    Raises:
+        PromptTooLong: a prompt does not fit the model; raised before the first text is made.
+    """
+    prompts = one.prompts[: options.limit]
+    prepared = one.prepare(subject, prompts, pad=options.pad)
 
-    def make(self) -> dict[str, Any]:
-        """Make all rows, and return the facts about the run that belong into its plan."""
-        if self.experiment.view == "timing":
-            return {"machine": time_cells(self.store, self.planned, self.subject, self.options.limit)}
-        if self.experiment.view == "benchmark":
-            self._benchmarks()
-            return {}
-        for one in self.planned:
-            self._texts(one)
-        for one in self.planned:
-            self._attack(one)
-        return {**self._perplexities(), **self._ratings()}
+    def make(places: list[int]) -> list[Row]:
+        texts = zip(places, generations(prepared, places), strict=True)
+        return [
+            {
+                "prompt_id": prompts[place].prompt_id,
+                "prompt": prompts[place].text,
+                "seed": prompts[place].seed,
+                "text": text.text,
+                "token_ids": text.token_ids,
+                "ended": text.ended,
+                **one.recipe,
+            }
+            for place, text in texts
+        ]
 
-    def _texts(self, one: PlannedCell) -> None:
-        """Generate the first texts of a cell, up to the limit.
+    todo = {one.row_ids[place]: place for place in range(len(prompts))}
+    store.complete(
+        "texts",
+        one.hash,
+        {"recipe": one.hash},
+        todo,
+        make,
+        batch=options.batch_size,
+        progress=lambda done: progress(one.cell.name, done, len(todo)),
+    )
 
-        Raises:
-            PromptTooLong: a prompt does not fit the model; raised before the first text is made.
-        """
-        prompts = one.prompts[: self.options.limit]
-        prepared = one.prepare(self.subject, prompts, pad=self.options.pad)
 
-        def make(places: list[int]) -> list[Row]:
-            texts = zip(places, generations(prepared, places), strict=True)
-            return [
-                {
-                    "prompt_id": prompts[place].prompt_id,
-                    "prompt": prompts[place].text,
-                    "seed": prompts[place].seed,
-                    "text": text.text,
-                    "token_ids": text.token_ids,
-                    "ended": text.ended,
-                    **one.recipe,
-                }
-                for place, text in texts
-            ]
+# --- attacked texts ---
 
-        todo = {one.row_ids[place]: place for place in range(len(prompts))}
-        self.store.complete(
-            "texts",
-            one.hash,
-            {"recipe": one.hash},
-            todo,
-            make,
-            batch=self.options.batch_size,
-            progress=lambda done: self.progress(one.cell.name, done, len(todo)),
-        )
 
-    def _attack(self, one: PlannedCell) -> None:
-        """Attack the marked texts of a cell."""
-        attacks = self.experiment.attacks_of(self.options.setup)
-        if one.cell.scheme is None or not attacks:
-            return
-        texts = self.store.read("texts", one.hash, one.row_ids[: self.options.limit])
-        for attack in attacks:
-            for value in filter(None, attack.values):  # at strength 0 the report reads the texts themselves
-                make_attacked(self.store, attack, value, texts, self.subject.model)
-                self.progress(f"{one.cell.name}, {attack.label} {value:g}", len(texts), len(texts))
+def _make_attacked(
+    experiment: Experiment, store: Store, one: PlannedCell, model: Denoiser, options: RunOptions, progress: Progress
+) -> None:
+    """Attack the marked texts of a cell: for each attack at each strength, or under each condition."""
+    if one.cell.scheme is None:
+        return
+    wanted = {
+        f"{attack.label} {value:g}": attack.steps_at(value)
+        for attack in experiment.attacks
+        if options.setup in attack.setups
+        for value in attack.values
+    }
+    if experiment.view == "frontier":
+        wanted = {name: condition.steps for name, condition in CONDITIONS[experiment.conditions].items()}
+    texts = store.read("texts", one.hash, one.row_ids[: options.limit])
+    for name, steps in wanted.items():
+        if steps:  # the report reads texts that nothing is done to
+            make_attacked(store, steps, texts, model)
+            progress(f"{one.cell.name}, {name}", len(texts), len(texts))
 
-    def _perplexities(self) -> dict[str, Any]:
-        """Compute the perplexity of all texts in the store, if the experiment uses it; return the judge."""
-        name = self.options.judge or self.experiment.setup(self.options.setup).judge
-        if "perplexity" not in self.experiment.measures or name == NO_JUDGE:
-            return {}
-        judge = load_judge(name)
-        identity = judge_identity(judge)
-        for one in self.planned:
-            texts = self._stored(one)
-            make_perplexities(self.store, judge, identity, texts)
-            self.progress(f"{one.cell.name}, perplexity", len(texts), len(texts))
-        return {"judge": identity}
 
-    def _ratings(self) -> dict[str, Any]:
-        """Have all texts in the store rated, if the experiment uses ratings and there is a rater; return the rater."""
-        if "judge" not in self.experiment.measures or self.options.rater is None:
-            return {}
-        for one in self.planned:
-            texts = self._stored(one)
-            rated = make_ratings(self.store, self.options.rater, texts)
-            self.progress(f"{one.cell.name}, ratings", rated, len(texts))
-        return {"rater": rater_hash(self.options.rater)}
+def make_attacked(store: Store, steps: Steps, texts: Mapping[str, Row], model: Any) -> None:
+    """Attack texts in several steps, as far as it was not done yet, each text with its own random generator.
 
-    def _benchmarks(self) -> None:
-        """Run the experiment's tasks.
+    Args:
+        store: the store of the rows; it keeps the texts after every step.
+        steps: names and options of attacks; they use the texts' own tokenizer, and their model if they need one.
+        texts: stored texts by id.
+        model: their model.
 
-        Raises:
-            MissingExtra: the harness is not installed.
-        """
-        try:
-            from dgmark_lab.experiments.benchmarking import make_benchmark
-        except ImportError as error:
-            raise MissingExtra(
-                f"benchmarks need the lm-evaluation-harness: {install_hint('bench', './lab')} ({error})"
-            ) from None
-        for task in self.experiment.tasks:
-            for one in self.planned:
-                make_benchmark(self.store, one, self.subject, task, self.options)
-                self.progress(f"{one.cell.name}, {task}", 1, 1)
+    Raises:
+        SettingsError: no attack or option has this name.
+        MissingExtra: an attack needs a package or data that is not installed.
+    """
+    for kind, options in steps:
+        texts = _make_step(store, kind, options, texts, model)
 
-    def _stored(self, one: PlannedCell) -> list[Row]:
-        return list(self.store.read("texts", one.hash, one.row_ids).values())
+
+def _make_step(
+    store: Store, kind: str, options: dict[str, Any], texts: Mapping[str, Row], model: Any
+) -> Mapping[str, Row]:
+    """Attack texts once, and return the attacked ones by their own ids."""
+    name, loaded = attack_hash(kind, options), list[attacks.Attack]()
+
+    def make(batch: list[tuple[str, Row]]) -> list[Row]:
+        if not loaded:
+            loaded.append(_load_attack(store, kind, options, model))
+        return [
+            {"of": row["id"], "text": loaded[0](row["text"], np.random.default_rng(int(row_id, 16)))}
+            for row_id, row in batch
+        ]
+
+    todo = {row_id: (row_id, row) for row_id, row in ((attacked_id(name, one), row) for one, row in texts.items())}
+    same = {"attack": name, "attack_name": kind, "attack_options": options}
+    store.complete("attacked", name, same, todo, make, batch=8)
+    return store.read("attacked", name, todo)
+
+
+def _load_attack(store: Store, kind: str, options: Mapping[str, Any], model: Any) -> attacks.Attack:
+    defaults = attacks.defaults_of(kind) if kind in attacks.ATTACKS else {}
+    own = {"tokenizer": model.tokenizer, "model": model}
+    given: dict[str, Any] = {name: thing for name, thing in own.items() if defaults.get(name) == BUILTIN}
+    if "hosts" in defaults and "hosts" not in options:  # human text: passages of books in the public domain
+        hosts = store.root / "human.jsonl"
+        atomic_write(hosts, "".join(json.dumps({"text": prompt}) + "\n" for prompt in builtin_prompts()))
+        given["hosts"] = str(hosts)
+    whole = {name: int(value) for name, value in options.items() if type(defaults.get(name)) is int}
+    return attacks.attack(kind, **{**given, **options, **whole})
+
+
+# --- perplexity ---
+
+
+def _load_judge(store: Store, name: str) -> Judge:
+    if name != BASE_JUDGE:
+        return load_judge(name)
+    from dgmark_lab.training.narrator.folders import write_base
+
+    folder = store.root / BASE_JUDGE
+    if not folder.exists():
+        write_base(folder)
+    return load_judge(str(folder), dtype="fp32")
+
+
+def judge_identity(judge: Judge) -> dict[str, Any]:
+    """Return name, weights and number format of a judge, and their hash, which names the file of its scores."""
+    folder = builtin_folder("judge") if judge.name == BUILTIN_JUDGE else find_checkpoint(judge.name).folder
+    known = {"weights": checkpoint_hash(folder), "dtype": judge.dtype}
+    return {"name": judge.name, **known, "hash": digest([known, ROW_VERSION])}
+
+
+def make_perplexities(
+    store: Store, judge: Judge, identity: dict[str, Any], rows: Sequence[Row], chat: Denoiser | None = None
+) -> None:
+    """Compute the perplexity of each text that has none yet, after its prompt, or after the prompt as a chat."""
+
+    def make(batch: list[Row]) -> list[Row]:
+        prompts = [row["prompt"] if chat is None else chat_prompt(chat, row["prompt"]) for row in batch]
+        scored = score_texts(judge, [row["text"] for row in batch], prompts)
+        return [{"nats": one.nats, "tokens": one.tokens} for one in scored]
+
+    same = {"judge": identity["hash"], "judge_name": identity["name"]}
+    store.complete("perplexity", identity["hash"], same, {row["id"]: row for row in rows}, make)

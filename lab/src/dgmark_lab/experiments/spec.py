@@ -1,26 +1,26 @@
 """An experiment as data: the tables of its TOML file, validated strictly.
 
-One file describes one table or figure of the paper. It lists cells (what to decode, and how to mark it), two setups
-(the built-in model, and the paper's), prompt sets, attacks, and the numbers that the paper reports.
+One file describes one table or figure of the paper, or of our own. It lists cells (what to decode, and how to mark it),
+two setups (a built-in model, and the paper's), attacks, and the numbers that the paper reports.
 """
 
-from functools import cache, cached_property
+import json
+from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dgmark.errors import SettingsError
-from dgmark.watermark.spec import Grouping, Rule
+from dgmark.watermark.spec import Rule
+from dgmark_lab.baselines import BASELINES
+from dgmark_lab.experiments.conditions import ConditionSet
 from dgmark_lab.toml_files import read_toml
 
+DGMARK = "dgmark"
 SetupName = Literal["builtin", "paper"]
-View = Literal[
-    "detection", "auc", "length-curve", "ratios", "lengths", "perplexity", "timing", "benchmark", "judge", "samples",
-    "frontier",
-]  # fmt: skip
-# measures that need more than the texts and the key
-Measure = Literal["perplexity", "judge"]
+View = Literal["detection", "auc", "length-curve", "ratios", "samples", "frontier"]
 # rates of the paper's TPR@FPR columns
 Rate = Literal["10%", "1%", "0.1%", "0.01%"]
 RATES: dict[Rate, float] = {"10%": 0.1, "1%": 0.01, "0.1%": 0.001, "0.01%": 0.0001}
@@ -37,7 +37,7 @@ class PromptSet(_Table):
 
     Attributes:
         dataset: description of the prompts; shown if the user has to give a file.
-        builtin: whether to use the 200 prompts of the package.
+        package_file: a file of the package that holds them.
         texts: the prompts themselves.
         field: the field of the file's rows that holds the prompt.
         characters: the prompt is this many first characters of the field; shorter rows are left out.
@@ -45,15 +45,30 @@ class PromptSet(_Table):
     """
 
     dataset: str
-    builtin: bool = False
+    package_file: str | None = None
     texts: list[str] | None = None
     field: str = "prompt"
     characters: int | None = Field(default=None, ge=1)
     chat: bool = False
 
 
+# what every experiment may name; it may define others
+PROMPT_SETS = {
+    "story": PromptSet(
+        dataset="the openings of public-domain stories that come with dgmark", package_file="prompts.jsonl"
+    ),
+    "requests": PromptSet(
+        dataset="the requests for prose that come with dgmark", package_file="requests.jsonl", chat=True
+    ),
+    "c4": PromptSet(
+        dataset="the news-like subset of C4 (allenai/c4, realnewslike)", field="text", characters=300, chat=True
+    ),
+    "writingprompts": PromptSet(dataset="Writing Prompts (Fan, Lewis and Dauphin, 2018)", chat=True),
+}
+
+
 class Setup(_Table):
-    """The settings that all cells of a setup share.
+    """The settings that all cells of a setup share; the defaults are those of setup "builtin".
 
     Attributes:
         model: built-in name or hub id.
@@ -64,12 +79,22 @@ class Setup(_Table):
         min_tokens: texts with fewer tokens are counted, but left out of the measures.
     """
 
-    model: str
-    prompts: str
-    texts: int = Field(ge=1)
+    model: str = "storyteller"
+    prompts: str = "story"
+    texts: int = Field(default=200, ge=1)
     decoding: dict[str, Option] = {}
     judge: str = "builtin"
     min_tokens: int = Field(default=0, ge=0)
+
+
+class PaperSetup(Setup):
+    """The paper's settings."""
+
+    model: str = "GSAI-ML/LLaDA-1.5"
+    prompts: str = "c4"
+    texts: int = Field(default=300, ge=1)
+    judge: str = "google/gemma-3-12b-pt"
+    min_tokens: int = Field(default=201, ge=0)
 
 
 class KeyOptions(_Table):
@@ -79,10 +104,7 @@ class KeyOptions(_Table):
     """
 
     rule: Rule = "position"
-
     modulus: int | None = None
-    rotation: int | None = None
-    grouping: Grouping | None = None
     code_length: int = 0
     nearest: int | None = None
     farthest: int | None = None
@@ -102,28 +124,22 @@ class PaperNumbers(_Table):
 
     Attributes:
         perplexity: perplexity under the paper's judge.
+        median_perplexity: median of the perplexities of single texts.
         z4: error rates at z = 4.
         z5: error rates at z = 5.
         tpr_at: TPR in percent by false-positive rate.
         auc: AUCs by series (attack, and window if there are several), in the order of the attack's values.
         lengths: percent of responses of 1-50, 51-100, 101-150, 151-200, 201-256 tokens.
-        ms_per_token: decoding time in milliseconds per token.
-        overhead: decoding time as a multiple of that without a mark.
-        accuracy: accuracy by benchmark, as a fraction.
-        judged: rating by criterion, 1 to 5.
         match_ratios: matching ratios of the printed samples.
     """
 
     perplexity: float | None = None
+    median_perplexity: float | None = None
     z4: Rates | None = None
     z5: Rates | None = None
     tpr_at: dict[Rate, float] = {}
     auc: dict[str, list[float]] = {}
     lengths: list[float] | None = None
-    ms_per_token: float | None = None
-    overhead: float | None = None
-    accuracy: dict[str, float] = {}
-    judged: dict[str, float] = {}
     match_ratios: list[float] | None = None
 
 
@@ -146,9 +162,9 @@ class Attack(_Table):
     options: dict[str, Option] = {}
     setups: list[SetupName] = ["builtin", "paper"]
 
-    def options_at(self, value: float) -> dict[str, Any]:
-        """Return all options of the attack, with its strength."""
-        return {**self.options, self.option: value}
+    def steps_at(self, value: float) -> tuple[tuple[str, dict[str, Any]], ...]:
+        """Return the attack with its strength as the steps of a condition; none at strength 0."""
+        return ((self.name, {**self.options, self.option: value}),) if value else ()
 
 
 class Cell(_Table):
@@ -160,13 +176,14 @@ class Cell(_Table):
         options: options of the baseline.
         key: how the key differs from the run's.
         decoding: fields of `DecodeConfig`, which override those of the setup.
-        builtin_decoding: fields that override `decoding` in setup "builtin".
         prompts: name of a prompt set, instead of the setup's.
-        model: the model in setup "paper", instead of the setup's.
+        model: a model instead of the setup's.
         setups: the setups in which the cell is run; in others only the paper's numbers are shown.
         null: the unmarked cell to compare with; by default the experiment's.
         group: its heading in the report, or its line in a figure.
         at: its coordinate on a figure's x axis.
+        temperatures: for a curve, in place of `group` and `at`: one cell is made for each, called "NAME, T =
+            TEMPERATURE", with `group` NAME and `at` TEMPERATURE.
         min_tokens: replaces the setup's `min_tokens` in setup "paper".
         paper: the numbers that the paper reports.
     """
@@ -176,57 +193,84 @@ class Cell(_Table):
     options: dict[str, Option] = {}
     key: KeyOptions = KeyOptions()
     decoding: dict[str, Option] = {}
-    builtin_decoding: dict[str, Option] = {}
     prompts: str | None = None
     model: str | None = None
     setups: list[SetupName] = ["builtin", "paper"]
     null: str | None = None
     group: str = ""
     at: float | None = None
+    temperatures: list[float] = []
     min_tokens: int | None = None
     paper: PaperNumbers = PaperNumbers()
+
+    @classmethod
+    def parse(cls, text: str) -> "Cell":
+        """Make a cell from "setting=value,...", which is also its name: a point of the curve without its temperature.
+
+        A setting is `baseline` or an option of it, a field of `KeyOptions` (then the mark is dgmark's), `model`, or an
+        option of decoding.
+
+        Raises:
+            SettingsError: a part is not "setting=value", or a value is of a wrong type.
+        """
+        options: dict[str, Any] = {}
+        for part in text.split(","):
+            name, equals, value = part.partition("=")
+            if not equals:
+                raise SettingsError(f"{part!r} of the cell {text!r} is not setting=value")
+            try:
+                options[name] = json.loads(value)
+            except ValueError:
+                options[name] = value  # a word, such as a rule
+        curve = ", ".join(f"{name} {value}" for name, value in options.items() if name != "temperature")
+        model, scheme = options.pop("model", None), options.pop("baseline", None)
+        own = [field.name for field in fields(BASELINES[scheme])] if scheme in BASELINES else []
+        of_baseline = {name: options.pop(name) for name in own if name in options}
+        key = {name: options.pop(name) for name in KeyOptions.model_fields if name in options}
+        try:
+            return cls(
+                name=text,
+                scheme=scheme or (DGMARK if key else None),
+                options=of_baseline,
+                key=KeyOptions(**key),
+                decoding=options,
+                model=model,
+                group=curve or "unmarked",
+                at=float(options.get("temperature", 1.0)),
+            )
+        except ValueError as error:
+            raise SettingsError(f"{text!r} is no cell: {error}") from None
+
+    @model_validator(mode="after")
+    def _only_one_temperature(self) -> "Cell":
+        if self.temperatures and ("temperature" in self.decoding or self.at is not None or self.group):
+            raise ValueError("temperatures set temperature, at and group: leave them out")
+        return self
+
+    @property
+    def points(self) -> list["Cell"]:
+        """The cells of its temperatures, in their order; the cell itself if it lists none."""
+        shared = {name: getattr(self, name) for name in type(self).model_fields}
+        own = [
+            {
+                "name": f"{self.name}, T = {temperature:g}",
+                "decoding": {**self.decoding, "temperature": temperature},
+                "group": self.name,
+                "at": temperature,
+                "temperatures": [],
+            }
+            for temperature in self.temperatures
+        ]
+        return [Cell(**{**shared, **fields}) for fields in own] or [self]
 
     @property
     def definition(self) -> dict[str, Any]:
         """The fields that determine the cell's texts."""
-        return self.model_dump(exclude={"paper", "group", "at", "null", "setups", "min_tokens"})
-
-
-class Sweep(Cell):
-    """One cell at several temperatures: a curve of a figure.
-
-    Attributes:
-        temperatures: one cell is made for each, called "NAME, T = TEMPERATURE", with `group` NAME and `at` TEMPERATURE.
-    """
-
-    temperatures: list[float] = Field(min_length=1)
-
-    @model_validator(mode="after")
-    def _only_one_temperature(self) -> "Sweep":
-        if "temperature" in self.decoding or self.at is not None or self.group:
-            raise ValueError("a sweep sets temperature, at and group itself: leave them out")
-        return self
-
-    @property
-    def cells(self) -> list[Cell]:
-        """The cells, in the order of the temperatures."""
-        shared = {name: getattr(self, name) for name in Cell.model_fields}
-        return [
-            Cell(
-                **{
-                    **shared,
-                    "name": f"{self.name}, T = {temperature:g}",
-                    "decoding": {**self.decoding, "temperature": temperature},
-                    "group": self.name,
-                    "at": temperature,
-                }
-            )
-            for temperature in self.temperatures
-        ]
+        return self.model_dump(exclude={"paper", "group", "at", "temperatures", "null", "setups", "min_tokens"})
 
 
 class Experiment(_Table):
-    """One table or figure of the paper.
+    """One table or figure.
 
     Attributes:
         name: the name of the file, without suffix.
@@ -234,17 +278,17 @@ class Experiment(_Table):
         source: where the table or figure is in the paper.
         view: how the report shows the experiment.
         notes: remarks for readers of the report.
-        measures: measures in addition to detection.
-        pictured: for view "frontier": the sweeps that its pictures show; all of them if empty.
+        perplexity: whether to measure perplexity in addition to detection.
+        pictured: for view "frontier": the curves that its pictures show; all of them if empty.
+        conditions: for view "frontier": what is done to the texts before they are scored.
+        keys: number of keys that mark the texts of a cell in turn.
         windows: window lengths of the window statistic.
         null_keys: number of random keys, in addition to the run's, that unmarked texts are scored with.
-        tasks: benchmarks, for view "benchmark".
         builtin: the setup that runs anywhere.
         paper: the paper's setup.
-        prompts: prompt sets by name.
+        prompts: prompt sets by name, in addition to `PROMPT_SETS`.
         attacks: attacks on every marked cell.
-        singles: the cells that the file lists one by one.
-        sweeps: the cells that the file lists as curves over temperatures.
+        listed: the cells as the file lists them.
     """
 
     name: str
@@ -252,36 +296,34 @@ class Experiment(_Table):
     source: str
     view: View
     notes: str = ""
-    measures: list[Measure] = []
+    perplexity: bool = False
     pictured: list[str] = []
+    conditions: ConditionSet = "lengths"
+    keys: int = Field(default=1, ge=1)
     windows: list[int] = [8]
     null_keys: int = Field(default=20, ge=0)
     null: str | None = None
-    tasks: list[str] = []
     builtin: Setup
-    paper: Setup
-    prompts: dict[str, PromptSet]
+    paper: PaperSetup = PaperSetup()
+    prompts: dict[str, PromptSet] = {}
     attacks: list[Attack] = []
-    singles: list[Cell] = Field(default=[], alias="cells")
-    sweeps: list[Sweep] = []
+    listed: list[Cell] = Field(alias="cells", min_length=1)
 
-    @cached_property
+    @property
     def cells(self) -> list[Cell]:
-        """All cells: the single ones, then those of the sweeps."""
-        return [*self.singles, *(cell for sweep in self.sweeps for cell in sweep.cells)]
+        """All cells: those that the file lists, at each of their temperatures."""
+        return [cell for listed in self.listed for cell in listed.points]
 
     @model_validator(mode="after")
     def _names_agree(self) -> "Experiment":
-        if not self.cells:
-            raise ValueError("there is no cell: give [[cells]] or [[sweeps]]")
         names = [cell.name for cell in self.cells]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
             raise ValueError(f"two cells are called {', '.join(sorted(twice))}")
-        sweeps = [sweep.name for sweep in self.sweeps]
+        sets = PROMPT_SETS | self.prompts
         for what, names_used, known in (
-            ("sweep", set(self.pictured), sweeps),
-            ("prompt set", {self.builtin.prompts, self.paper.prompts, *(c.prompts for c in self.cells)}, self.prompts),
+            ("curve", set(self.pictured), [cell.name for cell in self.listed]),
+            ("prompt set", {self.builtin.prompts, self.paper.prompts, *(c.prompts for c in self.cells)}, sets),
             ("cell", {self.null, *(cell.null for cell in self.cells)}, names),
         ):
             missing = sorted(name for name in names_used if name is not None and name not in known)
@@ -290,6 +332,12 @@ class Experiment(_Table):
         if self.view == "auc" and not self.attacks:
             raise ValueError("view auc needs attacks")
         return self
+
+    def with_cells(self, names: list[str]) -> "Experiment":
+        """Return the experiment with those of the names as further cells that are cells written out (`Cell.parse`)."""
+        known = {cell.name for cell in self.cells}
+        more = [Cell.parse(name) for name in names if name not in known and " " not in name and "=" in name]
+        return self.model_copy(update={"listed": [*self.listed, *more]})
 
     def setup(self, name: SetupName) -> Setup:
         """Return the setup called `name`."""
@@ -303,10 +351,6 @@ class Experiment(_Table):
         """List the cells that are run in a setup."""
         return [cell for cell in self.cells if setup in cell.setups]
 
-    def attacks_of(self, setup: SetupName) -> list[Attack]:
-        """List the attacks that are made in a setup."""
-        return [attack for attack in self.attacks if setup in attack.setups]
-
     def null_of(self, cell: Cell) -> str | None:
         """Return the name of the unmarked cell that a marked one is compared with."""
         return None if cell.scheme is None else cell.null or self.null
@@ -319,12 +363,12 @@ class Experiment(_Table):
     def prompt_set(self, cell: Cell, setup: SetupName) -> tuple[str, PromptSet]:
         """Return the name and definition of a cell's prompt set."""
         name = cell.prompts or self.setup(setup).prompts
-        return name, self.prompts[name]
+        return name, (PROMPT_SETS | self.prompts)[name]
 
 
 @cache
 def experiment_names() -> tuple[str, ...]:
-    """List the names of the paper's experiments, sorted."""
+    """List the names of the experiments, sorted."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
 
 

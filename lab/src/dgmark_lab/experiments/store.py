@@ -3,9 +3,6 @@
     texts/<recipe>.jsonl        generated texts
     attacked/<attack>.jsonl     attacked texts
     perplexity/<judge>.jsonl    nats and tokens of a text under a judge
-    judged/<rater>.jsonl        ratings of a text by a language model
-    timings/<machine>.jsonl     decoding times
-    benchmarks/<recipe>.jsonl   accuracies
     plans/<experiment>.json     the rows of each cell
     keys/<tokenizer>.json       keys
 
@@ -26,7 +23,7 @@ from dgmark.rows.outputs import atomic_write
 from dgmark.rows.row_file import RowFile
 from dgmark.version import __version__
 
-Kind = Literal["texts", "attacked", "perplexity", "judged", "timings", "benchmarks"]
+Kind = Literal["texts", "attacked", "perplexity"]
 Content = TypeVar("Content")
 
 # increased whenever the same hash would stand for another row, and whenever plans change
@@ -91,19 +88,19 @@ class Store:
         name: str,
         same: Row,
         todo: Mapping[str, Content],
-        make: Callable[[list[Content]], Sequence[Row | None]],
+        make: Callable[[list[Content]], Sequence[Row]],
         *,
         batch: int = 16,
         progress: Callable[[int], None] = lambda _done: None,
-    ) -> int:
-        """Make the rows that a file lacks, a batch at a time, and return how many of them there are now.
+    ) -> None:
+        """Make the rows that a file lacks, a batch at a time.
 
         Args:
             kind: the folder of the file.
             name: the hash that names the file.
             same: fields that all rows of the file share.
             todo: what each row is made of, by its id.
-            make: makes a row of each; None where that is not possible now, so that a next run tries again.
+            make: makes a row of each.
             batch: how many rows are made at once.
             progress: called with the number of rows that there are, at first and after each batch.
 
@@ -112,17 +109,15 @@ class Store:
         """
         with RowFile(self.path(kind, name), same) as file:
             missing = [row_id for row_id in todo if row_id not in file.done]
-            count = len(todo) - len(missing)
-            progress(count)
+            done = len(todo) - len(missing)
+            progress(done)
             for start in range(0, len(missing), batch):
                 ids = missing[start : start + batch]
-                made = dict(zip(ids, make([todo[row_id] for row_id in ids]), strict=True))
-                rows = {row_id: row for row_id, row in made.items() if row is not None}
+                rows = zip(ids, make([todo[row_id] for row_id in ids]), strict=True)
                 about = {"versions": versions(), "schema": ROW_VERSION}
-                file.append({"id": row_id, **row, **about} for row_id, row in rows.items())
-                count += len(rows)
-                progress(count)
-        return count
+                file.append({"id": row_id, **row, **about} for row_id, row in rows)
+                done += len(ids)
+                progress(done)
 
     def write_plan(self, name: str, plan: dict[str, Any]) -> None:
         """Write which rows belong to a run."""

@@ -1,17 +1,16 @@
 """Curves: detectability by length of the text, and detectability under attacks by their strength."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 
 from dgmark.detection.position_rule import window_statistic
-from dgmark_lab.experiments.cells import DGMARK, CellRows, StoredRun
+from dgmark_lab.experiments.cells import CellRows, PerText, StoredRun
 from dgmark_lab.experiments.estimates import Estimate, auc
 from dgmark_lab.experiments.figures import Line, line_figure, roc
-from dgmark_lab.experiments.spec import RATES, Attack
+from dgmark_lab.experiments.spec import DGMARK, RATES, Attack
 from dgmark_lab.experiments.tables import Quantity, Section, Table, number, with_interval
 from dgmark_lab.experiments.views.detection import detection
 
@@ -65,120 +64,76 @@ def _texts_each(estimates: Iterable[Estimate | None]) -> str:
 
 def area_under_curve(run: StoredRun) -> Section:
     """Show the AUC of every marked cell under every attack, by strength and window, and ROC curves of the strongest."""
-    marked = [cell for cell in run.cells.values() if cell.cell.scheme is not None]
-    every = [one for cell in marked for attack in run.experiment.attacks for one in _measured(run, cell, attack)]
-    quantities = [
-        Quantity(one.cell.name, f"AUC {one.name} {value:g}", ours, paper)
-        for one in every
-        for value, ours, paper in zip(one.attack.values, one.ours, one.paper, strict=True)
-    ]
-    tables: list[Table | None] = []
+    parts = [_under_attack(run, attack) for attack in run.experiment.attacks]
+    return Section(
+        [q for part in parts for q in part.quantities],
+        [table for part in parts for table in part.tables],
+        figures={name: figure for part in parts for name, figure in part.figures.items()},
+    )
+
+
+def _under_attack(run: StoredRun, attack: Attack) -> Section:
+    """One attack: for dgmark the window statistic of each length, for baselines their z."""
+    quantities, rows = list[Quantity](), list[list[str]]()
+    lines, strongest = dict[str, Line](), dict[str, _Scores]()
+    for cell in (cell for cell in run.cells.values() if cell.cell.scheme is not None):
+        windows: list[int | None] = [None] if cell.cell.scheme != DGMARK else [*run.experiment.windows]
+        for window in windows:
+            suffix = "" if len(windows) == 1 else f", w = {window}"
+            papers = dict(zip(attack.values, cell.cell.paper.auc.get(attack.label + suffix, []), strict=False))
+            scores = {value: _scores(run, cell, attack, value, window) for value in attack.values}
+            ours = {value: auc(*one) for value, one in scores.items() if one is not None}
+            for value in attack.values:
+                name = f"AUC {attack.label}{suffix} {value:g}"
+                quantities.append(Quantity(cell.name, name, ours.get(value), papers.get(value)))
+                _add(lines, cell.name + suffix, value, ours.get(value), papers.get(value))
+            if ours or papers:
+                texts = min(ours[value].count if value in ours else 0 for value in attack.values)
+                shown = [_beside(ours.get(value), papers.get(value)) for value in attack.values]
+                rows.append([cell.name, attack.label + suffix, str(texts), *shown])
+            if (last := scores[attack.values[-1]]) is not None:
+                strongest[cell.name + suffix] = last
+    title = f"{attack.label}: AUC by {attack.option} (of attacked texts; brackets: interval, parentheses: paper)"
+    table = Table(title, ["", "series", "texts", *(f"{value:g}" for value in attack.values)], rows) if rows else None
+    slug = "".join(c if c.isalnum() else "-" for c in attack.label.lower())
     figures: dict[str, Figure] = {}
-    for attack in run.experiment.attacks:
-        series = [one for one in every if one.attack == attack]
-        tables.append(_auc_table(attack, series))
-        figures |= _auc_figures(run, attack, series)
-    return Section(quantities, tables, figures=figures)
+    if len(attack.values) > 1:
+        figures[f"auc-{slug}"] = line_figure(
+            lines.values(),
+            x="budget, share of the tokens" if attack.option == "budget" else attack.option,
+            y="AUC against unmarked text",
+            title=f"{attack.label}{_texts_each(q.ours for q in quantities)}",
+        )
+    if strongest:
+        figures[f"roc-{slug}"] = roc(strongest, title=f"{attack.label}, {attack.option} {attack.values[-1]:g}")
+    return Section(quantities, [table], figures=figures)
 
 
-@dataclass(frozen=True)
-class _Series:
-    """The AUC of a cell under an attack, by strength.
-
-    Attributes:
-        cell: the cell.
-        attack: the attack.
-        name: the attack's label, with the window length if there are several.
-        window: the window length of the statistic; None for a baseline's z.
-        ours: the measured values, by strength; None where it was not run.
-        paper: the paper's values.
-    """
-
-    cell: CellRows
-    attack: Attack
-    name: str
-    window: int | None
-    ours: list[Estimate | None]
-    paper: list[float | None]
-
-    @property
-    def line(self) -> str:
-        """Its name in pictures."""
-        return self.cell.name + self.name.removeprefix(self.attack.label)
+def _beside(ours: Estimate | None, paper: float | None) -> str:
+    return with_interval(ours, 3) + ("" if paper is None else f" ({number(paper, 3)})")
 
 
-def _measured(run: StoredRun, cell: CellRows, attack: Attack) -> list[_Series]:
-    """For dgmark the window statistic of each length, for baselines their z."""
-    windows: list[int | None] = [None] if cell.cell.scheme != DGMARK else [*run.experiment.windows]
-    found = []
-    for window in windows:
-        name = attack.label if len(windows) == 1 else f"{attack.label}, w = {window}"
-        papers = cell.cell.paper.auc.get(name, [])
-        ours = [_auc(run, cell, attack, value, window) for value in attack.values]
-        found.append(_Series(cell, attack, name, window, ours, [*papers, *[None] * len(ours)][: len(ours)]))
-    return found
+# the statistic of marked and of unmarked texts
+_Scores = tuple[PerText, PerText]
 
 
-def _auc(run: StoredRun, cell: CellRows, attack: Attack, value: float, window: int | None) -> Estimate | None:
-    scores = _scores(run, cell, attack, value, window)
-    return None if scores is None else auc(*scores)
-
-
-def _scores(
-    run: StoredRun, cell: CellRows, attack: Attack, value: float, window: int | None
-) -> tuple[Float[np.ndarray, " marked"], Float[np.ndarray, " unmarked"]] | None:
+def _scores(run: StoredRun, cell: CellRows, attack: Attack, value: float, window: int | None) -> _Scores | None:
     """The statistic of attacked texts and of unmarked ones, which are not attacked; None if some are missing."""
     null = run.null_of(cell)
-    texts = run.attacked(cell, attack, value) if cell.rows else []
+    texts = run.attacked(cell, attack.steps_at(value)) if cell.rows else []
     if null is None or not texts:
         return None
     return _statistic(cell, cell.read(texts), window), _statistic(cell, null.ids, window)
 
 
-def _statistic(cell: CellRows, ids: list[list[int]], window: int | None) -> Float[np.ndarray, " texts"]:
+def _statistic(cell: CellRows, ids: list[list[int]], window: int | None) -> PerText:
     """Compute the window statistic of each text under the cell's key, or its z."""
     if window is None:
         return cell.score(ids).z
-    assert cell.key is not None
     modulus = cell.key.tables.spec.modulus
     return np.array([window_statistic(matches(cell, one), modulus, window) for one in ids], dtype=np.float64)
 
 
 def matches(cell: CellRows, ids: list[int]) -> Bool[np.ndarray, " n"]:
     """Return which tokens match if the first one is at position 0."""
-    assert cell.key is not None
     return cell.key.tables.matching(np.array(ids, dtype=np.int64), np.arange(len(ids)))
-
-
-def _auc_table(attack: Attack, series: list[_Series]) -> Table | None:
-    rows = []
-    for one in series:
-        pairs = list(zip(one.ours, one.paper, strict=True))
-        if all(ours is None and paper is None for ours, paper in pairs):
-            continue
-        values = [with_interval(o, 3) + ("" if p is None else f" ({number(p, 3)})") for o, p in pairs]
-        texts = min(0 if ours is None else ours.count for ours, _ in pairs)
-        rows.append([one.cell.name, one.name, str(texts), *values])
-    title = f"{attack.label}: AUC by {attack.option} (of attacked texts; brackets: interval, parentheses: paper)"
-    return Table(title, ["", "series", "texts", *(f"{value:g}" for value in attack.values)], rows) if rows else None
-
-
-def _auc_figures(run: StoredRun, attack: Attack, series: list[_Series]) -> "dict[str, Figure]":
-    slug = "".join(c if c.isalnum() else "-" for c in attack.label.lower())
-    figures: dict[str, Figure] = {}
-    if len(attack.values) > 1:
-        lines: dict[str, Line] = {}
-        for one in series:
-            for value, ours, paper in zip(attack.values, one.ours, one.paper, strict=True):
-                _add(lines, one.line, value, ours, paper)
-        figures[f"auc-{slug}"] = line_figure(
-            lines.values(),
-            x="budget, share of the tokens" if attack.option == "budget" else attack.option,
-            y="AUC against unmarked text",
-            title=f"{attack.label}{_texts_each(ours for one in series for ours in one.ours)}",
-        )
-    strongest = {one.line: _scores(run, one.cell, attack, attack.values[-1], one.window) for one in series}
-    curves = {name: scores for name, scores in strongest.items() if scores is not None}
-    if curves:
-        figures[f"roc-{slug}"] = roc(curves, title=f"{attack.label}, {attack.option} {attack.values[-1]:g}")
-    return figures

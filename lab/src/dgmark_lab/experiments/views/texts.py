@@ -1,16 +1,13 @@
-"""Views of the texts: matching ratios in windows, lengths, perplexities, and the texts themselves."""
+"""Views of the texts: matching ratios in windows, and the texts themselves."""
 
 import numpy as np
 from jaxtyping import Float
 
 from dgmark_lab.experiments.cells import CellRows, StoredRun
-from dgmark_lab.experiments.estimates import Estimate, mean, median, percent
-from dgmark_lab.experiments.figures import bar_figure, density_figure
+from dgmark_lab.experiments.estimates import Estimate, mean
+from dgmark_lab.experiments.figures import density_figure
 from dgmark_lab.experiments.tables import Quantity, Section, Table, quantity_table
 from dgmark_lab.experiments.views.curves import matches
-from dgmark_lab.experiments.views.detection import cell_quantities
-
-LENGTH_BINS = ((1, 50), (51, 100), (101, 150), (151, 200), (201, 256))
 
 
 def ratios(run: StoredRun) -> Section:
@@ -25,7 +22,7 @@ def ratios(run: StoredRun) -> Section:
         for attack in run.experiment.attacks:
             panels = {}
             for value in attack.values:
-                texts = run.attacked(cell, attack, value)
+                texts = run.attacked(cell, attack.steps_at(value))
                 if texts:
                     changed = window_ratios(cell, cell.read(texts), window)
                     quantities.append(_ratio(cell.name, f"{attack.label} {value:g}", changed))
@@ -51,69 +48,6 @@ def _ratio(cell: str, name: str, values: Float[np.ndarray, " n"]) -> Quantity:
     # overlapping windows are not independent observations, so an interval would be wrong
     value = float(values.mean()) if len(values) else float("nan")
     return Quantity(cell, name, Estimate(value, count=len(values)))
-
-
-def lengths(run: StoredRun) -> Section:
-    """Show shares of responses by length, up to the first end token."""
-    names = [f"{low}-{high}" for low, high in LENGTH_BINS]
-    quantities: list[Quantity] = []
-    bars: dict[str, dict[str, list[Estimate | None]]] = {cell.cell.group: {} for cell in run.cells.values()}
-    for cell in run.cells.values():
-        counted = np.array([len(row["token_ids"]) for row in cell.rows])
-        paper = cell.cell.paper.lengths
-        group = bars[cell.cell.group]
-        if paper is not None:
-            group[f"{cell.name}, paper"] = [Estimate(one) for one in paper]
-        if len(counted):
-            group[cell.name] = [percent((counted >= low) & (counted <= high)) for low, high in LENGTH_BINS]
-        for place, name in enumerate(names):
-            ours = group[cell.name][place] if len(counted) else None
-            quantities.append(
-                Quantity(
-                    cell.name,
-                    f"share {name}",
-                    None if ours is None else ours.times(0.01),
-                    None if paper is None else paper[place] / 100,
-                    2,
-                )
-            )
-    columns = {name: f"share {name}" for name in names}
-    table = quantity_table("Share of responses by length in tokens", run.cells, quantities, columns)
-    figures = {
-        f"lengths-{group or 'all'}".replace(" ", "-"): bar_figure(
-            estimates,
-            names,
-            x="length, tokens up to the first end token",
-            y="share of responses, %",
-            title=f"Lengths of responses {group}".strip(),
-        )
-        for group, estimates in bars.items()
-    }
-    return Section(quantities, [table], figures=figures)
-
-
-def perplexities(run: StoredRun) -> Section:
-    """Show the median perplexity of single texts under the judge."""
-    quantities: list[Quantity] = []
-    medians: dict[str, tuple[Estimate, float | None]] = {}
-    for cell in run.cells.values():
-        each = np.array([np.exp(row["nats"] / row["tokens"]) for row in run.perplexities(cell)])
-        paper, ours = cell.cell.paper.perplexity, median(each) if len(each) else None
-        quantities.append(Quantity(cell.name, "median perplexity", ours, paper, 2))
-        quantities += [q for q in cell_quantities(run, cell) if q.name != "perplexity"]
-        if ours is not None:
-            medians[cell.name] = (ours, paper)
-    columns = {"median perplexity": "median perplexity", "median z": "median z"}
-    table = quantity_table("Perplexity of each text, median", run.cells, quantities, columns)
-    if not medians:
-        return Section(quantities, [table])
-    groups: dict[str, list[Estimate | None]] = {
-        "median": [ours for ours, _ in medians.values()],
-        "median, paper": [None if paper is None else Estimate(paper) for _, paper in medians.values()],
-    }
-    y = "perplexity of a text under the judge"
-    figures = {"perplexity": bar_figure(groups, list(medians), y=y, title=run.experiment.title)}
-    return Section(quantities, [table], figures=figures)
 
 
 def samples(run: StoredRun) -> Section:
