@@ -10,11 +10,12 @@ from torch import Tensor
 
 from dgmark.decode import DecodeConfig, Rule, Window, decode, keyed_rule
 from dgmark.decode.bigram import BigramRule
-from dgmark.decode.keyed_rules import RULES
+from dgmark.decode.keyed_rules import RULES, KeyStore
 from dgmark.decode.rules import Places
 from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.spec import PositionSpec
 from support.known_keys import bound_key, share_of_pairs
 from support.plain_decoding import bits_at
 from support.rules import places_from
@@ -31,7 +32,7 @@ def key_of(nearest: int = 1, farthest: int = 4, subkeys: int = 1) -> WatermarkKe
 
 def position_key(secret: int, **spec: Any) -> WatermarkKey:
     """A key that is the same in every run."""
-    return WatermarkKey(WatermarkSpec(**{"table_size": 78, **spec}), "test", bytes([secret]) * 32)
+    return WatermarkKey(PositionSpec(**{"table_size": 78, **spec}), "test", bytes([secret]) * 32)
 
 
 PLAIN = [position_key(1), position_key(2, modulus=3), position_key(5, modulus=4, code_length=8)]
@@ -53,7 +54,6 @@ ROTATING = [position_key(3, rotation=4), position_key(4, modulus=3, code_length=
             for distances in ((1, 1), (1, 4), (2, 9))
         ),
     ],
-    ids=lambda keys: "-".join("none" if key is None else str(hash(key.spec) % 1000) for key in keys),
 )
 def test_bits_are_those_of_a_loop_over_places_and_candidates(
     keys: Sequence[WatermarkKey | None], fixed_shapes: bool
@@ -186,3 +186,18 @@ def test_keys_that_mark_no_batch_together_are_refused(
 ) -> None:
     with pytest.raises(error, match=problem):
         keyed_rule(keys, "cpu")
+
+
+def test_a_refused_key_takes_no_slot_of_a_store() -> None:
+    one, two, three = (key_of(subkeys=256).subkey(number) for number in range(3))
+    store = KeyStore([one], TOY.vocab_size, "cpu", slots=2)
+    held = store.of([one, two]).rows.tolist()
+    for refused in (key_of(1, 2), key_of(subkeys=256)):
+        for batch in ([refused], [three, refused]):
+            with pytest.raises(SettingsError):
+                store.of(batch)
+            rows = store.of([one, two]).rows
+            assert sorted(rows.tolist()) == sorted(held)
+            assert store.rule.marked(rows).all()
+            numbers = [store.rule.number[row].item() for row in rows] if isinstance(store.rule, BigramRule) else []
+            assert numbers == [0, 1]

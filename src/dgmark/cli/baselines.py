@@ -14,7 +14,7 @@ from dgmark.cli.option_groups import OptionGroup
 from dgmark.errors import MissingExtra, SettingsError
 
 if TYPE_CHECKING:
-    from dgmark.decode.rules import Baseline
+    from dgmark.decode.prompts import Baseline
     from dgmark.detection.result import Scorer
     from dgmark.watermark.key import WatermarkKey
 

@@ -27,8 +27,7 @@ from dgmark.watermark.key import WatermarkKey
 
 if TYPE_CHECKING:
     from dgmark.decode.generation import Generation
-    from dgmark.decode.prompts import Prepared
-    from dgmark.decode.rules import Baseline
+    from dgmark.decode.prompts import Baseline, Prepared
 
 # (prompt, seed)
 Prompted = tuple[str | list[int], int]

@@ -63,8 +63,8 @@ class BigramRule(Rule):
             first=first, second=second, number=number, nearest=nearest, farthest=farthest, fixed_shapes=fixed_shapes
         )
 
-    def put(self, slot: int, key: WatermarkKey) -> None:
-        """Give a row a key.
+    def check_key(self, key: WatermarkKey) -> None:
+        """Refuse a key that no row can have.
 
         Raises:
             SettingsError: the key has sub-keys and is not one of them, or other distances than the rule.
@@ -80,6 +80,14 @@ class BigramRule(Rule):
                 f"key {key.fingerprint} has {key.spec.subkeys} sub-keys, each with pairs of its own: take one with "
                 "key.subkey(number)"
             )
+
+    def put(self, slot: int, key: WatermarkKey) -> None:
+        """Give a row a key.
+
+        Raises:
+            SettingsError: see `check_key`.
+        """
+        self.check_key(key)
         self.first[slot], self.second[slot] = key.pair_key
         self.number[slot] = key.number or 0
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from dgmark.decode.canvas import Response, Trace
 from dgmark.decode.events import BatchEvents, BlockFinished, Committed, Completed, Progress, collect
-from dgmark.decode.prompts import Prepared, Prompt, requests_of
-from dgmark.decode.rules import Baseline
+from dgmark.decode.prompts import Baseline, Prepared, Prompt, requests_of
 from dgmark.errors import DgmarkError, ModelFault
 from dgmark.models.denoiser import Denoiser
 from dgmark.watermark.key import WatermarkKey

@@ -65,6 +65,9 @@ class PositionRule(Rule):
             lengths=torch.zeros(slots, dtype=torch.long, device=device),
         )
 
+    def check_key(self, key: WatermarkKey) -> None:
+        """Every key of the rule fits."""
+
     def put(self, slot: int, key: WatermarkKey) -> None:
         """Give a row a key."""
         code = key.tables.code
@@ -212,6 +215,7 @@ class KeyStore:
         """
         batch = tuple(rows)
         if self._last is None or self._last[0] != batch:
+            self._last = None  # should a key be refused, slots may have changed hands
             needed = {key for key in batch if key is not None}
             slots = [-1 if key is None else self._slot(key, needed) for key in batch]
             at = torch.tensor(slots, dtype=torch.long).to(self._device, non_blocking=True)
@@ -227,6 +231,7 @@ class KeyStore:
                     f"key {key.fingerprint} is of rule {key.spec.rule}, and this store is for keys of another rule: "
                     "make a store of keys like it"
                 )
+            self.rule.check_key(key)  # before a slot changes hands
             slot = len(self._slots) if len(self._slots) < self._size else self._freed(needed)
             self.rule.put(slot, key)
             self._slots[key] = slot

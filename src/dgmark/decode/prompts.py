@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -14,13 +14,36 @@ from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.keyed_rules import keyed_rule, kind_of
 from dgmark.decode.loop import decode_steps
 from dgmark.decode.round_trip import RoundTrip
-from dgmark.decode.rules import Baseline, Rule
+from dgmark.decode.rules import Rule
 from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError
 from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import Denoiser, Traits, check_model, traits_of
 from dgmark.watermark.key import WatermarkKey, check_key
 
 Prompt = str | list[int]
+
+
+@runtime_checkable
+class Baseline(Protocol):
+    """A watermark other than dgMARK; `dgmark_lab.baselines.baseline` makes one by name."""
+
+    @property
+    def name(self) -> str:
+        """The watermark's name in rows."""
+        ...
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """Decoding settings for those that the user leaves out."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """The name and the options as plain JSON values."""
+        ...
+
+    def rule(self, key: WatermarkKey, model: Denoiser) -> Rule:
+        """What the baseline does to a step on this model with this key."""
+        ...
 
 
 def check_seed(seed: object) -> None:

@@ -4,9 +4,9 @@ A rule says bits, and draws, order and edits follow from them. Marks that have n
 replace the noise of the draw (Gumbel-max). This module knows no watermark by name and no key.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int, Int8
@@ -14,8 +14,6 @@ from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
 from dgmark.errors import SettingsError
-from dgmark.models.denoiser import Denoiser
-from dgmark.watermark.key import WatermarkKey
 
 
 @dataclass(frozen=True)
@@ -216,26 +214,3 @@ def check_unordered(config: DecodeConfig) -> None:
         raise SettingsError(f"lookahead counts matches: it {needs}; use lookahead 1")
     if config.guard or config.repetition_guard:
         raise SettingsError(f"a guard takes the preference from a match: it {needs}; leave the guard out")
-
-
-@runtime_checkable
-class Baseline(Protocol):
-    """A watermark other than dgMARK; `dgmark_lab.baselines.baseline` makes one by name."""
-
-    @property
-    def name(self) -> str:
-        """The watermark's name in rows."""
-        ...
-
-    @property
-    def defaults(self) -> Mapping[str, Any]:
-        """Decoding settings for those that the user leaves out."""
-        ...
-
-    def to_dict(self) -> dict[str, Any]:
-        """The name and the options as plain JSON values."""
-        ...
-
-    def rule(self, key: WatermarkKey, model: Denoiser) -> Rule:
-        """What the baseline does to a step on this model with this key."""
-        ...
