@@ -28,6 +28,7 @@ from dgmark.decode.keyed_rules import PositionRule, keyed_rule
 from dgmark.decode.rules import Places, Rule
 from dgmark.models.load import NetworkDenoiser
 from dgmark.watermark.bigrams import matching_pairs
+from dgmark.watermark.spec import PositionSpec
 from dgmark_lab.attacks.stealing import StolenKey, residue_words, scrub, words_of
 from dgmark_lab.attacks.text_edits import decode as text_of
 from dgmark_lab.attacks.text_edits import ordinary_ids
@@ -80,7 +81,7 @@ def main() -> None:
     one = key if common is None else key.subkey(common)
     print_header(["texts", "right", "forged", "median p", *(f"scrubbed {share:g}" for share in SCRUBBED)])
     for number in (0, *(number for number in args.learn if number <= len(learnt))):
-        code = key.tables.code if key.tables.spec.code_length else None
+        code = key.tables.code if isinstance(key.spec, PositionSpec) and key.spec.code_length else None
         stolen = StolenKey.learn(key.spec, [row.ids for row in learnt[:number]], unmarked if number else [], code)
         right = np.mean([_right(stolen, one, ids) for ids in plain[-args.texts :]])
         cells: list[Any] = [number, f"{right:.3f}", "", ""]

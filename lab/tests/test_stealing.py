@@ -5,6 +5,7 @@ import pytest
 
 from dgmark import Detector, WatermarkKey
 from dgmark.watermark.bigrams import matching_pairs
+from dgmark.watermark.spec import BigramSpec, PositionSpec
 from dgmark_lab.attacks.budgets import edit_count
 from dgmark_lab.attacks.stealing import StolenKey, scrub, words_of
 from support.known_keys import known_key
@@ -30,9 +31,10 @@ def texts(key: WatermarkKey | None, number: int, seed: int) -> list[np.ndarray]:
     text = ids[:, :, 0].copy()
     for at in range(128):
         scores = np.zeros((number, 8))
-        if key.spec.rule == "position":
+        if isinstance(key.spec, PositionSpec):
             scores += key.tables.table()[ids[:, at]] == key.tables.residues(np.array([at]))
-        for back in range(1, min(at, key.pair_spec.farthest) + 1):
+        farthest = key.spec.farthest if isinstance(key.spec, BigramSpec) else 0
+        for back in range(1, min(at, farthest) + 1):
             scores += matching_pairs(text[:, at - back, None] | ids[:, at] << 24, key.pair_key)
         text[:, at] = ids[np.arange(number), at, scores.argmax(axis=1)]
     return list(text)
@@ -47,7 +49,7 @@ def matches(key: WatermarkKey, stolen: StolenKey, ids: np.ndarray) -> tuple[np.n
 
 def learnt(name: str, number: int, *, marked: bool = True) -> StolenKey:
     key = KEYS[name]
-    code = key.tables.code if key.tables.spec.code_length else None
+    code = key.tables.code if isinstance(key.spec, PositionSpec) and key.spec.code_length else None
     return StolenKey.learn(key.spec, texts(key if marked else None, number, 1), texts(None, 200, 2), code)
 
 

@@ -127,7 +127,7 @@ def test_with_the_exact_cache_of_llada_2_the_text_is_that_without_it(tmp_path: P
     def text(**settings: Any) -> Response:
         config = DecodeConfig.of(model, length=64, steps=32, temperature=0.7, **settings)
         canvas = Canvas.after(torch.tensor([[5, 9, 7, 11]]), 64, model.mask_id)
-        return decode(model, canvas.ids[:, :4], config, rule_of_key(key), [3])[0]
+        return decode(model, canvas.ids[:, :4], config, rule_of_key(key), [6])[0]
 
     plain = text(cache="none", edit_threshold=0.0)
     assert len(plain.trace.position) > 70

@@ -95,7 +95,7 @@ class PositionRule(Rule):
             at = (rows == row).nonzero()[:, 0]
             positions = places.positions[at].repeat_interleave(tokens.shape[1])
             found = key.tables.matching(ids[at].view(-1).numpy(force=True), positions.numpy(force=True))
-            matched[at] = torch.from_numpy(found).to(matched.device).view(len(at), -1)
+            matched[at] = torch.from_numpy(found).to(matched.device).view(len(at), tokens.shape[1])
         exists = self.marked(rows)[:, None] & (tokens >= 0)
         return (torch.where(matched, 1, -1) * exists).to(torch.int8)[:, :, None]
 
