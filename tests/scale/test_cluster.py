@@ -6,8 +6,9 @@ import time
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow
 import pyarrow.dataset
@@ -16,15 +17,21 @@ import pytest
 
 import dgmark
 from dgmark.checkpoint.folder import BUILTIN
-from dgmark.errors import DgmarkError, InputError, ModelNotFound, NoTexts, ResumeMismatch, SettingsError
+from dgmark.detection.detect_files import Tally
+from dgmark.errors import InputError, NoTexts, ResumeMismatch, SettingsError
 from dgmark.rows.jsonl import Row
 from dgmark.rows.row_file import lock
+from dgmark.rows.texts import item_of
 from dgmark.scale import detect as detecting
-from dgmark.scale import detect_files, generate_files
-from dgmark.scale.cluster import connect
+from dgmark.scale.cluster import cluster, connect, error_of
+from dgmark.scale.detect import BLOCK_BYTES, COLUMNS, detect_files
+from dgmark.scale.folder import Folder
+from dgmark.scale.generate import generate_files
+from dgmark.scale.source import TextSource, sources_of, tables_of
 from support.known_keys import known_key
 
 ray = pytest.importorskip("ray")
+RayError = ray.exceptions.RayError
 Cluster = pytest.importorskip("ray.cluster_utils").Cluster
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 KEY = known_key("cluster")
@@ -62,63 +69,92 @@ def nodes() -> Iterator[Any]:
     made.shutdown()
 
 
+class Run(NamedTuple):
+    """What `detect_files` read, wrote and counted."""
+
+    inputs: Path
+    out: Path
+    tally: Tally
+
+
 @pytest.fixture(scope="module")
-def found(nodes: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the output of a run over good and bad rows and files."""
+def found(nodes: Any, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run over good and bad rows and files."""
     folder = tmp_path_factory.mktemp("found")
     write_rows(
-        folder / "in" / "a.jsonl", range(20), "not JSON", '{"id": "no text"}', '{"id": "half", "text": "\\ud800 a"}'
+        folder / "in" / "a.jsonl", range(20), "not JSON", '{"id": "no text"}', '{"id": "half", "text": "\\ud800"}'
     )
     table = pyarrow.table({"id": ["p0", "p1"], "text": [text(30), None], "token_ids": [None, [5, 6, 7, 8]]})
     pyarrow.parquet.write_table(table, folder / "in" / "b.parquet")
     (folder / "in" / "c.parquet").write_bytes(b"not Parquet")
     (folder / "in" / "notes.txt").write_text("mine")
     tally = detect_files(KEY, str(folder / "in"), str(folder / "out"), address="auto", workers=1)
-    assert (tally.scored, tally.unusable) == (23, 3)
-    return folder
+    return Run(folder / "in", folder / "out", tally)
 
 
-def test_rows_equal_those_of_one_process(found: Path) -> None:
-    files = [found / "in" / name for name in ("a.jsonl", "b.parquet", "c.parquet")]
-    dgmark.detect_file(KEY, files, found / "local.jsonl")
-    expected = {row["id"]: row for row in map(json.loads, (found / "local.jsonl").read_text().splitlines())}
-    rows = {row["id"]: row for row in rows_in(found / "out")}
+def test_rows_equal_those_of_one_process(found: Run, tmp_path: Path) -> None:
+    files = [found.inputs / name for name in ("a.jsonl", "b.parquet", "c.parquet")]
+    dgmark.detect_file(KEY, files, tmp_path / "local.jsonl")
+    expected = {row["id"]: row for row in map(json.loads, (tmp_path / "local.jsonl").read_text().splitlines())}
+    rows = {row["id"]: row for row in rows_in(found.out)}
     assert rows.keys() == expected.keys()
     for row_id, row in rows.items():
         assert row["kind"] == ("error" if row["error"] else "done")
-        same = {"error"} if "error" in expected[row_id] else expected[row_id].keys()
-        assert {name: row[name] for name in same} == {name: expected[row_id][name] for name in same}
+        if row_id == "half":
+            assert "half of a surrogate pair" in row["error"]
+        elif "error" in expected[row_id]:
+            assert row["error"] == expected[row_id]["error"]
+        else:
+            assert {name: row[name] for name in expected[row_id]} == expected[row_id]
+    assert Counter(row["kind"] for row in rows.values()) == {"done": 22, "error": 4}
+    assert (found.tally.scored, found.tally.unusable) == (22, 4)
+    assert found.tally.skipped == [str(found.inputs / "notes.txt")]
 
 
 def test_a_second_run_scores_what_is_missing_and_what_had_errors(
     nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_rows(tmp_path / "in" / "a.jsonl", range(4), json.dumps({"id": "long", "text": text(0) * 2}), "not JSON")
+    (tmp_path / "in" / "notes.txt").write_text("mine")
     first = detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"), max_chars=len(text(0)) + 9, workers=1)
-    assert (first.resumed, first.scored, first.unusable) == (0, 4, 2)
+    assert (first.scored, first.unusable, first.skipped) == (4, 2, [str(tmp_path / "in" / "notes.txt")])
     before = {row["id"]: row["row"] for row in rows_in(tmp_path / "out") if row["kind"] == "done"}
     write_rows(tmp_path / "in" / "b.jsonl", range(10, 15))
     monkeypatch.chdir(tmp_path)  # the same folder under another name
-    second = detect_files(KEY, "in", str(tmp_path / "out"), workers=1)
-    assert (second.resumed, second.scored, second.unusable) == (4, 10, 1)
+    resumed: list[int] = []
+    again = ["in", "in/a.jsonl"]  # a file that is named twice is read once
+    second = detect_files(KEY, again, str(tmp_path / "out"), on_resume=resumed.append, workers=1)
+    assert (resumed, second.scored, second.unusable) == ([4], 10, 1)
     counts = Counter((row["id"], row["kind"]) for row in rows_in(tmp_path / "out"))
     done = [*before, "long", *(f"row-{number}" for number in range(10, 15))]
-    assert counts == {(f"{tmp_path}/in/a.jsonl:6", "error"): 1} | {(name, "done"): 1 for name in done}
+    assert counts == {("in/a.jsonl:6", "error"): 1} | {(name, "done"): 1 for name in done}
     assert before.items() <= {row["id"]: row["row"] for row in rows_in(tmp_path / "out")}.items()
+
+
+def test_one_file_is_spread_over_workers(nodes: Any, tmp_path: Path) -> None:
+    import ray.data
+
+    write_rows(tmp_path / "in" / "a.jsonl", range(3000))
+    sources = sources_of([str(tmp_path / "in")], str(tmp_path / "out"), print)
+    item = partial(item_of, prefer_ids=False, text_column="text", max_chars=999)
+    read = partial(tables_of, item=item, settings="", column="text", max_chars=999)
+    checkpoint = Folder(str(tmp_path / "out"), {}).checkpoint()
+    with cluster("auto", checkpoint, BLOCK_BYTES):
+        assert ray.data.read_datasource(TextSource(sources, read)).materialize().num_blocks() >= 3
 
 
 def test_a_lost_node_loses_and_doubles_no_row(nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detecting, "FILE_ROWS", 64)  # so that some rows are finished long before the last
-    write_rows(tmp_path / "in" / "large.jsonl", range(1600))  # one file is spread over both workers
+    for part in range(8):
+        write_rows(tmp_path / "in" / f"{part}.jsonl", range(part * 200, part * 200 + 200))
     lost = nodes.add_node(num_cpus=4)  # Ray spreads the processes; the head alone has room for all five
     nodes.wait_for_nodes()
-    scored: list[int] = []
+    tallies: list[Tally] = []
     run = threading.Thread(
-        target=lambda: scored.append(detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"), workers=2).scored)
+        target=lambda: tallies.append(detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"), workers=2))
     )
     run.start()
     deadline = time.monotonic() + 120
-    places: list[str] = []
     while run.is_alive() and time.monotonic() < deadline:
         actors = ray._private.state.actors().values()
         places = [actor["Address"]["NodeID"] for actor in actors if actor["State"] == "ALIVE"]
@@ -129,17 +165,19 @@ def test_a_lost_node_loses_and_doubles_no_row(nodes: Any, tmp_path: Path, monkey
     assert lost.node_id in places
     nodes.remove_node(lost, allow_graceful=False)
     run.join(300)
-    assert Counter(row["id"] for row in rows_in(tmp_path / "out")) == {f"row-{number}": 1 for number in range(1600)}
-    assert scored == [1600]
+    assert not run.is_alive()
+    counts = Counter(row["id"] for row in rows_in(tmp_path / "out"))
+    assert counts == {f"row-{number}": 1 for number in range(1600)}
+    assert tallies[0].scored == 1600
 
 
 def test_texts_equal_those_of_one_process(nodes: Any, tmp_path: Path) -> None:
-    prompts, out = str(tmp_path / "prompts.jsonl"), str(tmp_path / "out")
+    prompts = tmp_path / "prompts.jsonl"
     rows: list[Row] = [{"id": "a", "prompt": "Once upon a time"}, {"id": "b", "prompt": "The old ship"}, {"id": "c"}]
     rows.append({"id": "d", "prompt": [10**20]})
-    Path(prompts).write_text("\n".join(map(json.dumps, rows)))
+    prompts.write_text("\n".join(map(json.dumps, rows)))
     settings: dict[str, Any] = {"length": 16, "block_length": 16}
-    tally = generate_files(KEY, prompts, out, address="auto", seed=7, **settings)
+    tally = generate_files(KEY, str(prompts), str(tmp_path / "out"), address="auto", seed=7, **settings)
     assert (tally.scored, tally.unusable) == (2, 2)
     made = {row["id"]: row for row in rows_in(tmp_path / "out")}
     expected = dgmark.generate(dgmark.load_model(), ["Once upon a time", "The old ship"], key=KEY, seed=7, **settings)
@@ -148,84 +186,74 @@ def test_texts_equal_those_of_one_process(nodes: Any, tmp_path: Path) -> None:
     assert json.loads(made["a"]["settings"]) == expected[0].settings
     assert 'no "prompt"' in made["c"]["error"]
     with pytest.raises(ResumeMismatch, match="differs in seed"):
-        generate_files(KEY, prompts, out, seed=8, loading={"name_or_path": BUILTIN}, **settings)
-    with pytest.raises(ModelNotFound, match="no-such-model"):  # as the worker raised it
-        generate_files(KEY, prompts, f"{out}2", loading={"name_or_path": "no-such-model"}, **settings)
+        generate_files(KEY, str(prompts), str(tmp_path / "out"), seed=8, loading={"name_or_path": BUILTIN}, **settings)
 
 
-def test_no_log_holds_a_secret(found: Path, nodes: Any) -> None:
+def test_an_error_of_a_worker_is_raised_as_what_it_is() -> None:
+    said = "ray::MapWorker() (pid=1)\n\x1b[36mdgmark.errors.NoTexts: 17 is no multiple\x1b[39m\n\nThe above"
+    error = error_of(RayError(said))
+    assert (type(error), str(error)) == (NoTexts, "17 is no multiple")
+    assert "the run ended early (OverflowError: too large)" in str(
+        error_of(RayError("Trace\nOverflowError: too large\n"))
+    )
+
+
+def test_no_log_holds_a_secret(found: Run, nodes: Any) -> None:
     assert KEY.secret is not None
     forms = (KEY.secret, KEY.secret.hex().encode(), repr(bytes(KEY.secret)).encode(), b64encode(KEY.secret))
     session = Path(nodes.head_node.get_session_dir_path())
-    files = [file for folder in (session, found / "out") for file in folder.rglob("*") if file.is_file()]
+    files = [file for folder in (session, found.out) for file in folder.rglob("*") if file.is_file()]
     assert len(files) > 10
     for file in files:
         content = file.read_bytes()
         assert not any(form in content for form in forms), file
 
 
-@pytest.mark.parametrize("name", ["letter.txt", "run.json"])
-@pytest.mark.parametrize("content", ['{"name": "my run"}', "my notes", "[1]", "\n", "\udcff"])
-def test_folders_of_others_are_refused(found: Path, tmp_path: Path, name: str, content: str) -> None:
-    (tmp_path / name).write_text(content, errors="surrogateescape")
-    with pytest.raises(ResumeMismatch, match="holds files, but no run" if name == "letter.txt" else "another run"):
-        detect_files(KEY, str(found / "in"), str(tmp_path))
-    assert (tmp_path / name).read_text(errors="surrogateescape") == content
-    assert [file.name for file in tmp_path.iterdir()] == [name]
-
-
-def test_a_run_that_differs_or_is_going_on_is_refused(found: Path) -> None:
-    inputs, out = str(found / "in"), found / "out"
-    with pytest.raises(InputError, match="cannot be written"):
-        detect_files(KEY, inputs, str(out / "run.json" / "out"))
+def test_folders_of_others_are_refused(found: Run, tmp_path: Path) -> None:
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "letter.txt").write_text("mine")
+    with pytest.raises(ResumeMismatch, match="no run of dgmark"):
+        detect_files(KEY, str(found.inputs), str(foreign))
+    assert [file.name for file in foreign.iterdir()] == ["letter.txt"]
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError):
+        detect_files(KEY, str(found.inputs), str(tmp_path / "file" / "out"))
     with pytest.raises(ResumeMismatch, match="differs in settings"):
-        detect_files(dgmark.Detector(KEY, phase="start"), inputs, str(out))
-    with open(out / "run.json", "r+b", buffering=0) as file:
-        lock(file, out / "run.json")
-        with pytest.raises(InputError, match="another process"):
-            detect_files(KEY, inputs, str(out))
+        detect_files(dgmark.Detector(KEY, phase="start"), str(found.inputs), str(found.out))
+    with open(found.out / "run.json", "r+b", buffering=0) as file:
+        lock(file, found.out / "run.json")
+        with pytest.raises(InputError):
+            detect_files(KEY, str(found.inputs), str(found.out))
 
 
-@pytest.mark.parametrize(
-    ("inputs", "out", "error", "says"),
-    [
-        (["none.jsonl"], "out", NoTexts, "cannot be read"),
-        (["empty"], "out", NoTexts, "give files that end in"),
-        (["a.docx"], "out", NoTexts, "give files that end in"),
-        (["nothing://bucket/a.jsonl"], "out", InputError, "cannot be read"),
-        (["in", "in/a.jsonl"], "out", SettingsError, "named twice"),
-        (["in"], "nothing://bucket", InputError, "cannot be reached"),
-        (["in"], "in/out", SettingsError, "lies in the other"),
-        (["in"], "in", SettingsError, "lies in the other"),
-        (["in/a.jsonl"], ".", SettingsError, "lies in the other"),
-    ],
-)
-def test_bad_inputs(
-    nodes: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    inputs: list[str],
-    out: str,
-    error: type[DgmarkError],
-    says: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_bad_inputs(nodes: Any, tmp_path: Path) -> None:
+    with pytest.raises(NoTexts, match="does not exist"):
+        detect_files(KEY, str(tmp_path / "none.jsonl"), str(tmp_path / "out"))
     (tmp_path / "empty").mkdir()
+    with pytest.raises(NoTexts, match="holds no"):
+        detect_files(KEY, str(tmp_path / "empty"), str(tmp_path / "out"))
     (tmp_path / "a.docx").write_bytes(b"")
+    with pytest.raises(SettingsError, match="which a run on a cluster reads"):
+        detect_files(KEY, str(tmp_path / "a.docx"), str(tmp_path / "out"))
     write_rows(tmp_path / "in" / "a.jsonl", range(3))
-    with pytest.raises(error, match=says):
-        detect_files(KEY, inputs, out)
-    assert not (tmp_path / "out").exists()
-
-
-def test_more_workers_than_the_cluster_has_room_for_are_refused(found: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="not for 9"):
-        detect_files(KEY, str(found / "in"), str(tmp_path / "out"), workers=9)
+    for inputs in ("nothing://bucket/a.jsonl", ["nothing://bucket/a.jsonl"]):
+        with pytest.raises(InputError, match=r"nothing://bucket/a\.jsonl cannot be reached"):
+            detect_files(KEY, inputs, str(tmp_path / "out"))
+    with pytest.raises(SettingsError, match="9 workers"):
+        detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"), workers=9)
+    for place in (tmp_path / "in" / "out", tmp_path / "in", tmp_path):
+        with pytest.raises(SettingsError, match="lies in the other"):
+            detect_files(
+                KEY, str(tmp_path / "in" / "a.jsonl") if place == tmp_path else str(tmp_path / "in"), str(place)
+            )
+    assert not (tmp_path / "out" / "rows").exists()
 
 
 def test_columns_are_the_fields_of_a_row() -> None:
-    row = dgmark.Detector(KEY).detect("A text.").to_row("a", payload=True)
-    assert row.keys() <= detecting.COLUMNS.keys()
+    row = dgmark.Detector(KEY).detect("A text.").to_row("a")
+    beside = {"source_sha256", "settings", "subkeys_tested", "subkey", "subkey_confidence", "row", "kind", "error"}
+    assert {*row} | beside == {*COLUMNS.names}
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "no such:place"])

@@ -2,23 +2,24 @@
 
 import logging
 import os
+import re
 import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import ray
-from ray.data import DataContext
+from ray.data import ActorPoolStrategy, DataContext
 from ray.data.checkpoint import CheckpointConfig
-from ray.exceptions import RayTaskError
 
+from dgmark import errors
 from dgmark.errors import DgmarkError, InputError, SettingsError
 from dgmark.rows.workers import processors
 
 # processors that a run takes besides its workers: to read, to skip finished rows, and to write
-_OTHER_PROCESSORS = 3
-_CONNECT_SECONDS = 10.0
+_BESIDE = 3
+_PATIENCE = 10.0  # seconds
 
 
 @contextmanager
@@ -32,22 +33,28 @@ def cluster(address: str, checkpoint: CheckpointConfig, block_bytes: int) -> Ite
         block_bytes: what one worker gets at a time; smaller blocks spread a file over more workers.
 
     Raises:
-        SettingsError: there is no such cluster.
+        SettingsError: there is no such cluster, or it has too few processors.
     """
     started = not ray.is_initialized()
     if started:
         connect(address)
-    context = DataContext.get_current().copy()
-    context.checkpoint_config = checkpoint
-    context.target_max_block_size = block_bytes
-    context.enable_progress_bars = context.enable_progress_bars and sys.stderr.isatty()
-    context.raise_original_map_exception = True
-    # Ray's newer reader starts 32 processes to look up which rows are finished, however few files tell it
-    context.use_datasource_v2 = False
+    context = DataContext.get_current()
+    options: dict[str, Any] = {
+        "checkpoint_config": checkpoint,
+        "target_max_block_size": block_bytes,
+        "enable_progress_bars": context.enable_progress_bars and sys.stderr.isatty(),
+        # Ray's newer reader starts 32 processes to look up which rows are finished, however few files tell it
+        "use_datasource_v2": False,
+    }
+    before = {name: getattr(context, name) for name in options}
     try:
-        with DataContext.current(context):
-            yield
+        for name, value in options.items():
+            setattr(context, name, value)
+        max_workers()
+        yield
     finally:
+        for name, value in before.items():
+            setattr(context, name, value)
         if started:
             ray.shutdown()
 
@@ -67,19 +74,34 @@ def connect(address: str) -> None:
     try:
         if address not in ("local", "auto"):  # where nobody answers, Ray itself would try for minutes
             host, _, port = address.removeprefix("ray://").rpartition(":")
-            socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
+            socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
         ray.init(
             address=address,
             log_to_driver=False,
             logging_level=logging.ERROR,
             include_dashboard=False,
             # reading, skipping and writing take places of their own, as they hardly use a processor
-            num_cpus=processors() + _OTHER_PROCESSORS if address == "local" else None,
+            num_cpus=processors() + _BESIDE if address == "local" else None,
         )
     except Exception as error:  # Ray raises all kinds, Exception itself among them
         raise SettingsError(
             f"no Ray cluster answers at {address!r} ({error}): give its address, or local for this machine alone"
         ) from error
+
+
+def max_workers() -> int:
+    """How many processes of the cluster can work while others read, skip finished rows, and write.
+
+    Raises:
+        SettingsError: none.
+    """
+    places = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
+    if places <= _BESIDE:
+        raise SettingsError(
+            f"the Ray cluster has {places} processors, and a run needs {_BESIDE + 1}, because it reads, skips "
+            "finished rows, works and writes at the same time: add nodes, or state more with `ray start --num-cpus`"
+        )
+    return places - _BESIDE
 
 
 def workers_of(workers: int | None, *, on_gpu: bool) -> dict[str, Any]:
@@ -92,28 +114,23 @@ def workers_of(workers: int | None, *, on_gpu: bool) -> dict[str, Any]:
     Raises:
         SettingsError: the cluster has not so many.
     """
-    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    most = int(resources.get("CPU", 0)) - _OTHER_PROCESSORS
-    gpus = int(resources.get("GPU", 0)) if on_gpu else 0
+    most = max_workers()
+    gpus = int(ray.cluster_resources().get("GPU", 0)) if on_gpu else 0  # type: ignore[no-untyped-call]
     if gpus:
         most = min(most, gpus)
     if not 1 <= (workers or 1) <= most:
-        raise SettingsError(
-            f"the Ray cluster has room for {max(most, 0)} workers, not for {workers or 1}, beside the "
-            f"{_OTHER_PROCESSORS} processors that read, skip finished rows and write: ask for fewer, add nodes, or "
-            "state more with `ray start --num-cpus`"
-        )
-    return {"concurrency": workers or (1, most), "num_gpus": 1 if gpus else 0}
+        raise SettingsError(f"{workers or 1} workers are not in 1..{most}, for which the Ray cluster has room")
+    pool = ActorPoolStrategy(size=workers) if workers else ActorPoolStrategy(min_size=1, max_size=most)
+    return {"compute": pool, "num_gpus": 1 if gpus else 0}
 
 
-def error_of(error: BaseException) -> DgmarkError:
-    """The error of dgmark that a worker raised; else one that says what else was raised."""
-    while isinstance(error, RayTaskError):
-        error = error.cause
-    if isinstance(error, DgmarkError):
-        return error
-    lines = str(error).strip().splitlines()
-    what = f"{type(error).__name__}: {lines[-1]}" if lines else repr(error)
+def error_of(error: Exception) -> DgmarkError:
+    """The error of dgmark in a worker, of which Ray keeps the traceback as text; else one that says what Ray said."""
+    lines = [line.strip() for line in re.sub("\x1b\\[[0-9;]*m", "", str(error)).splitlines() if line.strip()]
+    found = [match for line in lines if (match := re.match(r"dgmark\.errors\.(\w+): (.*)", line))]
+    if found:
+        return cast(DgmarkError, getattr(errors, found[-1][1])(found[-1][2]))
+    what = next((line for line in reversed(lines) if re.match(r"[\w.]+: ", line)), lines[-1] if lines else repr(error))
     return InputError(
         f"the run ended early ({what}); the rows written so far are kept, and the same command goes on from there"
     )
