@@ -191,7 +191,7 @@ class KeyStore:
     ) -> None:
         given = [key for key in keys if key is not None]
         for key in given:
-            _check_vocabulary(key, table_size)
+            key.check_vocabulary(table_size)
         self.rule: Rule = Rule()
         if given:
             self.rule = rule_class(given).empty(given, slots, device, fixed_shapes=True)
@@ -224,7 +224,7 @@ class KeyStore:
 
     def _slot(self, key: WatermarkKey, needed: set[WatermarkKey]) -> int:
         if key not in self._slots:
-            _check_vocabulary(key, self._table_size)
+            key.check_vocabulary(self._table_size)
             check_no_rotation(key)
             if not isinstance(self.rule, RULES[key.spec.rule]):
                 raise SettingsError(
@@ -245,12 +245,4 @@ class KeyStore:
                 return self._slots.pop(key)
         raise SettingsError(
             f"this batch has more than {self._size} keys, which is all that the store holds: make it with more slots"
-        )
-
-
-def _check_vocabulary(key: WatermarkKey, table_size: int) -> None:
-    if key.spec.table_size != table_size:
-        raise VocabularyMismatch(
-            f"key {key.fingerprint} has groups for {key.spec.table_size} token ids, the model predicts {table_size}: "
-            "make a key for this model with `dgmark keygen --model`"
         )

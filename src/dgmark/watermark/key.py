@@ -265,10 +265,18 @@ class WatermarkKey:
             VocabularyMismatch: the padded vocabularies differ.
         """
         self.check_tokenizer(model.tokenizer)
-        if model.vocab_size != self.spec.table_size:
+        self.check_vocabulary(model.vocab_size)
+
+    def check_vocabulary(self, vocab_size: int) -> None:
+        """Refuse a padded vocabulary that is not the key's.
+
+        Raises:
+            VocabularyMismatch: the sizes differ.
+        """
+        if vocab_size != self.spec.table_size:
             raise VocabularyMismatch(
                 f"key {self.fingerprint} has groups for {self.spec.table_size} token ids, the model predicts "
-                f"{model.vocab_size}: make a key for this model with `dgmark keygen --model`"
+                f"{vocab_size}: make a key for this model with `dgmark keygen --model`"
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:
