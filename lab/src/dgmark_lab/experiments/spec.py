@@ -108,6 +108,7 @@ class KeyOptions(_Table):
     code_length: int = 0
     nearest: int | None = None
     farthest: int | None = None
+    subkeys: int | None = None
 
 
 class Rates(_Table):
