@@ -1,4 +1,4 @@
-"""The recipes of docs/integrating.md as they stand there, on a toy."""
+"""The recipes of docs/own-loop.md as they stand there, on a toy."""
 
 import re
 from dataclasses import replace
@@ -20,7 +20,7 @@ from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import spec_of
 
-PAGE = (Path(__file__).parents[2] / "docs" / "integrating.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "own-loop.md").read_text()
 
 
 def recipe(heading: str, number: int = 0) -> str:
@@ -36,7 +36,8 @@ def defined(code: str, name: str, **names: Any) -> Any:
     return names[name]
 
 
-STEP = "Our rule, your loop"
+STEP = "Two calls"
+DRAWN = "An engine that draws the tokens itself"
 LOOP = "LLaDA's generate.py and Dream's diffusion_generate"
 # nothing but words has a chance, as with a trained model
 TOY = ToyDenoiser(words=80, spread=40.0, end_ids=(), end_bias=-1e3, forbidden_bias=-1e3)
@@ -195,7 +196,7 @@ def test_an_engine_that_draws_itself_commits_what_our_step_commits(settings: dic
     exec(step, names)
     proposals, commit = names["proposals"], names["commit"]
     assert commit.sum(1).tolist() == masked.sum(1).clamp(max=2).tolist()
-    exec(recipe(STEP, 1), names)
+    exec(recipe(DRAWN), names)
     assert torch.equal(names["tokens"], proposals.tokens)
     assert torch.allclose(names["scores"], proposals.scores.float(), rtol=1e-5)
     assert torch.equal(names["commit"], commit)
