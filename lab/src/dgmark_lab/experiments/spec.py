@@ -176,7 +176,7 @@ class Cell(_Table):
         scheme: "dgmark", or the name of a baseline; None leaves no mark.
         options: options of the baseline.
         key: how the key differs from the run's.
-        decoding: fields of `DecodeConfig`, which override those of the setup.
+        decoding: fields of `DecodeConfig`, which override those of the setup; null leaves one out.
         prompts: name of a prompt set, instead of the setup's.
         model: a model instead of the setup's.
         setups: the setups in which the cell is run; in others only the paper's numbers are shown.
@@ -193,7 +193,7 @@ class Cell(_Table):
     scheme: str | None = None
     options: dict[str, Option] = {}
     key: KeyOptions = KeyOptions()
-    decoding: dict[str, Option] = {}
+    decoding: dict[str, Option | None] = {}
     prompts: str | None = None
     model: str | None = None
     setups: list[SetupName] = ["builtin", "paper"]
