@@ -132,33 +132,30 @@ def test_a_run_in_pieces_is_the_run_in_one_go_and_leaves_a_model(tmp_path: Path,
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_loss_falls_on_a_small_corpus(corpus: Corpus, tmp_path: Path, kind: Kind) -> None:
-    longer = {"steps": 60, "warmup_steps": 5, "decay_steps": 30}
-    rates = {"muon_lr": 0.05, "adamw_lr": 0.02}
-    piece = trainer(tiny(kind, rows={"batch": 16}, schedule=longer, optimizer=rates), corpus, tmp_path)
+    settings = {
+        "rows": {"batch": 16},
+        "schedule": {"steps": 60, "warmup_steps": 5, "decay_steps": 30},
+        "record": {"evaluate_steps": 30},
+        "optimizer": {"muon_lr": 0.05, "adamw_lr": 0.02},
+        "speed": {"autocast": "off"},
+    }
+    held_out = held_out_rows(list(read_documents(corpus.folder.parent / "tales.jsonl")), corpus.tokenizer, 48, 4)
+    piece = trainer(tiny(kind, **settings), corpus, tmp_path, held_out=held_out)
     targets = np.concatenate([piece.batch(step).targets for step in range(60)])
     piece.train()
-    losses = [row["cross_entropy"] for row in log_of(tmp_path) if "loss" in row]
+    rows = read_log(tmp_path / "log.jsonl")
+    steps, measured = [row for row in rows if "loss" in row], [row for row in rows if "heldout" in row]
+    assert [(row["step"], row["tokens"]) for row in steps] == [(step, 16 * 48 * step) for step in range(1, 61)]
+    assert [row["step"] for row in measured] == [0, 30, 60]
+    again = held_out_bound(Network(piece.network.family, piece.average.module), held_out, piece.mask_id, repeats=2)
+    assert (measured[-1]["heldout"], measured[-1]["heldout_per_character"]) == (again.per_token, again.per_character)
+    assert set(steps[0]) == {"step", "loss", "cross_entropy", "rate", "tokens", "seconds"}
+    assert (steps[0]["rate"], steps[-1]["rate"]) == (1 / 5, 1 / 30)
+    losses = [row["cross_entropy"] for row in steps]
     assert losses[0] == pytest.approx(np.log(320), rel=0.05)  # it begins knowing nothing
     shares = np.unique(targets, return_counts=True)[1] / len(targets)
     frequencies_alone = -(shares * np.log(shares)).sum()
     assert np.mean(losses[-10:]) < frequencies_alone - (0.15 if kind == "storyteller" else 2.0)
-
-
-def test_the_log_has_rows_for_steps_and_for_held_out_text(corpus: Corpus, tmp_path: Path) -> None:
-    documents = list(read_documents(corpus.folder.parent / "tales.jsonl"))
-    held_out = held_out_rows(documents, corpus.tokenizer, 48, 4)
-    piece = trainer(tiny(speed={"autocast": "off"}), corpus, tmp_path, held_out=held_out)
-    piece.train()
-    rows = [row for row in read_log(tmp_path / "log.jsonl") if "loss" in row]
-    assert [row["step"] for row in rows] == list(range(1, 13))
-    assert set(rows[0]) == {"step", "loss", "cross_entropy", "rate", "tokens", "seconds"}
-    assert [row["tokens"] for row in rows] == [8 * 48 * step for step in range(1, 13)]
-    assert [rows[at]["rate"] for at in (0, 5, -1)] == [0.5, 1, 0.25]
-    assert sorted(row["seconds"] for row in rows) == [row["seconds"] for row in rows]
-    measured = [row for row in log_of(tmp_path) if "heldout" in row]
-    assert [row["step"] for row in measured] == [0, 4, 8, 12]
-    again = held_out_bound(Network("llada", piece.average.module), held_out, 2, repeats=2)
-    assert (measured[-1]["heldout"], measured[-1]["heldout_per_character"]) == (again.per_token, again.per_character)
 
 
 # ---- resuming ----

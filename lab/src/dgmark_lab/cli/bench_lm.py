@@ -79,13 +79,6 @@ def bench_lm(
     model = load_model(**loading)
     of_preset = benchmarks.PRESETS[preset] if preset else None
     decoding: Settings = of_preset.decoding(model.name, model.family.name) if of_preset else {}
-    harness = benchmarks.HarnessSettings(
-        decoding={**decoding, **settings},
-        key=key,
-        baseline=baseline,
-        seed=seed,
-        batch_size=batch_size,
-    )
     asked = benchmarks.TaskSettings(
         tasks=of_preset.tasks if of_preset else names,
         include=tuple(include or ()),
@@ -96,7 +89,16 @@ def bench_lm(
     )
     with row_bar("answers") as bar:
         bar.show("", 0, None)  # the number of requests is unknown beforehand
-        results = benchmarks.run_tasks(benchmarks.DiffusionLM(model, harness, bar.rows), asked)
+        harness = benchmarks.DiffusionLM(
+            model,
+            decoding={**decoding, **settings},
+            key=key,
+            baseline=baseline,
+            seed=seed,
+            batch_size=batch_size,
+            progress=bar.rows,
+        )
+        results = benchmarks.run_tasks(harness, asked)
     summary = {name: value for name, value in results.items() if name != "samples"}
     if out is not None:
         samples = [

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from dgmark_lab.training.corpus import file_hash, read_documents, special_ids, training_tokenizer
+from dgmark.checkpoint.tokenizer import load_tokenizer
+from dgmark_lab.training.corpus import file_hash, read_documents, special_ids
 from dgmark_lab.training.networks import load_network
 from dgmark_lab.training.objective import held_out_bound, held_out_rows
 
@@ -42,7 +43,7 @@ def evaluate(
     models = {THIS: model, **{Path(other).name: other for other in against}}
     bounds = {}
     for name, folder in models.items():
-        network, tokenizer = load_network(folder), training_tokenizer(folder)
+        network, tokenizer = load_network(folder), load_tokenizer(folder)
         network.module.to(device).train(False)
         mask_id = None if network.family == "llama" else special_ids(tokenizer).mask
         held_out = held_out_rows(documents, tokenizer, length, rows)

@@ -14,17 +14,11 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.errors import CheckpointFormat
 from dgmark.models.load import faster_dtype
 from dgmark_lab.training.config import OptimizerSettings, TrainingConfig
-from dgmark_lab.training.corpus import (
-    Corpus,
-    prepare_corpus,
-    read_documents,
-    sentence_ends,
-    special_ids,
-    training_tokenizer,
-)
+from dgmark_lab.training.corpus import Corpus, prepare_corpus, read_documents, sentence_ends, special_ids
 from dgmark_lab.training.networks import Network, new_network, save_model
 from dgmark_lab.training.objective import (
     Batch,
@@ -180,7 +174,7 @@ def train(
     start = time.monotonic()
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
-    known = None if config.tokenizer.source == "new" else training_tokenizer(config.tokenizer.source)
+    known = None if config.tokenizer.source == "new" else load_tokenizer(config.tokenizer.source)
     corpus = prepare_corpus(data, out / TOKENS, tokenizer=known, vocab_size=config.tokenizer.vocab_size)
     rows = None
     if heldout is not None:
