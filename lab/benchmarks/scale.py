@@ -3,17 +3,16 @@
 Run `python lab/benchmarks/scale.py [--rows 1000000]`. The texts are sentences of 20 to 40 words drawn from
 `prompts.jsonl`, or with `--ids N` N random token ids, in Parquet files of 20,000 rows. Memory is the sum of the private
 pages of all processes of this run, read every second; the median of the second quarter of the run, after all have
-started, stands beside that of the last. A line a minute on stderr tells the rows written so far and the memory.
+started, stands beside that of the last.
 """
 
 import os
 import random
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +47,7 @@ def main() -> None:
             folder, memory = Path(name), list[float]()
             write(folder / "in", rows, args.ids)
             start = time.perf_counter()
-            with sampled(memory, folder / "out" / "rows"):
+            with sampled(memory):
                 tally = detect_files(scorer, str(folder / "in"), str(folder / "out"), workers=workers)
             seconds = time.perf_counter() - start
         if tally.scored != rows:
@@ -75,15 +74,13 @@ def write(folder: Path, rows: int, ids: int) -> None:
 
 
 @contextmanager
-def sampled(memory: list[float], rows: Path) -> Iterator[None]:
-    """Append the memory of this process and of all below it, in bytes, every second; `rows` are told every minute."""
+def sampled(memory: list[float]) -> Iterator[None]:
+    """Append the memory of this process and of all below it, in bytes, every second."""
     done = threading.Event()
 
     def sample() -> None:
         while not done.wait(1):
             memory.append(sum(map(private_bytes, family(os.getpid()))))
-            if len(memory) % 60 == 0:
-                print(f"{written(rows):,} rows, {memory[-1] / MB:.0f} MB", file=sys.stderr, flush=True)
 
     thread = threading.Thread(target=sample)
     thread.start()
@@ -92,15 +89,6 @@ def sampled(memory: list[float], rows: Path) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
-
-
-def written(folder: Path) -> int:
-    """The rows in the whole files of a folder."""
-    count = 0
-    for file in folder.rglob("*.parquet"):
-        with suppress(OSError, arrow.ArrowException):
-            count += parquet.read_metadata(file).num_rows
-    return count
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Attacks on marked text, by name: each takes a text and a random generator, and returns the attacked text."""
 
 from collections.abc import Callable
-from dataclasses import MISSING, field, fields
+from dataclasses import field, fields
 from typing import Annotated, Any
 
 import numpy as np
@@ -92,12 +92,4 @@ def _plain(value: Any) -> Any:
     return str(getattr(value, "name", type(value).__name__))
 
 
-def defaults_of(name: str) -> dict[str, Any]:
-    """Return the options of the attack `name` with their defaults."""
-    return {
-        one.name: one.default if one.default_factory is MISSING else one.default_factory()
-        for one in fields(ATTACKS[name])
-    }
-
-
-__all__ = ["ATTACKS", "Attack", "attack", "defaults_of", "options_of"]
+__all__ = ["ATTACKS", "Attack", "attack", "options_of"]

@@ -24,11 +24,6 @@ MaxSeconds = Annotated[float | None, typer.Option(min=0, help="Save and stop aft
 Device = Annotated[str | None, typer.Option(help="A torch device; by default the GPU if there is one.")]
 
 
-@train_app.callback()
-def train_group() -> None:
-    """Train the built-in models again, evaluate and export them."""
-
-
 def _device(name: str | None) -> "torch.device":
     import torch
 
