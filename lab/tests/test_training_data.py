@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dgmark.checkpoint.tokenizer import load_tokenizer, wrap
-from dgmark.errors import InputError, NoTexts
+from dgmark.errors import InputError
 from dgmark_lab.training.config import Rows
 from dgmark_lab.training.corpus import (
     Corpus,
@@ -26,24 +26,6 @@ from support.training_setup import tiny_corpus, write_tales
 def source(corpus: Corpus, **changes: object) -> RowSource:
     rows = Rows.model_validate({"length": 48, "batch": 8} | changes)
     return RowSource(corpus, rows, special_ids(corpus.tokenizer).end, sentence_ends(corpus.tokenizer), seed=0)
-
-
-# ---- documents ----
-
-
-@pytest.mark.parametrize(
-    ("content", "kind", "message"),
-    [
-        (b'{"id": 1, "paragraphs": ["a"]}\n{"id": 1, "paragraphs": [3]}\n', InputError, r"bad:2 is not a document"),
-        (b'{"id": 2, "paragraphs": [""]}\n', NoTexts, "holds no document"),
-    ],
-)
-def test_a_file_without_usable_documents_is_an_error(
-    tmp_path: Path, content: bytes, kind: type[Exception], message: str
-) -> None:
-    (tmp_path / "bad").write_bytes(content)
-    with pytest.raises(kind, match=message):
-        list(read_documents(tmp_path / "bad"))
 
 
 # ---- tokens ----
@@ -82,9 +64,6 @@ def test_a_corpus_is_made_once_and_made_again_for_other_data(tmp_path: Path) -> 
     assert len(again.documents) == 5
     assert again.tokenizer.fingerprint == again.made_from["tokenizer"] == shipped.fingerprint
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other.jsonl", "tales.jsonl", "tokens"]
-    (first.folder / "tokens.npy").unlink()
-    with pytest.raises(InputError, match="delete it, so that the data is prepared again"):
-        prepare_corpus(other, first.folder, tokenizer=shipped)
 
 
 # ---- rows ----

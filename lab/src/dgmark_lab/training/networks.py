@@ -1,12 +1,10 @@
 """The trainable networks, as transformers' own classes: with random weights, or from and to model folders.
 
-Each network has a trunk (ids to hidden states) and a head (hidden states to logits), so that logits are computed only
-where the objective needs them.
+Hidden states and logits are computed apart, so that there are logits only where the objective needs them.
 """
 
 import copy
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,25 +45,16 @@ class Network:
     Attributes:
         family: "llada" or "llama".
         module: the network with its head.
-        trunk: computes the hidden states of ids.
     """
 
     family: str
     module: Any = field(repr=False)
-    trunk: Callable[..., Any] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self.trunk = self.module.model
-
-    def compile(self) -> None:
-        """Compile the trunk; not the head, since its number of positions differs from step to step."""
-        self.trunk = torch.compile(self.module.model, dynamic=False)
 
     def logits_at(
         self, ids: Int[Tensor, "batch length"], positions: Int[Tensor, " targets"]
     ) -> Float[Tensor, "targets vocab"]:
         """Compute logits at the positions, which are counted through the batch row by row."""
-        hidden = self.trunk(input_ids=ids, use_cache=False).last_hidden_state
+        hidden = self.module.model(input_ids=ids, use_cache=False).last_hidden_state
         logits: Tensor = self.module.lm_head(hidden.flatten(0, 1)[positions])
         return logits
 

@@ -76,8 +76,6 @@ class Trainer(Run[TrainingConfig, Batch]):
         muon, adamw = self.optimizers = make_optimizers(self.network, config.optimizer, device)
         self.parts = {"module": module, "average": self.average, "muon": muon, "adamw": adamw}
         self.resume()
-        if config.speed.compile:
-            self.network.compile()
 
     def batch(self, step: int) -> Batch:
         """Return the batch of a step (from 0)."""
