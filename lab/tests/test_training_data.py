@@ -9,15 +9,7 @@ import pytest
 from dgmark.checkpoint.tokenizer import load_tokenizer, wrap
 from dgmark.errors import InputError
 from dgmark_lab.training.config import Rows
-from dgmark_lab.training.corpus import (
-    Corpus,
-    Document,
-    prepare_corpus,
-    read_documents,
-    sentence_ends,
-    special_ids,
-    train_bpe,
-)
+from dgmark_lab.training.corpus import Corpus, Document, prepare_corpus, read_documents, sentence_ends, train_bpe
 from dgmark_lab.training.objective import held_out_rows
 from dgmark_lab.training.rows import SHORTEST, RowSource
 from support.training_setup import tiny_corpus, write_tales
@@ -25,7 +17,7 @@ from support.training_setup import tiny_corpus, write_tales
 
 def source(corpus: Corpus, **changes: object) -> RowSource:
     rows = Rows.model_validate({"length": 48, "batch": 8} | changes)
-    return RowSource(corpus, rows, special_ids(corpus.tokenizer).end, sentence_ends(corpus.tokenizer), seed=0)
+    return RowSource(corpus, rows, seed=0)
 
 
 # ---- tokens ----

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from dgmark_lab.training.config import LlamaNetwork, Masking
-from dgmark_lab.training.corpus import SpecialIds
 from dgmark_lab.training.networks import Network, build_network
 from dgmark_lab.training.objective import (
     Batch,
@@ -35,7 +34,7 @@ def small_network(family: str = "llada", seed: int = 0) -> Network:
     sizes = LlamaNetwork(width=16, blocks=2, heads=2, hidden=24, context=32)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        network = build_network(family, sizes, VOCAB, SpecialIds(MASK, END))
+        network = build_network(family, sizes, VOCAB, END)
         for param in network.module.parameters():
             if param.ndim == 2:
                 torch.nn.init.normal_(param, std=0.6)

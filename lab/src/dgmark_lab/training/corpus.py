@@ -100,14 +100,6 @@ def _document(line: bytes, source: str) -> Document:
 # ---- tokenizers ----
 
 
-@dataclass(frozen=True)
-class SpecialIds:
-    """Special ids that the objective needs; `mask` is None if the vocabulary has no mask (autoregressive models)."""
-
-    mask: int | None
-    end: int
-
-
 def train_bpe(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
     """Train a byte-level BPE of `vocab_size` tokens that separates runs of newlines from the words around them."""
     backend = tokenizers.Tokenizer(models.BPE())
@@ -124,16 +116,16 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
     return backend
 
 
-def special_ids(tokenizer: Tokenizer) -> SpecialIds:
-    """Return the mask and end ids of a vocabulary.
+def special_id(tokenizer: Tokenizer, token: str) -> int:
+    """Return the id of a special token.
 
     Raises:
-        CheckpointFormat: the vocabulary has no end token.
+        CheckpointFormat: the vocabulary has no such token.
     """
-    end = tokenizer.backend.token_to_id(END)
-    if end is None:
-        raise CheckpointFormat(f"{tokenizer.name} has no end token {END}; train a new tokenizer")
-    return SpecialIds(mask=tokenizer.backend.token_to_id(MASK), end=end)
+    found: int | None = tokenizer.backend.token_to_id(token)
+    if found is None:
+        raise CheckpointFormat(f"{tokenizer.name} has no token {token}; train a new tokenizer")
+    return found
 
 
 def sentence_ends(tokenizer: Tokenizer) -> Bool[np.ndarray, " vocab"]:

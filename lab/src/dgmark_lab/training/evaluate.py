@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from dgmark.checkpoint.tokenizer import load_tokenizer
-from dgmark_lab.training.corpus import file_hash, read_documents, special_ids
+from dgmark_lab.training.corpus import MASK, file_hash, read_documents, special_id
 from dgmark_lab.training.networks import load_network
 from dgmark_lab.training.objective import held_out_bound, held_out_rows
 
@@ -45,7 +45,7 @@ def evaluate(
     for name, folder in models.items():
         network, tokenizer = load_network(folder), load_tokenizer(folder)
         network.module.to(device).train(False)
-        mask_id = None if network.family == "llama" else special_ids(tokenizer).mask
+        mask_id = None if network.family == "llama" else special_id(tokenizer, MASK)
         held_out = held_out_rows(documents, tokenizer, length, rows)
         bounds[name] = asdict(held_out_bound(network, held_out, mask_id))
     return {"heldout_sha256": file_hash(data), "bounds": bounds, "schema": SCHEMA}
