@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from dgmark import DecodeConfig, load_model
@@ -118,12 +119,13 @@ def _modes(model: NetworkDenoiser, prompts: list[Tensor], tokens: int, modes: di
 def _shares(model: NetworkDenoiser, prompts: list[Tensor], tokens: int) -> None:
     """Print which share of a step's time is spent outside the network's forward, and in the round-trip guard."""
     network = model.network
-    parts = (network.base_model, network.get_output_embeddings())  # sessions call these, and not the whole
+    trunk = network.base_model  # sessions call this and the head, and not the whole
+    head: Module = network.get_output_embeddings()  # type: ignore[no-untyped-call]
     for name in ("bigram", "bigram, dual", "k = 1", "k = 1, dual"):
         forward, guard = Stopwatch(), Stopwatch()
         with (
-            patch.object(parts[0], "forward", forward.timed(parts[0].forward)),
-            patch.object(parts[1], "forward", forward.timed(parts[1].forward)),
+            patch.object(trunk, "forward", forward.timed(trunk.forward)),
+            patch.object(head, "forward", forward.timed(head.forward)),
             patch.object(RoundTrip, "unreadable", guard.timed(RoundTrip.unreadable)),
         ):
             whole = sum(_decode(model, prompt, tokens, *MODES[name])[0] for prompt in prompts)

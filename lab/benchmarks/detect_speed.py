@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -51,7 +52,7 @@ def main() -> None:
         ("rotation 64", 100, replace(spec, rotation=64)),
     ):
         ring = Keyring([random_key(changed, number) for number in range(keys)])
-        show(f"{keys:,} keys, {name}, n = 256", lambda ring=ring: ring.detect(windows[0]), rounds=3)
+        show(f"{keys:,} keys, {name}, n = 256", partial(ring.detect, windows[0]), rounds=3)
     million = np.resize(np.array(prose), 1_000_000)
     show("a text of 1,000,000 tokens", lambda: detector.detect(million), rounds=3)
 
