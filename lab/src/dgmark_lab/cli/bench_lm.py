@@ -68,9 +68,9 @@ def bench_lm(
 
     The decoding options of `dgmark generate` are taken too.
     """
-    _check_harness()
-    from dgmark_lab.evaluate import benchmarks
-
+    with needed_extra("bench", "bench-lm", "the lm-evaluation-harness"):
+        from dgmark_lab.evaluate import benchmarks
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
     names = tuple(name for one in tasks or [] for name in one.split(",") if name)
     if preset not in (None, *benchmarks.PRESETS):
         raise SettingsError(f"preset {preset!r} is not one of: {', '.join(benchmarks.PRESETS)}")
@@ -117,18 +117,6 @@ def bench_lm(
     stdout().print(table)
     if truncated := results["counts"].get("truncated", 0):
         stderr().print(f"{truncated} prompts were cut at the beginning to fit into the model's context")
-
-
-def _check_harness() -> None:
-    """Check that the harness is installed.
-
-    Raises:
-        MissingExtra: lm_eval is not installed.
-    """
-    with needed_extra("bench", "bench-lm", "the lm-evaluation-harness"):
-        import lm_eval
-    del lm_eval
-    logging.getLogger("lm_eval").setLevel(logging.ERROR)
 
 
 def _plain(content: Any) -> str:

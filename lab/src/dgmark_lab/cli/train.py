@@ -25,12 +25,11 @@ Device = Annotated[str | None, typer.Option(help="A torch device; by default the
 
 
 def _device(name: str | None) -> "torch.device":
-    import torch
-
+    from dgmark.models.load import device_named
     from dgmark_lab.training.networks import quiet_transformers
 
     quiet_transformers()
-    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    return device_named(name)
 
 
 def _report(run: "Run[Any, Any]") -> None:

@@ -17,6 +17,7 @@ from lm_eval.api.model import LM
 from lm_eval.evaluator import evaluate
 from lm_eval.tasks import TaskManager
 
+from dgmark.checkpoint.folder import first_line
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.generation import baseline_row, generations
 from dgmark.decode.prompts import Prepared, Request, config_of, key_of_text, rule_of
@@ -298,10 +299,9 @@ def _load(settings: TaskSettings) -> Any:
     try:
         return manager.load(list(settings.tasks))
     except Exception as error:  # every library that the harness calls has its own errors
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(
-            f"the tasks {', '.join(settings.tasks)} cannot be set up: {reason}; if their data is missing here, run "
-            "them once on a machine with network access, and copy its Hugging Face cache (HF_HOME)"
+            f"the tasks {', '.join(settings.tasks)} cannot be set up: {first_line(error)}; if their data is "
+            "missing here, run them once on a machine with network access, and copy its Hugging Face cache (HF_HOME)"
         ) from error
 
 
