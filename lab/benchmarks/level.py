@@ -15,7 +15,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from math import erfc, sqrt
 from pathlib import Path
 from typing import Any, get_args
@@ -163,6 +163,7 @@ def main() -> None:
         return
     bigram = args.rule == "bigram"
     spec = WatermarkKey.generate(rule=args.rule, code_length=None if bigram else args.code_length, subkeys=1).spec
+    key_of = cache(partial(random_key, spec))  # keys keep their tables
     found: dict[str, Any] = {}
     print(f"{args.keys} keys, at most {args.passages or 'all'} passages of a kind, first {TOKENS} tokens each\n")
     header = [f"p {alpha:g}" for alpha in ALPHAS]
@@ -173,7 +174,7 @@ def main() -> None:
         if name in BUILT:
             keys = np.arange(keys.size).reshape(keys.shape) + 1000
         p_values = np.array(
-            [[p_values_of(random_key(spec, int(n)), ids) for n, ids in zip(row, texts, strict=True)] for row in keys]
+            [[p_values_of(key_of(int(n)), ids) for n, ids in zip(row, texts, strict=True)] for row in keys]
         )
         print_row(line(name, p_values))
         found[name] = p_values[..., 0].ravel()

@@ -44,7 +44,8 @@ def main() -> None:
         if not rows:
             continue
         with tempfile.TemporaryDirectory() as name:
-            folder, memory = Path(name), list[float]()
+            folder = Path(name)
+            memory: list[float] = []
             write(folder / "in", rows, args.ids)
             start = time.perf_counter()
             with sampled(memory):
