@@ -6,25 +6,24 @@ that of the uncached, unmarked decode of the same prompt. Times are CPU seconds 
 other work on the machine than wall-clock time.
 """
 
-import argparse
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 from torch.nn import Module
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from dgmark import DecodeConfig, load_model
-from dgmark.decode import Canvas, RoundTrip, Rule, decode_steps, keyed_rule
+from dgmark.decode import Canvas, RoundTrip, decode_steps, keyed_rule
 from dgmark.models.load import NetworkDenoiser
 from dgmark.watermark.spec import Rule as RuleName
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
-from keys_and_tables import bench_key, print_header, print_row
+from shared import arguments, bench_key, print_header, print_row
 
 PROMPT, LENGTH, BLOCK = 64, 256, 32
 PLAIN = "unmarked"
@@ -60,7 +59,7 @@ MODES: dict[str, Mode] = {
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = arguments()
     parser.add_argument("--prompts", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=64, help="tokens after which a decode is stopped")
     parser.add_argument("--batch", type=int, default=1, help="rows of a batch")
@@ -69,21 +68,18 @@ def main() -> None:
         "--random", action="store_true", help="a network of LLaDA's shape and vocabulary, 96 M parameters"
     )
     args = parser.parse_args()
-    model = random_llada() if args.random else _builtin()
-    modes = {PLAIN: MODES[PLAIN]} | {name: MODES[name] for name in args.mode or MODES}
+    builtin = load_model()
+    assert isinstance(builtin, NetworkDenoiser)
+    model = random_llada(builtin) if args.random else builtin
+    model = NetworkDenoiser(**{**vars(model), "end_ids": ()})  # no row ends early, so that all modes do the same work
     prompts = _prompts(model, args.prompts, args.batch)
     print(f"{args.prompts} prompts, batch {args.batch}, {args.tokens} tokens, {torch.get_num_threads()} threads")
-    _modes(model, prompts, args.tokens, modes)
+    _modes(model, prompts, args.tokens, {PLAIN: MODES[PLAIN]} | {name: MODES[name] for name in args.mode or MODES})
+    _shares(model, prompts, args.tokens)
     _published(model, prompts, args.tokens)
 
 
-def _builtin() -> NetworkDenoiser:
-    model = load_model()
-    assert isinstance(model, NetworkDenoiser)
-    return model
-
-
-def random_llada() -> NetworkDenoiser:
+def random_llada(builtin: NetworkDenoiser) -> NetworkDenoiser:
     """Make a model with LLaDA's architecture and random weights: 16 blocks of width 448, 126,464 padded ids."""
     width, layers, vocabulary = 448, 16, 126_464
     config = LlamaConfig(
@@ -99,17 +95,17 @@ def random_llada() -> NetworkDenoiser:
     torch.manual_seed(0)
     network = LlamaForCausalLM(config)
     network.train(False)
-    builtin = _builtin()
     return NetworkDenoiser(**{**vars(builtin), "name": "random", "vocab_size": vocabulary, "network": network})
 
 
 def _modes(model: NetworkDenoiser, prompts: list[Tensor], tokens: int, modes: dict[str, Mode]) -> None:
+    """Print the time of each mode over that of the unmarked, uncached one."""
     seconds: dict[str, list[float]] = {name: [] for name in modes}
     forwards: dict[str, list[float]] = {name: [] for name in modes}
     _decode(model, prompts[0], 8, *MODES[PLAIN])
     for prompt in prompts:
         for name, mode in modes.items():
-            took, run = _decode(model, prompt, tokens, *mode)
+            took, run, _ = _decode(model, prompt, tokens, *mode)
             seconds[name].append(took)
             forwards[name].append(run / tokens / len(prompt))
     print_header(["mode", "time / unmarked, uncached", "min", "max", "canvases through the model a token"])
@@ -117,34 +113,66 @@ def _modes(model: NetworkDenoiser, prompts: list[Tensor], tokens: int, modes: di
         ratios = [one / plain for one, plain in zip(took_by_mode, seconds[PLAIN], strict=True)]
         times = [f"{figure(ratios):.3f}" for figure in (median, min, max)]
         print_row([name, *times, f"{median(forwards[name]):.2f}"])
+    print(f"ms a token, unmarked: {1e3 * median(seconds[PLAIN]) / tokens / len(prompts[0]):.1f}")
+
+
+def _shares(model: NetworkDenoiser, prompts: list[Tensor], tokens: int) -> None:
+    """Print which share of a step's time is spent outside the network's forward, and in the round-trip guard."""
+    network = model.network
+    trunk = network.base_model  # sessions call this and the head, and not the whole
+    head: Module = network.get_output_embeddings()  # type: ignore[no-untyped-call]
     for name in ("bigram", "bigram, dual", "k = 1", "k = 1, dual"):
-        TimedGuard.inside = 0.0
-        with timed_forwards(model.network) as spent:
+        forward, guard = Stopwatch(), Stopwatch()
+        with (
+            patch.object(trunk, "forward", forward.timed(trunk.forward)),
+            patch.object(head, "forward", forward.timed(head.forward)),
+            patch.object(RoundTrip, "unreadable", guard.timed(RoundTrip.unreadable)),
+        ):
             whole = sum(_decode(model, prompt, tokens, *MODES[name])[0] for prompt in prompts)
         print(
-            f"outside the network's forward: {1 - sum(spent[1:]) / whole:.1%} of a step at {name}; "
-            f"in the checks of the round-trip guard: {TimedGuard.inside / whole:.2%}"
+            f"outside the network's forward: {1 - forward.seconds / whole:.1%} of a step at {name}; "
+            f"in the checks of the round-trip guard: {guard.seconds / whole:.2%}"
         )
-    print(f"ms a token, unmarked: {1e3 * median(seconds[PLAIN]) / tokens / len(prompts[0]):.1f}")
+
+
+class Stopwatch:
+    """Adds up the CPU seconds of the calls of functions."""
+
+    seconds = 0.0
+
+    def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, its calls timed."""
+
+        def call(*args: Any, **options: Any) -> Any:
+            begin = time.process_time()
+            try:
+                return function(*args, **options)
+            finally:
+                self.seconds += time.process_time() - begin
+
+        return call
 
 
 def _decode(
     model: NetworkDenoiser, prompt: Tensor, tokens: int, rule: RuleName | None, settings: dict[str, Any]
-) -> tuple[float, int]:
-    """Decode the first `tokens` tokens of each row; return CPU seconds and the number of canvases."""
+) -> tuple[float, int, Tensor]:
+    """Decode the first `tokens` tokens of each row; return CPU seconds, the number of canvases, and the ids."""
     config = DecodeConfig(length=LENGTH, block_length=BLOCK, **settings)
     canvas = Canvas.after(prompt, LENGTH, model.mask_id)
     key = None if rule is None else bench_key(rule)
     key = key and replace(key, spec=replace(key.spec, table_size=model.vocab_size))
     marking = keyed_rule([key] * len(prompt), model.device)
-    guard = TimedGuard.of(model.tokenizer, model.mask_id) if config.round_trip_guard else None
-    begin, committed, run = time.process_time(), 0, 0
-    # no row ends early, so that all modes do the same work
-    for commits in decode_steps(_endless(model), canvas, config, marking, list(range(len(prompt))), guard):
-        committed, run = committed + len(commits.row), run + commits.forwards
+    guard = RoundTrip.of(model.tokenizer, model.mask_id) if config.round_trip_guard else None
+    begin, steps, committed = time.process_time(), [], 0
+    for commits in decode_steps(model, canvas, config, marking, list(range(len(prompt))), guard):
+        steps.append(commits)
+        committed += len(commits.row)
         if committed >= tokens * len(prompt):
             break
-    return time.process_time() - begin, run
+    took, ids = time.process_time() - begin, canvas.ids.clone()
+    for commits in steps:
+        ids[commits.row, canvas.start + commits.place] = commits.token
+    return took, sum(commits.forwards for commits in steps), ids
 
 
 def _published(model: NetworkDenoiser, prompts: list[Tensor], tokens: int) -> None:
@@ -155,23 +183,22 @@ def _published(model: NetworkDenoiser, prompts: list[Tensor], tokens: int) -> No
             begin = time.process_time()
             theirs = published(model, prompt, tokens, temperature)
             took = time.process_time() - begin
-            ours, _ = _decode(model, prompt, tokens, None, {"temperature": temperature, "round_trip_guard": False})
+            ours, _, ids = _decode(model, prompt, tokens, None, {"temperature": temperature, "round_trip_guard": False})
             ratios.append(took / ours)
-            same.append(torch.equal(theirs, _committed(model, prompt, tokens)) if not temperature else True)
+            same.append(torch.equal(theirs, ids))
         agreement = "" if temperature else f"; same tokens in {sum(same)} of {len(same)}"
         print(f"published loop / ours at T = {temperature:g}: {median(ratios):.2f}{agreement}")
 
 
-def published(model: Callable[[Tensor], Tensor], prompt: Tensor, tokens: int, temperature: float) -> Tensor:
+def published(model: NetworkDenoiser, prompt: Tensor, tokens: int, temperature: float) -> Tensor:
     """Decode as LLaDA's repository does, reimplemented: noise and softmax in float64, for every position of the canvas.
 
     One token a step, stopped after `tokens`; blocks of 32.
     """
-    mask_id: int = getattr(model, "mask_id")  # noqa: B009 (any callable with a mask id)
-    x = torch.cat([prompt, prompt.new_full((len(prompt), LENGTH), mask_id)], 1)
+    x = torch.cat([prompt, prompt.new_full((len(prompt), LENGTH), model.mask_id)], 1)
     for step in range(tokens):
         stop = prompt.shape[1] + (step // BLOCK + 1) * BLOCK
-        masked = x == mask_id
+        masked = x == model.mask_id
         logits = model(x)
         noised = logits
         if temperature:
@@ -186,52 +213,6 @@ def published(model: Callable[[Tensor], Tensor], prompt: Tensor, tokens: int, te
     return x
 
 
-def _committed(model: NetworkDenoiser, prompt: Tensor, tokens: int) -> Tensor:
-    """Return the canvas after the first tokens of our greedy loop."""
-    canvas = Canvas.after(prompt, LENGTH, model.mask_id)
-    x = canvas.ids.clone()
-    config = DecodeConfig(length=LENGTH, block_length=BLOCK, temperature=0)
-    for commits in decode_steps(_endless(model), canvas, config, Rule(), [0] * len(prompt)):
-        x[commits.row, canvas.start + commits.place] = commits.token
-        if commits.step + 1 == tokens:
-            break
-    return x
-
-
-class TimedGuard(RoundTrip):
-    """A round-trip guard that adds up the CPU seconds of its checks."""
-
-    inside = 0.0
-
-    def unreadable(self, *call: Any, **options: Any) -> tuple[Tensor, Tensor]:
-        """Find the candidates that do not survive re-tokenization."""
-        begin = time.process_time()
-        found = super().unreadable(*call, **options)
-        TimedGuard.inside += time.process_time() - begin
-        return found
-
-
-@contextmanager
-def timed_forwards(network: PreTrainedModel) -> Iterator[list[float]]:
-    """Collect the CPU seconds of the network's forwards within this context; its first entry is when one began."""
-    spent = [0.0]
-
-    def begin(*_: Any) -> None:
-        spent[0] = time.process_time()
-
-    def end(*_: Any) -> None:
-        spent.append(time.process_time() - spent[0])
-
-    head: Module = network.get_output_embeddings()  # type: ignore[no-untyped-call]
-    parts = (network.base_model, head)  # sessions call these, and not the whole
-    hooks = [
-        hook for part in parts for hook in (part.register_forward_pre_hook(begin), part.register_forward_hook(end))
-    ]
-    yield spent
-    for hook in hooks:
-        hook.remove()
-
-
 def _prompts(model: NetworkDenoiser, count: int, batch: int) -> list[Tensor]:
     """Make batches of prompts of 64 tokens."""
     rows = []
@@ -241,10 +222,6 @@ def _prompts(model: NetworkDenoiser, count: int, batch: int) -> list[Tensor]:
             ids = (ids * PROMPT)[:PROMPT]
         rows.append(ids[:PROMPT])
     return [torch.tensor([rows[(i * batch + j) % len(rows)] for j in range(batch)]) for i in range(count)]
-
-
-def _endless(model: NetworkDenoiser) -> NetworkDenoiser:
-    return NetworkDenoiser(**{**vars(model), "end_ids": ()})
 
 
 if __name__ == "__main__":

@@ -10,15 +10,12 @@ With --baselines: how often the baselines call human text marked, by their exact
 under a key of its own.
 """
 
-import argparse
 import json
-import math
 import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from math import erfc, sqrt
 from pathlib import Path
 from typing import Any, get_args
@@ -32,12 +29,12 @@ from dgmark.detection.detector import KeyTest
 from dgmark.detection.p_values import z_score
 from dgmark.detection.position_rule import window_statistic
 from dgmark.detection.reader import ScoredIds
-from dgmark.rows.jsonl import BadRow, read_rows
+from dgmark.rows.jsonl import read_good_rows
 from dgmark.watermark.key import WatermarkKey
-from dgmark.watermark.spec import Rule
+from dgmark.watermark.spec import PositionSpec, Rule
 from dgmark_lab.baselines import BASELINES, baseline
 from dgmark_lab.experiments.figures import COLOURS, new_figure
-from keys_and_tables import bench_key, print_header, print_made_with, print_row, random_key
+from shared import arguments, bench_key, print_header, print_made_with, print_row, random_key
 
 ALPHAS: tuple[float, ...] = (0.1, 0.01, 0.001, 0.0001, 0.00001)
 TOKENS = 256
@@ -47,24 +44,19 @@ NOMINAL = ALPHAS[:4]
 WINDOW = 8
 
 
-@dataclass(frozen=True)
-class Scores:
-    """Statistics of one text. Marked text has larger z and windows, and smaller p-values."""
+def p_values_of(key: WatermarkKey, ids: Int[np.ndarray, " n"]) -> tuple[float, ...]:
+    """The p-value of ids that start at position 0, and under the position rule those of the paper's z and z_win.
 
-    p_value: float
-    z: float = math.nan
-    windows: float = math.nan
-
-
-def score(key: WatermarkKey, ids: Int[np.ndarray, " n"]) -> Scores:
-    """Score ids that start at position 0. The paper's statistics assume this phase; ours find it."""
+    The paper's statistics assume this phase; ours finds it. z is two-sided, as the phase is unknown.
+    """
     positions = np.arange(len(ids))
     p_value = KeyTest(key).score(ScoredIds(ids, positions)).p_value
-    if key.spec.rule == "bigram":
-        return Scores(p_value)
+    if not isinstance(key.spec, PositionSpec):
+        return (p_value,)
     matched = key.tables.matching(ids, positions)
-    z = abs(z_score(int(matched.sum()), len(ids), key.tables.spec.modulus))
-    return Scores(p_value, z, float(window_statistic(matched, key.tables.spec.modulus, WINDOW)))
+    z = abs(z_score(int(matched.sum()), len(ids), key.spec.modulus))
+    windows = float(window_statistic(matched, key.spec.modulus, WINDOW))
+    return p_value, min(1.0, erfc(z / sqrt(2))), nominal(windows, len(ids))
 
 
 # --- synthetic text ---
@@ -156,7 +148,7 @@ _KINDS = ("a kind of human text", "a kind of built text")
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = arguments()
     parser.add_argument("human", type=Path, help="JSON Lines with domain, lang and text")
     parser.add_argument("--passages", type=int, default=120, help="passages of each kind; 0 for all")
     parser.add_argument("--keys", type=int, default=20)
@@ -171,30 +163,27 @@ def main() -> None:
         return
     bigram = args.rule == "bigram"
     spec = WatermarkKey.generate(rule=args.rule, code_length=None if bigram else args.code_length, subkeys=1).spec
-    keys = [random_key(spec, number) for number in range(args.keys)]
-    p_values: dict[str, Any] = {}
+    key_of = cache(partial(random_key, spec))  # keys keep their tables
+    found: dict[str, Any] = {}
     print(f"{args.keys} keys, at most {args.passages or 'all'} passages of a kind, first {TOKENS} tokens each\n")
     header = [f"p {alpha:g}" for alpha in ALPHAS]
     header += [] if bigram else [f"{name} {alpha:g}" for name in ("z", "z_win 8") for alpha in NOMINAL]
     print_header(["text", "pairs", "worst key p .01", *header])
     for name, texts in kinds(args.human, args.passages).items():
+        keys = np.arange(args.keys)[:, None].repeat(len(texts), axis=1)
         if name in BUILT:
-            numbers = np.arange(args.keys * len(texts)).reshape(args.keys, -1) + 1000
-            scores = [
-                [score(random_key(spec, int(n)), ids) for n, ids in zip(row, texts, strict=True)] for row in numbers
-            ]
-        else:
-            scores = [[score(key, ids) for ids in texts] for key in keys]
-        p_values[name] = np.array([[s.p_value for s in of_key] for of_key in scores])
-        print_row(line(name, texts, scores))
-    human = np.concatenate([p.ravel() for name, p in p_values.items() if name not in BUILT])
+            keys = np.arange(keys.size).reshape(keys.shape) + 1000
+        p_values = np.array(
+            [[p_values_of(key_of(int(n)), ids) for n, ids in zip(row, texts, strict=True)] for row in keys]
+        )
+        print_row(line(name, p_values))
+        found[name] = p_values[..., 0].ravel()
+    human = np.concatenate([p for name, p in found.items() if name not in BUILT])
     shares = [f"{np.mean(human <= alpha) / alpha:.2f}" for alpha in ALPHAS]
     print_row(["all human text, share / level", str(human.size), "", *shares])
     print_made_with(args.rule)
     if args.plot:
-        title = f"Unmarked text called marked, rule {args.rule}"
-        figure = level_figure({name: p.ravel() for name, p in p_values.items()}, title=title)
-        figure.savefig(args.plot, dpi=130)
+        level_figure(found, title=f"Unmarked text called marked, rule {args.rule}").savefig(args.plot, dpi=130)
 
 
 def of_baselines(texts: list[Int[np.ndarray, " n"]]) -> None:
@@ -216,9 +205,7 @@ def of_baselines(texts: list[Int[np.ndarray, " n"]]) -> None:
 def kinds(human: Path, most: int) -> dict[str, list[Int[np.ndarray, " n"]]]:
     """Return the token ids of each kind of text, cut to length; texts of fewer than 50 tokens are left out."""
     texts = defaultdict(list)
-    for passage in read_rows(str(human)):
-        if isinstance(passage, BadRow):
-            raise SystemExit(f"{passage.row_id}: {passage.error}")
+    for passage in read_good_rows(str(human)):
         name = passage["domain"] if passage["lang"] == "en" else f"{passage['domain']}, {passage['lang']}"
         texts[name].append(passage["text"])
     for name, build in BUILT.items():
@@ -228,21 +215,17 @@ def kinds(human: Path, most: int) -> dict[str, list[Int[np.ndarray, " n"]]]:
     for name, passages in texts.items():
         random.Random(name).shuffle(passages)
         encoded = [np.array(ids[:TOKENS]) for ids in tokenizer.encode_batch(passages[: most or None])]
-        result[name] = [ids for ids in encoded if len(ids) >= MIN_TOKENS]
+        if long := [ids for ids in encoded if len(ids) >= MIN_TOKENS]:
+            result[name] = long
     return result
 
 
-def line(name: str, texts: list[Int[np.ndarray, " n"]], scores: list[list[Scores]]) -> list[str]:
+def line(name: str, p_values: Float[np.ndarray, "keys texts tests"]) -> list[str]:
     """One line of the table: the share of (text, key) pairs called marked at each nominal level."""
-    p_value = np.array([[s.p_value for s in of_key] for of_key in scores])
-    worst = "" if name in BUILT else f"{np.mean(p_value <= 0.01, axis=1).max(initial=0.0):.4f}"
-    cells = [name, str(p_value.size), worst]
-    tested = [(p_value, ALPHAS)]
-    if scores[0][0].windows >= 0:  # the paper's statistics; z is two-sided, as the phase is unknown
-        p_z = np.array([[min(1.0, erfc(s.z / sqrt(2))) for s in of_key] for of_key in scores])
-        windows = [[nominal(s.windows, len(t)) for s, t in zip(of_key, texts, strict=True)] for of_key in scores]
-        tested += [(p_z, NOMINAL), (np.array(windows), NOMINAL)]
-    for p, alphas in tested:
+    ours, *papers = np.moveaxis(p_values, -1, 0)
+    worst = "" if name in BUILT else f"{np.mean(ours <= 0.01, axis=1).max(initial=0.0):.4f}"
+    cells = [name, str(ours.size), worst]
+    for p, alphas in [(ours, ALPHAS), *((p, NOMINAL) for p in papers)]:
         for alpha in alphas:
             share = np.mean(p <= alpha)
             over = share > alpha + 4 * sqrt(alpha * (1 - alpha) / p.size)

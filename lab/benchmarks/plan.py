@@ -6,6 +6,8 @@ Times are measured here, on unmarked texts of 256 tokens.
 """
 
 import time
+from functools import partial
+from itertools import count
 from statistics import median
 
 import numpy as np
@@ -16,7 +18,7 @@ from dgmark.detection.detector import KeyTest
 from dgmark.detection.reader import ScoredIds
 from dgmark.watermark.bigrams import DISTANCES
 from dgmark.watermark.spec import BigramSpec
-from keys_and_tables import print_header, print_made_with, print_row, random_key
+from shared import print_header, print_made_with, print_row, random_key, seconds_of
 
 DOCUMENTS = 10**10
 RATES = (1e-4, 1e-6, 1e-9, 1e-12)
@@ -54,12 +56,11 @@ def name(search: tuple[int, int]) -> str:
 
 def pairs_needed(rate: float, share: float) -> int:
     """The smallest number of different pairs whose matches are rare enough, with probability `POWER` or more."""
-    pairs = 1
-    while True:
+    for pairs in count(1):
         needed = np.count_nonzero(binom.sf(np.arange(pairs + 1) - 1, pairs, 0.5) > rate)
         if binom.sf(needed - 1, pairs, share) >= POWER:
-            return pairs
-        pairs += 1
+            break
+    return pairs
 
 
 def seconds(subkeys: int) -> float:
@@ -70,9 +71,7 @@ def seconds(subkeys: int) -> float:
     for number in range(TEXTS):
         ids = rng.choice(rng.permutation(np.arange(300, 8000))[:900], TOKENS, p=weights / weights.sum())
         test, tokens = KeyTest(random_key(spec, number)), ScoredIds(ids, np.arange(TOKENS))
-        begin = time.process_time()
-        test.score(tokens)
-        times.append(time.process_time() - begin)
+        times.append(seconds_of(partial(test.score, tokens), time.process_time))
     return median(times)
 
 

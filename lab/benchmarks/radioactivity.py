@@ -11,7 +11,6 @@ with rows of `dgmark generate --key key.json` and documents as `dgmark-lab train
 Prompts are the built-in ones; `--prompts` gives others, which the marked texts should not have had.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -36,7 +35,7 @@ from dgmark_lab.experiments.tables import with_interval
 from dgmark_lab.training.config import TrainingConfig, read_config
 from dgmark_lab.training.corpus import read_documents
 from dgmark_lab.training.trainer import train
-from keys_and_tables import RUNS, print_header, print_made_with, print_row, random_key
+from shared import RUNS, arguments, print_header, print_made_with, print_row, random_key
 
 SHARES = (0, 0.01, 0.03, 0.1, 0.3, 1)
 TEXTS_OF_A_DOCUMENT = 20  # texts follow each other, so that few rows end early and the model does not learn to
@@ -47,7 +46,7 @@ OTHER_KEYS = 200
 
 def main() -> None:
     """Train, generate, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = arguments()
     parser.add_argument("--marked", type=Path, nargs="+", required=True, help="rows of marked texts")
     parser.add_argument("--key", type=Path, required=True, help="the key of the marked texts")
     parser.add_argument("--human", type=Path, required=True, help="documents, as `dgmark-lab train` reads them")

@@ -3,19 +3,16 @@
 Run `python lab/benchmarks/scale.py [--rows 1000000]`. The texts are sentences of 20 to 40 words drawn from
 `prompts.jsonl`, or with `--ids N` N random token ids, in Parquet files of 20,000 rows. Memory is the sum of the private
 pages of all processes of this run, read every second; the median of the second quarter of the run, after all have
-started, stands beside that of the last. A line a minute on stderr tells the rows written so far and the memory.
+started, stands beside that of the last.
 """
 
-import argparse
 import os
 import random
-import shutil
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +23,7 @@ import pyarrow.parquet as parquet
 from dgmark.detection.detector import Detector
 from dgmark.scale import detect_files
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
-from keys_and_tables import bench_key, family, print_header, print_row
+from shared import arguments, bench_key, family, print_header, print_row, private_bytes
 
 FILE_ROWS = 20_000
 TOKENS = 8000  # of the 8,192 of the key's vocabulary
@@ -35,7 +32,7 @@ MB = 2**20
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = arguments()
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--short", type=int, default=40_000, help="rows of the runs that compare numbers of workers")
     parser.add_argument("--ids", type=int, default=0, help="token ids of a row, in place of a text")
@@ -46,21 +43,19 @@ def main() -> None:
     for rows, workers in ((args.short, 1), (args.short, 2), (args.rows, args.workers)):
         if not rows:
             continue
-        folder = Path(tempfile.mkdtemp())
-        try:
-            write(folder / "in", rows, args.ids)
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
             memory: list[float] = []
+            write(folder / "in", rows, args.ids)
             start = time.perf_counter()
-            with sampled(memory, folder / "out" / "rows"):
+            with sampled(memory):
                 tally = detect_files(scorer, str(folder / "in"), str(folder / "out"), workers=workers)
             seconds = time.perf_counter() - start
-            if tally.scored != rows:
-                raise SystemExit(f"{tally.scored} of {rows} rows were scored")
-            quarter = max(1, len(memory) // 4)
-            second, last = (np.median(part) / MB for part in (memory[quarter : 2 * quarter], memory[-quarter:]))
-            print_row([f"{rows:,}", workers, *(f"{x:.0f}" for x in (seconds, rows / seconds, second, last))])
-        finally:
-            shutil.rmtree(folder)
+        if tally.scored != rows:
+            raise SystemExit(f"{tally.scored} of {rows} rows were scored")
+        quarter = max(1, len(memory) // 4)
+        second, last = (np.median(part) / MB for part in (memory[quarter : 2 * quarter], memory[-quarter:]))
+        print_row([f"{rows:,}", workers, *(f"{x:.0f}" for x in (seconds, rows / seconds, second, last))])
 
 
 def write(folder: Path, rows: int, ids: int) -> None:
@@ -80,15 +75,13 @@ def write(folder: Path, rows: int, ids: int) -> None:
 
 
 @contextmanager
-def sampled(memory: list[float], rows: Path) -> Iterator[None]:
-    """Append the memory of this process and of all below it, in bytes, every second; `rows` are told every minute."""
+def sampled(memory: list[float]) -> Iterator[None]:
+    """Append the memory of this process and of all below it, in bytes, every second."""
     done = threading.Event()
 
     def sample() -> None:
         while not done.wait(1):
-            memory.append(sum(map(held_by, family(os.getpid()))))
-            if len(memory) % 60 == 0:
-                print(f"{written(rows):,} rows, {memory[-1] / MB:.0f} MB", file=sys.stderr, flush=True)
+            memory.append(sum(map(private_bytes, family(os.getpid()))))
 
     thread = threading.Thread(target=sample)
     thread.start()
@@ -97,24 +90,6 @@ def sampled(memory: list[float], rows: Path) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
-
-
-def written(folder: Path) -> int:
-    """The rows in the whole files of a folder."""
-    count = 0
-    for file in folder.rglob("*.parquet"):
-        with suppress(OSError, arrow.ArrowException):
-            count += parquet.read_metadata(file).num_rows
-    return count
-
-
-def held_by(process: int) -> int:
-    """What a process holds for itself alone, in bytes; 0 if it has ended."""
-    with suppress(OSError):
-        for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Private_Dirty"):
-                return int(line.split()[1]) * 1024
-    return 0
 
 
 if __name__ == "__main__":

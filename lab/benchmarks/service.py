@@ -17,30 +17,25 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from itertools import chain, cycle
 from pathlib import Path
+from typing import TypeVar
+from urllib.request import urlopen
 
 from dgmark.watermark.key import WatermarkKey
-from keys_and_tables import family, print_header, print_row, resident_bytes
+from shared import arguments, family, print_header, print_row, private_bytes
 
+T = TypeVar("T")
 TEXTS = Path(__file__).parents[2] / "tests" / "texts" / "time_machine.txt"
-
-
-@dataclass
-class Figures:
-    """What the clients saw: the seconds of each answer, and the number of refusals."""
-
-    seconds: list[float] = field(default_factory=list)
-    refused: int = 0
 
 
 def main() -> None:
     """Start the service, run the clients, print a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments()
     parser.add_argument("--seconds", type=float, default=10, help="for each number of clients")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--characters", type=int, default=1200, help="of a text")
@@ -70,32 +65,33 @@ def _detections(options: argparse.Namespace) -> None:
         print(f"{options.workers} workers, {options.characters} characters, {os.cpu_count()} processors")
         print_header(["clients", "detections/s", "p50, ms", "p99, ms", "refused"])
         for clients in (1, 8, 64):
-            figures = _clients(port, bodies, clients, options.seconds)
-            cuts = [1000 * cut for cut in statistics.quantiles(figures.seconds, n=100)]
-            rate = len(figures.seconds) / options.seconds
-            print_row([clients, f"{rate:.0f}", f"{cuts[49]:.1f}", f"{cuts[98]:.1f}", figures.refused])
+            answers = _clients(port, bodies, clients, options.seconds)
+            took = [seconds for status, seconds in answers if status == 200]
+            cuts = [1000 * cut for cut in statistics.quantiles(took, n=100)]
+            rate = len(took) / options.seconds
+            print_row([clients, f"{rate:.0f}", f"{cuts[49]:.1f}", f"{cuts[98]:.1f}", len(answers) - len(took)])
 
 
-def _clients(port: int, bodies: list[str], clients: int, seconds: float) -> Figures:
-    figures, ends = Figures(), time.monotonic() + seconds
-    in_threads(clients, lambda n: _client(port, bodies[n:] + bodies[:n], ends, figures))
-    return figures
+def _clients(port: int, bodies: list[str], clients: int, seconds: float) -> list[tuple[int, float]]:
+    """The status and the seconds of each answer to clients that ask at once."""
+    ends = time.monotonic() + seconds
+    every = in_threads(clients, lambda n: _client(port, bodies[n:] + bodies[:n], ends))
+    return list(chain.from_iterable(every))
 
 
-def _client(port: int, bodies: list[str], ends: float, figures: Figures) -> None:
-    connection, number = http.client.HTTPConnection("127.0.0.1", port), 0
-    while time.monotonic() < ends:
+def _client(port: int, bodies: list[str], ends: float) -> list[tuple[int, float]]:
+    connection, answers = http.client.HTTPConnection("127.0.0.1", port), []
+    for body in cycle(bodies):
         began = time.perf_counter()
-        connection.request("POST", "/v1/detect", bodies[number % len(bodies)], {"content-type": "application/json"})
+        connection.request("POST", "/v1/detect", body, {"content-type": "application/json"})
         answer = connection.getresponse()
         answer.read()
-        if answer.status == 429:
-            figures.refused += 1
-        elif answer.status == 200:
-            figures.seconds.append(time.perf_counter() - began)
-        else:
+        if answer.status not in (200, 429):
             raise SystemExit(f"the service answered {answer.status}")
-        number += 1
+        answers.append((answer.status, time.perf_counter() - began))
+        if time.monotonic() >= ends:
+            break
+    return answers
 
 
 # --- the cost of the mark ---
@@ -136,15 +132,13 @@ def _cost(port: int, process: int, tokens: int, pairs: int, together: int) -> No
 
 def _together(port: int, tokens: int, number: int, *, marked: bool, seed: int) -> int:
     """Have so many texts written at once; the number of their steps."""
-    steps: list[int] = []
 
-    def read(place: int) -> None:
+    def steps(place: int) -> int:
         """One client, who reads a text."""
         with _ask(port, tokens, watermark=marked, seed=seed + place) as answer:
-            steps.append(sum(line.startswith(b'data: {"step"') for line in answer))
+            return sum(line.startswith(b'data: {"step"') for line in answer)
 
-    in_threads(number, read)
-    return sum(steps)
+    return sum(in_threads(number, steps))
 
 
 def model_worker(process: int) -> int:
@@ -176,7 +170,7 @@ def running(key: WatermarkKey, *arguments: str) -> Iterator[tuple[int, int]]:
         try:
             _wait_for(port)
             yield port, server.pid
-            print(f"memory of the service and its workers: {sum(map(resident_bytes, family(server.pid))) >> 20} MB")
+            print(f"memory of the service and its workers: {sum(map(private_bytes, family(server.pid))) >> 20} MB")
         finally:
             server.send_signal(signal.SIGTERM)
             server.wait(30)
@@ -185,24 +179,16 @@ def running(key: WatermarkKey, *arguments: str) -> Iterator[tuple[int, int]]:
 def _wait_for(port: int) -> None:
     """Wait until a service is ready."""
     for _ in range(3000):
-        try:
-            connection = http.client.HTTPConnection("127.0.0.1", port)
-            connection.request("GET", "/readyz")
-            if connection.getresponse().status == 200:
-                return
-        except OSError:
-            pass
+        with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/readyz"):  # a status like 503 is an OSError
+            return
         time.sleep(0.1)
     raise SystemExit("the service did not start")
 
 
-def in_threads(number: int, work: Callable[[int], None]) -> None:
+def in_threads(number: int, work: Callable[[int], T]) -> list[T]:
     """Do the work of each number in a thread of its own."""
-    threads = [threading.Thread(target=work, args=(place,)) for place in range(number)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(number) as pool:
+        return list(pool.map(work, range(number)))
 
 
 if __name__ == "__main__":

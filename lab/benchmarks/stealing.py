@@ -8,7 +8,6 @@ he may have a --bias. Under a key with sub-keys he counts over all responses; wi
 them share the most frequent sub-key.
 """
 
-import argparse
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -27,15 +26,13 @@ from dgmark.decode.bigram import BigramRule
 from dgmark.decode.keyed_rules import PositionRule, keyed_rule
 from dgmark.decode.rules import Places, Rule
 from dgmark.models.load import NetworkDenoiser
-from dgmark.watermark.bigrams import matching_pairs
-from dgmark.watermark.spec import PositionSpec
-from dgmark_lab.attacks.stealing import StolenKey, residue_words, scrub, words_of
+from dgmark_lab.attacks.stealing import StolenKey, StolenPositions, nothing_of, residue_words, scrub
 from dgmark_lab.attacks.text_edits import decode as text_of
 from dgmark_lab.attacks.text_edits import ordinary_ids
 from dgmark_lab.experiments.estimates import percent
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
 from dgmark_lab.experiments.tables import with_interval
-from keys_and_tables import print_header, print_made_with, print_row
+from shared import arguments, print_header, print_made_with, print_row
 
 LENGTH = 256
 MIN_TOKENS = 100
@@ -53,7 +50,7 @@ class Row(NamedTuple):
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = arguments()
     parser.add_argument("marked", type=Path, nargs="+")
     parser.add_argument(
         "--unmarked", type=Path, nargs="+", required=True, help="texts of the same model without this key's mark"
@@ -81,9 +78,10 @@ def main() -> None:
     one = key if common is None else key.subkey(common)
     print_header(["texts", "right", "forged", "median p", *(f"scrubbed {share:g}" for share in SCRUBBED)])
     for number in (0, *(number for number in args.learn if number <= len(learnt))):
-        code = key.tables.code if isinstance(key.spec, PositionSpec) and key.spec.code_length else None
-        stolen = StolenKey.learn(key.spec, [row.ids for row in learnt[:number]], unmarked if number else [], code)
-        right = np.mean([_right(stolen, one, ids) for ids in plain[-args.texts :]])
+        stolen = nothing_of(key)
+        if number:
+            stolen = stolen.learn([row.ids for row in learnt[:number]], unmarked)
+        right = np.mean([stolen.right(one, ids) for ids in plain[-args.texts :]])
         cells: list[Any] = [number, f"{right:.3f}", "", ""]
         if number:
             p = _forged(model, key, stolen, args.texts, temperature=args.temperature, bias=args.bias)
@@ -107,14 +105,6 @@ def _law(texts: Sequence[Ids], tokenizer: Tokenizer) -> Float[np.ndarray, " voca
     ordinary[ordinary_ids(tokenizer)] = True
     shares: Float[np.ndarray, " vocab"] = counts * ordinary / counts[ordinary].sum()
     return shares
-
-
-def _right(stolen: StolenKey, key: WatermarkKey, ids: Ids) -> float:
-    """The share of what stands in an unmarked text of which the belief is right; one half is chance."""
-    words = words_of(stolen.spec, stolen.code, ids)[0]
-    if key.spec.rule == "position":
-        return stolen.right(words, key.tables.matching(ids, np.arange(len(ids))))
-    return stolen.right(words, matching_pairs(words, key.pair_key, key.number or 0))
 
 
 def _forged(
@@ -143,6 +133,7 @@ def _believed_rule(stolen: StolenKey, key: WatermarkKey, texts: int) -> Rule:
 
     class BelievedPositions(PositionRule):
         def signs(self, tokens: Tensor, places: Places) -> Tensor:
+            assert isinstance(stolen, StolenPositions)
             code = torch.tensor(stolen.code, dtype=torch.long)
             words = residue_words(tokens, code[places.positions % len(code)][:, None])
             return torch.where(believed(words) > 0, 1, -1).to(torch.int8)[:, :, None]

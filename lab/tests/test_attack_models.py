@@ -174,18 +174,21 @@ def test_an_endpoint_is_asked_in_the_papers_words(stub: StubEndpoint) -> None:
     assert "response_format" not in request
 
 
-@pytest.mark.parametrize(("status", "kind"), [(400, InputError), (422, InputError), (404, ModelError)])
-def test_a_refused_text_is_that_texts_fault(stub: StubEndpoint, status: int, kind: type[Exception]) -> None:
-    stub.script = [lambda: (status, {"error": {"message": "no"}}, {})]
-    with pytest.raises(kind, match=f"HTTP {status}"):
-        ask(stub)
-    assert len(stub.requests) == 1
-
-
-@pytest.mark.parametrize(("said", "message"), [("  ", "answered with an empty text"), (None, "the answer has no text")])
-def test_an_empty_answer_is_no_paraphrase(stub: StubEndpoint, said: str | None, message: str) -> None:
-    stub.script = [lambda: answer(said)]
-    with pytest.raises(InputError, match=message):
+@pytest.mark.parametrize(
+    ("reply", "kind", "message"),
+    [
+        ((400, {"error": {"message": "no"}}, {}), InputError, "HTTP 400"),
+        ((422, {"error": {"message": "no"}}, {}), InputError, "HTTP 422"),
+        ((404, {"error": {"message": "no"}}, {}), ModelError, "HTTP 404"),
+        (answer("  "), InputError, "answered with an empty text"),
+        (answer(None), InputError, "the answer has no text"),
+    ],
+)
+def test_a_refusal_or_an_empty_answer_is_no_paraphrase(
+    stub: StubEndpoint, reply: Any, kind: type[Exception], message: str
+) -> None:
+    stub.script = [lambda: reply]
+    with pytest.raises(kind, match=message):
         ask(stub)
 
 

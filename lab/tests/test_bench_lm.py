@@ -18,7 +18,7 @@ from dgmark.models.chat import template_of
 from dgmark.models.load import load_model
 from dgmark.models.toy import ToyDenoiser
 from dgmark_lab.cli import app
-from dgmark_lab.evaluate.benchmarks import PRESETS, DiffusionLM, HarnessSettings, TaskSettings, headline, run_tasks
+from dgmark_lab.evaluate.benchmarks import PRESETS, DiffusionLM, TaskSettings, headline, run_tasks
 
 TOY = ToyDenoiser(end_ids=())
 CONTEXT = "w3 w5 w2"
@@ -33,7 +33,7 @@ def answers(lm: DiffusionLM, *kwargs: dict[str, Any]) -> list[str]:
 
 
 def toy(**decoding: Any) -> DiffusionLM:
-    return DiffusionLM(TOY, HarnessSettings(decoding=decoding))
+    return DiffusionLM(TOY, decoding=decoding)
 
 
 def test_a_continuation_ends_before_the_first_stop() -> None:
@@ -88,12 +88,12 @@ def test_requests_do_not_touch_each_other() -> None:
 
 def test_a_long_prompt_loses_its_beginning() -> None:
     small = ToyDenoiser(end_ids=(), context_length=12)
-    lm = DiffusionLM(small, HarnessSettings(decoding={"length": 8, "block_length": 8}))
+    lm = DiffusionLM(small, decoding={"length": 8, "block_length": 8})
     (found,) = lm.generate_until(asked("generate_until", ("w9 w8 w7 w1 w2 w3 w4", {})))
     assert found == generate(small, "w1 w2 w3 w4", key=None, length=8, block_length=8, temperature=0)[0].text
     assert lm.counts["truncated"] == 1
     with pytest.raises(SettingsError, match="no room for a prompt"):
-        DiffusionLM(small, HarnessSettings(decoding={"length": 12, "block_length": 4}))
+        DiffusionLM(small, decoding={"length": 12, "block_length": 4})
 
 
 def test_a_chat_is_one_turn_in_the_familys_template(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_chat_is_one_turn_in_the_familys_template(tmp_path: Path) -> None:
 
     write(tmp_path / "llada", "llada")
     model = load_model(str(tmp_path / "llada"), device="cpu", dtype="fp32")
-    lm = DiffusionLM(model, HarnessSettings())
+    lm = DiffusionLM(model)
     user = {"role": "user", "content": " w1 w2 "}
     prompt = lm.apply_chat_template([{"role": "system", "content": "w3"}, user])
     assert prompt == template_of(model).text([("user", "w3\n\n w1 w2 ")])

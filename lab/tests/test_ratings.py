@@ -32,19 +32,12 @@ def test_texts_are_rated_with_the_papers_prompt(stub: StubEndpoint) -> None:
     assert stub.headers[0]["authorization"] == f"Bearer {SECRET}"
 
 
-def test_the_prompt_is_the_papers_word_by_word() -> None:
-    words = " ".join(PROMPT.split())
-    for part in (
-        "You are an impartial expert evaluator of linguistic text quality.",
-        "The given text is a continuation generated from a truncated C4 sample. It may start or end abruptly because "
-        "the generation length is fixed. Do NOT penalize truncation or incompleteness.",
-        "Evaluate ONLY linguistic quality on these criteria: - Coherence: logical flow of ideas - Clarity: easy to "
-        "understand - Naturalness: how fluent / human-written the text appears",
-        'Rate each from 1 (poor) to 5 (excellent). Compute "overall" as the average of the three.',
-        'Return only a JSON object in exactly the following structure: { "coherence": number, "clarity": number, '
-        '"naturalness": number, "overall": number }',
-    ):
-        assert part in words
+def test_the_prompt_is_the_papers() -> None:
+    assert PROMPT.startswith(
+        "You are an impartial expert evaluator of linguistic text quality.\n\nThe given text is a "
+    )
+    assert PROMPT.endswith('{\n"coherence": number,\n"clarity": number,\n"naturalness": number,\n"overall": number\n}')
+    assert len(PROMPT.split()) == 103
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dgmark import Detector, WatermarkKey
 from dgmark.watermark.bigrams import matching_pairs
 from dgmark.watermark.spec import BigramSpec, PositionSpec
 from dgmark_lab.attacks.budgets import edit_count
-from dgmark_lab.attacks.stealing import StolenKey, scrub, words_of
+from dgmark_lab.attacks.stealing import StolenKey, nothing_of, scrub
 from support.known_keys import known_key
 
 SIZE = 8192
@@ -40,22 +40,13 @@ def texts(key: WatermarkKey | None, number: int, seed: int) -> list[np.ndarray]:
     return list(text)
 
 
-def matches(key: WatermarkKey, stolen: StolenKey, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    words = words_of(key.spec, stolen.code, ids)[0]
-    if key.spec.rule == "position":
-        return words, key.tables.matching(ids, np.arange(len(ids)))
-    return words, matching_pairs(words, key.pair_key)
-
-
 def learnt(name: str, number: int, *, marked: bool = True) -> StolenKey:
-    key = KEYS[name]
-    code = key.tables.code if isinstance(key.spec, PositionSpec) and key.spec.code_length else None
-    return StolenKey.learn(key.spec, texts(key if marked else None, number, 1), texts(None, 200, 2), code)
+    return nothing_of(KEYS[name]).learn(texts(KEYS[name] if marked else None, number, 1), texts(None, 200, 2))
 
 
 def right(name: str, stolen: StolenKey) -> float:
     """The share of right beliefs on unmarked text."""
-    return float(np.mean([stolen.right(*matches(KEYS[name], stolen, ids)) for ids in texts(None, 40, 3)]))
+    return float(np.mean([stolen.right(KEYS[name], ids) for ids in texts(None, 40, 3)]))
 
 
 @pytest.mark.parametrize(("name", "least"), [("bigram", 0.7), ("position", 0.95), ("code", 0.95)])
@@ -69,7 +60,7 @@ def test_what_a_key_prefers_is_learnt_from_marked_texts(name: str, least: float)
 def test_unmarked_texts_teach_nothing(name: str) -> None:
     # over keys the share is a mean of fair signs, of at least 200 different weights: ten standard deviations
     assert abs(right(name, learnt(name, 100, marked=False)) - 0.5) < 0.2
-    blank = StolenKey.learn(KEYS[name].spec, [], [])
+    blank = nothing_of(KEYS[name])
     assert right(name, blank) == 0.5
     assert not blank.levels(texts(None, 1, 3)[0]).any()
 
@@ -87,10 +78,9 @@ def test_levels_are_sums_over_the_pairs_of_a_token() -> None:
 @pytest.mark.parametrize("name", list(KEYS))
 def test_scrubbing_removes_more_with_beliefs_than_without(name: str) -> None:
     key, stolen = KEYS[name], learnt(name, 300)
-    blank = StolenKey.learn(key.spec, [], [], stolen.code)
     detector = Detector(key)
     p_values = []
-    for thief in (stolen, blank):
+    for thief in (stolen, nothing_of(key)):
         marked = texts(key, 10, 8)
         edited = [scrub(ids, thief, 0.3, LAW, np.random.default_rng(number)) for number, ids in enumerate(marked)]
         changed = [int((after != before).sum()) for after, before in zip(edited, marked, strict=True)]

@@ -116,14 +116,14 @@ def test_generate_stream_and_the_harness_write_the_same_texts(key: WatermarkKey 
     pytest.importorskip("lm_eval")
     from lm_eval.api.instance import Instance
 
-    from dgmark_lab.evaluate.benchmarks import DiffusionLM, HarnessSettings
+    from dgmark_lab.evaluate.benchmarks import DiffusionLM
 
     model, contexts = replace(TOY, end_ids=()), ["w1 w2", "w3", "w6 w7 w8", "w9"]
     given: dict[str, Any] = {**SHORT, "temperature": 0.7}
     made = [row.text for row in dgmark.generate(model, contexts, key=key, seed=3, batch_size=3, **given)]
     events = dgmark.stream_generate(model, contexts, key=key, seed=3, batch_size=3, **given)
     streamed = {event.row: event.generation.text for event in events if isinstance(event, RowFinished)}
-    harness = DiffusionLM(model, HarnessSettings(decoding=given, key=key, seed=3, batch_size=3))
+    harness = DiffusionLM(model, decoding=given, key=key, seed=3, batch_size=3)
     answered = harness.generate_until(
         [Instance("generate_until", {}, (context, {}), index) for index, context in enumerate(contexts)]
     )

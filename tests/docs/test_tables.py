@@ -17,9 +17,10 @@ from dgmark.service.generation import SEND_SECONDS
 from dgmark.service.settings import ServiceSettings
 from dgmark.watermark.key_file import _KeyFile
 from dgmark.watermark.spec import MEASURED_MATCH, BigramSpec, PositionSpec
-from dgmark_lab.attacks import ATTACKS, defaults_of
+from dgmark_lab.attacks import ATTACKS
 from dgmark_lab.baselines import BASELINES
 from dgmark_lab.evaluate.benchmarks import PRESETS
+from dgmark_lab.options import defaults_of
 from support.known_keys import known_spec
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +60,9 @@ def test_the_first_column_names_what_there_is(page: str, heading: str, number: i
 
 def test_the_table_of_attacks_names_their_options() -> None:
     stated = {row[0].strip("`"): names(row[2:]) for row in table(EVALUATION, "Attacks")}
-    assert {name: stated[name] - set(ATTACKS) for name in ATTACKS} == {name: set(defaults_of(name)) for name in ATTACKS}
+    assert {name: stated[name] - set(ATTACKS) for name in ATTACKS} == {
+        name: set(defaults_of(kind)) for name, kind in ATTACKS.items()
+    }
 
 
 def test_the_table_of_benchmarks_states_lengths_and_blocks() -> None:

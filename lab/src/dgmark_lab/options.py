@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, ValidationError
@@ -56,6 +56,11 @@ def parse_options(texts: Sequence[str]) -> dict[str, str]:
             raise SettingsError(f"option {name} is given twice")
         options[name] = value.strip()
     return options
+
+
+def defaults_of(kind: type[Any]) -> dict[str, Any]:
+    """The options of a class with their defaults."""
+    return {one.name: one.default if one.default_factory is MISSING else one.default_factory() for one in fields(kind)}
 
 
 def summary_of(kind: type[Any]) -> str:

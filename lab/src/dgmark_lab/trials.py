@@ -20,7 +20,7 @@ from dgmark.errors import ResumeMismatch, SettingsError
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.rows.jsonl import Row
 from dgmark.rows.row_file import RowFile
-from dgmark.watermark.key import DEFAULT_SUBKEYS, WatermarkKey
+from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import Rule
 from dgmark_lab.evaluate.diversity import distinct_ngrams
 from dgmark_lab.evaluate.judge import Judge
@@ -245,7 +245,7 @@ class Trials:
         p_value, match = 1.0, 0.5
         if (key := self._key(one, number)) is not None:
             detection = Detector(key, tokenizer=self.model.tokenizer, fpr=self.rate).detect(ids[: self.tokens])
-            scanned = DEFAULT_SUBKEYS if one.rule == "bigram" else 1  # a new key's p-values pay for its sub-keys
+            scanned = self._new_key(one).spec.subkeys  # a new key's p-values pay for its sub-keys
             p_value, match = min(1.0, scanned * detection.p_value), detection.green_fraction
         figures = {"p_value": p_value, "match": match, "tokens": len(ids[: self.tokens])}
         return {"distinct_2": distinct_ngrams(ids, 2), **figures}
@@ -254,9 +254,11 @@ class Trials:
         """The throwaway key of a prompt; its secret is no secret, and marks nothing but trials."""
         if one.rule is None:
             return None
-        bound = WatermarkKey.generate(self.model, rule=one.rule, farthest=one.farthest, subkeys=1)
         secret = hashlib.sha256(f"dgmark trial key {number}: not a secret".encode()).digest()
-        return WatermarkKey(bound.spec, f"trial-{number}", secret)
+        return WatermarkKey(self._new_key(one, subkeys=1).spec, f"trial-{number}", secret)
+
+    def _new_key(self, one: Candidate, **options: Any) -> WatermarkKey:
+        return WatermarkKey.generate(self.model, rule=one.rule, farthest=one.farthest, **options)
 
 
 def _row_id(one: Candidate, number: int) -> str:

@@ -1,7 +1,7 @@
 """Attacks on marked text, by name: each takes a text and a random generator, and returns the attacked text."""
 
 from collections.abc import Callable
-from dataclasses import MISSING, field, fields
+from dataclasses import field, fields
 from typing import Annotated, Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from dgmark_lab.attacks.disguise import Homoglyphs, Ocr, Whitespace, ZeroWidth
 from dgmark_lab.attacks.layout import RoundTrip, Wrap
 from dgmark_lab.attacks.paraphrase import Dipper, Paraphrase
 from dgmark_lab.attacks.refill import Refill
-from dgmark_lab.attacks.text_edits import CopyPaste, Crop, Deletion, Insertion, SentenceSwap, Substitution, Synonyms
+from dgmark_lab.attacks.text_edits import CopyPaste, Crop, Deletion, Insertion, SentenceSwap, Substitution
 from dgmark_lab.options import Options, make
 
 # (text, rng) -> the attacked text; the same generator state gives the same text
@@ -58,7 +58,6 @@ ATTACKS: dict[str, type[Any]] = {
     "ocr": Ocr,
     "wrap": Wrap,
     "document": RoundTrip,
-    "synonyms": Synonyms,
     "refill": Refill,
     "dipper": Dipper,
     "paraphrase": Paraphrase,
@@ -75,7 +74,6 @@ def attack(name: str, **options: Any) -> Attack:
 
     Raises:
         SettingsError: no attack or option has this name, or a value is invalid.
-        MissingExtra: the attack needs data that is not installed.
     """
     if name not in ATTACKS:
         raise SettingsError(f"there is no attack {name!r}; the attacks are: {', '.join(ATTACKS)}")
@@ -94,12 +92,4 @@ def _plain(value: Any) -> Any:
     return str(getattr(value, "name", type(value).__name__))
 
 
-def defaults_of(name: str) -> dict[str, Any]:
-    """Return the options of the attack `name` with their defaults."""
-    return {
-        one.name: one.default if one.default_factory is MISSING else one.default_factory()
-        for one in fields(ATTACKS[name])
-    }
-
-
-__all__ = ["ATTACKS", "Attack", "attack", "defaults_of", "options_of"]
+__all__ = ["ATTACKS", "Attack", "attack", "options_of"]

@@ -17,7 +17,9 @@ import transformers
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from dgmark.checkpoint.folder import first_line
 from dgmark.errors import InputError, MissingExtra, ModelNotFound, SettingsError
+from dgmark.models.load import device_named
 from dgmark_lab.endpoint import Endpoint, NoUsableAnswer, ask, connect
 
 PROMPT = (
@@ -170,23 +172,17 @@ def load_rewriter(kind: str, name: str, tokenizer: str, device: str | None, dtyp
     if dtype and not isinstance(number_format, torch.dtype):
         raise SettingsError(f"dtype {dtype!r} is not one of torch's; try bfloat16 or float32")
     placement = {"device_map": "auto"} if device == "auto" else {}
+    target = None if device == "auto" else device_named(device)
     try:
         encode = transformers.AutoTokenizer.from_pretrained(tokenizer)
         network = getattr(transformers, kind).from_pretrained(name, dtype=number_format, **placement)
     except ImportError as error:
         raise MissingExtra(f"{name} needs a package that is not installed: {error}") from error
     except (OSError, ValueError, KeyError) as error:
-        raise ModelNotFound(f"{name} cannot be loaded: give its folder or hub id ({_first_line(error)})") from error
-    if device != "auto":
-        try:
-            network = network.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        except (RuntimeError, AssertionError) as error:
-            raise SettingsError(f"device {device!r} cannot be used here: {_first_line(error)}") from error
+        raise ModelNotFound(f"{name} cannot be loaded: give its folder or hub id ({first_line(error)})") from error
+    if target is not None:
+        network = network.to(target)
     return network.eval(), encode
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 @contextmanager

@@ -6,18 +6,22 @@ occurs more often in marked text than in unmarked. Counting is the optimal test 
 appendix, "Security Considerations". Knows no model.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Integer
 
-from dgmark.watermark.bigrams import pair_words, pairs_of
+from dgmark.watermark.bigrams import matching_pairs, pair_words, pairs_of
 from dgmark.watermark.hashes import Words
-from dgmark.watermark.spec import WatermarkSpec
+from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.spec import BigramSpec
 from dgmark_lab.attacks.budgets import edit_count
 
 Ids = Int[np.ndarray, " n"]
+# words, ascending, and how often each occurs
+Counts = tuple[Int[np.ndarray, " words"], Int[np.ndarray, " words"]]
 # the share of matches that the adversary reckons with
 _MATCH = 0.75
 # the shape of the prior of a pair's rate, a gamma law as of one text
@@ -28,80 +32,111 @@ _DRAWN = 16
 
 
 @dataclass(frozen=True)
-class StolenKey:
-    """What an adversary believes of a key.
+class StolenKey(ABC):
+    """What an adversary believes of a key: at first nothing.
 
     Attributes:
-        spec: what is public of the key.
-        code: the residue that each position of a period wants; given to the adversary, since ten texts reveal it.
-        features: the words of what was counted, ascending.
+        words: what was counted, a word each, ascending.
         beliefs: log-odds that each of them matches.
     """
 
-    spec: WatermarkSpec
-    code: Integer[np.ndarray, " period"]
-    features: Int[np.ndarray, " features"]
-    beliefs: Float[np.ndarray, " features"]
+    words: Int[np.ndarray, " words"] = field(default_factory=lambda: np.zeros(0, np.int64), kw_only=True)
+    beliefs: Float[np.ndarray, " words"] = field(default_factory=lambda: np.zeros(0), kw_only=True)
 
-    @classmethod
-    def learn(
-        cls,
-        spec: WatermarkSpec,
-        marked: Sequence[Int[np.ndarray, " _"]],
-        unmarked: Sequence[Int[np.ndarray, " _"]],
-        code: Integer[np.ndarray, " period"] | None = None,
-    ) -> "StolenKey":
-        """Estimate a key.
+    @abstractmethod
+    def count(self, ids: Ids) -> tuple[Int[np.ndarray, " words"], ...]:
+        """What a thief counts in a text, a word each, and the indices of the tokens that belong to each."""
+
+    @abstractmethod
+    def matches(self, key: WatermarkKey, ids: Ids) -> Bool[np.ndarray, " words"]:
+        """Which of the words of a text match in truth."""
+
+    @abstractmethod
+    def learn(self, marked: Sequence[Ids], unmarked: Sequence[Ids]) -> "StolenKey":
+        """Believe what texts show.
 
         Args:
-            spec: what is public of the key; of the position rule, the modulus is 2.
             marked: token ids of marked texts, each from its first token on.
             unmarked: token ids of texts of the same model without this key's mark.
-            code: the key's position code; None for i mod 2.
         """
-        code = np.arange(2) if code is None else code
-        seen, usual = (_count(spec, code, texts) for texts in (marked, unmarked))
-        features = np.unique(np.concatenate([seen[0], usual[0]]))
-        found, other = (_at(features, *counts) for counts in (seen, usual))
-        odds = found * np.log(_MATCH / (1 - _MATCH))
-        if spec.rule == "position":  # of two residues a token matches one
-            odds -= _at(features ^ (1 << _ID_BITS), *seen) * np.log(_MATCH / (1 - _MATCH))
-        else:  # counts are Poisson, in marked text with 2 q times the rate of other text, or 2 (1 - q) times
-            likely, unlikely = (1 + len(unmarked) + 2 * share * len(marked) for share in (_MATCH, 1 - _MATCH))
-            odds -= (found + other + _PRIOR) * np.log(likely / unlikely)
-        return cls(spec, code, features, odds)
 
     def believed(self, words: Int[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
         """What each of these words is expected to count, from -1 to 1; 0 where nothing is known."""
-        return np.tanh(_at(words, self.features, self.beliefs) / 2)
+        return np.tanh(_at(words, self.words, self.beliefs) / 2)
 
-    def right(self, words: Int[np.ndarray, " n"], matches: Bool[np.ndarray, " n"]) -> float:
-        """The share of these words of which the belief is right; where nothing is known it is a guess, 1/2."""
-        belief = self.believed(words)
-        return float(np.where(belief == 0, 0.5, (belief > 0) == matches).mean())
+    def right(self, key: WatermarkKey, ids: Ids) -> float:
+        """The share of the words of a text of which the belief is right; where nothing is known it is a guess, 1/2."""
+        belief = self.believed(self.count(ids)[0])
+        return float(np.where(belief == 0, 0.5, (belief > 0) == self.matches(key, ids)).mean())
 
     def levels(self, ids: Ids) -> Float[np.ndarray, " n"]:
         """What each token of a text adds to its evidence by these beliefs, over its pairs or alone."""
-        words, *ends = words_of(self.spec, self.code, ids)
+        words, *ends = self.count(ids)
         sums = np.zeros(len(ids))
         for end in ends:
             np.add.at(sums, end, self.believed(words))
         return sums
 
 
-def words_of(
-    spec: WatermarkSpec, code: Integer[np.ndarray, " period"], ids: Int[np.ndarray, " _"]
-) -> tuple[Int[np.ndarray, " words"], ...]:
-    """What a thief counts in a text, a word each, and the indices of the tokens that belong to each.
+@dataclass(frozen=True)
+class StolenPairs(StolenKey):
+    """Beliefs about pairs of tokens, each counted once in a text.
 
-    Returns:
-        The pairs, their left and their right tokens; under the position rule tokens with residues, and their indices.
+    Attributes:
+        spec: what is public of the key.
     """
-    at = np.arange(len(ids))
-    if spec.rule == "position":
-        return residue_words(ids, code[at % len(code)].astype(np.int64)), at
-    left, right = pairs_of(at, spec.nearest, spec.farthest)
-    return pair_words(ids[left], ids[right]), left, right
+
+    spec: BigramSpec
+
+    def count(self, ids: Ids) -> tuple[Int[np.ndarray, " words"], ...]:
+        """The pairs, their left and their right tokens."""
+        left, right = pairs_of(np.arange(len(ids)), self.spec.nearest, self.spec.farthest)
+        return pair_words(ids[left], ids[right]), left, right
+
+    def matches(self, key: WatermarkKey, ids: Ids) -> Bool[np.ndarray, " words"]:
+        """Which pairs have the bit 1 under the key, or under the sub-key that it is."""
+        return matching_pairs(self.count(ids)[0], key.pair_key, key.number or 0)
+
+    def learn(self, marked: Sequence[Ids], unmarked: Sequence[Ids]) -> StolenKey:
+        """Counts are Poisson, in marked text with 2 q times the rate of other text, or 2 (1 - q) times."""
+        seen, usual = (_counts([np.unique(self.count(ids)[0]) for ids in texts]) for texts in (marked, unmarked))
+        words = np.unique(np.concatenate([seen[0], usual[0]]))
+        found, other = _at(words, *seen), _at(words, *usual)
+        likely, unlikely = (1 + len(unmarked) + 2 * share * len(marked) for share in (_MATCH, 1 - _MATCH))
+        odds = found * np.log(_MATCH / (1 - _MATCH)) - (found + other + _PRIOR) * np.log(likely / unlikely)
+        return replace(self, words=words, beliefs=odds)
+
+
+@dataclass(frozen=True)
+class StolenPositions(StolenKey):
+    """Beliefs about tokens where one of two residues is wanted, counted at each place.
+
+    Attributes:
+        code: the residue that each position of a period wants; given to the adversary, since ten texts reveal it.
+    """
+
+    code: Integer[np.ndarray, " period"]
+
+    def count(self, ids: Ids) -> tuple[Int[np.ndarray, " words"], ...]:
+        """Tokens with residues, and their indices."""
+        at = np.arange(len(ids))
+        return residue_words(ids, self.code[at % len(self.code)].astype(np.int64)), at
+
+    def matches(self, key: WatermarkKey, ids: Ids) -> Bool[np.ndarray, " words"]:
+        """Which tokens are of the group that their position wants."""
+        return key.tables.matching(ids, np.arange(len(ids)))
+
+    def learn(self, marked: Sequence[Ids], unmarked: Sequence[Ids]) -> StolenKey:
+        """Of two residues a token matches one, so that unmarked texts only say which tokens there are."""
+        seen, usual = (_counts([self.count(ids)[0] for ids in texts]) for texts in (marked, unmarked))
+        words = np.unique(np.concatenate([seen[0], usual[0]]))
+        surplus = _at(words, *seen) - _at(words ^ (1 << _ID_BITS), *seen)
+        return replace(self, words=words, beliefs=surplus * np.log(_MATCH / (1 - _MATCH)))
+
+
+def nothing_of(key: WatermarkKey) -> StolenKey:
+    """What an adversary knows of a key before any text; of the position rule, the modulus is 2."""
+    return StolenPairs(key.spec) if isinstance(key.spec, BigramSpec) else StolenPositions(key.tables.code)
 
 
 def residue_words(tokens: Words, residues: Words) -> Words:
@@ -110,13 +145,7 @@ def residue_words(tokens: Words, residues: Words) -> Words:
     return words
 
 
-def _count(
-    spec: WatermarkSpec, code: Integer[np.ndarray, " period"], texts: Sequence[Int[np.ndarray, " _"]]
-) -> tuple[Ids, Ids]:
-    """The words of texts and the number of texts that have each; one with a residue counts at each place."""
-    words = [words_of(spec, code, ids)[0] for ids in texts]
-    if spec.rule == "bigram":
-        words = [np.unique(each) for each in words]
+def _counts(words: list[Int[np.ndarray, " _"]]) -> Counts:
     return np.unique(np.concatenate([*words, np.zeros(0, dtype=np.int64)]), return_counts=True)
 
 

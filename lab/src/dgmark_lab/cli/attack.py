@@ -18,9 +18,9 @@ from dgmark.rows.inputs import STDIN
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, read_rows, sha256_of
 from dgmark.rows.outputs import guard_output
 from dgmark.rows.texts import Item, read_texts
-from dgmark_lab.attacks import ATTACKS, Attack, defaults_of, options_of
+from dgmark_lab.attacks import ATTACKS, Attack, options_of
 from dgmark_lab.attacks import attack as attack_named
-from dgmark_lab.options import parse_options, summary_of
+from dgmark_lab.options import defaults_of, parse_options, summary_of
 
 ATTACK_SCHEMA = 1
 
@@ -70,9 +70,9 @@ def attack(
 
 def _print_list() -> None:
     console = stdout()
-    for name in ATTACKS:
-        console.print(f"[bold]{name}[/bold]  {escape(summary_of(ATTACKS[name]))}", soft_wrap=True)
-        options = (f"{option}={_shown(value)}" for option, value in defaults_of(name).items())
+    for name, kind in ATTACKS.items():
+        console.print(f"[bold]{name}[/bold]  {escape(summary_of(kind))}", soft_wrap=True)
+        options = (f"{option}={_shown(value)}" for option, value in defaults_of(kind).items())
         console.print("    " + "  ".join(options), soft_wrap=True)
 
 

@@ -1,7 +1,6 @@
 """`dgmark-lab baselines`: list the baselines and their options."""
 
 import json
-from dataclasses import fields
 
 from rich.table import Table
 from rich.text import Text
@@ -9,13 +8,13 @@ from rich.text import Text
 from dgmark.cli.console import command_errors, stdout
 from dgmark.cli.options import OneObject
 from dgmark_lab.baselines import BASELINES
-from dgmark_lab.options import summary_of
+from dgmark_lab.options import defaults_of, summary_of
 
 
 @command_errors
 def baselines(as_json: OneObject = False) -> None:
     """List the watermarks that `dgmark generate --baseline` and `dgmark detect --baseline` know."""
-    options = {name: {field.name: field.default for field in fields(kind)} for name, kind in BASELINES.items()}
+    options = {name: defaults_of(kind) for name, kind in BASELINES.items()}
     summaries = {name: summary_of(kind) for name, kind in BASELINES.items()}
     if as_json:
         print(json.dumps({"baselines": options, "summaries": summaries, "schema": 1}))

@@ -68,9 +68,9 @@ def bench_lm(
 
     The decoding options of `dgmark generate` are taken too.
     """
-    _check_harness()
-    from dgmark_lab.evaluate import benchmarks
-
+    with needed_extra("bench", "bench-lm", "the lm-evaluation-harness"):
+        from dgmark_lab.evaluate import benchmarks
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
     names = tuple(name for one in tasks or [] for name in one.split(",") if name)
     if preset not in (None, *benchmarks.PRESETS):
         raise SettingsError(f"preset {preset!r} is not one of: {', '.join(benchmarks.PRESETS)}")
@@ -79,13 +79,6 @@ def bench_lm(
     model = load_model(**loading)
     of_preset = benchmarks.PRESETS[preset] if preset else None
     decoding: Settings = of_preset.decoding(model.name, model.family.name) if of_preset else {}
-    harness = benchmarks.HarnessSettings(
-        decoding={**decoding, **settings},
-        key=key,
-        baseline=baseline,
-        seed=seed,
-        batch_size=batch_size,
-    )
     asked = benchmarks.TaskSettings(
         tasks=of_preset.tasks if of_preset else names,
         include=tuple(include or ()),
@@ -96,7 +89,16 @@ def bench_lm(
     )
     with row_bar("answers") as bar:
         bar.show("", 0, None)  # the number of requests is unknown beforehand
-        results = benchmarks.run_tasks(benchmarks.DiffusionLM(model, harness, bar.rows), asked)
+        harness = benchmarks.DiffusionLM(
+            model,
+            decoding={**decoding, **settings},
+            key=key,
+            baseline=baseline,
+            seed=seed,
+            batch_size=batch_size,
+            progress=bar.rows,
+        )
+        results = benchmarks.run_tasks(harness, asked)
     summary = {name: value for name, value in results.items() if name != "samples"}
     if out is not None:
         samples = [
@@ -115,18 +117,6 @@ def bench_lm(
     stdout().print(table)
     if truncated := results["counts"].get("truncated", 0):
         stderr().print(f"{truncated} prompts were cut at the beginning to fit into the model's context")
-
-
-def _check_harness() -> None:
-    """Check that the harness is installed.
-
-    Raises:
-        MissingExtra: lm_eval is not installed.
-    """
-    with needed_extra("bench", "bench-lm", "the lm-evaluation-harness"):
-        import lm_eval
-    del lm_eval
-    logging.getLogger("lm_eval").setLevel(logging.ERROR)
 
 
 def _plain(content: Any) -> str:

@@ -37,11 +37,6 @@ KeyFile = Annotated[
 ]
 
 
-@experiment_app.callback()
-def experiment_group() -> None:
-    """Reproduce the paper's tables and figures."""
-
-
 @experiment_app.command("list")
 @command_errors
 def list_experiments(as_json: OneObject = False) -> None:

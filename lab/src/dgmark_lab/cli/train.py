@@ -1,6 +1,5 @@
 """`dgmark-lab train`: train the built-in models again, evaluate what comes out, and export it."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dgmark.cli.console import command_errors, stdout
-from dgmark.rows.outputs import atomic_write
 
 if TYPE_CHECKING:
     import torch
@@ -24,18 +22,12 @@ MaxSeconds = Annotated[float | None, typer.Option(min=0, help="Save and stop aft
 Device = Annotated[str | None, typer.Option(help="A torch device; by default the GPU if there is one.")]
 
 
-@train_app.callback()
-def train_group() -> None:
-    """Train the built-in models again, evaluate and export them."""
-
-
 def _device(name: str | None) -> "torch.device":
-    import torch
-
+    from dgmark.models.load import device_named
     from dgmark_lab.training.networks import quiet_transformers
 
     quiet_transformers()
-    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    return device_named(name)
 
 
 def _report(run: "Run[Any, Any]") -> None:
@@ -120,10 +112,11 @@ def evaluate(
     What its texts are like, `dgmark generate` and `dgmark-lab evaluate` tell.
     """
     from dgmark_lab.training import evaluate as evaluation
+    from dgmark_lab.training.corpus import write_json
 
     target = _device(device)
     figures = evaluation.evaluate(model, data, against=against or [], rows=rows, length=length, device=target)
-    atomic_write(out, json.dumps(figures, indent=1) + "\n")
+    write_json(out, figures)
     stdout().print(evaluation.markdown(figures), markup=False, soft_wrap=True, end="")
 
 

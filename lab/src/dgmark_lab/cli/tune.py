@@ -20,8 +20,9 @@ from dgmark.cli.option_groups import option_groups
 from dgmark.decode.config import Settings
 from dgmark.decode.settings_file import TunedSettings, read_settings_file, write_settings_file
 from dgmark.errors import InputError, SettingsError
-from dgmark.rows.jsonl import read_good_rows
+from dgmark.rows.jsonl import BadRow, read_good_rows
 from dgmark.rows.outputs import atomic_write
+from dgmark.rows.texts import prompt_of
 from dgmark.watermark.bigrams import MAX_DISTANCE
 from dgmark.watermark.spec import Rule
 
@@ -143,9 +144,9 @@ def _prompts(file: Path, most: int) -> "list[Prompt]":
     """
     prompts: list[Prompt] = []
     for row in islice(read_good_rows(str(file)), most):
-        prompt = row.get("prompt")
-        if not isinstance(prompt, str) and not (isinstance(prompt, list) and all(type(i) is int for i in prompt)):
-            raise InputError(f'row {row["id"]!r} has no "prompt": give a text, or a list of token ids')
+        prompt = prompt_of(row)
+        if isinstance(prompt, BadRow):
+            raise InputError(f"row {row['id']!r} has {prompt.error}")
         prompts.append(prompt)
     if len(prompts) < MIN_TEXTS:
         raise InputError(

@@ -7,7 +7,7 @@ record model, settings and packages.
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from lm_eval.api.model import LM
 from lm_eval.evaluator import evaluate
 from lm_eval.tasks import TaskManager
 
+from dgmark.checkpoint.folder import first_line
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.generation import baseline_row, generations
 from dgmark.decode.prompts import Prepared, Request, config_of, key_of_text, rule_of
@@ -61,32 +62,17 @@ PRESETS: dict[str, Preset] = {
 # --- the model, as the harness calls it ---
 
 
-@dataclass(frozen=True)
-class HarnessSettings:
-    """How the model answers the harness.
+class DiffusionLM(LM):  # type: ignore[misc]
+    """A model as the harness calls it.
 
-    Attributes:
+    Args:
+        model: a loaded model.
         decoding: decoding settings that hold for every task and override the task's own. Other settings come from the
             task (greedy if it states none), then from the baseline, then from the model.
         key: the key to mark with; None for no mark.
         baseline: another watermark than dgMARK.
         seed: request i is decoded with seed + i.
         batch_size: largest number of requests decoded at once.
-    """
-
-    decoding: Settings = field(default_factory=Settings)
-    key: WatermarkKey | None = None
-    baseline: Baseline | None = None
-    seed: int = 0
-    batch_size: int = 8
-
-
-class DiffusionLM(LM):  # type: ignore[misc]
-    """A model as the harness calls it.
-
-    Args:
-        model: a loaded model.
-        settings: how it answers.
         progress: called with the number of requests that were finished.
 
     Attributes:
@@ -99,14 +85,24 @@ class DiffusionLM(LM):  # type: ignore[misc]
     """
 
     def __init__(
-        self, model: Denoiser, settings: HarnessSettings, progress: Callable[[int], None] = lambda _: None
+        self,
+        model: Denoiser,
+        *,
+        decoding: Settings | None = None,
+        key: WatermarkKey | None = None,
+        baseline: Baseline | None = None,
+        seed: int = 0,
+        batch_size: int = 8,
+        progress: Callable[[int], None] = lambda _: None,
     ) -> None:
         super().__init__()
         self.model = model
-        self.settings = settings
+        self.decoding: Settings = decoding or {}
+        self.key, self.baseline = key, baseline
+        self.seed, self.batch_size = seed, batch_size
         self.counts: Counter[str] = Counter()
         self._progress = progress
-        rule_of(model, key_of_text(settings.key), settings.baseline).check(self.config({}))
+        rule_of(model, key_of_text(key), baseline).check(self.config({}))
 
     def config(self, arguments: Mapping[str, Any]) -> DecodeConfig:
         """The decoding settings for a task's generation arguments.
@@ -114,13 +110,13 @@ class DiffusionLM(LM):  # type: ignore[misc]
         Raises:
             SettingsError: a setting is invalid.
         """
-        settings: dict[str, Any] = {**_sampling(arguments), **self.settings.decoding}
+        settings: dict[str, Any] = {**_sampling(arguments), **self.decoding}
         if "length" not in settings:
-            baseline = self.settings.baseline
-            defaults = {**traits_of(self.model).defaults, **(baseline.defaults if baseline else {}), **settings}
+            of_baseline = self.baseline.defaults if self.baseline else {}
+            defaults = {**traits_of(self.model).defaults, **of_baseline, **settings}
             block = int(defaults.get("block_length", DecodeConfig.block_length))
             settings["length"] = -(-_most_tokens(arguments) // block) * block
-        config = config_of(self.model, self.settings.baseline, settings)
+        config = config_of(self.model, self.baseline, settings)
         if config.length >= self.model.context_length:
             raise SettingsError(
                 f"{config.length} tokens leave no room for a prompt: {traits_of(self.model).name} holds "
@@ -143,10 +139,10 @@ class DiffusionLM(LM):  # type: ignore[misc]
             group.sort(key=lambda one: len(one[1]))  # prompts of one length together, which need no padding
             prepared = Prepared.of(
                 self.model,
-                [Request(prompt, self.settings.seed + index, self.settings.key) for index, prompt in group],
+                [Request(prompt, self.seed + index, self.key) for index, prompt in group],
                 config,
-                baseline=self.settings.baseline,
-                batch_size=self.settings.batch_size,
+                baseline=self.baseline,
+                batch_size=self.batch_size,
             )
             for rows in prepared.chunks():
                 for row, generation in zip(rows, generations(prepared, rows), strict=True):
@@ -197,7 +193,7 @@ class DiffusionLM(LM):  # type: ignore[misc]
         return ids[surplus:]
 
     def _cut(self, ids: list[int], arguments: Mapping[str, Any]) -> str:
-        if "length" not in self.settings.decoding:
+        if "length" not in self.decoding:
             ids = ids[: _most_tokens(arguments)]
         text = self.model.tokenizer.decode(ids)
         until = arguments.get("until") or []
@@ -303,24 +299,23 @@ def _load(settings: TaskSettings) -> Any:
     try:
         return manager.load(list(settings.tasks))
     except Exception as error:  # every library that the harness calls has its own errors
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(
-            f"the tasks {', '.join(settings.tasks)} cannot be set up: {reason}; if their data is missing here, run "
-            "them once on a machine with network access, and copy its Hugging Face cache (HF_HOME)"
+            f"the tasks {', '.join(settings.tasks)} cannot be set up: {first_line(error)}; if their data is "
+            "missing here, run them once on a machine with network access, and copy its Hugging Face cache (HF_HOME)"
         ) from error
 
 
 def _conditions(model: DiffusionLM, settings: TaskSettings) -> dict[str, Any]:
     """Return what the results depend on in addition to the tasks."""
-    answering, traits = model.settings, traits_of(model.model)
+    traits = traits_of(model.model)
     return {
         "model": traits.name,
         "dtype": traits.number_format,
         "tokenizer_fingerprint": model.model.tokenizer.fingerprint,
-        "key_fingerprint": None if answering.key is None else answering.key.fingerprint,
-        "baseline": baseline_row(answering.baseline),
-        "decoding": dict(answering.decoding),
-        "seed": answering.seed,
+        "key_fingerprint": None if model.key is None else model.key.fingerprint,
+        "baseline": baseline_row(model.baseline),
+        "decoding": dict(model.decoding),
+        "seed": model.seed,
         "task_settings": {**asdict(settings), "include": [folder.name for folder in settings.include]},
         "counts": dict(model.counts),
         "packages": {name: version(name) for name in ("dgmark", "lm_eval", "torch", "transformers", "datasets")},

@@ -9,7 +9,7 @@ from math import exp, log
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int, Integer
+from jaxtyping import Integer
 
 from dgmark.errors import InputError
 from dgmark_lab.evaluate.intervals import Bootstrap, Interval
@@ -26,7 +26,7 @@ TokenIds = Sequence[int] | Integer[np.ndarray, " tokens"]
 
 def distinct_ngrams(ids: TokenIds, n: int = 4) -> float:
     """Return the number of different n-grams over that of all n-grams ("distinct-n"); 1.0 for fewer than n tokens."""
-    tokens = _array(ids)
+    tokens = np.asarray(ids, np.int64)
     if len(tokens) < n:
         return 1.0
     grams = np.lib.stride_tricks.sliding_window_view(tokens, n)
@@ -40,7 +40,7 @@ def repeated_ngrams(ids: TokenIds, n: int = 4) -> float:
 
 def token_entropy(ids: TokenIds) -> float:
     """Return the entropy of a text's own tokens, in bits: 0 if all are the same, log2 n if all n differ."""
-    _, counts = np.unique(_array(ids), return_counts=True)
+    _, counts = np.unique(np.asarray(ids, np.int64), return_counts=True)
     shares = counts / max(counts.sum(), 1)
     return float(-(shares * np.log2(shares)).sum())
 
@@ -128,7 +128,3 @@ def _text_diversity(ids: TokenIds) -> TextDiversity:
         repeated_4=1 - distinct[4],
         log_diversity=-log(max(1 - product, exp(-MAX_LOG_DIVERSITY))),
     )
-
-
-def _array(ids: TokenIds) -> Int[np.ndarray, " tokens"]:
-    return np.asarray(ids, np.int64)

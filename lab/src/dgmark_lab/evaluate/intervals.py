@@ -118,18 +118,17 @@ class Comparison:
     sign_p_value: float
 
 
-def compare_paired(first: Figures, second: Figures, bootstrap: Bootstrap | None = None) -> Comparison:
+def compare_paired(first: Figures, second: Figures) -> Comparison:
     """Compare two sets of one figure each, pair by pair.
 
     Args:
         first: figures in the order of the prompts.
         second: the figures of the other set.
-        bootstrap: how to compute intervals.
 
     Raises:
         InputError: there is no pair, the sets differ in length, or a figure is not finite.
     """
-    bootstrap = bootstrap or Bootstrap()
+    bootstrap = Bootstrap()
     one, two = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if len(one) != len(two) or not len(one):
         raise InputError(f"the sets hold {len(one)} and {len(two)} figures: each pair needs one of both")

@@ -4,7 +4,6 @@ The prompt rates one text at a time, so no order of texts can bias it. The paper
 here the prompt is the system message, and the text is the user's message.
 """
 
-import json
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -62,12 +61,10 @@ def read_rating(text: str) -> Rating:
     """
     fenced = _FENCE.match(text)
     try:
-        return Rating.model_validate(json.loads(fenced[1] if fenced else text))
+        return Rating.model_validate_json(fenced[1] if fenced else text)
     except ValidationError as error:
         first = error.errors()[0]
-        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+        raise ValueError(f"{'.'.join(map(str, first['loc'])) or 'the reply'}: {first['msg']}") from None
 
 
 def rate_texts(texts: Sequence[str], endpoint: Endpoint, *, workers: int = 4) -> list[Rating | EndpointError]:

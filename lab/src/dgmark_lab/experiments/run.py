@@ -24,6 +24,7 @@ from dgmark_lab.experiments.plan import PlannedCell, RunOptions, Subject, plan_c
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
 from dgmark_lab.experiments.spec import Cell, Experiment
 from dgmark_lab.experiments.store import ROW_VERSION, Store, checkpoint_hash, digest
+from dgmark_lab.options import defaults_of
 
 NO_JUDGE = "none"
 # the model that the narrator was trained from; it judges the narrator's texts behind their prompts as a chat
@@ -202,7 +203,7 @@ def _make_step(
 
 
 def _load_attack(store: Store, kind: str, options: Mapping[str, Any], model: Any) -> attacks.Attack:
-    defaults = attacks.defaults_of(kind) if kind in attacks.ATTACKS else {}
+    defaults = defaults_of(attacks.ATTACKS[kind]) if kind in attacks.ATTACKS else {}
     own = {"tokenizer": model.tokenizer, "model": model}
     given: dict[str, Any] = {name: thing for name, thing in own.items() if defaults.get(name) == BUILTIN}
     if "hosts" in defaults and "hosts" not in options:  # human text: passages of books in the public domain

@@ -104,7 +104,6 @@ class Speed(Table):
 
     micro_rows: PositiveInt | None = Field(default=None, description="rows of one forward; by default the whole batch")
     autocast: Literal["auto", "bf16", "off"] = "auto"
-    compile: bool = False
 
 
 class Record(Table):

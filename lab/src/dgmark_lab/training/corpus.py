@@ -100,14 +100,6 @@ def _document(line: bytes, source: str) -> Document:
 # ---- tokenizers ----
 
 
-@dataclass(frozen=True)
-class SpecialIds:
-    """Special ids that the objective needs; `mask` is None if the vocabulary has no mask (autoregressive models)."""
-
-    mask: int | None
-    end: int
-
-
 def train_bpe(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
     """Train a byte-level BPE of `vocab_size` tokens that separates runs of newlines from the words around them."""
     backend = tokenizers.Tokenizer(models.BPE())
@@ -124,31 +116,16 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
     return backend
 
 
-def training_tokenizer(name_or_path: str) -> Tokenizer:
-    """Load the tokenizer of a model, without the truncation and padding that its file may set.
+def special_id(tokenizer: Tokenizer, token: str) -> int:
+    """Return the id of a special token.
 
     Raises:
-        ModelNotFound: no model has this name.
-        CheckpointFormat: the model has no fast tokenizer, or more tokens than 16 bits can number.
+        CheckpointFormat: the vocabulary has no such token.
     """
-    tokenizer = load_tokenizer(name_or_path)
-    tokenizer.backend.no_truncation()
-    tokenizer.backend.no_padding()
-    if tokenizer.vocab_size > 2**16:
-        raise CheckpointFormat(f"{name_or_path} has {tokenizer.vocab_size} tokens; a corpus holds ids below 65,536")
-    return tokenizer
-
-
-def special_ids(tokenizer: Tokenizer) -> SpecialIds:
-    """Return the mask and end ids of a vocabulary.
-
-    Raises:
-        CheckpointFormat: the vocabulary has no end token.
-    """
-    end = tokenizer.backend.token_to_id(END)
-    if end is None:
-        raise CheckpointFormat(f"{tokenizer.name} has no end token {END}; train a new tokenizer")
-    return SpecialIds(mask=tokenizer.backend.token_to_id(MASK), end=end)
+    found: int | None = tokenizer.backend.token_to_id(token)
+    if found is None:
+        raise CheckpointFormat(f"{tokenizer.name} has no token {token}; train a new tokenizer")
+    return found
 
 
 def sentence_ends(tokenizer: Tokenizer) -> Bool[np.ndarray, " vocab"]:
@@ -181,7 +158,7 @@ class Corpus:
     @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of the corpus."""
-        return training_tokenizer(str(self.folder))
+        return load_tokenizer(str(self.folder))
 
 
 def prepare_corpus(data: Path, folder: Path, *, tokenizer: Tokenizer | None, vocab_size: int = 8192) -> Corpus:
@@ -196,7 +173,10 @@ def prepare_corpus(data: Path, folder: Path, *, tokenizer: Tokenizer | None, voc
     Raises:
         NoTexts: the file does not exist, or holds no document.
         InputError: a line is not a document.
+        CheckpointFormat: the tokenizer has more tokens than 16 bits can number.
     """
+    if tokenizer and tokenizer.vocab_size > 2**16:
+        raise CheckpointFormat(f"{tokenizer.name} has {tokenizer.vocab_size} tokens; a corpus holds ids below 65,536")
     known = tokenizer.fingerprint if tokenizer else f"new {vocab_size}"
     source = {"data": file_hash(data), "tokenizer": known}
     if (folder / "manifest.json").is_file():
@@ -208,7 +188,7 @@ def prepare_corpus(data: Path, folder: Path, *, tokenizer: Tokenizer | None, voc
             train_bpe((document.text for document in read_documents(data)), vocab_size).save(
                 str(beside / "tokenizer.json")
             )
-            tokenizer = training_tokenizer(str(beside))
+            tokenizer = load_tokenizer(str(beside))
         else:
             tokenizer.backend.save(str(beside / "tokenizer.json"))
         _write_ids(read_documents(data), tokenizer, beside)

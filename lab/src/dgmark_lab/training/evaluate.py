@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from dgmark_lab.training.corpus import file_hash, read_documents, special_ids, training_tokenizer
+from dgmark.checkpoint.tokenizer import load_tokenizer
+from dgmark_lab.training.corpus import MASK, file_hash, read_documents, special_id
 from dgmark_lab.training.networks import load_network
 from dgmark_lab.training.objective import held_out_bound, held_out_rows
 
@@ -42,9 +43,9 @@ def evaluate(
     models = {THIS: model, **{Path(other).name: other for other in against}}
     bounds = {}
     for name, folder in models.items():
-        network, tokenizer = load_network(folder), training_tokenizer(folder)
+        network, tokenizer = load_network(folder), load_tokenizer(folder)
         network.module.to(device).train(False)
-        mask_id = None if network.family == "llama" else special_ids(tokenizer).mask
+        mask_id = None if network.family == "llama" else special_id(tokenizer, MASK)
         held_out = held_out_rows(documents, tokenizer, length, rows)
         bounds[name] = asdict(held_out_bound(network, held_out, mask_id))
     return {"heldout_sha256": file_hash(data), "bounds": bounds, "schema": SCHEMA}

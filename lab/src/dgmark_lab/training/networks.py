@@ -1,12 +1,10 @@
 """The trainable networks, as transformers' own classes: with random weights, or from and to model folders.
 
-Each network has a trunk (ids to hidden states) and a head (hidden states to logits), so that logits are computed only
-where the objective needs them.
+Hidden states and logits are computed apart, so that there are logits only where the objective needs them.
 """
 
 import copy
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,7 @@ from dgmark.models.families.llada import RENAMINGS
 from dgmark.models.load import NetworkDenoiser, load_model
 from dgmark.rows.outputs import atomic_folder
 from dgmark_lab.training.config import LlamaNetwork, TrainingConfig
-from dgmark_lab.training.corpus import END, MASK, PAD, START, SpecialIds, write_json
+from dgmark_lab.training.corpus import END, MASK, PAD, START, special_id, write_json
 
 # LLaDA's names of the tensors of a block, and of the others
 _BLOCK = ("attn_norm", "ff_norm", "q_proj", "k_proj", "v_proj", "attn_out", "ff_proj", "up_proj", "ff_out")
@@ -47,30 +45,21 @@ class Network:
     Attributes:
         family: "llada" or "llama".
         module: the network with its head.
-        trunk: computes the hidden states of ids.
     """
 
     family: str
     module: Any = field(repr=False)
-    trunk: Callable[..., Any] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self.trunk = self.module.model
-
-    def compile(self) -> None:
-        """Compile the trunk; not the head, since its number of positions differs from step to step."""
-        self.trunk = torch.compile(self.module.model, dynamic=False)
 
     def logits_at(
         self, ids: Int[Tensor, "batch length"], positions: Int[Tensor, " targets"]
     ) -> Float[Tensor, "targets vocab"]:
         """Compute logits at the positions, which are counted through the batch row by row."""
-        hidden = self.trunk(input_ids=ids, use_cache=False).last_hidden_state
+        hidden = self.module.model(input_ids=ids, use_cache=False).last_hidden_state
         logits: Tensor = self.module.lm_head(hidden.flatten(0, 1)[positions])
         return logits
 
 
-def new_network(config: TrainingConfig, vocab_size: int, special: SpecialIds, init: Path | None) -> Network:
+def new_network(config: TrainingConfig, tokenizer: Tokenizer, init: Path | None) -> Network:
     """Build the network that a run starts with: random weights, or those in `init`.
 
     Raises:
@@ -81,7 +70,7 @@ def new_network(config: TrainingConfig, vocab_size: int, special: SpecialIds, in
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         family = "llada" if config.kind == "storyteller" else "llama"
-        network = build_network(family, config.network, vocab_size, special)
+        network = build_network(family, config.network, tokenizer.vocab_size, special_id(tokenizer, END))
     with torch.no_grad():
         for name, param in network.module.named_parameters():
             # what writes into the residual stream is scaled down by the number of blocks, as in GPT-2
@@ -95,7 +84,7 @@ def new_network(config: TrainingConfig, vocab_size: int, special: SpecialIds, in
     return network
 
 
-def build_network(family: str, sizes: LlamaNetwork, vocab_size: int, special: SpecialIds) -> Network:
+def build_network(family: str, sizes: LlamaNetwork, vocab_size: int, end_id: int) -> Network:
     """Build a network of this family with random weights from torch's generator."""
     llama = LlamaConfig(
         hidden_size=sizes.width,
@@ -109,7 +98,7 @@ def build_network(family: str, sizes: LlamaNetwork, vocab_size: int, special: Sp
         rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
         tie_word_embeddings=True,
         bos_token_id=None,
-        eos_token_id=special.end,
+        eos_token_id=end_id,
         pad_token_id=None,
         use_cache=False,
     )
@@ -148,19 +137,18 @@ def quiet_transformers() -> None:
 # ---- model folders ----
 
 
-def save_model(network: Network, tokenizer: Tokenizer, special: SpecialIds, folder: Path, *, context: int) -> None:
+def save_model(network: Network, tokenizer: Tokenizer, folder: Path, *, context: int) -> None:
     """Write a model folder in bf16, whole or not at all; an existing one is replaced.
 
     Args:
         network: the network to save.
         tokenizer: its tokenizer, which goes into the folder.
-        special: the tokenizer's mask and end ids.
         folder: the folder to write.
         context: most positions that the model was trained on.
     """
     with atomic_folder(folder) as beside:
         if network.family == "llada":
-            write_json(beside / "config.json", llada_config(network.module, special, context))
+            write_json(beside / "config.json", llada_config(network.module, tokenizer, context))
             save_torch_state_dict(llada_state(network.module), beside)
         else:
             module = copy.deepcopy(network.module).to("cpu", torch.bfloat16)
@@ -190,7 +178,7 @@ def _native_name(name: str) -> str:
     return next(new for old, ours in RENAMINGS.items() if (new := re.sub(old, ours, name)) != name)
 
 
-def llada_config(module: LlamaForCausalLM, special: SpecialIds, context: int) -> dict[str, Any]:
+def llada_config(module: LlamaForCausalLM, tokenizer: Tokenizer, context: int) -> dict[str, Any]:
     """Return the configuration with LLaDA's field names."""
     config: Any = module.config
     return {
@@ -213,8 +201,8 @@ def llada_config(module: LlamaForCausalLM, special: SpecialIds, context: int) ->
         "include_bias": False,
         "include_qkv_bias": False,
         "max_sequence_length": context,
-        "mask_token_id": special.mask,
-        "eos_token_id": special.end,
-        "pad_token_id": special.end,
+        "mask_token_id": special_id(tokenizer, MASK),
+        "eos_token_id": config.eos_token_id,
+        "pad_token_id": config.eos_token_id,
         "torch_dtype": "bfloat16",
     }

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 import numpy as np
-from jaxtyping import Bool, Int, UInt16
+from jaxtyping import Int, UInt16
 
 from dgmark_lab.training.config import Rows
-from dgmark_lab.training.corpus import Corpus
+from dgmark_lab.training.corpus import END, Corpus, sentence_ends, special_id
 
 # a last window with fewer tokens than this is left out
 SHORTEST = 32
@@ -37,18 +37,17 @@ class RowSource:
     Attributes:
         corpus: the documents.
         settings: row length, rows of a step, shares.
-        end_id: the token that fills rows that end early.
-        sentence_end: for each id, whether a row may be cut after it.
         seed: seed of the run.
     """
 
     corpus: Corpus
     settings: Rows
-    end_id: int
-    sentence_end: Bool[np.ndarray, " vocab"]
     seed: int
 
     def __post_init__(self) -> None:
+        tokenizer = self.corpus.tokenizer
+        self._end_id = special_id(tokenizer, END)
+        self._sentence_end = sentence_ends(tokenizer)
         # a step reads windows of at most two epochs; all sizes are kept, since each step counts through them
         self._windows = lru_cache(maxsize=2)(self.epoch)
         self._sizes = cache(lambda epoch: len(self._windows(epoch)))
@@ -61,7 +60,7 @@ class RowSource:
         length = self.settings.length
         if rng.random() < self.settings.short_share:
             length = int(rng.choice(self.settings.short_lengths))
-        ids = np.full((batch, length), self.end_id, np.int64)
+        ids = np.full((batch, length), self._end_id, np.int64)
         sizes = np.minimum(windows[:, 1], length)
         early = rng.random(batch) < self.settings.end_share
         cuts = rng.random(batch)
@@ -103,7 +102,7 @@ class RowSource:
 
     def _cut(self, text: UInt16[np.ndarray, " length"], at: float) -> int:
         """Return where to end a row: at the first sentence end after the share `at`, else at the last before it."""
-        ends = np.flatnonzero(self.sentence_end[text]) + 1
+        ends = np.flatnonzero(self._sentence_end[text]) + 1
         if not len(ends):
             return len(text)
         return int(ends[min(int(np.searchsorted(ends, at * len(text))), len(ends) - 1)])

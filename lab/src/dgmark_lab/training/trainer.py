@@ -14,17 +14,10 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from dgmark.errors import CheckpointFormat
+from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.models.load import faster_dtype
 from dgmark_lab.training.config import OptimizerSettings, TrainingConfig
-from dgmark_lab.training.corpus import (
-    Corpus,
-    prepare_corpus,
-    read_documents,
-    sentence_ends,
-    special_ids,
-    training_tokenizer,
-)
+from dgmark_lab.training.corpus import MASK, Corpus, prepare_corpus, read_documents, special_id
 from dgmark_lab.training.networks import Network, new_network, save_model
 from dgmark_lab.training.objective import (
     Batch,
@@ -70,20 +63,15 @@ class Trainer(Run[TrainingConfig, Batch]):
         super().__init__(config, corpus.made_from, out, device)
         self.held_out = held_out
         self.tokenizer = corpus.tokenizer
-        self.special = special_ids(self.tokenizer)
-        self.mask_id = None if config.masking is None else self.special.mask
-        if config.masking is not None and self.mask_id is None:
-            raise CheckpointFormat(f"{corpus.folder}: the tokenizer has no mask token; a storyteller needs one")
-        self.rows = RowSource(corpus, config.rows, self.special.end, sentence_ends(self.tokenizer), config.seed)
+        self.mask_id = None if config.masking is None else special_id(self.tokenizer, MASK)
+        self.rows = RowSource(corpus, config.rows, config.seed)
         start = init if self.state is None else None
-        self.network = new_network(config, self.tokenizer.vocab_size, self.special, start)
+        self.network = new_network(config, self.tokenizer, start)
         module = self.network.module.to(device).train()
         self.average = averaged(module, config.optimizer.ema_decay)
         muon, adamw = self.optimizers = make_optimizers(self.network, config.optimizer, device)
         self.parts = {"module": module, "average": self.average, "muon": muon, "adamw": adamw}
         self.resume()
-        if config.speed.compile:
-            self.network.compile()
 
     def batch(self, step: int) -> Batch:
         """Return the batch of a step (from 0)."""
@@ -122,7 +110,7 @@ class Trainer(Run[TrainingConfig, Batch]):
         """Write the state file, and the averaged weights as a model folder."""
         super().save()
         network = Network(self.network.family, self.average.module)
-        save_model(network, self.tokenizer, self.special, self.out / MODEL, context=self.config.rows.length)
+        save_model(network, self.tokenizer, self.out / MODEL, context=self.config.rows.length)
 
     def _autocast(self) -> AbstractContextManager[Any]:
         mode = self.config.speed.autocast
@@ -180,7 +168,7 @@ def train(
     start = time.monotonic()
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
-    known = None if config.tokenizer.source == "new" else training_tokenizer(config.tokenizer.source)
+    known = None if config.tokenizer.source == "new" else load_tokenizer(config.tokenizer.source)
     corpus = prepare_corpus(data, out / TOKENS, tokenizer=known, vocab_size=config.tokenizer.vocab_size)
     rows = None
     if heldout is not None:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, UInt16
 
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.rows.jsonl import Row, read_good_rows
+from dgmark.rows.jsonl import read_good_rows
 from dgmark_lab.training.config import BlockMasking, BlockRows
 from dgmark_lab.training.corpus import read_documents
 
@@ -38,13 +38,13 @@ class Passage:
 
 def read_own_texts(path: Path, end_ids: tuple[int, ...]) -> list[Passage]:
     """Read the texts that the base wrote, each after its request; a complete text ends with an end token."""
-    return [_own_text(text, end_ids) for row in read_good_rows(str(path)) for text in row["texts"]]
-
-
-def _own_text(text: Row, end_ids: tuple[int, ...]) -> Passage:
-    prompt, answer = text["prompt"], text["text"]
-    ended = answer[-1] in end_ids
-    return Passage(np.array(prompt + answer[: len(answer) - ended], np.uint16), len(prompt), ended)
+    passages = []
+    for text in (text for row in read_good_rows(str(path)) for text in row["texts"]):
+        prompt, answer = text["prompt"], text["text"]
+        ended = answer[-1] in end_ids
+        ids = np.array(prompt + answer[: len(answer) - ended], np.uint16)
+        passages.append(Passage(ids, len(prompt), ended))
+    return passages
 
 
 def passages(path: Path, tokenizer: Tokenizer, names: tuple[str, ...]) -> list[Passage]:

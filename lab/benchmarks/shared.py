@@ -1,8 +1,10 @@
-"""What several benchmarks share: the key, tables in Markdown."""
+"""What several benchmarks share: arguments, keys, times, tables in Markdown, and processes."""
 
 import hashlib
-import os
-from collections.abc import Sequence
+import sys
+import time
+from argparse import ArgumentParser
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +16,11 @@ from dgmark.watermark.spec import Rule, WatermarkSpec
 from dgmark_lab.experiments.made_with import made_with
 
 RUNS = Path(__file__).parents[2] / "runs"
+
+
+def arguments() -> ArgumentParser:
+    """The parser of the script that runs; its help begins with the first line of the script."""
+    return ArgumentParser(description=(sys.modules["__main__"].__doc__ or "").split("\n")[0])
 
 
 def bench_key(rule: Rule = "position") -> WatermarkKey:
@@ -30,6 +37,13 @@ def bench_key(rule: Rule = "position") -> WatermarkKey:
 def random_key(spec: WatermarkSpec, number: int) -> WatermarkKey:
     """Return key `number` of a fixed series."""
     return WatermarkKey(spec, f"bench-{number}", np.random.default_rng([5, number]).bytes(SECRET_BYTES))
+
+
+def seconds_of(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    """Measure the seconds of one call, by this clock."""
+    begin = clock()
+    work()
+    return clock() - begin
 
 
 def print_header(titles: Sequence[str]) -> None:
@@ -60,6 +74,10 @@ def family(process: int) -> list[int]:
     return found
 
 
-def resident_bytes(process: int) -> int:
-    """Resident bytes of a process (Linux)."""
-    return os.sysconf("SC_PAGE_SIZE") * int(Path(f"/proc/{process}/statm").read_text().split()[1])
+def private_bytes(process: int) -> int:
+    """What a process holds for itself alone (Linux); 0 if it has ended."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Private_Dirty"):
+                return int(line.split()[1]) * 1024
+    return 0
