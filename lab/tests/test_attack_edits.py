@@ -4,6 +4,7 @@ import unicodedata
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,11 +13,12 @@ from hypothesis import strategies as st
 
 from dgmark import load_tokenizer
 from dgmark.detection.normalise import normalise
-from dgmark.errors import InputError, NoTexts, SettingsError
-from dgmark_lab.attacks import ATTACKS, attack
+from dgmark.errors import InputError, MissingExtra, NoTexts, SettingsError
+from dgmark_lab.attacks import ATTACKS, attack, text_edits
 from dgmark_lab.attacks.budgets import edit_count
 from dgmark_lab.attacks.disguise import HOMOGLYPHS, MISREAD
-from dgmark_lab.attacks.text_edits import words_of
+from dgmark_lab.attacks.text_edits import join_words, words_of
+from dgmark_lab.options import summary_of
 from support.unchecked import unchecked
 
 QUICK = settings(max_examples=40)
@@ -25,8 +27,17 @@ STORY = (
     'Once upon a time, an old king lived by the sea. "Who is there?" he asked.  Nobody answered! The youngest\n'
     "daughter laughed; her sisters slept. In the morning they went out."
 )
-UNIT_EDITORS = ["substitution", "deletion", "insertion", "crop"]
-EDITORS = [*UNIT_EDITORS, "sentence-swap", "homoglyphs", "whitespace", "zero-width", "ocr"]
+EDITORS = [
+    "substitution",
+    "deletion",
+    "insertion",
+    "crop",
+    "sentence-swap",
+    "homoglyphs",
+    "whitespace",
+    "zero-width",
+    "ocr",
+]
 WORDS = {"unit": "word"}
 
 units = st.lists(st.integers(0, 40), max_size=80)
@@ -69,7 +80,7 @@ def test_edits_meet_their_budget_exactly(units: list[int], budget: float, other:
 @given(texts)
 def test_words_and_the_space_between_them_are_the_text(text: str) -> None:
     lead, words = words_of(text)
-    assert lead + "".join(map(str, words)) == text
+    assert join_words(lead, words) == text
     assert all(word.core for word in words)
 
 
@@ -87,7 +98,7 @@ def test_the_same_dice_edit_a_text_in_the_same_way(text: str, budget: float, see
 @pytest.mark.parametrize("name", EDITORS)
 def test_a_text_that_nothing_can_be_done_to_stays(name: str, text: str) -> None:
     options: dict[str, Any] = {"crop": {"front": 0}, "sentence-swap": {}}.get(name, {"budget": 0})
-    units = [{}, WORDS] if name in UNIT_EDITORS else [{}]
+    units = [{}, WORDS] if name in ("substitution", "deletion", "insertion", "crop") else [{}]
     assert all(attack(name, **options, **unit)(text, dice()) == text for unit in units)
 
 
@@ -208,6 +219,10 @@ def test_a_chain_is_the_same_attack_on_its_own_result() -> None:
     assert len(text.split()) == 22  # after 31, 28 and 25
 
 
+def test_every_attack_says_what_it_does_in_a_line() -> None:
+    assert all(summary_of(kind).endswith(".") and len(summary_of(kind)) < 120 for kind in ATTACKS.values())
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
@@ -227,3 +242,28 @@ def test_a_chain_is_the_same_attack_on_its_own_result() -> None:
 def test_invalid_options_are_refused(name: str, options: dict[str, Any], message: str) -> None:
     with unchecked(), pytest.raises(SettingsError, match=message):
         attack(name, **options)
+
+
+def test_synonyms_without_wordnet_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    import nltk
+
+    monkeypatch.setattr(nltk.data, "path", [])
+    text_edits.wordnet.cache_clear()
+    with pytest.raises(MissingExtra, match=r"nltk\.downloader wordnet"):
+        attack("synonyms")
+
+
+def test_synonyms_share_a_synset(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = [("king", "monarch"), ("sea", "ocean"), ("answer", "reply", "come_back")]
+
+    def synsets(word: str) -> list[Mock]:
+        lemmas = [[Mock(**{"name.return_value": name}) for name in group] for group in groups if word in group]
+        return [Mock(**{"lemmas.return_value": some}) for some in lemmas]
+
+    monkeypatch.setattr(text_edits, "wordnet", lambda: Mock(synsets=synsets))
+    text_edits.synonyms_of.cache_clear()
+    text = "King, who could not answer: the sea!"
+    assert attack("synonyms", budget=1)(text, dice()) == "Monarch, who could not reply: the ocean!"
+    once = attack("synonyms", budget=0.13)(text, dice())
+    assert sum(a != b for a, b in zip(text.split(), once.split(), strict=True)) == 1
+    text_edits.synonyms_of.cache_clear()

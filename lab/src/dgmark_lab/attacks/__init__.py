@@ -13,7 +13,7 @@ from dgmark_lab.attacks.disguise import Homoglyphs, Ocr, Whitespace, ZeroWidth
 from dgmark_lab.attacks.layout import RoundTrip, Wrap
 from dgmark_lab.attacks.paraphrase import Dipper, Paraphrase
 from dgmark_lab.attacks.refill import Refill
-from dgmark_lab.attacks.text_edits import CopyPaste, Crop, Deletion, Insertion, SentenceSwap, Substitution
+from dgmark_lab.attacks.text_edits import CopyPaste, Crop, Deletion, Insertion, SentenceSwap, Substitution, Synonyms
 from dgmark_lab.options import Options, make
 
 # (text, rng) -> the attacked text; the same generator state gives the same text
@@ -58,6 +58,7 @@ ATTACKS: dict[str, type[Any]] = {
     "ocr": Ocr,
     "wrap": Wrap,
     "document": RoundTrip,
+    "synonyms": Synonyms,
     "refill": Refill,
     "dipper": Dipper,
     "paraphrase": Paraphrase,
@@ -74,6 +75,7 @@ def attack(name: str, **options: Any) -> Attack:
 
     Raises:
         SettingsError: no attack or option has this name, or a value is invalid.
+        MissingExtra: the attack needs data that is not installed.
     """
     if name not in ATTACKS:
         raise SettingsError(f"there is no attack {name!r}; the attacks are: {', '.join(ATTACKS)}")

@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
-from dgmark.errors import InputError, NoTexts, SettingsError
+from dgmark.errors import InputError, MissingExtra, NoTexts, SettingsError
 from dgmark.rows.texts import Item, read_texts
 from dgmark_lab.attacks.budgets import Share, edit_count, places
 
@@ -48,6 +48,21 @@ def words_of(text: str) -> tuple[str, list[Word]]:
     """Split a text into its leading space and its words; joined, they are the text."""
     lead = text[: len(text) - len(text.lstrip())]
     return lead, [Word(*match.groups()) for match in _WORD.finditer(text)]
+
+
+def join_words(lead: str, words: Sequence[Word]) -> str:
+    """Join words to a text."""
+    return lead + "".join(map(str, words))
+
+
+def cores_of(words: Sequence[Word]) -> list[str]:
+    """Return the letters of words, without punctuation."""
+    return [word.core for word in words]
+
+
+def with_cores(words: Sequence[Word], cores: Sequence[str]) -> list[Word]:
+    """Return the same words with other letters."""
+    return [word._replace(core=core) for word, core in zip(words, cores, strict=True)]
 
 
 def decode(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
@@ -109,7 +124,7 @@ class _Edit(ABC):
         """Return the edited text."""
         if self.unit == "word":
             lead, words = words_of(text)
-            return lead + "".join(map(str, self.edit(words, rng)))
+            return join_words(lead, self.edit(words, rng))
         ids = self.loaded.encode(text)
         edited = self.edit(ids, rng)
         return decode(self.loaded, edited) if edited != ids else text
@@ -140,7 +155,7 @@ class _PoolEdit(_Edit):
     def pool(self, units: Sequence[Any]) -> Sequence[Any]:
         """Return what to draw from: ids, or words without punctuation."""
         if self.source == "text":
-            return units if self.unit == "token" else [word.core for word in units]
+            return units if self.unit == "token" else cores_of(units)
         return ordinary_ids(self.loaded).tolist() if self.unit == "token" else _vocabulary_words(self.loaded)
 
 
@@ -150,14 +165,11 @@ class Substitution(_PoolEdit):
 
     def edit(self, units: list[Any], rng: Dice) -> list[Any]:
         """Replace units, each by a different one."""
-        edited, pool = list(units), self.pool(units)
+        edited = list(units) if self.unit == "token" else cores_of(units)
+        pool = self.pool(units)
         for place in places(len(units), self.budget, rng):
-            unit = units[place]
-            if self.unit == "token":
-                edited[place] = _draw_other(pool, unit, rng)
-            else:
-                edited[place] = unit._replace(core=_draw_other(pool, unit.core, rng))
-        return edited
+            edited[place] = _draw_other(pool, edited[place], rng)
+        return edited if self.unit == "token" else with_cores(units, edited)
 
 
 @dataclass(frozen=True, config=ARBITRARY)
@@ -268,7 +280,7 @@ def _draw_other(pool: Sequence[Any], old: Any, rng: Dice) -> Any:
     return others[int(rng.integers(len(others)))]
 
 
-# --- edits of sentences ---
+# --- edits of sentences, and of words by meaning ---
 
 
 @dataclass(frozen=True)
@@ -292,3 +304,57 @@ class SentenceSwap:
             order[at], order[at + 1] = order[at + 1], order[at]
         parts[sentences] = order
         return "".join(parts)
+
+
+@dataclass(frozen=True)
+class Synonyms:
+    """Replace a share of the words by others of the same WordNet synset.
+
+    Attributes:
+        budget: share of all words to replace, exactly round(budget * n); if fewer have a synonym, all of those.
+    """
+
+    budget: Share = 0.1
+
+    def __post_init__(self) -> None:
+        wordnet()
+
+    def __call__(self, text: str, rng: Dice) -> str:
+        """Return the text with synonyms in it."""
+        lead, words = words_of(text)
+        cores = cores_of(words)
+        left = edit_count(len(cores), self.budget)
+        for place in rng.permutation(len(cores)).tolist():
+            if not left:
+                break
+            if found := synonyms_of(cores[place]):
+                cores[place] = found[int(rng.integers(len(found)))]
+                left -= 1
+        return join_words(lead, with_cores(words, cores))
+
+
+@lru_cache(maxsize=1)
+def wordnet() -> Any:
+    """Return nltk's reader of WordNet.
+
+    Raises:
+        MissingExtra: nltk has no WordNet data here.
+    """
+    from nltk.corpus import wordnet as reader
+
+    try:
+        reader.ensure_loaded()
+    except LookupError as error:
+        raise MissingExtra(
+            "nltk has no WordNet data here: run `python -m nltk.downloader wordnet` on a machine with network access, "
+            "and copy its nltk_data folder to where NLTK_DATA points"
+        ) from error
+    return reader
+
+
+@lru_cache(maxsize=2**16)
+def synonyms_of(word: str) -> tuple[str, ...]:
+    """Return the one-word lemmas that share a synset with `word`, in its case, sorted; () if there are none."""
+    found = {lemma.name() for synset in wordnet().synsets(word.lower()) for lemma in synset.lemmas()}
+    alike = sorted(name for name in found if name.isalpha() and name.lower() != word.lower())
+    return tuple(name.capitalize() if word[:1].isupper() else name for name in alike)
