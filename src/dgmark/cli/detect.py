@@ -65,7 +65,7 @@ def detect(
         stderr().print(_file_summary(tally, options.out), markup=False)
     else:
         for written in (options.extract, *(options.report or ())):
-            guard_output(written, [*sources, str(options.commitment) if options.commitment else None])
+            guard_output(written, [*sources, *options.files_read])
         tally = Tally()
         items = read_sources(sources, prefer_ids=ids, on_skip=tally.skipped.append, **reading)
         _show(options, scorer, _with_notes(items), workers, tally, signer, commitment)
