@@ -133,7 +133,10 @@ NAMED = struct.pack("<Q", 1) + b"x"
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        (struct.pack("<QQ", 1, 0) + NAMED + struct.pack("<I", 400_000) + b"\xff" * 3_200_000, "a tensor of 400000 sizes"),
+        (
+            struct.pack("<QQ", 1, 0) + NAMED + struct.pack("<I", 400_000) + b"\xff" * 3_200_000,
+            "a tensor of 400000 sizes",
+        ),
         (struct.pack("<QQ", 1, 0) + NAMED + struct.pack("<IQ", 1, 2**63), "a tensor of the sizes"),
         (struct.pack("<QQ", 0, 1) + struct.pack("<Q", 2**34), "header is longer than"),
         (struct.pack("<QQ", 0, 1) + NAMED + struct.pack("<IIQ", 9, 0, 2**34), "states 17179869184 entries"),

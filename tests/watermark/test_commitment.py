@@ -70,8 +70,11 @@ def test_a_key_without_a_secret_takes_no_commitment() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"version": 2}, {"format": "dgmark-key"}, {"sha256": "ab"}, {"created": "2026-03-01T00:00:00"}, {"more": 1}, None]
-    + [{"version": True}, {"created": "0001-01-01T00:00:00+14:00"}, {"created": "9999-12-31T23:00:00-12:00"}],
+    [
+        *({"version": 2}, {"version": True}, {"format": "dgmark-key"}, {"sha256": "ab"}, {"more": 1}, None),
+        *({"created": "2026-03-01T00:00:00"}, {"created": "0001-01-01T00:00:00+14:00"}),
+        {"created": "9999-12-31T23:00:00-12:00"},
+    ],
     ids=str,
 )
 def test_what_is_no_commitment_is_refused(tmp_path: Path, change: dict[str, Any] | None) -> None:
