@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import dgmark
 from dgmark.checkpoint.families import LLADA, family_of
 from dgmark.checkpoint.folder import find_checkpoint
+from dgmark.checkpoint.gguf import read_header
 from dgmark.cli import app
 from dgmark.cli.serve import _sources
 from dgmark.errors import CheckpointFormat
@@ -113,6 +114,16 @@ CONTEXT_IS_512 = field(CONTEXT, 4, struct.pack("<I", 512))
 def test_ids_and_lengths_that_no_model_has_are_refused(tmp_path: Path, old: bytes, new: bytes, message: str) -> None:
     (tmp_path / "odd.gguf").write_bytes(damaged(old, new))
     with pytest.raises(CheckpointFormat, match=message):
+        find_checkpoint(str(tmp_path / "odd.gguf"))
+
+
+def test_a_vocabulary_that_fills_the_memory_is_refused(tmp_path: Path) -> None:
+    width, rows = read_header(FILE).shapes["output.weight"]
+    name = b"output.weight" + struct.pack("<IQ", 2, width)
+    with open(tmp_path / "odd.gguf", "wb") as file:  # a sparse file that has room for so many rows
+        file.write(damaged(name + struct.pack("<Q", rows), name + struct.pack("<Q", 2**30)))
+        file.truncate(2**40)
+    with pytest.raises(CheckpointFormat, match="1073741824 rows"):
         find_checkpoint(str(tmp_path / "odd.gguf"))
 
 

@@ -171,7 +171,7 @@ def test_a_time_stamp_of_the_future_is_refused(
         """A clock that is behind that of the authority."""
 
         @classmethod
-        def now(cls, tz: Any = None) -> datetime:
+        def now(cls, tz: Any = None) -> Any:
             return datetime.now(tz) - ahead
 
     monkeypatch.setattr("dgmark.watermark.timestamp.datetime", Earlier)

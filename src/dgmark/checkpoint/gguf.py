@@ -136,6 +136,8 @@ class GgufHeader:
         shape = self.shapes.get("output.weight") or self.shapes.get("token_embd.weight")
         if not shape:
             raise CheckpointFormat(f"{self.path} has no output matrix: it holds no whole model; fetch it again")
+        if shape[-1] > _MAX_ENTRIES:
+            raise CheckpointFormat(f"{self.path}: its output matrix has {shape[-1]} rows, more than any vocabulary has")
         return shape[-1]
 
 
