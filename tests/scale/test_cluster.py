@@ -25,8 +25,9 @@ from dgmark.rows.texts import item_of
 from dgmark.scale import detect as detecting
 from dgmark.scale.cluster import cluster, connect, error_of
 from dgmark.scale.detect import BLOCK_BYTES, COLUMNS, detect_files
+from dgmark.scale.folder import Folder
 from dgmark.scale.generate import generate_files
-from dgmark.scale.source import Reading, TextSource, located, sources_of
+from dgmark.scale.source import TextSource, sources_of, tables_of
 from support.known_keys import known_key
 
 ray = pytest.importorskip("ray")
@@ -81,7 +82,7 @@ def found(nodes: Any, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run over good and bad rows and files."""
     folder = tmp_path_factory.mktemp("found")
     write_rows(
-        folder / "in" / "a.jsonl", range(20), "not JSON", '{"id": "no text"}', '{"id": "half", "text": "\\ud800 a"}'
+        folder / "in" / "a.jsonl", range(20), "not JSON", '{"id": "no text"}', '{"id": "half", "text": "\\ud800"}'
     )
     table = pyarrow.table({"id": ["p0", "p1"], "text": [text(30), None], "token_ids": [None, [5, 6, 7, 8]]})
     pyarrow.parquet.write_table(table, folder / "in" / "b.parquet")
@@ -99,12 +100,14 @@ def test_rows_equal_those_of_one_process(found: Run, tmp_path: Path) -> None:
     assert rows.keys() == expected.keys()
     for row_id, row in rows.items():
         assert row["kind"] == ("error" if row["error"] else "done")
-        if "error" in expected[row_id]:
+        if row_id == "half":
+            assert "half of a surrogate pair" in row["error"]
+        elif "error" in expected[row_id]:
             assert row["error"] == expected[row_id]["error"]
         else:
             assert {name: row[name] for name in expected[row_id]} == expected[row_id]
-    assert Counter(row["kind"] for row in rows.values()) == {"done": 23, "error": 3}
-    assert (found.tally.scored, found.tally.unusable) == (23, 3)
+    assert Counter(row["kind"] for row in rows.values()) == {"done": 22, "error": 4}
+    assert (found.tally.scored, found.tally.unusable) == (22, 4)
     assert found.tally.skipped == [str(found.inputs / "notes.txt")]
 
 
@@ -118,9 +121,10 @@ def test_a_second_run_scores_what_is_missing_and_what_had_errors(
     before = {row["id"]: row["row"] for row in rows_in(tmp_path / "out") if row["kind"] == "done"}
     write_rows(tmp_path / "in" / "b.jsonl", range(10, 15))
     monkeypatch.chdir(tmp_path)  # the same folder under another name
+    resumed: list[int] = []
     again = ["in", "in/a.jsonl"]  # a file that is named twice is read once
-    second = detect_files(KEY, again, str(tmp_path / "out"), workers=1)
-    assert (second.resumed, second.scored, second.unusable) == (4, 10, 1)
+    second = detect_files(KEY, again, str(tmp_path / "out"), on_resume=resumed.append, workers=1)
+    assert (resumed, second.scored, second.unusable) == ([4], 10, 1)
     counts = Counter((row["id"], row["kind"]) for row in rows_in(tmp_path / "out"))
     done = [*before, "long", *(f"row-{number}" for number in range(10, 15))]
     assert counts == {("in/a.jsonl:6", "error"): 1} | {(name, "done"): 1 for name in done}
@@ -133,10 +137,10 @@ def test_one_file_is_spread_over_workers(nodes: Any, tmp_path: Path) -> None:
     write_rows(tmp_path / "in" / "a.jsonl", range(3000))
     sources = sources_of([str(tmp_path / "in")], str(tmp_path / "out"), print)
     item = partial(item_of, prefer_ids=False, text_column="text", max_chars=999)
-    system, path = located(str(tmp_path / "out"))
-    with cluster("auto", system, f"{path}/finished", BLOCK_BYTES):
-        source = TextSource(sources, Reading({}, item, "text"))
-        assert ray.data.read_datasource(source).materialize().num_blocks() >= 3
+    read = partial(tables_of, item=item, settings="", column="text", max_chars=999)
+    checkpoint = Folder(str(tmp_path / "out"), {}).checkpoint()
+    with cluster("auto", checkpoint, BLOCK_BYTES):
+        assert ray.data.read_datasource(TextSource(sources, read)).materialize().num_blocks() >= 3
 
 
 def test_a_lost_node_loses_and_doubles_no_row(nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,8 +252,8 @@ def test_bad_inputs(nodes: Any, tmp_path: Path) -> None:
 
 def test_columns_are_the_fields_of_a_row() -> None:
     row = dgmark.Detector(KEY).detect("A text.").to_row("a")
-    beside = {"source_sha256", "settings", "subkeys_tested", "subkey", "subkey_confidence"}
-    assert {*row} | beside == {*COLUMNS}
+    beside = {"source_sha256", "settings", "subkeys_tested", "subkey", "subkey_confidence", "row", "kind", "error"}
+    assert {*row} | beside == {*COLUMNS.names}
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "no such:place"])

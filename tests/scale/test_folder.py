@@ -7,13 +7,13 @@ import pytest
 from dgmark.errors import ResumeMismatch
 
 pytest.importorskip("ray")
-from dgmark.scale.folder import rows_in, taken
+from dgmark.scale.folder import Folder
 
 RUN = {"command": "detect", "settings": "a"}
 
 
 def take(folder: Path, run: dict[str, str]) -> None:
-    with taken(str(folder), run):
+    with Folder(str(folder), run).taken():
         pass
 
 
@@ -53,6 +53,7 @@ def test_rows_of_another_run_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_an_object_store() -> None:
+    folder = Folder("mock:///out", RUN)  # pyarrow's file system in memory, which has no locks either
     for _ in range(2):
-        with taken("mock:///out", RUN) as place:  # pyarrow's file system in memory, which has no locks either
-            assert rows_in(*place) is None
+        with folder.taken():
+            assert folder.rows() is None

@@ -78,7 +78,7 @@ def map_in_order(
         InputError: a worker was killed.
     """
     check_workers(workers)
-    chunks = chunks_of(items, size)
+    chunks = _chunks(items, size)
     if workers == 1:
         for chunk in chunks:
             yield from zip(chunk, work(chunk, *shared), strict=True)
@@ -95,7 +95,7 @@ def map_in_order(
             yield from zip(first, future.result(), strict=True)
 
 
-def chunks_of(items: Iterable[Input], size: Callable[[Input], int]) -> Iterator[list[Input]]:
+def _chunks(items: Iterable[Input], size: Callable[[Input], int]) -> Iterator[list[Input]]:
     """The items in lists of `CHUNK`, or of fewer that hold `FULL` by their size."""
     chunk: list[Input] = []
     held = 0

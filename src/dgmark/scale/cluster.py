@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import ray
-from pyarrow import fs
 from ray.data import ActorPoolStrategy, DataContext
 from ray.data.checkpoint import CheckpointConfig
 
@@ -24,27 +23,24 @@ _PATIENCE = 10.0  # seconds
 
 
 @contextmanager
-def cluster(address: str, system: fs.FileSystem, finished: str, block_bytes: int) -> Iterator[None]:
+def cluster(address: str, checkpoint: CheckpointConfig, block_bytes: int) -> Iterator[None]:
     """Connect to a cluster, or start Ray on this machine, with checkpoints; leave Ray as it was.
 
     Args:
         address: "local" for this machine alone, "auto" for the cluster that this machine is a node of, or the address
             of a cluster, `host:port` or `ray://host:port`. Where Ray is connected already, that cluster is used.
-        system: the file system of the output.
-        finished: the folder there that says which rows are finished.
+        checkpoint: where finished rows are kept.
         block_bytes: what one worker gets at a time; smaller blocks spread a file over more workers.
 
     Raises:
-        SettingsError: there is no such cluster.
+        SettingsError: there is no such cluster, or it has too few processors.
     """
     started = not ray.is_initialized()
     if started:
         connect(address)
     context = DataContext.get_current()
     options: dict[str, Any] = {
-        "checkpoint_config": CheckpointConfig(
-            "row", finished, delete_checkpoint_on_success=False, override_filesystem=system
-        ),
+        "checkpoint_config": checkpoint,
         "target_max_block_size": block_bytes,
         "enable_progress_bars": context.enable_progress_bars and sys.stderr.isatty(),
         # Ray's newer reader starts 32 processes to look up which rows are finished, however few files tell it
@@ -54,6 +50,7 @@ def cluster(address: str, system: fs.FileSystem, finished: str, block_bytes: int
     try:
         for name, value in options.items():
             setattr(context, name, value)
+        max_workers()
         yield
     finally:
         for name, value in before.items():
@@ -92,6 +89,21 @@ def connect(address: str) -> None:
         ) from error
 
 
+def max_workers() -> int:
+    """How many processes of the cluster can work while others read, skip finished rows, and write.
+
+    Raises:
+        SettingsError: none.
+    """
+    places = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
+    if places <= _BESIDE:
+        raise SettingsError(
+            f"the Ray cluster has {places} processors, and a run needs {_BESIDE + 1}, because it reads, skips "
+            "finished rows, works and writes at the same time: add nodes, or state more with `ray start --num-cpus`"
+        )
+    return places - _BESIDE
+
+
 def workers_of(workers: int | None, *, on_gpu: bool) -> dict[str, Any]:
     """Arguments of `map_batches` for so many processes, or as many as the cluster has room for.
 
@@ -102,17 +114,12 @@ def workers_of(workers: int | None, *, on_gpu: bool) -> dict[str, Any]:
     Raises:
         SettingsError: the cluster has not so many.
     """
-    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    most = int(resources.get("CPU", 0)) - _BESIDE
-    gpus = int(resources.get("GPU", 0)) if on_gpu else 0
+    most = max_workers()
+    gpus = int(ray.cluster_resources().get("GPU", 0)) if on_gpu else 0  # type: ignore[no-untyped-call]
     if gpus:
         most = min(most, gpus)
     if not 1 <= (workers or 1) <= most:
-        raise SettingsError(
-            f"{workers or 1} workers are not in 1..{most}, for which the Ray cluster has room beside the {_BESIDE} "
-            "processors that read, skip finished rows and write: ask for fewer, add nodes, or state more with "
-            "`ray start --num-cpus`"
-        )
+        raise SettingsError(f"{workers or 1} workers are not in 1..{most}, for which the Ray cluster has room")
     pool = ActorPoolStrategy(size=workers) if workers else ActorPoolStrategy(min_size=1, max_size=most)
     return {"compute": pool, "num_gpus": 1 if gpus else 0}
 

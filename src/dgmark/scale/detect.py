@@ -1,39 +1,60 @@
 """`detect_files`: score the texts of many files on a Ray cluster into a folder."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import pyarrow as arrow
+import ray
+from ray.data import Dataset
 
 from dgmark.detection.detect_files import Extras, Tally, score, settings_hash, shared_fields, to_row
 from dgmark.detection.result import Scorer
 from dgmark.documents.document import TEXT_COLUMN
-from dgmark.rows.jsonl import BadRow, Row
-from dgmark.rows.texts import MAX_CHARS, Item, item_of
-from dgmark.scale.folder import Work, run_files
-from dgmark.scale.source import Reading
+from dgmark.rows.texts import MAX_CHARS, item_of
+from dgmark.scale.cluster import workers_of
+from dgmark.scale.folder import ERROR, KIND, ROW, labels, run_files
+from dgmark.scale.source import item_in, tables_of
 from dgmark.watermark.key import WatermarkKey
 
 # some hundred texts for a worker at a time, some thousand rows for a file
-BLOCK_BYTES, FILE_ROWS = 2**17, 4096
-_COUNT, _NUMBER, _TEXT = arrow.int64(), arrow.float64(), arrow.string()
-_SPAN = dict.fromkeys(("start", "end", "num_tokens_scored", "subkey"), _COUNT) | {"p_value": _NUMBER}
-_PAIRS = dict.fromkeys(("scored", "matched"), _COUNT)
-_POSITION = dict.fromkeys(("shift", "shifts_tested"), _COUNT) | {"z_window": _NUMBER}
-# those of the rows of `dgmark detect --out`
-COLUMNS = {
-    **dict.fromkeys(("id", "verdict", "key_fingerprint", "summary", "baseline", "uncertain_because"), _TEXT),
-    **dict.fromkeys(("source_sha256", "settings"), _TEXT),
-    **dict.fromkeys(("p_value", "z_score", "green_fraction", "fpr"), _NUMBER),
-    **dict.fromkeys(("p_published", "subkey_confidence", "marked_share"), _NUMBER),
-    **dict.fromkeys(("num_tokens_scored", "num_tokens_matched", "keys_tested", "subkeys_tested"), _COUNT),
-    **dict.fromkeys(("subkey", "schema"), _COUNT),
-    "guaranteed": arrow.bool_(),
-    "normalised": arrow.list_(_TEXT),
-    "spans": arrow.list_(arrow.struct(_SPAN)),
-    "pairs": arrow.struct(_PAIRS),
-    "position": arrow.struct(_POSITION),
-}
+BLOCK_BYTES, FILE_ROWS, _BATCH = 2**17, 4096, 64
+_TEXTS = (
+    *(ROW, "id", KIND, ERROR, "verdict", "key_fingerprint", "summary", "baseline", "uncertain_because"),
+    *("source_sha256", "settings"),
+)
+_NUMBERS = (
+    *("p_value", "z_score", "green_fraction", "fpr"),
+    *("p_published", "subkey_confidence", "marked_share"),
+)
+_COUNTS = (*("num_tokens_scored", "num_tokens_matched", "keys_tested", "subkeys_tested", "subkey", "schema"),)
+_SPAN = dict.fromkeys(("start", "end", "num_tokens_scored", "subkey"), arrow.int64()) | {"p_value": arrow.float64()}
+_PAIRS = dict.fromkeys(("scored", "matched"), arrow.int64())
+_POSITION = dict.fromkeys(("shift", "shifts_tested"), arrow.int64()) | {"z_window": arrow.float64()}
+# those of the rows of `dgmark detect --out`, with `row`, `kind` and `error`
+COLUMNS = arrow.schema(
+    dict.fromkeys(_TEXTS, arrow.string())
+    | dict.fromkeys(_NUMBERS, arrow.float64())
+    | dict.fromkeys(_COUNTS, arrow.int64())
+    | {"guaranteed": arrow.bool_(), "normalised": arrow.list_(arrow.string())}
+    | {"spans": arrow.list_(arrow.struct(_SPAN)), "pairs": arrow.struct(_PAIRS), "position": arrow.struct(_POSITION)}
+)
+
+
+class Detect:
+    """Scores batches in one process of the cluster. Its name is what Ray's bars and logs show."""
+
+    def __init__(self, scorer: "ray.ObjectRef[Scorer]", extras: Extras, settings: str) -> None:
+        self._scorer: Scorer = ray.get(scorer)
+        self._extras, self._settings = extras, settings
+
+    def __call__(self, batch: arrow.Table) -> arrow.Table:
+        """Score the rows of a table in their order."""
+        given = batch.to_pylist()
+        scored = score(self._scorer, map(item_in, given), self._extras)
+        rows = [to_row(one, payload=self._extras.payload) for one in scored]
+        for row, source in zip(rows, given, strict=True):
+            row |= {**labels(source, error="error" in row), "settings": self._settings}
+        return arrow.Table.from_pylist(rows, schema=COLUMNS)
 
 
 def detect_files(
@@ -48,6 +69,7 @@ def detect_files(
     payload: bool = False,
     text_column: str = TEXT_COLUMN,
     max_chars: int = MAX_CHARS,
+    on_resume: Callable[[int], object] | None = None,
 ) -> Tally:
     """Score the texts of many files on a cluster into a folder.
 
@@ -65,6 +87,7 @@ def detect_files(
         payload: also state the sub-key found, which is the payload of the text.
         text_column: the column or field that holds the texts.
         max_chars: characters of the longest text.
+        on_resume: called with the number of rows that the folder holds, before any text is scored.
 
     Returns:
         The counts of all rows of the folder, including those of earlier runs.
@@ -77,26 +100,26 @@ def detect_files(
     extras = Extras(spans=bool(spans), payload=bool(payload))
     scorer = extras.check(scorer)
     settings = settings_hash(scorer, extras, ids=bool(ids))
-    reading = Reading(
-        run={"command": "detect", "settings": settings, "text_column": text_column, **shared_fields(scorer)},
-        item_of=partial(item_of, prefer_ids=bool(ids), text_column=text_column, max_chars=max_chars),
-        column=text_column,
-        max_chars=max_chars,
-    )
-    work = Work(
-        reading,
-        rows_of=partial(_scored_rows, scorer, extras, settings),
-        columns=COLUMNS,
+    item = partial(item_of, prefer_ids=bool(ids), text_column=text_column, max_chars=max_chars)
+
+    def work(texts: Dataset) -> Dataset:
+        return texts.map_batches(
+            Detect,
+            fn_constructor_kwargs={"scorer": ray.put(scorer), "extras": extras, "settings": settings},
+            batch_size=_BATCH,
+            batch_format="pyarrow",
+            **workers_of(workers, on_gpu=False),
+        )
+
+    return run_files(
+        inputs,
+        out,
+        work,
+        partial(tables_of, item=item, settings=settings, column=text_column, max_chars=max_chars),
+        {"command": "detect", "settings": settings, "text_column": text_column, **shared_fields(scorer)},
+        address=address,
         counted="verdict",
-        batch_size=64,
         block_bytes=BLOCK_BYTES,
         file_rows=FILE_ROWS,
+        on_resume=on_resume,
     )
-    return run_files(work, inputs, out, address, workers)
-
-
-def _scored_rows(
-    scorer: Scorer, extras: Extras, settings: str, items: list[Item | BadRow], _places: list[int]
-) -> list[Row]:
-    scored = score(scorer, items, extras)
-    return [{**to_row(one, payload=extras.payload), "settings": settings} for one in scored]

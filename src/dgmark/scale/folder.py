@@ -11,7 +11,6 @@ Ray writes each part in two phases, so that a part is either whole and in the ch
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,8 @@ import pyarrow as arrow
 import pyarrow.dataset as parquet_files
 import ray
 from pyarrow import fs
+from ray.data import Dataset
+from ray.data.checkpoint import CheckpointConfig
 from ray.exceptions import RayError
 
 from dgmark.detection.detect_files import Tally
@@ -26,143 +27,135 @@ from dgmark.errors import InputError, ResumeMismatch
 from dgmark.rows.inputs import names_of
 from dgmark.rows.jsonl import BadRow, Row
 from dgmark.rows.row_file import lock
-from dgmark.rows.texts import Item
-from dgmark.scale.cluster import cluster, error_of, workers_of
-from dgmark.scale.source import Reading, TextSource, item_in, located, sources_of
+from dgmark.scale.cluster import cluster, error_of
+from dgmark.scale.source import Source, TextSource, located, sources_of
+
+KIND, DONE, ERROR, ROW = "kind", "done", "error", "row"
 
 
-@dataclass(frozen=True)
-class Work:
-    """What a run does with texts or prompts.
-
-    Attributes:
-        reading: how they are read.
-        rows_of: makes the results of items from these and their places in their files; one without success has an
-            `error`. Each process of the cluster has a copy.
-        columns: the columns of a result.
-        counted: the column whose values are counted.
-        batch_size: items that a process works on at a time.
-        block_bytes: what a process is given at a time; smaller blocks spread a file over more processes.
-        file_rows: rows of a file of results, of which a crash loses one for each writer.
-        on_gpu: give each process a GPU if the cluster has any.
-    """
-
-    reading: Reading
-    rows_of: Callable[[list[Item | BadRow], list[int]], list[Row]]
-    columns: dict[str, arrow.DataType]
-    counted: str
-    batch_size: int
-    block_bytes: int
-    file_rows: int
-    on_gpu: bool = False
+def labels(source: Row, *, error: bool) -> Row:
+    """The columns of a result by which a later run knows whether its row in `ITEMS` is finished."""
+    return {ROW: f"error:{source[ROW]}" if error else source[ROW], KIND: ERROR if error else DONE}
 
 
-class Worker:
-    """Works on batches in one process of the cluster. Its name is what Ray's bars and logs show."""
-
-    def __init__(self, work: "ray.ObjectRef[Work]") -> None:
-        self._work: Work = ray.get(work)
-        # and those by which a later run knows whether a row is finished
-        self._schema = arrow.schema(self._work.columns | dict.fromkeys(("row", "kind", "error"), arrow.string()))
-
-    def __call__(self, batch: arrow.Table) -> arrow.Table:
-        """The results of a table of `ITEMS`, in its order."""
-        given = batch.to_pylist()
-        made = self._work.rows_of([item_in(row) for row in given], [row["place"] for row in given])
-        for row, source in zip(made, given, strict=True):
-            if "error" in row:  # under this name no row of `ITEMS` is finished
-                row |= {"row": f"error:{source['row']}", "kind": "error"}
-            else:
-                row |= {"row": source["row"], "kind": "done"}
-        printable = [{name: _printable(value) for name, value in row.items()} for row in made]
-        return arrow.Table.from_pylist(printable, schema=self._schema)
-
-
-def _printable(value: Any) -> Any:
-    """A text with halves of surrogate pairs, which Arrow's tables cannot hold, escaped; any other value as it is."""
-    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
-
-
-@contextmanager
-def taken(out: str, run: dict[str, Any]) -> Iterator[tuple[fs.FileSystem, str]]:
-    """Take an output folder up, new or begun, and keep other runs out of it as long as the block runs.
-
-    Rows with an error are removed, to be made again. A run that has no rows yet gives way to another one. Object stores
-    cannot lock, so there other runs are kept out only if they are of other settings.
+class Folder:
+    """The output folder of one run.
 
     Args:
-        out: the folder: a path that all nodes see, or an address such as `s3://bucket/folder`.
+        name: the folder: a path that all nodes see, or an address such as `s3://bucket/folder`.
         run: what the run is: plain JSON values that its rows depend on.
 
-    Yields:
-        The file system of the folder, and its path there.
-
     Raises:
-        ResumeMismatch: the folder holds another run, or files of others.
-        InputError: another run is writing the folder, or it cannot be written.
+        InputError: there is no such file system.
     """
-    system, path = located(out)
-    file, run = f"{path}/run.json", {"version": 1, **run}
-    with ExitStack() as locks:
+
+    def __init__(self, name: str, run: dict[str, Any]) -> None:
+        self._name = name.rstrip("/")
+        self.system, self.path = located(self._name)
+        self._run = {"version": 1, **run}
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Take the folder up, new or begun, and keep other runs out of it as long as the block runs.
+
+        Object stores cannot lock, so there other runs are kept out only if they are of other settings.
+
+        Raises:
+            ResumeMismatch: the folder holds another run, or files of others.
+            InputError: another run is writing the folder, or it cannot be written.
+        """
+        with ExitStack() as locks:
+            try:
+                inside = {file.base_name for file in self._files("")}
+                if inside and "run.json" not in inside:
+                    raise ResumeMismatch(f"{self._name} holds files, but no run of dgmark: choose another folder")
+                self.system.create_dir(self.path, recursive=True)
+                if isinstance(self.system, fs.LocalFileSystem):
+                    path = Path(self.path) / "run.json"
+                    lock(locks.enter_context(open(path, "a+b", buffering=0)), path)
+                self._take_up(self._held() if "run.json" in inside else {})
+            except (OSError, arrow.ArrowException) as error:
+                raise InputError(f"{self._name} cannot be written: {error}; choose another folder") from error
+            yield
+
+    def _take_up(self, held: dict[str, Any]) -> None:
+        """Check that the rows are of this run; a run that has no rows yet gives way."""
+        if not self._files("rows"):
+            with self.system.open_output_stream(f"{self.path}/run.json") as file:
+                file.write(json.dumps(self._run, indent=2).encode() + b"\n")
+            return
+        different = sorted(name for name in {*held, *self._run} if held.get(name) != self._run.get(name))
+        if different:
+            raise ResumeMismatch(
+                f"{self._name} holds another run, which differs in {', '.join(different)}; "
+                "choose another folder, or delete the folder to start again"
+            )
+        if self._files(f"rows/{KIND}={ERROR}"):  # they are made again
+            self.system.delete_dir(f"{self.path}/rows/{KIND}={ERROR}")
+
+    def _files(self, inside: str, *, recursive: bool = False) -> list[fs.FileInfo]:
+        selector = fs.FileSelector(f"{self.path}/{inside}".rstrip("/"), allow_not_found=True, recursive=recursive)
+        found: list[fs.FileInfo] = self.system.get_file_info(selector)
+        return found
+
+    def _held(self) -> dict[str, Any]:
+        """What `run.json` says; nothing if it is empty, as a run leaves it that ends before it writes.
+
+        Raises:
+            ResumeMismatch: another program wrote it.
+        """
+        with self.system.open_input_stream(f"{self.path}/run.json") as file:
+            content = file.read()
+        if not content:
+            return {}
         try:
-            inside = {one.base_name for one in system.get_file_info(fs.FileSelector(path, allow_not_found=True))}
-            if inside and "run.json" not in inside:
-                raise ResumeMismatch(f"{out} holds files, but no run of dgmark: choose another folder")
-            system.create_dir(path, recursive=True)
-            if isinstance(system, fs.LocalFileSystem):
-                lock(locks.enter_context(open(file, "a+b", buffering=0)), Path(file))
-            content = system.open_input_stream(file).read() if inside else b""
-            different = _differences(out, content, run)
-            if different and _has_rows(system, path):
-                raise ResumeMismatch(
-                    f"{out} holds another run, which differs in {', '.join(different)}; "
-                    "choose another folder, or delete the folder to start again"
-                )
-            with system.open_output_stream(file) as written:
-                written.write(json.dumps(run, indent=2).encode() + b"\n")
-            system.delete_dir_contents(f"{path}/rows/kind=error", missing_dir_ok=True)
-        except (OSError, arrow.ArrowException) as error:
-            raise InputError(f"{out} cannot be written: {error}; choose another folder") from error
-        yield system, path
+            held = json.loads(content)
+        except ValueError:
+            held = None
+        if not isinstance(held, dict) or not {"version", "command"} <= held.keys():
+            raise ResumeMismatch(f"{self._name}/run.json is no file of dgmark: choose another folder")
+        return held
+
+    def checkpoint(self) -> CheckpointConfig:
+        """Where Ray keeps which rows are finished."""
+        return CheckpointConfig(
+            ROW, f"{self.path}/finished", delete_checkpoint_on_success=False, override_filesystem=self.system
+        )
+
+    def rows(self) -> parquet_files.Dataset | None:
+        """The rows that the folder holds; None if there are none."""
+        if not any(file.is_file for file in self._files("rows", recursive=True)):
+            return None
+        return parquet_files.dataset(f"{self.path}/rows", filesystem=self.system, format="parquet", partitioning="hive")
 
 
-def _differences(out: str, content: bytes, run: dict[str, Any]) -> list[str]:
-    """In what the run of a `run.json` differs from this one; a run that ended before it wrote leaves an empty file.
-
-    Raises:
-        ResumeMismatch: another program wrote it.
-    """
-    try:
-        held = json.loads(content) if content else run
-    except ValueError:
-        held = None
-    if not isinstance(held, dict) or not {"version", "command"} <= held.keys():
-        raise ResumeMismatch(f"{out}/run.json is no file of dgmark: choose another folder")
-    return sorted(name for name in {*held, *run} if held.get(name) != run.get(name))
-
-
-def _has_rows(system: fs.FileSystem, path: str) -> bool:
-    inside = system.get_file_info(fs.FileSelector(f"{path}/rows", allow_not_found=True, recursive=True))
-    return any(file.is_file for file in inside)
-
-
-def rows_in(system: fs.FileSystem, path: str) -> parquet_files.Dataset | None:
-    """The rows that a folder holds; None if there are none."""
-    if not _has_rows(system, path):
-        return None
-    return parquet_files.dataset(f"{path}/rows", filesystem=system, format="parquet", partitioning="hive")
-
-
-def run_files(work: Work, inputs: str | Iterable[str], out: str, address: str, workers: int | None) -> Tally:
+def run_files(
+    inputs: str | Iterable[str],
+    out: str,
+    work: Callable[[Dataset], Dataset],
+    read: Callable[[Source], Iterator[arrow.Table]],
+    run: dict[str, Any],
+    *,
+    address: str,
+    counted: str,
+    block_bytes: int,
+    file_rows: int,
+    on_resume: Callable[[int], object] | None,
+) -> Tally:
     """Do the work that is missing in a folder.
 
     Args:
-        work: what is done with each row.
         inputs: .jsonl and .parquet files, and folders of these: paths that all nodes see, or addresses such as
             `s3://bucket/folder`.
         out: the folder to write, a path that all nodes see or an address.
+        work: from a dataset of `ITEMS` to one of results.
+        read: the tables of `ITEMS` in a file.
+        run: what the run is: plain JSON values that its rows depend on.
         address: of the Ray cluster; see `cluster`.
-        workers: number of processes; by default as many as the cluster has room for.
+        counted: the column of the results whose values are counted.
+        block_bytes: what one worker gets at a time.
+        file_rows: rows of a file of results, of which a crash loses one for each writer.
+        on_resume: called with the number of rows that the folder holds, before any work.
 
     Returns:
         The counts of all rows of the folder, including those of earlier runs.
@@ -175,25 +168,24 @@ def run_files(work: Work, inputs: str | Iterable[str], out: str, address: str, w
     """
     tally = Tally()
     sources = sources_of(names_of(inputs), out, tally.skipped.append)
-    with taken(out, work.reading.run) as (system, path), cluster(address, system, f"{path}/finished", work.block_bytes):
-        held = rows_in(system, path)
+    folder = Folder(out, run)
+    with cluster(address, folder.checkpoint(), block_bytes), folder.taken():
+        held = folder.rows()
         tally.resumed = held.count_rows() if held else 0
-        items = ray.data.read_datasource(TextSource(sources, work.reading), override_num_blocks=len(sources))
-        made = items.map_batches(
-            Worker,
-            fn_constructor_args=(ray.put(work),),
-            batch_size=work.batch_size,
-            batch_format="pyarrow",
-            **workers_of(workers, on_gpu=work.on_gpu),
-        )
+        if on_resume:
+            on_resume(tally.resumed)
+        items = ray.data.read_datasource(TextSource(sources, read), override_num_blocks=len(sources))
         try:
-            made.write_parquet(
-                f"{path}/rows", filesystem=system, partition_cols=["kind"], min_rows_per_file=work.file_rows
+            work(items).write_parquet(
+                f"{folder.path}/rows", filesystem=folder.system, partition_cols=[KIND], min_rows_per_file=file_rows
             )
         except (RayError, OSError, arrow.ArrowException) as error:
             raise error_of(error) from None
-    written = rows_in(system, path)
-    for batch in written.to_batches(columns=[work.counted, "id", "error"]) if written else ():
-        for value, row_id, problem in zip(*batch.to_pydict().values(), strict=True):
-            tally.count_row({"verdict": value} if problem is None else {"id": row_id, "error": problem})
+    written = folder.rows()
+    if written:
+        for batch in written.to_batches(columns=[counted]):
+            tally.verdicts.update(batch.column(0).drop_null().to_pylist())
+        bad = written.to_table(columns=["id", ERROR], filter=parquet_files.field(KIND) == ERROR)
+        tally.unusable = len(bad)
+        tally.first_unusable = BadRow(*bad.slice(0, 1).to_pylist()[0].values()) if len(bad) else None
     return tally

@@ -1,11 +1,10 @@
 """Files of rows as a Ray dataset: JSON Lines and Parquet, on any file system that pyarrow reads.
 
-A line or file that cannot be read becomes a row with an error, so that one bad file does not end a run over many.
+A line or file that cannot be read becomes a row with an `error`, so that one bad file does not end a run over many.
 """
 
 import hashlib
 import io
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -21,31 +20,22 @@ from ray.data.datasource import Datasource, ReadTask
 
 from dgmark.errors import InputError, NoTexts, SettingsError
 from dgmark.rows.inputs import bounded_lines
-from dgmark.rows.jsonl import BadRow, Row, parse_rows
-from dgmark.rows.texts import MAX_CHARS, Item, max_line_bytes, parquet_rows, unreadable
-from dgmark.rows.workers import chunks_of
+from dgmark.rows.jsonl import BadRow, Row, parse_rows, sha256_of
+from dgmark.rows.texts import Item, max_line_bytes, parquet_rows, unreadable
 
 SUFFIXES = (".jsonl", ".parquet")
-_READ_BYTES = 2**20
-# `row` names a row of this run, `place` counts the rows of a file from 0, `item` is an `Item` or a `BadRow` as JSON
-ITEMS = arrow.schema({"row": arrow.string(), "place": arrow.int64(), "item": arrow.large_string()})
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How the rows of files are read. Each task that reads has a copy, so it holds no key.
-
-    Attributes:
-        run: what the run is: plain JSON values that its rows depend on.
-        item_of: the text, ids or prompt of a row of a file.
-        column: the column or field that holds the texts or prompts.
-        max_chars: characters of the longest of them.
-    """
-
-    run: dict[str, Any]
-    item_of: Callable[[Row | BadRow], Item | BadRow]
-    column: str
-    max_chars: int = MAX_CHARS
+# what a dataset of texts or prompts holds: `row` names a row of this run, `place` counts the rows of a file from 0
+ITEMS = arrow.schema(
+    [
+        ("row", arrow.string()),
+        ("id", arrow.string()),
+        ("place", arrow.int64()),
+        ("text", arrow.large_string()),
+        ("token_ids", arrow.large_list(arrow.int64())),
+        ("error", arrow.string()),
+    ]
+)
+_ROWS, _BLOCK_BYTES, _READ_BYTES = 64, 2**24, 2**20
 
 
 @dataclass(frozen=True)
@@ -55,6 +45,11 @@ class Source:
     name: str
     path: str
     system: fs.FileSystem
+
+    @property
+    def place(self) -> str:
+        """Where the file is, however it was named."""
+        return _place(self.system, self.path)
 
 
 def sources_of(names: Iterable[str], out: str, on_skip: Callable[[str], object]) -> list[Source]:
@@ -69,25 +64,22 @@ def sources_of(names: Iterable[str], out: str, on_skip: Callable[[str], object])
         InputError: a name leads nowhere, or to a folder without such files.
         SettingsError: a file is of another kind, or the output and an input lie in each other.
     """
-    written = place_of(*located(out)) + "/"
+    written = _place(*located(out)) + "/"
     found: dict[str, Source] = {}
     for name in names:
-        system, path = located(name)
-        read = place_of(system, path) + "/"
+        read = _place(*located(name)) + "/"
         if written.startswith(read) or read.startswith(written):
             raise SettingsError(
                 f"one of the output {out} and the input {name} lies in the other, so that a run would read its own "
                 "rows: choose another folder"
             )
-        for source in _sources_in(name, system, path, on_skip):
-            found[place_of(system, source.path)] = source
+        found |= {source.place: source for source in _sources_in(name, on_skip)}
     if not found:
         raise InputError("there is no input: give files or folders")
     return list(found.values())
 
 
-def place_of(system: fs.FileSystem, path: str) -> str:
-    """Where a file or folder is, however it was named."""
+def _place(system: fs.FileSystem, path: str) -> str:
     return f"{system.type_name}:{path.rstrip('/')}"
 
 
@@ -104,37 +96,42 @@ def located(name: str) -> tuple[fs.FileSystem, str]:
     return system, path
 
 
-def _sources_in(name: str, system: fs.FileSystem, path: str, on_skip: Callable[[str], object]) -> Iterator[Source]:
+def _sources_in(name: str, on_skip: Callable[[str], object]) -> Iterator[Source]:
+    system, path = located(name)
     try:
-        kind = system.get_file_info(path).type
-        is_folder = kind == fs.FileType.Directory
-        inside = system.get_file_info(fs.FileSelector(path, recursive=True)) if is_folder else []
+        about = system.get_file_info(path)
+        inside = (
+            system.get_file_info(fs.FileSelector(path, recursive=True)) if about.type == fs.FileType.Directory else []
+        )
     except (OSError, arrow.ArrowException) as error:
         raise InputError(f"{name} cannot be looked up: {error}") from error
-    if kind == fs.FileType.NotFound:
+    if about.type == fs.FileType.NotFound:
         raise NoTexts(f"{name} does not exist")
-    if not is_folder and not path.lower().endswith(SUFFIXES):
-        raise SettingsError(
-            f"{name} is neither a .jsonl nor a .parquet file, which a run on a cluster reads: "
-            "use dgmark.detect_file for documents"
-        )
-    files = sorted(one.path for one in inside if one.is_file) if is_folder else [path]
-    if not any(file.lower().endswith(SUFFIXES) for file in files):
+    if about.type != fs.FileType.Directory:
+        if not path.lower().endswith(SUFFIXES):
+            raise SettingsError(
+                f"{name} is neither a .jsonl nor a .parquet file, which a run on a cluster reads: "
+                "use dgmark.detect_file for documents"
+            )
+        yield Source(name, path, system)
+        return
+    files = sorted(one.path for one in inside if one.is_file)
+    named = {file: name.rstrip("/") + file[len(path.rstrip("/")) :] for file in files}
+    read = [file for file in files if file.lower().endswith(SUFFIXES)]
+    if not read:
         raise NoTexts(f"the folder {name} holds no {' or '.join(SUFFIXES)} file")
-    for file in files:
-        named = name.rstrip("/") + file[len(path.rstrip("/")) :]
-        if file.lower().endswith(SUFFIXES):
-            yield Source(named, file, system)
-        else:
-            on_skip(named)
+    for file in sorted({*files} - {*read}):
+        on_skip(named[file])
+    for file in read:
+        yield Source(named[file], file, system)
 
 
 class TextSource(Datasource):
-    """The rows of files as tables of `ITEMS`, one task a file."""
+    """The rows of files, one task a file: `read` gives the tables of `ITEMS` in each."""
 
-    def __init__(self, sources: list[Source], reading: Reading) -> None:
+    def __init__(self, sources: list[Source], read: Callable[[Source], Iterator[arrow.Table]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._sources, self._reading = sources, reading
+        self._sources, self._read = sources, read
 
     def estimate_inmemory_data_size(self) -> int | None:
         """Unknown before the files are read."""
@@ -149,7 +146,7 @@ class TextSource(Datasource):
         """One `ReadTask` a file."""
         return [
             ReadTask(
-                partial(_tables_of, source, self._reading),
+                partial(self._read, source),
                 BlockMetadata(num_rows=None, size_bytes=None, input_files=(source.name,), exec_stats=None),
                 schema=ITEMS,
                 per_task_row_limit=per_task_row_limit,
@@ -158,34 +155,62 @@ class TextSource(Datasource):
         ]
 
 
-def _tables_of(source: Source, reading: Reading) -> Iterator[arrow.Table]:
-    """The rows of one file, a chunk at a time."""
-    items = map(reading.item_of, _rows_of(source, reading))
-    place, settings = place_of(source.system, source.path), json.dumps(reading.run, sort_keys=True)
-    rows = (_row(place, number, item, settings) for number, item in enumerate(items))
-    for chunk in chunks_of(rows, lambda row: len(row["item"])):
-        yield arrow.Table.from_pylist(chunk, schema=ITEMS)
+def tables_of(
+    source: Source, *, item: Callable[[Row | BadRow], Item | BadRow], settings: str, column: str, max_chars: int
+) -> Iterator[arrow.Table]:
+    """The rows of one file as tables of 64 rows, or fewer if they are long.
+
+    Args:
+        source: the file.
+        item: the text, ids or prompt of a row.
+        settings: hash of the run's settings, a part of `row`.
+        column: the column that holds the texts.
+        max_chars: characters of the longest text.
+    """
+    rows: list[Row] = []
+    size = 0
+    for place, one in enumerate(_items(source, item, column, max_chars)):
+        rows.append(_row(source.place, place, one, settings))
+        size += len(rows[-1]["text"] or ()) + 8 * len(rows[-1]["token_ids"] or ())
+        if len(rows) == _ROWS or size > _BLOCK_BYTES:
+            yield arrow.Table.from_pylist(rows, schema=ITEMS)
+            rows, size = [], 0
+    if rows:
+        yield arrow.Table.from_pylist(rows, schema=ITEMS)
 
 
 def _row(file: str, place: int, item: Item | BadRow, settings: str) -> Row:
-    held = {"content": item.content} if isinstance(item, Item) else {"error": item.error}
-    # the same row of the same file with the same text under the same settings, in each run
-    known_by = json.dumps([held.get("content"), settings, file, place])
+    if isinstance(item, Item) and isinstance(item.content, str) and item.content != _printable(item.content):
+        item = BadRow(
+            item.row_id, "the text holds half of a surrogate pair, which Arrow's tables cannot: mend the text"
+        )
+    content = item.content if isinstance(item, Item) else None
+    parts = ["" if content is None else sha256_of(content), settings, file, str(place)]
     return {
-        "row": hashlib.sha256(known_by.encode()).hexdigest()[:32],
+        # the same row of the same file with the same text under the same settings, in each run
+        "row": hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32],
+        "id": _printable(item.row_id),
         "place": place,
-        "item": json.dumps({"row_id": item.row_id, **held}),
+        "text": content if isinstance(content, str) else None,
+        "token_ids": content if isinstance(content, list) else None,
+        "error": _printable(item.error) if isinstance(item, BadRow) else None,
     }
 
 
-def _rows_of(source: Source, reading: Reading) -> Iterator[Row | BadRow]:
+def _printable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _items(
+    source: Source, item: Callable[[Row | BadRow], Item | BadRow], column: str, max_chars: int
+) -> Iterator[Item | BadRow]:
     try:
         with source.system.open_input_file(source.path) as file:
             if source.path.lower().endswith(".parquet"):
-                yield from parquet_rows(file, source.name, reading.column)
+                yield from map(item, parquet_rows(file, source.name, column))
             else:
-                lines = bounded_lines(io.BufferedReader(file, _READ_BYTES), max_line_bytes(reading.max_chars))
-                yield from parse_rows(lines, source.name)
+                lines = bounded_lines(io.BufferedReader(file, _READ_BYTES), max_line_bytes(max_chars))
+                yield from map(item, parse_rows(lines, source.name))
     except InputError as error:
         yield unreadable(source.name, error)
     except (OSError, arrow.ArrowException) as error:
@@ -194,5 +219,6 @@ def _rows_of(source: Source, reading: Reading) -> Iterator[Row | BadRow]:
 
 def item_in(row: Row) -> Item | BadRow:
     """The text, ids or error of a row of `ITEMS`."""
-    fields = json.loads(row["item"])
-    return Item(**fields) if "content" in fields else BadRow(**fields)
+    if row["error"] is not None:
+        return BadRow(row["id"], row["error"])
+    return Item(row["id"], row["text"] if row["text"] is not None else row["token_ids"])
