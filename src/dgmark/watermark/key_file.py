@@ -181,7 +181,7 @@ def _stated(text: bytes) -> tuple[object, object]:
 
 
 def _check_version(stated: object, version: object, path: Path) -> None:
-    if stated == "dgmark-key" and version != KEY_FILE_VERSION:
+    if stated == "dgmark-key" and (version is True or version != KEY_FILE_VERSION):
         raise KeyFileFormat(
             f"{path} is a key file of version {version!r}, and this dgmark reads version "
             f"{KEY_FILE_VERSION}: use the dgmark that wrote it"
