@@ -12,14 +12,14 @@ from pydantic import BeforeValidator
 from dgmark.errors import SettingsError
 
 
-def _no_truth(value: Any) -> Any:
-    """Refuse true, which is equal to 1, as a number."""
+def _whole_number(value: Any) -> Any:
+    """Refuse true and 1.0, which are equal to 1."""
     if type(value) is not int:
         raise ValueError("Input should be 1")
     return value
 
 
-FirstVersion = Annotated[Literal[1], BeforeValidator(_no_truth)]
+FirstVersion = Annotated[Literal[1], BeforeValidator(_whole_number)]
 
 
 def whole(name: str, value: Any) -> int:

@@ -14,8 +14,8 @@ from dgmark.errors import InputError, SettingsError
 from dgmark.rows.inputs import STDIN
 
 # files that nothing makes again, by their "format": watermark keys, commitments to them, and access tokens
-_KEPT = ("dgmark-key", "dgmark-key-commitment", "dgmark-tokens")
-MAX_KEPT_BYTES = 2**20
+_PROTECTED = ("dgmark-key", "dgmark-key-commitment", "dgmark-tokens")
+MAX_PROTECTED_BYTES = 2**20
 
 
 def guard_output(out: Path | None, sources: Iterable[str | None]) -> None:
@@ -31,7 +31,7 @@ def guard_output(out: Path | None, sources: Iterable[str | None]) -> None:
         SettingsError: the output is read, or is a file that nothing makes again, such as a key.
     """
     if out is not None:
-        _refuse_kept(out)
+        _refuse_protected(out)
     for source in sources:
         if out is None or source is None:
             continue
@@ -50,14 +50,14 @@ def _are_same(out: Path, source: str) -> bool:
 
 
 @contextmanager
-def atomic_file(path: Path, *, over_kept: bool = False) -> Iterator[Path]:
+def atomic_file(path: Path, *, over_protected: bool = False) -> Iterator[Path]:
     """Yield a temporary path next to `path`. If the block succeeds, its file is synced to disk and replaces `path`.
 
     Of a link, the file that it leads to is replaced. A file that is replaced keeps its permissions.
 
     Args:
         path: the file.
-        over_kept: replace a file that nothing makes again, as its owner does.
+        over_protected: replace a file that nothing makes again, as its owner does.
 
     Raises:
         SettingsError: `path` is a file that nothing makes again, such as a key.
@@ -66,8 +66,8 @@ def atomic_file(path: Path, *, over_kept: bool = False) -> Iterator[Path]:
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is not a file")
-    if not over_kept:
-        _refuse_kept(path)
+    if not over_protected:
+        _refuse_protected(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
@@ -81,14 +81,16 @@ def atomic_file(path: Path, *, over_kept: bool = False) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def _refuse_kept(path: Path) -> None:
-    """Refuse a file that nothing makes again: one of `_KEPT`, or private JSON Web Keys, such as one that signs reports.
+def _refuse_protected(path: Path) -> None:
+    """Refuse a file that nothing makes again: one of `_PROTECTED`, or with private JSON Web Keys, as signing keys are.
 
     Raises:
         SettingsError: it is one.
     """
     try:
-        content = json.loads(path.read_bytes()) if path.is_file() and path.stat().st_size <= MAX_KEPT_BYTES else None
+        content = (
+            json.loads(path.read_bytes()) if path.is_file() and path.stat().st_size <= MAX_PROTECTED_BYTES else None
+        )
     except (OSError, ValueError, RecursionError):
         return
     if not isinstance(content, dict):
@@ -96,7 +98,7 @@ def _refuse_kept(path: Path) -> None:
     members = content.get("keys")
     keys = [content, *(members if isinstance(members, list) else [])]
     private = any(isinstance(key, dict) and {"kty", "d"} <= key.keys() for key in keys)
-    if private or content.get("format") in _KEPT:
+    if private or content.get("format") in _PROTECTED:
         what = "a private key" if private else f"a file of the format {content['format']}"
         raise SettingsError(f"{path} is {what} and is never overwritten: choose another file for the output")
 
@@ -120,7 +122,7 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def atomic_write(path: Path, content: str | bytes, *, over_kept: bool = False) -> None:
+def atomic_write(path: Path, content: str | bytes, *, over_protected: bool = False) -> None:
     """Write a file whole or not at all, see `atomic_file`.
 
     Raises:
@@ -128,7 +130,7 @@ def atomic_write(path: Path, content: str | bytes, *, over_kept: bool = False) -
         InputError: the file cannot be written; an existing file stays unchanged.
     """
     try:
-        with atomic_file(path, over_kept=over_kept) as temporary:
+        with atomic_file(path, over_protected=over_protected) as temporary:
             temporary.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}; make room, or choose another place") from error

@@ -139,7 +139,7 @@ class TokenFile:
 
     def _write(self, tokens: tuple[Token, ...]) -> None:
         content = json.dumps(_TokenFile(tokens=tokens).model_dump(mode="json"), indent=2) + "\n"
-        atomic_write(self.path, content.encode(), over_kept=True)
+        atomic_write(self.path, content.encode(), over_protected=True)
         self.path.chmod(0o600)
 
 
