@@ -1,13 +1,25 @@
-"""Arguments of public functions as what they should be, or an error that says what is wrong with them."""
+"""Arguments of functions and fields of files as what they should be, or an error that says what is wrong with them."""
 
 import operator
 import os
 from collections.abc import Iterable
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator
 
 from dgmark.errors import SettingsError
+
+
+def _whole_number(value: Any) -> Any:
+    """Refuse true and 1.0, which are equal to 1."""
+    if type(value) is not int:
+        raise ValueError("Input should be 1")
+    return value
+
+
+FirstVersion = Annotated[Literal[1], BeforeValidator(_whole_number)]
 
 
 def whole(name: str, value: Any) -> int:

@@ -2,6 +2,7 @@
 
 import json
 import struct
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 import dgmark
 from dgmark.checkpoint.families import LLADA, family_of
 from dgmark.checkpoint.folder import find_checkpoint
+from dgmark.checkpoint.gguf import read_header
 from dgmark.cli import app
 from dgmark.cli.serve import _sources
 from dgmark.errors import CheckpointFormat
@@ -85,6 +87,86 @@ def test_a_damaged_header_is_refused(tmp_path: Path, content: bytes, message: st
         return
     with pytest.raises(CheckpointFormat, match=message):
         find_checkpoint(str(tmp_path / "damaged.gguf"))
+
+
+def field(name: bytes, kind: int, value: bytes) -> bytes:
+    return name + struct.pack("<I", kind) + value
+
+
+EOS = b"tokenizer.ggml.eos_token_id"
+EOS_IS_1 = field(EOS, 4, struct.pack("<I", 1))
+CONTEXT = b"llada.context_length"
+CONTEXT_IS_512 = field(CONTEXT, 4, struct.pack("<I", 512))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (EOS_IS_1, field(EOS, 5, struct.pack("<i", -1)), "eos token is -1, which is none of its 272 ids"),
+        (EOS_IS_1, field(EOS, 4, struct.pack("<I", 272)), "eos token is 272"),
+        (EOS_IS_1, field(EOS, 7, b"\1"), "eos token is True"),
+        (EOS_IS_1, field(EOS, 8, struct.pack("<Q", 1) + b"x"), "eos token is 'x'"),
+        (EOS_IS_1, field(EOS, 9, struct.pack("<IQB", 0, 1, 1)), r"eos token is \[1\]"),
+        (CONTEXT_IS_512, field(CONTEXT, 5, struct.pack("<i", -5)), "context length is -5"),
+        (CONTEXT_IS_512, field(CONTEXT, 7, b"\1"), "has no llada.context_length"),
+    ],
+)
+def test_ids_and_lengths_that_no_model_has_are_refused(tmp_path: Path, old: bytes, new: bytes, message: str) -> None:
+    (tmp_path / "odd.gguf").write_bytes(damaged(old, new))
+    with pytest.raises(CheckpointFormat, match=message):
+        find_checkpoint(str(tmp_path / "odd.gguf"))
+
+
+def test_a_vocabulary_that_fills_the_memory_is_refused(tmp_path: Path) -> None:
+    width, rows = read_header(FILE).shapes["output.weight"]
+    name = b"output.weight" + struct.pack("<IQ", 2, width)
+    with open(tmp_path / "odd.gguf", "wb") as file:  # a sparse file that has room for so many rows
+        file.write(damaged(name + struct.pack("<Q", rows), name + struct.pack("<Q", 2**30)))
+        file.truncate(2**40)
+    with pytest.raises(CheckpointFormat, match="1073741824 rows"):
+        find_checkpoint(str(tmp_path / "odd.gguf"))
+
+
+def test_a_vocabulary_without_text_is_refused(tmp_path: Path) -> None:
+    kinds = b"tokenizer.ggml.token_type" + struct.pack("<IIQ", 9, 5, tiny_gguf.ROWS)
+    whole = FILE.read_bytes()
+    start = whole.index(kinds) + len(kinds)
+    special = struct.pack("<i", 3) * tiny_gguf.ROWS
+    (tmp_path / "odd.gguf").write_bytes(whole[:start] + special + whole[start + len(special) :])
+    with pytest.raises(CheckpointFormat, match="none of its tokens is text"):
+        dgmark.load_tokenizer(str(tmp_path / "odd.gguf"))
+
+
+START = b"GGUF" + struct.pack("<I", 3)
+NAMED = struct.pack("<Q", 1) + b"x"
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (
+            struct.pack("<QQ", 1, 0) + NAMED + struct.pack("<I", 400_000) + b"\xff" * 3_200_000,
+            "a tensor of 400000 sizes",
+        ),
+        (struct.pack("<QQ", 1, 0) + NAMED + struct.pack("<IQ", 1, 2**63), "a tensor of the sizes"),
+        (struct.pack("<QQ", 0, 1) + struct.pack("<Q", 2**34), "header is longer than"),
+        (struct.pack("<QQ", 0, 1) + NAMED + struct.pack("<IIQ", 9, 0, 2**34), "states 17179869184 entries"),
+        (struct.pack("<QQ", 0, 2**34), "states 17179869184 fields"),
+        (struct.pack("<QQ", 2**34, 0), "states 17179869184 tensors"),
+        (struct.pack("<QQ", 0, 2**16) + NAMED + struct.pack("<IIQ", 9, 9, 2**20), None),
+    ],
+)
+def test_a_header_takes_neither_the_memory_nor_the_time_of_a_large_file(
+    tmp_path: Path, header: bytes, message: str | None
+) -> None:
+    """The file is sparse: it has 64 GB and takes no space."""
+    with open(tmp_path / "sparse.gguf", "wb") as file:
+        file.write(START + header)
+        file.truncate(2**36)
+    began = time.process_time()
+    with pytest.raises(CheckpointFormat, match=message):
+        find_checkpoint(str(tmp_path / "sparse.gguf"))
+    assert time.process_time() - began < 20
 
 
 @pytest.mark.parametrize("command", [["keygen", "key.json"], ["generate", "--no-watermark", "--prompt", "x"]])

@@ -62,6 +62,13 @@ def test_a_lone_surrogate_in_an_id_can_be_shown(key_file: Path, kind: str) -> No
     assert run("detect", "--key", key_file, "--format", kind, stdin=row + row).exit_code == 0
 
 
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t"])
+def test_a_spreadsheet_computes_no_id(key_file: Path, start: str) -> None:
+    given = json.dumps({"id": start + 'HYPERLINK("http://x")', "text": "A text."})
+    (row,) = csv.DictReader(StringIO(run("detect", "--key", key_file, "--format", "csv", stdin=given).stdout))
+    assert row["id"] == f'\'{start}HYPERLINK("http://x")'
+
+
 subkeys_file = key_file_of(known_key("payload", subkeys=256))
 
 

@@ -2,6 +2,7 @@
 
 import json
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,7 +11,10 @@ from typing import Any
 
 import pytest
 
+from dgmark.checkpoint.folder import BUILTIN, builtin_folder
 from dgmark.report.signing import SigningKey
+from dgmark.service.access import TokenFile
+from dgmark.watermark.commitment import KeyCommitment
 from support.command_line import run
 from support.known_keys import key_file_of, known_key
 
@@ -133,17 +137,59 @@ def test_infilled_rows_resume(key_file: Path, tmp_path: Path) -> None:
     assert out.read_bytes() == whole
 
 
+# --- files that nothing makes again, and files that are read
+
+
+def kept(kind: str, path: Path) -> None:
+    """Write a file of this kind."""
+    signing = SigningKey.generate()
+    if kind == "watermark key":
+        known_key("outputs").save(path)
+    elif kind == "signing key":
+        signing.save(path)
+    elif kind == "key set":
+        path.write_text(json.dumps({"keys": [*signing.to_jwks()["keys"], signing._key.as_dict(private=True)]}))
+    elif kind == "commitment":
+        path.write_text(KeyCommitment.of(known_key("outputs")).model_dump_json(indent=2))
+    else:
+        TokenFile(path).add("somebody", ["detect"])
+
+
 @pytest.mark.parametrize("option", ["--report", "--extract", "--out"])
-@pytest.mark.parametrize("kind", ["mark", "sign"])
-def test_a_key_is_never_overwritten(option: str, kind: str, key_file: Path, tmp_path: Path) -> None:
-    """Whether the key is the one in use, or lies there under the name of an output."""
-    out = tmp_path / "key.json"
-    SigningKey.generate().save(out) if kind == "sign" else out.write_bytes(key_file.read_bytes())
+@pytest.mark.parametrize("kind", ["watermark key", "signing key", "key set", "commitment", "tokens"])
+def test_what_nothing_makes_again_is_never_overwritten(option: str, kind: str, key_file: Path, tmp_path: Path) -> None:
+    """Whether the file is the key in use, or lies there under the name of an output."""
+    out, text = tmp_path / "key.json", tmp_path / "text.txt"
+    kept(kind, out)
+    text.write_text("A text of some words, and not of many.")
     before = out.read_bytes()
-    (tmp_path / "text.txt").write_text("A text of some words, and not of many.")
-    refused = run("detect", "--key", key_file, option, out, tmp_path / "text.txt")
-    assert refused.exit_code in (2, 4), refused.stderr
-    assert out.read_bytes() == before
-    used = run("detect", "--key", out, option, out, tmp_path / "text.txt")
-    assert used.exit_code in (2, 4, 5)
-    assert out.read_bytes() == before
+    commands = [["--key", key_file], ["--key", out]]
+    if option != "--out":
+        SigningKey.generate().save(tmp_path / "sign.json")
+        commands.append(["--key", key_file, "--sign", tmp_path / "sign.json", "--report", tmp_path / "r.html"])
+    for given in commands:
+        refused = run("detect", *given, option, out, text)
+        assert refused.exit_code in (2, 4, 5), refused.stderr
+        assert (out.read_bytes(), refused.stdout) == (before, "")
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_the_audit_log_is_no_file_that_is_kept(key_file: Path, tmp_path: Path) -> None:
+    kept("tokens", tmp_path / "tokens.json")
+    before = (tmp_path / "tokens.json").read_bytes()
+    refused = run("serve", "--keys", key_file.parent, "--audit", tmp_path / "tokens.json")
+    assert (refused.exit_code, "never overwritten" in refused.stderr) == (2, True)
+    assert (tmp_path / "tokens.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("option", ["--report", "--extract"])
+def test_a_file_that_the_command_reads_is_no_output(option: str, key_file: Path, tmp_path: Path) -> None:
+    text, tokenizer = tmp_path / "text.txt", tmp_path / "tokenizer.json"
+    text.write_text("A text of some words, and not of many.")
+    shutil.copy(builtin_folder(BUILTIN) / "tokenizer.json", tokenizer)
+    for read in (tokenizer, tokenizer.with_name("link.json")):
+        if not read.exists():
+            read.symlink_to(tokenizer)
+        refused = run("detect", "--key", key_file, "--tokenizer", tokenizer, option, read, text)
+        assert (refused.exit_code, "which is read" in refused.stderr) == (2, True)
+    assert tokenizer.read_bytes() == (builtin_folder(BUILTIN) / "tokenizer.json").read_bytes()

@@ -58,6 +58,7 @@ def test_a_key_of_another_rule_is_refused_and_told_what_to_do(tmp_path: Path) ->
         ({"rule": "trigram"}, "rule: Input should be 'position' or 'bigram'"),
         ({"format": "dgmark-key"}, "format: Input should be 'dgmark-settings'"),
         ({"version": 2}, "version: Input should be 1"),
+        ({"version": True}, "version: Value error, Input should be 1"),
         ({"decoding": {"temprature": 0.6}}, "there is no setting temprature"),
         ({"decoding": {"temperature": -1}}, "temperature -1 must be greater than or equal to 0"),
         ({"decoding": {"temperature": "warm"}}, "temperature 'warm' must be a valid number"),
@@ -73,7 +74,7 @@ def test_what_a_file_must_not_hold_is_refused(tmp_path: Path, changes: dict[str,
     assert str(path) in str(error.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b'"text"'])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b'"text"', b"[" * 100_000])
 def test_what_is_no_settings_file_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "other.json"
     path.write_bytes(content)

@@ -71,6 +71,16 @@ def wait_until(reached: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
+def ended(run: "subprocess.Popen[str]", sent: signal.Signals, below: set[int]) -> str:
+    """Send a signal, wait until nothing is left of the run, and return what it said."""
+    run.send_signal(sent)
+    _, said = run.communicate(timeout=PATIENCE)
+    wait_until(lambda: not any(map(alive, below)))
+    assert not any(map(alive, below))
+    assert "Traceback" not in said
+    return said
+
+
 @pytest.mark.parametrize(
     ("sent", "workers", "code"),
     [(signal.SIGKILL, 2, -9), (signal.SIGTERM, 2, 143), (signal.SIGINT, 2, 130), (signal.SIGTERM, 1, 143)],
@@ -82,12 +92,8 @@ def test_no_worker_outlives_the_process_that_started_it(
     wait_until(lambda: run.poll() is not None or (out.exists() and out.stat().st_size > 0))
     below = children(run.pid)
     assert len(below) >= workers - (workers == 1)
-    run.send_signal(sent)
-    _, said = run.communicate(timeout=PATIENCE)
-    wait_until(lambda: not any(map(alive, below)))
-    assert not any(map(alive, below))
+    said = ended(run, sent, below)
     assert run.returncode == code
-    assert "Traceback" not in said
     assert code != 143 or "what was finished is kept" in said
     # the next run cuts off a torn last line
     ids = [json.loads(line)["id"] for line in out.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
@@ -99,12 +105,8 @@ def test_ctrl_c_leaves_no_worker_half_started(tmp_path: Path) -> None:
     run, _ = started(tmp_path, workers=2)
     wait_until(lambda: bool(children(run.pid)))
     below = children(run.pid)
-    run.send_signal(signal.SIGINT)
-    _, said = run.communicate(timeout=PATIENCE)
+    ended(run, signal.SIGINT, below)
     assert run.returncode == 130
-    assert "Traceback" not in said
-    wait_until(lambda: not any(map(alive, below)))
-    assert not any(map(alive, below))
 
 
 def killed(chunk: list[int]) -> list[int]:

@@ -70,7 +70,11 @@ def test_a_key_without_a_secret_takes_no_commitment() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"version": 2}, {"format": "dgmark-key"}, {"sha256": "ab"}, {"created": "2026-03-01T00:00:00"}, {"more": 1}, None],
+    [
+        *({"version": 2}, {"version": True}, {"format": "dgmark-key"}, {"sha256": "ab"}, {"more": 1}, None),
+        *({"created": "2026-03-01T00:00:00"}, {"created": "0001-01-01T00:00:00+14:00"}),
+        {"created": "9999-12-31T23:00:00-12:00"},
+    ],
     ids=str,
 )
 def test_what_is_no_commitment_is_refused(tmp_path: Path, change: dict[str, Any] | None) -> None:
@@ -142,3 +146,35 @@ def test_time_stamps_that_do_not_hold(authority: Path, tmp_path: Path) -> None:
             stamped_at(*asked)
     with pytest.raises(InputError, match="not certificates in PEM"):
         stamped_at(digest, response, b"no certificate")
+
+
+def test_a_time_stamp_with_a_chain_of_certificates_holds(authority: Path, tmp_path: Path) -> None:
+    """OpenSSL writes the certificates in the order of its file, the parser wants them sorted."""
+    digest = KeyCommitment.of(KEY).sha256
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        new_authority(tmp_path / name, digest)
+    certificates = [(tmp_path / name / "cert.pem").read_text() for name in ("first", "second")]
+    for folder in ("first", "second"):  # one of the two orders is not the sorted one
+        made = tmp_path / folder
+        (made / "chain.pem").write_text("".join(certificates))
+        reply = ["ts", "-reply", "-config", "tsa.cnf", "-section", "tsa", "-queryfile", "c.tsq", "-out", "c.tsr"]
+        subprocess.run(["openssl", *reply, "-chain", "chain.pem"], cwd=made, check=True, capture_output=True)
+        assert stamped_at(digest, (made / "c.tsr").read_bytes(), (made / "cert.pem").read_bytes())
+
+
+@pytest.mark.parametrize("ahead", [timedelta(days=1), timedelta(days=1900)])
+def test_a_time_stamp_of_the_future_is_refused(
+    authority: Path, monkeypatch: pytest.MonkeyPatch, ahead: timedelta
+) -> None:
+    class Earlier(datetime):
+        """A clock that is behind that of the authority."""
+
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.now(tz) - ahead
+
+    monkeypatch.setattr("dgmark.watermark.timestamp.datetime", Earlier)
+    response, certificate = (authority / "c.tsr").read_bytes(), (authority / "cert.pem").read_bytes()
+    with pytest.raises(CommitmentMismatch, match="in the future"):
+        stamped_at(KeyCommitment.of(KEY).sha256, response, certificate)

@@ -361,7 +361,7 @@ def test_a_field_that_was_changed_is_noticed(field: str, key_file: Path) -> None
     refused(rewrite(key_file, **{field: after}), "is damaged: its contents do not have the fingerprint")
 
 
-@pytest.mark.parametrize("version", [2, "1", None, ...])
+@pytest.mark.parametrize("version", [2, "1", True, None, ...])
 def test_a_file_of_another_version_is_refused(version: object, key_file: Path) -> None:
     refused(rewrite(key_file, version=version), r"is a key file of version .*, and this dgmark reads version 1")
 

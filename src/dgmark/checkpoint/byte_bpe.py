@@ -11,7 +11,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_
 from tokenizers.models import BPE
 
 from dgmark.checkpoint.folder import read_object
-from dgmark.checkpoint.gguf import CONTROL, UNUSED, USER_DEFINED, GgufHeader
+from dgmark.checkpoint.gguf import CONTROL, NORMAL, UNUSED, USER_DEFINED, GgufHeader
 from dgmark.errors import CheckpointFormat
 
 # How a text becomes words, by the names of llama.cpp. Qwen2's are contractions, letters with one mark before them,
@@ -90,6 +90,8 @@ def gguf_byte_bpe(header: GgufHeader) -> Tokenizer:
             "or hub id as --model)"
         )
     tokens, kinds, merges = (header.get(f"tokenizer.ggml.{of}", list) for of in ("tokens", "token_type", "merges"))
+    if NORMAL not in kinds:
+        raise CheckpointFormat(f"{header.path}: none of its tokens is text, all are special; convert it again")
     try:
         pairs = [tuple(merge.split(" ", 1)) for merge in merges]
         ids = {token: i for i, (token, type_) in enumerate(zip(tokens, kinds, strict=True)) if type_ != UNUSED}

@@ -26,6 +26,8 @@ NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
+# more than any model has: bytes of a header, entries of a list in it, sizes of a tensor (as in ggml)
+_MAX_HEADER, _MAX_ENTRIES, _MAX_SIZES = 2**25, 2**20, 4
 # bits of a number by type, of F32, F16 and BF16; the other types take more than one
 _BITS = {0: 32, 1: 16, 30: 16}
 
@@ -82,7 +84,7 @@ class GgufHeader:
             CheckpointFormat: it is missing, or of another type.
         """
         value = self.fields.get(key)
-        if not isinstance(value, kind):
+        if type(value) is not kind:
             raise CheckpointFormat(f"{self.path} has no {key}: it was not converted for llama.cpp; convert it again")
         return value
 
@@ -106,14 +108,27 @@ class GgufHeader:
     def config(self) -> dict[str, Any]:
         """What config.json of a checkpoint states, in its words."""
         name = self.architecture
-        ends = (self.fields.get(f"tokenizer.ggml.{end}_token_id") for end in ("eos", "eot"))
+        context = self.get(f"{name}.context_length", int)
+        if context < 1:
+            raise CheckpointFormat(f"{self.path}: its context length is {context}; convert it again")
+        ends = [self._token_id(end) for end in ("eos", "eot")]
         return {
             "model_type": name.replace("-", "_"),
             "vocab_size": self.vocab_size,
-            "max_position_embeddings": self.get(f"{name}.context_length", int),
-            "mask_token_id": self.fields.get("tokenizer.ggml.mask_token_id"),
+            "max_position_embeddings": context,
+            "mask_token_id": self._token_id("mask"),
             "eos_token_id": [end for end in ends if end is not None],
         }
+
+    def _token_id(self, name: str) -> int | None:
+        """The id of a special token; None if the file states none."""
+        stated = self.fields.get(f"tokenizer.ggml.{name}_token_id")
+        if stated is not None and (type(stated) is not int or not 0 <= stated < self.vocab_size):
+            raise CheckpointFormat(
+                f"{self.path}: its {name} token is {stated!r}, which is none of its {self.vocab_size} ids; convert it "
+                "again"
+            )
+        return stated
 
     @property
     def vocab_size(self) -> int:
@@ -121,6 +136,8 @@ class GgufHeader:
         shape = self.shapes.get("output.weight") or self.shapes.get("token_embd.weight")
         if not shape:
             raise CheckpointFormat(f"{self.path} has no output matrix: it holds no whole model; fetch it again")
+        if shape[-1] > _MAX_ENTRIES:
+            raise CheckpointFormat(f"{self.path}: its output matrix has {shape[-1]} rows, more than any vocabulary has")
         return shape[-1]
 
 
@@ -154,13 +171,16 @@ class _Reader:
             raise ValueError("it does not begin with GGUF")
         if (version := self._one("I")) not in (2, 3):
             raise ValueError(f"version {version} is not 2 or 3, little-endian")
-        tensors, fields = self._one("Q"), self._one("Q")
-        # each entry takes at least one byte, so that a damaged count ends at the end of the file
+        tensors, fields = self._count("tensors"), self._count("fields")
         stated = {self._string(): self._value(self._one("I")) for _ in range(fields)}
         shapes, last = {}, 0
         for _ in range(tensors):
             name, dimensions = self._string(), self._one("I")
+            if not 1 <= dimensions <= _MAX_SIZES:
+                raise ValueError(f"a tensor of {dimensions} sizes")
             shapes[name] = struct.unpack(f"<{dimensions}Q", self._bytes(8 * dimensions))
+            if not all(0 < size <= 8 * self._size for size in shapes[name]):
+                raise ValueError(f"a tensor of the sizes {shapes[name]}")
             kind, offset = self._one("I"), self._one("Q")
             last = max(last, offset + math.prod(shapes[name]) * _BITS.get(kind, 1) // 8)
         if self._file.tell() + last > self._size:
@@ -170,10 +190,18 @@ class _Reader:
     def _bytes(self, count: int) -> bytes:
         if count > self._size - self._file.tell():
             raise EOFError(f"it ends at byte {self._size}, inside its header")
+        if count > _MAX_HEADER - self._file.tell():
+            raise ValueError(f"its header is longer than {_MAX_HEADER} bytes")
         return self._file.read(count)
 
     def _one(self, kind: str) -> Any:
         return struct.unpack(f"<{kind}", self._bytes(struct.calcsize(f"<{kind}")))[0]
+
+    def _count(self, what: str) -> int:
+        count: int = self._one("Q")
+        if count > min(self._size, _MAX_ENTRIES):  # each takes at least one byte
+            raise ValueError(f"it states {count} {what} inside its header")
+        return count
 
     def _string(self) -> str:
         return self._bytes(self._one("Q")).decode()
@@ -183,7 +211,7 @@ class _Reader:
             return self._string()
         if kind != _ARRAY:
             return self._one(_SCALARS[kind])
-        each, count = self._one("I"), self._one("Q")
+        each, count = self._one("I"), self._count("entries of a list")
         if each in (_STRING, _ARRAY):
             return [self._value(each) for _ in range(count)]
         scalar = _SCALARS[each]

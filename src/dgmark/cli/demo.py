@@ -94,8 +94,7 @@ def demo(
         sides.add_column(ratio=1)
     sides.add_row(*panels)
     console.print(sides)
-    which = "token of which most pairs match" if key.spec.rule == "bigram" else "matching token"
-    console.print(Text.assemble((which, _MATCHED), "  ", ("other token", _UNMATCHED)))
+    console.print(Text.assemble((key.spec.shown_match, _MATCHED), "  ", ("other token", _UNMATCHED)))
     console.print(_panel("with the mark, its front cut off", without_first_sentence(made.text), detector))
     console.print("Detection used the text and the key: no model, no prompt, no GPU.")
 

@@ -62,10 +62,13 @@ def detect(
             **extras,
             **reading,
         )
-        stderr().print(_file_summary(tally, options.out), markup=False)
+        counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(tally.verdicts.items())) or "none"
+        stderr().print(
+            f"{options.out}: {tally.scored} scored ({counts}), {tally.unusable} cannot be used", markup=False
+        )
     else:
         for written in (options.extract, *(options.report or ())):
-            guard_output(written, [*sources, str(options.commitment) if options.commitment else None])
+            guard_output(written, [*sources, *options.files_read])
         tally = Tally()
         items = read_sources(sources, prefer_ids=ids, on_skip=tally.skipped.append, **reading)
         _show(options, scorer, _with_notes(items), workers, tally, signer, commitment)
@@ -134,12 +137,6 @@ def _with_notes(items: Iterable[Item | BadRow]) -> Iterator[Item | BadRow]:
             for note in item.notes:
                 stderr().print(f"{item.row_id}: {note}", markup=False)
         yield item
-
-
-def _file_summary(tally: Tally, out: Path) -> str:
-    """The counts of the file's rows, in one line."""
-    counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(tally.verdicts.items()))
-    return f"{out}: {tally.scored} scored ({counts or 'none'}), {tally.unusable} cannot be used"
 
 
 def _report_resumed(out: Path, rows: int) -> None:

@@ -130,6 +130,12 @@ class DetectOptions:
         return bool(self.show or self.spans or self.only or self.steps or self.report)
 
     @property
+    def files_read(self) -> list[str]:
+        """The files and folders that the options name and that are read."""
+        named = (self.key, self.keys, self.tokenizer, self.sign, self.commitment)
+        return [str(one) for one in named if one is not None]
+
+    @property
     def one_text(self) -> str | None:
         """The first given option that takes a single text; None if none is given."""
         given = {"--report": self.report, "--extract": self.extract}

@@ -13,7 +13,7 @@ from dgmark.checkpoint.folder import BUILTIN, BUILTINS, find_checkpoint, model_o
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.cli.option_groups import OptionGroup, option_groups
-from dgmark.cli.options import AllowOpenKey, OneObject, set_options
+from dgmark.cli.options import AllowOpenKey, NewKeyFile, OneObject, set_options
 from dgmark.detection.detector import DEFAULT_FPR, check_fpr
 from dgmark.detection.expected import MAX_TOKENS, expected_p, surviving, tokens_needed
 from dgmark.detection.finding import Edit
@@ -100,9 +100,7 @@ def key_options(
 @command_errors
 @option_groups
 def keygen(
-    file: Annotated[
-        Path, typer.Argument(help="File to write the key to (mode 0600); an existing file is never overwritten.")
-    ],
+    file: NewKeyFile,
     options: Annotated[dict[str, Any], OptionGroup(key_options)],
     model: Annotated[str, typer.Option(help="Model whose tokenizer the key is bound to.")] = BUILTIN,
 ) -> None:
@@ -152,7 +150,7 @@ def _expectation(key: WatermarkKey, block: int | None) -> str:
     if p <= 1e-6:
         return said
     warning = f"{said}\nwarning: that is a weak mark: use longer texts"
-    if key.spec.rule == "bigram" or block is None or block >= 32:
+    if not key.spec.needs_long_blocks or block is None or block >= 32:
         return warning
     return f"{warning}, and longer blocks where the model allows; blocks of {block} leave little order to choose"
 
@@ -165,10 +163,8 @@ def _next_steps(file: Path, model: str, key: WatermarkKey, can_generate: bool) -
     quoted = shlex.quote(str(file))
     named = model_option(model)
     # a mark makes text more diverse: lab/docs/results
-    if model == BUILTIN and key.spec.rule == "bigram":
-        named = " --temperature 0.5"
-    elif model == BUILTIN and key.tables.spec.code_length == DEFAULT_CODE:
-        named = " --temperature 0.6"
+    if model == BUILTIN and key.spec.storyteller_temperature is not None:
+        named = f" --temperature {key.spec.storyteller_temperature}"
     write = f"  dgmark generate --key {quoted}{named} --prompt 'Once upon a time' > text.txt   write a marked text\n"
     payload = " --payload" * (key.spec.subkeys not in (1, DEFAULT_SUBKEYS))
     return (

@@ -17,6 +17,9 @@ from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
 
 # --- the key
+NewKeyFile = Annotated[
+    Path, typer.Argument(help="File to write the key to (mode 0600); an existing file is never overwritten.")
+]
 AllowOpenKey = Annotated[
     bool, typer.Option("--allow-open-key", help="Accept a key file that every user of the machine can read.")
 ]

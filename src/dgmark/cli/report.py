@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dgmark.cli.console import command_errors, stderr, visible
-from dgmark.cli.options import AllowOpenKey
+from dgmark.cli.options import AllowOpenKey, NewKeyFile
 from dgmark.report.signed import read_signed_report
 from dgmark.report.signing import SigningKey, read_key_set
 from dgmark.rows.inputs import read_bytes
@@ -18,9 +18,7 @@ report_app = typer.Typer(help="Make keys that sign reports of `dgmark detect --r
 @report_app.command("keygen")
 @command_errors
 def report_keygen(
-    file: Annotated[
-        Path, typer.Argument(help="File to write the key to (mode 0600); an existing file is never overwritten.")
-    ],
+    file: NewKeyFile,
     name: Annotated[str | None, typer.Option(help="Who signs with it, such as ACME; whoever verifies sees it.")] = None,
 ) -> None:
     """Make a key that signs reports. It is another kind of key than the one that marks texts."""

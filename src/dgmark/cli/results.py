@@ -42,6 +42,7 @@ _STYLES = {"watermarked": "bold green", "not_detected": "bold", "uncertain": "bo
 _REASONS = {"empty": "nothing to test", "short": "too short", "repetitive": "too repetitive"}
 _SURE = 0.9  # probability below which one payload is not stated for a text
 _ID_SHARE = 0.275  # of the width of a terminal, for the names of texts in a table
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # how cells begin that spreadsheets compute
 _NUMBERS = {"tokens", "p-value", "z", "matching"}
 
 
@@ -70,7 +71,9 @@ def _cell(value: object) -> object:
         return json.dumps(value)
     if not isinstance(value, str):
         return value
-    return visible(value, lines=True) if sys.stdout.isatty() else well_formed(value)
+    text = visible(value, lines=True) if sys.stdout.isatty() else well_formed(value)
+    # which a spreadsheet would compute, as a formula
+    return f"'{text}" if text.startswith(_FORMULAS) else text
 
 
 # --- for a person

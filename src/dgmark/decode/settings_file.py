@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from dgmark.arguments import FirstVersion
 from dgmark.checkpoint.folder import model_option
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.errors import SettingsError
@@ -35,7 +36,7 @@ class TunedSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     format: Literal["dgmark-settings"] = FORMAT  # type: ignore[assignment]
-    version: Literal[1] = VERSION  # type: ignore[assignment]
+    version: FirstVersion = VERSION  # type: ignore[assignment]
     model: str
     rule: Rule
     decoding: Values
@@ -67,7 +68,7 @@ def read_settings_file(path: Path) -> TunedSettings:
             content = json.loads(file.read(MAX_FILE).decode())
     except OSError as error:
         raise SettingsError(f"the settings file {path} cannot be read: {error.strerror}") from None
-    except ValueError as error:  # no UTF-8, or no JSON
+    except (ValueError, RecursionError) as error:  # no UTF-8, or no JSON
         raise SettingsError(f"{path} is no settings file ({error}): give one that `dgmark-lab tune` wrote") from None
     try:
         tuned = TunedSettings.model_validate(content)

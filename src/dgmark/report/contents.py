@@ -20,7 +20,8 @@ from dgmark.watermark.commitment import KeyCommitment
 
 REPORT_VERSION = 1
 MAX_QUOTE = 160  # characters of a span that are quoted
-_PROVES = (
+# what it proves that the key meets a commitment
+PROVES = (
     "If this commitment was public before the text was written, the key is older than the text and was not made to fit "
     "it. When it became public is shown by where it was published, or by a time stamp, not by this report. If there "
     "are commitments to other keys as well, the chance of a false finding is as many times larger as there are keys."
@@ -147,11 +148,6 @@ class Report:
         return meaning(self.detection)
 
     @property
-    def commitment_proves(self) -> str:
-        """What it proves that the key meets a commitment."""
-        return _PROVES
-
-    @property
     def text_sha256(self) -> str:
         """SHA-256 of the text in UTF-8, as 64 hex digits."""
         return sha256_of(self.text)
@@ -191,7 +187,7 @@ class Report:
         }
         if self.commitment is not None:
             named = self.commitment.model_dump(mode="json", include={"sha256", "created"})
-            fields["key_commitment"] = {**named, "proves": self.commitment_proves}
+            fields["key_commitment"] = {**named, "proves": PROVES}
         if not self.public:
             fields["evidence"] = detection.to_row(self.name)
         return fields

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dgmark.detection.sentences import matches, rarity, symbol, where
 from dgmark.errors import MissingExtra, SettingsError
 from dgmark.extras import install_hint
-from dgmark.report.contents import Report
+from dgmark.report.contents import PROVES, Report
 from dgmark.report.signed import stated
 from dgmark.report.signing import SigningKey
 from dgmark.rows.outputs import atomic_write
@@ -68,6 +68,7 @@ def to_html(report: Report) -> bytes:
         where=where(report.detection),
         method=fields["method"],
         stated=json.dumps(stated(fields), ensure_ascii=False),
+        proves=PROVES,
         scale=Scale.of(report.detection.fpr),
         rarity=rarity,
     )

@@ -13,21 +13,25 @@ from pathlib import Path
 from dgmark.errors import InputError, SettingsError
 from dgmark.rows.inputs import STDIN
 
-MAX_KEY_BYTES = 1 << 16
+# files that nothing makes again, by their "format": watermark keys, commitments to them, and access tokens
+_PROTECTED = ("dgmark-key", "dgmark-key-commitment", "dgmark-tokens")
+MAX_PROTECTED_BYTES = 2**20
 
 
 def guard_output(out: Path | None, sources: Iterable[str | None]) -> None:
-    """Refuse an output that is one of the inputs, under any name, or lies in a folder of them.
+    """Refuse an output that the command reads, under any name or in a folder, or that holds a secret of ours.
 
     Its rows would be read as inputs, endlessly, or replace the only copy of them.
 
     Args:
         out: the output, which need not exist; None for none.
-        sources: the inputs: files, folders, "-" for standard input, and None for none.
+        sources: all that the command reads: files, folders, "-" for standard input, and None for none.
 
     Raises:
-        SettingsError: the output is read.
+        SettingsError: the output is read, or is a file that nothing makes again, such as a key.
     """
+    if out is not None:
+        _refuse_protected(out)
     for source in sources:
         if out is None or source is None:
             continue
@@ -46,20 +50,24 @@ def _are_same(out: Path, source: str) -> bool:
 
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[Path]:
+def atomic_file(path: Path, *, over_protected: bool = False) -> Iterator[Path]:
     """Yield a temporary path next to `path`. If the block succeeds, its file is synced to disk and replaces `path`.
 
     Of a link, the file that it leads to is replaced. A file that is replaced keeps its permissions.
 
+    Args:
+        path: the file.
+        over_protected: replace a file that nothing makes again, as its owner does.
+
     Raises:
-        SettingsError: `path` is a key, which nothing can make again.
+        SettingsError: `path` is a file that nothing makes again, such as a key.
         OSError: `path` is a folder or a device, or cannot be written.
     """
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is not a file")
-    if _is_key(path):
-        raise SettingsError(f"{path} is a key and is never overwritten: choose another file for the output")
+    if not over_protected:
+        _refuse_protected(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
@@ -73,13 +81,26 @@ def atomic_file(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def _is_key(path: Path) -> bool:
-    """Whether a file is a watermark key or a private JSON Web Key, such as the one that signs reports."""
+def _refuse_protected(path: Path) -> None:
+    """Refuse a file that nothing makes again: one of `_PROTECTED`, or with private JSON Web Keys, as signing keys are.
+
+    Raises:
+        SettingsError: it is one.
+    """
     try:
-        content = json.loads(path.read_bytes()) if path.stat().st_size <= MAX_KEY_BYTES else None
+        content = (
+            json.loads(path.read_bytes()) if path.is_file() and path.stat().st_size <= MAX_PROTECTED_BYTES else None
+        )
     except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(content, dict) and (content.get("format") == "dgmark-key" or {"kty", "d"} <= content.keys())
+        return
+    if not isinstance(content, dict):
+        return
+    members = content.get("keys")
+    keys = [content, *(members if isinstance(members, list) else [])]
+    private = any(isinstance(key, dict) and {"kty", "d"} <= key.keys() for key in keys)
+    if private or content.get("format") in _PROTECTED:
+        what = "a private key" if private else f"a file of the format {content['format']}"
+        raise SettingsError(f"{path} is {what} and is never overwritten: choose another file for the output")
 
 
 @contextmanager
@@ -101,14 +122,15 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def atomic_write(path: Path, content: str | bytes) -> None:
-    """Write a file whole or not at all.
+def atomic_write(path: Path, content: str | bytes, *, over_protected: bool = False) -> None:
+    """Write a file whole or not at all, see `atomic_file`.
 
     Raises:
+        SettingsError: `path` is a file that nothing makes again, such as a key.
         InputError: the file cannot be written; an existing file stays unchanged.
     """
     try:
-        with atomic_file(path) as temporary:
+        with atomic_file(path, over_protected=over_protected) as temporary:
             temporary.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}; make room, or choose another place") from error

@@ -18,6 +18,7 @@ from typing import Literal, get_args
 import portalocker
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from dgmark.arguments import FirstVersion
 from dgmark.errors import InputError, KeyFileNotFound, SettingsError
 from dgmark.rows.inputs import open_file
 from dgmark.rows.outputs import atomic_write
@@ -49,7 +50,7 @@ class _TokenFile(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     format: Literal["dgmark-tokens"] = "dgmark-tokens"
-    version: Literal[1] = 1
+    version: FirstVersion = 1
     tokens: tuple[Token, ...] = ()
 
 
@@ -138,7 +139,7 @@ class TokenFile:
 
     def _write(self, tokens: tuple[Token, ...]) -> None:
         content = json.dumps(_TokenFile(tokens=tokens).model_dump(mode="json"), indent=2) + "\n"
-        atomic_write(self.path, content.encode())
+        atomic_write(self.path, content.encode(), over_protected=True)
         self.path.chmod(0o600)
 
 

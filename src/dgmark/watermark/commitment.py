@@ -11,15 +11,24 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, StringConstraints, ValidationError
 
-from dgmark.arguments import as_path
+from dgmark.arguments import FirstVersion, as_path
 from dgmark.errors import CommitmentMismatch, InputError, SettingsError
 from dgmark.rows.inputs import read_bytes
 from dgmark.watermark.groups import Secret
 from dgmark.watermark.key import WatermarkKey, check_key
 
 DOMAIN: Final = b"dgmark/key-commitment/v1\0"
+
+
+def _in_calendar(time: datetime) -> datetime:
+    """Refuse a time that is before the year 1 or behind the year 9999 in UTC."""
+    try:
+        time.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("it is in no year of the calendar") from None
+    return time
 
 
 class KeyCommitment(BaseModel):
@@ -36,10 +45,10 @@ class KeyCommitment(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     format: Literal["dgmark-key-commitment"]
-    version: Literal[1]
+    version: FirstVersion
     key_fingerprint: Annotated[str, StringConstraints(pattern="^[0-9a-f]{16}$")]
     sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
-    created: AwareDatetime
+    created: Annotated[AwareDatetime, AfterValidator(_in_calendar)]
 
     @classmethod
     def of(cls, key: WatermarkKey) -> "KeyCommitment":

@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from dgmark.arguments import FirstVersion
 from dgmark.errors import KeyFileError, KeyFileExists, KeyFileFormat, KeyFileNotFound, SettingsError
 from dgmark.rows.inputs import open_file
 from dgmark.watermark.groups import Secret
@@ -137,7 +138,7 @@ class _KeyFile(BaseModel):
     model_config = ConfigDict(strict=True)
 
     format: Literal["dgmark-key"]
-    version: Literal[1]
+    version: FirstVersion
     key_id: str
     name: str | None = None
     secret: str | None = Field(repr=False)
@@ -180,7 +181,7 @@ def _stated(text: bytes) -> tuple[object, object]:
 
 
 def _check_version(stated: object, version: object, path: Path) -> None:
-    if stated == "dgmark-key" and version != KEY_FILE_VERSION:
+    if stated == "dgmark-key" and (version is True or version != KEY_FILE_VERSION):
         raise KeyFileFormat(
             f"{path} is a key file of version {version!r}, and this dgmark reads version "
             f"{KEY_FILE_VERSION}: use the dgmark that wrote it"

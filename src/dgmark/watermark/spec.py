@@ -80,6 +80,8 @@ class _Spec:
     expected_match: Annotated[float | None, Strict(), Field(description="a number")] = None
 
     _column: ClassVar[int]  # of the measured shares
+    shown_match: ClassVar[str]  # what is shown as matching, in words
+    needs_long_blocks: ClassVar[bool]  # whether the mark is weaker in blocks of few positions
 
     @property
     def chance(self) -> float:
@@ -173,6 +175,9 @@ class BigramSpec(_Spec):
     ] = 1
     prf: ClassVar[str] = BIGRAM_PRF
     _column: ClassVar[int] = 0
+    shown_match: ClassVar[str] = "token of which most pairs match"
+    needs_long_blocks: ClassVar[bool] = False
+    storyteller_temperature: ClassVar[float] = 0.5
     keyed: ClassVar[bool] = True
 
     def _check(self) -> None:
@@ -217,6 +222,8 @@ class PositionSpec(_Spec):
     code_length: _Whole = 0
     prf: ClassVar[str] = PRF
     _column: ClassVar[int] = 1
+    shown_match: ClassVar[str] = "matching token"
+    needs_long_blocks: ClassVar[bool] = True
     subkeys: ClassVar[int] = 1
 
     def _check(self) -> None:
@@ -230,6 +237,11 @@ class PositionSpec(_Spec):
             )
         if self.table_size < self.modulus:
             raise SettingsError(f"table size {self.table_size} is not in {self.modulus}..{_MAX_INT}")
+
+    @property
+    def storyteller_temperature(self) -> float | None:
+        """The temperature at which the storyteller's marked texts are as diverse as unmarked ones; None if unknown."""
+        return 0.6 if self.code_length == DEFAULT_CODE else None
 
     @property
     def keyed(self) -> bool:
