@@ -146,16 +146,16 @@ def test_touching_spans_of_different_sub_keys_stay_apart() -> None:
 def test_the_sub_key_is_found_and_named() -> None:
     key = key_of(subkeys=256)
     test = PairTest(key, tokens_of(marked(key, 150, 201)))
-    assert test.likeliest()[0] == 201
+    assert test.ranked_subkeys()[0] == 201
     assert test.confidence(201, test.best_part(201)) > 0.999
     assert test.confidence(200, test.best_part(201)) < 0.001
 
 
 def test_a_text_too_short_or_too_repetitive_is_uncertain() -> None:
     for ids, limit in ((RNG.integers(0, 1000, 0), "empty"), (RNG.integers(0, 1000, 20), "short")):
-        assert PairTest(key_of(), tokens_of(ids)).limit(1.0, 1e-4) == limit
-    assert PairTest(key_of(), tokens_of(np.tile([1, 2, 3], 100))).limit(1.0, 1e-4) == "repetitive"
-    assert PairTest(key_of(), tokens_of(RNG.integers(0, 1000, 300))).limit(1.0, 1e-4) is None
+        assert PairTest(key_of(), tokens_of(ids)).uncertain_because(1.0, 1e-4) == limit
+    assert PairTest(key_of(), tokens_of(np.tile([1, 2, 3], 100))).uncertain_because(1.0, 1e-4) == "repetitive"
+    assert PairTest(key_of(), tokens_of(RNG.integers(0, 1000, 300))).uncertain_because(1.0, 1e-4) is None
 
 
 def test_ids_of_another_vocabulary_are_refused() -> None:

@@ -121,7 +121,7 @@ def test_the_confidence_is_as_often_right_as_it_says() -> None:
         for number in range(400):
             key = known_key(f"calibrated {number % 10}", subkeys=64)
             test = PairTest(key, scored(marked_by_pairs(key.subkey(number % 64), 24, STRENGTHS[number % 3], dice)))
-            likeliest = test.likeliest()[0]
+            likeliest = test.ranked_subkeys()[0]
             confidence.append(test.confidence(likeliest, test.best_part(likeliest)))
             right.append(likeliest == number % 64)
     claimed, true = np.array(confidence), np.mean(right)
@@ -169,7 +169,7 @@ def test_what_is_asked_of_a_detected_text_needs_no_second_scan(monkeypatch: pyte
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("all sub-keys were scanned again")
 
-    monkeypatch.setattr(PairTest, "likeliest", refuse)
+    monkeypatch.setattr(PairTest, "ranked_subkeys", refuse)
     assert scanned == detector.tokens(text, found)
     assert "subkey_tested" not in found.to_row("a", payload=True)
     assert "subkey_tested" not in repr(found)

@@ -114,8 +114,8 @@ class KeyTest:
         """The detection of a text by its test, of which so many tokens are scored."""
         level = self.fpr / self._tried
         p = adjusted_p(test.p_value, share)
-        limit = test.limit(share, level) if p > level else None
-        verdict = verdict_of(p, level, detectable=limit is None)
+        uncertain = test.uncertain_because(share, level) if p > level else None
+        verdict = verdict_of(p, level, detectable=uncertain is None)
         return Detection(
             verdict=verdict,
             p_value=self.p_value(test, share),
@@ -126,7 +126,7 @@ class KeyTest:
             guaranteed=not self.key.keyless,
             keys_tested=self.keys_tested,
             subkeys_tested=self.key.num_subkeys,
-            uncertain_because=limit,
+            uncertain_because=uncertain,
             **test.figures(verdict == "watermarked"),
         )
 

@@ -22,7 +22,7 @@ from dgmark.errors import KeyFileNotFound, SettingsError, TokenizerMismatch
 from dgmark.watermark.key import WatermarkKey, check_key
 
 # p-values whose logarithms differ by less are equal in rank: rounding, which differs between machines, decides none
-_DIGITS = 9
+_RANKING_DIGITS = 9
 
 
 class Keyring:
@@ -90,7 +90,7 @@ class Keyring:
 
     def _detect_scored(self, tokens: ScoredIds, share: float) -> Detection:
         tested = ((each, each.test(tokens)) for each in self._tests)  # one at a time: a test of pairs is large
-        likeliest, test = min(tested, key=lambda one: round(math.log(one[0].p_value(one[1], share)), _DIGITS))
+        likeliest, test = min(tested, key=lambda one: round(math.log(one[0].p_value(one[1], share)), _RANKING_DIGITS))
         return likeliest.detection(test, len(tokens.ids), share)
 
 
