@@ -28,7 +28,7 @@ from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 
 from dgmark.checkpoint.tokenizer import load_tokenizer
-from dgmark.detection.detector import KeyTest
+from dgmark.detection.detector import Detector
 from dgmark.detection.p_values import z_score
 from dgmark.detection.position_rule import window_statistic
 from dgmark.detection.reader import ScoredIds
@@ -59,7 +59,7 @@ class Scores:
 def score(key: WatermarkKey, ids: Int[np.ndarray, " n"]) -> Scores:
     """Score ids that start at position 0. The paper's statistics assume this phase; ours find it."""
     positions = np.arange(len(ids))
-    p_value = KeyTest(key).score(ScoredIds(ids, positions)).p_value
+    p_value = Detector(key).score(ScoredIds(ids, positions)).p_value
     if key.spec.rule == "bigram":
         return Scores(p_value)
     matched = key.tables.matching(ids, positions)

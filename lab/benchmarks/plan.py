@@ -12,7 +12,7 @@ import numpy as np
 from scipy.stats import binom
 
 from dgmark.detection.bigram_rule import WHOLE_SHARE
-from dgmark.detection.detector import KeyTest
+from dgmark.detection.detector import Detector
 from dgmark.detection.reader import ScoredIds
 from dgmark.watermark.bigrams import DISTANCES
 from dgmark.watermark.spec import BigramSpec
@@ -69,7 +69,7 @@ def seconds(subkeys: int) -> float:
     weights = 1 / np.arange(16, 916)
     for number in range(TEXTS):
         ids = rng.choice(rng.permutation(np.arange(300, 8000))[:900], TOKENS, p=weights / weights.sum())
-        test, tokens = KeyTest(random_key(spec, number)), ScoredIds(ids, np.arange(TOKENS))
+        test, tokens = Detector(random_key(spec, number)), ScoredIds(ids, np.arange(TOKENS))
         begin = time.process_time()
         test.score(tokens)
         times.append(time.process_time() - begin)

@@ -215,7 +215,7 @@ class PositionTest:
     ) -> Int[np.ndarray, " period"]:
         """Matches if the first token's position were 0, 1, ... modulo the code's period."""
         spec, tables = self.tables.spec, self.tables
-        places = positions % spec.period * spec.modulus + tables.groups_in(ids, 0)
+        places = positions % spec.period * spec.modulus + tables.table()[ids]
         counts = np.bincount(places, minlength=spec.period * spec.modulus).reshape(spec.period, spec.modulus)
         matched: Int[np.ndarray, " period"] = counts[np.arange(spec.period), tables.shifted_codes].sum(axis=1)
         return matched
@@ -225,7 +225,7 @@ class PositionTest:
         spec, tables = self.tables.spec, self.tables
         distinct, token = np.unique(ids, return_inverse=True)
         last = int(positions.max(initial=0)) + self._max_crop
-        groups = np.stack([tables.groups_in(distinct, segment) for segment in range(last // spec.rotation + 1)])
+        groups = np.stack([tables.table(segment)[distinct] for segment in range(last // spec.rotation + 1)])
         counts = [
             np.count_nonzero(groups[at // spec.rotation, token] == tables.residues(at))
             for at in (positions + shift for shift in range(1, self._max_crop + 1))
