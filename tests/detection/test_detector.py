@@ -35,7 +35,7 @@ ROW = [
 
 def detector_of(name: str = "detector", *, max_crop: int = DEFAULT_MAX_CROP, **options: Any) -> Detector:
     """A detector with settings, of a key with the other options; `max_crop` concerns rotating keys only."""
-    settings = {name: options.pop(name) for name in ("fpr", "phase", "normalise") if name in options}
+    settings: dict[str, Any] = {name: options.pop(name) for name in ("fpr", "phase", "normalise") if name in options}
     if options.get("rotation"):
         settings["max_crop"] = max_crop
     return Detector(known_key(name, **options), tokenizer=builtin_tokenizer(), **settings)
