@@ -25,7 +25,7 @@ from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 
 from dgmark.checkpoint.tokenizer import load_tokenizer
-from dgmark.detection.detector import KeyTest
+from dgmark.detection.detector import Detector
 from dgmark.detection.p_values import z_score
 from dgmark.detection.position_rule import window_statistic
 from dgmark.detection.reader import ScoredIds
@@ -50,7 +50,7 @@ def p_values_of(key: WatermarkKey, ids: Int[np.ndarray, " n"]) -> tuple[float, .
     The paper's statistics assume this phase; ours finds it. z is two-sided, as the phase is unknown.
     """
     positions = np.arange(len(ids))
-    p_value = KeyTest(key).score(ScoredIds(ids, positions)).p_value
+    p_value = Detector(key).score(ScoredIds(ids, positions)).p_value
     if not isinstance(key.spec, PositionSpec):
         return (p_value,)
     matched = key.tables.matching(ids, positions)

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.stats import binom
 
 from dgmark.detection.bigram_rule import WHOLE_SHARE
-from dgmark.detection.detector import KeyTest
+from dgmark.detection.detector import Detector
 from dgmark.detection.reader import ScoredIds
 from dgmark.watermark.bigrams import DISTANCES
 from dgmark.watermark.spec import BigramSpec
@@ -70,7 +70,7 @@ def seconds(subkeys: int) -> float:
     weights = 1 / np.arange(16, 916)
     for number in range(TEXTS):
         ids = rng.choice(rng.permutation(np.arange(300, 8000))[:900], TOKENS, p=weights / weights.sum())
-        test, tokens = KeyTest(random_key(spec, number)), ScoredIds(ids, np.arange(TOKENS))
+        test, tokens = Detector(random_key(spec, number)), ScoredIds(ids, np.arange(TOKENS))
         times.append(seconds_of(partial(test.score, tokens), time.process_time))
     return median(times)
 

@@ -1,40 +1,52 @@
-"""The test of the bigram rule against exact sums and plain loops; its level over random keys; spans; sub-keys."""
+"""The test of the bigram rule against exact sums and plain loops; spans; sub-keys, which are payloads.
+
+`test_level.py` tests that its p-value holds its level. Statistical checks have fixed seeds; the chance that one of them
+would fail by luck is stated with it.
+"""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from dgmark import Detector, WatermarkKey
-from dgmark.detection.bigram_rule import FIRST_UNIT, MAX_UNITS, MIN_UNITS, PairTest
-from dgmark.detection.keyring import Keyring
+from dgmark import Detector, Keyring, WatermarkKey
+from dgmark.detection.bigram_rule import FIRST_UNIT, MAX_UNITS, MIN_UNITS, STRENGTHS, PairTest
+from dgmark.detection.detect_files import ScoringOptions
+from dgmark.detection.finding import Span
 from dgmark.detection.p_values import binomial_tail
 from dgmark.detection.reader import ScoredIds
+from dgmark.detection.result import PAYLOAD_FIELDS
 from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.watermark.bigrams import matching_pairs, pair_words
-from dgmark.watermark.spec import BigramSpec
+from support.known_keys import builtin_tokenizer, known_key, sign_of
+from support.marked_texts import cut, filled, marked_ids, marked_text
+from support.unchecked import unchecked
 
-RNG = np.random.default_rng(3)
-
-
-def key_of(secret: int = 0, subkeys: int = 1, farthest: int = 4) -> WatermarkKey:
-    spec = BigramSpec(nearest=1, farthest=farthest, table_size=1000, subkeys=subkeys)
-    return WatermarkKey(spec, "", secret.to_bytes(32, "little"))
+PLAIN = known_key("pairs", rule="bigram")
+MANY = known_key("sub-keys", subkeys=64)
 
 
-def tokens_of(ids: np.ndarray) -> ScoredIds:
+def scored(*parts: NDArray[np.int64]) -> ScoredIds:
+    ids = np.concatenate(parts)
     return ScoredIds(ids, np.arange(len(ids)))
 
 
-def marked(key: WatermarkKey, n: int, subkey: int = 0, draws: int = 4) -> np.ndarray:
-    """Tokens of which each is the one of a few draws with the most matching pairs behind it."""
+def unmarked(seed: int, length: int, words: int = 300) -> NDArray[np.int64]:
+    return np.random.default_rng(seed).integers(300, 300 + words, length)
+
+
+def marked_by_pairs(key: WatermarkKey, length: int, strength: float, dice: np.random.Generator) -> NDArray[np.int64]:
+    """Tokens drawn in proportion to the likelihood that each pair matches with probability (1 + strength) / 2."""
     ids: list[int] = []
-    for _ in range(n):
-        few = RNG.integers(0, 1000, draws)
-        before = np.array(ids[-key.pair_spec.farthest :], dtype=np.int64)
-        levels = [matching_pairs(pair_words(before, np.full(len(before), v)), key.pair_key, subkey).sum() for v in few]
-        ids.append(int(few[int(np.argmax(levels))]))
+    while len(ids) < length:
+        token, before = int(dice.integers(300, 8000)), np.array(ids[-key.pair_spec.farthest :], dtype=np.int64)
+        missed = np.count_nonzero(matching_pairs(pair_words(before, token), key.pair_key, key.number or 0) == 0)
+        if dice.random() < ((1 - strength) / (1 + strength)) ** missed:
+            ids.append(token)
     return np.array(ids)
 
 
@@ -61,8 +73,7 @@ def test_the_tail_keeps_its_digits_at_millions_of_pairs(matched: int, pairs: int
 
 @pytest.mark.parametrize("n", [5, 8, 40, 100])
 def test_the_best_part_is_that_of_a_loop_over_all_parts(n: int) -> None:
-    key = key_of()
-    ids = RNG.integers(0, 12, n)  # many pairs are repeated
+    key, ids = known_key("parts", rule="bigram"), np.random.default_rng(n).integers(0, 12, n)  # most pairs are repeated
     matches = {(a, b): bool(matching_pairs(np.array([pair_words(a, b)]), key.pair_key)[0]) for a in ids for b in ids}
 
     def tail(first: int, last: int) -> tuple[float, int]:
@@ -70,7 +81,7 @@ def test_the_best_part_is_that_of_a_loop_over_all_parts(n: int) -> None:
         pairs = {(int(ids[i]), int(ids[j])) for j in inside for i in inside if 1 <= j - i <= 4}
         return binomial_tail(sum(matches[pair] for pair in pairs), len(pairs)), len(pairs)
 
-    units = [FIRST_UNIT << level for level in range(20) if FIRST_UNIT << level < n]
+    units = [FIRST_UNIT << grid for grid in range(20) if FIRST_UNIT << grid < n]
     found = [(2 * tail(0, n)[0], 0, n)]
     for unit in units:
         lengths = range(1 if unit == FIRST_UNIT else MIN_UNITS, MAX_UNITS + 1)
@@ -78,101 +89,190 @@ def test_the_best_part_is_that_of_a_loop_over_all_parts(n: int) -> None:
         parts = [(*tail(*span), *span) for span in spans]
         number = sum(pairs > 0 for _, pairs, _, _ in parts)
         found += [(p * 2 * len(units) * number, first, min(last, n)) for p, _, first, last in parts]
-    best = PairTest(key, tokens_of(ids)).best_part(None)
+    best = PairTest(key, scored(ids)).best_part(None)
     assert best.p_value == pytest.approx(min(1.0, min(found)[0]), rel=1e-9)
 
 
-def test_levels_of_tokens_count_pairs_on_both_sides() -> None:
-    key, ids = key_of(), RNG.integers(0, 1000, 30)
+def test_the_matches_of_tokens_are_those_of_their_pairs_on_both_sides() -> None:
+    ids = unmarked(0, 30, 1000)
     signs = {
-        (i, j): 1 if matching_pairs(np.array([pair_words(ids[i], ids[j])]), key.pair_key)[0] else -1
-        for j in range(30)
-        for i in range(max(0, j - 4), j)
+        (left, right): sign_of(PLAIN, int(ids[left]), int(ids[right]))
+        for right in range(30)
+        for left in range(max(0, right - 4), right)
     }
     expected = [sum(sign for pair, sign in signs.items() if place in pair) for place in range(30)]
-    assert PairTest(key, tokens_of(ids)).net_matches(None).tolist() == expected
+    assert PairTest(PLAIN, scored(ids)).net_matches(None).tolist() == expected
 
 
-@pytest.mark.parametrize("distinct", [4, 40, 900])
-def test_p_values_hold_their_level_for_any_text(distinct: int) -> None:
-    # 2,000 keys on one text, repetitive or not; false alarms: below 1e-6 by the Poisson tail at each level
-    tokens = tokens_of(RNG.integers(0, distinct, 120))
-    p = np.array([PairTest(key_of(secret), tokens).best_part(None).p_value for secret in range(2000)])
-    for level, most in ((0.1, 276), (0.01, 46), (0.001, 15), (1e-5, 4)):
-        assert (p <= level).sum() < most
+@pytest.mark.parametrize("edit", [lambda ids: ids, lambda ids: cut(ids, 0.2), lambda ids: filled(ids, 0.2)])
+def test_the_mark_survives_edits(edit: Any) -> None:
+    assert PairTest(PLAIN, scored(edit(marked_ids(PLAIN, 200)))).p_value < 1e-6
 
 
-@pytest.mark.parametrize("edit", ["none", "deletion", "insertion"])
-def test_the_mark_survives_edits(edit: str) -> None:
-    key = key_of()
-    ids = marked(key, 200)
-    if edit == "deletion":
-        ids = ids[RNG.random(200) > 0.2]
-    if edit == "insertion":
-        ids = np.insert(ids, RNG.integers(0, 200, 40), RNG.integers(0, 1000, 40))
-    assert PairTest(key, tokens_of(ids)).best_part(None).p_value < 1e-6
-
-
-def test_spans_are_the_marked_parts_of_their_sub_keys() -> None:
-    key = key_of(subkeys=64)
-    parts = [RNG.integers(0, 1000, 300), marked(key, 160, 7), RNG.integers(0, 1000, 200), marked(key, 160, 50)]
-    found = PairTest(key, tokens_of(np.concatenate(parts))).spans(1e-4)
-    assert [number for number, _ in found] == [7, 50]
-    for (_, span), first in zip(found, (300, 660), strict=True):
-        assert abs(span.first - first) <= 48
-        assert abs(span.last - first - 160) <= 48
-    assert PairTest(key_of(1, subkeys=64), tokens_of(np.concatenate(parts))).spans(1e-4) == []
-
-
-@pytest.mark.parametrize("draws", [8, 16])  # with 16, the p-values of the larger parts are below the smallest float
-def test_touching_parts_are_one_span_with_the_smallest_of_their_p_values(draws: int) -> None:
-    key = key_of()
-    ids = [RNG.integers(0, 1000, 208), marked(key, 816, draws=draws), RNG.integers(0, 1000, 400)]
-    tokens = tokens_of(np.concatenate(ids))
-    # no one part has just these tokens
-    parts = sorted(PairTest(key, tokens).passing_parts(None, 1e-4), key=lambda span: span.first)
-    assert [(span.first, span.last) for span in parts] == [(208, 256), (256, 1024)]
-    ((_, span),) = PairTest(key, tokens).spans(1e-4)
-    assert (span.first, span.last) == (208, 1024)
-    assert span.p_value == min(part.p_value for part in parts)
-
-
-def test_touching_spans_of_different_sub_keys_stay_apart() -> None:
-    key = key_of(subkeys=64)
-    found = PairTest(key, tokens_of(np.concatenate([marked(key, 256, 7), marked(key, 256, 50)]))).spans(1e-4)
-    assert [(number, span.first, span.last) for number, span in found] == [(7, 0, 256), (50, 256, 512)]
-
-
-def test_the_sub_key_is_found_and_named() -> None:
-    key = key_of(subkeys=256)
-    test = PairTest(key, tokens_of(marked(key, 150, 201)))
-    assert test.likeliest()[0] == 201
-    assert test.confidence(201, test.best_part(201)) > 0.999
-    assert test.confidence(200, test.best_part(201)) < 0.001
-
-
-def test_a_text_too_short_or_too_repetitive_is_uncertain() -> None:
-    for ids, limit in ((RNG.integers(0, 1000, 0), "empty"), (RNG.integers(0, 1000, 20), "short")):
-        assert PairTest(key_of(), tokens_of(ids)).limit(1.0, 1e-4) == limit
-    assert PairTest(key_of(), tokens_of(np.tile([1, 2, 3], 100))).limit(1.0, 1e-4) == "repetitive"
-    assert PairTest(key_of(), tokens_of(RNG.integers(0, 1000, 300))).limit(1.0, 1e-4) is None
+@pytest.mark.parametrize(
+    ("ids", "uncertain"),
+    [
+        (unmarked(0, 0), "empty"),
+        (unmarked(0, 20, 1000), "short"),
+        (np.tile([1, 2, 3], 100), "repetitive"),
+        (unmarked(0, 300, 1000), None),
+    ],
+)
+def test_a_text_too_short_or_too_repetitive_is_uncertain(ids: NDArray[np.int64], uncertain: str | None) -> None:
+    assert PairTest(PLAIN, scored(ids)).uncertain_because(1.0, 1e-4) == uncertain
 
 
 def test_ids_of_another_vocabulary_are_refused() -> None:
     with pytest.raises(VocabularyMismatch):
-        PairTest(key_of(), tokens_of(np.array([5, 1000])))
+        PairTest(PLAIN, scored(np.array([5, 8192])))
 
 
-def test_texts_of_the_built_in_model_through_detector_and_keyring() -> None:
-    keys = [WatermarkKey.generate(subkeys=number) for number in (1, 16)]
-    detector = Detector(keys[0])
-    text = "The old man walked to the house. " * 3
-    detection = detector.detect(text)
-    assert detection.pairs
-    assert (detection.pairs.scored > 0, detection.position, detection.subkey) == (True, None, None)
-    assert detection.green_fraction == detection.pairs.matched / detection.pairs.scored
-    assert sum(token.matched is True for token in detector.tokens(text, detection)) == detection.num_tokens_matched
-    ring = Keyring([*keys, WatermarkKey.generate(rule="position")])
-    assert ring.detect(text).keys_tested == 3
-    with pytest.raises(SettingsError, match="position rule"):
-        Detector(WatermarkKey.generate(rule="position")).spans(text)
+# --- spans ---------------------------------------------------------------------------------------
+
+
+def test_spans_are_the_marked_parts_of_their_sub_keys() -> None:
+    marked = [marked_ids(MANY.subkey(number), 160) for number in (7, 50)]
+    tokens = scored(unmarked(1, 300, 1000), marked[0], unmarked(2, 200, 1000), marked[1])
+    found = PairTest(MANY, tokens).spans(1e-4)
+    assert [number for number, _ in found] == [7, 50]
+    for (_, span), first in zip(found, (300, 660), strict=True):
+        assert abs(span.first - first) <= 48
+        assert abs(span.last - first - 160) <= 48
+    assert PairTest(known_key("another", subkeys=64), tokens).spans(1e-4) == []
+
+
+@pytest.mark.parametrize("length", [816, 1840])  # of the longer one, p-values of the larger parts are the least float
+def test_touching_parts_are_one_span_with_the_smallest_of_their_p_values(length: int) -> None:
+    with unchecked():
+        tokens = scored(unmarked(1, 208, 1000), marked_ids(PLAIN, length, rate=1.0), unmarked(2, 400, 1000))
+    # no one part has just these tokens
+    test, end = PairTest(PLAIN, tokens), 208 + length
+    parts = sorted(test.passing_parts(None, 1e-4), key=lambda part: part.first)
+    assert [(part.first, part.last) for part in parts] == [(208, 256), (256, end)]
+    ((_, span),) = test.spans(1e-4)
+    assert (span.first, span.last) == (208, end)
+    assert span.p_value == min(part.p_value for part in parts)
+
+
+def test_touching_spans_of_different_sub_keys_stay_apart() -> None:
+    tokens = scored(*(marked_ids(MANY.subkey(number), 256) for number in (7, 50)))
+    found = PairTest(MANY, tokens).spans(1e-4)
+    assert [(number, span.first, span.last) for number, span in found] == [(7, 0, 256), (50, 256, 512)]
+
+
+# --- sub-keys ------------------------------------------------------------------------------------
+
+
+def test_the_p_value_is_that_of_the_sub_key_times_their_number() -> None:
+    key = known_key("one of them", subkeys=64)
+    ids = marked_ids(key.subkey(3), 200)
+    right, wrong = (Detector(key.subkey(number)).score(scored(ids)) for number in (3, 4))
+    assert (right.verdict, right.subkey, right.subkey_confidence, right.subkeys_tested) == ("watermarked", 3, None, 1)
+    assert wrong.verdict == "not_detected"
+    found = Detector(key).score(scored(ids))
+    assert (found.subkey, found.subkeys_tested, found.p_value) == (3, 64, 64 * right.p_value)
+    assert Detector(key.subkey(3)).settings != Detector(key.subkey(4)).settings
+
+
+def test_whether_a_text_is_too_short_pays_for_all_sub_keys() -> None:
+    key, ids = known_key("limits", subkeys=1024), unmarked(0, 60, 3000)
+
+    def uncertain(key: WatermarkKey, fpr: float) -> str | None:
+        return Detector(key, tokenizer=builtin_tokenizer(), fpr=fpr).detect(ids).uncertain_because
+
+    rates = [0.3, 1e-3, 1e-9]
+    assert [uncertain(key, rate) for rate in rates] == [uncertain(key.subkey(0), rate / 1024) for rate in rates]
+    assert [uncertain(key, rate) for rate in rates] != [uncertain(key.subkey(0), rate) for rate in rates]
+
+
+def test_the_confidence_is_as_often_right_as_it_says() -> None:
+    """Short texts whose pairs match at the strengths that it averages over: 5 standard errors (chance below 1e-6)."""
+    dice = np.random.default_rng(0)
+    confidence: list[float] = []
+    right: list[bool] = []
+    with unchecked():
+        for number in range(400):
+            key = known_key(f"calibrated {number % 10}", subkeys=64)
+            test = PairTest(key, scored(marked_by_pairs(key.subkey(number % 64), 24, STRENGTHS[number % 3], dice)))
+            likeliest = test.ranked_subkeys()[0]
+            confidence.append(test.confidence(likeliest, test.best_part(likeliest)))
+            right.append(likeliest == number % 64)
+    claimed, true = np.array(confidence), np.mean(right)
+    assert 0.2 < true < 0.9  # otherwise this would prove nothing
+    assert abs(true - claimed.mean()) < 5 * np.sqrt(np.sum(claimed * (1 - claimed))) / len(claimed)
+
+
+def test_the_confidence_is_that_of_bayes_over_all_sub_keys() -> None:
+    key = known_key("bayes", subkeys=32)
+    test = PairTest(key, scored(marked_ids(key.subkey(7), 40)))
+    each = [test.confidence(number, test.best_part(7)) for number in range(32)]
+    assert sum(each) == pytest.approx(1)
+    assert int(np.argmax(each)) == test.subkey == 7
+
+
+# --- the payload ---------------------------------------------------------------------------------
+
+
+def test_the_payload_is_hidden_unless_it_is_asked_for() -> None:
+    key = known_key("payload", subkeys=512)
+    detector = Detector(key, tokenizer=builtin_tokenizer())
+    found = replace(detector.detect(text := marked_text(key.subkey(321), 120)), spans=(Span(0, 9, 3, 1e-9, 321),))
+    assert found.subkey == 321
+    assert found.subkey_confidence == pytest.approx(1, abs=1e-6)
+    hidden = found.to_row("a")
+    assert "321" not in repr(found)
+    assert "321" not in hidden["summary"] + hidden["key_fingerprint"]
+    assert hidden["subkeys_tested"] == 512
+    assert not set(PAYLOAD_FIELDS) & {*hidden, *hidden["spans"][0]}
+    shown = found.to_row("a", payload=True)
+    assert (shown["subkey"], shown["subkey_confidence"], shown["spans"][0]["subkey"]) == (
+        321,
+        found.subkey_confidence,
+        321,
+    )
+    plain = Detector(known_key("plain"), tokenizer=builtin_tokenizer()).detect(text).to_row("a")
+    assert not {"subkeys_tested", *PAYLOAD_FIELDS} & set(plain)
+
+
+def test_a_scorer_without_sub_keys_has_no_payload() -> None:
+    with pytest.raises(SettingsError, match="no key here has sub-keys"):
+        ScoringOptions(payload=True).check(known_key("none"))
+    ScoringOptions(payload=True).check(Keyring([known_key("none"), known_key("some", subkeys=2)]))
+
+
+def test_tokens_are_shown_under_the_sub_key() -> None:
+    key = known_key("shown", subkeys=128)
+    detector = Detector(key, tokenizer=builtin_tokenizer())
+    text = marked_text(key.subkey(77), 60)
+    tokens = detector.tokens(text, detector.detect(text))
+    assert all(token.matched for token in tokens)
+    assert len(tokens) == 60
+
+
+def test_what_is_asked_of_a_detected_text_needs_no_second_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = builtin_tokenizer().decode(unmarked(5, 200, 3000).tolist())
+    detector = Detector(known_key("once", subkeys=64), tokenizer=builtin_tokenizer())
+    found = detector.detect(text)
+    scanned = detector.tokens(text, replace(found, subkey_tested=None))
+    assert found.verdict == "not_detected"
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("all sub-keys were scanned again")
+
+    monkeypatch.setattr(PairTest, "ranked_subkeys", refuse)
+    assert scanned == detector.tokens(text, found)
+    assert "subkey_tested" not in found.to_row("a", payload=True)
+    assert "subkey_tested" not in repr(found)
+
+
+def test_a_keyring_mixes_keys_sub_keys_and_keys_with_sub_keys() -> None:
+    many, plain = known_key("mixed", subkeys=16), known_key("mixed plain")
+    keys = [many.subkey(2), plain, many, many.subkey(3), known_key("mixed other", subkeys=64)]
+    ring = Keyring(keys, tokenizer=builtin_tokenizer())
+    assert ring.detect(marked_ids(plain, 200)).key_fingerprint == plain.fingerprint
+    found = ring.detect(marked_ids(many.subkey(3), 200))
+    assert (found.key_fingerprint, found.subkey, found.subkeys_tested) == (many.fingerprint, 3, 1)
+    found = ring.detect(marked_ids(many.subkey(9), 200))
+    assert (found.key_fingerprint, found.subkey, found.subkeys_tested) == (many.fingerprint, 9, 16)
+    alone = Detector(many.subkey(9)).score(scored(marked_ids(many.subkey(9), 200)))
+    assert found.p_value == pytest.approx(5 * 16 * alone.p_value)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -205,26 +206,23 @@ def test_error_rows_at_the_end_are_made_again_and_those_before_stay(tmp_path: Pa
 # --- what is refused -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{"spans": True}, {"only": [(0, 3)]}], ids=repr)
+SPANS, RANGES = {"spans": True}, {"only": [(0, 3)]}
+
+
 @pytest.mark.parametrize(
-    ("scorer", "message"),
+    ("scorer", "options", "message"),
     [
-        (Keyring([KEY]), "need one dgMARK key: use a Detector, not a Keyring"),
-        (baseline("kgw").detector(KEY), "need one dgMARK key: use a Detector, not a BaselineDetector"),
-        (Detector(KEY, normalise=["nfc"]), "leave normalisation out"),
+        (DETECTOR, SPANS, "spans need a key of the bigram rule"),
+        *((Keyring([KEY]), some, "need one dgMARK key: use a Detector, not a Keyring") for some in (SPANS, RANGES)),
+        *((Detector(KEY, normalise=["nfc"]), some, "leave normalisation out") for some in (SPANS, RANGES)),
+        (baseline("kgw").detector(KEY), SPANS, "need one dgMARK key: use a Detector, not a BaselineDetector"),
     ],
 )
-def test_spans_and_ranges_need_one_key(
+def test_spans_and_ranges_need_one_key_that_finds_them(
     source: Path, tmp_path: Path, scorer: Scorer, message: str, options: dict[str, Any]
 ) -> None:
     with pytest.raises(SettingsError, match=message):
         detect_file(scorer, source, tmp_path / "out.jsonl", **options)
-    assert not (tmp_path / "out.jsonl").exists()
-
-
-def test_spans_need_a_key_that_finds_them(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="spans need a key of the bigram rule"):
-        detect_file(DETECTOR, source, tmp_path / "out.jsonl", spans=True)
     assert not (tmp_path / "out.jsonl").exists()
 
 
@@ -237,8 +235,6 @@ def test_a_file_among_the_inputs_is_refused(source: Path, tmp_path: Path) -> Non
 
 
 def test_an_unavailable_tokenizer_is_an_error_before_anything_is_written(source: Path, tmp_path: Path) -> None:
-    from dataclasses import replace
-
     out = tmp_path / "out.jsonl"
     lost = WatermarkKey(replace(KEY.spec, tokenizer="./moved-away"), KEY.key_id, KEY.secret)
     with pytest.raises(ModelNotFound, match="--tokenizer"):

@@ -6,6 +6,7 @@
 import json
 import math
 import re
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, Detector, detect
-from dgmark.detection.finding import Phase, PositionFigures
 from dgmark.detection.keyring import Keyring
-from dgmark.detection.result import Detection
+from dgmark.detection.sentences import matches
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
-from dgmark.watermark.spec import Grouping
 from support.known_keys import builtin_tokenizer, known_key, position_of
 from support.marked_texts import Ids, marked_ids, marked_text, whole_words
 from support.unchecked import unchecked
@@ -34,20 +33,22 @@ ROW = [
 ]  # fmt: skip
 
 
-def detector_of(
-    name: str = "detector",
-    *,
-    modulus: int = 2,
-    rotation: int = 0,
-    grouping: Grouping = "keyed",
-    max_crop: int = DEFAULT_MAX_CROP,
-    **options: Any,
-) -> Detector:
-    """A detector; `max_crop` concerns rotating keys only."""
-    key = known_key(name, modulus=modulus, rotation=rotation, grouping=grouping)
-    if rotation:
-        options["max_crop"] = max_crop
-    return Detector(key, tokenizer=builtin_tokenizer(), **options)
+def detector_of(name: str = "detector", *, max_crop: int = DEFAULT_MAX_CROP, **options: Any) -> Detector:
+    """A detector with settings, of a key with the other options; `max_crop` concerns rotating keys only."""
+    settings: dict[str, Any] = {name: options.pop(name) for name in ("fpr", "phase", "normalise") if name in options}
+    if options.get("rotation"):
+        settings["max_crop"] = max_crop
+    return Detector(known_key(name, **options), tokenizer=builtin_tokenizer(), **settings)
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"modulus": 5},
+    {"rotation": 4, "max_crop": 6},
+    {"code_length": 16},
+    {"rule": "bigram"},
+    {"subkeys": 16},
+]
 
 
 def plain_ids(length: int, seed: int = 0) -> Ids:
@@ -57,14 +58,24 @@ def plain_ids(length: int, seed: int = 0) -> Ids:
 # --- the verdict ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("phase", ["any", "start"])
-@pytest.mark.parametrize(("modulus", "rotation"), [(2, 0), (3, 0), (16, 0), (2, 32), (5, 7)])
-def test_marked_ids_are_found_and_no_others(modulus: int, rotation: int, phase: Phase) -> None:
-    detector = detector_of(modulus=modulus, rotation=rotation, phase=phase)
+@pytest.mark.parametrize(
+    "options",
+    [
+        *OPTIONS,
+        {"modulus": 16},
+        {"rotation": 32},
+        {"modulus": 5, "rotation": 7},
+        *({"modulus": modulus, "phase": "start"} for modulus in (2, 3, 16)),
+        *({"modulus": modulus, "rotation": 7, "phase": "start"} for modulus in (2, 5)),
+    ],
+    ids=str,
+)
+def test_marked_ids_are_found_and_no_others(options: dict[str, Any]) -> None:
+    detector, theirs = (detector_of(name, **options) for name in ("detector", "theirs"))
     found = detector.detect(marked_ids(detector.key, 200))
     assert found.verdict == "watermarked"
     assert found.p_value < 1e-8
-    for unmarked in (plain_ids(200), marked_ids(known_key("theirs", modulus=modulus, rotation=rotation), 200)):
+    for unmarked in (plain_ids(200), marked_ids(theirs.key, 200)):
         found = detector.detect(unmarked)
         assert found.verdict == "not_detected"
         assert found.p_value > DEFAULT_FPR
@@ -81,12 +92,18 @@ def test_two_alternating_words_are_uncertain_though_they_match_throughout() -> N
 
 
 @settings(max_examples=60)
-@given(length=st.integers(0, 120), rate=st.floats(0.4, 1.0), exponent=st.integers(-8, -1), seed=st.integers(0, 1000))
+@given(
+    length=st.integers(0, 120),
+    rate=st.floats(0.4, 1.0),
+    exponent=st.integers(-8, -1),
+    seed=st.integers(0, 1000),
+    options=st.sampled_from(OPTIONS),
+)
 def test_the_verdict_is_watermarked_exactly_when_p_is_at_most_fpr(
-    length: int, rate: float, exponent: int, seed: int
+    length: int, rate: float, exponent: int, seed: int, options: dict[str, Any]
 ) -> None:
     fpr = 10.0**exponent
-    detector = detector_of(fpr=fpr)
+    detector = detector_of(fpr=fpr, **options)
     found = detector.detect(marked_ids(detector.key, length, rate=rate, seed=seed))
     assert found.fpr == fpr
     assert (found.verdict == "watermarked") == (found.p_value <= fpr)
@@ -100,9 +117,10 @@ def test_a_text_is_uncertain_if_a_typical_mark_would_be_missed(fpr: float) -> No
         assert found.verdict == ("not_detected" if detectable else "uncertain"), length
 
 
-def test_the_p_value_does_not_depend_on_the_rate() -> None:
-    ids = marked_ids(known_key("detector"), 120, rate=0.7)
-    found = [detector_of(fpr=fpr).detect(ids) for fpr in (0.3, 1e-2, 1e-4, 1e-9, 1e-200)]
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_the_p_value_does_not_depend_on_the_rate(options: dict[str, Any]) -> None:
+    ids = marked_ids(detector_of(**options).key, 120, rate=0.7)
+    found = [detector_of(fpr=fpr, **options).detect(ids) for fpr in (0.3, 1e-2, 1e-4, 1e-9, 1e-200)]
     assert len({each.p_value for each in found}) == 1
     assert len({each.verdict for each in found}) >= 2
 
@@ -124,13 +142,17 @@ def test_a_million_tokens_have_a_verdict() -> None:
 # --- crops ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("missing", [0, 1, 5, 16, 50, 101, 128])
-@pytest.mark.parametrize(("modulus", "rotation"), [(2, 0), (3, 0), (7, 0), (2, 16), (3, 50)])
-def test_tokens_may_be_missing_at_the_front(modulus: int, rotation: int, missing: int) -> None:
-    detector = detector_of(modulus=modulus, rotation=rotation, max_crop=128)
+@pytest.mark.parametrize("missing", [0, 1, 16, 50, 101, 128])
+@pytest.mark.parametrize(
+    ("modulus", "rotation", "code_length"),
+    [(2, 0, 0), (3, 0, 0), (7, 0, 0), (2, 16, 0), (3, 50, 0), (2, 0, 8), (4, 0, 32), (3, 0, 63), (2, 50, 16)],
+)
+def test_tokens_may_be_missing_at_the_front(modulus: int, rotation: int, code_length: int, missing: int) -> None:
+    detector = detector_of(modulus=modulus, rotation=rotation, code_length=code_length, max_crop=128)
     found = detector.detect(marked_ids(detector.key, 300)[missing:])
     assert found.verdict == "watermarked"
-    assert position_of(found).shift == (missing if rotation else missing % modulus)
+    place, period = position_of(found), code_length or modulus
+    assert (place.shift, place.shifts_tested) == ((missing, 129) if rotation else (missing % period, period))
 
 
 def test_a_rotating_key_finds_no_crop_longer_than_max_crop() -> None:
@@ -148,15 +170,19 @@ def test_the_phase_of_a_complete_text_does_not_find_an_odd_crop(missing: int) ->
 
 
 @pytest.mark.parametrize(
-    ("modulus", "rotation", "max_crop", "price"),
-    [(2, 0, 9, 2), (3, 0, 9, 3), (8, 0, 9, 8), (2, 40, 9, 2), (2, 40, 0, 1)],
+    ("options", "price"),
+    [
+        ({"modulus": 2}, 2),
+        ({"modulus": 3}, 3),
+        ({"modulus": 8}, 8),
+        ({"code_length": 32}, 32),
+        ({"rotation": 40, "max_crop": 9}, 2),
+        ({"rotation": 40, "max_crop": 0}, 1),
+    ],
 )
-def test_phase_start_saves_the_price_of_the_phases(modulus: int, rotation: int, max_crop: int, price: int) -> None:
-    ids = marked_ids(known_key("price", modulus=modulus, rotation=rotation), 100)
-    start, anywhere = (
-        detector_of("price", modulus=modulus, rotation=rotation, max_crop=max_crop, phase=phase).detect(ids)
-        for phase in ("start", "any")
-    )
+def test_phase_start_saves_the_price_of_the_phases(options: dict[str, Any], price: int) -> None:
+    ids = marked_ids(detector_of("price", **options).key, 100)
+    start, anywhere = (detector_of("price", **options, phase=phase).detect(ids) for phase in ("start", "any"))
     assert anywhere.p_value == pytest.approx(price * start.p_value, rel=1e-9, abs=0)
     assert (position_of(start).shifts_tested, position_of(anywhere).shift) == (1, 0)
 
@@ -164,9 +190,10 @@ def test_phase_start_saves_the_price_of_the_phases(modulus: int, rotation: int, 
 # --- which tokens are scored ---------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("rule", ["position", "bigram"])
 @pytest.mark.parametrize("special", ["<|endoftext|>", "<|startoftext|>", "<|mdm_mask|>", "<|pad|>"])
-def test_a_special_token_in_a_text_hides_nothing_of_what_follows(special: str) -> None:
-    detector = detector_of("words")
+def test_a_special_token_in_a_text_hides_nothing_of_what_follows(special: str, rule: str) -> None:
+    detector = detector_of("words", rule=rule)
     text = marked_text(detector.key, 100)
     words = text.split(" ")
     salted = " ".join(words[:3]) + special + " " + " ".join(words[3:])
@@ -300,35 +327,35 @@ def test_the_tokens_cover_the_text_in_order(text: str) -> None:
     assert covered == len(text)
 
 
-@given(
-    text=any_text,
-    modulus=st.sampled_from([2, 5]),
-    rotation=st.sampled_from([0, 4]),
-    phase=st.sampled_from(["any", "start"]),
-)
-def test_the_tokens_add_up_to_the_detection(text: str, modulus: int, rotation: int, phase: Phase) -> None:
-    detector = detector_of("display", modulus=modulus, rotation=rotation, phase=phase, max_crop=6)
+@given(text=any_text, options=st.sampled_from([*OPTIONS, {"rotation": 4, "max_crop": 6, "phase": "start"}]))
+def test_the_tokens_add_up_to_the_detection(text: str, options: dict[str, Any]) -> None:
+    detector = detector_of("display", **options)
     found = detector.detect(text)
     tokens = detector.tokens(text, found)
     assert sum(token.matched is True for token in tokens) == found.num_tokens_matched
     assert sum(token.matched is not None for token in tokens) == found.num_tokens_scored
+    unit, counted = matches(found)
+    assert unit == ("pairs" if found.pairs else "tokens")
+    matched, scored = (int(number.replace(",", "")) for number in counted.split(" of "))
+    assert found.green_fraction == (matched / scored if scored else 0.0)
 
 
 # --- what is reported ----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("options", [{"modulus": 3, "rotation": 8, "max_crop": 5}, {"rule": "bigram"}], ids=str)
 @pytest.mark.parametrize(
     "content", ["", "some text", " sir" * 500, list(range(FIRST, 400)), np.arange(5, 900)], ids=len
 )
-def test_a_row_is_plain_json_and_has_the_values_of_the_detection(content: Any) -> None:
-    found = detector_of(modulus=3, rotation=8, max_crop=5).detect(content)
+def test_a_row_is_plain_json_and_has_the_values_of_the_detection(content: Any, options: dict[str, Any]) -> None:
+    found = detector_of(**options).detect(content)
     row = found.to_row("row 7")
     assert list(row) == ROW
     assert (row["id"], row["schema"], row["summary"]) == ("row 7", 1, found.summary)
-    fields = {name: row[name] for name in Detection.__dataclass_fields__ if name in row}
-    assert found.position
-    position = PositionFigures(**row["position"])
-    assert Detection(**{**fields, "normalised": (), "position": position}) == found
+    fields = asdict(found) | {"normalised": []}
+    assert {name: fields[name] for name in fields if name in row} == {name: row[name] for name in row if name in fields}
+    assert (row["pairs"] is None, row["position"] is None) == (not found.pairs, not found.position)
+    assert (found.pairs is None) != (found.position is None)
     assert json.loads(json.dumps(row, allow_nan=False)) == row
     assert {type(value) for value in row.values()} <= {str, int, float, bool, list, dict, type(None)}
 
@@ -383,7 +410,7 @@ def test_a_short_text_has_too_few_tokens_even_if_all_differ(modulus: int, length
 # --- any text at all -----------------------------------------------------------------------------
 
 
-def check_any(text: str, **options: Any) -> None:
+def check_any(text: str, options: dict[str, Any]) -> None:
     """Check what holds for the detection of every text."""
     found = detector_of("anything", **options).detect(text)
     assert 0 < found.p_value <= 1
@@ -395,24 +422,21 @@ def check_any(text: str, **options: Any) -> None:
 
 @pytest.mark.slow
 @settings(max_examples=200)
-@given(
-    text=any_text,
-    modulus=st.integers(2, 16),
-    rotation=st.sampled_from([0, 1, 7]),
-    phase=st.sampled_from(["any", "start"]),
-)
-@example(text="", modulus=2, rotation=0, phase="any")
-@example(text="", modulus=3, rotation=1, phase="any")
-@example(text="\0", modulus=2, rotation=0, phase="any")
-@example(text="\0" * 100, modulus=2, rotation=7, phase="any")
-@example(text="😀👩‍👩‍👧‍👦🏳️‍🌈" * 20, modulus=2, rotation=0, phase="any")
-@example(text="\ud800", modulus=2, rotation=0, phase="any")
-@example(text="\udfff\ud800 x \udc80", modulus=4, rotation=0, phase="start")
-@example(text="<|endoftext|>" * 50, modulus=2, rotation=0, phase="any")
-@example(text="<|endoftext|><|mdm_mask|>" * 5, modulus=2, rotation=7, phase="any")
-@example(text="\u202e\u0000\ufeff\u2028\r\n\t ", modulus=2, rotation=0, phase="any")
-def test_any_text_has_a_detection(text: str, modulus: int, rotation: int, phase: Phase) -> None:
-    check_any(text, modulus=modulus, rotation=rotation, phase=phase, max_crop=12)
+@given(text=any_text, options=st.sampled_from([*OPTIONS, {"modulus": 16}, {"rotation": 1, "max_crop": 12}]))
+@example(text="", options={})
+@example(text="\0", options={})
+@example(text="😀👩‍👩‍👧‍👦🏳️‍🌈" * 20, options={})
+@example(text="\ud800", options={})
+@example(text="\udfff\ud800 x \udc80", options={})
+@example(text="<|endoftext|>" * 50, options={})
+@example(text="\u202e\u0000\ufeff\u2028\r\n\t ", options={})
+@example(text="", options={"modulus": 3, "rotation": 1})
+@example(text="\0" * 100, options={"rotation": 7})
+@example(text="<|endoftext|><|mdm_mask|>" * 5, options={"rotation": 7})
+@example(text="", options={"subkeys": 16})
+@example(text="\0" * 100, options={"subkeys": 16})
+def test_any_text_has_a_detection(text: str, options: dict[str, Any]) -> None:
+    check_any(text, options)
 
 
 @pytest.mark.slow
@@ -420,11 +444,12 @@ def test_any_text_has_a_detection(text: str, modulus: int, rotation: int, phase:
     ("text", "options"),
     [
         ("a" * 10**6, {}),
+        ("a" * 10**6, {"subkeys": 16}),
         ("word " * 200_000, {"rotation": 4096, "max_crop": 8}),
         ("\0" * 10**6, {}),
         ("é" * 500_000, {}),
     ],
-    ids=["letters", "words", "NUL", "accents"],
+    ids=["letters", "letters in pairs", "words", "NUL", "accents"],
 )
 def test_a_megabyte_on_one_line_has_a_detection(text: str, options: dict[str, Any]) -> None:
-    check_any(text, **options)
+    check_any(text, options)

@@ -1,9 +1,13 @@
-"""The match count's null is exact: against enumeration of all keys, closed forms and whole-number arithmetic."""
+"""The match count's null is exact: against enumeration of all keys, closed forms and whole-number arithmetic.
+
+And what a p-value pays for all that is tried, and for the balance of the group tables.
+"""
 
 import itertools
 import math
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
 from unittest.mock import patch
@@ -18,15 +22,17 @@ from scipy import stats
 from dgmark.detection.detector import Detector
 from dgmark.detection.finding import Phase
 from dgmark.detection.match_null import MatchNull, residue_counts
-from dgmark.detection.p_values import MIN_P, z_score
-from dgmark.detection.position_rule import window_statistic
+from dgmark.detection.p_values import MIN_P, adjusted_p, bonferroni_p, z_score
+from dgmark.detection.position_rule import balance_of, window_statistic
+from dgmark.watermark.groups import group_table
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.spec import PositionSpec
 from support.known_keys import builtin_tokenizer, known_key
 
 Ints = NDArray[np.int64]
 Item = tuple[int, int]  # (segment, token), to which a random key gives one group
 
-KEYS = 40
+KEYS = 10
 RANDOM_TEXTS = 80
 FIRST = 4  # the built-in tokenizer's special ids lie below
 
@@ -38,29 +44,32 @@ def items_of(ids: list[int], rotation: int) -> list[Item]:
     return [(position // rotation if rotation else 0, token) for position, token in enumerate(ids)]
 
 
-def all_keys_matches(items: list[Item], modulus: int) -> Ints:
-    """Matches of a text at phases 0..m-1 under each of the m^U group assignments: array (m^U, m).
+def all_keys_matches(items: list[Item], modulus: int, code: Sequence[int] = ()) -> Ints:
+    """Matches of a text at each phase of a code, under each of the m^U group assignments: array (m^U, phases).
 
-    Each distinct item takes each group in turn; nothing is convolved or counted together.
+    Each distinct item takes each group in turn; nothing is convolved or counted together. By default position i wants
+    residue i mod m.
     """
-    matches = np.zeros((1, modulus), dtype=np.int64)
+    code = code or range(modulus)
+    phases = range(len(code))
+    matches = np.zeros((1, len(code)), dtype=np.int64)
     for item in sorted(set(items)):
         standing = [position for position, other in enumerate(items) if other == item]
         gained = np.array(
             [
-                [sum(group == (position + phase) % modulus for position in standing) for phase in range(modulus)]
+                [sum(group == code[(position + phase) % len(code)] for position in standing) for phase in phases]
                 for group in range(modulus)
             ]
         )
-        matches = (matches[:, None, :] + gained[None, :, :]).reshape(-1, modulus)
+        matches = (matches[:, None, :] + gained[None, :, :]).reshape(-1, len(code))
     return matches
 
 
 def observed(key: WatermarkKey, ids: list[int], phase: int = 0) -> int:
     """Matches under `key`, straight from the definition."""
-    spec = key.tables.spec
+    spec, code = key.tables.spec, key.tables.code.tolist()
     return sum(
-        int(key.tables.table(segment)[token]) == (position + phase) % spec.modulus
+        int(key.tables.table(segment)[token]) == code[(position + phase) % len(code)]
         for position, (segment, token) in enumerate(items_of(ids, spec.rotation))
     )
 
@@ -73,12 +82,12 @@ def binomial_log_tail(n: int, k: int, modulus: int) -> float:
 
 
 @cache
-def numbered_key(number: int, modulus: int, rotation: int = 0) -> WatermarkKey:
-    return known_key(f"statistics {number}", modulus=modulus, rotation=rotation)
+def numbered_key(number: int, modulus: int, rotation: int = 0, code_length: int = 0) -> WatermarkKey:
+    return known_key(f"statistics {number}", modulus=modulus, rotation=rotation, code_length=code_length)
 
 
 def p_value(key: WatermarkKey, ids: list[int], phase: Phase) -> float:
-    """The exact p-value, less what it pays for the balance of the group tables (`test_alpha_spending.py`)."""
+    """The exact p-value, less what it pays for the balance of the group tables."""
     detector = Detector(key, tokenizer=builtin_tokenizer(), phase=phase)
     with patch("dgmark.detection.position_rule.balance_of", return_value=1.0):
         return detector.detect(ids).p_value
@@ -92,54 +101,43 @@ def null_of(ids: list[int], modulus: int) -> MatchNull:
 few_tokens = st.lists(st.integers(FIRST, FIRST + 7), max_size=14)
 moduli = st.sampled_from([2, 3, 4])
 key_numbers = st.integers(0, KEYS - 1)
+periods = st.sampled_from([0, 2])  # in moduli; 0: no position code
 
 
 # --- the p-value against all keys ----------------------------------------------------------------
 
 
-@settings(max_examples=150)
-@given(ids=few_tokens, modulus=moduli, number=key_numbers)
-def test_the_p_value_is_the_share_of_all_keys_that_match_as_well(ids: list[int], modulus: int, number: int) -> None:
-    key = numbered_key(number, modulus)
-    matches = all_keys_matches(items_of(ids, 0), modulus)[:, 0]
-    assert p_value(key, ids, "start") == pytest.approx(np.mean(matches >= observed(key, ids)), rel=1e-12, abs=0)
-
-
-@settings(max_examples=100)
-@given(
-    ids=st.lists(st.integers(FIRST, FIRST + 4), max_size=8),
-    modulus=moduli,
-    rotation=st.integers(1, 9),
-    number=st.integers(0, 4),
-)
-def test_a_rotating_keys_p_value_is_the_share_of_all_rotating_keys(
-    ids: list[int], modulus: int, rotation: int, number: int
+@settings(max_examples=250)
+@given(ids=few_tokens, modulus=moduli, rotation=st.sampled_from([0, 0, 1, 3, 8]), periods=periods, number=key_numbers)
+def test_the_p_value_is_the_share_of_all_keys_that_match_as_well(
+    ids: list[int], modulus: int, rotation: int, periods: int, number: int
 ) -> None:
-    key = numbered_key(number, modulus, rotation)
-    matches = all_keys_matches(items_of(ids, rotation), modulus)[:, 0]
+    key = numbered_key(number, modulus, rotation, periods * modulus)
+    ids = ids[:8] if rotation else ids  # each token of each segment has a group of its own
+    matches = all_keys_matches(items_of(ids, rotation), modulus, key.tables.code.tolist())[:, 0]
     assert p_value(key, ids, "start") == pytest.approx(np.mean(matches >= observed(key, ids)), rel=1e-12, abs=0)
 
 
-@settings(max_examples=150)
-@given(ids=few_tokens, number=key_numbers)
-def test_with_two_groups_the_p_value_at_any_phase_is_exact(ids: list[int], number: int) -> None:
-    key = numbered_key(number, 2)
-    best = max(observed(key, ids, 0), observed(key, ids, 1))
-    matches = all_keys_matches(items_of(ids, 0), 2).max(axis=1)
-    assert p_value(key, ids, "any") == pytest.approx(np.mean(matches >= best), rel=1e-12, abs=0)
-
-
-@settings(max_examples=150)
-@given(ids=few_tokens, modulus=st.sampled_from([3, 4]), number=key_numbers)
-def test_the_p_value_at_any_phase_pays_for_every_phase_and_no_more(ids: list[int], modulus: int, number: int) -> None:
-    key = numbered_key(number, modulus)
-    best = max(observed(key, ids, phase) for phase in range(modulus))
-    matches = all_keys_matches(items_of(ids, 0), modulus)
-    truth = float(np.mean(matches.max(axis=1) >= best))
-    one_phase = float(np.mean(matches[:, 0] >= best))
+@settings(max_examples=250)
+@given(ids=few_tokens, modulus=moduli, periods=periods, number=key_numbers)
+def test_the_p_value_at_any_phase_pays_for_every_phase_and_no_more(
+    ids: list[int], modulus: int, periods: int, number: int
+) -> None:
+    key = numbered_key(number, modulus, code_length=periods * modulus)
+    period = key.tables.spec.period
+    counts = [observed(key, ids, phase) for phase in range(period)]
+    best = max(counts)
+    matches = all_keys_matches(items_of(ids, 0), modulus, key.tables.code.tolist())
     p = p_value(key, ids, "any")
+    one_phase = float(np.mean(matches[:, counts.index(best)] >= best))
+    assert p <= min(1.0, period * one_phase) * (1 + 1e-12)
+    # of all keys, each at the phase where it matches most, a share of at most p has so small a p-value
+    tails = np.array([[np.mean(column >= count) for count in range(len(ids) + 1)] for column in matches.T])
+    p_of_keys = np.minimum(1.0, period * tails[matches.argmax(axis=1), matches.max(axis=1)])
+    truth = float(np.mean(p_of_keys <= p * (1 + 1e-12)))
     assert truth * (1 - 1e-12) <= p
-    assert p <= min(1.0, modulus * one_phase) * (1 + 1e-12)
+    if period == 2:  # the counts of both phases add up to the length
+        assert p == pytest.approx(truth, rel=1e-12, abs=0)
 
 
 @settings(max_examples=100)
@@ -149,23 +147,10 @@ def test_the_tail_is_the_share_of_all_keys_at_every_count(ids: list[int], modulu
     null = null_of(ids, modulus)
     shares = [np.mean(matches >= count) for count in range(-1, len(ids) + 2)]
     assert [null.tail(count) for count in range(-1, len(ids) + 2)] == pytest.approx(shares, rel=1e-12, abs=0)
-
-
-@settings(max_examples=100)
-@given(ids=few_tokens, modulus=moduli)
-def test_the_largest_count_is_that_of_the_luckiest_key(ids: list[int], modulus: int) -> None:
-    assert null_of(ids, modulus).largest == all_keys_matches(items_of(ids, 0), modulus)[:, 0].max()
+    assert null.largest == matches.max()  # the count of the luckiest key
 
 
 # --- the p-value against closed forms ------------------------------------------------------------
-
-
-@settings(max_examples=60)
-@given(length=st.integers(0, 400), modulus=st.integers(2, 16), number=st.integers(0, 2))
-def test_distinct_tokens_have_the_binomial_p_value(length: int, modulus: int, number: int) -> None:
-    key, ids = numbered_key(number, modulus), list(range(FIRST, FIRST + length))
-    expected = stats.binom.sf(observed(key, ids) - 1, length, 1 / modulus)
-    assert p_value(key, ids, "start") == pytest.approx(expected, rel=1e-9, abs=0)
 
 
 @pytest.mark.parametrize("modulus", [2, 3, 16])
@@ -175,6 +160,8 @@ def test_the_tail_equals_the_binomials_to_its_farthest_end(length: int, modulus:
     counts = sorted({length // modulus, length // 2, length * 3 // 4, length * 9 // 10, length - 1, length})
     expected = [binomial_log_tail(length, count, modulus) for count in counts]
     assert [null.log_tail(count) for count in counts] == pytest.approx(expected, rel=1e-10, abs=1e-9)
+    if length == 100:  # convolved
+        assert [null.tail(count) for count in counts] == pytest.approx(np.exp(expected), rel=1e-9, abs=0)
 
 
 @pytest.mark.parametrize("modulus", [2, 3])
@@ -247,32 +234,13 @@ def test_the_largest_count_has_the_product_of_its_items_chances() -> None:
 # --- far and large -------------------------------------------------------------------------------
 
 
-def test_a_tail_below_the_range_of_a_float_is_the_smallest_positive_one() -> None:
+def test_a_tail_keeps_its_digits_within_the_range_of_a_float_and_is_the_smallest_float_below() -> None:
     null = null_of(list(range(2000)), 2)
     assert null.tail(2000) == MIN_P == sys.float_info.min
     assert null.log_tail(2000) == pytest.approx(-2000 * math.log(2), rel=1e-12, abs=0)
-
-
-def test_a_tail_just_within_the_range_of_a_float_keeps_its_digits() -> None:
     null = null_of(list(range(1020)), 2)
     assert null.tail(1020) == pytest.approx(2.0**-1020, rel=1e-9, abs=0)
     assert null.tail(1019) == pytest.approx(1021 * 2.0**-1020, rel=1e-9, abs=0)
-
-
-def zipf_text(length: int) -> Ints:
-    chances = 1 / (np.arange(8000) + 2.7)
-    return np.random.default_rng(7).choice(8000, size=length, p=chances / chances.sum()) + FIRST
-
-
-@pytest.mark.parametrize("modulus", [2, 4])
-def test_the_null_of_a_long_text_is_nearly_normal_in_the_bulk(modulus: int) -> None:
-    ids = zipf_text(100_000)
-    counts = residue_counts(ids, np.arange(len(ids)) % modulus, modulus)
-    null = MatchNull.of(counts)
-    mean, deviation = counts.mean(axis=1).sum(), math.sqrt(counts.var(axis=1).sum())
-    for away in (-2.0, -1.0, -0.3, 0.0, 0.3, 1.0, 2.0):
-        count = round(mean + away * deviation)
-        assert null.tail(count) == pytest.approx(stats.norm.sf((count - 0.5 - mean) / deviation), abs=0.01)
 
 
 # --- counting ------------------------------------------------------------------------------------
@@ -326,3 +294,61 @@ def test_the_mean_over_all_sequences_of_coins_is_1(length: int, window: int) -> 
 
 def test_a_text_shorter_than_a_window_scores_its_mean() -> None:
     assert float(window_statistic(np.ones(5, dtype=bool), 2, 8)) == 1.0
+
+
+# --- what a p-value pays: its share of the rate, the number of tests, the balance of the tables ----
+
+
+def test_a_p_value_pays_for_its_share_and_is_at_most_one() -> None:
+    assert adjusted_p(0.01, 0.1) == pytest.approx(0.1)
+    assert adjusted_p(0.2, 0.1) == 1.0
+    assert adjusted_p(0.0, 1.0) == MIN_P
+    assert bonferroni_p(0.01, 20) == 0.2
+    assert bonferroni_p(0.2, 20) == 1.0
+
+
+def balance_factor(size: int, modulus: int, distinct: list[int]) -> float:
+    return balance_of(PositionSpec(modulus=modulus, table_size=size), distinct)
+
+
+@pytest.mark.parametrize(("size", "modulus"), [(6, 2), (7, 2), (7, 3), (8, 4)])
+def test_the_balance_factor_is_the_largest_ratio_over_all_groups(size: int, modulus: int) -> None:
+    for tokens in range(size + 1):
+        likeliest = 0.0
+        for groups in itertools.product(range(modulus), repeat=tokens):
+            left = [len(range(group, size, modulus)) for group in range(modulus)]
+            chance = 1.0
+            for place, group in enumerate(groups):
+                chance *= left[group] / (size - place)
+                left[group] -= 1
+            likeliest = max(likeliest, chance * modulus**tokens)
+        assert balance_factor(size, modulus, [tokens]) == pytest.approx(likeliest)
+
+
+def test_segments_multiply_their_factors() -> None:
+    one, other = balance_factor(64, 2, [20]), balance_factor(64, 2, [30])
+    assert balance_factor(64, 2, [20, 30]) == pytest.approx(one * other)
+
+
+@pytest.mark.parametrize(
+    ("size", "modulus", "tokens", "documented"), [(8192, 2, 200, 1.0124), (126_464, 2, 200, 1.0008)]
+)
+def test_the_documented_factors(size: int, modulus: int, tokens: int, documented: float) -> None:
+    assert balance_factor(size, modulus, [tokens]) == pytest.approx(documented, abs=5e-5)
+
+
+@pytest.mark.parametrize("table_size", [2, 4, 8])
+def test_with_a_table_of_a_handful_of_ids_the_match_count_holds_its_level(table_size: int) -> None:
+    """All ids of the table in use, each once: every balanced table in turn is the key's."""
+    counts = np.zeros((table_size, 2), dtype=np.int64)
+    counts[np.arange(table_size), np.arange(table_size) % 2] = 1
+    null, factor = MatchNull.of(counts), balance_factor(table_size, 2, [table_size])
+    matched = []
+    for first in itertools.combinations(range(table_size), table_size // 2):
+        groups = np.ones(table_size, dtype=int)
+        groups[list(first)] = 0
+        matched.append(int(counts[np.arange(table_size), groups].sum()))
+    p = np.minimum(1, [factor * null.tail(count) for count in matched])
+    for level in set(p.tolist()):
+        assert np.mean(p <= level) <= level + 1e-12
+    assert np.bincount(group_table(b"s" * 32, 2, table_size)).tolist() == [table_size // 2] * 2

@@ -1,34 +1,42 @@
-"""The scorers: one key, a keyring and a baseline's detector follow one protocol."""
+"""The scorers: one key, a keyring and a baseline's detector follow one protocol.
+
+A keyring names the right key, its p-value pays for the number of keys, and trying many keys finds no false mark.
+"""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from dgmark import Detector, Keyring
+from dgmark.detection.detector import Detector
+from dgmark.detection.keyring import Keyring, load_keys
 from dgmark.detection.result import Scorer
-from dgmark.errors import SettingsError, VocabularyMismatch
+from dgmark.errors import KeyFileNotFound, SettingsError, TokenizerMismatch, VocabularyMismatch
+from dgmark.watermark.key import WatermarkKey
 from dgmark_lab import baselines
 from support.known_keys import builtin_tokenizer, known_key
 from support.marked_texts import marked_ids
 from support.unchecked import unchecked
 
-KEY, OTHER = known_key("scorer"), known_key("another scorer")
+RIGHT = known_key("ring 3")
+KEYS = [known_key(f"ring {k}") for k in range(20)]
 
 
 def baseline(name: str, **options: Any) -> Scorer:
-    return baselines.baseline(name, **options).detector(KEY, tokenizer=builtin_tokenizer())
+    return baselines.baseline(name, **options).detector(RIGHT, tokenizer=builtin_tokenizer())
 
 
 SCORERS: dict[str, Scorer] = {
-    "key": Detector(KEY, tokenizer=builtin_tokenizer()),
-    "start": Detector(KEY, tokenizer=builtin_tokenizer(), phase="start", fpr=1e-3),
-    "ring": Keyring([KEY, OTHER], tokenizer=builtin_tokenizer()),
+    "key": Detector(RIGHT, tokenizer=builtin_tokenizer()),
+    "start": Detector(RIGHT, tokenizer=builtin_tokenizer(), phase="start", fpr=1e-3),
+    "ring": Keyring([RIGHT, KEYS[0]], tokenizer=builtin_tokenizer()),
     "kgw": baseline("kgw"),
     "gloaguen": baseline("gloaguen"),
 }
-TEXTS = ["", "Once upon a time there was a king.", marked_ids(KEY, 120).tolist(), [5, 6, 7], "<|endoftext|>"]
+TEXTS = ["", "Once upon a time there was a king.", marked_ids(RIGHT, 120).tolist(), [5, 6, 7], "<|endoftext|>"]
 
 each_scorer = pytest.mark.parametrize("scorer", SCORERS.values(), ids=list(SCORERS))
 
@@ -57,7 +65,76 @@ def test_all_scorers_read_alike(scorer: Scorer) -> None:
         scorer.detect_many("a")
 
 
-@pytest.mark.parametrize("wrong", ["folder", Path("folder"), KEY, ["key.json"], [KEY, "key.json"], [None]], ids=repr)
+# --- keyrings ------------------------------------------------------------------------------------
+
+
+def ring(keys: list[WatermarkKey] = KEYS, fpr: float = 1e-4) -> Keyring:
+    return Keyring(keys, tokenizer=builtin_tokenizer(), fpr=fpr)
+
+
+@pytest.mark.parametrize("missing", [0, 7])
+def test_the_right_key_of_many_is_named(missing: int) -> None:
+    ids = marked_ids(RIGHT, 260)[missing:]
+    found = ring().detect(ids)
+    assert (found.verdict, found.key_fingerprint, found.keys_tested) == ("watermarked", RIGHT.fingerprint, 20)
+    assert RIGHT.fingerprint in found.summary
+    own = Detector(RIGHT, tokenizer=builtin_tokenizer(), fpr=1e-4 / 20).detect(ids)
+    assert (found.p_value, found.fpr) == (20 * own.p_value, 1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "specs",
+    [[{"modulus": 2}, {"modulus": 3}], [{"code_length": 8}, {"code_length": 8}], [{"rotation": 40}, {"modulus": 2}]],
+)
+def test_a_keyring_holds_keys_of_different_specs(specs: list[dict[str, Any]]) -> None:
+    keys = [known_key(f"mixed {k}", modulus=2) for k in range(3)]
+    keys += [known_key(f"spec {k}", **spec) for k, spec in enumerate(specs)]
+    found = ring(keys).detect(marked_ids(keys[3], 280)[3:])
+    assert found.key_fingerprint == keys[3].fingerprint
+    assert found.verdict == "watermarked"
+
+
+def test_the_level_holds_over_all_keys_of_a_ring() -> None:
+    """60 rings of 10 keys: a rate of .2 may be exceeded by 4 standard errors."""
+    ids = np.random.default_rng(0).integers(300, 700, 80)
+    with unchecked():
+        rings = [ring([known_key(f"level {r} {k}") for k in range(10)], fpr=0.2) for r in range(60)]
+        found = [each.detect(ids) for each in rings]
+    assert np.mean([d.verdict == "watermarked" for d in found]) <= 0.2 + 4 * np.sqrt(0.16 / 60)
+    unmarked = next(d for d in found if d.verdict == "not_detected")
+    assert "No watermark of the 10 keys" in unmarked.summary
+
+
+def test_rounding_does_not_decide_which_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal p-values are changed by up to a share of 1e-12, as another processor might."""
+    exact, dice = Detector.p_value, np.random.default_rng(0)
+    monkeypatch.setattr(Detector, "p_value", lambda *args: exact(*args) * (1 + dice.uniform(-1e-12, 1e-12)))
+    named = [replace(RIGHT, name=name) for name in ("first", "second", "third")]
+    assert {ring(named).detect(marked_ids(RIGHT, 100)).key_name for _ in range(10)} == {"first"}
+
+
+def test_no_keys_and_keys_of_different_tokenizers_are_refused() -> None:
+    with pytest.raises(SettingsError, match="no key"):
+        ring([])
+    with pytest.raises(SettingsError, match="is not between 0 and 1"):
+        ring(fpr=1e-300)  # which 20 keys cannot share
+    other = replace(RIGHT, spec=replace(RIGHT.spec, tokenizer_fingerprint="another"))
+    with pytest.raises(TokenizerMismatch, match="one model at a time"):
+        ring([RIGHT, other])
+
+
+def test_a_folder_of_keys_is_read_in_order(tmp_path: Path) -> None:
+    for name, key in zip("cab", KEYS, strict=False):
+        key.save(tmp_path / f"{name}.json")
+    assert [key.key_id for key in load_keys(tmp_path)] == [KEYS[1].key_id, KEYS[2].key_id, KEYS[0].key_id]
+    with pytest.raises(KeyFileNotFound, match="is not a folder"):
+        load_keys(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    "wrong", ["folder", Path("folder"), RIGHT, ["key.json"], [RIGHT, "key.json"], [None]], ids=repr
+)
 def test_a_keyring_of_something_other_than_a_list_of_keys_is_refused(wrong: Any) -> None:
     advice = r"WatermarkKey\.load\('key\.json'\)"
     with (

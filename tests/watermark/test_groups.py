@@ -1,7 +1,7 @@
-"""The groups of a key: balanced, reproducible for ever, and looked up by the paper's rule.
+"""The groups and the position code of a key: balanced, the same for ever, and compared by the paper's rule.
 
-`golden/groups.json` was written from the plain-Python reference below, and is never written again: a text that is
-marked today must be found with the groups of today.
+`golden/groups.json` and `golden/codes.json` were written from the plain-Python references below, and are never written
+again: a text that is marked today must be found with the groups and codes of today.
 """
 
 import hashlib
@@ -16,14 +16,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dgmark.errors import SettingsError, VocabularyMismatch
-from dgmark.watermark.groups import GroupTables, check_ids, group_table
+from dgmark.errors import VocabularyMismatch
+from dgmark.watermark.groups import GroupTables, check_ids, group_table, position_code
 from dgmark.watermark.spec import MODULI, Grouping, PositionSpec
-from support.known_keys import known_spec
-from support.unchecked import unchecked
+from support.known_keys import known_key, known_spec
 
+FOLDER = Path(__file__).parents[1] / "golden"
 # arguments, the digest of the table, and its first groups, for debugging
-GOLDEN: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "golden" / "groups.json").read_text())
+GOLDEN: list[dict[str, Any]] = json.loads((FOLDER / "groups.json").read_text())
+GOLDEN_CODES: list[dict[str, Any]] = json.loads((FOLDER / "codes.json").read_text())
+SHAPES = ((2, 2), (2, 8), (2, 16), (2, 32), (2, 64), (3, 9), (4, 16), (5, 40), (16, 16), (16, 64))
 SECRETS = (bytes(32), bytes(range(32)), hashlib.sha256(b"a golden secret").digest())
 
 
@@ -37,6 +39,27 @@ def reference_groups(secret: bytes, modulus: int, table_size: int, segment: int)
     return bytes(groups)
 
 
+def agreements(code: list[int]) -> list[int]:
+    """How often a code agrees with itself shifted, over all cyclic shifts, most first."""
+    length = len(code)
+    return sorted(
+        (sum(code[i] == code[(i + shift) % length] for i in range(length)) for shift in range(1, length)), reverse=True
+    )
+
+
+def reference_code(secret: bytes, modulus: int, length: int) -> list[int]:
+    """The code as docs/keys.md defines it, without numpy."""
+    draws = []
+    for draw in range(64):
+        head = b"dgmark/code/shake256-rank-v1\0" + struct.pack("<BBB", modulus, length, draw)
+        numbers = struct.unpack(f"<{length}Q", hashlib.shake_256(head + secret).digest(8 * length))
+        code = [0] * length
+        for rank, place in enumerate(sorted(range(length), key=lambda place: (numbers[place], place))):
+            code[place] = rank % modulus
+        draws.append(code)
+    return min(draws, key=agreements)
+
+
 def named(vector: dict[str, Any]) -> str:
     return f"{vector['secret'][-4:]}-m{vector['modulus']}-v{vector['table_size']}-s{vector['segment']}"
 
@@ -46,31 +69,6 @@ def tables_of(spec: PositionSpec, name: str = "groups") -> GroupTables:
 
 
 # --- the table -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"modulus": 1}, "modulus 1 is not in"),
-        ({"modulus": 17}, "modulus 17 is not in"),
-        ({"rotation": -1}, "rotation -1 is not in"),
-        ({"grouping": "token-id", "rotation": 8}, "no key to draw from"),
-        ({"grouping": "token-id", "code_length": 8}, "no key to draw from"),
-        ({"grouping": "parity"}, "grouping is not one of: keyed, token-id"),
-        ({"table_size": 1}, "table size 1 is not in"),
-        *(
-            (
-                {"modulus": modulus, "code_length": length},
-                f"code length {length} is not a multiple of modulus {modulus}",
-            )
-            for modulus, length in [(2, 3), (2, 66), (2, -2), (16, 8)]
-        ),
-    ],
-    ids=str,
-)
-def test_an_invalid_spec_is_refused(wrong: dict[str, Any], message: str) -> None:
-    with unchecked(), pytest.raises(SettingsError, match=message):
-        replace(known_spec(), **wrong)
 
 
 @settings(max_examples=50)
@@ -136,34 +134,27 @@ def test_the_keyless_grouping_takes_the_token_id_modulo_m() -> None:
 
 @settings(max_examples=60)
 @given(
-    ids=st.lists(st.integers(0, 199), max_size=40),
-    start=st.integers(0, 50),
+    tokens=st.dictionaries(st.integers(0, 80), st.integers(0, 199), max_size=40),
     modulus=st.sampled_from([2, 3, 5, 16]),
     grouping_and_rotation=st.sampled_from([("keyed", 0), ("keyed", 1), ("keyed", 3), ("keyed", 20), ("token-id", 0)]),
 )
 def test_matching_is_the_papers_definition(
-    ids: list[int], start: int, modulus: int, grouping_and_rotation: tuple[Grouping, int]
+    tokens: dict[int, int], modulus: int, grouping_and_rotation: tuple[Grouping, int]
 ) -> None:
+    """Of tokens by their positions, which may have gaps."""
     grouping, rotation = grouping_and_rotation
     spec = replace(known_spec(modulus=modulus, rotation=rotation, grouping=grouping), table_size=200)
     tables = tables_of(spec)
-    positions = range(start, start + len(ids))
+    positions = np.array(sorted(tokens), dtype=np.int64)
+    ids = np.array([tokens[position] for position in sorted(tokens)], dtype=np.int64)
 
     def group(token: int, position: int) -> int:
         if grouping == "token-id":
             return token % modulus
         return reference_groups(tables.secret, modulus, 200, position // rotation if rotation else 0)[token]
 
-    expected = [group(token, position) == position % modulus for token, position in zip(ids, positions, strict=True)]
-    matching = tables.matching(np.array(ids, dtype=np.int64), np.array(positions, dtype=np.int64))
-    assert matching.tolist() == expected
-
-
-def test_positions_may_have_gaps() -> None:
-    tables = tables_of(replace(known_spec(rotation=4), table_size=64))
-    ids, positions = np.arange(20), np.arange(20)
-    kept = np.array([1, 2, 7, 13, 19])
-    assert np.array_equal(tables.matching(ids[kept], positions[kept]), tables.matching(ids, positions)[kept])
+    expected = [group(tokens[position], position) == position % modulus for position in sorted(tokens)]
+    assert tables.matching(ids, positions).tolist() == expected
 
 
 @pytest.mark.parametrize("wrong", [-1, 8192, 10**12, -(10**12)])
@@ -173,3 +164,50 @@ def test_an_id_outside_the_table_is_refused_by_name(wrong: int, rotation: int) -
     with pytest.raises(VocabularyMismatch, match=f"token id {wrong} lies outside .* 8192"):
         tables.matching(np.array([5, wrong, 6]), np.arange(3))
     check_ids(np.array([0, 8191]), 8192)
+
+
+# --- the position code ---------------------------------------------------------------------------
+
+
+@settings(max_examples=60)
+@given(secret=st.binary(min_size=32, max_size=32), shape=st.sampled_from(SHAPES))
+def test_the_code_is_the_plain_reference_and_balanced(secret: bytes, shape: tuple[int, int]) -> None:
+    modulus, length = shape
+    code = position_code(secret, modulus, length).tolist()
+    assert code == reference_code(secret, modulus, length)
+    assert [code.count(residue) for residue in range(modulus)] == [length // modulus] * modulus
+
+
+@pytest.mark.parametrize("vector", GOLDEN_CODES, ids=lambda v: f"{v['secret'][-4:]}-m{v['modulus']}-L{len(v['code'])}")
+def test_the_code_is_the_golden_vector(vector: dict[str, Any]) -> None:
+    code = position_code(bytes.fromhex(vector["secret"]), vector["modulus"], len(vector["code"]))
+    assert code.tolist() == vector["code"]
+
+
+@pytest.mark.parametrize("length", [16, 32, 64])
+def test_no_shift_of_a_long_code_agrees_with_it_as_the_papers_code_does(length: int) -> None:
+    """The paper's code agrees everywhere with its even shifts, which rewards loops."""
+    for seed in range(50):
+        code = position_code(hashlib.sha256(bytes([seed])).digest(), 2, length).tolist()
+        assert agreements(code)[0] <= 0.75 * length
+    assert agreements([0, 1] * (length // 2))[0] == length
+
+
+def test_with_a_code_residues_repeat_after_its_length() -> None:
+    tables = known_key("repeats", modulus=3, code_length=24).tables
+    assert tables.residues(np.arange(60)).tolist() == (tables.code.tolist() * 3)[:60]
+
+
+def test_a_loop_of_two_tokens_earns_half_of_its_matches_only() -> None:
+    """The purpose of the code: under the paper's rule, a lucky pair of tokens matches for ever."""
+    loop = np.array([100, 200] * 64)
+    shares = []
+    for name in range(40):
+        tables = known_key(f"loop-{name}", code_length=32).tables
+        shares.append(max(np.mean(tables.matching(loop, np.arange(128) + shift)) for shift in range(32)))
+    assert max(shares) <= 0.75
+    plain = [
+        max(np.mean(known_key(f"loop-{name}").tables.matching(loop, np.arange(128) + s)) for s in (0, 1))
+        for name in range(40)
+    ]
+    assert max(plain) == 1.0

@@ -2,7 +2,6 @@
 
 import hashlib
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,19 +27,6 @@ def test_requests_use_all_sub_keys_alike() -> None:
     key = known_key("requests", subkeys=64)
     counts = np.bincount([subkey_of(key, f"request-{index}") for index in range(6400)], minlength=64)
     assert chi2(63).ppf(5e-8) < float(np.sum((counts - 100.0) ** 2) / 100) < chi2(63).isf(5e-8)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        *(({"subkeys": number}, f"subkeys {number} is not a power of two") for number in (0, -1, 3, 131_072)),
-        *(({"subkeys": value}, "not a whole number") for value in (True, 2.0, "2")),
-        ({"subkeys": 2, "rule": "position"}, "rule position has no sub-keys: choose rule bigram"),
-    ],
-)
-def test_a_wrong_number_of_sub_keys_is_refused(wrong: dict[str, Any], message: str) -> None:
-    with unchecked(), pytest.raises(SettingsError, match=message):
-        known_spec(**{"rule": "bigram", **wrong})
 
 
 def test_a_sub_key_has_the_keys_name_and_its_own_number() -> None:
@@ -78,10 +64,3 @@ def test_the_key_of_a_text_is_drawn_anew_each_time() -> None:
     assert len({key.for_text().number for _ in range(16)}) > 8
     assert key.for_text(5) == key.subkey(5)
     assert key.subkey(5).for_text() == key.subkey(5)
-
-
-def test_a_key_with_sub_keys_hides_its_secret() -> None:
-    key = known_key("hidden", subkeys=4)
-    shown = repr([key, key.subkey(1)])
-    assert repr(bytes(key.secret or b"")) not in shown
-    assert (key.secret or b"").hex() not in shown

@@ -13,7 +13,7 @@ from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.detect_options import DetectOptions
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.results import WRITERS
-from dgmark.detection.detect_files import Extras, Tally, detect_file, one_key, read_sources, score
+from dgmark.detection.detect_files import ScoringOptions, Tally, detect_file, one_key, read_sources, score
 from dgmark.detection.result import Scorer
 from dgmark.documents.document import TEXT_COLUMN
 from dgmark.errors import InputError, SettingsError
@@ -51,7 +51,7 @@ def detect(
     sources = inputs or [STDIN]
     reading: dict[str, Any] = {"text_column": text_column, "max_chars": max_chars}
     if options.out:
-        extras: dict[str, Any] = {"only": options.ranges, "spans": options.spans, "payload": options.payload}
+        scoring: dict[str, Any] = {"only": options.ranges, "spans": options.spans, "payload": options.payload}
         tally = detect_file(
             scorer,
             sources,
@@ -59,7 +59,7 @@ def detect(
             workers=workers,
             ids=ids,
             on_resume=partial(_report_resumed, options.out),
-            **extras,
+            **scoring,
             **reading,
         )
         counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(tally.verdicts.items())) or "none"
@@ -86,12 +86,12 @@ def _show(
     commitment: KeyCommitment | None,
 ) -> None:
     """Score the texts, write the results to stdout, and write what is requested of a single text."""
-    extras, write = Extras(options.ranges, options.spans, options.payload), WRITERS[options.output]
-    extras.check(scorer)
+    scoring, write = ScoringOptions(options.ranges, options.spans, options.payload), WRITERS[options.output]
+    scoring.check(scorer)
     if not options.one_text:
-        write(tally.count(score(scorer, items, extras, workers)), scorer, options)
+        write(tally.count(score(scorer, items, scoring, workers)), scorer, options)
         return
-    rows = list(tally.count(score(scorer, _single_text(items, options.one_text), extras)))
+    rows = list(tally.count(score(scorer, _single_text(items, options.one_text), scoring)))
     write(iter(rows), scorer, options)
     for row in rows:
         if isinstance(row, BadRow):

@@ -7,7 +7,7 @@ positions only. Ours; a scan on multi-scale grids as in Walther (2010).
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from statistics import mean
@@ -16,15 +16,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from dgmark.detection.finding import Edit, Finding, Limit, PairFigures, TokenCounts, TokenSpan
+from dgmark.detection.finding import Edit, Finding, PairFigures, TokenCounts, TokenSpan, Uncertain
 from dgmark.detection.p_values import (
     MIN_P,
     adjusted_p,
     binomial_tail,
     bonferroni_p,
-    limited,
     log_bounds,
     log_tail,
+    p_value_of,
     z_score,
 )
 from dgmark.detection.reader import ScoredIds
@@ -42,9 +42,11 @@ MIN_UNITS = 5
 # strengths of the mark that the confidence in a sub-key averages over: twice the share of matching pairs, less 1
 STRENGTHS = (0.1, 0.3, 0.5)
 # sub-keys are ranked by the counts of runs of blocks of this many tokens
-_BLOCK = 32
+_BLOCK_TOKENS = 32
 # sub-keys whose spans are looked for
-_MAX_SEARCHED = 16
+_SUBKEYS_WITH_SPANS = 16
+
+SubkeySpan = tuple[int | None, TokenSpan]
 
 
 class _Parts(NamedTuple):
@@ -102,13 +104,13 @@ class PairTest:
         return self._matches[subkey]
 
     @cached_property
-    def number(self) -> int | None:
+    def subkey(self) -> int | None:
         """The likeliest sub-key; None for a key without sub-keys."""
-        return self.key.number if self.key.num_subkeys == 1 else self.likeliest()[0]
+        return self.key.number if self.key.num_subkeys == 1 else self.ranked_subkeys()[0]
 
     @cached_property
     def _best(self) -> TokenSpan:
-        return self.best_part(self.number)
+        return self.best_part(self.subkey)
 
     @property
     def p_value(self) -> float:
@@ -117,23 +119,23 @@ class PairTest:
 
     def figures(self, found: bool) -> dict[str, Any]:
         """The fields of a `Detection` that this rule computes; `found`: whether the text is marked."""
-        number, matched = self.number, int(self.matches(self.number).sum())
+        subkey, matched = self.subkey, int(self.matches(self.subkey).sum())
         confidence = None
-        if found and number is not None and self.key.num_subkeys > 1:
-            confidence = self.confidence(number, self._best)
+        if found and subkey is not None and self.key.num_subkeys > 1:
+            confidence = self.confidence(subkey, self._best)
         return {
             "z_score": z_score(matched, self.pairs, 2),
             "green_fraction": matched / self.pairs if self.pairs else 0.0,
-            "num_tokens_matched": int(np.count_nonzero(self.net_matches(number) > 0)),
+            "num_tokens_matched": int(np.count_nonzero(self.net_matches(subkey) > 0)),
             "pairs": PairFigures(self.pairs, matched),
-            "subkey": number if found else None,
+            "subkey": subkey if found else None,
             "subkey_confidence": confidence,
-            "subkey_tested": number,
+            "subkey_tested": subkey,
         }
 
     def by_token(self, detection: Finding) -> TokenCounts:  # noqa: ARG002 (the protocol's)
         """What each token adds to the counts of the sub-key that a detection of this text tested."""
-        return TokenCounts(self.net_matches(self.number) > 0, *self.completed(self.number))
+        return TokenCounts(self.net_matches(self.subkey) > 0, *self.completed(self.subkey))
 
     def net_matches(self, subkey: int | None) -> Int[np.ndarray, " n"]:
         """For each token its pairs that match less those that do not, on both sides."""
@@ -151,7 +153,7 @@ class PairTest:
         """The part of the text, or the whole of it, with the smallest p-value."""
         return min(self._candidates(self.matches(subkey)), key=lambda span: span.log_p)
 
-    def limit(self, share: float, level: float) -> Limit | None:
+    def uncertain_because(self, share: float, level: float) -> Uncertain | None:
         """Why this test would not find a typical mark in a text like this; None if it would."""
         if not len(self.tokens.ids):
             return "empty"
@@ -166,12 +168,17 @@ class PairTest:
 
     def passing_parts(self, subkey: int | None, level: float) -> list[TokenSpan]:
         """The parts with a p-value of at most `level` that do not overlap, the best first."""
-        n, kept = len(self.tokens.ids), list[TokenSpan]()
-        free = np.ones(n, dtype=bool)
-        for span in sorted(self._candidates(self.matches(subkey), level), key=lambda one: one.log_p):
+        passing = self._candidates(self.matches(subkey), level)
+        return [span for _, span in self._apart((subkey, span) for span in passing)]
+
+    def _apart(self, spans: Iterable[SubkeySpan]) -> list[SubkeySpan]:
+        """Those of some spans that do not overlap, the best first: of two that would, the better one is kept."""
+        kept = list[SubkeySpan]()
+        free = np.ones(len(self.tokens.ids), dtype=bool)
+        for subkey, span in sorted(spans, key=lambda one: one[1].log_p):
             if free[span.first : span.last].all():
                 free[span.first : span.last] = False
-                kept.append(span)
+                kept.append((subkey, span))
         return kept
 
     def _candidates(self, matches: Bool[np.ndarray, " pairs"], level: float | None = None) -> Iterator[TokenSpan]:
@@ -183,7 +190,7 @@ class PairTest:
         chosen[0] = True
         for first, last, matched, pairs, share in zip(*(column[chosen].tolist() for column in parts), strict=True):
             log = log_tail(matched, pairs)
-            p = adjusted_p(limited(log), share)
+            p = adjusted_p(p_value_of(log), share)
             if level is None or p <= level:
                 yield TokenSpan(first, last, p, log - math.log(share))
 
@@ -239,16 +246,16 @@ class PairTest:
 
     # --- sub-keys ---
 
-    def likeliest(self) -> list[int]:
+    def ranked_subkeys(self) -> list[int]:
         """The sub-keys with the best counts over any run of 1, 2, 4, ... blocks or the whole text, the best first."""
         best = np.full(self.spec.subkeys, -np.inf)
-        by_block = self._right[self._first_places] // _BLOCK
-        blocks = max(1, -(-len(self.tokens.ids) // _BLOCK))
-        pairs = np.concatenate([[0], np.bincount(by_block, minlength=blocks).cumsum()])
-        counts = np.zeros((blocks + 1, len(best)), dtype=np.int32)
-        for block in range(blocks):
-            words = self.words[by_block == block]
-            counts[block + 1] = counts[block] + count_by_subkey(words, self.key.pair_key, len(best))
+        block_of = self._right[self._first_places] // _BLOCK_TOKENS
+        blocks = max(1, -(-len(self.tokens.ids) // _BLOCK_TOKENS))
+        sizes, words = np.bincount(block_of, minlength=blocks), self.words[block_of.argsort(kind="stable")]
+        in_block = count_by_subkey(words, self.key.pair_key, len(best), sizes)
+        # of all blocks before each
+        pairs = np.concatenate([[0], sizes.cumsum()])
+        counts = np.concatenate([np.zeros((1, len(best)), dtype=np.int64), in_block.cumsum(axis=0)])
         length = 1
         while length < 2 * blocks:
             run = min(length, blocks)
@@ -256,7 +263,7 @@ class PairTest:
             scores = (2.0 * (counts[run:] - counts[:-run]) - of_run) / np.sqrt(of_run)
             best = np.maximum(best, scores.max(axis=0))
             length *= 2
-        first: list[int] = np.argsort(-best, kind="stable")[:_MAX_SEARCHED].tolist()
+        first: list[int] = np.argsort(-best, kind="stable")[:_SUBKEYS_WITH_SPANS].tolist()
         return first
 
     def confidence(self, subkey: int, span: TokenSpan) -> float:
@@ -266,12 +273,12 @@ class PairTest:
         """
         inside = (self._left >= span.first) & (self._right < span.last)
         words = np.unique(self._words[inside])
-        counts = count_by_subkey(words, self.key.pair_key, self.spec.subkeys)
+        (counts,) = count_by_subkey(words, self.key.pair_key, self.spec.subkeys)
         ratios = [counts * math.log1p(s) + (len(words) - counts) * math.log1p(-s) for s in STRENGTHS]
         logs = np.logaddexp.reduce(ratios, axis=0)
         return float(np.exp(logs[subkey] - np.logaddexp.reduce(logs)))
 
-    def spans(self, fpr: float) -> list[tuple[int | None, TokenSpan]]:
+    def spans(self, fpr: float) -> list[SubkeySpan]:
         """The spans that carry the mark of the key or of any of its sub-keys, each with its sub-key, in order.
 
         Spans do not overlap: of two that would, the one with the smaller p-value is kept. Those of one sub-key that
@@ -282,20 +289,15 @@ class PairTest:
             fpr: the largest chance to report any span without marked text, over all sub-keys.
         """
         tried = self.key.num_subkeys
-        numbers = [self.key.number] if tried == 1 else self.likeliest()
-        found = [(number, span) for number in numbers for span in self.passing_parts(number, fpr / tried)]
-        free = np.ones(len(self.tokens.ids), dtype=bool)
-        kept = list[tuple[int | None, TokenSpan]]()
-        for number, span in sorted(found, key=lambda one: one[1].log_p):
-            if free[span.first : span.last].all():
-                free[span.first : span.last] = False
-                kept.append((number, replace(span, p_value=bonferroni_p(span.p_value, tried))))
-        joined = list[tuple[int | None, TokenSpan]]()
-        for number, span in sorted(kept, key=lambda one: one[1].first):
-            if joined and (joined[-1][0], joined[-1][1].last) == (number, span.first):
+        subkeys = [self.key.number] if tried == 1 else self.ranked_subkeys()
+        found = [(subkey, span) for subkey in subkeys for span in self.passing_parts(subkey, fpr / tried)]
+        joined = list[SubkeySpan]()
+        for subkey, span in sorted(self._apart(found), key=lambda one: one[1].first):
+            span = replace(span, p_value=bonferroni_p(span.p_value, tried))
+            if joined and (joined[-1][0], joined[-1][1].last) == (subkey, span.first):
                 before = joined.pop()[1]
                 span = replace(min(before, span, key=lambda one: one.log_p), first=before.first, last=span.last)
-            joined.append((number, span))
+            joined.append((subkey, span))
         return joined
 
 

@@ -47,7 +47,7 @@ def one_key(scorer: Scorer) -> Detector:
 
 
 @dataclass(frozen=True)
-class Extras:
+class ScoringOptions:
     """What to do with each text in addition to the plain detection.
 
     Attributes:
@@ -186,8 +186,8 @@ def detect_file(
     check_workers(workers)
     if not 1 <= whole("max_chars", max_chars) <= MAX_CHARS_LIMIT:
         raise SettingsError(f"max_chars {max_chars} is not in 1..{MAX_CHARS_LIMIT}")
-    extras = Extras(checked_ranges(only), bool(spans), bool(payload))
-    scorer = extras.check(scorer)
+    scoring = ScoringOptions(checked_ranges(only), bool(spans), bool(payload))
+    scorer = scoring.check(scorer)
     sources = [str(Path(name)) for name in names_of(inputs)]
     out = as_path(out, "the output")
     if on_resume is not None and not callable(on_resume):
@@ -197,13 +197,13 @@ def detect_file(
     items = read_sources(
         sources, prefer_ids=ids, text_column=text_column, max_chars=max_chars, on_skip=tally.skipped.append
     )
-    settings = settings_hash(scorer, extras, ids=bool(ids))
+    settings = settings_hash(scorer, scoring, ids=bool(ids))
     with RowFile(out, {"schema": DETECTION_SCHEMA, **shared_fields(scorer), SETTINGS: settings}) as file:
         tally.resumed = _skip_finished(file, items, tally)
         if on_resume:
             on_resume(tally.resumed)
-        scored = tally.count(score(scorer, items, extras, workers))
-        while chunk := [to_row(one, payload=extras.payload) for one in islice(scored, CHUNK)]:
+        scored = tally.count(score(scorer, items, scoring, workers))
+        while chunk := [to_row(one, payload=scoring.payload) for one in islice(scored, CHUNK)]:
             file.append(chunk)
     return tally
 
@@ -240,16 +240,16 @@ def shared_fields(scorer: Scorer) -> Row:
     return {"fpr": scorer.settings["fpr"], "keys_tested": len(keys), **one_of_them}
 
 
-def settings_hash(scorer: Scorer, extras: Extras, *, ids: bool) -> str:
+def settings_hash(scorer: Scorer, scoring: ScoringOptions, *, ids: bool) -> str:
     """A short hash of everything that a row depends on except its text. All rows of one file share it."""
     everything = {
         "schema": DETECTION_SCHEMA,
         "statistics": STATISTICS_VERSION,
         **scorer.settings,
-        "only": list(extras.only),
-        "spans": extras.spans,
+        "only": list(scoring.only),
+        "spans": scoring.spans,
         "ids": ids,
-        **({"payload": True} if extras.payload else {}),
+        **({"payload": True} if scoring.payload else {}),
     }
     return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -282,10 +282,10 @@ def to_row(scored: Scored, *, payload: bool = False) -> Row:
 
 
 def score(
-    scorer: Scorer, items: Iterable[Item | BadRow], extras: Extras = Extras(), workers: int = 1
+    scorer: Scorer, items: Iterable[Item | BadRow], scoring: ScoringOptions = ScoringOptions(), workers: int = 1
 ) -> Iterator[Scored]:
     """Score the items in their order, a chunk at a time. An item that cannot be scored becomes a bad row."""
-    results = map_in_order(_score_chunk, items, workers=workers, shared=(scorer, extras), size=_length)
+    results = map_in_order(_score_chunk, items, workers=workers, shared=(scorer, scoring), size=_length)
     for item, result in results:
         if isinstance(result, BadRow):
             yield result
@@ -298,28 +298,28 @@ def _length(item: Item | BadRow) -> int:
     return len(item.content) if isinstance(item, Item) else 0
 
 
-def _score_chunk(chunk: list[Item | BadRow], scorer: Scorer, extras: Extras) -> list[Detection | BadRow]:
+def _score_chunk(chunk: list[Item | BadRow], scorer: Scorer, scoring: ScoringOptions) -> list[Detection | BadRow]:
     """Score a few items: plain texts together, each list of ids by itself because it may be bad."""
     texts = [item.content for item in chunk if isinstance(item, Item) and isinstance(item.content, str)]
-    together = iter(scorer.detect_many(texts) if extras.plain else ())
+    together = iter(scorer.detect_many(texts) if scoring.plain else ())
     scored: list[Detection | BadRow] = []
     for item in chunk:
         if isinstance(item, BadRow):
             scored.append(item)
-        elif extras.plain and isinstance(item.content, str):
+        elif scoring.plain and isinstance(item.content, str):
             scored.append(next(together))
         else:
-            scored.append(_score_one(scorer, item, extras))
+            scored.append(_score_one(scorer, item, scoring))
     return scored
 
 
-def _score_one(scorer: Scorer, item: Item, extras: Extras) -> Detection | BadRow:
+def _score_one(scorer: Scorer, item: Item, scoring: ScoringOptions) -> Detection | BadRow:
     try:
-        if extras.plain:
+        if scoring.plain:
             return scorer.detect(item.content)
         detector = one_key(scorer)
-        detection = detector.detect(item.content, only=extras.only or None)
-        if extras.spans:
+        detection = detector.detect(item.content, only=scoring.only or None)
+        if scoring.spans:
             detection = detection.with_spans(detector.spans(item.content), item.content)
         return detection
     except DgmarkError as error:

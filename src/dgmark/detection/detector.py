@@ -1,12 +1,11 @@
 """The detector: from a text and a key to a verdict with a stated error rate (paper section 3.5).
 
-`KeyTest` runs the test of one key on scored tokens; `Detector` reads texts for it. The false-positive rate holds for
-any text chosen without knowledge of the key. The paper puts a threshold on the z-score; here it is on the p-value.
-Knows nothing of models and prompts, and needs no torch.
+The false-positive rate holds for any text chosen without knowledge of the key. The paper puts a threshold on the
+z-score; here it is on the p-value. Knows nothing of models and prompts, and needs no torch.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from dgmark.arguments import number, whole
@@ -26,139 +25,41 @@ DEFAULT_MAX_CROP = 1024
 MIN_FPR = 1e-300
 
 
-@dataclass(frozen=True, eq=False)
-class KeyTest:
-    """The test of one key, or of all sub-keys of one key, held to one false-positive rate.
-
-    Attributes:
-        key: the key.
-        fpr: the false-positive rate over all keys that are tried.
-        phase: whether tokens may be missing at the front; see `Detector`.
-        max_crop: how many.
-        keys_tested: how many keys are tried, including this one.
-
-    Raises:
-        SettingsError: `key` is not a key, or a setting is invalid.
-    """
-
-    key: WatermarkKey
-    _: KW_ONLY
-    fpr: float = DEFAULT_FPR
-    phase: Phase = "any"
-    max_crop: int = DEFAULT_MAX_CROP
-    keys_tested: int = 1
-
-    def __post_init__(self) -> None:
-        check_key(self.key)
-        check_fpr(self.fpr, self._tried)
-        if not isinstance(self.phase, str) or self.phase not in get_args(Phase):
-            raise SettingsError(f"phase {self.phase!r} is not one of: {', '.join(get_args(Phase))}")
-        if whole("max crop", self.max_crop) < 0:
-            raise SettingsError(f"max crop {self.max_crop} is negative")
-        settings = self.rule.settings
-        if "phase" not in settings and (self.phase, self.max_crop) != ("any", DEFAULT_MAX_CROP):
-            raise SettingsError(
-                "phase and max crop are of the position rule, as under the bigram rule a missing beginning moves no "
-                "pair: leave them out"
-            )
-        if "max_crop" not in settings and self.max_crop != DEFAULT_MAX_CROP:
-            raise SettingsError(
-                "max crop is of keys with a rotation, as under other keys all numbers of missing tokens are looked at: "
-                "leave it out"
-            )
-
-    @property
-    def rule(self) -> DetectionRule:
-        """The detection side of the key's rule."""
-        return rule_of(self.key.spec)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Everything that a detection depends on except the text."""
-        return {
-            "keys": [setting_of(self.key)],
-            "fpr": self.fpr,
-            "baseline": None,
-            "phase": self.phase,
-            "max_crop": self.max_crop,
-            "normalise": [],
-        }
-
-    @property
-    def _tried(self) -> int:
-        """How many keys and sub-keys each p-value pays for."""
-        return self.keys_tested * self.key.num_subkeys
-
-    def test(self, tokens: ScoredIds) -> TextTest:
-        """The test of scored tokens.
-
-        Raises:
-            VocabularyMismatch: an id lies outside the key's vocabulary.
-        """
-        return self.rule.test(self.key, tokens, phase=self.phase, max_crop=self.max_crop)
-
-    def p_value(self, test: TextTest, share: float) -> float:
-        """The p-value of a test that has this share of the rate, once it has paid for the keys and sub-keys."""
-        return bonferroni_p(adjusted_p(test.p_value, share), self._tried)
-
-    def score(self, tokens: ScoredIds, share: float = 1.0) -> Detection:
-        """The detection of scored tokens: of the key, or of the likeliest of its sub-keys.
-
-        Args:
-            tokens: the scored tokens.
-            share: the share of the rate that this text has.
-        """
-        return self.detection(self.test(tokens), len(tokens.ids), share)
-
-    def detection(self, test: TextTest, scored: int, share: float) -> Detection:
-        """The detection of a text by its test, of which so many tokens are scored."""
-        level = self.fpr / self._tried
-        p = adjusted_p(test.p_value, share)
-        limit = test.limit(share, level) if p > level else None
-        verdict = verdict_of(p, level, detectable=limit is None)
-        return Detection(
-            verdict=verdict,
-            p_value=self.p_value(test, share),
-            num_tokens_scored=scored,
-            fpr=self.fpr,
-            key_fingerprint=self.key.fingerprint,
-            key_name=self.key.name,
-            guaranteed=not self.key.keyless,
-            keys_tested=self.keys_tested,
-            subkeys_tested=self.key.num_subkeys,
-            uncertain_because=limit,
-            **test.figures(verdict == "watermarked"),
-        )
-
-
 @dataclass(frozen=True, eq=False, init=False)
-class Detector(KeyTest):
-    """Detects the mark of one key.
+class Detector:
+    """Detects the mark of one key, or of any sub-key of one key.
 
     Args:
         key: the key.
         tokenizer: the model's tokenizer, or its folder or file; by default the one the key names.
-        fpr: false-positive rate to hold, from 1e-300 to below 1.
+        fpr: false-positive rate to hold over all keys that are tried, from 1e-300 to below 1.
         phase: for a key of the position rule: "any" allows for tokens missing at the front and pays for it; "start"
             takes the text as complete.
         max_crop: with a rotating key and phase "any", the largest number of tokens that may be missing.
         normalise: steps of `normalise.STEPS` that undo disguises, tried if the unchanged text does not show the mark.
             Ids are never changed.
+        keys_tested: how many keys are tried, including this one; p-values pay for all of them.
 
     A text that the steps change, or that is hard-wrapped, is tried as it is and with all of that undone, and pays for
     both readings.
 
     Attributes:
         reader: reads texts and ids.
-        normalise: the steps.
+        rule: the detection side of the key's rule.
 
     Raises:
         SettingsError: `key` is not a key, or a setting is invalid.
         TokenizerMismatch: the tokenizer is not the key's.
     """
 
-    normalise: tuple[str, ...] = ()
-    reader: Reader = field(init=False)
+    key: WatermarkKey
+    fpr: float
+    phase: Phase
+    max_crop: int
+    normalise: tuple[str, ...]
+    keys_tested: int
+    reader: Reader
+    rule: DetectionRule
 
     def __init__(
         self,
@@ -169,11 +70,17 @@ class Detector(KeyTest):
         phase: Phase = "any",
         max_crop: int = DEFAULT_MAX_CROP,
         normalise: Sequence[str] = (),
+        keys_tested: int = 1,
     ) -> None:
-        super().__init__(key, fpr=fpr, phase=phase, max_crop=max_crop)
+        check_key(key)
+        check_fpr(fpr, keys_tested * key.num_subkeys)
         check_steps(normalise)
-        object.__setattr__(self, "normalise", tuple(normalise))
-        object.__setattr__(self, "reader", Reader(key, tokenizer))
+        rule = rule_of(key.spec)
+        _check_shifts(rule, phase, max_crop)
+        settings = {"fpr": fpr, "phase": phase, "max_crop": max_crop, "normalise": tuple(normalise)}
+        made = {"key": key, "keys_tested": keys_tested, "reader": Reader(key, tokenizer), "rule": rule}
+        for name, value in (settings | made).items():
+            object.__setattr__(self, name, value)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -183,7 +90,14 @@ class Detector(KeyTest):
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that a detection depends on except the text."""
-        return super().settings | {"normalise": sorted(set(self.normalise))}
+        return {
+            "keys": [setting_of(self.key)],
+            "fpr": self.fpr,
+            "baseline": None,
+            "phase": self.phase,
+            "max_crop": self.max_crop,
+            "normalise": sorted(set(self.normalise)),
+        }
 
     def detect(self, text_or_ids: TextOrIds, *, only: Ranges | None = None) -> Detection:
         """Score one text, or the token ids of one response.
@@ -200,11 +114,11 @@ class Detector(KeyTest):
             VocabularyMismatch: an id lies outside the key's vocabulary.
             SettingsError: the input is neither a text nor ids, or a range is empty or lies outside the text.
         """
-        if self.normalise and only is not None:
+        if only is None:
+            return self.detect_many([text_or_ids])[0]
+        if self.normalise:
             raise SettingsError("ranges refer to the unchanged text: leave normalisation out")
-        if only is not None:
-            return self.score(self.reader.read(text_or_ids, only))
-        return self.detect_many([text_or_ids])[0]
+        return self.score(self.reader.read(text_or_ids, only))
 
     def detect_many(self, texts_or_ids: Iterable[TextOrIds]) -> list[Detection]:
         """Score several texts or responses, encoding the texts together; the detections equal those of `detect`.
@@ -256,15 +170,63 @@ class Detector(KeyTest):
         if not isinstance(detection, Detection):
             raise SettingsError(f"a detection is what detect returns, not a {type(detection).__name__}")
         ids, offsets = self.reader.encode(unwrap(text) if detection.normalised == (WRAPPING,) else text)
-        places = self.reader.counts(ids).nonzero()[0]
+        scored = self.reader.scored(ids)
         key = self.key if detection.subkey_tested is None else self.key.subkey(detection.subkey_tested)
-        test = self.rule.test(key, ScoredIds(ids[places], places), phase=self.phase, max_crop=self.max_crop)
+        test = self.rule.test(key, scored, phase=self.phase, max_crop=self.max_crop)
         columns = [column.tolist() for column in test.by_token(detection)]
-        counts = dict(zip(places.tolist(), zip(*columns, strict=True), strict=True))
+        counts = dict(zip(scored.positions.tolist(), zip(*columns, strict=True), strict=True))
         return [
             ScoredToken(start, end, *counts.get(place, (None, 0, 0)))
             for place, (start, end) in enumerate(offsets.tolist())
         ]
+
+    # --- the test of tokens ---
+
+    @property
+    def _tried(self) -> int:
+        """How many keys and sub-keys each p-value pays for."""
+        return self.keys_tested * self.key.num_subkeys
+
+    def test(self, tokens: ScoredIds) -> TextTest:
+        """The test of scored tokens.
+
+        Raises:
+            VocabularyMismatch: an id lies outside the key's vocabulary.
+        """
+        return self.rule.test(self.key, tokens, phase=self.phase, max_crop=self.max_crop)
+
+    def p_value(self, test: TextTest, share: float) -> float:
+        """The p-value of a test that has this share of the rate, once it has paid for the keys and sub-keys."""
+        return bonferroni_p(adjusted_p(test.p_value, share), self._tried)
+
+    def score(self, tokens: ScoredIds, share: float = 1.0) -> Detection:
+        """The detection of scored tokens: of the key, or of the likeliest of its sub-keys.
+
+        Args:
+            tokens: the scored tokens.
+            share: the share of the rate that this text has.
+        """
+        return self.detection(self.test(tokens), len(tokens.ids), share)
+
+    def detection(self, test: TextTest, scored: int, share: float) -> Detection:
+        """The detection of a text by its test, of which so many tokens are scored."""
+        level = self.fpr / self._tried
+        p = adjusted_p(test.p_value, share)
+        uncertain = test.uncertain_because(share, level) if p > level else None
+        verdict = verdict_of(p, level, detectable=uncertain is None)
+        return Detection(
+            verdict=verdict,
+            p_value=self.p_value(test, share),
+            num_tokens_scored=scored,
+            fpr=self.fpr,
+            key_fingerprint=self.key.fingerprint,
+            key_name=self.key.name,
+            guaranteed=not self.key.keyless,
+            keys_tested=self.keys_tested,
+            subkeys_tested=self.key.num_subkeys,
+            uncertain_because=uncertain,
+            **test.figures(verdict == "watermarked"),
+        )
 
 
 def detect_readings(
@@ -313,4 +275,22 @@ def check_fpr(fpr: float, keys: int = 1) -> None:
         raise SettingsError(
             f"fpr {fpr} is not between 0 and 1 (at least {MIN_FPR * keys}): give the share of unmarked texts that "
             "may be called watermarked, such as 1e-4"
+        )
+
+
+def _check_shifts(rule: DetectionRule, phase: Phase, max_crop: int) -> None:
+    """Refuse invalid settings of missing tokens, and those that do not concern keys of a rule."""
+    if not isinstance(phase, str) or phase not in get_args(Phase):
+        raise SettingsError(f"phase {phase!r} is not one of: {', '.join(get_args(Phase))}")
+    if whole("max crop", max_crop) < 0:
+        raise SettingsError(f"max crop {max_crop} is negative")
+    if "phase" not in rule.settings and (phase, max_crop) != ("any", DEFAULT_MAX_CROP):
+        raise SettingsError(
+            "phase and max crop are of the position rule, as under the bigram rule a missing beginning moves no pair: "
+            "leave them out"
+        )
+    if "max_crop" not in rule.settings and max_crop != DEFAULT_MAX_CROP:
+        raise SettingsError(
+            "max crop is of keys with a rotation, as under other keys all numbers of missing tokens are looked at: "
+            "leave it out"
         )

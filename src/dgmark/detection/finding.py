@@ -11,12 +11,12 @@ from jaxtyping import Bool, Int
 
 from dgmark.detection.normalise import WRAPPING
 
-# share of a text from which on spans count as all of it
-WHOLE = 0.8
+# the share of a text from which on spans count as all of it
+WHOLE_TEXT = 0.8
 
 Verdict = Literal["watermarked", "not_detected", "uncertain"]
 Phase = Literal["any", "start"]
-Limit = Literal["empty", "short", "repetitive"]
+Uncertain = Literal["empty", "short", "repetitive"]
 Edit = Literal["deletion", "insertion", "substitution"]
 
 
@@ -125,7 +125,7 @@ class Finding:
     keys_tested: int = 1
     baseline: str | None = None
     p_published: float | None = None
-    uncertain_because: Limit | None = None
+    uncertain_because: Uncertain | None = None
     subkeys_tested: int = 1
     subkey: int | None = field(default=None, repr=False)
     subkey_confidence: float | None = field(default=None, repr=False)
@@ -141,7 +141,7 @@ class Finding:
     @property
     def in_part(self) -> bool:
         """Whether the mark was found in a part of the text only."""
-        return bool(self.spans) and (self.verdict != "watermarked" or (self.marked_share or 0) < WHOLE)
+        return bool(self.spans) and (self.verdict != "watermarked" or (self.marked_share or 0) < WHOLE_TEXT)
 
 
 @dataclass(frozen=True)

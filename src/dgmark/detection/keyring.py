@@ -13,7 +13,7 @@ from typing import Any
 
 from dgmark.arguments import as_path, several
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, KeyTest, detect_readings, setting_of
+from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, Detector, detect_readings, setting_of
 from dgmark.detection.finding import Phase
 from dgmark.detection.reader import Reader, ScoredIds, TextOrIds
 from dgmark.detection.result import Detection
@@ -22,7 +22,7 @@ from dgmark.errors import KeyFileNotFound, SettingsError, TokenizerMismatch
 from dgmark.watermark.key import WatermarkKey, check_key
 
 # p-values whose logarithms differ by less are equal in rank: rounding, which differs between machines, decides none
-_DIGITS = 9
+_RANKING_DIGITS = 9
 
 
 class Keyring:
@@ -55,8 +55,8 @@ class Keyring:
         taken = [rule_of(key.spec).settings for key in self.keys]
         # a setting that some of the keys take is for these; one that none takes is refused by each
         vain = shifts.keys() - set().union(*taken)
-        self._tests = [
-            KeyTest(
+        self._detectors = [
+            Detector(
                 key,
                 fpr=fpr,
                 keys_tested=len(self.keys),
@@ -71,7 +71,7 @@ class Keyring:
     def settings(self) -> dict[str, Any]:
         """Everything that a detection depends on except the text."""
         keys = sorted(setting_of(key) for key in self.keys)
-        return self._tests[0].settings | {"keys": keys, "phase": self.phase, "max_crop": self.max_crop}
+        return self._detectors[0].settings | {"keys": keys, "phase": self.phase, "max_crop": self.max_crop}
 
     def detect(self, text_or_ids: TextOrIds) -> Detection:
         """Score one text, or the token ids of one response, against every key.
@@ -89,8 +89,8 @@ class Keyring:
         return detect_readings(self.reader, self._detect_scored, texts_or_ids)
 
     def _detect_scored(self, tokens: ScoredIds, share: float) -> Detection:
-        tested = ((each, each.test(tokens)) for each in self._tests)  # one at a time: a test of pairs is large
-        likeliest, test = min(tested, key=lambda one: round(math.log(one[0].p_value(one[1], share)), _DIGITS))
+        tested = ((each, each.test(tokens)) for each in self._detectors)  # one at a time: a test of pairs is large
+        likeliest, test = min(tested, key=lambda one: round(math.log(one[0].p_value(one[1], share)), _RANKING_DIGITS))
         return likeliest.detection(test, len(tokens.ids), share)
 
 

@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from jaxtyping import Float, Int, Integer
 
-from dgmark.detection.p_values import limited
+from dgmark.detection.p_values import p_value_of
 
 # beyond these limits the convolution is slow or leaves the range of a float; the Fourier path has neither limit
 _CONVOLVED_SPAN = 4096
@@ -93,7 +93,7 @@ class MatchNull:
         bits = int(self.sizes.sum()) * math.log2(self.kinds.shape[1])
         if self.span <= _CONVOLVED_SPAN and bits <= _CONVOLVED_BITS:
             return min(1.0, float(self._tails[excess]))
-        return limited(self.log_tail(matched))
+        return p_value_of(self.log_tail(matched))
 
     @cached_property
     def _tails(self) -> Float[np.ndarray, " values"]:

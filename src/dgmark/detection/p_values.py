@@ -46,11 +46,11 @@ def z_score(matched: int, scored: int, modulus: int) -> float:
 
 def binomial_tail(matched: int, pairs: int) -> float:
     """P(at least `matched` of `pairs` fair coins), at least the smallest normal float."""
-    return limited(log_tail(matched, pairs))
+    return p_value_of(log_tail(matched, pairs))
 
 
-def limited(log: float) -> float:
-    """The p-value of this logarithm."""
+def p_value_of(log: float) -> float:
+    """The p-value of this logarithm, at least the smallest normal float."""
     return max(MIN_P, min(1.0, math.exp(log)))
 
 

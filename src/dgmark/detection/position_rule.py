@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from dgmark.detection.finding import Edit, Finding, Limit, Phase, PositionFigures, TokenCounts, TokenSpan
+from dgmark.detection.finding import Edit, Finding, Phase, PositionFigures, TokenCounts, TokenSpan, Uncertain
 from dgmark.detection.match_null import MatchNull, residue_counts
 from dgmark.detection.p_values import adjusted_p, z_score
 from dgmark.detection.reader import ScoredIds
@@ -23,14 +23,14 @@ from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import PositionSpec
 
 # the share of the rate that a rotating key's test of the whole text has
-UNCROPPED = 0.5
+UNCROPPED_SHARE = 0.5
 DEFAULT_WINDOW = 8
 NO_SPANS = (
     "spans need a key of the bigram rule, and this key is of the position rule: leave spans out, or give ranges that "
     "were chosen without the key"
 )
 # the first tokens of a text, from which a rotating key's crop is found; more would not find it better
-_SEARCHED = 4096
+_TOKENS_FOR_CROP = 4096
 
 
 def balance_of(spec: PositionSpec, distinct: Iterable[int]) -> float:
@@ -120,7 +120,7 @@ class PositionTest:
         VocabularyMismatch: an id lies outside the key's vocabulary.
     """
 
-    number: ClassVar[int | None] = None  # of a sub-key
+    subkey: ClassVar[int | None] = None
 
     def __init__(self, key: WatermarkKey, tokens: ScoredIds, phase: Phase, max_crop: int) -> None:
         self.tables, self.tokens = key.tables, tokens
@@ -133,7 +133,7 @@ class PositionTest:
         """The p-value at the whole rate of the key."""
         return self.best.p_value
 
-    def limit(self, share: float, level: float) -> Limit | None:
+    def uncertain_because(self, share: float, level: float) -> Uncertain | None:
         """Why this test would not find a typical mark in a text like this; None if it would.
 
         Args:
@@ -192,10 +192,10 @@ class PositionTest:
         if not spec.rotation:
             best = int(self._matched_by_phase(ids, positions).argmax())
             return [self._hypothesis(ids, positions, best, 1 / spec.period)]
-        crop = self._likeliest_crop(ids[:_SEARCHED], positions[:_SEARCHED])
+        crop = self._likeliest_crop(ids[:_TOKENS_FOR_CROP], positions[:_TOKENS_FOR_CROP])
         return [
-            self._hypothesis(ids, positions, 0, UNCROPPED),
-            self._hypothesis(ids, positions, crop, (1 - UNCROPPED) / self._max_crop),
+            self._hypothesis(ids, positions, 0, UNCROPPED_SHARE),
+            self._hypothesis(ids, positions, crop, (1 - UNCROPPED_SHARE) / self._max_crop),
         ]
 
     def _hypothesis(
@@ -215,7 +215,7 @@ class PositionTest:
     ) -> Int[np.ndarray, " period"]:
         """Matches if the first token's position were 0, 1, ... modulo the code's period."""
         spec, tables = self.tables.spec, self.tables
-        places = positions % spec.period * spec.modulus + tables.groups_in(ids, 0)
+        places = positions % spec.period * spec.modulus + tables.table()[ids]
         counts = np.bincount(places, minlength=spec.period * spec.modulus).reshape(spec.period, spec.modulus)
         matched: Int[np.ndarray, " period"] = counts[np.arange(spec.period), tables.shifted_codes].sum(axis=1)
         return matched
@@ -225,7 +225,7 @@ class PositionTest:
         spec, tables = self.tables.spec, self.tables
         distinct, token = np.unique(ids, return_inverse=True)
         last = int(positions.max(initial=0)) + self._max_crop
-        groups = np.stack([tables.groups_in(distinct, segment) for segment in range(last // spec.rotation + 1)])
+        groups = np.stack([tables.table(segment)[distinct] for segment in range(last // spec.rotation + 1)])
         counts = [
             np.count_nonzero(groups[at // spec.rotation, token] == tables.residues(at))
             for at in (positions + shift for shift in range(1, self._max_crop + 1))
@@ -242,7 +242,7 @@ class PositionRule:
 
     def __init__(self, spec: PositionSpec) -> None:
         self.settings = frozenset({"phase", "max_crop"} if spec.rotation else {"phase"})
-        self.whole_share = UNCROPPED if spec.rotation else 1 / spec.period
+        self.whole_share = UNCROPPED_SHARE if spec.rotation else 1 / spec.period
 
     def surviving(self, edit: Edit, share: float) -> float:
         """The share of an edited text's tokens that match as before: none behind a token that is not in its place."""

@@ -25,7 +25,7 @@ Ranges = Sequence[tuple[int, int]]
 
 # characters that the edge of a span is moved at most: scripts without spaces have no words to find
 _MAX_WORD = 32
-_ONE = "give one text, or the token ids of one text as a list of whole numbers"
+_WANTED = "give one text, or the token ids of one text as a list of whole numbers"
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,9 @@ class Reader:
             VocabularyMismatch: an id lies outside the key's vocabulary.
             SettingsError: the input is neither a text nor ids, or a range is empty or lies outside the text.
         """
-        if only is not None:
-            return _inside(*self.locate(text_or_ids), only, len(text_or_ids))
-        if isinstance(text_or_ids, str):
-            return self._counted(np.array(self.tokenizer.encode(text_or_ids), dtype=np.int64))
-        return self._counted(self._response(text_or_ids))
+        if only is None:
+            return self.read_many([text_or_ids])[0]
+        return _inside(*self.locate(text_or_ids), only, len(text_or_ids))
 
     def read_many(self, texts_or_ids: Iterable[TextOrIds]) -> list[ScoredIds]:
         """Read several texts or responses as `read` does, encoding the texts together.
@@ -107,15 +105,15 @@ class Reader:
         items = several_texts(texts_or_ids)
         encoded = iter(self.tokenizer.encode_batch([item for item in items if isinstance(item, str)]) or [])
         return [
-            self._counted(np.array(next(encoded), dtype=np.int64) if isinstance(item, str) else self._response(item))
+            self.scored(np.array(next(encoded), dtype=np.int64) if isinstance(item, str) else self._response(item))
             for item in items
         ]
 
     def locate(self, text_or_ids: TextOrIds) -> tuple[ScoredIds, Int[np.ndarray, "n 2"]]:
         """Read as `read` does, with the characters [start, end) that each token covers (the indices for ids)."""
         ids, offsets = self.encode(text_or_ids)
-        positions = self.counts(ids).nonzero()[0]
-        return ScoredIds(ids[positions], positions), offsets[positions]
+        scored = self.scored(ids)
+        return scored, offsets[scored.positions]
 
     def encode(self, text_or_ids: TextOrIds) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, "n 2"]]:
         """All tokens with their offsets, including the tokens that are not scored."""
@@ -125,28 +123,24 @@ class Reader:
         ids = self._response(text_or_ids)
         return ids, np.arange(len(ids))[:, None] + np.arange(2)
 
-    def counts(self, ids: Int[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
-        """Whether each token is scored."""
-        counted: Bool[np.ndarray, " n"] = self._scored[ids]
-        return counted
-
-    def _counted(self, ids: Int[np.ndarray, " n"]) -> ScoredIds:
-        positions = self._scored[ids].nonzero()[0]
+    def scored(self, ids: Int[np.ndarray, " n"]) -> ScoredIds:
+        """Those of all tokens that are scored."""
+        positions = self._is_scored[ids].nonzero()[0]
         return ScoredIds(ids[positions], positions)
 
     def _response(self, ids: Sequence[int] | np.ndarray) -> Int[np.ndarray, " n"]:
         """The ids up to the first end token, checked."""
         array = _flat(ids)
         check_ids(array, self._key.spec.table_size)
-        ends = self._end[array].nonzero()[0]
+        ends = self._is_end[array].nonzero()[0]
         return array[: ends[0]] if len(ends) else array
 
     @cached_property
-    def _end(self) -> Bool[np.ndarray, " vocab"]:
+    def _is_end(self) -> Bool[np.ndarray, " vocab"]:
         return self._table_of(self.tokenizer.end_ids)
 
     @cached_property
-    def _scored(self) -> Bool[np.ndarray, " vocab"]:
+    def _is_scored(self) -> Bool[np.ndarray, " vocab"]:
         return ~self._table_of(self.tokenizer.special_ids)
 
     def _table_of(self, ids: Iterable[int]) -> Bool[np.ndarray, " vocab"]:
@@ -227,10 +221,10 @@ def _flat(ids: object) -> Int[np.ndarray, " n"]:
     try:
         array = np.asarray(ids)
     except (ValueError, OverflowError):  # ragged, or too large for any id
-        raise SettingsError(_ONE + _advice(ids)) from None
+        raise SettingsError(_WANTED + _advice(ids)) from None
     whole = not array.size or np.issubdtype(array.dtype, np.integer)
     if array.ndim != 1 or not whole or isinstance(ids, bytearray):
-        raise SettingsError(_ONE + _advice(ids))
+        raise SettingsError(_WANTED + _advice(ids))
     return array.astype(np.int64)
 
 

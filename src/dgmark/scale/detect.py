@@ -7,7 +7,7 @@ import pyarrow as arrow
 import ray
 from ray.data import Dataset
 
-from dgmark.detection.detect_files import Extras, Tally, score, settings_hash, shared_fields, to_row
+from dgmark.detection.detect_files import ScoringOptions, Tally, score, settings_hash, shared_fields, to_row
 from dgmark.detection.result import Scorer
 from dgmark.documents.document import TEXT_COLUMN
 from dgmark.rows.texts import MAX_CHARS, item_of
@@ -43,15 +43,15 @@ COLUMNS = arrow.schema(
 class Detect:
     """Scores batches in one process of the cluster. Its name is what Ray's bars and logs show."""
 
-    def __init__(self, scorer: "ray.ObjectRef[Scorer]", extras: Extras, settings: str) -> None:
+    def __init__(self, scorer: "ray.ObjectRef[Scorer]", scoring: ScoringOptions, settings: str) -> None:
         self._scorer: Scorer = ray.get(scorer)
-        self._extras, self._settings = extras, settings
+        self._scoring, self._settings = scoring, settings
 
     def __call__(self, batch: arrow.Table) -> arrow.Table:
         """Score the rows of a table in their order."""
         given = batch.to_pylist()
-        scored = score(self._scorer, map(item_in, given), self._extras)
-        rows = [to_row(one, payload=self._extras.payload) for one in scored]
+        scored = score(self._scorer, map(item_in, given), self._scoring)
+        rows = [to_row(one, payload=self._scoring.payload) for one in scored]
         for row, source in zip(rows, given, strict=True):
             row |= {**labels(source, error="error" in row), "settings": self._settings}
         return arrow.Table.from_pylist(rows, schema=COLUMNS)
@@ -97,15 +97,15 @@ def detect_files(
         InputError: an input does not exist, the folder cannot be written, or another run is writing it.
         ResumeMismatch: the folder holds another run.
     """
-    extras = Extras(spans=bool(spans), payload=bool(payload))
-    scorer = extras.check(scorer)
-    settings = settings_hash(scorer, extras, ids=bool(ids))
+    scoring = ScoringOptions(spans=bool(spans), payload=bool(payload))
+    scorer = scoring.check(scorer)
+    settings = settings_hash(scorer, scoring, ids=bool(ids))
     item = partial(item_of, prefer_ids=bool(ids), text_column=text_column, max_chars=max_chars)
 
     def work(texts: Dataset) -> Dataset:
         return texts.map_batches(
             Detect,
-            fn_constructor_kwargs={"scorer": ray.put(scorer), "extras": extras, "settings": settings},
+            fn_constructor_kwargs={"scorer": ray.put(scorer), "scoring": scoring, "settings": settings},
             batch_size=_BATCH,
             batch_format="pyarrow",
             **workers_of(workers, on_gpu=False),

@@ -8,6 +8,7 @@ independent. Ours. Other marks for diffusion models that hash neighbours bias th
 
 import hashlib
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -23,7 +24,7 @@ DISTANCES: Final = (1, 4)
 MAX_TABLE: Final = 2**24
 _ID_BITS, _OUTPUT_BITS = 24, 64
 # hashes at once, which fit a core's cache
-_AT_ONCE = 2**13
+_HASHES_AT_ONCE = 2**13
 
 
 @lru_cache(maxsize=256)
@@ -70,23 +71,34 @@ def matching_pairs(words: Words, key: SipHashKey | tuple[Words, Words], number: 
     return matches
 
 
-def count_by_subkey(words: Int[np.ndarray, " n"], key: SipHashKey, subkeys: int) -> Int[np.ndarray, " subkeys"]:
-    """How many of the pairs match under each of the sub-keys 0, 1, ...; each hash answers for 64 of them."""
+def count_by_subkey(
+    words: Int[np.ndarray, " n"], key: SipHashKey, subkeys: int, sizes: Int[np.ndarray, " parts"] | None = None
+) -> Int[np.ndarray, "parts subkeys"]:
+    """How many of the pairs of each part match under each of the sub-keys 0, 1, ...; each hash answers for 64 of them.
+
+    Args:
+        words: the pairs as `pair_words`, part after part.
+        key: the key of the hash.
+        subkeys: the number of sub-keys.
+        sizes: how many pairs each part has; all are one part by default.
+    """
+    ends = [len(words)] if sizes is None else np.cumsum(sizes).tolist()
     blocks = np.arange((subkeys + _OUTPUT_BITS - 1) // _OUTPUT_BITS) << 2 * _ID_BITS
-    at_once = max(1, _AT_ONCE // max(1, len(words)))
-    counts = []
-    for begin in range(0, len(blocks), at_once):
-        some = blocks[begin : begin + at_once, None]
-        hashes = siphash(some | words, key).astype("<i8").view(np.uint8).reshape(len(some), len(words), 8)
-        counts.append(_sums_of_bits(hashes).reshape(-1))
-    return np.concatenate(counts)[:subkeys]
+    counts = np.zeros((len(ends), len(blocks), _OUTPUT_BITS), dtype=np.int64)
+    blocks_at_once = max(1, _HASHES_AT_ONCE // max(1, len(words)))
+    for first in range(0, len(blocks), blocks_at_once):
+        some = slice(first, first + blocks_at_once)
+        hashes = siphash(blocks[some, None] | words, key).astype("<i8").view(np.uint8)
+        hashes = hashes.reshape(len(blocks[some]), len(words), 8)
+        for part, (begin, end) in enumerate(pairwise([0, *ends])):
+            counts[part, some] = _sums_of_bits(hashes[:, begin:end])
+    return counts.reshape(len(ends), -1)[:, :subkeys]
 
 
 def _sums_of_bits(hashes: UInt8[np.ndarray, "blocks n 8"]) -> Int[np.ndarray, "blocks 64"]:
     """For each of the 64 bits, lowest first, in how many hashes of a block it is set."""
-    blocks, n = hashes.shape[:2]
-    total = np.zeros((blocks, _OUTPUT_BITS), dtype=np.int64)
-    for begin in range(0, n, 255):  # sums of up to 255 bits fit a byte
+    total = np.zeros((len(hashes), _OUTPUT_BITS), dtype=np.int64)
+    for begin in range(0, hashes.shape[1], 255):  # sums of up to 255 bits fit a byte
         bits = np.unpackbits(hashes[:, begin : begin + 255], axis=-1, bitorder="little")
         total += bits.sum(axis=1, dtype=np.uint8)
     return total

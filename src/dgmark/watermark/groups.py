@@ -116,18 +116,15 @@ class GroupTables:
             VocabularyMismatch: an id lies outside the table.
         """
         check_ids(ids, self.spec.table_size)
+        groups: UInt8[np.ndarray, " n"]
         if not self.spec.rotation:
-            return self.groups_in(ids, 0)
+            groups = self.table()[ids]
+            return groups
         segments = self.segment(positions)
         groups = np.empty(len(ids), dtype=np.uint8)
         runs = np.flatnonzero(np.diff(segments, prepend=-1, append=-1))
         for start, stop in pairwise(runs.tolist()):
-            groups[start:stop] = self.groups_in(ids[start:stop], int(segments[start]))
-        return groups
-
-    def groups_in(self, ids: Int[np.ndarray, " n"], segment: int) -> UInt8[np.ndarray, " n"]:
-        """Group of each token in one segment; the ids are not checked."""
-        groups: UInt8[np.ndarray, " n"] = self.table(segment)[ids]
+            groups[start:stop] = self.table(int(segments[start]))[ids[start:stop]]
         return groups
 
     def matching(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:

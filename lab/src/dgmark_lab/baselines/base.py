@@ -12,7 +12,7 @@ from jaxtyping import Int
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.decode.rules import Rule
 from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, check_fpr
-from dgmark.detection.finding import Limit, PositionFigures
+from dgmark.detection.finding import PositionFigures, Uncertain
 from dgmark.detection.reader import Reader, ScoredIds, TextOrIds
 from dgmark.detection.result import Detection, verdict_of
 from dgmark.detection.sentences import MIN_TOKENS
@@ -173,7 +173,7 @@ class BaselineDetector:
         )
 
 
-def _limit(score: Score, tokens: int) -> Limit:
+def _limit(score: Score, tokens: int) -> Uncertain:
     """Why a typical mark would not be found."""
     if not score.scored:
         return "empty"
