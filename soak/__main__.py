@@ -25,7 +25,6 @@ ATTEMPTS: dict[str, tuple[Attempt, int]] = {
     "workers": (attempts.workers, 1),
     "disk": (attempts.disk, 1),
     "bomb": (attempts.bomb, 1),
-    "overwrite": (attempts.overwrite, 1),
     "slow clients": (service.slow_clients, 1),
     "reload": (service.reload, 1),
     "fuzzed key": (fuzz.key_file, 3),

@@ -12,8 +12,8 @@ from dgmark.checkpoint.families import FAMILIES
 from dgmark.detection.expected import tokens_needed
 from dgmark.detection.result import DETECTION_FIELDS, PAYLOAD_FIELDS
 from dgmark.documents.reading import MB, Limits
-from dgmark.service.detection_worker import MAX_SPAN_CHARS
 from dgmark.service.connections import REST_SECONDS
+from dgmark.service.detection_worker import MAX_SPAN_CHARS
 from dgmark.service.settings import ServiceSettings
 from dgmark.watermark.key_file import _KeyFile
 from dgmark.watermark.spec import MEASURED_MATCH, BigramSpec, PositionSpec

@@ -1,5 +1,6 @@
 """Silent and slow connections, clients who take nothing, too many connections, and proxies, on a real server."""
 
+import asyncio
 import json
 import socket
 import threading
@@ -113,6 +114,15 @@ def test_a_client_who_takes_nothing_is_cut_off(tmp_path: Path, last: bool) -> No
             while part := reader.recv(2**20):
                 taken += len(part)
         assert taken < size
+
+
+def test_no_connection_leaves_the_limits_by_an_upgrade(tmp_path: Path) -> None:
+    settings = ServiceSettings(key_folder(tmp_path, "one"), workers=1)
+    upgrade = b"connection: upgrade\r\nupgrade: websocket\r\n\r\n"
+    protocols: dict[str, Any] = {"http": protocol_of(settings), "ws": asyncio.Protocol}
+    with listening(create_app(settings), **protocols) as url, connected(url) as client:
+        client.sendall(HEAD + upgrade)
+        assert b"200 OK" in client.recv(4096)
 
 
 def test_only_so_many_connections_are_open(serve: Callable[..., str]) -> None:

@@ -44,6 +44,7 @@ class LimitedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection, or refuse it."""
         super().connection_made(transport)
+        self.ws_protocol_class = None  # a connection that is upgraded leaves all limits
         if len(self.connections) > self.max_connections:  # this one is among them
             log.warning("connections are refused: more than %d would be open", self.max_connections)
             transport.write(_TOO_MANY)
