@@ -232,16 +232,16 @@ class ModelProcess:
 def launch_worker(
     models: Mapping[str, Mapping[str, Any]],
     rows: int,
+    log_config: dict[str, Any] | None,
     connection: Connection,
-    log_config: dict[str, Any] | None = None,
 ) -> BaseProcess:
     """Start a model worker.
 
     Args:
         models: by the name of each model, the arguments that load it.
         rows: the most texts that are written at once.
+        log_config: what it logs; see `log_config`. None for warnings as text.
         connection: where it gets jobs from, and says what becomes of them.
-        log_config: what it logs; see `log_config`.
     """
     # a daemon ends with this process; if that is killed, the connection breaks, which ends it too
     arguments = connection, log_config, models, rows

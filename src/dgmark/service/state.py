@@ -6,9 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import cached_property
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
+from functools import cached_property, partial
 
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import named_keys
@@ -119,13 +117,8 @@ class ServiceState:
         if not self.offers:
             return None
         models = {name: offer.source.loading for name, offer in self.offers.items()}
-
-        def launch(connection: Connection) -> BaseProcess:
-            """Start a worker."""
-            return launch_worker(models, settings.rows, connection, settings.logging)
-
         process = ModelProcess(
-            launch,
+            partial(launch_worker, models, settings.rows, settings.logging),
             rows=settings.rows,
             queue=settings.queue,
             seconds=settings.text_seconds,
