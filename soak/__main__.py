@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from soak import attempts, fuzz
+from soak import attempts, fuzz, service
 from soak.bench import Bench
 
 Attempt = Callable[[Bench, random.Random], list[str]]
@@ -25,7 +25,8 @@ ATTEMPTS: dict[str, tuple[Attempt, int]] = {
     "workers": (attempts.workers, 1),
     "disk": (attempts.disk, 1),
     "bomb": (attempts.bomb, 1),
-    "overwrite": (attempts.overwrite, 1),
+    "slow clients": (service.slow_clients, 1),
+    "reload": (service.reload, 1),
     "fuzzed key": (fuzz.key_file, 3),
     "changed report": (fuzz.signed_report, 2),
     "fuzzed tokenizer": (fuzz.tokenizer, 2),

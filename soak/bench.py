@@ -5,6 +5,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -98,6 +99,21 @@ class Bench:
         secret = json.loads(path.read_text())["secret"]
         self.secrets += [secret[:24].encode(), base64.b64decode(secret).hex()[:32].encode()]
         return path
+
+    @cached_property
+    def other_key(self) -> Path:
+        """Another key of the same model."""
+        path = self.path("other-key.json")
+        self.must(self.run("keygen", path))
+        return path
+
+    def key_folder(self, name: str) -> Path:
+        """A folder with the key alone."""
+        folder = self.folder / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        shutil.copy(self.key, folder)
+        return folder
 
     @cached_property
     def marked(self) -> str:

@@ -12,8 +12,8 @@ from dgmark.checkpoint.families import FAMILIES
 from dgmark.detection.expected import tokens_needed
 from dgmark.detection.result import DETECTION_FIELDS, PAYLOAD_FIELDS
 from dgmark.documents.reading import MB, Limits
+from dgmark.service.connections import REST_SECONDS
 from dgmark.service.detection_worker import MAX_SPAN_CHARS
-from dgmark.service.generation import SEND_SECONDS
 from dgmark.service.settings import ServiceSettings
 from dgmark.watermark.key_file import _KeyFile
 from dgmark.watermark.spec import MEASURED_MATCH, BigramSpec, PositionSpec
@@ -98,7 +98,8 @@ def test_limits_of_the_service_are_those_of_the_code() -> None:
     assert [int(one) for row in table("docs/service.md", "Limits") for one in figures(row[1])] == [
         *(have["queue"], have["at_once"], have["all_bytes"] // MB, have["connections"], have["header_seconds"]),
         *(have["body_bytes"] // MB, have["body_seconds"], have["max_texts"], have["max_chars"], MAX_SPAN_CHARS),
-        *(have["seconds"], have["worker_bytes"] // (1024 * MB), have["text_seconds"], have["rows"], SEND_SECONDS),
+        *(have["seconds"], have["worker_bytes"] // (1024 * MB), have["text_seconds"], have["rows"]),
+        *(have["answer_seconds"], REST_SECONDS),
     ]
 
 

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 from fastapi import FastAPI
@@ -132,7 +133,7 @@ def test_a_removed_token_is_refused_at_once(client: TestClient, tokens: Path) ->
 
 
 @pytest.mark.parametrize("content", ["{", None])
-def test_a_damaged_file_of_tokens_is_a_fault_that_tells_no_path(
+def test_a_damaged_file_of_tokens_is_no_fault_of_who_asks_and_tells_no_path(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str | None
 ) -> None:
     tokens = tmp_path / "tokens.json"
@@ -145,7 +146,8 @@ def test_a_damaged_file_of_tokens_is_a_fault_that_tells_no_path(
     else:
         tokens.write_text(content)
     answer = client.get("/v1/about", headers=headers)
-    assert answer.status_code == 500
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "60")
+    assert "access tokens cannot be checked" in answer.text
     assert str(tokens) not in answer.text
     assert str(tokens) in caplog.text  # where the operator finds it
 
@@ -187,7 +189,26 @@ def test_a_full_disk_stops_no_answer_but_readiness(tmp_path: Path) -> None:
         client.app.state.service.audit.reopen()
         assert client.get("/readyz").status_code == 200
     (row,) = map(json.loads, disk.read_text().splitlines())
-    assert (row["decision"], row["rows_lost"]) == ("log resumed", 2)
+    assert (row["decision"], row["status"], row["rows_lost"]) == ("refused", 421, 1)
+
+
+def test_readiness_follows_the_last_real_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, append, room = AuditLog(tmp_path / "audit.jsonl"), AuditLog._append, 120
+
+    def bounded(file: IO[bytes], line: bytes) -> None:
+        if len(line) > room:
+            raise OSError("no room")
+        append(file, line)
+
+    monkeypatch.setattr(AuditLog, "_append", staticmethod(bounded))
+    for _ in range(3):
+        log.write("detect", request="x" * 100)
+        assert not log.works()
+    room = 300
+    assert log.works()
+    log.close()
+    (row,) = map(json.loads, (tmp_path / "audit.jsonl").read_text().splitlines())
+    assert (row["request"], row["rows_lost"]) == ("x" * 100, 2)
 
 
 def test_refused_tokens_write_no_rows_without_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,18 +28,6 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 @contextmanager
-def chromium() -> Iterator[Any]:
-    """A browser without a window."""
-    api = pytest.importorskip("playwright.sync_api")
-    if CHROMIUM is None:
-        pytest.skip("no Chromium here")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@contextmanager
 def watched_page(browser: Any, address: str) -> Iterator[Any]:
     """A page whose requests go to this address only, and that reports no fault; `page.faults` may be cleared."""
     context = browser.new_context(accept_downloads=True, permissions=["clipboard-read", "clipboard-write"])
@@ -85,8 +73,14 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with chromium() as browser:
+    """A browser without a window."""
+    api = pytest.importorskip("playwright.sync_api")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium here")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
+        browser.close()
 
 
 @pytest.fixture

@@ -1,9 +1,12 @@
-"""Silent and slow connections, too many of them, and proxies, on a real server."""
+"""Silent and slow connections, clients who take nothing, too many connections, and proxies, on a real server."""
 
+import asyncio
 import json
 import socket
+import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,6 +15,7 @@ import httpx2 as httpx
 import pytest
 
 from dgmark.errors import SettingsError
+from dgmark.service import connections
 from dgmark.service.app import create_app
 from dgmark.service.connections import protocol_of
 from dgmark.service.settings import ServiceSettings
@@ -49,6 +53,76 @@ def test_a_connection_without_whole_headers_is_closed(serve: Callable[..., str])
             while late.recv(4096):  # what is left of an answer
                 pass
     assert httpx.get(f"{url}/healthz").status_code == 200
+
+
+def closes(connection: socket.socket) -> bool:
+    """Whether the server closes a connection on which a byte comes every tenth of a second."""
+    connection.settimeout(0.1)
+    for _ in range(90):
+        try:
+            if not connection.recv(4096):
+                return True
+        except TimeoutError:
+            with suppress(OSError):
+                connection.sendall(b"x")
+        except OSError:
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("request_line", "more", "status"),
+    [
+        ("GET /healthz", "", 200),
+        ("HEAD /", "", 200),
+        ("OPTIONS /healthz", "", 405),
+        ("POST /nothing", "", 404),
+        ("POST /v1/detect", "origin: http://elsewhere.example", 403),
+        ("POST /v1/detect", "x-forwarded-for: 203.0.113.9", 401),
+    ],
+)
+def test_an_answered_connection_is_closed_that_goes_on_with_its_body(
+    serve: Callable[..., str], monkeypatch: pytest.MonkeyPatch, request_line: str, more: str, status: int
+) -> None:
+    monkeypatch.setattr(connections, "REST_SECONDS", 1.0)
+    head = f"{request_line} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n{more or 'x: y'}\r\n\r\n".encode()
+    with connected(serve()) as slow:
+        slow.sendall(head)
+        assert slow.recv(4096).startswith(f"HTTP/1.1 {status} ".encode())
+        assert closes(slow)
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_a_client_who_takes_nothing_is_cut_off(tmp_path: Path, last: bool) -> None:
+    size, ended = 2**26, threading.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(size), "more_body": not last})
+        if not last:
+            await send({"type": "http.response.body"})
+        ended.set()
+
+    protocol: Any = protocol_of(ServiceSettings(tmp_path, answer_seconds=0.5))
+    served: Any = app
+    with listening(served, http=protocol, lifespan="off") as url, connected(url) as reader:
+        reader.sendall(HEAD + b"\r\n")
+        assert ended.wait(20)
+        time.sleep(2)
+        taken = 0
+        with suppress(ConnectionError):
+            while part := reader.recv(2**20):
+                taken += len(part)
+        assert taken < size
+
+
+def test_no_connection_leaves_the_limits_by_an_upgrade(tmp_path: Path) -> None:
+    settings = ServiceSettings(key_folder(tmp_path, "one"), workers=1)
+    upgrade = b"connection: upgrade\r\nupgrade: websocket\r\n\r\n"
+    protocols: dict[str, Any] = {"http": protocol_of(settings), "ws": asyncio.Protocol}
+    with listening(create_app(settings), **protocols) as url, connected(url) as client:
+        client.sendall(HEAD + upgrade)
+        assert b"200 OK" in client.recv(4096)
 
 
 def test_only_so_many_connections_are_open(serve: Callable[..., str]) -> None:

@@ -18,7 +18,7 @@ from dgmark.report.contents import Report
 from dgmark.report.page import to_html, to_json
 from dgmark.report.signing import SigningKey, verify_report
 from dgmark.service import detection_worker
-from dgmark.service.detection_worker import Checker, Options
+from dgmark.service.detection_worker import Checker, Options, TooLong
 from dgmark.service.schemas import BatchAnswer, DetectRequest, FullAnswer, PublicAnswer, ReportRequest, VerifyAnswer
 from dgmark.service.worker_pool import TooSlow
 from dgmark.watermark.commitment import KeyCommitment
@@ -36,7 +36,7 @@ MIXED = PLAIN + MARKED + PLAIN
 
 
 def checker_of(**keys: WatermarkKey) -> Checker:
-    return Checker(keys, None, max_chars=10**6, max_texts=9, limits=Limits(), commitments={})
+    return Checker(keys, None, max_chars=10**6, max_texts=9, seconds=60, limits=Limits(), commitments={})
 
 
 CHECKER = checker_of(one=KEY, two=OTHER)
@@ -225,14 +225,45 @@ def test_a_batch_answers_what_is_finished(client: TestClient, monkeypatch: pytes
     workers, texts = client.app.state.service.workers, [{"id": name, "text": PLAIN} for name in "ab"]  # type: ignore[attr-defined]
     run_each = type(workers).run_each
 
-    async def late(work: Any, each: Any) -> list[Any]:
-        return [*await run_each(workers, work, each[:1]), TooSlow("not done")]
+    async def late(checker: Any, work: Any, each: Any) -> list[Any]:
+        return [*await run_each(workers, checker, work, each[:1]), TooSlow("not done")]
 
     monkeypatch.setattr(workers, "run_each", late)
     done, lost = client.post("/v1/detect/batch", json={"texts": texts, "key": "one"}).json()["results"]
     assert (done["id"], done["verdict"], lost) == ("a", "not_detected", {"id": "b", "error": "not done"})
     wrong = client.post("/v1/detect/batch", json={"texts": texts, "normalise": ["nfc"]})  # which needs one key
     assert wrong.status_code == 400
+
+
+def test_a_batch_belongs_to_the_keys_that_it_began_with(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    workers, used = client.app.state.service.workers, list[Any]()  # type: ignore[attr-defined]
+    began_with = workers.shared
+
+    async def reloaded(*_: Any) -> Any:
+        monkeypatch.setattr(workers, "shared", "other keys")
+        return [("a", PLAIN)], None
+
+    async def checked_with(checker: Any, *_: Any) -> list[Any]:
+        used.append(checker)
+        return [TooSlow("not done")]
+
+    monkeypatch.setattr(workers, "run", reloaded)
+    monkeypatch.setattr(workers, "run_each", checked_with)
+    client.post("/v1/detect/batch", json={"texts": [{"id": "a", "text": PLAIN}]})
+    assert used == [began_with]
+
+
+def test_what_cannot_be_checked_in_time_is_refused_before_it_begins() -> None:
+    checker = checker_of(many=known_key("many", subkeys=65_536), few=known_key("few", subkeys=256))
+    most = checker.most_chars(65_536)
+    assert 300_000 < most < 400_000
+    for content in ("a" * (most + 1), [5] * (most // 4 + 1)):
+        asked = DetectRequest(text=content) if isinstance(content, str) else DetectRequest(token_ids=content)
+        with pytest.raises(TooLong, match=f"would take about 60 seconds.* up to {most:,} characters"):
+            checker.detect(asked, None, options_of("many"))
+    row = json.loads(checker.detect_row("a", "a" * (most + 1), None, options_of("many", "few")).content)
+    assert "65,792 sub-keys" in row["error"]
+    assert checker.most_chars(256) == 10**6
 
 
 def test_a_table_is_a_batch_and_not_one_text(client: TestClient) -> None:

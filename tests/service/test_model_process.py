@@ -85,7 +85,7 @@ async def speak(worker: Worker) -> None:
 
 
 def job(name: str) -> Job:
-    return Job(name, "toy", "w1", chat=False, key=None, subkey=None, seed=1, max_tokens=8, settings={})
+    return Job(name, "toy", "w1", chat=False, key=None, seed=1, max_tokens=8, settings={})
 
 
 def stepped(number: int) -> Stepped:

@@ -41,14 +41,9 @@ class _Raising(ToyDenoiser):
 
 
 def job(prompt: str | list[int] = "w1 w2", *, settings: dict[str, Any] = SHORT, **fields: Any) -> Job:
-    given: dict[str, Any] = {
-        "model": "toy",
-        "chat": False,
-        "key": None,
-        "subkey": None,
-        "seed": 3,
-        "max_tokens": 12,
-    } | fields
+    given: dict[str, Any] = {"model": "toy", "chat": False, "key": None, "seed": 3, "max_tokens": 12} | fields
+    if given["key"] is not None:
+        given["key"] = KEYS[given["key"]].for_text(given.pop("subkey", None))
     return Job(id=given.pop("id", secrets.token_hex(4)), prompt=prompt, settings=settings, **given)
 
 
@@ -60,7 +55,7 @@ class Told(list[FromWorker]):
 
 
 def writer(told: Told, *, rows: int = 16, batches: int = 4, **models: Denoiser) -> ModelWorker:
-    return ModelWorker({"toy": TOY, **models}, KEYS, told.append, rows=rows, batches=batches)
+    return ModelWorker({"toy": TOY, **models}, told.append, rows=rows, batches=batches)
 
 
 def done(*jobs: Job, **models: Any) -> Told:
@@ -88,10 +83,9 @@ STRANGERS = [
 def test_a_text_in_a_batch_of_strangers_is_the_text_alone(rows: int, batches: int) -> None:
     told = done(*STRANGERS, rows=rows, batches=batches)
     for one in STRANGERS:
-        key = None if one.key is None else KEYS[one.key].for_text(one.subkey)
         settings: Any = {**SHORT, "length": one.max_tokens}
         prompt: Any = one.prompt
-        (alone,) = dgmark.generate(TOY, [prompt], key=key, seed=one.seed, **settings)
+        (alone,) = dgmark.generate(TOY, [prompt], key=one.key, seed=one.seed, **settings)
         (finished,) = told.of(Finished, one)
         assert finished.text == alone.text
         assert finished.ended == alone.ended
@@ -117,22 +111,6 @@ def test_text_that_may_still_be_edited_is_not_sent() -> None:
         assert len(sent.split()) == steps[-1].joined == max(alone.trace.position) // 4 * 4
         replaced += len(alone.trace.position) > len({*alone.trace.position})
     assert replaced == 4
-
-
-def test_texts_keep_the_key_that_they_began_with() -> None:
-    told, first, second = Told(), job("w1 w2", seed=1, key="plain"), job("w1 w2", seed=1, key="plain")
-    one = writer(told, rows=1)
-    one.take(first)
-    one.advance()
-    other = KEYS["many"].for_text(3)
-    one.take({"plain": other})
-    one.take(second)
-    while one.busy:
-        one.advance()
-    for each, key in ((first, KEYS["plain"]), (second, other)):
-        settings: Any = {**SHORT, "length": each.max_tokens}
-        (alone,) = dgmark.generate(TOY, ["w1 w2"], key=key, seed=1, **settings)
-        assert told.of(Finished, each)[0].text == alone.text
 
 
 def test_only_what_will_not_change_is_told() -> None:
@@ -207,11 +185,11 @@ HOLES = {"prompt": "w1 [mask:4] w2 [mask:3]", "fill_from": "text", "max_tokens":
 @pytest.mark.parametrize(
     ("asked", "wrong", "param", "code"),
     [
-        ({"prompt": ""}, "empty", None, None),
-        ({"prompt": [99]}, "99", None, None),
+        ({"prompt": ""}, "empty", "prompt", None),
+        ({"prompt": [99]}, "99", "prompt", None),
         ({"settings": {"temperature": 0.0, "top_k": 3}}, "no meaning", None, None),
         ({"chat": True}, "chat template", None, None),
-        ({"prompt": "w1 w2", "fill_from": "text"}, "no hole", None, None),
+        ({"prompt": "w1 w2", "fill_from": "text"}, "no hole", "text", None),
         ({"max_tokens": 600}, "more than 512", "prompt", "context_length_exceeded"),
         ({"max_tokens": None, "prompt": [4] * 600}, "more than 512", "prompt", "context_length_exceeded"),
         ({"prompt": "w1 [mask:600]", "fill_from": "text"}, "more than 512", "text", "context_length_exceeded"),
@@ -310,8 +288,7 @@ def test_holes_are_filled_as_infill_fills_them(origin: Any) -> None:
     told = done(*jobs)
     for one in jobs:
         settings: Any = dict(one.settings)
-        key = None if one.key is None else KEYS[one.key]
-        (alone,) = dgmark.infill(TOY, [holes_in(text)], key=key, seed=one.seed, count_from=origin, **settings)
+        (alone,) = dgmark.infill(TOY, [holes_in(text)], key=one.key, seed=one.seed, count_from=origin, **settings)
         (finished,) = told.of(Finished, one)
         assert (finished.text, finished.spans, finished.tokens) == (alone.text, alone.spans, 11)
         assert (finished.ended, finished.steps) == (False, len(set(alone.trace.step)))

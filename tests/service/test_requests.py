@@ -163,6 +163,7 @@ def test_a_service_under_a_path_of_a_proxy(tmp_path: Path, prefix: str) -> None:
         ({"sec-fetch-site": "same-origin"}, 200),
         ({"origin": "https://elsewhere.example"}, 403),
         ({"origin": "null"}, 403),
+        ({"origin": "http://["}, 403),
         ({"origin": "http://localhost"}, 200),
         ({"host": "rebound.example"}, 421),
         ({"host": "127.0.0.1:8321"}, 200),
@@ -181,8 +182,8 @@ async def unheard(message: Any) -> None:
 
 
 def gate(app: Any, **limits: Any) -> RequestMiddleware:
-    given = {"at_once": 10, "body_bytes": 10, "all_bytes": 100, "body_seconds": 10, "hosts": (), **limits}
-    return RequestMiddleware(app, metrics=Metrics(), audit=AuditLog(None), **given)
+    settings = ServiceSettings(Path("keys"), public=True, **{"body_bytes": 10, **limits})
+    return RequestMiddleware(app, settings, Metrics(), AuditLog(None))
 
 
 def post() -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from dgmark.checkpoint.folder import BUILTIN
 from support.command_line import run
 from support.known_keys import known_key
 from support.marked_texts import marked_text
@@ -44,8 +45,13 @@ def served(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
             break
         time.sleep(0.1)
     yield server, port
+    workers = _children(server.pid)
     server.kill()
     server.wait()
+    until = time.monotonic() + 20
+    while any(_lives(one) for one in workers) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(_lives(one) for one in workers), "a worker outlived the service"
     assert server.stderr
     server.stderr.close()
 
@@ -64,6 +70,21 @@ def _answer(port: int, method: str, path: str, body: str | None = None) -> int |
         return type(error).__name__
     finally:
         connection.close()
+
+
+def _children(process: int) -> list[int]:
+    """The processes that a process has started (Linux)."""
+    try:
+        return [int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    except FileNotFoundError:  # it has ended
+        return []
+
+
+def _lives(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def _memory(process: int) -> int:
@@ -121,6 +142,7 @@ def test_sighup_reads_the_keys_again_and_reopens_the_audit_log(
     served: tuple[subprocess.Popen[str], int], tmp_path: Path
 ) -> None:
     server, port = served
+    assert _children(server.pid)
     audit = tmp_path / "audit.jsonl"
     two = json.dumps({"text": marked_text(known_key("two", rule="bigram"), 200), "key": "two"})
     one = json.dumps({"text": MARKED, "key": "one"})
@@ -153,12 +175,15 @@ def test_a_port_that_is_taken_is_not_announced(served: tuple[subprocess.Popen[st
     assert "in use" in done.stderr
 
 
-def test_the_bias_is_that_of_marked_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_has_a_key_and_a_model_and_the_bias_is_that_of_marked_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     apps: list[Any] = []
     monkeypatch.setattr(sys.modules["dgmark.cli.serve"], "_run", lambda app, *_: apps.append(app))
     assert run("serve", "--demo", "--bias", 1.5).exit_code == 0
-    (model,) = apps[0].state.service.settings.models
+    state = apps[0].state.service
+    (model,) = state.settings.models
+    assert (list(state.keys), list(state.offers)) == (["demo"], [BUILTIN])
     assert (model.marked["bias"], model.marked["temperature"], "bias" in model.unmarked) == (1.5, 0.5, False)
+    assert model.marked["temperature"] < model.unmarked["temperature"]
 
 
 @pytest.mark.parametrize(

@@ -138,4 +138,7 @@ def named_keys(folder: str | Path, *, allow_open: bool = False) -> dict[str, Wat
             f"the folder {folder} holds no key file (*.json): "
             f"make one with `dgmark keygen {Path(folder) / 'main.json'}`"
         )
+    for file in files:
+        if not file.is_file():  # reading a pipe may never end
+            raise KeyFileNotFound(f"{file} is no regular file: take it out of the folder of keys")
     return {file.stem: WatermarkKey.load(file, allow_open=allow_open) for file in files}

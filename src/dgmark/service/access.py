@@ -3,11 +3,13 @@
 A token has 32 random bytes, so that a plain SHA-256 of it cannot be reversed by trial. Knows nothing of HTTP.
 """
 
+import errno
 import hashlib
 import hmac
 import json
 import os
 import secrets
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -77,6 +79,8 @@ class TokenFile:
         """
         try:
             status = os.stat(self.path)
+            if not stat.S_ISREG(status.st_mode):  # opening a pipe waits for whoever writes to it
+                raise OSError(errno.EINVAL, "it is no regular file")
             seen = (status.st_mtime_ns, status.st_size, status.st_ino)
             if seen != self._seen:
                 with open_file(self.path) as file:

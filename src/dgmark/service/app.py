@@ -13,7 +13,7 @@ from dgmark.service import detection_routes, generation_routes, generation_schem
 from dgmark.service.bodies import schemas_of
 from dgmark.service.errors import answer_errors
 from dgmark.service.middleware import RequestMiddleware
-from dgmark.service.settings import LOCAL_NAMES, ServiceSettings
+from dgmark.service.settings import ServiceSettings
 from dgmark.service.state import ServiceState
 from dgmark.version import __version__
 
@@ -74,17 +74,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     app.include_router(_well_known(state))
     verifies = bool(settings.report_keys["keys"])
     app.include_router(pages.routes(generates=bool(state.offers), verifies=verifies, fpr=settings.fpr))
-    app.add_middleware(
-        RequestMiddleware,
-        metrics=state.metrics,
-        audit=state.audit,
-        at_once=settings.at_once,
-        body_bytes=settings.body_bytes,
-        all_bytes=settings.all_bytes,
-        body_seconds=settings.body_seconds,
-        root_path=settings.root_path,
-        hosts=() if settings.needs_token or settings.public else LOCAL_NAMES,
-    )
+    app.add_middleware(RequestMiddleware, settings=settings, metrics=state.metrics, audit=state.audit)
     return app
 
 

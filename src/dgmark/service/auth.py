@@ -5,6 +5,7 @@ limit for each token and each address.
 """
 
 import ipaddress
+import logging
 import time
 from dataclasses import dataclass
 from math import ceil
@@ -15,12 +16,13 @@ from limits import parse
 from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
 
-from dgmark.errors import DgmarkError, InputError
+from dgmark.errors import DgmarkError
 from dgmark.service.access import ALL_SCOPES, Scope, Token, TokenFile, find
 from dgmark.service.errors import Refused, id_of
 from dgmark.service.settings import ServiceSettings
 from dgmark.service.telemetry import AuditLog
 
+log = logging.getLogger("dgmark.service")
 # headers by which a proxy says that somebody else asked
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 _NETWORK_BITS = 64  # of an IPv6 address: one network, which one person has
@@ -101,12 +103,14 @@ class Authenticator:
         """The token of this secret.
 
         Raises:
-            DgmarkError: the file of tokens cannot be used any more, which is no fault of whoever asks.
+            Refused: the file of tokens cannot be used any more, which is no fault of whoever asks.
         """
         try:
             return find(secret, [*self._api_token, *(self._file.tokens() if self._file else ())])
-        except InputError as error:
-            raise DgmarkError(str(error)) from error
+        except DgmarkError as error:
+            log.error("access tokens cannot be checked: %s", error)
+            detail = "access tokens cannot be checked at present: try again in a minute, or tell the operator"
+            raise Refused(503, detail, headers={"retry-after": "60"}) from error
 
     def _count(self, request: Request, caller: Caller) -> None:
         for kind, value in (("address", network(caller.address)), ("token", caller.name)):

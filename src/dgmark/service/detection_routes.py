@@ -64,11 +64,12 @@ def routes(state: ServiceState) -> APIRouter:
         """An answer for each text, in order, or an error if it cannot be checked, or not in time."""
         caller = state.auth.authorize(request, "detect:full")
         asked, upload, options = await _read(state, request, caller, schemas.BatchRequest)
+        checker = state.workers.shared  # with the keys that the options name, whatever is reloaded meanwhile
         if (upload is None) == (not asked.texts):
             raise Refused(400, "give texts, or one document, and not both", param="texts")
         items, document = await state.workers.run(Checker.read_many, asked, upload)
         work = [(item, content, document, options) for item, content in items]
-        found = zip(items, await state.workers.run_each(Checker.detect_row, work), strict=True)
+        found = zip(items, await state.workers.run_each(checker, Checker.detect_row, work), strict=True)
         rows = [_row(item, one) for (item, _), one in found]
         _note(state, request, caller, options, rows)
         content = b'{"results":[' + b",".join(row.content for row in rows) + b"]}"
@@ -116,6 +117,7 @@ def _about(state: ServiceState, caller: Caller) -> schemas.About:
                 tokenizer=key.spec.tokenizer,
                 expected_match=key.spec.expected_match,
                 tokens_needed=tokens_needed(key.spec, settings.fpr),
+                max_chars=state.workers.shared.most_chars(key.num_subkeys),
             )
             for name, key in state.keys.items()
         ],

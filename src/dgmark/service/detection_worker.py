@@ -34,6 +34,9 @@ from dgmark.watermark.key import WatermarkKey
 Content = str | list[int]
 # of one text: its spans take a third of the time of a request for most keys
 MAX_SPAN_CHARS = 250_000
+# characters times sub-keys that are checked in a second: 300,000 under 65,536 take 52 seconds of one core
+SUBKEY_CHARS_A_SECOND = 3.8e8
+_CHARS_PER_ID = 4
 _MAX_NAME = 200
 _MAX_SCORERS = 64  # kept, each for other options
 
@@ -94,6 +97,7 @@ class Checker:
         tokenizer: the keys' tokenizer, or its folder or file; None for the ones that the keys name.
         max_chars: characters of the texts of one request (ids, if ids are given).
         max_texts: texts of one batch.
+        seconds: longest time that one text may take.
         limits: what a document may cost.
         commitments: commitments to keys, by the keys' fingerprints.
     """
@@ -102,6 +106,7 @@ class Checker:
     tokenizer: str | None
     max_chars: int
     max_texts: int
+    seconds: float
     limits: Limits
     commitments: Mapping[str, KeyCommitment]
 
@@ -123,7 +128,7 @@ class Checker:
             VocabularyMismatch: an id lies outside the keys' vocabulary.
         """
         content, document = self._read(upload or _content(asked))
-        detection = _judged(self._scorer(options), content, document)
+        detection = self._judge(content, document, options)
         found, unsearched = self._detector_of(detection, options), ""
         if asked.spans and found.finds_spans and not detection.disguised:
             try:
@@ -157,9 +162,9 @@ class Checker:
         Raises:
             SettingsError: an option is invalid, or cannot be combined with another.
         """
-        scorer = self._scorer(options)
+        self._scorer(options)  # what is wrong with the options concerns all texts
         try:
-            detection = _judged(scorer, content, document)
+            detection = self._judge(content, document, options)
         except DgmarkError as error:
             return error_row(item, error)
         fields = self._fields(content, detection, options, DetectRequest())
@@ -174,7 +179,7 @@ class Checker:
         """
         content, document = self._read(upload or asked.text or "")
         name = upload.name if upload and "name" not in asked.model_fields_set else asked.name
-        detection = _judged(self._scorer(options), content, document)
+        detection = self._judge(content, document, options)
         found = self._detector_of(detection, options)
         if found.finds_spans:
             _check_span_size(content)
@@ -218,13 +223,32 @@ class Checker:
 
     # --- checking ---
 
+    def _judge(self, content: Content, document: Document | None, options: Options) -> Detection:
+        """The verdict on one text.
+
+        Raises:
+            TooLong: so many sub-keys cannot be tried on it within the time of a request.
+        """
+        chars = len(content) * (1 if isinstance(content, str) else _CHARS_PER_ID)
+        subkeys = sum(self.keys[name].num_subkeys for name in options.keys)
+        seconds = chars * subkeys / SUBKEY_CHARS_A_SECOND
+        if seconds > self.seconds:
+            raise TooLong(
+                f"trying {subkeys:,} sub-keys on this text would take about {seconds:.0f} seconds, and a request may "
+                f"take {self.seconds:g}: check it in parts of up to {self.most_chars(subkeys):,} characters"
+            )
+        detection = self._scorer(options).detect(content)
+        return replace(detection, incomplete=document is not None and document.incomplete)
+
+    def most_chars(self, subkeys: int) -> int:
+        """The longest text on which so many sub-keys can be tried within the time of a request."""
+        return min(self.max_chars, int(self.seconds * SUBKEY_CHARS_A_SECOND / subkeys))
+
     @cached_property
     def _scorer(self) -> Callable[[Options], Scorer]:
         return lru_cache(_MAX_SCORERS)(self._new_scorer)
 
     def _new_scorer(self, options: Options) -> Scorer:
-        if removed := set(options.keys) - set(self.keys):  # while the request waited
-            raise SettingsError(f"there is no key {min(removed)!r} here any more: /v1/about names the keys")
         keys = [self.keys[name] for name in options.keys]
         shared: dict[str, Any] = {
             "tokenizer": self._tokenizer,
@@ -298,10 +322,6 @@ def error_row(item: str, error: DgmarkError) -> Answer:
 
 def _content(asked: TextOrIds) -> Content:
     return asked.token_ids if asked.token_ids is not None else asked.text or ""
-
-
-def _judged(scorer: Scorer, content: Content, document: Document | None) -> Detection:
-    return replace(scorer.detect(content), incomplete=document is not None and document.incomplete)
 
 
 def _paid(spans: tuple[Span, ...], options: Options) -> tuple[Span, ...]:

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from dgmark.errors import DgmarkError, InputError, MissingExtra, SettingsError, VocabularyMismatch
-from dgmark.service.detection_worker import TableDocument, TooLong
+from dgmark.service.detection_worker import TooLong
 from dgmark.service.jobs import FieldError
 from dgmark.service.model_process import NotReady, Stopping
 from dgmark.service.worker_pool import Busy, OutOfMemory, TooSlow, WorkerLost
@@ -42,7 +42,6 @@ _STATUSES: tuple[tuple[type[DgmarkError], int], ...] = (
     (WorkerLost, 503),
     (OutOfMemory, 413),
     (TooLong, 413),
-    (TableDocument, 422),
     (InputError, 422),
     (SettingsError, 400),
     (VocabularyMismatch, 400),

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -12,7 +11,7 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 from fastapi.responses import Response
-from sse_starlette.sse import AppStatus, EventSourceResponse, SendTimeoutError
+from sse_starlette.sse import AppStatus, EventSourceResponse
 from starlette.types import Receive, Scope, Send
 
 from dgmark.errors import DgmarkError
@@ -24,12 +23,9 @@ T = TypeVar("T")
 Steps = AsyncIterator[Stepped]  # of a text
 Event = dict[str, str]  # the fields of a server-sent event
 
-log = logging.getLogger("dgmark.service")
-
 # texts that are being written when the service ends get an event that says so
 AppStatus.enable_automatic_graceful_drain = False
 _HEARTBEAT_SECONDS = 15.0  # after which a stream says again that it lives
-SEND_SECONDS = 60.0  # in which a reader must take what is sent
 
 
 def event(fields: Mapping[str, Any], name: str | None = None) -> Event:
@@ -260,21 +256,15 @@ async def _left(request: Request) -> None:
 
 
 class EventStream(EventSourceResponse):
-    """A stream of events, after which `close` is called, however the stream ends.
-
-    A reader who does not take what is sent within `SEND_SECONDS` is cut off.
-    """
+    """A stream of events, after which `close` is called, however the stream ends."""
 
     def __init__(self, events: AsyncIterator[Event], close: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        super().__init__(events, sep="\n", ping=_HEARTBEAT_SECONDS, send_timeout=SEND_SECONDS)
+        super().__init__(events, sep="\n", ping=_HEARTBEAT_SECONDS)
         self._close = close
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events."""
         try:
             await super().__call__(scope, receive, send)
-        except SendTimeoutError:
-            problem = "its reader did not take what was sent within %g seconds and is cut off"
-            log.warning(f"request %s: {problem}", scope["state"]["request_id"], SEND_SECONDS)
         finally:
             await self._close()

@@ -88,8 +88,18 @@ async def begin(state: ServiceState, request: Request, model: type[D], prefix: s
             log("generate refused", param=refusal_of(error, id_of(request)).param)
             raise
         seed = secrets.randbits(63) if asked.seed is None else asked.seed + number
-        job = _job(offer, asked, mark, id=text_id, seed=seed, **content)
-        on_start = partial(log, "generate", text=text_id, key=job.key, subkey_chosen=mark is not None and mark.chosen)
+        job = Job(
+            id=text_id,
+            model=offer.source.name,
+            key=mark.key if mark else None,
+            seed=seed,
+            settings=asked.decoding(),
+            own=offer.source.marked if mark else offer.source.unmarked,
+            enforced=offer.marking.enforce,
+            **content,
+        )
+        named = {"key": mark.name if mark else None, "subkey_chosen": mark is not None and mark.chosen}
+        on_start = partial(log, "generate", text=text_id, **named)
         texts.append(GenerationTask(state, request, job, offer.describe(mark), asked.seed, asked.stops, on_start))
     _check_prompts(state, [text.job for text in texts])
     return asked, texts
@@ -107,18 +117,6 @@ def offer_of(state: ServiceState, name: str | None) -> Offer:
         detail = f"there is no model {name!r} here; the models: {', '.join(state.offers)}"
         raise Refused(404, detail, param="model", code="model_not_found")
     return state.offers[name]
-
-
-def _job(offer: Offer, asked: schemas.DecodingRequest, mark: Mark | None, **own: Any) -> Job:
-    return Job(
-        model=offer.source.name,
-        key=mark.name if mark else None,
-        subkey=mark.key.number if mark else None,
-        settings=asked.decoding(),
-        own=offer.source.unmarked if mark is None else offer.source.marked,
-        enforced=offer.marking.enforce,
-        **own,
-    )
 
 
 def _check_prompts(state: ServiceState, jobs: list[Job]) -> None:

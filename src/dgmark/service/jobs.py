@@ -83,8 +83,7 @@ class Job:
         prompt: a text, or token ids, to continue; for an infilling, a text with [mask:N] in it, or its parts; for a
             chat, role and content of each message.
         chat: put the messages into the model's chat template.
-        key: the name of the key to mark with; None for no mark.
-        subkey: the number of the sub-key; None for a key without sub-keys.
+        key: the key to mark with, or one of its sub-keys; None for no mark.
         seed: seed of the text.
         max_tokens: the most tokens that it may have; None for the service's own limit.
         settings: decoding settings that the request names.
@@ -97,8 +96,7 @@ class Job:
     model: str
     prompt: Any = field(repr=False)
     chat: bool
-    key: str | None
-    subkey: int | None = field(repr=False)
+    key: WatermarkKey | None = field(repr=False)
     seed: int = field(repr=False)
     max_tokens: int | None
     settings: Mapping[str, Any]
@@ -248,8 +246,8 @@ Outcome = Started | Stepped | Finished | DgmarkError
 # the id of a job, and what becomes of it: None once it is let go, as was asked, which says that the worker lives. None
 # in place of the id: what is known of each model once all are loaded, or why they cannot be
 FromWorker = tuple[str | None, Outcome | Mapping[str, ModelFacts] | None]
-# a job, the id of one that nobody waits for any more, or the keys by name that the jobs after it have
-ToWorker = Job | str | Mapping[str, WatermarkKey]
+# a job, or the id of one that nobody waits for any more
+ToWorker = Job | str
 
 MAX_WAITING_STEPS = 64  # those that come then are joined into one
 

@@ -10,14 +10,14 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Collection
 from dataclasses import dataclass
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dgmark.service.errors import Refused
+from dgmark.service.settings import LOCAL_NAMES, ServiceSettings
 from dgmark.service.telemetry import AuditLog, Metrics
 
 access = logging.getLogger("dgmark.access")
@@ -46,26 +46,15 @@ class RequestMiddleware:
 
     Attributes:
         app: the application behind it.
+        settings: the service's settings, which have the limits of requests and their bodies.
         metrics: counts requests.
         audit: the log of requests from other sites and by foreign names.
-        at_once: requests with a body that are answered at the same time; more are refused with 429.
-        body_bytes: size of a request's body.
-        all_bytes: size of the bodies of all requests that are not answered yet; 429 beyond it.
-        body_seconds: time in which a body must have arrived.
-        root_path: the path under which a proxy has the service, whether it takes it off or not.
-        hosts: names that the service may be called by, without port; empty for any. A page of another site can have its
-            own name lead to this machine, and would then be answered as if it were ours.
     """
 
     app: ASGIApp
+    settings: ServiceSettings
     metrics: Metrics
     audit: AuditLog
-    at_once: int
-    body_bytes: int
-    all_bytes: int
-    body_seconds: float
-    hosts: Collection[str]
-    root_path: str = ""
     _requests: int = 0  # not answered yet
     _bytes: int = 0  # of their bodies
 
@@ -78,8 +67,8 @@ class RequestMiddleware:
         given = headers.get("x-request-id", "")
         request_id = given if _ID.fullmatch(given) else secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = request_id
-        if self.root_path:
-            scope["root_path"] = self.root_path
+        if self.settings.root_path:
+            scope["root_path"] = self.settings.root_path
         began, status = time.perf_counter(), 500
 
         async def answer(message: Message) -> None:
@@ -124,21 +113,21 @@ class RequestMiddleware:
 
     def _refusal(self, headers: Headers, method: str) -> Refused | None:
         host = headers.get("host", "").lower()
-        if self.hosts and re.sub(r":\d+$", "", host) not in self.hosts:
+        if self.settings.local and re.sub(r":\d+$", "", host) not in LOCAL_NAMES:
             return Refused(421, "the service is not known by this name: call it by one of its own")
         if method in _BODILESS:
             return None
         # older browsers state the origin only
         elsewhere = headers.get("sec-fetch-site", "none") in ("cross-site", "same-site")
-        if elsewhere or urlsplit(headers.get("origin", f"//{host}")).netloc != host:
+        if elsewhere or headers.get("origin", f"//{host}").partition("//")[2] != host:
             return Refused(403, "a page of another site may not use this service")
         length = headers.get("content-length", "0")
-        if length.isdecimal() and int(length) > self.body_bytes:
+        if length.isdecimal() and int(length) > self.settings.body_bytes:
             return self._too_long()
-        return self._too_many() if self._requests >= self.at_once else None
+        return self._too_many() if self._requests >= self.settings.at_once else None
 
     def _too_long(self) -> Refused:
-        detail = f"the request has more than {self.body_bytes:,} bytes, which is all that one request may have"
+        detail = f"the request has more than {self.settings.body_bytes:,} bytes, which is all that one request may have"
         return Refused(413, detail, headers=_CLOSE)
 
     def _too_many(self) -> Refused:
@@ -146,7 +135,7 @@ class RequestMiddleware:
 
     async def _with_body(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the application receive the body, up to its largest size and within its time."""
-        size, ends, arrived = 0, time.monotonic() + self.body_seconds, False
+        size, ends, arrived = 0, time.monotonic() + self.settings.body_seconds, False
 
         async def bounded() -> Message:
             """The next part of the body.
@@ -160,14 +149,14 @@ class RequestMiddleware:
             try:
                 message = await asyncio.wait_for(receive(), max(0.0, ends - time.monotonic()))
             except TimeoutError:
-                detail = f"the request did not arrive within {self.body_seconds:g} seconds"
+                detail = f"the request did not arrive within {self.settings.body_seconds:g} seconds"
                 raise Refused(408, detail, headers=_CLOSE) from None
             part = len(message.get("body", b""))
             size += part
             self._bytes += part
-            if size > self.body_bytes:
+            if size > self.settings.body_bytes:
                 raise self._too_long()
-            if self._bytes > self.all_bytes:
+            if self._bytes > self.settings.all_bytes:
                 raise self._too_many()
             arrived = not message.get("more_body", False)
             return message

@@ -22,7 +22,6 @@ from typing import Any
 from dgmark.errors import DgmarkError
 from dgmark.service import jobs
 from dgmark.service.worker_pool import SMOOTHING, Busy, TooSlow, WorkerLost, set_limits
-from dgmark.watermark.key import WatermarkKey
 
 log = logging.getLogger("dgmark.service")
 PAUSE = 5.0  # seconds before a model is loaded again that could not be loaded
@@ -154,10 +153,6 @@ class ModelProcess:
 
         self._loop.call_later(max(0.0, max(last_message, began) + silence - time.monotonic()), check)
 
-    def renew(self, keys: Mapping[str, WatermarkKey]) -> None:
-        """Have these keys for the jobs that come; what `launch` gives a later process is not changed by it."""
-        self._send(keys)
-
     def stop(self) -> None:
         """Take no more jobs, and give up those that are under way."""
         self._stopping = True
@@ -236,22 +231,20 @@ class ModelProcess:
 
 def launch_worker(
     models: Mapping[str, Mapping[str, Any]],
-    keys: Mapping[str, WatermarkKey],
     rows: int,
+    log_config: dict[str, Any] | None,
     connection: Connection,
-    log_config: dict[str, Any] | None = None,
 ) -> BaseProcess:
     """Start a model worker.
 
     Args:
         models: by the name of each model, the arguments that load it.
-        keys: the keys by name.
         rows: the most texts that are written at once.
+        log_config: what it logs; see `log_config`. None for warnings as text.
         connection: where it gets jobs from, and says what becomes of them.
-        log_config: what it logs; see `log_config`.
     """
     # a daemon ends with this process; if that is killed, the connection breaks, which ends it too
-    arguments = connection, log_config, models, keys, rows
+    arguments = connection, log_config, models, rows
     process = get_context("spawn").Process(target=_work, args=arguments, daemon=True)
     process.start()
     return process

@@ -17,13 +17,13 @@ from dgmark.decode.canvas import Canvas
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.events import BatchEvents, BlockFinished, Committed, Completed
 from dgmark.decode.infilling import config_of_holes, holed_text, holes_in
-from dgmark.decode.prompts import Kind, Prepared, Request, encode_prompt, key_of_text, rule_of, together
-from dgmark.errors import DgmarkError, ModelError, PromptTooLong, SettingsError
+from dgmark.decode.prompts import Kind, Prepared, Request, encode_prompt, rule_of, together
+from dgmark.decode.rules import Rule
+from dgmark.errors import DgmarkError, InputError, ModelError, PromptTooLong, SettingsError
 from dgmark.models.chat import chat_prompt, template_of
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.models.load import load_model
 from dgmark.service import jobs
-from dgmark.watermark.key import WatermarkKey
 
 log = logging.getLogger("dgmark.service")
 Send = Callable[[jobs.FromWorker], None]
@@ -37,7 +37,6 @@ class ModelWorker:
 
     Attributes:
         models: the models by name.
-        keys: the keys by name.
         send: is given what becomes of the jobs.
         rows: the most texts that are written at once.
         batches: the most batches that take turns.
@@ -45,7 +44,6 @@ class ModelWorker:
     """
 
     models: Mapping[str, Denoiser]
-    keys: Mapping[str, WatermarkKey]
     send: Send
     rows: int
     batches: int = 4
@@ -62,10 +60,7 @@ class ModelWorker:
         return bool(self._waiting or self._running)
 
     def take(self, message: jobs.ToWorker) -> None:
-        """Accept a job, let one go, or have other keys for the jobs that come."""
-        if isinstance(message, Mapping):
-            self.keys = message
-            return
+        """Accept a job, or let one go."""
         if isinstance(message, str):
             self._waiting = deque(text for text in self._waiting if text.job.id != message)
             for batch in self._running:
@@ -79,6 +74,8 @@ class ModelWorker:
             detail = f"the text and what is to be written have more than {most} tokens in all, which is all that the "
             detail += "model holds: shorten the text, or ask for less"
             self._fail([message.id], jobs.FieldError(detail, message.prompt_param, "context_length_exceeded"))
+        except InputError as error:
+            self._fail([message.id], jobs.FieldError(str(error), message.prompt_param))
         except Exception as error:
             self._fail([message.id], error)
         else:
@@ -126,33 +123,33 @@ class ModelWorker:
             DgmarkError: it cannot be done.
         """
         model, facts = self.models[job.model], self.facts[job.model]
-        key = None if job.key is None else key_of_text(self.keys[job.key], job.subkey)
         encode: Callable[[Any], Canvas] | None = None
         if (origin := job.fill_from) is not None:
             encode = methodcaller("canvas", model.mask_id, origin)
             holed = holed_text(model, holes_in(job.prompt) if isinstance(job.prompt, str) else job.prompt)
             config = config_of_holes(model, job.infill_settings())
             length = sum(end - start for start, end in holed.holes)
-            request, tokens = Request(holed, job.seed, key), len(holed.ids) - length
+            request, tokens = Request(holed, job.seed, job.key), len(holed.ids) - length
         else:
             ids = encode_prompt(model, chat_prompt(model, job.prompt) if job.chat else job.prompt, job.max_tokens or 1)
             config = DecodeConfig.of(model, **job.text_settings(facts, facts.context_length - len(ids)))
-            length, request, tokens = config.length, Request(ids, job.seed, key), len(ids)
+            length, request, tokens = config.length, Request(ids, job.seed, job.key), len(ids)
         weak = []
-        if key is not None:
-            _check_mark(model, key, job, config, length)
+        if job.key is not None:
+            rule = rule_of(model, job.key)
+            _check_mark(rule, job, config, length)
             if job.enforced and length < (fewest := job.min_marked_tokens(facts)):
                 raise jobs.FieldError(
                     f"every text of this service is marked, and {length} tokens are too few for that: ask for {fewest} "
                     "or more",
                     param=job.size_param,
                 )
-            weak = job.weakening_fields(facts, float(key.spec.rule == "bigram"), length)
+            weak = job.weakening_fields(facts, rule.alpha(DecodeConfig()), length)
         prepared = Prepared.of(model, [request], config, encode=encode)
         return _Text(job, model, prepared, tokens, weak)
 
 
-def _check_mark(model: Denoiser, key: WatermarkKey, job: jobs.Job, config: DecodeConfig, tokens: int) -> None:
+def _check_mark(rule: Rule, job: jobs.Job, config: DecodeConfig, tokens: int) -> None:
     """Refuse settings that leave no mark in a text of so many tokens.
 
     Raises:
@@ -160,7 +157,7 @@ def _check_mark(model: Denoiser, key: WatermarkKey, job: jobs.Job, config: Decod
     """
     block, steps = config.block_length, config.steps
     try:
-        rule_of(model, key).check(config)
+        rule.check(config)
     except SettingsError as error:
         cause = "lookahead" if config.lookahead > 1 else "guard" if config.guard else "repetition_guard"
         if not config.bias and (config.greedy or config.alpha == 0):
@@ -168,7 +165,7 @@ def _check_mark(model: Denoiser, key: WatermarkKey, job: jobs.Job, config: Decod
         raise jobs.FieldError(str(error), cause if cause in job.settings else "") from None
     # one token at a time leaves no choice of order, and tokens of one step complete no pair together
     at_once = steps is not None and steps * block <= tokens
-    if (key.spec.rule == "position" and block == 1 < tokens) or (at_once and block > 1):
+    if (rule.ordered and block == 1 < tokens) or (at_once and block > 1):
         raise jobs.FieldError(
             "these settings leave hardly any mark: use a block length above 1 and more steps than blocks, or turn the "
             "watermark off",
@@ -292,7 +289,6 @@ def serve_jobs(
     inbox: "SimpleQueue[jobs.ToWorker]",
     send: Send,
     models: Mapping[str, Mapping[str, Any]],
-    keys: Mapping[str, WatermarkKey],
     rows: int,
 ) -> None:
     """Load the models, and do jobs for ever.
@@ -301,7 +297,6 @@ def serve_jobs(
         inbox: jobs as they come.
         send: is given what becomes of them.
         models: by the name of each model, the arguments that load it.
-        keys: the keys by name.
         rows: the most texts that are written at once.
     """
     try:
@@ -310,7 +305,7 @@ def serve_jobs(
         known = error if isinstance(error, DgmarkError) else ModelError(f"{type(error).__name__}: {error}")
         send((None, known))
         return
-    worker = ModelWorker(loaded, keys, send, rows)
+    worker = ModelWorker(loaded, send, rows)
     send((None, worker.facts))
     while True:
         if not worker.busy:

@@ -15,7 +15,8 @@ from dgmark.rows.workers import processors
 from dgmark.service.access import Token
 
 MB = 2**20
-# names under which a browser on this machine reaches a service that only this machine can reach
+# names under which a browser on this machine reaches a service that only this machine can reach. A page of another site
+# can have its own name lead to this machine, and would then be answered as if it were ours
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 LOCAL_PROXIES = ("127.0.0.1", "::1")
 
@@ -77,6 +78,7 @@ class ServiceSettings:
         proxies: addresses and networks of proxies, which are believed whose request they pass on (X-Forwarded-For).
         connections: connections that are open at once; more are refused with 429.
         header_seconds: time in which the headers of a request must have arrived.
+        answer_seconds: time in which a client must have taken what was sent.
         root_path: under which path a proxy has the service, such as "/dgmark".
         api_token: a token beside those of the file.
         public_rate: requests of the public form that one token, and one address, may make.
@@ -114,6 +116,7 @@ class ServiceSettings:
     proxies: tuple[str, ...] = LOCAL_PROXIES
     connections: int = 1024
     header_seconds: float = 10
+    answer_seconds: float = 60
     root_path: str = ""
     api_token: Token | None = None
     public_rate: str = "30 per minute"
@@ -129,6 +132,11 @@ class ServiceSettings:
     def needs_token(self) -> bool:
         """Whether whoever has no token may not do everything."""
         return self.tokens is not None or self.api_token is not None
+
+    @property
+    def local(self) -> bool:
+        """Whether the service is for this machine alone."""
+        return not (self.needs_token or self.public)
 
     @property
     def report_keys(self) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import cached_property
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
+from functools import cached_property, partial
 
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import named_keys
@@ -19,11 +19,14 @@ from dgmark.service.model_process import ModelProcess, launch_worker
 from dgmark.service.policy import Offer, offers_of
 from dgmark.service.settings import ServiceSettings
 from dgmark.service.telemetry import AuditLog, Metrics
-from dgmark.service.worker_pool import WorkerPool
+from dgmark.service.worker_pool import TooSlow, WorkerPool
 from dgmark.watermark.commitment import KeyCommitment, load_commitments
 from dgmark.watermark.key import WatermarkKey
 
 log = logging.getLogger("dgmark.service")
+RELOAD_SECONDS = 60.0  # in which keys must be read again
+# the keys by name, the commitments, and the models that are marked with the keys
+Keys = tuple[dict[str, WatermarkKey], dict[str, KeyCommitment], dict[str, Offer]]
 
 
 @dataclass
@@ -102,6 +105,7 @@ class ServiceState:
             tokenizer=settings.tokenizer,
             max_chars=settings.max_chars,
             max_texts=settings.max_texts,
+            seconds=settings.seconds,
             limits=limits,
             commitments=self.commitments,
         )
@@ -113,13 +117,8 @@ class ServiceState:
         if not self.offers:
             return None
         models = {name: offer.source.loading for name, offer in self.offers.items()}
-
-        def launch(connection: Connection) -> BaseProcess:
-            """Start a worker with the keys of now."""
-            return launch_worker(models, self.keys, settings.rows, connection, settings.logging)
-
         process = ModelProcess(
-            launch,
+            partial(launch_worker, models, settings.rows, settings.logging),
             rows=settings.rows,
             queue=settings.queue,
             seconds=settings.text_seconds,
@@ -146,13 +145,11 @@ class ServiceState:
         async with self._changing:
             try:
                 self.audit.reopen()
-                self.keys, self.commitments, self.offers = await asyncio.to_thread(_read_keys, self.settings)
+                self.keys, self.commitments, self.offers = await _read_in_time(self.settings)
             except DgmarkError as error:
                 log.error("the keys stay as they were: %s", error)
                 return
             self.workers.renew(self._checker())
-            if self.model_process is not None:
-                self.model_process.renew(self.keys)
         log.warning("the keys are now: %s", ", ".join(self.keys))
 
     def close(self) -> None:
@@ -182,9 +179,31 @@ class ServiceState:
             self.model_process.stop()
 
 
-def _read_keys(
-    settings: ServiceSettings,
-) -> tuple[dict[str, WatermarkKey], dict[str, KeyCommitment], dict[str, Offer]]:
+async def _read_in_time(settings: ServiceSettings) -> Keys:
+    """What `_read_keys` reads, within `RELOAD_SECONDS`.
+
+    A thread that waits for a disk for ever holds up neither a later reload nor the end of the process.
+
+    Raises:
+        DgmarkError: see `_read_keys`; or it takes too long.
+    """
+    read: Future[Keys] = Future()
+    read.set_running_or_notify_cancel()
+
+    def work() -> None:
+        try:
+            read.set_result(_read_keys(settings))
+        except BaseException as error:
+            read.set_exception(error)
+
+    threading.Thread(target=work, name="dgmark-reload", daemon=True).start()
+    try:
+        return await asyncio.wait_for(asyncio.wrap_future(read), RELOAD_SECONDS)
+    except TimeoutError:
+        raise TooSlow(f"they were not read within {RELOAD_SECONDS:g} seconds") from None
+
+
+def _read_keys(settings: ServiceSettings) -> Keys:
     """The keys by name, the commitments, and the models that are marked with the keys.
 
     See `ServiceState.of` for what is raised.

@@ -21,7 +21,6 @@ log = logging.getLogger("dgmark.service")
 MAX_REFUSALS_A_MINUTE = 100
 # a text may take 600 seconds
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
-_RESUMED = "log resumed"
 
 
 class Metrics:
@@ -75,7 +74,8 @@ class AuditLog:
     """A file to which policy decisions are appended, a JSON object a line.
 
     A row that cannot be written stops no answer. It is counted, and the next row that can be written says how many are
-    missing. So does a refusal after those of a minute that had too many from whoever has no valid token.
+    missing; the last one is kept, and tried again when it is asked whether the log works. A row also says how many
+    refusals were left out of a minute that had too many from whoever has no valid token.
 
     Args:
         path: the file; None for no log.
@@ -88,6 +88,7 @@ class AuditLog:
         self._lock, self._path = threading.Lock(), path
         self._lost = self._left_out = self._refused = 0
         self._minute = -1
+        self._unwritten: dict[str, Any] | None = None
         self._file = self._opened()
 
     def _opened(self) -> IO[bytes] | None:
@@ -115,22 +116,30 @@ class AuditLog:
         with self._lock:
             if self._file is None or (decision == "refused" and not fields.get("token") and self._too_many()):
                 return
-            missing = {"rows_lost": self._lost, "refusals_left_out": self._left_out}
             now = datetime.now(UTC).isoformat(timespec="milliseconds")
-            row = {"time": now, "decision": decision, **fields, **{name: n for name, n in missing.items() if n}}
-            try:
-                self._append(self._file, (json.dumps(row, ensure_ascii=False) + "\n").encode())
-                self._lost = self._left_out = 0
-            except OSError as error:
-                if not self._lost:
-                    log.error("the audit log cannot be written (%s): /readyz says so until it can be", error.strerror)
-                self._lost += decision != _RESUMED
+            self._put(self._file, {"time": now, "decision": decision, **fields})
 
     def works(self) -> bool:
-        """Whether the last row was written; if not, this tries to write one about it."""
-        if self._lost:
-            self.write(_RESUMED)
-        return not self._lost
+        """Whether the last row is written. If not, it is tried again: a shorter one might fit where no other does."""
+        with self._lock:
+            if self._file is not None and self._unwritten is not None:
+                self._lost -= 1
+                self._put(self._file, self._unwritten)
+            return self._unwritten is None
+
+    def _put(self, file: IO[bytes], row: dict[str, Any]) -> None:
+        missing = {"rows_lost": self._lost, "refusals_left_out": self._left_out}
+        line = json.dumps({**row, **{name: n for name, n in missing.items() if n}}, ensure_ascii=False)
+        try:
+            self._append(file, f"{line}\n".encode())
+        except OSError as error:
+            if self._unwritten is None:
+                log.error("the audit log cannot be written (%s): /readyz says so until it can be", error.strerror)
+            self._unwritten = row
+            self._lost += 1
+        else:
+            self._unwritten = None
+            self._lost = self._left_out = 0
 
     def _too_many(self) -> bool:
         minute = int(time.monotonic() // 60)
@@ -149,7 +158,7 @@ class AuditLog:
         Raises:
             OSError: it cannot be written.
         """
-        written = file.write(line)
+        written = file.write(line) or 0  # None from a pipe that is full
         if written < len(line):
             file.truncate(file.tell() - written)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -161,5 +170,8 @@ class AuditLog:
 
 
 def _private(path: str, flags: int) -> int:
-    """Open a file that, if it is new, its owner alone may read: the log holds names and addresses."""
-    return os.open(path, flags, 0o600)
+    """Open a file that, if it is new, its owner alone may read: the log holds names and addresses.
+
+    Of a pipe nobody waits for the reader.
+    """
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o600)

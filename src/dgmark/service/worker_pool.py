@@ -129,7 +129,7 @@ class WorkerPool:
         self.ready = True
 
     async def run(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """The result of `work(shared, *arguments)` from one of the processes.
+        """The result of `work(shared, *arguments)` from one of the processes, with what is shared now.
 
         Args:
             work: a module-level function, or a method of the shared object's class.
@@ -142,11 +142,12 @@ class WorkerPool:
             OutOfMemory: it needs more memory than a process has.
             DgmarkError: what the work raises.
         """
+        shared = self.shared
         with self._place():
-            return await self._result(work, arguments)
+            return await self._result(shared, work, arguments)
 
-    async def run_each(self, work: Callable[..., Any], each: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """The results of `work` on each of these arguments, from all processes, in order.
+    async def run_each(self, shared: Any, work: Callable[..., Any], each: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """The results of `work` on this shared object and each of these arguments, from all processes, in order.
 
         Together they take the place of one piece of work, and its time. What has no result has a DgmarkError in place
         of it, as what has not ended by then.
@@ -161,7 +162,7 @@ class WorkerPool:
             """The result of one, or the error in place of it."""
             try:
                 async with asyncio.timeout(ends - time.monotonic()), turns:
-                    return await self._result(work, arguments)
+                    return await self._result(shared, work, arguments)
             except TimeoutError:
                 return TooSlow(f"not done within the {self.seconds:g} seconds that a request may take: ask again")
             except DgmarkError as error:
@@ -180,14 +181,14 @@ class WorkerPool:
         finally:
             self.held -= 1
 
-    async def _result(self, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    async def _result(self, *what: Any) -> Any:
         for _ in range(_ATTEMPTS):
             with suppress(BrokenProcessPool):
-                return await self._attempt(work, arguments)
+                return await self._attempt(*what)
         raise WorkerLost("the process that checked this ended before it had a result, twice: there is no result")
 
-    async def _attempt(self, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        worker, future = await self._begin(work, arguments)
+    async def _attempt(self, shared: Any, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        worker, future = await self._begin(shared, work, arguments)
         began, usable = time.monotonic(), False
         try:
             async with asyncio.timeout(self.seconds):
@@ -206,7 +207,9 @@ class WorkerPool:
         finally:
             self._give_back(worker, usable=usable)
 
-    async def _begin(self, work: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[_Worker, Future[Any]]:
+    async def _begin(
+        self, shared: Any, work: Callable[..., Any], arguments: tuple[Any, ...]
+    ) -> tuple[_Worker, Future[Any]]:
         """Give the work to a worker that is warmed up; those that ended while they were idle are replaced."""
         while True:
             worker = await self._idle.get()
@@ -216,7 +219,10 @@ class WorkerPool:
                 self._give_back(worker, usable=isinstance(error, asyncio.CancelledError))
                 raise
             try:
-                return worker, worker.submit(_work, work, arguments)
+                if worker.shared is shared:
+                    return worker, worker.submit(_work, work, arguments)
+                # renewed while this waited: the worker gets the old object for this one time
+                return worker, worker.submit(work, shared, *arguments)
             except BrokenProcessPool:
                 self._give_back(worker, usable=False)
 
@@ -230,7 +236,7 @@ class WorkerPool:
                 self.on_lost()
 
     def renew(self, shared: Any) -> None:
-        """Share another object: work that is under way ends with the old one, and what begins now has the new one."""
+        """Share another object from now on: work that is under way or waits ends with the old one."""
         self.shared = shared
         for _ in range(self._idle.qsize()):
             self._replace(self._idle.get_nowait())

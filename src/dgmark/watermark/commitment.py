@@ -104,7 +104,11 @@ def load_commitments(folder: Path, keys: Iterable[WatermarkKey]) -> dict[str, Ke
         InputError: there is no commitment, or a `.json` file is none.
         CommitmentMismatch: one of the keys does not meet the commitment to its fingerprint.
     """
-    found = {one.key_fingerprint: one for one in map(KeyCommitment.load, sorted(folder.glob("*.json")))}
+    files = sorted(folder.glob("*.json"))
+    for file in files:
+        if not file.is_file():  # reading a pipe may never end
+            raise InputError(f"{file} is no regular file: take it out of the folder of commitments")
+    found = {one.key_fingerprint: one for one in map(KeyCommitment.load, files)}
     if not found:
         raise InputError(f"the folder {folder} holds no commitment (*.json): make one with `dgmark key commit`")
     for key in keys:
