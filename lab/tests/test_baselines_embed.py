@@ -18,7 +18,7 @@ from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import PositionSpec
-from dgmark_lab.baselines import BASELINES, Gloaguen, PatternMark, baseline
+from dgmark_lab.baselines import BASELINES, Baseline, Gloaguen, PatternMark, Tango, baseline
 from dgmark_lab.baselines.cdmark import spreading_vector
 from dgmark_lab.baselines.green_lists import GreenRows
 from dgmark_lab.baselines.gumbel import GumbelNoise
@@ -50,6 +50,11 @@ def view(temperature: float = 1.0, seed: int = 0) -> View:
 def green(name: str, contexts: Tensor, tokens: Tensor, gamma: float = 0.5) -> Tensor:
     made = baseline(name)
     return uniform_bits(states(made.hash_key(KEY), contexts), tokens) < threshold(gamma)
+
+
+def of_toy(name: str) -> Baseline:
+    """The baseline with its defaults; the toy has no embeddings to colour."""
+    return baseline(name, **({"colours": "hash"} if name == "tango" else {}))
 
 
 def biased(name: str, given: View, **options: object) -> Tensor:
@@ -118,6 +123,24 @@ def test_lr_dwm_biases_by_one_list_for_each_committed_neighbour() -> None:
             torch.testing.assert_close(added[row, place], expected)
             seen.add(len(known))
     assert seen == {0, 1, 2}
+
+
+@pytest.mark.parametrize("lag", [1, 4])
+def test_tango_completes_a_pair_with_the_left_token_or_else_with_the_right(lag: int) -> None:
+    given = view()
+    made = Tango(colours="hash", lag=lag)
+    colour = torch.from_numpy(made.colour_of(KEY).astype(int))
+    added = biased("tango", given, colours="hash", lag=lag, delta=1.5)
+    seen = set()
+    for row in range(2):
+        for place in range(WIDTH):
+            expected, column = torch.zeros(V, dtype=torch.float64), 5 + place
+            taps = [at for at in (column - lag, column + lag) if 3 <= at < 12 and IDS[row, at] != MASK]
+            if taps and given.masked[row, place]:
+                expected[(colour + colour[IDS[row, taps[0]]]) % 3 == 0] = 1.5
+                seen.add(taps[0] < column)
+            torch.testing.assert_close(added[row, place], expected)
+    assert seen == {True, False}
 
 
 def test_unigram_cdmark_and_pattern_mark_bias_every_masked_place() -> None:
@@ -253,15 +276,13 @@ def test_rows_are_the_same_alone_and_together_and_streamed(name: str) -> None:
     prompts = ["w1 w2", "w3 w4", "w5 w6"]
     settings: dict[str, Any] = {"length": 12, "block_length": 6, "temperature": 0.8}
     model = replace(TOY, forbidden_bias=9.0)
-    together = generate(model, prompts, key=KEY, baseline=baseline(name), seed=3, **settings)
+    together = generate(model, prompts, key=KEY, baseline=of_toy(name), seed=3, **settings)
     assert not {i for made in together for i in made.token_ids} & set(FORBIDDEN.tolist())
     for index, prompt in enumerate(prompts):
-        assert generate(model, prompt, key=KEY, baseline=baseline(name), seed=3 + index, **settings) == [
-            together[index]
-        ]
-    events = stream_generate(model, prompts, key=KEY, baseline=baseline(name), seed=3, **settings)
+        assert generate(model, prompt, key=KEY, baseline=of_toy(name), seed=3 + index, **settings) == [together[index]]
+    events = stream_generate(model, prompts, key=KEY, baseline=of_toy(name), seed=3, **settings)
     assert [event.generation for event in events if isinstance(event, RowFinished)] == together
-    assert together[0].to_row("x")["baseline"] == baseline(name).to_dict()
+    assert together[0].to_row("x")["baseline"] == of_toy(name).to_dict()
     json.dumps(together[0].to_row("x"))
 
 
@@ -275,7 +296,7 @@ def test_rows_are_the_same_alone_and_together_and_streamed(name: str) -> None:
 )
 def test_what_needs_matches_is_refused(name: str, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        generate(TOY, "w1", key=KEY, baseline=baseline(name), length=12, block_length=6, **settings)
+        generate(TOY, "w1", key=KEY, baseline=of_toy(name), length=12, block_length=6, **settings)
 
 
 @pytest.mark.parametrize(
@@ -290,7 +311,7 @@ def test_unsuitable_settings_are_refused(
     name: str, key: WatermarkKey | None, settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(SettingsError, match=message):
-        generate(TOY, "w1", key=key, baseline=baseline(name), length=12, block_length=6, **settings)
+        generate(TOY, "w1", key=key, baseline=of_toy(name), length=12, block_length=6, **settings)
 
 
 # ---- Gumbel-max ----
@@ -330,11 +351,12 @@ MARKS: list[tuple[str, dict[str, Any]]] = [
     ("lr-dwm", {"delta": 6.0}),
     ("cdmark", {"delta": 2.0}),
     ("gumbel", {}),
+    ("tango", {"colours": "hash"}),
 ]
 
 
 def marked(name: str, options: dict[str, Any]) -> Generation:
-    settings: dict[str, Any] = {"strategy": "random"} if name in ("gloaguen", "dmark", "lr-dwm") else {}
+    settings: dict[str, Any] = {"strategy": "random"} if name in ("gloaguen", "dmark", "lr-dwm", "tango") else {}
     (made,) = generate(
         LARGE, "w1 w2", key=LARGE_KEY, baseline=baseline(name, **options), length=64, block_length=16, **settings
     )
