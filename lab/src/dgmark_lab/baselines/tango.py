@@ -50,7 +50,7 @@ class Tango(Baseline):
         classes: number of colours.
         lag: distance of the two tokens of a pair.
         colours: "embeddings" cuts a keyed projection of the token embeddings; "hash" draws each token's colour alone.
-        embeddings: the model whose input embeddings are projected; by default the one that the key's tokenizer belongs to.
+        embeddings: the model whose input embeddings are projected; by default that of the key's tokenizer.
     """
 
     delta: Delta = 5.0
