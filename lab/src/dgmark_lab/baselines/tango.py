@@ -29,7 +29,7 @@ from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.models.load import find_with_weights
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines.base import Baseline, Score
-from dgmark_lab.baselines.green_lists import Delta
+from dgmark_lab.baselines.green_lists import Delta, without_held
 from dgmark_lab.baselines.pattern_mark import max_draws, redrawn_p
 from dgmark_lab.baselines.prf import BITS, HashKey, states, uniform_bits
 
@@ -51,6 +51,7 @@ class Tango(Baseline):
         lag: distance of the two tokens of a pair.
         colours: "embeddings" cuts a keyed projection of the token embeddings; "hash" draws each token's colour alone.
         embeddings: the model whose input embeddings are projected; by default that of the key's tokenizer.
+        new_only: favour only pairs that the text does not hold yet (as dgMARK does; not in the paper).
     """
 
     delta: Delta = 5.0
@@ -58,6 +59,7 @@ class Tango(Baseline):
     lag: Annotated[int, Field(ge=1, le=16)] = 2
     colours: Literal["embeddings", "hash"] = "embeddings"
     embeddings: str = ""
+    new_only: bool = False
 
     name: ClassVar[str] = "tango"
 
@@ -75,6 +77,10 @@ class Tango(Baseline):
             known = (beside >= 0).nonzero()[:, 0]
             wanted = -colour[beside[known]] % self.classes
             favoured = colour == wanted[:, None]
+            if self.new_only:
+                canvas = view.masked.nonzero()[known, 0]
+                for offset in (-self.lag, self.lag):  # a pair has no order
+                    favoured = without_held(favoured, beside[known], offset, view, canvas)
             return logits.index_add_(0, known, favoured.to(logits.dtype), alpha=self.delta)
 
         return Rule(bias=bias)
