@@ -14,6 +14,7 @@ from dgmark_lab.experiments.made_with import made_with
 from dgmark_lab.experiments.spec import DGMARK, Experiment, SetupName, View
 from dgmark_lab.experiments.store import Store
 from dgmark_lab.experiments.tables import Section, Table, to_csv, to_markdown
+from dgmark_lab.experiments.views.answers import answers
 from dgmark_lab.experiments.views.curves import area_under_curve, length_curve
 from dgmark_lab.experiments.views.detection import detection
 from dgmark_lab.experiments.views.frontier import frontier
@@ -26,6 +27,7 @@ VIEWS: dict[View, Callable[[StoredRun], Section]] = {
     "ratios": ratios,
     "samples": samples,
     "frontier": frontier,
+    "answers": answers,
 }
 
 
