@@ -16,7 +16,7 @@ from dgmark_lab.evaluate.intervals import MIN_TEXTS
 from dgmark_lab.experiments.cells import CellRows, PerText, Scores, StoredRun
 from dgmark_lab.experiments.conditions import CONDITIONS, EDITS
 from dgmark_lab.experiments.estimates import Estimate, auc, mean, percent, perplexity, quantile
-from dgmark_lab.experiments.figures import Line, heat_figure, line_figure
+from dgmark_lab.experiments.figures import Line, heat_figure, line_figure, line_panels
 from dgmark_lab.experiments.frontier import WORST, Matched, Measured, matched
 from dgmark_lab.experiments.spec import DGMARK, Experiment
 from dgmark_lab.experiments.tables import Quantity, Section, Table, quantity_table, with_interval
@@ -87,7 +87,7 @@ def frontier(run: StoredRun) -> Section:
             figures = {"temperature": there.temperature, "perplexity ratio": there.ratio, **there.figures}
             quantities += _named(_at_equal_diversity(scheme, reference), figures)
     sweeps = _sweeps(run.experiment)
-    quantities += [q for name, cells in sweeps.items() for q in _at_matched_detection(name, cells, quantities)]
+    quantities += [q for name, cells in sweeps.items() for q in at_matched_detection(name, cells, quantities)]
     in_order = [cell for cells in sweeps.values() for cell in cells]
     tables = [
         *(quantity_table(title, in_order, quantities, columns) for title, columns in _TABLES.items()),
@@ -216,7 +216,7 @@ def _sizes(cell: CellRows) -> dict[str, Estimate]:
     }
 
 
-def _at_matched_detection(curve: str, cells: Sequence[str], quantities: Sequence[Quantity]) -> list[Quantity]:
+def at_matched_detection(curve: str, cells: Sequence[str], quantities: Sequence[Quantity]) -> list[Quantity]:
     """The lowest perplexity of the curve's cells in which so many of the whole texts are found."""
     known = {(q.cell, q.name): q.ours for q in quantities if q.ours is not None}
     measured = [(known[cell, "found"].value, known[cell, "perplexity"]) for cell in cells if (cell, "found") in known]
@@ -273,35 +273,49 @@ def _matched_table(reference: str, found: Mapping[str, Matched], quantities: Seq
 
 # --- figures ---
 
+FRONTIER = "perplexity-by-diversity"
+_TITLES = {"dmark": "DMark", "gloaguen": "Gloaguen et al.", "kgw": "KGW", "lr-dwm": "LR-DWM", "tango": "TANGO"}
+
+
+def _pictured(experiment: Experiment) -> dict[str, str]:
+    """The curves that the pictures show, with their names in a legend: ours cannot be taken for a baseline."""
+    labels = {}
+    for cell in experiment.cells:
+        if not experiment.pictured or cell.group in experiment.pictured:
+            ours, other = f"dgmark (this), {cell.group}", str(cell.scheme)
+            label = cell.group.replace(other, _TITLES.get(other, other.capitalize()))
+            labels[cell.group] = ours if cell.scheme == DGMARK else label
+    return labels
+
+
+def frontier_panels(panels: Mapping[str, tuple[Experiment, Sequence[Quantity]]], width: float) -> "Figure":
+    """Draw perplexity by diversity over temperatures, in a panel for each experiment, by its title."""
+    lines = {}
+    for title, (experiment, quantities) in panels.items():
+        known = {(q.cell, q.name): q.ours for q in quantities if q.ours is not None}
+        sweeps, lines[title] = _sweeps(experiment), []
+        for name, label in _pictured(experiment).items():
+            shown = [cell for cell in sweeps[name] if (cell, "perplexity") in known]
+            points = [(known[cell, "distinct-2"], known[cell, "perplexity"]) for cell in shown]
+            lines[title].append(Line(label, points, [cell.rpartition(" = ")[2] for cell in shown]))
+    return line_panels(lines, x="distinct-2", y="perplexity under the judge", width=width, log_y=True)
+
 
 def frontier_figures(experiment: Experiment, quantities: Sequence[Quantity]) -> "dict[str, Figure]":
     """Draw the curves that the experiment pictures, and how often their texts are found, with what they cost."""
     known = {(q.cell, q.name): q.ours for q in quantities if q.ours is not None}
     conditions = CONDITIONS[experiment.conditions]
     lengths = {name: one.first for name, one in conditions.items() if one.first}
-    curves, found, heat = [], [], dict[str, dict[str, Estimate]]()
-    for name, cells in _sweeps(experiment).items():
-        if experiment.pictured and name not in experiment.pictured:
-            continue
-        shown = [cell for cell in cells if (cell, "perplexity") in known]
-        points = [(known[cell, "distinct-2"], known[cell, "perplexity"]) for cell in shown]
-        curves.append(Line(name, points, [cell.rpartition(" = ")[2] for cell in shown]))
+    found, heat = [], dict[str, dict[str, Estimate]]()
+    for name, label in _pictured(experiment).items():
         there = _at_equal_diversity(name, str(experiment.null))
         rates = [(Estimate(n), known[there, length]) for length, n in lengths.items() if (there, length) in known]
         cost = with_interval(known[there, "perplexity ratio"], 2) if rates else ""
-        found.append(Line(f"{name}: {cost}", rates))
+        found.append(Line(f"{label}: {cost}", rates))
         if all((there, condition) in known for condition in conditions):
-            heat[name] = {condition: known[there, condition] for condition in conditions}
-    figures = {
-        "perplexity-by-diversity": line_figure(
-            curves,
-            x="distinct-2",
-            y="perplexity under the judge",
-            title="Quality and diversity, over temperatures (labels; 95 % intervals over texts)",
-            width=8.5,
-            log_y=True,
-        )
-    }
+            heat[label] = {condition: known[there, condition] for condition in conditions}
+    title = "Quality and diversity, over temperatures (labels; 95 % intervals over texts)"
+    figures = {FRONTIER: frontier_panels({title: (experiment, quantities)}, width=8.5)}
     if experiment.conditions == "lengths" and any(line.points for line in found):
         figures["found-by-length"] = line_figure(
             found,
