@@ -107,7 +107,8 @@ IDS = np.arange(50, dtype=np.int64)
 
 
 def draws_for(name: str) -> Draw:
-    return RandomParts(name, IDS, IDS).draw
+    random = RandomParts(name, IDS, IDS)
+    return lambda _first, keys: random.draw(len(IDS), keys)
 
 
 def matches(groups: np.ndarray) -> np.ndarray:

@@ -33,7 +33,7 @@ _FIRST_BATCH, _MAX_BATCH = 63, 2048
 
 # groups (tokens, keys) -> the statistic of each key
 Statistic = Callable[[UInt8[np.ndarray, "tokens keys"]], Int[np.ndarray, " keys"]]
-# number of tokens, number of keys -> the groups under that many further random keys
+# number of the first key, number of keys -> the groups of the tokens under these random keys
 Draw = Callable[[int, int], UInt8[np.ndarray, "tokens keys"]]
 
 
@@ -73,10 +73,11 @@ class PatternMark(Baseline):
         matched = int(count_alternating(observed[place][:, None], self.pattern_length)[0])
         p_value = 1.0
         if windows:
+            random = RandomParts("redraw/v1", ids, positions, key.secret)
             p_value, _ = redrawn_p(
                 lambda parts: count_alternating(parts[place], self.pattern_length),
                 observed,
-                RandomParts("redraw/v1", ids, positions, key.secret).draw,
+                lambda _first, keys: random.draw(len(distinct), keys),
                 most=max_draws(fpr, len(ids)),
             )
         return Score(
@@ -133,14 +134,14 @@ def redrawn_p(
     Args:
         statistic: computes the statistic from the groups of many keys; larger if the mark is present.
         observed: the real key's groups.
-        draw: draws the groups under random keys.
+        draw: draws the groups under random keys; called for one key after the other.
         most: number of draws after which to stop in any case.
     """
     drawn, exceedances, size = 0, 0, _FIRST_BATCH
     value = statistic(observed[:, None])[0]
     while drawn < most:
         size = min(size, most - drawn)
-        above = np.flatnonzero(statistic(draw(len(observed), size)) >= value)
+        above = np.flatnonzero(statistic(draw(drawn, size)) >= value)
         if exceedances + len(above) >= ENOUGH:
             drawn += int(above[ENOUGH - exceedances - 1]) + 1
             return ENOUGH / drawn, drawn

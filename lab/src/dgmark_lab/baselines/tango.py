@@ -9,12 +9,12 @@ directions anew and keeps the text; the published test takes the matches as inde
 """
 
 import math
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int, UInt8
+from jaxtyping import Bool, Float, Float32, Int, UInt8
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from safetensors import safe_open
@@ -109,8 +109,8 @@ class Tango(Baseline):
             return counts
 
         observed = colour[tokens]
-        redrawn = RedrawnColours(self, self.embeddings or key.spec.tokenizer, tokens)
-        p_value, _ = redrawn_p(matches, observed, redrawn.draw, most=max_draws(fpr, len(tokens)))
+        redrawn = partial(self._redrawn, self.embeddings or key.spec.tokenizer, tokens)
+        p_value, _ = redrawn_p(matches, observed, redrawn, most=max_draws(fpr, len(tokens)))
         chance, scored = 1 / self.classes, len(first)
         every, hits = pairs.shape[1], int(self._match(*colour[pairs]).sum())
         typical = math.ceil(scored * (1 + chance) / 2)
@@ -124,8 +124,18 @@ class Tango(Baseline):
             or max(float(binom.sf(typical - 1, scored, chance)), chance ** len(tokens)) <= fpr,
         )
 
-    def _match(self, one: UInt8[np.ndarray, "*shape"], other: UInt8[np.ndarray, "*shape"]) -> np.ndarray:
-        return (one + other) % self.classes == 0
+    def _redrawn(self, model: str, tokens: Int[np.ndarray, " tokens"], first: int, count: int) -> Colours:
+        """The colours of some tokens under random keys, which are the same for every text."""
+        if self.colours == "hash":
+            return _hashed(_REDRAWN, first + np.arange(count), tokens, self.classes)
+        blocks, rows = range(first // _BLOCK, -(-(first + count) // _BLOCK)), unit_embeddings(model)[tokens]
+        parts = [_directions(model, self.classes, _REDRAWN, number * _BLOCK, _BLOCK) for number in blocks]
+        colours = np.concatenate([_classes(rows @ directions, bounds) for directions, bounds in parts], axis=1)
+        return colours[:, first % _BLOCK :][:, :count]
+
+    def _match(self, one: UInt8[np.ndarray, "*s"], other: UInt8[np.ndarray, "*s"]) -> Bool[np.ndarray, "*s"]:
+        match: Bool[np.ndarray, "*s"] = (one + other) % self.classes == 0
+        return match
 
     def _pairs(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> Int[np.ndarray, "2 pairs"]:
         """Return the tokens of each pair at the lag, the smaller id first, since the sum has no order."""
@@ -133,29 +143,6 @@ class Tango(Baseline):
         placed[positions + self.lag] = ids
         left = placed[positions]
         return np.sort(np.stack([left, ids])[:, left >= 0], axis=0)
-
-
-class RedrawnColours:
-    """The colours of some tokens under random keys, one key after the other; the same keys for every text."""
-
-    def __init__(self, tango: Tango, model: str, tokens: Int[np.ndarray, " tokens"]) -> None:
-        self._tango = tango
-        self._model = model
-        self._tokens = tokens
-        self._drawn = 0
-
-    def draw(self, tokens: int, keys: int) -> Colours:  # noqa: ARG002 (always those tokens)
-        """Draw the colours under the next keys."""
-        first, self._drawn = self._drawn, self._drawn + keys
-        blocks = [self._block(number) for number in range(first // _BLOCK, -(-self._drawn // _BLOCK))]
-        return np.concatenate(blocks, axis=1)[:, first % _BLOCK :][:, :keys]
-
-    def _block(self, number: int) -> Colours:
-        if self._tango.colours == "hash":
-            keys = number * _BLOCK + np.arange(_BLOCK)
-            return _hashed(_REDRAWN, keys, self._tokens, self._tango.classes)
-        directions, bounds = _directions(self._model, self._tango.classes, _REDRAWN, number * _BLOCK, _BLOCK)
-        return _classes(unit_embeddings(self._model)[self._tokens] @ directions, bounds)
 
 
 @lru_cache(maxsize=4)

@@ -290,7 +290,7 @@ def _pictured(experiment: Experiment) -> dict[str, str]:
 
 def frontier_panels(panels: Mapping[str, tuple[Experiment, Sequence[Quantity]]], width: float) -> "Figure":
     """Draw perplexity by diversity over temperatures, in a panel for each experiment, by its title."""
-    lines = {}
+    lines: dict[str, list[Line]] = {}
     for title, (experiment, quantities) in panels.items():
         known = {(q.cell, q.name): q.ours for q in quantities if q.ours is not None}
         sweeps, lines[title] = _sweeps(experiment), []
