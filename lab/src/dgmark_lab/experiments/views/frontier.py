@@ -189,7 +189,7 @@ def _against_unmarked(run: StoredRun, cell: CellRows, scores: Mapping[str, Score
     """What is found at 1 %, and the area under the ROC curve over the unmarked texts, each under its prompt's key."""
     p = _whole(scores).p
     found, null = {"found at 1 %": percent(p <= 0.01)}, run.null_of(cell)
-    if null is not None:
+    if null is not None and null.key.spec.tokenizer_fingerprint == cell.key.spec.tokenizer_fingerprint:
         unmarked = replace(cell, rows=null.rows).score(null.ids, deployed=_deployed(cell))
         found["AUROC"] = auc(-p, -unmarked.p)
     return found
