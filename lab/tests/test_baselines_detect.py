@@ -21,6 +21,7 @@ from dgmark.models.toy import ToyDenoiser
 from dgmark_lab.baselines import BASELINES, Baseline, PatternMark, baseline, parse_baseline
 from dgmark_lab.baselines.pattern_mark import (
     ENOUGH,
+    Draw,
     RandomParts,
     _standard_score,
     count_alternating,
@@ -28,6 +29,7 @@ from dgmark_lab.baselines.pattern_mark import (
     redrawn_p,
 )
 from dgmark_lab.baselines.prf import HashKey, states, threshold, uniform_bits
+from dgmark_lab.baselines.tango import Tango, unit_embeddings
 from support.known_keys import builtin_tokenizer, known_key
 from support.unchecked import unchecked
 from support.unmarked_texts import texts
@@ -48,6 +50,8 @@ FORMS: dict[str, tuple[str, dict[str, object]]] = {
     "lr-dwm, gamma 1/4": ("lr-dwm", {"gamma": 0.25}),
     "cdmark": ("cdmark", {}),
     "gumbel": ("gumbel", {"period": 16}),
+    "tango": ("tango", {}),
+    "tango, hash": ("tango", {"colours": "hash", "classes": 2, "lag": 1}),
 }
 
 
@@ -102,8 +106,9 @@ def test_patterns_conditional_p_value_is_its_share_of_all_colourings() -> None:
 IDS = np.arange(50, dtype=np.int64)
 
 
-def draws_for(name: str) -> RandomParts:
-    return RandomParts(name, IDS, IDS)
+def draws_for(name: str) -> Draw:
+    random = RandomParts(name, IDS, IDS)
+    return lambda _first, keys: random.draw(len(IDS), keys)
 
 
 def matches(groups: np.ndarray) -> np.ndarray:
@@ -257,12 +262,57 @@ def test_cdmarks_p_value_is_the_tail_over_keys_for_any_message(message: list[int
     assert cdmark.tail(np.ones(12, dtype=np.int64), 0.0) == cdmark.tail(weights, -1e9) == 1
 
 
+# ---- TANGO ----
+
+
+def test_tangos_colours_are_equal_parts_of_the_vocabulary_along_a_direction_of_the_embeddings() -> None:
+    made = Tango()
+    rows, colours = unit_embeddings("storyteller"), made.colour_of(KEY)
+    assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
+    bits = uniform_bits(states(made.hash_key(KEY), np.zeros(1, dtype=np.int64)), np.arange(rows.shape[1]))
+    order = np.argsort(rows @ stats.norm.ppf((bits + 0.5) / 2.0**53))
+    assert np.bincount(colours).tolist() == [2730, 2731, 2731]
+    assert (np.diff(colours[order].astype(int)) < 0).sum() <= 2  # float32 may swap two neighbours at a cut
+    assert (made.colour_of(known_key("another")) != colours).mean() > 0.5
+
+
+def test_tango_counts_each_pair_once_and_publishes_the_z_of_all() -> None:
+    made = Tango(lag=2)
+    ids, positions = np.array([5, 9, 7, 9, 5, 9, 8, 6]), np.array([0, 1, 2, 3, 4, 5, 6, 9])
+    colour = made.colour_of(KEY)
+    pairs = [(5, 7), (9, 9), (7, 5), (9, 9), (5, 8)]
+    hits = [(int(colour[one]) + int(colour[other])) % 3 == 0 for one, other in pairs]
+    found = made.score(KEY, ids, positions, 0.01)
+    assert (found.scored, found.matched) == (3, hits[0] + hits[1] + hits[4])
+    assert found.z_score == pytest.approx((sum(hits) - 5 / 3) / (10 / 9) ** 0.5)
+    assert found.p_published == pytest.approx(stats.binom.sf(sum(hits) - 1, 5, 1 / 3))
+
+
+def test_tangos_p_value_is_its_share_of_all_colourings() -> None:
+    """4 distinct tokens have 16 colourings in two colours; drawing stops after ten keys that match as often."""
+    made = Tango(colours="hash", classes=2)
+    ids = np.array([10, 11, 12, 13, 10, 12, 11, 11])
+    pairs = np.array([(0, 2), (1, 3), (0, 2), (2, 3), (0, 1), (1, 2)])  # places of the tokens two apart
+    colours = np.array(list(itertools.product((0, 1), repeat=4)))
+    matched = {(one, other): colours[:, one] == colours[:, other] for one, other in pairs}
+    counts = sum(matched.values(), start=np.zeros(16, dtype=int))
+    for number in range(6):
+        found = made.score(known_key(f"colouring {number}"), ids, np.arange(8), 1e-3)
+        share = float(np.mean(counts >= found.matched))
+        assert abs(found.p_value - share) < 0.5 * share + 0.3
+
+
+def test_tango_needs_embeddings_of_the_keys_vocabulary() -> None:
+    with pytest.raises(SettingsError, match="has embeddings of 8192 tokens, and the key is for 32: name the model"):
+        Tango(embeddings="storyteller").colour_of(known_key("small", table_size=32))
+
+
 # ---- levels: what has no mark is called marked no more often than stated ----
 
 PAIRS = 250
 ALPHAS = (0.1, 0.01)
-# the largest number of p-values at or below alpha of a true level is passed with chance 1e-9; with 13 forms, 5 kinds
-# and 2 levels a correct detector fails here with chance 1.3e-7, were the seeds drawn anew
+# the largest number of p-values at or below alpha of a true level is passed with chance 1e-9; with 15 forms, 5 kinds
+# and 2 levels a correct detector fails here with chance 1.5e-7, were the seeds drawn anew
 MAX_HITS = {alpha: int(stats.binom.isf(1e-9, PAIRS, alpha)) for alpha in ALPHAS}
 
 
@@ -358,6 +408,7 @@ def test_a_keyless_key_is_refused(name: str) -> None:
         ("gloaguen", {"offsets": (0,)}, "and not 0"),
         ("gloaguen", {"top_k": 0}, "option top_k of baseline gloaguen is 0"),
         ("dmark", {"form": "x"}, "'normal', 'predictive'"),
+        ("tango", {"classes": 1}, "option classes of baseline tango is 1"),
         ("gumbel", {"period": 0}, "option period of baseline gumbel is 0"),
     ],
 )

@@ -18,12 +18,13 @@ from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import PositionSpec
-from dgmark_lab.baselines import BASELINES, Gloaguen, PatternMark, baseline
+from dgmark_lab.baselines import BASELINES, Gloaguen, PatternMark, Tango, baseline
 from dgmark_lab.baselines.cdmark import spreading_vector
 from dgmark_lab.baselines.green_lists import GreenRows
 from dgmark_lab.baselines.gumbel import GumbelNoise
 from dgmark_lab.baselines.prf import states, threshold, uniform_bits
 from support.command_line import run
+from support.toy_experiments import toy_baseline
 
 TOY = ToyDenoiser(words=12, padding=4, end_ids=())
 V = TOY.vocab_size
@@ -118,6 +119,57 @@ def test_lr_dwm_biases_by_one_list_for_each_committed_neighbour() -> None:
             torch.testing.assert_close(added[row, place], expected)
             seen.add(len(known))
     assert seen == {0, 1, 2}
+
+
+@pytest.mark.parametrize("lag", [1, 4])
+def test_tango_completes_a_pair_with_the_left_token_or_else_with_the_right(lag: int) -> None:
+    given = view()
+    made = Tango(colours="hash", lag=lag)
+    colour = torch.from_numpy(made.colour_of(KEY).astype(int))
+    added = biased("tango", given, colours="hash", lag=lag, delta=1.5)
+    seen = set()
+    for row in range(2):
+        for place in range(WIDTH):
+            expected, column = torch.zeros(V, dtype=torch.float64), 5 + place
+            taps = [at for at in (column - lag, column + lag) if 3 <= at < 12 and IDS[row, at] != MASK]
+            if taps and given.masked[row, place]:
+                expected[(colour + colour[IDS[row, taps[0]]]) % 3 == 0] = 1.5
+                seen.add(taps[0] < column)
+            torch.testing.assert_close(added[row, place], expected)
+    assert seen == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("name", "lag", "options"),
+    [("dmark", 1, {"form": "bidirectional"}), ("lr-dwm", 1, {}), ("tango", 2, {"colours": "hash"})],
+)
+def test_new_only_takes_the_bias_from_pairs_that_the_text_holds(name: str, lag: int, options: dict[str, Any]) -> None:
+    """A pair is what the test counts once: an ordered one, or for tango one in either order."""
+    dice = np.random.default_rng(0)
+    ids = torch.from_numpy(dice.integers(2, 8, (2, 40)))  # few tokens, so that many pairs are held
+    masked = torch.from_numpy(dice.random((2, 40)) < 0.4)
+    masked[:, :3] = False
+    ids[masked] = MASK
+    window = Window(ids, 3, torch.arange(37).expand(2, -1), (3, 40), MASK, torch.arange(2))
+    given = View(window, torch.zeros(2, 37, V, dtype=torch.float64), masked[:, 3:], FORBIDDEN, 1.0)
+    rules = [baseline(name, **options, new_only=new_only).rule(KEY, TOY).bias for new_only in (False, True)]
+    plain, fresh = (bias(given) for bias in rules if bias is not None)
+    spared = 0
+    for number, (row, place) in enumerate(given.masked.nonzero().tolist()):
+        column, text = place + 3, ids[row].tolist()
+        held = [(a, b) for a, b in zip(text[3:-lag], text[3 + lag :], strict=True) if MASK not in (a, b)]
+        sides = [side for side in (-lag, lag) if 0 <= column + side < 40 and text[column + side] != MASK]
+        if name == "tango":
+            sides = [side for side in sides if column + side >= 3][:1]
+            held += [(b, a) for a, b in held]
+        for token in range(V):
+            pairs = [(text[column + s], token) if s < 0 else (token, text[column + s]) for s in sides]
+            if not any(pair in held for pair in pairs):
+                assert fresh[number, token] == plain[number, token]
+            elif all(pair in held for pair in pairs):
+                assert fresh[number, token] == 0
+                spared += int(plain[number, token] > 0)
+    assert spared > 20
 
 
 def test_unigram_cdmark_and_pattern_mark_bias_every_masked_place() -> None:
@@ -253,15 +305,15 @@ def test_rows_are_the_same_alone_and_together_and_streamed(name: str) -> None:
     prompts = ["w1 w2", "w3 w4", "w5 w6"]
     settings: dict[str, Any] = {"length": 12, "block_length": 6, "temperature": 0.8}
     model = replace(TOY, forbidden_bias=9.0)
-    together = generate(model, prompts, key=KEY, baseline=baseline(name), seed=3, **settings)
+    together = generate(model, prompts, key=KEY, baseline=toy_baseline(name), seed=3, **settings)
     assert not {i for made in together for i in made.token_ids} & set(FORBIDDEN.tolist())
     for index, prompt in enumerate(prompts):
-        assert generate(model, prompt, key=KEY, baseline=baseline(name), seed=3 + index, **settings) == [
+        assert generate(model, prompt, key=KEY, baseline=toy_baseline(name), seed=3 + index, **settings) == [
             together[index]
         ]
-    events = stream_generate(model, prompts, key=KEY, baseline=baseline(name), seed=3, **settings)
+    events = stream_generate(model, prompts, key=KEY, baseline=toy_baseline(name), seed=3, **settings)
     assert [event.generation for event in events if isinstance(event, RowFinished)] == together
-    assert together[0].to_row("x")["baseline"] == baseline(name).to_dict()
+    assert together[0].to_row("x")["baseline"] == toy_baseline(name).to_dict()
     json.dumps(together[0].to_row("x"))
 
 
@@ -275,7 +327,7 @@ def test_rows_are_the_same_alone_and_together_and_streamed(name: str) -> None:
 )
 def test_what_needs_matches_is_refused(name: str, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        generate(TOY, "w1", key=KEY, baseline=baseline(name), length=12, block_length=6, **settings)
+        generate(TOY, "w1", key=KEY, baseline=toy_baseline(name), length=12, block_length=6, **settings)
 
 
 @pytest.mark.parametrize(
@@ -290,7 +342,7 @@ def test_unsuitable_settings_are_refused(
     name: str, key: WatermarkKey | None, settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(SettingsError, match=message):
-        generate(TOY, "w1", key=key, baseline=baseline(name), length=12, block_length=6, **settings)
+        generate(TOY, "w1", key=key, baseline=toy_baseline(name), length=12, block_length=6, **settings)
 
 
 # ---- Gumbel-max ----
@@ -330,11 +382,12 @@ MARKS: list[tuple[str, dict[str, Any]]] = [
     ("lr-dwm", {"delta": 6.0}),
     ("cdmark", {"delta": 2.0}),
     ("gumbel", {}),
+    ("tango", {"colours": "hash"}),
 ]
 
 
 def marked(name: str, options: dict[str, Any]) -> Generation:
-    settings: dict[str, Any] = {"strategy": "random"} if name in ("gloaguen", "dmark", "lr-dwm") else {}
+    settings: dict[str, Any] = {"strategy": "random"} if name in ("gloaguen", "dmark", "lr-dwm", "tango") else {}
     (made,) = generate(
         LARGE, "w1 w2", key=LARGE_KEY, baseline=baseline(name, **options), length=64, block_length=16, **settings
     )

@@ -1,7 +1,6 @@
 """What a report says: numbers against oracles, tables as text, and one small store word for word."""
 
 import csv
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -124,22 +123,6 @@ def test_the_report_of_a_small_store_is_as_it_was(tmp_path: Path) -> None:
         assert [float(one or "nan") for one in row[2:]] == pytest.approx(
             [float(one or "nan") for one in expected[2:]], rel=1e-9, nan_ok=True
         ), row[:2]
-
-
-def test_the_numbers_of_the_small_store_follow_from_its_texts(tmp_path: Path) -> None:
-    store, key = golden_store(tmp_path)
-    report = make_report(parse_toml(EXPERIMENT, Experiment, "golden.toml"), store, "builtin", {key.fingerprint: key})
-    found = {(q.cell, q.name): q for q in report.section.quantities}
-    marked = found["dgmark k = 1", "TPR z>4"]
-    assert marked.ours is not None
-    assert (marked.ours.value, marked.ours.count, marked.paper) == (1.0, 3, 0.929)
-    false = found["dgmark k = 1", "FPR z>4"].ours
-    assert false is not None
-    assert false.count == 7 * (1 + 3)  # the short text is left out; the run's key and three others
-    judged = found["unmarked", "perplexity"].ours
-    assert judged is not None
-    assert judged.value == pytest.approx(math.exp((60 + 70 + 80 + 100 + 110 + 120 + 130) / 280))
-    assert not report.complete
 
 
 def test_texts_that_do_not_survive_retokenization_fail_the_exact_test(tmp_path: Path) -> None:

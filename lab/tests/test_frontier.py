@@ -12,9 +12,11 @@ from dgmark_lab.experiments.conditions import EDITS
 from dgmark_lab.experiments.estimates import Estimate
 from dgmark_lab.experiments.figures import heat_figure
 from dgmark_lab.experiments.frontier import Measured, matched
+from dgmark_lab.experiments.report import side_by_side
 from dgmark_lab.experiments.spec import Experiment
 from dgmark_lab.experiments.store import Store
-from dgmark_lab.experiments.views.frontier import EDITED
+from dgmark_lab.experiments.tables import Quantity
+from dgmark_lab.experiments.views.frontier import EDITED, FRONTIER, at_matched_detection, tokens_needed
 from dgmark_lab.toml_files import parse_toml
 from support.toy_experiments import TOY, report_toy, run_toy
 
@@ -205,13 +207,48 @@ def test_the_report_compares_schemes_at_equal_diversity(conditions: str, figures
     back = shown["plain, T = 1", "survive re-tokenization"]
     assert back is not None
     assert (back.value, back.count) == (0, 6)  # the ids are still those of the texts that were replaced
-    assert [table.title[:12] for table in section.tables if table] == ["At equal div", "The texts", "Found at p <"]
+    titles = ["What it cost", "How many tok", "What survive", "At equal div"]
+    assert [table.title[:12] for table in section.tables if table] == titles
+    assert max(len(table.columns) for table in section.tables if table) <= 6
     assert set(section.figures) == {"perplexity-by-diversity", *figures}
     if conditions == "edits":
         edited = [shown["dgmark, T = 2", name] for name in EDITS]
         of_edits = shown["dgmark, T = 2", EDITED]
         assert of_edits is not None
         assert of_edits.value == pytest.approx(np.mean([one.value for one in edited if one]))
+
+
+def test_figures_that_others_report_follow_from_the_p_values(tmp_path: Path) -> None:
+    content = SWEPT.replace("[builtin]", 'conditions = "edits"\nkeys = 2\n[builtin]', 1)
+    experiment = parse_toml(content, Experiment, "test")
+    store = run_toy(experiment, tmp_path, limit=6, length=64)
+    judged(store, "swept")
+    report = report_toy(experiment, store)
+    cell, null = report.run.cells["dgmark, T = 2"], report.run.cells["plain, T = 1"]
+    p = {first: cell.score([ids[:first] for ids in cell.ids], deployed=True).p for first in (16, 32, 48, 64)}
+    needed = [next((first for first in p if p[first][text] <= 1e-4), np.inf) for text in range(6)]
+    assert tokens_needed(cell).tolist() == needed
+    assert len(set(needed)) > 1
+    shown = {(q.cell, q.name): q.ours for q in report.section.quantities}
+    half, area = shown["dgmark, T = 2", "tokens for 50 %"], shown["dgmark, T = 2", "AUROC"]
+    assert half is not None
+    assert half.value == sorted(needed)[2]
+    unmarked = [cell.score([ids], cell.keys[text % 2], deployed=True).p[0] for text, ids in enumerate(null.ids)]
+    assert area is not None
+    assert area.value == pytest.approx(np.mean([[(a < b) + (a == b) / 2 for b in unmarked] for a in p[64]]))
+    panels = side_by_side(report, report).section.figures[FRONTIER]
+    assert [text.get_text() for text in panels.legends[0].get_texts()] == ["plain", "dgmark (this), dgmark"]
+
+
+def test_the_lowest_perplexity_is_of_a_cell_in_which_enough_is_found() -> None:
+    costs = {"a": (95.0, 7.0), "b": (99.5, 9.0), "c": (89.0, 2.0), "d": (92.0, 5.0)}
+    quantities = [
+        Quantity(cell, name, Estimate(value))
+        for cell, values in costs.items()
+        for name, value in zip(("found", "perplexity"), values, strict=True)
+    ]
+    lowest = {q.name: q.ours for q in at_matched_detection("curve", list(costs), quantities)}
+    assert lowest == {"perplexity, 90 % found": Estimate(5.0), "perplexity, 99 % found": Estimate(9.0)}
 
 
 def test_cells_without_all_texts_are_left_out_of_the_curves(tmp_path: Path) -> None:
@@ -230,5 +267,5 @@ def test_cells_without_all_texts_are_left_out_of_the_curves(tmp_path: Path) -> N
         rows = store.read("texts", cell["recipe"]).values()
         survivors.append(100 * np.mean([TOY.tokenizer.encode(row["text"]) == row["token_ids"] for row in rows]))
     assert [q.ours.value for q in section.quantities if q.name == "survive re-tokenization" and q.ours] == survivors
-    assert [table.title[:12] for table in section.tables if table] == ["The texts", "Found at p <"]
+    assert [table.title[:12] for table in section.tables if table] == ["What it cost"]
     assert section.figures == {}

@@ -10,10 +10,11 @@ from dgmark_lab.baselines.gloaguen import Gloaguen
 from dgmark_lab.baselines.green_lists import DMark, Kgw, LrDwm, Unigram
 from dgmark_lab.baselines.gumbel import Gumbel
 from dgmark_lab.baselines.pattern_mark import PatternMark
+from dgmark_lab.baselines.tango import Tango
 from dgmark_lab.options import make, parse_options
 
 BASELINES: dict[str, type[Baseline]] = {
-    kind.name: kind for kind in (Kgw, Unigram, PatternMark, Gloaguen, DMark, LrDwm, CdMark, Gumbel)
+    kind.name: kind for kind in (Kgw, Unigram, PatternMark, Gloaguen, DMark, LrDwm, CdMark, Gumbel, Tango)
 }
 
 
@@ -48,6 +49,7 @@ __all__ = [
     "Kgw",
     "LrDwm",
     "PatternMark",
+    "Tango",
     "Unigram",
     "baseline",
     "parse_baseline",

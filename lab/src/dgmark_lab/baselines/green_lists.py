@@ -150,13 +150,44 @@ class GreenRows:
         return torch.stack([self._rows[token] for token in wanted])
 
 
-def neighbour_bias(sides: Sequence[tuple[int, GreenRows]], delta: float, *, predicts: bool = False) -> Rule:
+def without_held(
+    favoured: Bool[Tensor, "places vocab"],
+    tokens: Int[Tensor, " places"],
+    offset: int,
+    view: View,
+    canvas: Int[Tensor, " places"],
+) -> Bool[Tensor, "places vocab"]:
+    """Leave out what the tests would not count: tokens that complete a pair which the text already holds.
+
+    Args:
+        favoured: the tokens that a bias favours at each place.
+        tokens: the neighbour of each place.
+        offset: where the neighbour stands.
+        view: the step.
+        canvas: the canvas of each place.
+    """
+    distance, (first, stop) = abs(offset), view.window.text
+    ids = view.window.ids[:, first:stop]
+    near, far = ids[:, :-distance], ids[:, distance:]
+    if offset > 0:
+        near, far = far, near
+    held = (near[canvas] == tokens[:, None]) & (far[canvas] != view.window.mask_id)
+    place, pair = held.nonzero(as_tuple=True)
+    fresh = favoured.clone()
+    fresh[place, far[canvas[place], pair]] = False
+    return fresh
+
+
+def neighbour_bias(
+    sides: Sequence[tuple[int, GreenRows]], delta: float, *, predicts: bool = False, new_only: bool = False
+) -> Rule:
     """Return a rule that adds `delta` to the tokens that are green with a neighbour, once for each neighbour.
 
     Args:
         sides: the offset of each neighbour and the rows for it; one that is not committed adds nothing.
         delta: what is added.
         predicts: where no neighbour is committed, take the likeliest token to the left for the first one.
+        new_only: favour only pairs that the text does not hold yet.
     """
 
     def bias(view: View) -> Tensor:
@@ -164,10 +195,14 @@ def neighbour_bias(sides: Sequence[tuple[int, GreenRows]], delta: float, *, pred
         if predicts:
             alone = (torch.stack(beside) < 0).all(0)
             beside[0] = torch.where(alone, _predicted_left(view), beside[0])
-        for tokens, (_, rows) in zip(beside, sides, strict=True):
+        canvas = view.masked.nonzero()[:, 0]
+        for tokens, (offset, rows) in zip(beside, sides, strict=True):
             known = (tokens[view.masked] >= 0).nonzero()[:, 0]
             if len(known):
-                green = rows(tokens[view.masked][known])
+                neighbours = tokens[view.masked][known]
+                green = rows(neighbours)
+                if new_only:
+                    green = without_held(green, neighbours, offset, view, canvas[known])
                 logits.index_add_(0, known, green.to(logits.dtype), alpha=delta)
         return logits
 
@@ -263,11 +298,13 @@ class DMark(Baseline):
         form: "normal" uses the left neighbour if it is committed; "predictive" predicts its likeliest token where it
             is masked; "bidirectional" uses the committed neighbours on both sides; "predictive-bidirectional" also
             predicts the left one where neither is committed.
+        new_only: favour only pairs that the text does not hold yet (as dgMARK does; not in the paper).
     """
 
     gamma: Gamma = 0.5
     delta: Delta = 2.0
     form: Form = "predictive-bidirectional"
+    new_only: bool = False
 
     name: ClassVar[str] = "dmark"
 
@@ -276,7 +313,7 @@ class DMark(Baseline):
         both = self.form.endswith("bidirectional")
         places: list[tuple[int, Side]] = [(-1, "left"), (1, "right")] if both else [(-1, "left")]
         sides = [(offset, GreenRows(self.hash_key(key), self.gamma, model, side)) for offset, side in places]
-        return neighbour_bias(sides, self.delta, predicts=self.form.startswith("predictive"))
+        return neighbour_bias(sides, self.delta, predicts=self.form.startswith("predictive"), new_only=self.new_only)
 
     def score(
         self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
@@ -295,17 +332,19 @@ class LrDwm(Baseline):
     Attributes:
         gamma: share of green tokens of each list.
         delta: bias on the logits of green tokens, added once for each committed neighbour.
+        new_only: favour only pairs that the text does not hold yet (as dgMARK does; not in the paper).
     """
 
     gamma: Gamma = 0.5
     delta: Delta = 2.0
+    new_only: bool = False
 
     name: ClassVar[str] = "lr-dwm"
 
     def rule(self, key: WatermarkKey, model: Denoiser) -> Rule:
         """A bias by the list of the left neighbour and by that of the right one, where these are committed."""
         sides = [(side, GreenRows(hash_key, self.gamma, model)) for side, hash_key in self._sides(key)]
-        return neighbour_bias(sides, self.delta)
+        return neighbour_bias(sides, self.delta, new_only=self.new_only)
 
     def _sides(self, key: WatermarkKey) -> list[tuple[int, HashKey]]:
         return [(-1, self.hash_key(key, "left")), (1, self.hash_key(key, "right"))]

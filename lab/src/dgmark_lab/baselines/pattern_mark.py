@@ -33,6 +33,8 @@ _FIRST_BATCH, _MAX_BATCH = 63, 2048
 
 # groups (tokens, keys) -> the statistic of each key
 Statistic = Callable[[UInt8[np.ndarray, "tokens keys"]], Int[np.ndarray, " keys"]]
+# number of the first key, number of keys -> the groups of the tokens under these random keys
+Draw = Callable[[int, int], UInt8[np.ndarray, "tokens keys"]]
 
 
 @dataclass(frozen=True)
@@ -71,11 +73,12 @@ class PatternMark(Baseline):
         matched = int(count_alternating(observed[place][:, None], self.pattern_length)[0])
         p_value = 1.0
         if windows:
+            random = RandomParts("redraw/v1", ids, positions, key.secret)
             p_value, _ = redrawn_p(
                 lambda parts: count_alternating(parts[place], self.pattern_length),
                 observed,
-                RandomParts("redraw/v1", ids, positions, key.secret),
-                most=_max_draws(fpr, len(ids)),
+                lambda _first, keys: random.draw(len(distinct), keys),
+                most=max_draws(fpr, len(ids)),
             )
         return Score(
             scored=windows,
@@ -121,7 +124,7 @@ class RandomParts:
 
 
 def redrawn_p(
-    statistic: Statistic, observed: UInt8[np.ndarray, " tokens"], random: RandomParts, *, most: int
+    statistic: Statistic, observed: UInt8[np.ndarray, " tokens"], draw: Draw, *, most: int
 ) -> tuple[float, int]:
     """Return the p-value of the real key's statistic by its rank among random keys, and how many keys were drawn.
 
@@ -131,14 +134,14 @@ def redrawn_p(
     Args:
         statistic: computes the statistic from the groups of many keys; larger if the mark is present.
         observed: the real key's groups.
-        random: the source of random keys.
+        draw: draws the groups under random keys; called for one key after the other.
         most: number of draws after which to stop in any case.
     """
     drawn, exceedances, size = 0, 0, _FIRST_BATCH
     value = statistic(observed[:, None])[0]
     while drawn < most:
         size = min(size, most - drawn)
-        above = np.flatnonzero(statistic(random.draw(len(observed), size)) >= value)
+        above = np.flatnonzero(statistic(draw(drawn, size)) >= value)
         if exceedances + len(above) >= ENOUGH:
             drawn += int(above[ENOUGH - exceedances - 1]) + 1
             return ENOUGH / drawn, drawn
@@ -148,7 +151,7 @@ def redrawn_p(
     return (1 + exceedances) / (1 + drawn), drawn
 
 
-def _max_draws(fpr: float, tokens: int) -> int:
+def max_draws(fpr: float, tokens: int) -> int:
     """As many draws as a p-value of at most `fpr` needs; the fewest where these would take too long."""
     needed = max(_MIN_DRAWS, math.ceil(1 / fpr) - 1)
     return needed if needed <= min(_MAX_DRAWS, _MAX_WORK // max(tokens, 1)) else _MIN_DRAWS

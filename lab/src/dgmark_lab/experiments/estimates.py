@@ -44,11 +44,6 @@ def percent(hits: np.ndarray) -> Estimate:
     return share(int(np.count_nonzero(hits)), len(hits)).times(100)
 
 
-def median(values: Float[np.ndarray, " n"]) -> Estimate:
-    """Estimate the median with a bootstrap interval."""
-    return quantile(values, 0.5)
-
-
 def quantile(values: Float[np.ndarray, " n"], level: float) -> Estimate:
     """Estimate a quantile with a bootstrap interval."""
     return _of(_BOOTSTRAP.interval(lambda drawn: np.quantile(values[drawn], level, axis=-1), len(values)), len(values))

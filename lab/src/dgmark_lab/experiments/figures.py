@@ -39,47 +39,69 @@ class Line:
 def line_figure(
     lines: Iterable[Line], *, x: str, y: str, title: str, width: float = 7.5, log_x: bool = False, log_y: bool = False
 ) -> "Figure":
-    """Draw lines with error bars; a logarithmic x axis has base 2, and ticks at the points.
+    """Draw lines with error bars; see `line_panels`."""
+    return line_panels({title: lines}, x=x, y=y, width=width, log_x=log_x, log_y=log_y)
 
-    A line without points is not drawn, but keeps its colour free.
+
+def line_panels(
+    panels: Mapping[str, Iterable[Line]], *, x: str, y: str, width: float, log_x: bool = False, log_y: bool = False
+) -> "Figure":
+    """Draw lines with error bars, in panels side by side in which lines of one name have one colour.
+
+    A logarithmic x axis has base 2, and ticks at the points. A line without points is not drawn, but keeps its colour
+    free.
+
+    Args:
+        panels: the lines of each panel by its title.
+        x: what the x axes show.
+        y: what the y axes show.
+        width: width of the figure in inches.
+        log_x: whether the x axes are logarithmic.
+        log_y: whether the y axes are logarithmic.
     """
-    figure, axes = _axes(width, 4.2, x, y, title)
-    every = list(lines)
-    styles = _places(line.name for line in every)
-    drawn = [line for line in every if line.points]
-    for line in drawn:
-        place, paper = styles[line.name], line.name.endswith(_PAPER)
-        colour = COLOURS[place % len(COLOURS)]
-        across, up = ([point[axis] for point in line.points] for axis in (0, 1))
-        axes.errorbar(
-            [one.value for one in across],
-            [one.value for one in up],
-            xerr=_errors(across),
-            yerr=_errors(up),
-            label=line.name,
-            color=colour,
-            marker=_MARKERS[place % len(_MARKERS)],
-            markersize=4,
-            markerfacecolor="none" if paper else None,
-            linestyle="--" if paper else "-",
-            linewidth=1,
-            capsize=2,
-        )
-        for (at_x, at_y), label in zip(line.points, line.labels, strict=False):
-            beside = (-15, 5) if place % 2 else (5, -10)
-            point = (at_x.value, at_y.value)
-            axes.annotate(label, point, beside, textcoords="offset points", fontsize="x-small", color=colour)
-    if log_x:
-        axes.set_xscale("log", base=2)
-        places = sorted({point.value for line in drawn for point, _ in line.points})
-        axes.set_xticks(places, [f"{at:g}" for at in places])
-    if log_y:
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_formatter("{x:g}")
-    if drawn:
-        figure.legend(loc="outside right upper", fontsize="x-small")
+    figure, drawn = new_figure(width, 4.2), {title: list(lines) for title, lines in panels.items()}
+    styles, entries = _places(line.name for lines in drawn.values() for line in lines), dict[str, Any]()
+    for axes, (title, lines) in zip(figure.subplots(1, len(drawn), squeeze=False)[0], drawn.items(), strict=True):
+        axes.set(xlabel=x, ylabel=y)
+        axes.set_title(title, fontsize="medium")
+        for line in lines:
+            if line.points:
+                entries[line.name] = _draw_line(axes, line, styles[line.name])
+        if log_x:
+            axes.set_xscale("log", base=2)
+            places = sorted({point.value for line in lines for point, _ in line.points})
+            axes.set_xticks(places, [f"{at:g}" for at in places])
+        if log_y:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.yaxis.set_minor_formatter("{x:g}")
+    if entries:
+        figure.legend(entries.values(), entries.keys(), loc="outside right upper", fontsize="x-small")
     return figure
+
+
+def _draw_line(axes: Any, line: Line, place: int) -> Any:
+    """Draw a line in the style of its place, and return what stands for it in a legend."""
+    colour, paper = COLOURS[place % len(COLOURS)], line.name.endswith(_PAPER)
+    across, up = ([point[axis] for point in line.points] for axis in (0, 1))
+    drawn = axes.errorbar(
+        [one.value for one in across],
+        [one.value for one in up],
+        xerr=_errors(across),
+        yerr=_errors(up),
+        color=colour,
+        marker=_MARKERS[place % len(_MARKERS)],
+        markersize=4,
+        markerfacecolor="none" if paper else None,
+        linestyle="--" if paper else "-",
+        linewidth=1,
+        capsize=2,
+    )
+    for (at_x, at_y), label in zip(line.points, line.labels, strict=False):
+        beside = (-15, 5) if place % 2 else (5, -10)
+        point = (at_x.value, at_y.value)
+        axes.annotate(label, point, beside, textcoords="offset points", fontsize="x-small", color=colour)
+    return drawn
 
 
 def density_figure(panels: Mapping[str, Mapping[str, Float[np.ndarray, " n"]]], *, x: str, title: str) -> "Figure":

@@ -23,7 +23,7 @@ from dgmark.watermark.bigrams import matching_pairs, pair_words
 from dgmark.watermark.key import ModelLike, WatermarkKey
 from dgmark.watermark.key_file import SECRET_BYTES
 from dgmark.watermark.spec import Rule
-from dgmark_lab.baselines import BASELINES, Gumbel, baseline
+from dgmark_lab.baselines import BASELINES, Gumbel, Tango, baseline
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
 from dgmark_lab.experiments.store import checkpoint_hash
 
@@ -109,9 +109,12 @@ def _decoded(rule: Rule, *configs: DecodeConfig) -> list[list[int]]:
 
 
 def _decoded_by_baseline(name: str) -> list[int]:
-    """What the toy writes greedily under a baseline; Gumbel noise replaces the draw, so it takes a temperature."""
+    """What the toy writes greedily under a baseline; Gumbel noise replaces the draw, so it takes a temperature.
+
+    The toy has no embeddings, so Tango colours its tokens by hash.
+    """
     temperature = float(name == Gumbel.name)
-    key, made = _fixed_key(_TOY, None), baseline(name)
+    key, made = _fixed_key(_TOY, None), baseline(name, **({"colours": "hash"} if name == Tango.name else {}))
     return generate(_TOY, "w5 w3 w1", key=key, baseline=made, length=_LENGTH, temperature=temperature)[0].token_ids
 
 

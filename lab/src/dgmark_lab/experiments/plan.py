@@ -160,13 +160,15 @@ def plan_cell(
 
 
 def recipe_hash(fields: Mapping[str, Any]) -> str:
-    """Hash all that determines a text except prompt and seed; settings at their default do not count.
+    """Hash all that determines a text except prompt and seed.
 
-    So a setting that is added later leaves the hash unchanged.
+    Settings at their default do not count, nor do a baseline's switches that are off. So a setting or a switch that is
+    added later leaves the hash unchanged.
     """
     defaults = DecodeConfig().to_dict()
     changed = {name: value for name, value in fields["settings"].items() if (name, value) not in defaults.items()}
-    return digest({**fields, "settings": changed, "row_version": ROW_VERSION})
+    options = {name: value for name, value in fields["scheme_options"].items() if value is not False}
+    return digest({**fields, "scheme_options": options, "settings": changed, "row_version": ROW_VERSION})
 
 
 def _config(experiment: Experiment, cell: Cell, subject: Subject, options: RunOptions) -> DecodeConfig:

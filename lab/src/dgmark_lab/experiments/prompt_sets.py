@@ -21,7 +21,7 @@ def builtin_prompts() -> list[str]:
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt; prompt i of a set is decoded with seed i."""
+    """One prompt of one text; text i of a set is decoded with the set's first seed + i."""
 
     prompt_id: str
     text: str
@@ -29,20 +29,28 @@ class Prompt:
 
 
 def load_prompts(name: str, prompts: PromptSet, count: int, files: Mapping[str, Path]) -> list[Prompt]:
-    """Load the first `count` prompts of a set (fewer if it has fewer).
+    """Load the prompts of the first `count` texts of a set (fewer if it has fewer).
 
     Args:
         name: the name of the set.
         prompts: the set.
-        count: most prompts.
+        count: most texts.
         files: JSON Lines files by name of the set.
 
     Raises:
         NoTexts: the set needs a file that was not given, or the file has no usable row.
         InputError: a row is not a JSON object.
     """
+    needed = -(-count // prompts.answers)
     if prompts.texts is not None:
-        return [Prompt(f"{name}-{i}", text, i) for i, text in enumerate(prompts.texts[:count])]
+        chosen = [(f"{name}-{i}", text) for i, text in enumerate(prompts.texts[:needed])]
+    else:
+        chosen = _from_file(name, prompts, needed, files)
+    repeated = [one for one in chosen for _ in range(prompts.answers)][:count]
+    return [Prompt(*one, prompts.first_seed + number) for number, one in enumerate(repeated)]
+
+
+def _from_file(name: str, prompts: PromptSet, count: int, files: Mapping[str, Path]) -> list[tuple[str, str]]:
     path = PACKAGE / prompts.package_file if prompts.package_file else files.get(name)
     if path is None:
         raise NoTexts(
@@ -50,7 +58,7 @@ def load_prompts(name: str, prompts: PromptSet, count: int, files: Mapping[str, 
             f"--prompts {name}=FILE, JSON Lines with the field {prompts.field!r}"
             + (f" (its first {prompts.characters} characters are the prompt)" if prompts.characters else "")
         )
-    chosen: list[Prompt] = []
+    chosen: list[tuple[str, str]] = []
     for row in read_rows(str(path)):
         if len(chosen) == count:
             break
@@ -58,7 +66,7 @@ def load_prompts(name: str, prompts: PromptSet, count: int, files: Mapping[str, 
             raise InputError(f"{row.row_id}: {row.error}")
         text = _prompt_of(row, prompts)
         if text is not None:
-            chosen.append(Prompt(str(row["id"]), text, len(chosen)))
+            chosen.append((str(row["id"]), text))
     if not chosen:
         raise NoTexts(
             f"{path} holds no row with the field {prompts.field!r}"

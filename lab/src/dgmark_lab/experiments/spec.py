@@ -20,7 +20,7 @@ from dgmark_lab.toml_files import read_toml
 
 DGMARK = "dgmark"
 SetupName = Literal["builtin", "paper"]
-View = Literal["detection", "auc", "length-curve", "ratios", "samples", "frontier"]
+View = Literal["detection", "auc", "length-curve", "ratios", "samples", "frontier", "answers"]
 # rates of the paper's TPR@FPR columns
 Rate = Literal["10%", "1%", "0.1%", "0.01%"]
 RATES: dict[Rate, float] = {"10%": 0.1, "1%": 0.01, "0.1%": 0.001, "0.01%": 0.0001}
@@ -42,6 +42,8 @@ class PromptSet(_Table):
         field: the field of the file's rows that holds the prompt.
         characters: the prompt is this many first characters of the field; shorter rows are left out.
         chat: whether to put prompts into the model's chat template.
+        answers: how many texts are made of each prompt.
+        first_seed: the seed of the first text.
     """
 
     dataset: str
@@ -50,6 +52,8 @@ class PromptSet(_Table):
     field: str = "prompt"
     characters: int | None = Field(default=None, ge=1)
     chat: bool = False
+    answers: int = Field(default=1, ge=1)
+    first_seed: int = 0
 
 
 # what every experiment may name; it may define others

@@ -94,12 +94,6 @@ def quantity_table(
     return Table(title, headings, rows) if rows else None
 
 
-def transposed(table: Table) -> Table:
-    """The table with its columns as rows."""
-    head, *rows = [list(column) for column in zip(table.columns, *table.rows, strict=True)]
-    return Table(table.title, head, rows)
-
-
 def number(value: float, digits: int) -> str:
     """Format a number with `digits` digits after the decimal point."""
     return "–" if math.isnan(value) else f"{value:.{digits}f}"

@@ -6,7 +6,7 @@ import numpy as np
 
 from dgmark_lab.evaluate.diversity import repeated_ngrams
 from dgmark_lab.experiments.cells import CellRows, Scores, StoredRun
-from dgmark_lab.experiments.estimates import Estimate, auc, mean, median, percent, perplexity, share
+from dgmark_lab.experiments.estimates import Estimate, auc, mean, percent, perplexity, quantile, share
 from dgmark_lab.experiments.spec import DGMARK, RATES, PaperNumbers
 from dgmark_lab.experiments.tables import Quantity, Section, quantity_table
 
@@ -92,8 +92,8 @@ def _measured(run: StoredRun, cell: CellRows) -> dict[str, Estimate]:
         nats, tokens = (np.array([float(row[name]) for row in judged]) for name in ("nats", "tokens"))
         found["perplexity"] = perplexity(nats, tokens)
         if cell.cell.paper.median_perplexity is not None:
-            found["median perplexity"] = median(np.exp(nats / tokens))
-    found |= {"green fraction": mean(cell.scores.green), "median z": median(cell.scores.z)}
+            found["median perplexity"] = quantile(np.exp(nats / tokens), 0.5)
+    found |= {"green fraction": mean(cell.scores.green), "median z": quantile(cell.scores.z, 0.5)}
     if cell.cell.scheme is not None:
         found |= _true_positives(cell.scores)
         if cell.cell.scheme == DGMARK:

@@ -5,6 +5,7 @@ The tables show every cell, and every scheme where its texts are as diverse as u
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,40 +15,50 @@ from dgmark_lab.evaluate.diversity import distinct_ngrams, repeated_ngrams, toke
 from dgmark_lab.evaluate.intervals import MIN_TEXTS
 from dgmark_lab.experiments.cells import CellRows, PerText, Scores, StoredRun
 from dgmark_lab.experiments.conditions import CONDITIONS, EDITS
-from dgmark_lab.experiments.estimates import Estimate, mean, percent, perplexity, quantile
-from dgmark_lab.experiments.figures import Line, heat_figure, line_figure
+from dgmark_lab.experiments.estimates import Estimate, auc, mean, percent, perplexity, quantile
+from dgmark_lab.experiments.figures import Line, heat_figure, line_figure, line_panels
 from dgmark_lab.experiments.frontier import WORST, Matched, Measured, matched
 from dgmark_lab.experiments.spec import DGMARK, Experiment
-from dgmark_lab.experiments.tables import Quantity, Section, Table, quantity_table, transposed, with_interval
+from dgmark_lab.experiments.tables import Quantity, Section, Table, quantity_table, with_interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RATE = 1e-4
 EDITED = "mean of edits"
-# a table of more columns is shown with its columns as rows
-_WIDE = 20
-_COLUMNS = {
-    "perplexity": "perplexity",
-    "its worst decile": "worst decile",
-    "distinct-2": "distinct-2",
-    "distinct-3": "distinct-3",
-    "token entropy, bits": "token entropy",
-    "repeated 4-grams, %": "repeated 4-grams",
-    "share of matches": "matching",
-    "evidence, bits a token": "bits",
-    "survive re-tokenization, %": "survive re-tokenization",
+# every so many tokens it is tried whether a text is found
+_STEP = 16
+# percent of the texts that are found in as many tokens, and percent found at which perplexities are compared
+_SIZES, _DETECTED = (50, 95), (90, 99)
+_TABLES = {
+    "What it costs": {
+        "perplexity": "perplexity",
+        "its worst decile": "worst decile",
+        "distinct-2": "distinct-2",
+        "repeated 4-grams, %": "repeated 4-grams",
+    },
+    f"How many tokens it takes, at p <= {RATE:g}": {
+        **{f"tokens for {share} % of the texts": f"tokens for {share} %" for share in _SIZES},
+        "bits a token": "bits",
+        "found at p <= 0.01, %": "found at 1 %",
+        "AUROC": "AUROC",
+    },
+    f"What survives: found at p <= {RATE:g}, in percent": {
+        "unedited": "none",
+        "30 % deleted": "deletion 0.3",
+        "20 % inserted": "insertion 0.2",
+        "30 % replaced": "substitution 0.3",
+        "64 tokens": "64 tokens",
+    },
 }
-# the first columns of the table at equal diversity
-_MATCHED = {
+_AT_EQUAL_DIVERSITY = {
     "at T": "temperature",
-    "perplexity": "perplexity",
-    "over unmarked": "perplexity ratio",
-    "worst decile": "worst decile",
-    "repeated 4-grams, %": "repeated 4-grams",
-    "bits a token": "bits",
+    "perplexity over unmarked": "perplexity ratio",
+    "found, %": "none",
+    "64 tokens": "64 tokens",
     EDITED: EDITED,
 }
+_AT_MATCHED_DETECTION = {f"perplexity, {share} % found": f"perplexity, {share} % found" for share in _DETECTED}
 _DIGITS = {
     "temperature": 2,
     "perplexity": 1,
@@ -57,6 +68,9 @@ _DIGITS = {
     "repeated 4-grams": 1,
     "survive re-tokenization": 1,
     EDITED: 0,
+    "found at 1 %": 0,
+    **{f"tokens for {share} %": 0 for share in _SIZES},
+    **dict.fromkeys(_AT_MATCHED_DETECTION.values(), 1),
     **{name: 0 for names in CONDITIONS.values() for name in names},
 }
 
@@ -66,18 +80,19 @@ def frontier(run: StoredRun) -> Section:
     scores = {cell.name: _scores(run, cell) for cell in run.present}
     measured = {cell.name: one for cell in run.present if (one := _measured(run, cell, scores[cell.name])) is not None}
     curves = {name: [cell for cell in cells if cell in measured] for name, cells in _sweeps(run.experiment).items()}
-    quantities = [q for cell in run.present for q in _quantities(cell, measured.get(cell.name), scores[cell.name])]
+    quantities = [q for cell in run.present for q in _quantities(run, cell, measured.get(cell.name), scores[cell.name])]
     by_reference = {name: _all_matched(curves, measured, name) for name in _references(run, curves)}
     for reference, found in by_reference.items():
         for scheme, there in found.items():
             figures = {"temperature": there.temperature, "perplexity ratio": there.ratio, **there.figures}
             quantities += _named(_at_equal_diversity(scheme, reference), figures)
-    in_order = [cell for cells in _sweeps(run.experiment).values() for cell in cells]
-    conditions = list(CONDITIONS[run.experiment.conditions])
+    sweeps = _sweeps(run.experiment)
+    quantities += [q for name, cells in sweeps.items() for q in at_matched_detection(name, cells, quantities)]
+    in_order = [cell for cells in sweeps.values() for cell in cells]
     tables = [
-        *(_matched_table(reference, found, quantities, conditions) for reference, found in by_reference.items()),
-        quantity_table("The texts", in_order, quantities, _COLUMNS),
-        _found_table({name: scores[name] for name in in_order if scores.get(name)}, conditions),
+        *(quantity_table(title, in_order, quantities, columns) for title, columns in _TABLES.items()),
+        *(_matched_table(reference, found, quantities) for reference, found in by_reference.items()),
+        quantity_table("The lowest perplexity at which so many are found", sweeps, quantities, _AT_MATCHED_DETECTION),
     ]
     pictures = frontier_figures(run.experiment, quantities) if measured else {}
     return Section(quantities, tables, figures=pictures | _evidence_figure(run, scores))
@@ -118,8 +133,18 @@ def _scores(run: StoredRun, cell: CellRows) -> dict[str, Scores]:
         if condition.first:
             texts = [ids[: condition.first] for ids in cell.ids]
         steps = tuple(STEPS) if condition.normalise else ()
-        found[name] = cell.score(texts, deployed=cell.cell.scheme == DGMARK, normalise=steps)
+        found[name] = cell.score(texts, deployed=_deployed(cell), normalise=steps)
     return found
+
+
+def _deployed(cell: CellRows) -> bool:
+    """Whether texts are scored as `dgmark detect` does."""
+    return cell.cell.scheme == DGMARK
+
+
+def _whole(scores: Mapping[str, Scores]) -> Scores:
+    """The scores of the unedited texts, or of the longest of their beginnings."""
+    return scores.get("none") or list(scores.values())[-1]
 
 
 def _measured(run: StoredRun, cell: CellRows, scores: Mapping[str, Scores]) -> Measured | None:
@@ -155,12 +180,55 @@ def _evidence(cell: CellRows, scores: Mapping[str, Scores]) -> dict[str, PerText
     """The share of matches in each text, and the bits of evidence in each of its tokens."""
     if not scores:
         return {}
-    whole = scores.get("none") or list(scores.values())[-1]
+    whole = _whole(scores)
     tokens = np.array([float(len(ids)) for ids in cell.ids])
     return {"matching": whole.green, "bits": -np.log2(whole.p) / np.maximum(tokens, 1)}
 
 
-def _quantities(cell: CellRows, one: Measured | None, scores: Mapping[str, Scores]) -> list[Quantity]:
+def _against_unmarked(run: StoredRun, cell: CellRows, scores: Mapping[str, Scores]) -> dict[str, Estimate]:
+    """What is found at 1 %, and the area under the ROC curve over the unmarked texts, each under its prompt's key."""
+    p = _whole(scores).p
+    found, null = {"found at 1 %": percent(p <= 0.01)}, run.null_of(cell)
+    if null is not None and null.key.spec.tokenizer_fingerprint == cell.key.spec.tokenizer_fingerprint:
+        unmarked = replace(cell, rows=null.rows).score(null.ids, deployed=_deployed(cell))
+        found["AUROC"] = auc(-p, -unmarked.p)
+    return found
+
+
+def tokens_needed(cell: CellRows) -> PerText:
+    """The length of the shortest beginning in which each text is found, in steps of 16; infinite if it never is."""
+    needed, lengths = np.full(len(cell.rows), np.inf), np.array([len(ids) for ids in cell.ids])
+    for first in range(_STEP, int(lengths.max(initial=0)) + _STEP, _STEP):
+        left = np.flatnonzero(np.isinf(needed) & (lengths > first - _STEP))
+        rows = replace(cell, rows=[cell.rows[number] for number in left])
+        p = rows.score([cell.ids[number][:first] for number in left], deployed=_deployed(cell)).p
+        needed[left[p <= RATE]] = first
+    return needed
+
+
+def _sizes(cell: CellRows) -> dict[str, Estimate]:
+    """The tokens in which shares of the texts are found; not a number where fewer of them ever are."""
+    needed = tokens_needed(cell)
+    sizes = {share: float(np.quantile(needed, share / 100, method="inverted_cdf")) for share in _SIZES}
+    return {
+        f"tokens for {share} %": Estimate(np.nan if np.isinf(size) else size, count=len(needed))
+        for share, size in sizes.items()
+    }
+
+
+def at_matched_detection(curve: str, cells: Sequence[str], quantities: Sequence[Quantity]) -> list[Quantity]:
+    """The lowest perplexity of the curve's cells in which so many of the whole texts are found."""
+    known = {(q.cell, q.name): q.ours for q in quantities if q.ours is not None}
+    measured = [(known[cell, "found"].value, known[cell, "perplexity"]) for cell in cells if (cell, "found") in known]
+    estimates = {}
+    for share, name in zip(_DETECTED, _AT_MATCHED_DETECTION.values(), strict=True):
+        enough = [cost for found, cost in measured if found >= share]
+        if enough:
+            estimates[name] = min(enough, key=lambda cost: cost.value)
+    return _named(curve, estimates)
+
+
+def _quantities(run: StoredRun, cell: CellRows, one: Measured | None, scores: Mapping[str, Scores]) -> list[Quantity]:
     """The numbers of a cell; of one that is not measured, those that need no judge and few texts."""
     estimates = {name: mean(values) for name, values in (one.others if one else _variety(cell)).items()}
     survives = [row["token_ids"] == ids for row, ids in zip(cell.rows, cell.ids, strict=True)]
@@ -174,6 +242,9 @@ def _quantities(cell: CellRows, one: Measured | None, scores: Mapping[str, Score
             **{name: percent(values) for name, values in one.found.items()},
             **{f"median p, {name}": Estimate(float(np.median(found.p))) for name, found in scores.items()},
         }
+    if one is not None and scores:
+        estimates["found"] = percent(_whole(scores).p <= RATE)
+        estimates |= _against_unmarked(run, cell, scores) | _sizes(cell)
     return _named(cell.name, estimates)
 
 
@@ -182,23 +253,6 @@ def _named(cell: str, estimates: Mapping[str, Estimate]) -> list[Quantity]:
 
 
 # --- tables ---
-
-
-def _found_table(scores: Mapping[str, Mapping[str, Scores]], conditions: Sequence[str]) -> Table | None:
-    """What is found of every cell under each condition, and the median p."""
-    rows = [[name, *(_found(of_cell.get(condition)) for condition in conditions)] for name, of_cell in scores.items()]
-    table = Table(f"Found at p <= {RATE:g} in percent, and the median p", ["", *conditions], rows)
-    return _narrow(table) if rows else None
-
-
-def _found(scores: Scores | None) -> str:
-    if scores is None:
-        return "–"
-    return f"{with_interval(percent(scores.p <= RATE), 0)} ({np.median(scores.p):.0e})"
-
-
-def _narrow(table: Table) -> Table:
-    return transposed(table) if len(table.columns) > _WIDE else table
 
 
 def _all_matched(
@@ -210,25 +264,41 @@ def _all_matched(
     return {name: one for name, one in found.items() if one is not None}
 
 
-def _matched_table(
-    reference: str, found: Mapping[str, Matched], quantities: Sequence[Quantity], conditions: Sequence[str]
-) -> Table | None:
-    """All schemes at the diversity of a reference, and the condition under which the fewest whole texts are found."""
+def _matched_table(reference: str, found: Mapping[str, Matched], quantities: Sequence[Quantity]) -> Table | None:
+    """All schemes at the diversity of a reference."""
     names = [_at_equal_diversity(scheme, reference) for scheme in found]
-    columns = _MATCHED | {condition: condition for condition in conditions}
-    table = quantity_table(f"At equal diversity; found at p <= {RATE:g}, in percent", names, quantities, columns)
-    if table is None:
-        return None
-    whole = [condition for condition in conditions if not condition.endswith(" tokens")]
-    least = [
-        min((name for name in whole if name in one.figures), key=lambda name: one.figures[name].value, default="–")
-        for one in found.values()
-    ]
-    rows = [[*row, condition] for row, condition in zip(table.rows, least, strict=True)]
-    return _narrow(Table(table.title, [*table.columns, "found least after"], rows))
+    title = f"At equal diversity; found at p <= {RATE:g}, in percent"
+    return quantity_table(title, names, quantities, _AT_EQUAL_DIVERSITY)
 
 
 # --- figures ---
+
+FRONTIER = "perplexity-by-diversity"
+_TITLES = {"dmark": "DMark", "gloaguen": "Gloaguen et al.", "kgw": "KGW", "lr-dwm": "LR-DWM", "tango": "TANGO"}
+
+
+def _pictured(experiment: Experiment) -> dict[str, str]:
+    """The curves that the pictures show, with their names in a legend: ours cannot be taken for a baseline."""
+    labels = {}
+    for cell in experiment.cells:
+        if not experiment.pictured or cell.group in experiment.pictured:
+            ours, other = f"dgmark (this), {cell.group}", str(cell.scheme)
+            label = cell.group.replace(other, _TITLES.get(other, other.capitalize()))
+            labels[cell.group] = ours if cell.scheme == DGMARK else label
+    return labels
+
+
+def frontier_panels(panels: Mapping[str, tuple[Experiment, Sequence[Quantity]]], width: float) -> "Figure":
+    """Draw perplexity by diversity over temperatures, in a panel for each experiment, by its title."""
+    lines: dict[str, list[Line]] = {}
+    for title, (experiment, quantities) in panels.items():
+        known = {(q.cell, q.name): q.ours for q in quantities if q.ours is not None}
+        sweeps, lines[title] = _sweeps(experiment), []
+        for name, label in _pictured(experiment).items():
+            shown = [cell for cell in sweeps[name] if (cell, "perplexity") in known]
+            points = [(known[cell, "distinct-2"], known[cell, "perplexity"]) for cell in shown]
+            lines[title].append(Line(label, points, [cell.rpartition(" = ")[2] for cell in shown]))
+    return line_panels(lines, x="distinct-2", y="perplexity under the judge", width=width, log_y=True)
 
 
 def frontier_figures(experiment: Experiment, quantities: Sequence[Quantity]) -> "dict[str, Figure]":
@@ -236,29 +306,16 @@ def frontier_figures(experiment: Experiment, quantities: Sequence[Quantity]) -> 
     known = {(q.cell, q.name): q.ours for q in quantities if q.ours is not None}
     conditions = CONDITIONS[experiment.conditions]
     lengths = {name: one.first for name, one in conditions.items() if one.first}
-    curves, found, heat = [], [], dict[str, dict[str, Estimate]]()
-    for name, cells in _sweeps(experiment).items():
-        if experiment.pictured and name not in experiment.pictured:
-            continue
-        shown = [cell for cell in cells if (cell, "perplexity") in known]
-        points = [(known[cell, "distinct-2"], known[cell, "perplexity"]) for cell in shown]
-        curves.append(Line(name, points, [cell.rpartition(" = ")[2] for cell in shown]))
+    found, heat = [], dict[str, dict[str, Estimate]]()
+    for name, label in _pictured(experiment).items():
         there = _at_equal_diversity(name, str(experiment.null))
         rates = [(Estimate(n), known[there, length]) for length, n in lengths.items() if (there, length) in known]
         cost = with_interval(known[there, "perplexity ratio"], 2) if rates else ""
-        found.append(Line(f"{name}: {cost}", rates))
+        found.append(Line(f"{label}: {cost}", rates))
         if all((there, condition) in known for condition in conditions):
-            heat[name] = {condition: known[there, condition] for condition in conditions}
-    figures = {
-        "perplexity-by-diversity": line_figure(
-            curves,
-            x="distinct-2",
-            y="perplexity under the judge",
-            title="Quality and diversity, over temperatures (labels; 95 % intervals over texts)",
-            width=8.5,
-            log_y=True,
-        )
-    }
+            heat[label] = {condition: known[there, condition] for condition in conditions}
+    title = "Quality and diversity, over temperatures (labels; 95 % intervals over texts)"
+    figures = {FRONTIER: frontier_panels({title: (experiment, quantities)}, width=8.5)}
     if experiment.conditions == "lengths" and any(line.points for line in found):
         figures["found-by-length"] = line_figure(
             found,

@@ -1,0 +1,211 @@
+"""TANGO: tokens are coloured by a keyed projection of their embeddings, and pairs two places apart are to sum to 0.
+
+Arabi, Weinberger, Goldblum and Cohen 2026 (arXiv 2609.35224). The rule is written from the paper; no code is published.
+A token's colour is its class when the vocabulary is sorted along a keyed direction and cut into classes of equal size.
+A pair of tokens at the lag matches if its colours sum to 0 modulo the number of classes.
+
+The matches of a text are not independent over keys, since tokens with near embeddings share colours. So the test draws
+directions anew and keeps the text; the published test takes the matches as independent.
+"""
+
+import math
+from functools import lru_cache, partial
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Float32, Int, UInt8
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from safetensors import safe_open
+from scipy.special import ndtri
+from scipy.stats import binom
+from torch import Tensor
+
+from dgmark.decode.rules import Rule, View
+from dgmark.detection.p_values import MIN_P
+from dgmark.errors import SettingsError
+from dgmark.models.denoiser import Denoiser, traits_of
+from dgmark.models.load import find_with_weights
+from dgmark.watermark.key import WatermarkKey
+from dgmark_lab.baselines.base import Baseline, Score
+from dgmark_lab.baselines.green_lists import Delta, without_held
+from dgmark_lab.baselines.pattern_mark import max_draws, redrawn_p
+from dgmark_lab.baselines.prf import BITS, HashKey, states, uniform_bits
+
+Colours = UInt8[np.ndarray, "tokens keys"]
+# what the input embeddings are called in the checkpoints of the families
+_TENSORS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight")
+# the directions that the test draws are those of this hash key, a block at a time
+_REDRAWN = HashKey(1, 2)
+_BLOCK = 256
+
+
+@dataclass(frozen=True)
+class Tango(Baseline):
+    """TANGO: tokens whose colour sums to 0 with that of a committed token two places away, on either side, are biased.
+
+    Attributes:
+        delta: bias on the logits of the one class that completes the pair.
+        classes: number of colours.
+        lag: distance of the two tokens of a pair.
+        colours: "embeddings" cuts a keyed projection of the token embeddings; "hash" draws each token's colour alone.
+        embeddings: the model whose input embeddings are projected; by default that of the key's tokenizer.
+        new_only: favour only pairs that the text does not hold yet (as dgMARK does; not in the paper).
+    """
+
+    delta: Delta = 5.0
+    classes: Annotated[int, Field(ge=2, le=16)] = 3
+    lag: Annotated[int, Field(ge=1, le=16)] = 2
+    colours: Literal["embeddings", "hash"] = "embeddings"
+    embeddings: str = ""
+    new_only: bool = False
+
+    name: ClassVar[str] = "tango"
+
+    def rule(self, key: WatermarkKey, model: Denoiser) -> Rule:
+        """A bias to the class that completes the pair with the left token, or with the right one where that is masked.
+
+        Tokens of the prompt are no part of a pair, as the detector does not see them.
+        """
+        colour = torch.from_numpy(self.colour_of(key).astype(np.int64)).to(traits_of(model).device)
+
+        def bias(view: View) -> Tensor:
+            logits = view.logits_to_propose()
+            left = view.neighbours(-self.lag).masked_fill(view.positions < self.lag, -1)
+            beside = torch.where(left >= 0, left, view.neighbours(self.lag))[view.masked]
+            known = (beside >= 0).nonzero()[:, 0]
+            wanted = -colour[beside[known]] % self.classes
+            favoured = colour == wanted[:, None]
+            if self.new_only:
+                canvas = view.masked.nonzero()[known, 0]
+                for offset in (-self.lag, self.lag):  # a pair has no order
+                    favoured = without_held(favoured, beside[known], offset, view, canvas)
+            return logits.index_add_(0, known, favoured.to(logits.dtype), alpha=self.delta)
+
+        return Rule(bias=bias)
+
+    def colour_of(self, key: WatermarkKey) -> UInt8[np.ndarray, " vocab"]:
+        """Return the colour of each token of the key's vocabulary.
+
+        Raises:
+            SettingsError: the key has no secret, or the model's embeddings are not those of the key's vocabulary.
+            ModelNotFound: the model is not on this machine.
+        """
+        return _colour_of(self, self.hash_key(key), self.embeddings or key.spec.tokenizer, key.spec.table_size)
+
+    def score(
+        self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
+    ) -> Score:
+        """Count the distinct pairs that match. Published: the binomial test over all pairs, and its z."""
+        pairs = self._pairs(ids, positions)
+        if not pairs.shape[1]:
+            return Score(0, 0, 0.0, 1.0, 1.0, detectable=False)
+        colour, tokens = self.colour_of(key), np.unique(pairs)
+        first, second = np.searchsorted(tokens, np.unique(pairs, axis=1))
+
+        def matches(colours: Colours) -> Int[np.ndarray, " keys"]:
+            counts: Int[np.ndarray, " keys"] = self._match(colours[first], colours[second]).sum(0)
+            return counts
+
+        observed = colour[tokens]
+        redrawn = partial(self._redrawn, self.embeddings or key.spec.tokenizer, tokens)
+        p_value, _ = redrawn_p(matches, observed, redrawn, most=max_draws(fpr, len(tokens)))
+        chance, scored = 1 / self.classes, len(first)
+        every, hits = pairs.shape[1], int(self._match(*colour[pairs]).sum())
+        typical = math.ceil(scored * (1 + chance) / 2)
+        return Score(
+            scored=scored,
+            matched=int(matches(observed[:, None])[0]),
+            z_score=(hits - every * chance) / math.sqrt(every * chance * (1 - chance)),
+            p_value=p_value,
+            p_published=max(MIN_P, float(binom.sf(hits - 1, every, chance))),
+            detectable=p_value <= fpr
+            or max(float(binom.sf(typical - 1, scored, chance)), chance ** len(tokens)) <= fpr,
+        )
+
+    def _redrawn(self, model: str, tokens: Int[np.ndarray, " tokens"], first: int, count: int) -> Colours:
+        """The colours of some tokens under random keys, which are the same for every text."""
+        if self.colours == "hash":
+            return _hashed(_REDRAWN, first + np.arange(count), tokens, self.classes)
+        blocks, rows = range(first // _BLOCK, -(-(first + count) // _BLOCK)), unit_embeddings(model)[tokens]
+        parts = [_directions(model, self.classes, _REDRAWN, number * _BLOCK, _BLOCK) for number in blocks]
+        colours = np.concatenate([_classes(rows @ directions, bounds) for directions, bounds in parts], axis=1)
+        return colours[:, first % _BLOCK :][:, :count]
+
+    def _match(self, one: UInt8[np.ndarray, "*s"], other: UInt8[np.ndarray, "*s"]) -> Bool[np.ndarray, "*s"]:
+        match: Bool[np.ndarray, "*s"] = (one + other) % self.classes == 0
+        return match
+
+    def _pairs(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> Int[np.ndarray, "2 pairs"]:
+        """Return the tokens of each pair at the lag, the smaller id first, since the sum has no order."""
+        placed = np.full(int(positions.max(initial=0)) + 1 + self.lag, -1)
+        placed[positions + self.lag] = ids
+        left = placed[positions]
+        return np.sort(np.stack([left, ids])[:, left >= 0], axis=0)
+
+
+@lru_cache(maxsize=4)
+def unit_embeddings(model: str) -> Float32[np.ndarray, "vocab width"]:
+    """Return a model's input embeddings, each of length 1.
+
+    Raises:
+        ModelNotFound: the model is not on this machine.
+        SettingsError: its weights have no input embeddings under a known name.
+    """
+    checkpoint, _ = find_with_weights(model)
+    for path in sorted(checkpoint.folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            found = [name for name in file.keys() if name.endswith(_TENSORS)]  # noqa: SIM118 (no mapping)
+            if found:
+                rows = torch.nn.functional.normalize(file.get_tensor(found[0]).float(), dim=1).numpy()
+                rows.flags.writeable = False
+                return rows
+    raise SettingsError(
+        f"baseline tango finds no input embeddings in the weights of {model} (a tensor whose name ends in "
+        f"{', '.join(_TENSORS)}): name another model with option embeddings, or choose colours=hash"
+    )
+
+
+@lru_cache(maxsize=8)
+def _colour_of(tango: Tango, hash_key: HashKey, model: str, size: int) -> UInt8[np.ndarray, " vocab"]:
+    if tango.colours == "hash":
+        colours = _hashed(hash_key, np.zeros(1, dtype=np.int64), np.arange(size), tango.classes)
+    else:
+        rows = unit_embeddings(model)
+        if len(rows) != size:
+            raise SettingsError(
+                f"{model} has embeddings of {len(rows)} tokens, and the key is for {size}: name the model of the key "
+                "with option embeddings"
+            )
+        directions, bounds = _directions(model, tango.classes, hash_key, 0, 1)
+        colours = _classes(rows @ directions, bounds)
+    return colours[:, 0]
+
+
+@lru_cache(maxsize=128)
+def _directions(
+    model: str, classes: int, hash_key: HashKey, first: int, count: int
+) -> tuple[Float32[np.ndarray, "width keys"], Float32[np.ndarray, "bounds keys"]]:
+    """Return normal directions of some keys, and the projections at which their classes begin, without the first."""
+    rows = unit_embeddings(model)
+    bits = uniform_bits(states(hash_key, first + np.arange(count)), np.arange(rows.shape[1])[:, None])
+    directions = ndtri(((bits >> 1) + 0.5) / 2.0 ** (BITS - 1)).astype(np.float32)
+    cuts = [len(rows) * number // classes for number in range(1, classes)]
+    return directions, np.partition(rows @ directions, cuts, axis=0)[cuts]
+
+
+def _classes(
+    projections: Float[np.ndarray, "tokens keys"], bounds: Float[np.ndarray, "bounds keys"]
+) -> UInt8[np.ndarray, "tokens keys"]:
+    colours: UInt8[np.ndarray, "tokens keys"] = (projections[:, None] >= bounds).sum(1).astype(np.uint8)
+    return colours
+
+
+def _hashed(
+    hash_key: HashKey, keys: Int[np.ndarray, " keys"], tokens: Int[np.ndarray, " tokens"], classes: int
+) -> UInt8[np.ndarray, "tokens keys"]:
+    """Return independent uniform colours."""
+    bits = uniform_bits(states(hash_key, keys), tokens[:, None])
+    colours: UInt8[np.ndarray, "tokens keys"] = ((bits * classes) >> BITS).astype(np.uint8)
+    return colours
