@@ -158,7 +158,7 @@ def test_a_recipes_hash_depends_only_on_what_determines_a_text() -> None:
         assert recipe_hash(plain | {"settings": settings}) == recipe_hash(plain)
     later = plain["scheme_options"] | {"new_only": False}  # a switch that is off is none
     assert recipe_hash(plain | {"scheme_options": later}) == recipe_hash(plain)
-    others = [{name: "another"} for name in plain if name not in ("settings", "scheme_options")]
+    others: list[dict[str, Any]] = [{name: "another"} for name in plain if name not in ("settings", "scheme_options")]
     others += [{"settings": {"length": 16}}, {"scheme_options": later | {"new_only": True}}]
     assert len({recipe_hash(plain | change) for change in [{}, *others]}) == 9
 
