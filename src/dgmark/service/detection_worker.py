@@ -16,6 +16,7 @@ from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
 from dgmark.detection.detector import DEFAULT_MAX_CROP, Detector
 from dgmark.detection.finding import Phase, Span
 from dgmark.detection.keyring import Keyring
+from dgmark.detection.legibility import of_document
 from dgmark.detection.p_values import bonferroni_p
 from dgmark.detection.result import Detection, Scorer
 from dgmark.detection.rules import rule_of
@@ -301,7 +302,10 @@ def _content(asked: TextOrIds) -> Content:
 
 
 def _judged(scorer: Scorer, content: Content, document: Document | None) -> Detection:
-    return replace(scorer.detect(content), incomplete=document is not None and document.incomplete)
+    found = scorer.detect(content)
+    if document is None:
+        return found
+    return of_document(found, scorer.reader, content, incomplete=document.incomplete, lacking=document.lacking)
 
 
 def _paid(spans: tuple[Span, ...], options: Options) -> tuple[Span, ...]:
