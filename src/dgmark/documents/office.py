@@ -135,7 +135,7 @@ class _Document:
             self.unread.add("tracked deletions")
         elif name in ("object", "subDoc"):
             self.unread.add("embedded objects", weight=Unread.UNKNOWN)
-        elif name == "frame" and any(element.iterchildren("{*}object", "{*}object-ole", "{*}plugin")):
+        elif name == "frame" and [*element.iterchildren("{*}object", "{*}object-ole", "{*}plugin")]:
             self._add_picture(element, "width", "height", "embedded objects")
         else:
             self._add_sign(element, name, kind)
