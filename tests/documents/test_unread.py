@@ -132,6 +132,11 @@ def pdf(*pages: str, notes: str = "", names: str = "") -> bytes:
     return f"%PDF-1.7\n{body}trailer<</Root 1 0 R>>\n%%EOF".encode()
 
 
+def scans(*feet: str) -> bytes:
+    """Pages that are pictures, each with a foot."""
+    return pdf(*[image(590, 780) + lines(foot, 40, 30) for foot in feet])
+
+
 def note(kind: str, name: str = "Contents") -> str:
     return f"<</Type/Annot/Subtype/{kind}/FT/Tx/Rect[50 50 550 90]/{name}({TEXT})>>"
 
@@ -192,6 +197,8 @@ CASES = {
     ".rtf pictures of pages": (rtf(SCAN * 9), REFUSED),
     ".pdf scans with a foot line": (pdf(*[image(560, 720) + lines(f"{FOOT} {n}", 40, 30) for n in range(3)]), REFUSED),
     ".pdf scans with captions": (pdf(*[image(560, 600) + lines(BODY[n:][:360], 40, 720) for n in (0, 400)]), REFUSED),
+    ".pdf scans with two foot lines": (scans(*[f"{FOOT} {n}" for n in range(10)]), REFUSED),
+    ".pdf scans with a foot of their own": (scans(*[BODY[n:][:180] for n in range(10)]), REFUSED),
     ".pdf scan of a page": (pdf(lines(BODY), image(560, 720) + lines(FOOT)), "noted: 1 page of pictures (page 2) is"),
     ".pdf picture": (pdf(lines(BODY) + image(200, 200)), "noted: 1 picture (page 1) is left out"),
     ".pdf outlined text": (pdf(lines(BODY), OUTLINE), "noted: 1 page of drawn letters (page 2) is left out"),
@@ -264,9 +271,9 @@ def test_stamps_and_signs_are_no_part_of_the_text() -> None:
 
 ELEMENTS = (
     "a abbr address article aside audio b bdi blockquote body button canvas caption center cite code data datalist dd "
-    "del desc details dialog div dl dt em embed fieldset figcaption figure font footer form frameset h1 header hgroup html "
-    "i iframe ins kbd label legend li main map mark marquee menu meter nav noscript object ol optgroup option output p "
-    "picture pre progress q rp rt ruby s samp search section select slot small span strong sub summary sup svg table "
+    "del desc details dialog div dl dt em embed fieldset figcaption figure font footer form frameset h1 header hgroup "
+    "html i iframe ins kbd label legend li main map mark marquee menu meter nav noscript object ol optgroup option p "
+    "output picture pre progress q rp rt ruby s samp search section select slot small span strong sub summary sup svg table "
     "tbody td template textarea tfoot th thead title tr tt u ul var video x-own"
 )
 ATTRIBUTES = "alt aria-label content data-text label placeholder summary title value"

@@ -14,10 +14,11 @@ from dgmark.errors import InputError
 
 _WORD = re.compile(r"(?<![^\W\d_])[A-Za-z]+(?![^\W\d_])")
 # A text of shuffled letters needs as many tokens as data does, by any tokenizer. Human texts in 33 languages and code
-# need at most 0.90 of that, and data or exchanged letters at least 0.92 (docs/documents.md).
-MOST_TOKENS = 0.92
+# need at most 0.91 of that in parts of 3,000 characters, and data or exchanged letters at least 0.93; in parts of 600
+# characters, human texts need at most 0.965 (docs/documents.md).
+_MOST_TOKENS, _MOST_OF_FEW = 0.92, 0.97
 _WINDOW, _WINDOWS = 3000, 10  # characters of a part, and the parts of a text that are looked at
-_MIN_LETTERS = 300  # of a part; in fewer, chance decides
+_MIN_LETTERS, _FEW_LETTERS = 300, 1000  # of a part; in less than the first, chance decides
 _LETTER_SHARE = 0.1  # of the signs of a part, the least that are letters
 
 
@@ -72,4 +73,5 @@ def _is_language(part: str, tokenizer: Tokenizer) -> bool:
     left = iter(latin)
     shuffled = ["".join(next(left) for _ in word) for word in words]
     needed, at_most = (len(tokenizer.encode(" ".join(some))) for some in (words, shuffled))
-    return needed <= MOST_TOKENS * at_most
+    most = _MOST_TOKENS if len(latin) > _FEW_LETTERS else _MOST_OF_FEW
+    return needed <= most * at_most

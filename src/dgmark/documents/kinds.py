@@ -45,7 +45,7 @@ TABLES = (Kind.CSV, Kind.XLSX)
 HEAD = 2**16  # bytes that recognition needs; the header of an e-mail may be long
 
 _NAMED_TEXTS = {Kind.TEXT, Kind.MARKDOWN, Kind.HTML, Kind.CSV, Kind.MAIL}
-_MAIL = re.compile(rb"[!-9;-~]+:[^\n]*\n([!-9;-~]+:[^\n]*\n|[ \t][^\n]*\n)*?MIME-Version:", re.IGNORECASE)
+_MAIL = re.compile(rb"([!-9;-~]+:[^\n]*\n([ \t][^\n]*\n)*)*?MIME-Version:", re.IGNORECASE)
 _PICTURE = "is a picture, which holds no text that can be read: give the text in it as text"
 _OLD_OFFICE = (
     "is an Office file of the form before 2007 (.doc, .xls, .ppt), or is encrypted with a password: save it as .docx, "
