@@ -96,7 +96,7 @@ class Finding:
         p_published: the p-value by the baseline's own publication, for comparison; None for dgmark.
         uncertain_because: why the verdict is "uncertain": "empty" (no token is scored), "short" (as many different
             tokens would not tell either), "repetitive", or "unread" (of the document that held the text, so much was
-            not read that it cannot be called not detected); None for the other verdicts.
+            not read, or makes no words, that it cannot be called not detected); None for the other verdicts.
         subkeys_tested: how many sub-keys of the key were tried, which the p-value pays for.
         subkey: the sub-key of the mark, which is the payload of the text; None if no mark was found or the key has no
             sub-keys. Rows leave it out unless it is asked for.

@@ -13,12 +13,13 @@ from dgmark.detection.result import Detection
 from dgmark.errors import InputError
 
 _WORD = re.compile(r"(?<![^\W\d_])[A-Za-z]+(?![^\W\d_])")
-# A text of shuffled letters needs as many tokens as data does, by any tokenizer. Human texts in 33 languages and code
+# A text of shuffled letters needs as many tokens as data does, by any tokenizer. Human texts in 30 languages and code
 # need at most 0.91 of that in parts of 3,000 characters, and data or exchanged letters at least 0.93; in parts of 600
 # characters, human texts need at most 0.965 (docs/documents.md).
 _MOST_TOKENS, _MOST_OF_FEW = 0.92, 0.97
 _WINDOW, _WINDOWS = 3000, 10  # characters of a part, and the parts of a text that are looked at
 _MIN_LETTERS, _FEW_LETTERS = 300, 1000  # of a part; in less than the first, chance decides
+_MOST_STRANGE = 0.5  # of the parts of a text, the share that may be no text
 _LETTER_SHARE = 0.1  # of the signs of a part, the least that are letters
 
 
@@ -38,26 +39,26 @@ def of_document(
         InputError: the text does not look like text, and no mark was found in it.
     """
     if detection.verdict != "watermarked" and not detection.spans and isinstance(content, str):
-        if not looks_like_text(content, reader.tokenizer):
+        strange = share_of_no_language(content, reader.tokenizer)
+        if strange > _MOST_STRANGE:
             raise InputError(
                 "does not look like text: its letters make no words of any language, as in encoded data or in a PDF "
                 "whose letters stand for others. Give the text itself, or the file under the ending of its kind"
             )
-        if lacking and detection.verdict == "not_detected":
+        if (lacking or strange) and detection.verdict == "not_detected":
             detection = replace(detection, verdict="uncertain", uncertain_because="unread")
     return replace(detection, incomplete=incomplete)
 
 
-def looks_like_text(text: str, tokenizer: Tokenizer) -> bool:
-    """Whether at least half of a text's parts are text by the number of tokens that the tokenizer needs for a letter.
+def share_of_no_language(text: str, tokenizer: Tokenizer) -> float:
+    """The share of a text's parts that are no text by the number of tokens that the tokenizer needs for a letter.
 
     Only words of unaccented Latin letters are looked at, since tokenizers need many tokens for scripts that they do not
     know. A part of which other letters are the most is text, and so is a part of few letters.
     """
     step = max(_WINDOW, len(text) // _WINDOWS)
     parts = [text[start : start + _WINDOW] for start in range(0, len(text), step)]
-    strange = sum(not _is_language(part, tokenizer) for part in parts)
-    return 2 * strange <= len(parts)
+    return sum(not _is_language(part, tokenizer) for part in parts) / max(1, len(parts))
 
 
 def _is_language(part: str, tokenizer: Tokenizer) -> bool:

@@ -176,6 +176,6 @@ def _why(found: Finding) -> str:
         case "repetitive":
             return f"its {counted(found)}, repeat each other too much."
         case "unread":
-            return "much of the document was not read, and the watermark may stand there."
+            return "much of the document was not read or makes no words, and the watermark may stand there."
         case _:
             return f"with {counted(found)}, it is too short."

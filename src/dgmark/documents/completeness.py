@@ -22,6 +22,7 @@ NO_PARTS = ("META-INF/", "docProps/", "customXml/", "word/glossary/", "meta.xml"
 _LABELLED = frozenset((
     "nav", "aside", "menu", "header", "footer", "title", "select", "datalist", "dialog", "template", "noscript",
 ))  # fmt: skip
+ROLES = frozenset(("navigation", "banner", "contentinfo", "complementary", "search"))
 _LABEL = 100  # letters of the longest label
 _HIDING = re.compile(r"display\s*:\s*none|visibility\s*:\s*(hidden|collapse)")
 _VOID = frozenset(("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "wbr"))
@@ -137,7 +138,7 @@ class _Markup(HTMLParser):
         name = tag.rpartition(":")[2]
         _, skipped, labelled = self._open[-1] if self._open else ("", False, False)
         hides = "hidden" in values or bool(_HIDING.search((values.get("style") or "").lower()))
-        labelled = labelled or hides or name in _LABELLED or "role" in values
+        labelled = labelled or hides or tag in _LABELLED or values.get("role") in ROLES
         skipped = skipped or name in _NO_ELEMENTS
         for attribute, value in attrs:
             if attribute == "srcdoc":

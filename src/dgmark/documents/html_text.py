@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from dgmark.documents.completeness import markup_pieces
+from dgmark.documents.completeness import ROLES, markup_pieces
 from dgmark.documents.reading import Reading, Refusal, Unread
 from dgmark.documents.text_builder import TextBuilder
 
@@ -26,7 +26,6 @@ _FIELDS = frozenset(("text", "search", "email", "tel", "url", "button", "submit"
 # the parts of a page around its text
 _AROUND = frozenset(("nav", "aside", "menu"))
 _ENDS = frozenset(("header", "footer"))
-_ROLES = frozenset(("navigation", "banner", "contentinfo", "complementary", "search"))
 _BODIES = frozenset(("article", "main", "section", "blockquote"))
 _BLOCKS = frozenset((
     "address", "article", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl", "dt", "fieldset",
@@ -150,7 +149,7 @@ def _size(element: Any) -> tuple[float | None, float | None]:
 
 def _around(element: Any) -> bool:
     """Whether an element stands around the text of the page."""
-    if element.tag in _AROUND or element.get("role") in _ROLES:
+    if element.tag in _AROUND or element.get("role") in ROLES:
         return True
     return element.tag in _ENDS and not any(parent.tag in _BODIES for parent in element.iterancestors())
 

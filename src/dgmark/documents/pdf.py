@@ -6,7 +6,6 @@ ended a paragraph, what stands at the head and foot of every page, and what is a
 
 import ctypes
 import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
@@ -37,10 +36,6 @@ _NEARLY_ALL, _MIN_CHARS = 0.9, 100
 _SPARSE = 400
 # shapes of so many segments draw letters (others draw lines and boxes); a page with so many of them is drawn text
 _SHAPE_SEGMENTS, _PAGE_SEGMENTS, _MAX_SHAPES = 10, 1000, 50_000
-_WORD = re.compile("[a-z]{3,}")
-_VOWEL = re.compile("[aeiouy]")
-# of that many different words, more have no vowel than in any of 10,000 human texts in prose or code (at most 7 %)
-_MIN_WORDS, _WITHOUT_VOWEL = 60, 0.1
 # of columns that are drawn line by line: lines, and heights of a line to the gap between them and for their width
 _COLUMN_LINES, _GAP, _COLUMN_WIDTH = 5, 1.5, 9
 _FREE_TEXT, _WIDGET, _STAMP, _FILE = 3, 20, 13, 17  # PDFium's kinds of annotations
@@ -80,14 +75,10 @@ def read_pdf(file: BinaryIO, limits: Limits) -> Reading:
         for page, one in zip(lines, shapes, strict=True)
     ]
     enough = _SPARSE if 2 * sum(sparse) > count else _MIN_CHARS
-    read = [
-        line
-        for number, page in enumerate(lines)
-        if _is_read(number + 1, page, shapes[number], enough, unread)
-        for line in page
-    ]
+    for number, page in enumerate(lines):
+        _count(number + 1, page, shapes[number], enough, unread)
     unread.add("lines that repeat at the head and foot of pages", repeated)
-    text = "\n".join([join_lines(read), *texts]).strip("\n")
+    text = "\n".join([join_lines([line for page in lines for line in page]), *texts]).strip("\n")
     left_out = "\n".join(line.text for page in pages for line in page)  # lines that repeat; pages count their letters
     reading = unread.reading(text, besides=left_out, pages=count)
     if not text:
@@ -178,20 +169,16 @@ def _annotations(page: Any, page_number: int, raw: Any, unread: Unread) -> list[
     return [text for text in texts if text.strip()]
 
 
-def _is_read(number: int, lines: list[PdfLine], shapes: "Shapes", enough: int, unread: Unread) -> bool:
-    """Whether the text of a page is read; what the page shows beside it is counted."""
-    text = " ".join(line.text for line in lines)
+def _count(number: int, lines: list[PdfLine], shapes: "Shapes", enough: int, unread: Unread) -> None:
+    """Count what a page shows beside its text."""
+    size = sum(len(line.text) + 1 for line in lines) - 1
     covered, pictures, segments = shapes
-    if _makes_no_words(text):
-        unread.add("pages of letters that make no words", weight=len(text), place=number)
-        return False
-    if covered > Unread.PICTURE and len(text) < max(enough, 0 if covered > _NEARLY_ALL else PAGE_CHARS * covered):
+    if covered > Unread.PICTURE and size < max(enough, 0 if covered > _NEARLY_ALL else PAGE_CHARS * covered):
         unread.add("pages of pictures", weight=PAGE_CHARS, place=number)
     elif segments > _PAGE_SEGMENTS:
-        unread.add("pages of drawn letters", weight=PAGE_CHARS if len(text) < _MIN_CHARS else 0, place=number)
+        unread.add("pages of drawn letters", weight=PAGE_CHARS if size < _MIN_CHARS else 0, place=number)
     elif pictures:
         unread.add("pictures", pictures, place=number)
-    return True
 
 
 class Shapes(NamedTuple):
@@ -223,12 +210,6 @@ def _shapes(page: Any, raw: Any) -> Shapes:
         covered += share
         pictures += share > Unread.STAMP
     return Shapes(covered, pictures, segments)
-
-
-def _makes_no_words(text: str) -> bool:
-    """Whether many words have no vowel: the file's table of letters shows other letters than readers see."""
-    words = set(_WORD.findall(unicodedata.normalize("NFKD", text)))
-    return len(words) > _MIN_WORDS and sum(not _VOWEL.search(word) for word in words) > _WITHOUT_VOWEL * len(words)
 
 
 def without_headers(pages: list[list[PdfLine]]) -> tuple[list[list[PdfLine]], int]:
