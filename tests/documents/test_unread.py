@@ -153,6 +153,7 @@ SVG = f"<svg><text>{TEXT}</text></svg>"
 OUTLINE = ("20 20 m " + "30 30 40 40 50 50 c " * 12 + "f ") * 90
 FOOT = "Downloaded from the library of the university on a day of the week, for the use of its members only, page"
 SCAN = "{\\pict\\picwgoal9000\\pichgoal12000 00}"
+BACKGROUNDS = '<style:background-image r:href="x"/><style:background-image/>'
 ATTACHED = "/Names<</EmbeddedFiles<</Names[(a)<</Type/Filespec/F(a)>>]>>>>"
 CASES = {
     ".html SVG text": (html(SVG), READ),
@@ -169,6 +170,10 @@ CASES = {
     ".docx picture of a page": (docx(picture(500, 700)), "noted: 1 picture is left out"),
     ".docx pictures of pages": (docx(picture(500, 700) * 3), REFUSED),
     ".docx picture in VML": (docx("<w:pict><w:imagedata/></w:pict>"), "noted: 1 picture is left out"),
+    ".docx picture behind a shape": (docx('<w:pict><w:fill r:id="x"/><w:fill/></w:pict>'), "noted: 1 picture is left"),
+    ".docx ink": (docx("<w:r><w:contentPart/></w:r>"), "noted: 1 picture is left out"),
+    ".odt background": (odt("", styles=BACKGROUNDS), "noted: 1 picture is left out"),
+    ".html background": (html('<p style="background: url(x.png)">x</p>'), "noted: 1 picture is left out"),
     ".docx text box without VML": (docx(f"<mc:Choice><w:drawing>{W}</w:drawing></mc:Choice>"), READ),
     ".docx altChunk of HTML": (docx('<w:altChunk r:id="x"/>', kind="aFChunk", part=P, ending="html"), READ),
     ".docx altChunk": (docx('<w:altChunk r:id="x"/>', part=P, ending="rtf"), "noted: 1 embedded object is left out"),

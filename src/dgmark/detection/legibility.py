@@ -14,7 +14,7 @@ from dgmark.errors import InputError
 
 _WORD = re.compile(r"(?<![^\W\d_])[A-Za-z]+(?![^\W\d_])")
 # A text of shuffled letters needs as many tokens as data does, by any tokenizer. Human texts in 30 languages and code
-# need at most 0.91 of that in parts of 3,000 characters, and data or exchanged letters at least 0.93; in parts of 600
+# need at most 0.89 of that in parts of 3,000 characters, and data or exchanged letters at least 0.94; in parts of 600
 # characters, human texts need at most 0.965 (docs/documents.md).
 _MOST_TOKENS, _MOST_OF_FEW = 0.92, 0.97
 _WINDOW, _WINDOWS = 3000, 10  # characters of a part, and the parts of a text that are looked at

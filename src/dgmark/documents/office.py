@@ -84,7 +84,8 @@ def read_odt(archive: ZipArchive) -> Reading:
         builder.block()
         document.add(top)
     for part in {"content.xml", "styles.xml"} & archive.names:
-        fills = list(archive.xml(part).iter("{*}fill-image", "{*}background-image"))
+        backgrounds = archive.xml(part).iter("{*}fill-image", "{*}background-image")
+        fills = [one for one in backgrounds if _get(one, "href")]
         unread.add("pictures", len(fills), weight=Unread.UNKNOWN * len(fills))
     unread.held += archive.pieces()
     return unread.reading(builder.text)
@@ -157,7 +158,11 @@ class _Document:
         elif name == "imagedata":
             style = dict(part.split(":", 1) for part in element.getparent().get("style", "").split(";") if ":" in part)
             self.unread.add_picture(_points(style.get("width")), _points(style.get("height")))
-        elif name in ("contentPart", "fill") or (name == "blipFill" and element.getparent().prefix != "pic"):
+        elif (
+            name == "contentPart"
+            or (name == "fill" and _get(element, "id"))
+            or (name == "blipFill" and element.getparent().prefix != "pic")
+        ):
             self.unread.add_picture(None, None)  # ink, and pictures behind text
         elif name == "sym":
             self._add_symbol(element)

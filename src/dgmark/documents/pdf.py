@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
 from statistics import median
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from dgmark.documents.charsets import check_legible
 from dgmark.documents.completeness import Piece
@@ -71,8 +71,8 @@ def read_pdf(file: BinaryIO, limits: Limits) -> Reading:
         raise Refusal(f"is damaged: {error}") from error
     lines, repeated = without_headers(pages)
     sparse = [
-        one.covered > Unread.PICTURE and sum(len(line.text) for line in page) < _SPARSE
-        for page, one in zip(lines, shapes, strict=True)
+        covered > Unread.PICTURE and sum(len(line.text) for line in page) < _SPARSE
+        for page, (covered, _, _) in zip(lines, shapes, strict=True)
     ]
     enough = _SPARSE if 2 * sum(sparse) > count else _MIN_CHARS
     for number, page in enumerate(lines):
@@ -169,7 +169,7 @@ def _annotations(page: Any, page_number: int, raw: Any, unread: Unread) -> list[
     return [text for text in texts if text.strip()]
 
 
-def _count(number: int, lines: list[PdfLine], shapes: "Shapes", enough: int, unread: Unread) -> None:
+def _count(number: int, lines: list[PdfLine], shapes: tuple[float, int, int], enough: int, unread: Unread) -> None:
     """Count what a page shows beside its text."""
     size = sum(len(line.text) + 1 for line in lines) - 1
     covered, pictures, segments = shapes
@@ -181,21 +181,8 @@ def _count(number: int, lines: list[PdfLine], shapes: "Shapes", enough: int, unr
         unread.add("pictures", pictures, place=number)
 
 
-class Shapes(NamedTuple):
-    """What a page shows beside text.
-
-    Attributes:
-        covered: the share of the page that pictures cover.
-        pictures: their number.
-        segments: the segments of shapes that may be letters.
-    """
-
-    covered: float
-    pictures: int
-    segments: int
-
-
-def _shapes(page: Any, raw: Any) -> Shapes:
+def _shapes(page: Any, raw: Any) -> tuple[float, int, int]:
+    """The share of a page that pictures cover, their number, and the segments of shapes that may be letters."""
     covered, pictures, segments = 0.0, 0, 0
     kinds = [raw.FPDF_PAGEOBJ_IMAGE, raw.FPDF_PAGEOBJ_PATH]
     for shape in islice(page.get_objects(filter=kinds), _MAX_SHAPES):
@@ -209,7 +196,7 @@ def _shapes(page: Any, raw: Any) -> Shapes:
         share = max(0.0, box[2] - box[0]) * max(0.0, box[3] - box[1]) / (page.get_width() * page.get_height())
         covered += share
         pictures += share > Unread.STAMP
-    return Shapes(covered, pictures, segments)
+    return covered, pictures, segments
 
 
 def without_headers(pages: list[list[PdfLine]]) -> tuple[list[list[PdfLine]], int]:
