@@ -39,7 +39,12 @@ from dgmark.rows.texts import Item
 _COLUMNS = ["id", *DETECTION_FIELDS, "schema", SOURCE_SHA256, "kind", "notes", "error"]
 _SUBKEY_COLUMNS = ["subkeys_tested", *PAYLOAD_FIELDS]
 _STYLES = {"watermarked": "bold green", "not_detected": "bold", "uncertain": "bold yellow"}
-_REASONS = {"empty": "nothing to test", "short": "too short", "repetitive": "too repetitive"}
+_REASONS = {
+    "empty": "nothing to test",
+    "short": "too short",
+    "repetitive": "too repetitive",
+    "unread": "much was not read",
+}
 _SURE = 0.9  # probability below which one payload is not stated for a text
 _ID_SHARE = 0.275  # of the width of a terminal, for the names of texts in a table
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # how cells begin that spreadsheets compute

@@ -8,7 +8,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import cast
@@ -16,6 +16,7 @@ from typing import cast
 from dgmark.arguments import as_path, whole
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
+from dgmark.detection.legibility import of_document
 from dgmark.detection.position_rule import NO_SPANS
 from dgmark.detection.reader import Ranges, checked_ranges
 from dgmark.detection.result import DETECTION_SCHEMA, STATISTICS_VERSION, Detection, Scorer
@@ -291,7 +292,14 @@ def score(
             yield result
         else:
             item = cast(Item, item)
-            yield item, replace(result, incomplete=item.incomplete)
+            try:
+                yield item, result if item.kind is None else _in_document(result, scorer, item)
+            except InputError as error:
+                yield BadRow(item.row_id, str(error), type(error))
+
+
+def _in_document(result: Detection, scorer: Scorer, item: Item) -> Detection:
+    return of_document(result, scorer.reader, item.content, incomplete=item.incomplete, lacking=item.lacking)
 
 
 def _length(item: Item | BadRow) -> int:

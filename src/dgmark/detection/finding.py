@@ -16,7 +16,7 @@ WHOLE_TEXT = 0.8
 
 Verdict = Literal["watermarked", "not_detected", "uncertain"]
 Phase = Literal["any", "start"]
-Uncertain = Literal["empty", "short", "repetitive"]
+Uncertain = Literal["empty", "short", "repetitive", "unread"]
 Edit = Literal["deletion", "insertion", "substitution"]
 
 
@@ -73,7 +73,7 @@ class Finding:
     """What was found in one text with one key; the fields of a `Detection`.
 
     Attributes:
-        verdict: "watermarked" (p <= fpr), "not_detected", or "uncertain" (too short or too repetitive to decide).
+        verdict: "watermarked" (p <= fpr), "not_detected", or "uncertain" (see `uncertain_because`).
         p_value: chance that a random key fits this very text as well, adjusted for all that was tried; in (0, 1].
         z_score: the paper's z-score at the best phase; for comparison, not for the verdict.
         green_fraction: matched / scored, of tokens; under rule "bigram" of pairs, as the z-score.
@@ -95,7 +95,8 @@ class Finding:
             baselines, "tokens scored" are what their statistic counts (pairs or windows).
         p_published: the p-value by the baseline's own publication, for comparison; None for dgmark.
         uncertain_because: why the verdict is "uncertain": "empty" (no token is scored), "short" (as many different
-            tokens would not tell either), or "repetitive"; None for the other verdicts.
+            tokens would not tell either), "repetitive", or "unread" (of the document that held the text, so much was
+            not read, or makes no words, that it cannot be called not detected); None for the other verdicts.
         subkeys_tested: how many sub-keys of the key were tried, which the p-value pays for.
         subkey: the sub-key of the mark, which is the payload of the text; None if no mark was found or the key has no
             sub-keys. Rows leave it out unless it is asked for.

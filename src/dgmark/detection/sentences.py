@@ -83,7 +83,7 @@ def verdict_sentence(found: Finding, *, public: bool = False) -> str:
             else _NO_SECRET
         )
     if found.verdict == "uncertain":
-        return f"The test is inconclusive for this text: {_too_little(found)}"
+        return f"The test is inconclusive for this text: {_why(found)}"
     if found.keys_tested > 1:
         return f"No watermark of the {found.keys_tested:,} keys was found in {text}."
     return f"The {_mark(found)} was not found in {text}."
@@ -169,11 +169,13 @@ def _mark(found: Finding) -> str:
     return f"{name}watermark of {found.key_name or f'key {found.key_fingerprint}'}"
 
 
-def _too_little(found: Finding) -> str:
+def _why(found: Finding) -> str:
     match found.uncertain_because:
         case "empty":
             return "it holds nothing that can be tested."
         case "repetitive":
             return f"its {counted(found)}, repeat each other too much."
+        case "unread":
+            return "much of the document was not read or makes no words, and the watermark may stand there."
         case _:
             return f"with {counted(found)}, it is too short."

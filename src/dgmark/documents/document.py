@@ -30,6 +30,8 @@ class Document:
         pages: number of pages (PDF), chapters (EPUB) or sheets (Excel); None for other kinds.
         rows: of a table, the id and the text of each row.
         incomplete: whether something was left out.
+        lacking: whether so much was left out that a text without the mark cannot be called that: more than a tenth of
+            the letters, or 400 of them in a run.
     """
 
     text: str
@@ -38,6 +40,7 @@ class Document:
     pages: int | None = None
     rows: tuple[tuple[str, str], ...] = ()
     incomplete: bool = False
+    lacking: bool = False
 
     @property
     def sha256(self) -> str:
@@ -93,7 +96,8 @@ def read_opened(file: BinaryIO, name: str, *, text_column: str = TEXT_COLUMN, li
         raise InputError(f"{name} holds no text")
     note = mismatch(name, kind)
     notes = (*([note] if note else []), *reading.how, *reading.notes)
-    return Document(reading.text, str(kind), notes, reading.pages, reading.rows, incomplete=bool(reading.notes))
+    incomplete = bool(reading.notes)
+    return Document(reading.text, str(kind), notes, reading.pages, reading.rows, incomplete, reading.lacking)
 
 
 def _read(file: BinaryIO, name: str, column: str, limits: Limits) -> tuple[Kind, Reading]:

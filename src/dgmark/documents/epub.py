@@ -13,19 +13,19 @@ _ENCRYPTION = "META-INF/encryption.xml"
 
 
 def read_epub(archive: ZipArchive, limits: Limits) -> Reading:
-    """Read the chapters of an EPUB in the order of its spine; its table of contents is not read.
+    """Read the chapters of an EPUB in the order of its spine.
 
     Raises:
         Refusal: the book is damaged, protected, has too many chapters, or most of it is not read.
     """
-    chapters, outside = _chapters(archive)
+    chapters = _chapters(archive)
     if len(chapters) > limits.pages:
         raise Refusal(f"has {len(chapters)} chapters; the limit is {limits.pages}")
     if _ENCRYPTION in archive.names:
         encrypted = {
             unquote(one.get("URI") or "") for one in archive.xml(_ENCRYPTION).iterfind(".//{*}CipherReference")
         }
-        if encrypted & {*chapters, *outside}:
+        if encrypted & chapters.keys():
             raise Refusal("is protected against reading (DRM): its chapters are encrypted")
     builder, unread = TextBuilder(), Unread()
     for name, kind in chapters.items():
@@ -34,15 +34,12 @@ def read_epub(archive: ZipArchive, limits: Limits) -> Reading:
             add_html(builder, archive.read(name), unread)
         else:
             unread.add("chapters of pictures", weight=PAGE_CHARS)
-    for name in outside:
-        chapter = TextBuilder()
-        add_html(chapter, archive.read(name), unread)
-        unread.add_text("chapters outside the reading order", chapter.text)
+    unread.held += archive.pieces()
     return unread.reading(builder.text, pages=len(chapters))
 
 
-def _chapters(archive: ZipArchive) -> tuple[dict[str, str], list[str]]:
-    """The names of the chapters, in reading order, with their kinds; and those that stand in no order."""
+def _chapters(archive: ZipArchive) -> dict[str, str]:
+    """The names of the chapters, in reading order, with their kinds."""
     container = archive.xml("META-INF/container.xml")
     root = next((one.get("full-path") for one in container.iterfind(".//{*}rootfile")), None)
     if not root:
@@ -53,14 +50,9 @@ def _chapters(archive: ZipArchive) -> tuple[dict[str, str], list[str]]:
     def place(item: Any) -> str:
         return posixpath.normpath(posixpath.join(folder, unquote(item.get("href") or "")))
 
-    items = {
-        item.get("id"): item
-        for item in contents.iterfind(".//{*}manifest/{*}item")
-        if "nav" not in (item.get("properties") or "").split()
-    }
+    items = {item.get("id"): item for item in contents.iterfind(".//{*}manifest/{*}item")}
     spine = [one.get("idref") for one in contents.iterfind(".//{*}spine/{*}itemref")]
     chapters = {place(items[one]): items[one].get("media-type") or "" for one in spine if one in items}
     if not chapters:
         raise Refusal("holds no chapter")
-    pages = {place(item) for item in items.values() if "html" in (item.get("media-type") or "")}
-    return chapters, sorted(pages - chapters.keys())
+    return chapters

@@ -7,24 +7,25 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from dgmark.documents.completeness import ROLES, markup_pieces
 from dgmark.documents.reading import Reading, Refusal, Unread
 from dgmark.documents.text_builder import TextBuilder
 
 # not text for a reader, wherever it stands
 _NEVER = frozenset((
-    "head", "script", "style", "template", "noscript", "title", "desc", "annotation", "annotation-xml", "map",
-    "datalist", "progress", "meter", "rp", "rt",
+    "head", "style", "template", "noscript", "title", "desc", "annotation", "annotation-xml", "datalist", "select",
+    "progress", "meter", "rp", "rt",
 ))  # fmt: skip
 # seen, and not read
 _MEDIA = frozenset(("iframe", "frame", "object", "embed", "audio", "video", "canvas"))
 _PICTURES = frozenset(("img", "image"))
 _LETTERS = 2000  # a drawing's path is as long if it draws letters; a sign's is shorter
+_MARK = 10  # letters of the longest mark of a note
 _PROGRAMS = re.compile("$|module$|.*(java|ecma)script")  # the types of scripts that browsers run
-_FIELDS = frozenset((None, "text", "search", "email", "tel", "url", "button", "submit", "reset"))
+_FIELDS = frozenset(("text", "search", "email", "tel", "url", "button", "submit", "reset"))
 # the parts of a page around its text
 _AROUND = frozenset(("nav", "aside", "menu"))
 _ENDS = frozenset(("header", "footer"))
-_ROLES = frozenset(("navigation", "banner", "contentinfo", "complementary", "search"))
 _BODIES = frozenset(("article", "main", "section", "blockquote"))
 _BLOCKS = frozenset((
     "address", "article", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl", "dt", "fieldset",
@@ -46,11 +47,12 @@ def read_html(content: bytes, encoding: str | None = None) -> Reading:
         Refusal: the page is nested too deeply, or most of it is not read.
     """
     builder, unread = TextBuilder(), Unread()
-    add_html(builder, content, unread, encoding=encoding)
+    named = add_html(builder, content, unread, encoding=encoding)
+    unread.held += markup_pieces(content.decode(named, "replace"))
     return unread.reading(builder.text)
 
 
-def add_html(builder: TextBuilder, content: bytes, unread: Unread, *, encoding: str | None = None) -> None:
+def add_html(builder: TextBuilder, content: bytes, unread: Unread, *, encoding: str | None = None) -> str:
     """Add the text of a page to `builder`. Paragraphs have an empty line between them, as browsers copy them.
 
     Args:
@@ -58,6 +60,9 @@ def add_html(builder: TextBuilder, content: bytes, unread: Unread, *, encoding: 
         content: the page.
         unread: counts what is left out.
         encoding: its character set; by default the one that it names.
+
+    Returns:
+        The character set.
 
     Raises:
         Refusal: the page is nested too deeply.
@@ -69,8 +74,11 @@ def add_html(builder: TextBuilder, content: bytes, unread: Unread, *, encoding: 
     fatal = [entry for entry in parser.error_log if entry.type_name == "ERR_RESOURCE_LIMIT"]
     if fatal:
         raise Refusal(f"is nested too deeply to be read ({fatal[0].message})")
-    if root is not None:
+    named = "utf-8" if root is None else root.getroottree().docinfo.encoding or "utf-8"
+    while root is not None:  # what stands behind the end of a page has a root of its own
         _walk(etree.iterwalk(root, events=("start", "end", "comment", "pi")), builder, unread)
+        root = root.getnext()
+    return str(named)
 
 
 def _walk(events: Any, builder: TextBuilder, unread: Unread) -> None:
@@ -81,8 +89,6 @@ def _walk(events: Any, builder: TextBuilder, unread: Unread) -> None:
     def add(text: str | None) -> None:
         if visible[-1]:
             builder.add(text, exact=preserved > 0)
-        else:
-            unread.add_text("hidden parts", text or "", own=False)
 
     for event, element in events:
         tag = element.tag if isinstance(element.tag, str) else None
@@ -112,26 +118,23 @@ def _walk(events: Any, builder: TextBuilder, unread: Unread) -> None:
 
 def _leave_out(element: Any, tag: str | None, builder: TextBuilder, unread: Unread) -> bool:
     """Whether the text of an element is not read; what is seen of it is counted."""
+    if "url(" in _style(element):
+        unread.add("pictures", weight=Unread.UNKNOWN)
     if _around(element):
-        unread.add_text("navigation, page header and page footer", _text(element), own=False)
         unread.add("pictures", sum(1 for _ in element.iter(*_PICTURES)))
-    elif _hidden(element):
-        unread.add_text("hidden parts", _text(element), own=False)
-    elif tag == "select":
-        unread.add_text("lists of choices", _text(element), own=False)
+    elif _hidden(element) or (tag in _NEVER and not element.get("shadowrootmode")):
+        return True
     elif tag == "script":
         unread.add("scripts", int(bool(_PROGRAMS.match(element.get("type", "").lower()))))
     elif tag == "iframe" and element.get("srcdoc"):
         add_html(builder, element.get("srcdoc").encode(), unread, encoding="utf-8")
     elif tag in _MEDIA:
         unread.add("embedded objects", weight=Unread.UNKNOWN)
-    elif tag == "template" and element.get("shadowrootmode"):
-        return False
-    elif tag not in _NEVER:
+    else:
         drawn = sum(len(path.get("d", "")) for path in element.iter("path")) if tag == "svg" else 0
         if tag in _PICTURES or drawn > _LETTERS:
             unread.add_picture(*_size(element))
-        elif tag == "input" and element.get("type") in _FIELDS:
+        elif tag == "input" and element.get("type", "text").lower() in _FIELDS:
             builder.add(element.get("value"))
         return _is_reference(element)
     return True
@@ -144,13 +147,9 @@ def _size(element: Any) -> tuple[float | None, float | None]:
     return (sides[0], sides[-1]) if sides else (None, None)
 
 
-def _text(element: Any) -> str:
-    return "".join(piece.strip() for piece in element.itertext())
-
-
 def _around(element: Any) -> bool:
     """Whether an element stands around the text of the page."""
-    if element.tag in _AROUND or element.get("role") in _ROLES:
+    if element.tag in _AROUND or element.get("role") in ROLES:
         return True
     return element.tag in _ENDS and not any(parent.tag in _BODIES for parent in element.iterancestors())
 
@@ -176,7 +175,7 @@ def _is_reference(element: Any) -> bool:
 def _covers(element: Any, parts: Iterable[Any]) -> bool:
     """Whether all of the element's text stands in these parts of it."""
     text = "".join(element.itertext()).strip()
-    return bool(text) and text == "".join("".join(part.itertext()) for part in parts).strip()
+    return 0 < len(text) <= _MARK and text == "".join("".join(part.itertext()) for part in parts).strip()
 
 
 def _is_exact(element: Any) -> int:

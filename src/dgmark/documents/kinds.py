@@ -42,10 +42,10 @@ _SUFFIXES_OF = {
 SUFFIXES = {suffix: kind for kind, suffixes in _SUFFIXES_OF.items() for suffix in suffixes}
 OLD_OFFICE = (".doc", ".xls", ".ppt")  # never read, and refused with a reason
 TABLES = (Kind.CSV, Kind.XLSX)
-HEAD = 4096  # bytes that recognition needs
+HEAD = 2**16  # bytes that recognition needs; the header of an e-mail may be long
 
 _NAMED_TEXTS = {Kind.TEXT, Kind.MARKDOWN, Kind.HTML, Kind.CSV, Kind.MAIL}
-_MAIL = re.compile(rb"[!-9;-~]+:[^\n]*\n([!-9;-~]+:[^\n]*\n|[ \t][^\n]*\n)*?MIME-Version:", re.IGNORECASE)
+_MAIL = re.compile(rb"([!-9;-~]+:[^\n]*\n([ \t][^\n]*\n)*)*?MIME-Version:", re.IGNORECASE)
 _PICTURE = "is a picture, which holds no text that can be read: give the text in it as text"
 _OLD_OFFICE = (
     "is an Office file of the form before 2007 (.doc, .xls, .ppt), or is encrypted with a password: save it as .docx, "
@@ -96,7 +96,8 @@ def _kind_of_text(name: str, head: bytes) -> Kind:
     named = _named(name)
     if named in _NAMED_TEXTS:
         return named
-    if PurePath(name).suffix and named is None:
+    suffix = PurePath(name).suffix.lower()
+    if suffix and named is None and suffix not in OLD_OFFICE:  # Word saves web pages and archives as .doc too
         return Kind.TEXT
     if _MAIL.match(head):
         return Kind.MAIL

@@ -2,12 +2,15 @@
 
 from email import message_from_bytes, policy
 from email.message import EmailMessage
-from typing import cast
+from typing import Any, cast
 
 from dgmark.documents.charsets import decode
+from dgmark.documents.completeness import Piece, markup_pieces
 from dgmark.documents.html_text import add_html
 from dgmark.documents.reading import Reading, Unread
 from dgmark.documents.text_builder import TextBuilder
+
+_NO_TEXT = ("text/css", "text/javascript")
 
 
 def read_mail(content: bytes) -> Reading:
@@ -19,20 +22,32 @@ def read_mail(content: bytes) -> Reading:
     message = message_from_bytes(content, policy=policy.default)
     body = message.get_body(("html", "plain")) or EmailMessage()
     builder, unread = TextBuilder(), Unread()
-    for parent in message.walk():
-        # one of the alternatives is read; of what stands beside a page, the page counts what it shows
-        beside = parent.get_content_subtype() in ("alternative", "related")
-        for part in parent.iter_parts() if parent.is_multipart() else ():
-            if part is not body and not part.is_multipart() and (part.is_attachment() or not beside):
-                unread.add("attachments", weight=Unread.UNKNOWN)
-    payload = cast(bytes, body.get_payload(decode=True) or b"")
-    how: list[str] = []
-    try:
-        text = payload.decode(body.get_content_charset() or "utf-8")
-    except (LookupError, UnicodeDecodeError):
-        text, how = decode(payload)
+    beside = [part for parent in message.walk() if _is_related(parent) for part in parent.iter_parts()]
+    for part in message.walk():
+        kind, media = part.get_content_type(), part.get_content_maintype()
+        if media == "text" and kind not in _NO_TEXT:
+            place, text = part.get_filename() or kind, _decoded(part)
+            unread.held += markup_pieces(text, f"{place}, ") if "html" in kind else [Piece(place, text)]
+        elif media not in ("text", "multipart", "message") and part not in beside:
+            unread.add("attachments", weight=Unread.UNKNOWN)
+    text, how = _decoded(body), list[str]()
+    if "\ufffd" in text:
+        text, how = decode(cast(bytes, body.get_payload(decode=True)))
     if body.get_content_subtype() == "html":
         add_html(builder, text.encode(), unread, encoding="utf-8")
     else:
         builder.add(text, exact=True)
     return unread.reading(builder.text, how=tuple(how))
+
+
+def _is_related(part: EmailMessage) -> bool:
+    """Whether the page in a part counts what stands beside it, as it shows that."""
+    return part.get_content_subtype() in ("alternative", "related")
+
+
+def _decoded(part: Any) -> str:
+    payload = cast(bytes, part.get_payload(decode=True) or b"")
+    try:
+        return payload.decode(part.get_content_charset() or "utf-8", "replace")
+    except LookupError:
+        return payload.decode("utf-8", "replace")

@@ -1,6 +1,6 @@
 """Office documents to text with lxml: .docx and .odt.
 
-Body, text boxes, tables, lists and notes are read; what else a reader sees is counted. Elements go by their local
+Body, text boxes, tables, lists and notes are read; pictures and objects are counted. Elements go by their local
 names, of which the two kinds share those that mean the same.
 """
 
@@ -16,15 +16,14 @@ from dgmark.documents.text_builder import TextBuilder
 from dgmark.documents.zip_archive import LOCKED, ZipArchive
 
 _SIGNS = {"tab": "\t", "ptab": "\t", "noBreakHyphen": "\u2011"}
-_COUNTED = {
-    "del": "tracked deletions", "moveFrom": "tracked deletions", "tracked-changes": "tracked deletions",
-    "annotation": "comments",
-}  # fmt: skip
-# tab stops, how a character sounds, and what Word shows where it does not know a newer element
+_DELETED = frozenset(("del", "moveFrom", "tracked-changes"))
+# comments, tab stops, how a character sounds, and what Word shows where it does not know a newer element
 _SKIPPED = frozenset((
-    "tabs", "rt", "Fallback", "note", "note-citation", "ruby-text", "sequence-decls", "annotation-end", "forms",
-    "binary-data", "title", "desc",
+    "annotation", "tabs", "rt", "Fallback", "note", "note-citation", "ruby-text", "sequence-decls", "annotation-end",
+    "forms", "binary-data", "title", "desc",
 ))  # fmt: skip
+_CODE = re.compile("[0-9A-Fa-f]{4}")
+_SIGN_FONTS = ("Symbol", "Webdings", "Wingdings")
 _LENGTH = re.compile(r"(\d+\.?\d*|\.\d+)(pt|in|cm|mm|px)?")
 _POINTS = {"pt": 1.0, "in": 72.0, "cm": 72 / 2.54, "mm": 7.2 / 2.54, "px": 0.75, None: 1 / 12700}  # by default Word's
 
@@ -47,10 +46,7 @@ def read_docx(archive: ZipArchive) -> Reading:
         if kind in ("footnotes", "endnotes"):
             builder.block()
             document.add(archive.xml(part))
-        elif kind in ("header", "footer", "comments"):
-            aside = TextBuilder()
-            _Document(aside, unread, archive, related).add(archive.xml(part))
-            unread.add_text("comments" if kind == "comments" else "headers and footers", aside.text)
+    unread.held += archive.pieces()
     return unread.reading(builder.text)
 
 
@@ -87,9 +83,11 @@ def read_odt(archive: ZipArchive) -> Reading:
     for top in (body, *body.iterfind(".//{*}note/{*}note-body")):
         builder.block()
         document.add(top)
-    if "styles.xml" in archive.names:
-        for part in archive.xml("styles.xml").iter("{*}header", "{*}header-left", "{*}footer", "{*}footer-left"):
-            unread.add_text("headers and footers", _text(part))
+    for part in {"content.xml", "styles.xml"} & archive.names:
+        backgrounds = archive.xml(part).iter("{*}fill-image", "{*}background-image")
+        fills = [one for one in backgrounds if _get(one, "href")]
+        unread.add("pictures", len(fills), weight=Unread.UNKNOWN * len(fills))
+    unread.held += archive.pieces()
     return unread.reading(builder.text)
 
 
@@ -134,11 +132,11 @@ class _Document:
     def _leave_out(self, element: Any, name: str) -> bool:
         """Add what an element stands for; whether its contents are not read."""
         kind = _get(element, "type")
-        if name in _COUNTED:
-            self.unread.add_text(_COUNTED[name], _text(element))
-        elif name == "object":
+        if name in _DELETED:
+            self.unread.add("tracked deletions")
+        elif name in ("object", "subDoc"):
             self.unread.add("embedded objects", weight=Unread.UNKNOWN)
-        elif name == "frame" and any(element.iterchildren("{*}object", "{*}object-ole", "{*}plugin")):
+        elif name == "frame" and [*element.iterchildren("{*}object", "{*}object-ole", "{*}plugin")]:
             self._add_picture(element, "width", "height", "embedded objects")
         else:
             self._add_sign(element, name, kind)
@@ -160,6 +158,14 @@ class _Document:
         elif name == "imagedata":
             style = dict(part.split(":", 1) for part in element.getparent().get("style", "").split(";") if ":" in part)
             self.unread.add_picture(_points(style.get("width")), _points(style.get("height")))
+        elif (
+            name == "contentPart"
+            or (name == "fill" and _get(element, "id"))
+            or (name == "blipFill" and element.getparent().prefix != "pic")
+        ):
+            self.unread.add_picture(None, None)  # ink, and pictures behind text
+        elif name == "sym":
+            self._add_symbol(element)
         elif name == "frame" and element.find("{*}image") is not None:
             self._add_picture(element, "width", "height")
         elif name == "section-source" and not _text(element.getparent()):
@@ -168,6 +174,13 @@ class _Document:
             self._add_linked(
                 *(self.related or {}).get(_get(element, "id" if name == "altChunk" else "dm") or "", ("", ""))
             )
+
+    def _add_symbol(self, element: Any) -> None:
+        """Add a character that stands with its font: fonts of letters have theirs among the private ones, too."""
+        code, font = _get(element, "char") or "", _get(element, "font") or ""
+        if not _CODE.fullmatch(code) or font.startswith(_SIGN_FONTS):
+            return
+        self.builder.add(chr(int(code, 16) - 0xF000 if code.upper().startswith("F0") else int(code, 16)), exact=True)
 
     def _add_linked(self, kind: str, part: str) -> None:
         """Add the part that stands for a place of the text: a document of another kind, or a diagram."""

@@ -6,7 +6,6 @@ ended a paragraph, what stands at the head and foot of every page, and what is a
 
 import ctypes
 import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
@@ -14,6 +13,7 @@ from statistics import median
 from typing import Any, BinaryIO
 
 from dgmark.documents.charsets import check_legible
+from dgmark.documents.completeness import Piece
 from dgmark.documents.reading import PAGE_CHARS, Limits, Reading, Refusal, Unread
 from dgmark.documents.text_builder import without_bullets
 from dgmark.documents.zip_archive import LOCKED
@@ -32,12 +32,10 @@ _NEIGHBOURS = 4  # lines before and after that show where a column ends
 # a page with fewer characters than its pictures could hold is a picture; one that covers nearly all of it may be a scan
 # with its text layer, and then so many characters are enough
 _NEARLY_ALL, _MIN_CHARS = 0.9, 100
+# where most pages are pictures with fewer characters than this, these are captions and foot lines on every page
+_SPARSE = 400
 # shapes of so many segments draw letters (others draw lines and boxes); a page with so many of them is drawn text
 _SHAPE_SEGMENTS, _PAGE_SEGMENTS, _MAX_SHAPES = 10, 1000, 50_000
-_WORD = re.compile("[a-z]{3,}")
-_VOWEL = re.compile("[aeiouy]")
-# of that many different words, more have no vowel than in any of 10,000 human texts in prose or code (at most 7 %)
-_MIN_WORDS, _WITHOUT_VOWEL = 60, 0.1
 # of columns that are drawn line by line: lines, and heights of a line to the gap between them and for their width
 _COLUMN_LINES, _GAP, _COLUMN_WIDTH = 5, 1.5, 9
 _FREE_TEXT, _WIDGET, _STAMP, _FILE = 3, 20, 13, 17  # PDFium's kinds of annotations
@@ -60,21 +58,29 @@ def read_pdf(file: BinaryIO, limits: Limits) -> Reading:
         raise Refusal(f"has {count} pages; the limit is {limits.pages}")
     unread = Unread()
     unread.add("attachments", document.count_attachments(), weight=Unread.UNKNOWN * document.count_attachments())
-    pages, shapes, texts = [], [], []
+    pages: list[list[PdfLine]] = []
+    shapes, texts = [], []
     try:
         for page in (document[number] for number in range(count)):
+            number = len(pages) + 1
+            unread.held.append(Piece(f"page {number}", page.get_textpage().get_text_range(errors="replace")))
             pages.append(_lines(page, pypdfium2.raw))
             shapes.append(_shapes(page, pypdfium2.raw))
-            texts += _annotations(page, pypdfium2.raw, unread)
+            texts += _annotations(page, number, pypdfium2.raw, unread)
     except pypdfium2.PdfiumError as error:
         raise Refusal(f"is damaged: {error}") from error
     lines, repeated = without_headers(pages)
-    read = [
-        line for number, page in enumerate(lines) if _is_read(number + 1, page, shapes[number], unread) for line in page
+    sparse = [
+        covered > Unread.PICTURE and sum(len(line.text) for line in page) < _SPARSE
+        for page, (covered, _, _) in zip(lines, shapes, strict=True)
     ]
+    enough = _SPARSE if 2 * sum(sparse) > count else _MIN_CHARS
+    for number, page in enumerate(lines):
+        _count(number + 1, page, shapes[number], enough, unread)
     unread.add("lines that repeat at the head and foot of pages", repeated)
-    text = "\n".join([join_lines(read), *texts]).strip("\n")
-    reading = unread.reading(text, pages=count)
+    text = "\n".join([join_lines([line for page in lines for line in page]), *texts]).strip("\n")
+    left_out = "\n".join(line.text for page in pages for line in page)  # lines that repeat; pages count their letters
+    reading = unread.reading(text, besides=left_out, pages=count)
     if not text:
         raise Refusal(f"holds no text on its {count} pages")
     check_legible(text)
@@ -144,7 +150,7 @@ def _level(one: Box, two: Box) -> bool:
     return min(one[3], two[3]) - max(one[1], two[1]) > 0.5 * (two[3] - two[1])
 
 
-def _annotations(page: Any, raw: Any, unread: Unread) -> list[str]:
+def _annotations(page: Any, page_number: int, raw: Any, unread: Unread) -> list[str]:
     """The texts that were typed onto a page or into its form; comments, stamps and files are counted."""
     texts = []
     for number in range(raw.FPDFPage_GetAnnotCount(page)):
@@ -159,25 +165,20 @@ def _annotations(page: Any, raw: Any, unread: Unread) -> list[str]:
             texts.append(text)
         elif kind in (_STAMP, _FILE):
             unread.add("stamps" if kind == _STAMP else "attachments", weight=Unread.UNKNOWN)
-        else:
-            unread.add_text("comments", text)
+        unread.held.append(Piece(f"comments of page {page_number}", text))
     return [text for text in texts if text.strip()]
 
 
-def _is_read(number: int, lines: list[PdfLine], shapes: tuple[float, int, int], unread: Unread) -> bool:
-    """Whether the text of a page is read; what the page shows beside it is counted."""
-    text = " ".join(line.text for line in lines)
+def _count(number: int, lines: list[PdfLine], shapes: tuple[float, int, int], enough: int, unread: Unread) -> None:
+    """Count what a page shows beside its text."""
+    size = sum(len(line.text) + 1 for line in lines) - 1
     covered, pictures, segments = shapes
-    if _makes_no_words(text):
-        unread.add("pages of letters that make no words", weight=len(text), place=number)
-        return False
-    if covered > Unread.PICTURE and len(text) < (_MIN_CHARS if covered > _NEARLY_ALL else PAGE_CHARS * covered):
+    if covered > Unread.PICTURE and size < max(enough, 0 if covered > _NEARLY_ALL else PAGE_CHARS * covered):
         unread.add("pages of pictures", weight=PAGE_CHARS, place=number)
     elif segments > _PAGE_SEGMENTS:
-        unread.add("pages of drawn letters", weight=PAGE_CHARS if len(text) < _MIN_CHARS else 0, place=number)
+        unread.add("pages of drawn letters", weight=PAGE_CHARS if size < _MIN_CHARS else 0, place=number)
     elif pictures:
         unread.add("pictures", pictures, place=number)
-    return True
 
 
 def _shapes(page: Any, raw: Any) -> tuple[float, int, int]:
@@ -196,12 +197,6 @@ def _shapes(page: Any, raw: Any) -> tuple[float, int, int]:
         covered += share
         pictures += share > Unread.STAMP
     return covered, pictures, segments
-
-
-def _makes_no_words(text: str) -> bool:
-    """Whether many words have no vowel: the file's table of letters shows other letters than readers see."""
-    words = set(_WORD.findall(unicodedata.normalize("NFKD", text)))
-    return len(words) > _MIN_WORDS and sum(not _VOWEL.search(word) for word in words) > _WITHOUT_VOWEL * len(words)
 
 
 def without_headers(pages: list[list[PdfLine]]) -> tuple[list[list[PdfLine]], int]:

@@ -3,18 +3,25 @@
 import re
 from collections.abc import Iterator
 
+from dgmark.documents.completeness import Piece
 from dgmark.documents.reading import Reading, Refusal, Unread
 from dgmark.documents.text_builder import TextBuilder, without_bullets
 
 # striprtf writes "|" for the end of a table's cell; a paragraph instead keeps "|" for texts that hold it
 _CELL = re.compile(r"(\\\\)|\\(?:nest)?cell(?![a-z])")
 _BRACKET = re.compile(r"\\bin(\d+) ?|\\[\\{}]|\{\s*(?:\\\*)?\s*\\?([a-z]*)|\}")
-_CONTROL = re.compile(r"\\[a-z]+-?\d* ?|\\'|[{}\r\n]")
 _PICTURE_SIDE = re.compile(r"\\pic[wh]goal(\d+)")
 _TWIPS = 20  # in a point
 _READ = frozenset(("shptxt", "dptxbxtext", "footnote"))
-_COUNTED = {name + pages: "headers and footers" for name in ("header", "footer") for pages in ("", "l", "r", "f")}
-_COUNTED["annotation"] = "comments"
+# groups without text: tables of the file, data, field codes; the copy of a picture or shape for old readers
+_NO_TEXT = frozenset((
+    "fonttbl", "colortbl", "stylesheet", "listtable", "listoverridetable", "rsidtbl", "revtbl", "info", "generator",
+    "xmlnstbl", "latentstyles", "themedata", "colorschememapping", "datastore", "datafield", "userprops", "docvar",
+    "pict", "objdata", "fldinst", "bkmkstart", "bkmkend", "listname", "filetbl", "pgdsctbl", "sn",
+))  # fmt: skip
+_TOKEN = re.compile(
+    r"\\bin(\d+) ?|\\u(-?\d+) ?(?:\\'..|[^\\{}])?|\\([a-z]+)-?\d* ?|\\'..|\\.|[{}]|([^\\{}]+)", re.DOTALL
+)
 
 
 def read_rtf(content: bytes) -> Reading:
@@ -29,6 +36,7 @@ def read_rtf(content: bytes) -> Reading:
     if not source.endswith("}"):
         raise Refusal("is cut off: its last bracket is missing")
     unread = Unread()
+    unread.held += _pieces(source)
     source = source[:-1] + "".join(f"\\par {group}" for group in _beside(source, unread)) + "}"
     source = _CELL.sub(lambda found: found[1] or "\\par ", source)
     try:
@@ -39,7 +47,7 @@ def read_rtf(content: bytes) -> Reading:
     for line in without_bullets(text).split("\n"):
         builder.add(line.strip(), exact=True)
         builder.end_line()
-    return unread.reading(builder.text)
+    return unread.reading(builder.text, ascii_only=True)
 
 
 def _beside(source: str, unread: Unread) -> Iterator[str]:
@@ -54,10 +62,27 @@ def _beside(source: str, unread: Unread) -> Iterator[str]:
             word, start = opened.pop()
             if word in _READ:
                 yield source[start:at].replace(f"\\{word}", "", 1)
-            elif word in _COUNTED:
-                unread.add_text(_COUNTED[word], _CONTROL.sub("", source[start:at]))
             elif word == "object":
                 unread.add("embedded objects", weight=Unread.UNKNOWN)
             elif word == "pict" and "nonshppict" not in (name for name, _ in opened):  # a copy for old readers
                 sides = [int(side) / _TWIPS for side in _PICTURE_SIDE.findall(source[start:at])]
                 unread.add_picture(*(sides if len(sides) == 2 else (None, None)))
+
+
+def _pieces(source: str) -> Iterator[Piece]:
+    """The texts of all groups but for `_NO_TEXT`, in order; characters that their font encodes are left out."""
+    opened: list[str] = []
+    at, begins = 0, False
+    while found := _TOKEN.match(source, at):
+        at = found.end() + int(found[1] or 0)
+        code, word, text = found[2], found[3], found[4]
+        if found[0] == "{":
+            opened.append(opened[-1] if opened else "rtf")
+        elif found[0] == "}":
+            opened = opened[:-1]
+        elif word and begins and opened[-1] not in _NO_TEXT:
+            opened[-1] = word
+        elif (code or text) and opened and opened[-1] not in _NO_TEXT:
+            shown = chr(int(code) % 2**16) if code else text.replace("\r", "").replace("\n", "")
+            yield Piece(f"group {opened[-1]}", shown)
+        begins = found[0] == "{" or (begins and found[0] == r"\*")

@@ -7,7 +7,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
@@ -43,6 +43,7 @@ class Item:
         kind: the kind of its document, such as "PDF"; None for rows.
         notes: what was left out of the document, and what the reader should know.
         incomplete: whether something was left out of the document.
+        lacking: whether so much was that a text without the mark cannot be called that.
     """
 
     row_id: str
@@ -50,6 +51,7 @@ class Item:
     kind: str | None = None
     notes: tuple[str, ...] = ()
     incomplete: bool = False
+    lacking: bool = False
 
 
 def read_texts(
@@ -173,7 +175,8 @@ def _items_of(name: str, document: Document, max_chars: int) -> Iterator[Item | 
     for row_id, text in texts if document.kind in TABLES else [(name, document.text)]:
         item = _text(row_id, text, max_chars)
         if isinstance(item, Item):
-            item = replace(item, kind=document.kind, notes=document.notes, incomplete=document.incomplete)
+            left_out = document.incomplete, document.lacking
+            item = Item(item.row_id, item.content, document.kind, document.notes, *left_out)
         yield item
 
 

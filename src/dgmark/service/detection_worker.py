@@ -16,6 +16,7 @@ from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
 from dgmark.detection.detector import DEFAULT_MAX_CROP, Detector
 from dgmark.detection.finding import Phase, Span
 from dgmark.detection.keyring import Keyring
+from dgmark.detection.legibility import of_document
 from dgmark.detection.p_values import bonferroni_p
 from dgmark.detection.result import Detection, Scorer
 from dgmark.detection.rules import rule_of
@@ -237,8 +238,11 @@ class Checker:
                 f"trying {subkeys:,} sub-keys on this text would take about {seconds:.0f} seconds, and a request may "
                 f"take {self.seconds:g}: check it in parts of up to {self.most_chars(subkeys):,} characters"
             )
-        detection = self._scorer(options).detect(content)
-        return replace(detection, incomplete=document is not None and document.incomplete)
+        scorer = self._scorer(options)
+        found = scorer.detect(content)
+        if document is None:
+            return found
+        return of_document(found, scorer.reader, content, incomplete=document.incomplete, lacking=document.lacking)
 
     def most_chars(self, subkeys: int) -> int:
         """The longest text on which so many sub-keys can be tried within the time of a request."""

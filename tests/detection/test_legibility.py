@@ -1,0 +1,92 @@
+"""What no language is, in a document: refused, and never called not marked."""
+
+import base64
+import random
+import string
+from pathlib import Path
+
+import pytest
+
+from dgmark import Detector, detect_file
+from dgmark.detection.legibility import share_of_no_language
+from dgmark.rows.jsonl import read_rows
+from support.known_keys import builtin_tokenizer, known_key
+from support.marked_texts import marked_text
+
+KEY = known_key("unread", rule="bigram")
+ROOT = Path(__file__).parents[2]
+PROSE = (ROOT / "LICENSE").read_text(encoding="utf-8")[:3000]
+MARKED = marked_text(KEY, 600)
+POLISH = (
+    "Była sobie raz księżniczka, która mieszkała w wysokiej wieży nad brzegiem zimnego morza. Codziennie rano patrzyła "
+    "przez okno na statki, które płynęły do dalekich krajów, i marzyła o tym, by kiedyś wyruszyć razem z nimi. "
+) * 3
+
+
+def encoded(text: str) -> str:
+    return base64.encodebytes(text.encode()).decode()
+
+
+def exchanged(text: str) -> str:
+    letters = [*string.ascii_lowercase]
+    random.Random(1).shuffle(letters)
+    return text.lower().translate(str.maketrans(string.ascii_lowercase, "".join(letters)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [PROSE, POLISH, Path(__file__).read_text(encoding="utf-8"), "从前有一个老人和一个老妇人住在海边。" * 40, "short"],
+)
+def test_text_of_any_language_and_code_looks_like_text(text: str) -> None:
+    assert share_of_no_language(text, builtin_tokenizer()) == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        encoded(PROSE),
+        exchanged(PROSE),
+        PROSE[:1000] + encoded(PROSE * 3),
+        "".join(f"&#{ord(one)};" for one in PROSE),
+        "".join(f"&#x{ord(one):x};" for one in PROSE),
+        PROSE.encode().hex(),
+    ],
+)
+def test_data_and_exchanged_letters_do_not(text: str) -> None:
+    assert share_of_no_language(text, builtin_tokenizer()) > 0.5
+
+
+HEAD = "From: a@example.org\nSubject: tale\nContent-Type: text/plain\nContent-Transfer-Encoding: base64\n\n"
+PAGE = f"<html><body><p>{''.join(f'&#{ord(one)};' for one in MARKED)}</p></body></html>"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "verdict"),
+    [
+        ("a.mbox", HEAD + encoded(MARKED), None),
+        ("a.emlx", f"900\n{HEAD}{encoded(MARKED)}", None),
+        ("a.doc", f"MIME-Version: 1.0\n{HEAD}{encoded(MARKED)}", "watermarked"),
+        ("a.doc", PAGE, "watermarked"),
+        ("a", f"X-Long: {'x ' * 4000}\nMIME-Version: 1.0\n{HEAD}{encoded(MARKED)}", "watermarked"),
+        ("a.txt", exchanged(MARKED), None),
+    ],
+)
+def test_a_document_of_data_is_read_or_refused(name: str, content: str, verdict: str | None, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    detect_file(Detector(KEY), [str(path)], tmp_path / "out.jsonl")
+    (row,) = read_rows(str(tmp_path / "out.jsonl"))
+    assert isinstance(row, dict)
+    assert row.get("verdict") == verdict
+    assert verdict or "does not look like text" in row["error"]
+
+
+def test_a_document_that_is_not_read_to_the_end_is_uncertain(tmp_path: Path) -> None:
+    path = tmp_path / "a.html"
+    path.write_text(f"<p>{PROSE}</p><aside>{MARKED[:2000]}</aside>")
+    detect_file(Detector(KEY), [str(path)], tmp_path / "out.jsonl")
+    (row,) = read_rows(str(tmp_path / "out.jsonl"))
+    assert isinstance(row, dict)
+    assert (row["verdict"], row["uncertain_because"]) == ("uncertain", "unread")
+    assert "much of the document was not read or makes no words" in row["summary"]
+    assert "letters in element aside were not read" in row["notes"][0]
