@@ -17,7 +17,7 @@ from torch import Tensor
 import dgmark
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, wrap
 from dgmark.decode import Canvas, DecodeConfig, Prepared, Request, RoundTrip, Rule, decode
-from dgmark.decode.events import collect
+from dgmark.decode.canvas import collect
 from dgmark.decode.round_trip import Surroundings
 from dgmark.decode.selection import order_of
 from dgmark.models.toy import END_TOKEN, MASK_TOKEN, ToyDenoiser
@@ -316,6 +316,22 @@ def test_a_filled_text_reads_back_whole(rule: str) -> None:
 # ---- the loop in plain Python: greedy, one token a step ----
 
 
+def fits_in(tokenizer: Tokenizer, line: list[int], place: int, token: int) -> bool:
+    """Whether the whole run of committed tokens around a place reads back with a token in it (mask 0, end 1)."""
+    low = high = place
+    while low > 0 and line[low - 1] not in (0, 1):
+        low -= 1
+    while high + 1 < len(line) and line[high + 1] not in (0, 1):
+        high += 1
+    before, after = line[low:place], line[place + 1 : high + 1]
+    if token == 1:  # the text stops before it
+        return whole_text_reads_back(tokenizer, before)
+    if not all(whole_text_reads_back(tokenizer, part) for part in (before, after)):
+        # what is lost already is judged no farther than the guard looks
+        before, after = before[-4:], after[:4]
+    return whole_text_reads_back(tokenizer, [*before, token, *after])
+
+
 def plain(
     model: Letters, prompt: list[int], config: DecodeConfig, key: WatermarkKey | None
 ) -> tuple[list[int], list[int], int]:
@@ -323,15 +339,6 @@ def plain(
     ordered = key is not None and key.spec.rule == "position"
     permitted = [v for v in range(model.tokenizer.vocab_size) if v != model.mask_id]
     y, order, redraws = [model.mask_id] * LENGTH, [], 0
-
-    def clean(place: int, token: int) -> bool:
-        low = high = place
-        while low > 0 and y[low - 1] not in (model.mask_id, 1):
-            low -= 1
-        while high + 1 < LENGTH and y[high + 1] not in (model.mask_id, 1):
-            high += 1
-        run = y[low:place] + ([] if token == 1 else [token, *y[place + 1 : high + 1]])
-        return whole_text_reads_back(model.tokenizer, run)
 
     for low in range(0, LENGTH, BLOCK):
         while any(y[i] == model.mask_id for i in range(low, low + BLOCK)):
@@ -343,7 +350,7 @@ def plain(
                     i: drawn_at(i, text, logits[i], [v for v in permitted if v not in no], config, key)
                     for i, no in refused.items()
                 }
-                good = [i for i, one in drawn.items() if clean(i, one.token)]
+                good = [i for i, one in drawn.items() if fits_in(model.tokenizer, y, i, one.token)]
                 if good or redraw == 64:
                     break
                 redraws += 1
@@ -429,17 +436,3 @@ def test_the_candidates_of_a_step_are_judged_together(rng: random.Random) -> Non
                 expected.add(place)
         assert {*found[row].nonzero()[:, 0].tolist()} == expected
         assert bool(short[row]) == (taken < min(int(quota[row]), int(members[row])))
-
-
-def fits_in(tokenizer: Tokenizer, line: list[int], place: int, token: int) -> bool:
-    """Whether the whole run of committed tokens around a place reads back with a token in it."""
-    low = high = place
-    while low > 0 and line[low - 1] != 0:
-        low -= 1
-    while high + 1 < len(line) and line[high + 1] != 0:
-        high += 1
-    run = [*line[low:place], token, *line[place + 1 : high + 1]]
-    before, after = line[low:place], line[place + 1 : high + 1]
-    if not all(whole_text_reads_back(tokenizer, part) for part in (before, after)):
-        run = [*before[-4:], token, *after[:4]]  # what is lost already is judged no farther than the guard looks
-    return whole_text_reads_back(tokenizer, run)

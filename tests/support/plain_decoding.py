@@ -203,16 +203,16 @@ def in_loop(token: int, place: int, canvas: list[int], period: int) -> bool:
     return same >= 2
 
 
-def sure_places(rewards: dict[int, float], config: DecodeConfig) -> list[int]:
+def confident_places(rewards: dict[int, float], config: DecodeConfig) -> list[int]:
     """The places that a threshold or factor commits."""
     if config.commit == "threshold":
         return [j for j, reward in rewards.items() if reward > config.threshold]
-    sure = list[int]()
+    confident = list[int]()
     for rank, j in enumerate(sorted(rewards, key=lambda j: (-rewards[j], j)), start=1):
         if rewards[j] < 1 - config.factor / (rank + 1):
             break
-        sure.append(j)
-    return sure
+        confident.append(j)
+    return confident
 
 
 # ---- a whole decode ----
@@ -222,7 +222,7 @@ def sure_places(rewards: dict[int, float], config: DecodeConfig) -> list[int]:
 class Plain:
     """A decode written out: the text, the places of each step, and token, reward and match of each of these.
 
-    For each step also the size of T, and the winning score (None where |T| = 1).
+    For each step also the size of T.
     """
 
     y: list[int]
@@ -231,7 +231,6 @@ class Plain:
     rewards: list[float] = field(default_factory=list)
     matched: list[bool] = field(default_factory=list)
     tried: list[int] = field(default_factory=list)
-    scores: list[int | None] = field(default_factory=list)
 
     @property
     def positions(self) -> list[int]:
@@ -279,7 +278,6 @@ def decode_slowly(
             winner = g.index(max(g))  # 12: the first of equals
             y[:] = texts[winner]  # 13
             plain.tried.append(len(t))
-            plain.scores.append(g[winner] if len(t) > 1 else None)
             loop.write(sorted([*edits, *t[winner]]), candidates)
             if any(token in model.end_ids and model.mask_id not in y[:place] for place, token in enumerate(y)):
                 return plain
@@ -345,7 +343,7 @@ class _Loop:
     def alternatives(self, found: dict[int, Drawn], counts: list[int]) -> list[list[int]]:
         """The sets of places among which a step chooses: T, where one place is committed.
 
-        The last place of a step is open to the next ones of its kind, unless the model is sure of it.
+        The last place of a step is open to the next ones of its kind, unless the model is confident of it.
         """
         preferred, number = self.preferred(found), 1
         order = sorted(found, key=lambda j: (j not in preferred, -found[j].score, j))
@@ -353,8 +351,8 @@ class _Loop:
             return [[]]
         if self.config.commit == "quota":
             number = counts.pop(0)
-        elif sure := sure_places({j: found[j].reward for j in preferred or order}, self.config):
-            return [sure]
+        elif confident := confident_places({j: found[j].reward for j in preferred or order}, self.config):
+            return [confident]
         *first, last = order[:number]
         kind = [j for j in order[len(first) :] if (j in preferred) == (last in preferred)]
         return [[*first, j] for j in kind[: self.config.lookahead if self.key else 1]]
