@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-import dgmark
 from dgmark.decode import Canvas, DecodeConfig, Response, Rule, Window, decode, keyed_rule
 from dgmark.decode.loop import decode_steps
 from dgmark.decode.selection import MOST_EDITING_STEPS, lossless_edits
@@ -91,13 +90,3 @@ def test_what_does_not_go_with_edits_is_refused() -> None:
     for rule in (Rule(bias=lambda view: view.logits_to_propose()), Rule(noise=lambda _: torch.zeros(6, 32))):
         with pytest.raises(SettingsError, match="leave the edit threshold out"):
             decode(ENDLESS, PROMPTS, config_of(0.5), rule, [0])
-
-
-def test_settings_say_how_a_text_was_edited_and_the_detector_finds_its_mark() -> None:
-    model = ToyDenoiser(words=400, spread=14.0, end_ids=())
-    for rule in ("position", "bigram"):
-        key = bound_key("edits", model, rule=rule)
-        (made,) = dgmark.generate(model, "w1", key=key, length=160, block_length=32, edit_threshold=0.02)
-        assert made.settings["edit_threshold"] == 0.02
-        assert len(made.trace.position) > 200
-        assert dgmark.detect(made.text, key, tokenizer=model.tokenizer).verdict == "watermarked"

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any
 
 import pytest
@@ -23,7 +23,7 @@ from dgmark.decode.selection import order_of
 from dgmark.models.toy import END_TOKEN, MASK_TOKEN, ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from support.known_keys import bound_key
-from support.plain_decoding import drawn_at
+from support.plain_decoding import check_same, decode_slowly
 from support.rules import rule_of_key
 
 MASK = -1  # no tokenizer has this id
@@ -313,7 +313,7 @@ def test_a_filled_text_reads_back_whole(rule: str) -> None:
     assert read[True] == 20 > 10 > read[False]
 
 
-# ---- the loop in plain Python: greedy, one token a step ----
+# ---- the slow loop: one token a step ----
 
 
 def fits_in(tokenizer: Tokenizer, line: list[int], place: int, token: int) -> bool:
@@ -332,53 +332,22 @@ def fits_in(tokenizer: Tokenizer, line: list[int], place: int, token: int) -> bo
     return whole_text_reads_back(tokenizer, [*before, token, *after])
 
 
-def plain(
-    model: Letters, prompt: list[int], config: DecodeConfig, key: WatermarkKey | None
-) -> tuple[list[int], list[int], int]:
-    """Greedy decoding that encodes the whole run around each candidate; tokens, order of positions, redraws."""
-    ordered = key is not None and key.spec.rule == "position"
-    permitted = [v for v in range(model.tokenizer.vocab_size) if v != model.mask_id]
-    y, order, redraws = [model.mask_id] * LENGTH, [], 0
-
-    for low in range(0, LENGTH, BLOCK):
-        while any(y[i] == model.mask_id for i in range(low, low + BLOCK)):
-            logits = model(torch.tensor([prompt + y]))[0].tolist()[len(prompt) :]
-            refused: dict[int, set[int]] = {i: set() for i in range(low, low + BLOCK) if y[i] == model.mask_id}
-            for redraw in range(65):
-                text = [-1 if token == model.mask_id else token for token in y]
-                drawn = {
-                    i: drawn_at(i, text, logits[i], [v for v in permitted if v not in no], config, key)
-                    for i, no in refused.items()
-                }
-                good = [i for i, one in drawn.items() if fits_in(model.tokenizer, y, i, one.token)]
-                if good or redraw == 64:
-                    break
-                redraws += 1
-                for i, one in drawn.items():
-                    refused[i].add(one.token)
-                if all(len(no) == len(permitted) for no in refused.values()):
-                    break
-            best = min(good or drawn, key=lambda i: (ordered and not drawn[i].matched, -drawn[i].score, i))
-            y[best] = drawn[best].token
-            order.append(best)
-            if 1 in y and model.mask_id not in y[: y.index(1)]:
-                return y[: y.index(1)], order, redraws
-    return y, order, redraws
-
-
+@pytest.mark.parametrize("settings", [{"temperature": 0.0}, {}], ids=str)
 @pytest.mark.parametrize("rule", [None, "position", "bigram"])
-def test_the_loop_is_the_plain_one(rule: str | None) -> None:
+def test_the_loop_is_the_slow_one(rule: str | None, settings: dict[str, Any]) -> None:
+    """Which encodes the whole run around each candidate."""
     redraws = 0
+    bias = {"bias": 1.0} if rule == "bigram" and settings else {}
+    config = DecodeConfig(LENGTH, BLOCK, **settings, **bias)
     for seed in range(6):
         model = replace(MODEL, seed=seed)
         key = key_of(rule, model)
         guard = RoundTrip.of(model.tokenizer, model.mask_id, model.end_ids)
-        config = DecodeConfig(LENGTH, BLOCK, temperature=0.0, bias=1.0 if rule == "bigram" else 0.0)
         for prompt in PROMPTS[:2]:
-            (made,) = decode(model, torch.tensor([prompt]), config, rule_of_key(key), [0], round_trip=guard)
-            tokens, order, drawn_again = plain(model, prompt, config, key)
-            assert (made.token_ids, made.trace.position) == (tokens, order)
-            redraws += drawn_again
+            (made,) = decode(model, torch.tensor([prompt]), config, rule_of_key(key), [seed], round_trip=guard)
+            slow = decode_slowly(model, prompt, config, key, seed, fits=partial(fits_in, model.tokenizer))
+            check_same(made, slow, model.end_ids)
+            redraws += slow.redraws
     assert redraws > 10  # there was something to draw again
 
 

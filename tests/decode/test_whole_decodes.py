@@ -93,7 +93,7 @@ def modes(rule: str) -> list[dict[str, Any]]:
     return found
 
 
-def modes_of(*rules: str) -> Any:
+def modes_of(*rules: str) -> pytest.MarkDecorator:
     """A test of the modes of each of these rules."""
     each = [(rule, mode) for rule in rules for mode in modes(rule)]
     return pytest.mark.parametrize(
