@@ -337,7 +337,7 @@ def fits_in(tokenizer: Tokenizer, line: list[int], place: int, token: int) -> bo
 def test_the_loop_is_the_slow_one(rule: str | None, settings: dict[str, Any]) -> None:
     """Which encodes the whole run around each candidate."""
     redraws = 0
-    bias = {"bias": 1.0} if rule == "bigram" and settings else {}
+    bias: dict[str, Any] = {"bias": 1.0} if rule == "bigram" and settings else {}
     config = DecodeConfig(LENGTH, BLOCK, **settings, **bias)
     for seed in range(6):
         model = replace(MODEL, seed=seed)
