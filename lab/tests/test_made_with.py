@@ -27,7 +27,7 @@ def without_matches(scores: Tensor, masked: Tensor, preferred: Tensor, *rest: An
         ("dgmark.watermark.key.DEFAULT_CODE", 8, {"position", "decoding"}),
         ("dgmark_lab.baselines.prf.PRF_VERSION", "splitmix64-v2", {"kgw", "decoding-kgw"}),
         ("dgmark.decode.loop.select_positions", without_matches, {"decoding"}),
-        ("dgmark.decode.draws.CANDIDATES", 4, {"decoding"}),
+        ("dgmark.decode.proposals.CANDIDATES", 4, {"decoding"}),
         ("dgmark.decode.proposals.filter_weights", lambda weights, *_rest: weights**2, {"decoding"}),
         ("dgmark.detection.bigram_rule.MIN_UNITS", 10**9, {"bigram"}),
         ("dgmark_lab.experiments.store._content_hash", lambda file: file.name, {"storyteller"}),

@@ -1,6 +1,5 @@
-"""How many places a step commits, and which candidates the guards let go first."""
+"""How many places a step commits, in which blocks; `test_whole_decodes` has the guards too."""
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,22 +7,15 @@ import pytest
 import torch
 
 from dgmark.decode import DecodeConfig, Response, decode
-from dgmark.decode.selection import blocks, good_enough, prolongs_loop, quotas, sure_places
-from dgmark.models.denoiser import BlockOrigin, ConfidenceSource
+from dgmark.decode.selection import blocks, confident_places, quotas
+from dgmark.models.denoiser import ConfidenceSource
 from dgmark.models.toy import ToyDenoiser
 from support.known_keys import bound_key
-from support.plain_decoding import dream_counts, get_num_transfer_tokens, in_loop
+from support.plain_decoding import dream_counts, get_num_transfer_tokens
 from support.rules import rule_of_key
 
 LENGTH, BLOCK = 18, 6
 PROMPT = [2, 7, 5, 3]
-
-
-@dataclass(frozen=True)
-class CanvasToy(ToyDenoiser):
-    """A toy whose blocks count from the start of the canvas."""
-
-    block_origin: BlockOrigin = "canvas"
 
 
 @dataclass(frozen=True)
@@ -44,10 +36,10 @@ def run(model: ToyDenoiser, config: DecodeConfig) -> Response:
 def places_of(
     rewards: list[list[float]], masked: list[list[bool]], preferred: list[list[bool]], config: DecodeConfig
 ) -> list[list[int]]:
-    """The sure places of each row."""
-    sure = sure_places(torch.tensor(rewards), torch.tensor(masked), torch.tensor(preferred), config)
-    assert sure is not None
-    return [row.nonzero()[:, 0].tolist() for row in sure]
+    """The confident places of each row."""
+    confident = confident_places(torch.tensor(rewards), torch.tensor(masked), torch.tensor(preferred), config)
+    assert confident is not None
+    return [row.nonzero()[:, 0].tolist() for row in confident]
 
 
 def test_the_factor_rule_by_hand() -> None:
@@ -93,47 +85,6 @@ def test_blocks_are_cut_where_a_canvas_with_the_prompt_is(block_length: int, off
     numbers = [(offset + place) // block_length for place in range(length)]
     cut = [[place for place in range(length) if numbers[place] == number] for number in sorted({*numbers})]
     assert blocks(length, block_length, offset) == [(block[0], block[-1] + 1) for block in cut]
-
-
-@pytest.mark.parametrize("schedule", ["llada", "dream"])
-def test_fewer_steps_than_such_blocks_give_each_block_one(schedule: Any) -> None:
-    """Three steps for a response that the prompt cuts into four blocks: one for each block, not one for each token."""
-    model = CanvasToy(end_ids=())
-    config = DecodeConfig(LENGTH, BLOCK, "confidence", 0.0, steps=3, schedule=schedule)
-    trace = run(model, config).trace
-    assert trace.position == [*range(LENGTH)]
-    assert trace.step == [0] * 2 + [1] * 6 + [2] * 6 + [3] * 4
-
-
-# ---- guards ----
-
-
-def test_the_guard_by_hand() -> None:
-    rewards = torch.tensor([[0.8, 0.4, 0.39, 0.9]], dtype=torch.float64)
-    masked = torch.tensor([[True, True, True, False]])
-    assert good_enough(rewards, masked, 0.5, logarithmic=False)[0, :3].tolist() == [True, True, False]
-    assert good_enough(rewards, masked, 1.0, logarithmic=False)[0, :3].tolist() == [True, False, False]
-    assert good_enough(rewards, masked, 0.0, logarithmic=False).all()
-    surprise = torch.tensor([[-1.0, -1.0 - math.log(2) + 1e-9, -1.0 - math.log(2) - 1e-9, 0.0]], dtype=torch.float64)
-    assert good_enough(surprise, masked, 0.5, logarithmic=True)[0, :3].tolist() == [True, True, False]
-    assert good_enough(surprise, masked, 0.0, logarithmic=True).all()
-
-
-@pytest.mark.parametrize("period", [1, 2, 5])
-def test_a_loop_is_found_on_both_sides_and_at_the_edges(period: int) -> None:
-    generator = torch.Generator().manual_seed(period)
-    found = 0
-    for _ in range(40):
-        canvas = torch.randint(0, 3, (2, 14), generator=generator)
-        tokens = torch.randint(1, 3, (2, 6), generator=generator)
-        for start in (0, 4, 8):
-            expected = [
-                [in_loop(token, start + place, row, period) for place, token in enumerate(block)]
-                for row, block in zip(canvas.tolist(), tokens.tolist(), strict=True)
-            ]
-            assert prolongs_loop(tokens, canvas, start, period).tolist() == expected
-            found += sum(map(sum, expected))
-    assert found > 20
 
 
 # ---- rewards of the sampled distribution ----

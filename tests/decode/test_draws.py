@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgmark.decode import DecodeConfig, Rule, decode, propose
+from dgmark.decode import DecodeConfig, propose
 from dgmark.decode.bigram import BigramRule
-from dgmark.decode.draws import KeyedDraw, filter_weights, keyed_shares
+from dgmark.decode.proposals import KeyedDraw, keyed_shares
 from dgmark.models.toy import ToyDenoiser
 from support.known_keys import bound_key
 from support.plain_decoding import moved, new_pairs
-from support.rules import places_from, rule_of_key
+from support.rules import places_from
 
 ALPHAS = [Fraction(0), Fraction(1, 3), Fraction(1, 2), Fraction(1)]
 MASK = 9
@@ -193,14 +193,6 @@ def test_without_alpha_and_bias_a_proposal_is_the_plain_one_bit_by_bit(
         assert bool(found.net_bits.any()) == (draw.alpha == 0)
 
 
-def test_absent_bits_change_nothing() -> None:
-    shares, absent = LOGITS[:, :64].softmax(-1), torch.zeros_like(SIGNS)
-    for bias in (0.0, 0.6):
-        plain = keyed_shares(shares, SIGNS, 0.7, bias)
-        found = keyed_shares(shares, torch.cat([absent, SIGNS, absent], -1), 0.7, bias)
-        assert torch.allclose(found, plain, rtol=1e-14 if bias else 0, atol=0)  # a bias divides by a sum of 1
-
-
 @pytest.mark.parametrize("tempered", [False, True])
 @pytest.mark.parametrize("strategy", ["confidence", "entropy", "random"])
 def test_a_score_is_the_reward_times_what_the_bits_made_of_the_probability(strategy: Any, tempered: bool) -> None:
@@ -249,46 +241,3 @@ def test_only_the_64_most_likely_tokens_of_a_ten_thousandth_have_bits(bias: floa
     assert weights.sum(1).tolist() == pytest.approx(before.sum(1).tolist())
     rest = [v for v in range(100) if v not in (3, 50, 51)]
     assert bias or torch.equal(weights[1, rest], before[1, rest])  # a bias divides all 64 by one number
-
-
-@pytest.mark.parametrize("settings", [{"top_p": 0.5}, {"top_k": 20}, {"top_k": 30, "top_p": 0.6}], ids=str)
-def test_no_bits_bring_back_a_token_that_the_filters_left_out(settings: dict[str, Any]) -> None:
-    plain = (LOGITS.index_fill(-1, FORBIDDEN, -torch.inf)).softmax(-1)
-    kept = filter_weights(plain, settings.get("top_k"), settings.get("top_p")) > 0
-    lowest = LOGITS.argsort(-1)[:, :70]  # ones, all of them improbable
-
-    def signs(tokens: Tensor) -> Tensor:
-        rare = (tokens[:, :, None] == lowest[:, None]).any(-1)
-        return torch.where(rare, 1, -1).to(torch.int8)[:, :, None].expand(-1, -1, 4)
-
-    draw = KeyedDraw(signs, None, 1.0, 5.0)
-    for seed in range(5):
-        uniforms = torch.rand(40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-        tokens = propose(LOGITS, uniforms, FORBIDDEN, config_of(**settings), keyed=draw).tokens
-        assert kept.gather(1, tokens[:, None]).all()
-    assert kept.sum() < 40 * 50
-
-
-# ---- whole decodes ----
-
-
-class Unchecked(BigramRule):
-    """A rule that takes settings under which it leaves no mark."""
-
-    def check(self, config: DecodeConfig) -> None:
-        """Refuse nothing."""
-
-
-@pytest.mark.parametrize("settings", [{}, {"steps": 4}, {"commit": "factor"}, {"noise": "fixed"}], ids=str)
-def test_without_alpha_and_bias_or_without_pairs_a_decode_is_the_plain_one(settings: dict[str, Any]) -> None:
-    toy, prompts = ToyDenoiser(end_ids=()), torch.tensor([[2, 7, 5], [8, 8, 25]])
-
-    def decoded(rule: Rule, **more: Any) -> list[tuple[list[int], list[int], list[float]]]:
-        rows = decode(toy, prompts, DecodeConfig(16, 8, **settings, **more), rule, [3, 4])
-        return [(row.trace.token_id, row.trace.position, row.trace.reward) for row in rows]
-
-    plain = decoded(Rule())
-    near, far = (rule_of_key(bound_key("draws", toy, nearest=one, farthest=one + 3), 2) for one in (1, 16))
-    assert decoded(Unchecked(**vars(near)), alpha=0.0) == plain
-    assert decoded(far) == plain
-    assert decoded(near) != plain

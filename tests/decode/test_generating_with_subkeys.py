@@ -4,12 +4,9 @@ import secrets
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 
 import dgmark
-from dgmark import Generation
 from dgmark.decode import Prepared, Request
 from dgmark.decode.generation import generations
 from dgmark.errors import SettingsError
@@ -27,23 +24,7 @@ PARTS: list[str | int] = ["w1 w2 w3", 7, "w4 w5", 12, "w6 w7 w8 w9"]
 KEY = bound_key("many", TOY, subkeys=4096)
 
 
-def subkeys_of(rows: list[Generation]) -> list[int]:
-    return [row.subkey for row in rows if row.subkey is not None]
-
-
 # --- which sub-key -------------------------------------------------------------------------------
-
-
-def test_the_same_prompt_and_seed_get_another_sub_key_each_time() -> None:
-    """Of 24 draws from 65,536, 20 or fewer are different with chance below 1e-11."""
-    key = bound_key("most", TOY, subkeys=65_536)
-    drawn: list[int] = []
-    for _ in range(3):
-        torch.manual_seed(0)
-        np.random.seed(0)
-        drawn += subkeys_of(dgmark.generate(TOY, ["w1 w2"] * 8, key=key, seed=0, **SHORT))
-    assert len(drawn) == 24
-    assert len(set(drawn)) > 20
 
 
 def test_the_operating_system_draws_once_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +36,7 @@ def test_the_operating_system_draws_once_a_row(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(secrets, "randbelow", below)
     rows = dgmark.generate(TOY, ["w1", "w2", "w3 w4"], key=KEY, batch_size=2, **SHORT)
-    assert [row.subkey for row in rows] == [1, 2, 3]
+    assert [row.subkey for row in rows] == [1, 2, 3]  # whatever the seeds and prompts
     assert asked == [4096] * 3
 
 

@@ -1,4 +1,4 @@
-"""The bits of candidates under each rule, against a loop over places and candidates; and the mark that pairs leave."""
+"""The bits of candidates under each rule, against a loop over places and candidates; and which keys share a batch."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
-from dgmark.decode import DecodeConfig, Rule, Window, decode, keyed_rule
+from dgmark.decode import Rule, Window, keyed_rule
 from dgmark.decode.bigram import BigramRule
 from dgmark.decode.keyed_rules import RULES, KeyStore
 from dgmark.decode.rules import Places
@@ -16,7 +15,7 @@ from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import PositionSpec
-from support.known_keys import bound_key, share_of_pairs
+from support.known_keys import bound_key
 from support.plain_decoding import bits_at
 from support.rules import places_from
 
@@ -131,44 +130,6 @@ def test_each_pair_is_counted_once(
     rule = BigramRule.empty([key_of(*distances)], 1, "cpu", fixed_shapes=fixed_shapes)
     rule.put(0, key_of(*distances))
     assert [[abs(sign) for sign in row] for row in signs_of(rule, text, candidates)] == exist
-
-
-def test_bits_may_be_told_by_somebody_else() -> None:
-    """1, -1, or 0 for what is not known; the nearest first, and left before right."""
-
-    class Told(BigramRule):
-        def signs_of_pairs(self, words: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002 (one key)
-            return ((words % 2**24 + (words >> 24)) % 3 - 1).to(torch.int8)
-
-    rule = Told(**vars(keyed_rule([key_of(1, 2)], "cpu")))
-    assert signs_of(rule, [6, 7, MASK, 8, 9], [0, 1, 3]) == [[0, 1, -1, -1], [1, -1, 0, 0], [0, 1, -1, -1]]
-
-
-@pytest.mark.parametrize(
-    ("settings", "least"),
-    [
-        ({}, 0.85),
-        ({"alpha": 0.5}, 0.75),
-        ({"bias": 1.0}, 0.9),
-        ({"steps": 48}, 0.8),
-        ({"commit": "threshold", "threshold": 0.018}, 0.75),
-        ({"temperature": 0.0, "bias": 2.0}, 0.95),
-        ({"strategy": "entropy"}, 0.85),
-        ({"noise": "fixed"}, 0.85),
-    ],
-    ids=str,
-)
-def test_marked_text_has_more_matching_pairs(settings: dict[str, Any], least: float) -> None:
-    """Under another key the share is 0.5 with a standard deviation below 0.03."""
-    keys = [key_of(), None, key_of(subkeys=64).subkey(9)]
-    config = DecodeConfig(**{"length": 96, "block_length": 16, **settings})
-    prompts = torch.tensor([[2, 3, 4]] * 3)
-    rows = decode(TOY, prompts, config, keyed_rule(keys, "cpu"), seeds=[1, 2, 3])
-    assert min(share_of_pairs(key, row.token_ids) for key, row in zip(keys, rows, strict=True) if key) > least
-    assert abs(share_of_pairs(keys[2] or key_of(), rows[0].token_ids) - 0.5) < 0.12
-    (alone,) = decode(TOY, prompts[:1], config, Rule(), seeds=[2])
-    assert rows[1].token_ids == alone.token_ids
-    assert all(rows[1].trace.matched)
 
 
 @pytest.mark.parametrize(

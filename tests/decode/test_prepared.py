@@ -48,31 +48,14 @@ def decoded(requests: list[Request], model: ToyDenoiser = TOY, **options: Any) -
 # ---- rows of different keys ----
 
 
-EITHER: list[dict[str, Any]] = [
-    {},
-    {"temperature": 0, "bias": 1.0},
-    {"alpha": 0.7, "strategy": "entropy"},
-    {"noise": "fixed"},
-    {"commit": "threshold", "threshold": 0.2},
-    {"steps": 6},
-]
-POSITION: list[dict[str, Any]] = [
-    {"temperature": 0},
-    {"strategy": "entropy", "guard": 0.6},
-    {"lookahead": 3},
-    {"lookahead": 3, "lookahead_proposals": "kept"},
-    {"lookahead": 3, "repetition_guard": True},
-    {"noise": "fixed", "lookahead": 3},
-    {"commit": "threshold", "threshold": 0.2, "lookahead": 2},
-    {"steps": 6, "repetition_guard": True},
-]
+OF_POSITIONS = {"lookahead": 3, "repetition_guard": True}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [*EITHER, *POSITION], ids=str)
+@pytest.mark.parametrize("settings", [{"temperature": 0, "bias": 1.0}, {"noise": "fixed"}, OF_POSITIONS], ids=str)
 def test_a_row_of_a_mixed_batch_is_what_it_is_alone(settings: dict[str, Any]) -> None:
     model = replace(TOY, words=6, padding=24, end_bias=-2.0)  # few words, so that loops occur
-    others = [0, 1, 2, 3, 4] if settings in EITHER else [0, 1, 2, 1, 0]
+    others = [0, 1, 2, 1, 0] if settings == OF_POSITIONS else [0, 1, 2, 3, 4]
     keys = [None, *(key_of(number, model) for number in others), None, key_of(0, model)]
     requests = [
         replace(request, prompt="w1 w2", seed=seed, key=key)

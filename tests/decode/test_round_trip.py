@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any
 
 import pytest
@@ -17,13 +17,13 @@ from torch import Tensor
 import dgmark
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, wrap
 from dgmark.decode import Canvas, DecodeConfig, Prepared, Request, RoundTrip, Rule, decode
-from dgmark.decode.events import collect
+from dgmark.decode.canvas import collect
 from dgmark.decode.round_trip import Surroundings
 from dgmark.decode.selection import order_of
 from dgmark.models.toy import END_TOKEN, MASK_TOKEN, ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from support.known_keys import bound_key
-from support.plain_decoding import drawn_at
+from support.plain_decoding import check_same, decode_slowly
 from support.rules import rule_of_key
 
 MASK = -1  # no tokenizer has this id
@@ -313,65 +313,41 @@ def test_a_filled_text_reads_back_whole(rule: str) -> None:
     assert read[True] == 20 > 10 > read[False]
 
 
-# ---- the loop in plain Python: greedy, one token a step ----
+# ---- the slow loop: one token a step ----
 
 
-def plain(
-    model: Letters, prompt: list[int], config: DecodeConfig, key: WatermarkKey | None
-) -> tuple[list[int], list[int], int]:
-    """Greedy decoding that encodes the whole run around each candidate; tokens, order of positions, redraws."""
-    ordered = key is not None and key.spec.rule == "position"
-    permitted = [v for v in range(model.tokenizer.vocab_size) if v != model.mask_id]
-    y, order, redraws = [model.mask_id] * LENGTH, [], 0
-
-    def clean(place: int, token: int) -> bool:
-        low = high = place
-        while low > 0 and y[low - 1] not in (model.mask_id, 1):
-            low -= 1
-        while high + 1 < LENGTH and y[high + 1] not in (model.mask_id, 1):
-            high += 1
-        run = y[low:place] + ([] if token == 1 else [token, *y[place + 1 : high + 1]])
-        return whole_text_reads_back(model.tokenizer, run)
-
-    for low in range(0, LENGTH, BLOCK):
-        while any(y[i] == model.mask_id for i in range(low, low + BLOCK)):
-            logits = model(torch.tensor([prompt + y]))[0].tolist()[len(prompt) :]
-            refused: dict[int, set[int]] = {i: set() for i in range(low, low + BLOCK) if y[i] == model.mask_id}
-            for redraw in range(65):
-                text = [-1 if token == model.mask_id else token for token in y]
-                drawn = {
-                    i: drawn_at(i, text, logits[i], [v for v in permitted if v not in no], config, key)
-                    for i, no in refused.items()
-                }
-                good = [i for i, one in drawn.items() if clean(i, one.token)]
-                if good or redraw == 64:
-                    break
-                redraws += 1
-                for i, one in drawn.items():
-                    refused[i].add(one.token)
-                if all(len(no) == len(permitted) for no in refused.values()):
-                    break
-            best = min(good or drawn, key=lambda i: (ordered and not drawn[i].matched, -drawn[i].score, i))
-            y[best] = drawn[best].token
-            order.append(best)
-            if 1 in y and model.mask_id not in y[: y.index(1)]:
-                return y[: y.index(1)], order, redraws
-    return y, order, redraws
+def fits_in(tokenizer: Tokenizer, line: list[int], place: int, token: int) -> bool:
+    """Whether the whole run of committed tokens around a place reads back with a token in it (mask 0, end 1)."""
+    low = high = place
+    while low > 0 and line[low - 1] not in (0, 1):
+        low -= 1
+    while high + 1 < len(line) and line[high + 1] not in (0, 1):
+        high += 1
+    before, after = line[low:place], line[place + 1 : high + 1]
+    if token == 1:  # the text stops before it
+        return whole_text_reads_back(tokenizer, before)
+    if not all(whole_text_reads_back(tokenizer, part) for part in (before, after)):
+        # what is lost already is judged no farther than the guard looks
+        before, after = before[-4:], after[:4]
+    return whole_text_reads_back(tokenizer, [*before, token, *after])
 
 
+@pytest.mark.parametrize("settings", [{"temperature": 0.0}, {}], ids=str)
 @pytest.mark.parametrize("rule", [None, "position", "bigram"])
-def test_the_loop_is_the_plain_one(rule: str | None) -> None:
+def test_the_loop_is_the_slow_one(rule: str | None, settings: dict[str, Any]) -> None:
+    """Which encodes the whole run around each candidate."""
     redraws = 0
+    bias: dict[str, Any] = {"bias": 1.0} if rule == "bigram" and settings else {}
+    config = DecodeConfig(LENGTH, BLOCK, **settings, **bias)
     for seed in range(6):
         model = replace(MODEL, seed=seed)
         key = key_of(rule, model)
         guard = RoundTrip.of(model.tokenizer, model.mask_id, model.end_ids)
-        config = DecodeConfig(LENGTH, BLOCK, temperature=0.0, bias=1.0 if rule == "bigram" else 0.0)
         for prompt in PROMPTS[:2]:
-            (made,) = decode(model, torch.tensor([prompt]), config, rule_of_key(key), [0], round_trip=guard)
-            tokens, order, drawn_again = plain(model, prompt, config, key)
-            assert (made.token_ids, made.trace.position) == (tokens, order)
-            redraws += drawn_again
+            (made,) = decode(model, torch.tensor([prompt]), config, rule_of_key(key), [seed], round_trip=guard)
+            slow = decode_slowly(model, prompt, config, key, seed, fits=partial(fits_in, model.tokenizer))
+            check_same(made, slow, model.end_ids)
+            redraws += slow.redraws
     assert redraws > 10  # there was something to draw again
 
 
@@ -429,17 +405,3 @@ def test_the_candidates_of_a_step_are_judged_together(rng: random.Random) -> Non
                 expected.add(place)
         assert {*found[row].nonzero()[:, 0].tolist()} == expected
         assert bool(short[row]) == (taken < min(int(quota[row]), int(members[row])))
-
-
-def fits_in(tokenizer: Tokenizer, line: list[int], place: int, token: int) -> bool:
-    """Whether the whole run of committed tokens around a place reads back with a token in it."""
-    low = high = place
-    while low > 0 and line[low - 1] != 0:
-        low -= 1
-    while high + 1 < len(line) and line[high + 1] != 0:
-        high += 1
-    run = [*line[low:place], token, *line[place + 1 : high + 1]]
-    before, after = line[low:place], line[place + 1 : high + 1]
-    if not all(whole_text_reads_back(tokenizer, part) for part in (before, after)):
-        run = [*before[-4:], token, *after[:4]]  # what is lost already is judged no farther than the guard looks
-    return whole_text_reads_back(tokenizer, run)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgmark.decode import select_positions
-from dgmark.decode.selection import alternatives
+from dgmark.decode.selection import Choice, alternatives
 
 INF = float("inf")
 # few values, so that ties are the rule
@@ -49,7 +49,7 @@ def steps(draw: st.DrawFn) -> Step:
 
 @given(steps(), st.data(), st.booleans(), st.booleans())
 def test_sets_are_those_of_an_obvious_sort(step: Step, data: st.DataObject, guarded: bool, several: bool) -> None:
-    """Masked places: those that survive re-tokenization, then sure ones, then matches, then by reward and place.
+    """Masked places: those that survive re-tokenization, then confident ones, then matches, then by reward and place.
 
     The sets of a lookahead differ in the last place only, which is replaced by the next ones of its kind.
     """
@@ -60,24 +60,26 @@ def test_sets_are_those_of_an_obvious_sort(step: Step, data: st.DataObject, guar
         return data.draw(st.lists(flags, min_size=batch, max_size=batch))
 
     readable = flags_of_rows(drawn=guarded, default=True)
-    sure = flags_of_rows(drawn=several, default=False)
+    confident = flags_of_rows(drawn=several, default=False)
     width = data.draw(st.lists(st.integers(1, 6), min_size=batch, max_size=batch))
-    for row in range(batch):  # only matches are sure if there are any, and then nothing is looked ahead at
+    for row in range(batch):  # only matches are confident if there are any, and then nothing is looked ahead at
         matches = [one and free for one, free in zip(step.matching[row], step.masked[row], strict=True)]
-        sure[row] = [one and (match or not any(matches)) for one, match in zip(sure[row], matches, strict=True)]
-        width[row] = 1 if any(sure[row]) else width[row]
+        confident[row] = [
+            one and (match or not any(matches)) for one, match in zip(confident[row], matches, strict=True)
+        ]
+        width[row] = 1 if any(confident[row]) else width[row]
     rewards, masked, matching = (torch.tensor(rows) for rows in (step.rewards, step.masked, step.matching))
-    options = torch.tensor(sure) if several else None, torch.tensor(readable) if guarded else None
+    options = torch.tensor(confident) if several else None, torch.tensor(readable) if guarded else None
     quota = torch.tensor(step.quota)
     chosen = select_positions(rewards, masked, matching, quota, *options).tolist()
-    sets, exists = alternatives(rewards, masked, matching, quota, torch.tensor(width), *options)
+    sets, exists = alternatives(rewards, masked, Choice(matching, quota, torch.tensor(width), *options))
     for row, reads in enumerate(readable):
 
         def kind(j: int, row: int = row, reads: list[bool] = reads) -> tuple[bool, bool]:
             return not reads[j], reads[j] and not step.matching[row][j]
 
         def rank(j: int, row: int = row, reads: list[bool] = reads) -> tuple[Any, ...]:
-            return not reads[j], reads[j] and not sure[row][j], *kind(j), -step.rewards[row][j], j
+            return not reads[j], reads[j] and not confident[row][j], *kind(j), -step.rewards[row][j], j
 
         order = sorted((j for j, free in enumerate(step.masked[row]) if free), key=rank)
         taken = order[: step.quota[row]]
@@ -117,6 +119,3 @@ def test_a_number_stands_for_the_same_number_in_every_row() -> None:
         assert torch.equal(
             select_positions(rewards, flags, matching, quota), select_positions(rewards, flags, matching, each)
         )
-        sets = alternatives(rewards, flags, matching, quota, 2)
-        expected = alternatives(rewards, flags, matching, each, torch.full((3,), 2))
-        assert all(torch.equal(one, other) for one, other in zip(sets, expected, strict=True))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ SHARP = replace(ENDLESS, spread=100.0)  # confidences on both sides of every thr
 # of the words of the first, more than 64 have at least 1e-4 of the mass; of the second, most have less
 MODELS = [ToyDenoiser(words=120, spread=4.0, end_ids=()), ToyDenoiser(spread=20.0, end_bias=2.0)]
 LOOPING = ToyDenoiser(words=2, padding=28, seed=4, end_ids=())  # few words, so that loops occur
+ENDING = ToyDenoiser(end_bias=1.5, forbidden_bias=20.0)  # and would say what no decoder may commit
 
 
 @cache
@@ -35,6 +37,8 @@ def keys_of(rule: str, model: ToyDenoiser = ENDLESS) -> list[WatermarkKey | None
     """A key, none, and another key, which share a batch."""
     if rule == "position":
         return [key_of(model, modulus=3), None, key_of(model, code_length=16)]
+    if rule == "rotating":
+        return [key_of(model, rotation=5), None, key_of(model, modulus=4, rotation=3)]
     return [bound_key("decodes", model), None, bound_key("decodes", model, subkeys=64).subkey(63)]
 
 
@@ -59,28 +63,63 @@ def check(
     return rows, slow
 
 
-# ---- the paper's algorithms ----
+# ---- every mode, and the paper's algorithms ----
 
 GREEDY = [("random", 0.0), ("confidence", 0.0), ("entropy", 0.0), ("margin", 0.0)]
 SAMPLED = [("random", 1.3), ("confidence", 0.7), ("entropy", 1.0)]
 
 
-@pytest.mark.parametrize(("strategy", "temperature"), [*GREEDY, *SAMPLED])
-@pytest.mark.parametrize("rotation", [0, 5])
-@pytest.mark.parametrize("modulus", [2, 3, 4])
-def test_decoding_is_algorithm_2_of_the_paper_and_without_a_key_algorithm_1(
-    strategy: Any, temperature: float, modulus: int, rotation: int
+def modes(rule: str) -> list[dict[str, Any]]:
+    """All settings of strategy, sampling, commits and lookahead that are valid together and leave a mark."""
+    commits: list[dict[str, Any]] = [
+        {},
+        {"steps": 4, "schedule": "dream"},
+        {"commit": "threshold", "threshold": 0.5},
+        {"commit": "factor"},
+    ]
+    looks: list[dict[str, Any]] = [
+        {},
+        {"lookahead": 3, "lookahead_proposals": "kept"},
+        {"lookahead": 2},
+    ]
+    found = []
+    for (strategy, temperature), commit, look in product([*GREEDY, *SAMPLED], commits, looks):
+        if "commit" in commit and strategy != "confidence":
+            continue
+        if look and (strategy == "random" or rule == "bigram"):
+            continue
+        bias = {"bias": 1.0} if rule == "bigram" and temperature == 0 else {}
+        found.append({"strategy": strategy, "temperature": temperature, **commit, **look, **bias})
+    return found
+
+
+def modes_of(*rules: str) -> pytest.MarkDecorator:
+    """A test of the modes of each of these rules."""
+    each = [(rule, mode) for rule in rules for mode in modes(rule)]
+    return pytest.mark.parametrize(
+        ("rule", "mode"), each, ids=lambda one: "-".join(map(str, one.values())) if isinstance(one, dict) else one
+    )
+
+
+@modes_of("position", "rotating", "bigram")
+def test_every_mode_writes_what_the_slow_loop_writes(rule: str, mode: dict[str, Any]) -> None:
+    """With a key that is Algorithm 2 of the paper or its lookahead, and without one Algorithm 1."""
+    model = ENDLESS if rule == "rotating" else ENDING
+    check(model, DecodeConfig(8, 4, **mode), keys_of(rule, model))
+
+
+@modes_of("position", "bigram")
+@pytest.mark.parametrize("cache_mode", ["prefix", "dual"])
+def test_every_mode_with_a_cache_is_the_slow_loop_on_a_session(
+    rule: str, mode: dict[str, Any], cache_mode: Any
 ) -> None:
-    key, matched = key_of(modulus=modulus, rotation=rotation), list[bool]()
-    for seed in (0, 1):
-        model, config = replace(ENDLESS, seed=seed), DecodeConfig(LENGTH, BLOCK, strategy, temperature)
-        matched += check(model, config, [key, None])[1][0].matched
-    assert {*matched} == {True, False}  # lines 4 and 5 both have been walked
+    check(TinyNetwork(), DecodeConfig(8, 4, cache=cache_mode, **mode), keys_of(rule), rel=None)
 
 
 @pytest.mark.parametrize("block_length", [1, 2, 9, 18])
 def test_algorithm_2_holds_for_any_block_length(block_length: int) -> None:
-    check(ENDLESS, DecodeConfig(LENGTH, block_length), [key_of()])
+    _, slow = check(ENDLESS, DecodeConfig(LENGTH, block_length), [key_of(), None])
+    assert {*slow[0].matched} == {True, False}  # lines 4 and 5 both have been walked
 
 
 def test_algorithm_2_holds_for_the_keyless_rule_token_id_mod_m() -> None:
@@ -88,26 +127,6 @@ def test_algorithm_2_holds_for_the_keyless_rule_token_id_mod_m() -> None:
     trace = check(ENDLESS, DecodeConfig(LENGTH, BLOCK), [key])[0][0].trace
     committed = zip(trace.token_id, trace.position, strict=True)
     assert trace.matched == [token % 3 == position % 3 for token, position in committed]
-
-
-@pytest.mark.parametrize("proposals", ["redrawn", "kept"])
-@pytest.mark.parametrize(("modulus", "code_length"), [(2, 0), (3, 0), (3, 12)])
-@pytest.mark.parametrize(("strategy", "temperature"), [*GREEDY[1:], ("confidence", 0.8), ("entropy", 1.2)])
-@pytest.mark.parametrize("k", [1, 2, 3, 5])
-def test_lookahead_is_the_papers_algorithm(
-    k: int, strategy: Any, temperature: float, modulus: int, code_length: int, proposals: Any
-) -> None:
-    model = ToyDenoiser(seed=10 * k + modulus, end_ids=())
-    config = DecodeConfig(15, 5, strategy, temperature, lookahead=k, lookahead_proposals=proposals)
-    check(model, config, [key_of(modulus=modulus, code_length=code_length)] * 2)
-
-
-def test_greedy_lookahead_is_the_papers_algorithm_up_to_the_end_token() -> None:
-    lengths = set()
-    for seed in range(6):
-        model = ToyDenoiser(seed=seed, end_bias=1.5)
-        lengths.add(len(check(model, DecodeConfig(15, 5, temperature=0.0, lookahead=3), [key_of()])[1][0].tokens))
-    assert len(lengths) > 2  # rows did end, and at different steps
 
 
 # ---- several commits a step, guards, blocks ----
@@ -150,10 +169,17 @@ class CanvasToy(ToyDenoiser):
     block_origin: BlockOrigin = "canvas"
 
 
-@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"lookahead": 3}, *({"steps": 3, "schedule": schedule} for schedule in ("llada", "dream"))],
+    ids=str,
+)
 @pytest.mark.parametrize(("prompt", "edges"), [(4, [0, 2, 8, 14, 18]), (6, [0, 6, 12, 18]), (7, [0, 5, 11, 17, 18])])
-def test_blocks_that_count_from_the_canvas_are_decoded_as_such(prompt: int, edges: list[int], k: int) -> None:
-    config = DecodeConfig(LENGTH, BLOCK, temperature=0.0, lookahead=k)
+def test_blocks_that_count_from_the_canvas_are_decoded_as_such(
+    prompt: int, edges: list[int], settings: dict[str, Any]
+) -> None:
+    """Where there are four such blocks and three steps, each block has one."""
+    config = DecodeConfig(LENGTH, BLOCK, temperature=0.0, **settings)
     check(CanvasToy(end_ids=()), config, [key_of()], [[*range(2, 2 + prompt)]], edges=edges)
 
 
@@ -189,54 +215,48 @@ def test_keyed_draws_are_those_of_the_slow_loop(rule: str, settings: dict[str, A
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"temperature": 0.6}, {"temperature": 1.7, "top_k": 5}, {"top_k": 6, "top_p": 0.8}], ids=str
+    "settings",
+    [{}, {"temperature": 0.0, "bias": 1.0}, {"temperature": 1.7, "top_k": 5}, {"top_k": 6, "top_p": 0.8}],
+    ids=str,
 )
-@pytest.mark.parametrize("more", [{}, {"alpha": 0.5}, {"lookahead": 3}], ids=str)
+@pytest.mark.parametrize(
+    "more", [{}, {"alpha": 0.5}, {"lookahead": 3}, {"lookahead": 3, "lookahead_proposals": "kept"}], ids=str
+)
 @pytest.mark.parametrize("rule", ["bigram", "position"])
 def test_kept_noise_is_direct_gumbel_max(rule: str, more: dict[str, Any], settings: dict[str, Any]) -> None:
     if rule == "position" or "lookahead" not in more:
         check(ENDLESS, DecodeConfig(LENGTH, BLOCK, noise="fixed", **settings, **more), keys_of(rule))
 
 
-@pytest.mark.parametrize("rule", ["bigram", "position"])
+EDITS: list[dict[str, Any]] = [
+    {"edit_threshold": 0.17, "temperature": 0.0},  # edits that come to rest
+    {"edit_threshold": 0.0, "temperature": 0.0},  # and some that never do
+    {},
+    {"steps": 9},
+    {"alpha": 0.5},
+    {"bias": 0.5},
+    {"noise": "fixed"},
+    {"commit": "factor"},
+]
+EDITS_OF_POSITIONS: list[dict[str, Any]] = [
+    {"lookahead": 3},
+    {"lookahead": 2, "steps": 9, "lookahead_proposals": "kept"},
+    {"commit": "threshold", "threshold": 0.3, "guard": 0.3},
+    {"commit": "factor", "repetition_guard": True},
+]
+
+
 @pytest.mark.parametrize(
-    "settings",
-    [
-        {"edit_threshold": 0.17, "temperature": 0.0},  # edits that come to rest
-        {"edit_threshold": 0.0, "temperature": 0.0},  # and some that never do
-        {"edit_threshold": 0.1},
-        {"edit_threshold": 0.1, "steps": 9},
-        {"edit_threshold": 0.1, "alpha": 0.5},
-    ],
+    ("rule", "settings"),
+    [*(("bigram", one) for one in EDITS), *(("position", one) for one in [*EDITS, *EDITS_OF_POSITIONS])],
     ids=str,
 )
 def test_edits_are_those_of_the_slow_loop(rule: str, settings: dict[str, Any]) -> None:
+    """None of which loses a match."""
     edits = [0, 0, 0]
-    if rule == "bigram" and "temperature" in settings:
-        settings = {**settings, "bias": 1.0}
-    for seed in range(3):
-        _, slow = check(replace(ENDLESS, seed=seed), DecodeConfig(LENGTH, BLOCK, **settings), keys_of(rule))
-        edits = [count + len(row.tokens) - LENGTH for count, row in zip(edits, slow, strict=True)]
+    bias = {"bias": 1.0} if rule == "bigram" and "temperature" in settings else {}
+    config = DecodeConfig(LENGTH, BLOCK, **{"edit_threshold": 0.1, **settings, **bias})
+    for model in (ENDLESS, replace(ENDLESS, seed=1), ToyDenoiser(seed=2, end_bias=-0.5)):
+        _, slow = check(model, config, keys_of(rule))
+        edits = [count + len(row.tokens) - len({*row.positions}) for count, row in zip(edits, slow, strict=True)]
     assert min(edits) > 4
-
-
-# ---- caches ----
-
-
-@pytest.mark.parametrize("cache_mode", ["none", "prefix", "dual"])
-@pytest.mark.parametrize(
-    ("rule", "settings"),
-    [
-        *((rule, mode) for rule in ("bigram", "position") for mode in ({}, {"steps": 4, "alpha": 0.6})),
-        *((rule, {"temperature": 0.0, "bias": 1.0}) for rule in ("bigram", "position")),
-        ("position", {"temperature": 0.0}),
-        ("position", {"temperature": 0.0, "strategy": "entropy", "lookahead": 3}),
-        ("position", {"temperature": 0.0, "strategy": "margin", "lookahead": 2, "steps": 4}),
-        ("position", {"temperature": 0.0, "lookahead": 3, "commit": "threshold", "threshold": 0.5}),
-    ],
-    ids=str,
-)
-def test_a_decode_with_a_cache_is_the_slow_loop_on_a_session(
-    rule: str, settings: dict[str, Any], cache_mode: Any
-) -> None:
-    check(TinyNetwork(), DecodeConfig(8, 4, cache=cache_mode, **settings), keys_of(rule), rel=None)

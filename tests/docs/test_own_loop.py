@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from dgmark.decode import DecodeConfig, decode, keyed_rule
-from dgmark.decode.draws import draw
-from dgmark.decode.proposals import Candidates, Proposer
+from dgmark.decode.proposals import Candidates, Proposer, draw
 from dgmark.detection.detector import Detector
 from dgmark.engines import KeyStore, uniform_draws
 from dgmark.errors import SettingsError

@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from dgmark.decode import DecodeConfig, KeyStore, keyed_rule
-from dgmark.decode.draws import KeyedDraw
-from dgmark.decode.proposals import Proposals, propose
+from dgmark.decode.proposals import KeyedDraw, Proposals, propose
 from dgmark.decode.rules import Places, Window
 from dgmark.engines.core import Block, keyed_logits, mark, mark_edits, propose_block, uniform_draws
 from dgmark.errors import SettingsError, VocabularyMismatch

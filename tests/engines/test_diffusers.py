@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from dgmark.decode import Canvas, DecodeConfig, Rule
-from dgmark.decode.events import collect
+from dgmark.decode.canvas import collect
 from dgmark.decode.loop import decode_steps
 from dgmark.decode.selection import MOST_EDITING_STEPS
 from dgmark.detection.detector import Detector

@@ -1,7 +1,7 @@
 """Decoding in plain Python: slow, obvious, one row at a time. Shares no line with the package's loop."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -203,16 +203,16 @@ def in_loop(token: int, place: int, canvas: list[int], period: int) -> bool:
     return same >= 2
 
 
-def sure_places(rewards: dict[int, float], config: DecodeConfig) -> list[int]:
+def confident_places(rewards: dict[int, float], config: DecodeConfig) -> list[int]:
     """The places that a threshold or factor commits."""
     if config.commit == "threshold":
         return [j for j, reward in rewards.items() if reward > config.threshold]
-    sure = list[int]()
+    confident = list[int]()
     for rank, j in enumerate(sorted(rewards, key=lambda j: (-rewards[j], j)), start=1):
         if rewards[j] < 1 - config.factor / (rank + 1):
             break
-        sure.append(j)
-    return sure
+        confident.append(j)
+    return confident
 
 
 # ---- a whole decode ----
@@ -222,7 +222,7 @@ def sure_places(rewards: dict[int, float], config: DecodeConfig) -> list[int]:
 class Plain:
     """A decode written out: the text, the places of each step, and token, reward and match of each of these.
 
-    For each step also the size of T, and the winning score (None where |T| = 1).
+    For each step also the size of T; and how often candidates were drawn again, as none survived re-tokenization.
     """
 
     y: list[int]
@@ -231,7 +231,7 @@ class Plain:
     rewards: list[float] = field(default_factory=list)
     matched: list[bool] = field(default_factory=list)
     tried: list[int] = field(default_factory=list)
-    scores: list[int | None] = field(default_factory=list)
+    redraws: int = 0
 
     @property
     def positions(self) -> list[int]:
@@ -246,6 +246,7 @@ def decode_slowly(
     key: WatermarkKey | None = None,
     seed: int = 0,
     edges: Sequence[int] = (),
+    fits: Callable[[list[int], int, int], bool] | None = None,
 ) -> Plain:
     """The paper's top-k one-step lookahead line by line, which with k = 1 is Algorithm 2, and that Algorithm 1 without
     a key; and what the paper does not have: several commits a step, guards, keyed draws, edits.
@@ -257,6 +258,7 @@ def decode_slowly(
         key: a key of either rule; None for no mark.
         seed: of the draws.
         edges: of the blocks; by default they begin with the response.
+        fits: whether a text survives re-tokenization with this token at this place; takes one commit a step.
     """
     loop = _Loop(model, x, config, key, seed)
     y, plain = loop.plain.y, loop.plain
@@ -269,7 +271,9 @@ def decode_slowly(
         while left:
             edits = loop.edit(candidates)
             empty = {j: one for j, one in candidates.items() if y[j] == model.mask_id}
-            t = loop.alternatives(empty, counts)  # 8, 9, 11
+            fitting = empty if fits is None else loop.fitting(empty, block, fits)
+            candidates |= empty
+            t = loop.alternatives(fitting, counts)  # 8, 9, 11
             texts = [[candidates[j].token if j in places else v for j, v in enumerate(y)] for places in t]
             passes += not empty
             settled = config.edit_threshold is None or (not empty and (not edits or passes == 16))
@@ -279,7 +283,6 @@ def decode_slowly(
             winner = g.index(max(g))  # 12: the first of equals
             y[:] = texts[winner]  # 13
             plain.tried.append(len(t))
-            plain.scores.append(g[winner] if len(t) > 1 else None)
             loop.write(sorted([*edits, *t[winner]]), candidates)
             if any(token in model.end_ids and model.mask_id not in y[:place] for place, token in enumerate(y)):
                 return plain
@@ -320,15 +323,38 @@ class _Loop:
         found, first = [], len(self.x)
         for y, uniforms in zip(texts, self.uniforms(len(texts), len(block), 2), strict=True):
             ids, owner = torch.tensor([self.x + y]), torch.tensor([0])
-            logits = self.session.step(ids, owner, first + block.start, first + block.stop)[0].tolist()
-            text = [-1 if token == self.mask else token for token in y]
-            places = [j for j in block if text[j] < 0 or self.config.edit_threshold is not None]
-            found.append({j: self._drawn(j, text, j - block.start, logits, uniforms) for j in places})
+            self.logits = self.session.step(ids, owner, first + block.start, first + block.stop)[0].tolist()
+            places = [j for j in block if y[j] == self.mask or self.config.edit_threshold is not None]
+            found.append({j: self._drawn(j, y, j - block.start, uniforms, self.permitted) for j in places})
         return found
 
-    def _drawn(self, j: int, text: list[int], at: int, logits: Any, uniforms: Any) -> Drawn:
+    def _drawn(self, j: int, y: list[int], at: int, uniforms: Any, permitted: list[int]) -> Drawn:
+        text = [-1 if token == self.mask else token for token in y]
         noise = None if self.noise is None else self.noise[at]
-        return drawn_at(j, text, logits[at], self.permitted, self.config, self.key, uniforms[at], noise)
+        return drawn_at(j, text, self.logits[at], permitted, self.config, self.key, uniforms[at], noise)
+
+    def fitting(
+        self, found: dict[int, Drawn], block: range, fits: Callable[[list[int], int, int], bool]
+    ) -> dict[int, Drawn]:
+        """The candidates that fit. While there is none, all are drawn again without the tokens that do not, 64 times.
+
+        In the end the candidate with the highest score is the only one, whether it fits or not.
+        """
+        y = self.plain.y
+        left = {j: [*self.permitted] for j in found}
+        for redraw in range(65):
+            good = {j: one for j, one in found.items() if fits(y, j, one.token)}
+            if good or redraw == 64:
+                break
+            for j, one in found.items():
+                left[j] = [v for v in left[j] if v != one.token]
+            if not any(left.values()):
+                break
+            self.plain.redraws += 1
+            uniforms = self.uniforms(len(block), 2)
+            found |= {j: self._drawn(j, y, j - block.start, uniforms, tokens) for j, tokens in left.items() if tokens}
+        best = min(found, key=lambda j: (-found[j].score, j))
+        return good or {best: found[best]}
 
     def edit(self, candidates: dict[int, Drawn]) -> list[int]:
         """Replace what the model would replace, from left to right, unless the text loses a match by it."""
@@ -345,7 +371,7 @@ class _Loop:
     def alternatives(self, found: dict[int, Drawn], counts: list[int]) -> list[list[int]]:
         """The sets of places among which a step chooses: T, where one place is committed.
 
-        The last place of a step is open to the next ones of its kind, unless the model is sure of it.
+        The last place of a step is open to the next ones of its kind, unless the model is confident of it.
         """
         preferred, number = self.preferred(found), 1
         order = sorted(found, key=lambda j: (j not in preferred, -found[j].score, j))
@@ -353,8 +379,8 @@ class _Loop:
             return [[]]
         if self.config.commit == "quota":
             number = counts.pop(0)
-        elif sure := sure_places({j: found[j].reward for j in preferred or order}, self.config):
-            return [sure]
+        elif confident := confident_places({j: found[j].reward for j in preferred or order}, self.config):
+            return [confident]
         *first, last = order[:number]
         kind = [j for j in order[len(first) :] if (j in preferred) == (last in preferred)]
         return [[*first, j] for j in kind[: self.config.lookahead if self.key else 1]]

@@ -1,8 +1,5 @@
 """Rules for tests, and what a rule says of a text."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
@@ -16,22 +13,6 @@ CPU = torch.device("cpu")
 def rule_of_key(key: WatermarkKey | None, rows: int = 1) -> Rule:
     """The rule of rows that all have this key, or none."""
     return keyed_rule([key] * rows, CPU)
-
-
-@dataclass(frozen=True)
-class NothingMatches(Rule):
-    """An order by matches under which every matching set is empty."""
-
-    has_bits: ClassVar[bool] = True
-    ordered: ClassVar[bool] = True
-
-    def marked(self, rows: Tensor) -> Tensor:
-        """Every row."""
-        return torch.ones_like(rows, dtype=torch.bool)
-
-    def signs(self, tokens: Tensor, places: Places) -> Tensor:  # noqa: ARG002 (no place is another)
-        """One bit of 0 for each candidate."""
-        return torch.full((*tokens.shape, 1), -1, dtype=torch.int8)
 
 
 def places_from(

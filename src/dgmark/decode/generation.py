@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dgmark.decode.canvas import Response, Trace
-from dgmark.decode.events import BatchEvents, BlockFinished, Committed, Completed, Progress, collect
+from dgmark.decode.canvas import BatchEvents, BlockFinished, Committed, Completed, Progress, Response, Trace, collect
 from dgmark.decode.prompts import Baseline, Prepared, Prompt, requests_of
 from dgmark.errors import DgmarkError, ModelFault
 from dgmark.models.denoiser import Denoiser

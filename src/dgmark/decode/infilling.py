@@ -8,9 +8,8 @@ from typing import Any, Literal
 import torch
 
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.decode.canvas import Canvas, Trace
+from dgmark.decode.canvas import Canvas, Progress, Trace
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.events import Progress
 from dgmark.decode.generation import responses_of
 from dgmark.decode.prompts import Prepared, requests_of
 from dgmark.errors import InputError, PromptTooLong, SettingsError

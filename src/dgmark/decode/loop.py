@@ -13,9 +13,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from dgmark.decode.canvas import Canvas, Commits, Response
+from dgmark.decode.canvas import Canvas, Commits, Progress, Response, collect
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.events import Progress, collect
 from dgmark.decode.proposals import Candidates, Proposer
 from dgmark.decode.round_trip import RoundTrip
 from dgmark.decode.rules import Rule
@@ -109,13 +108,13 @@ class _Rows:
 
     Attributes:
         number: the number of each row in the batch.
-        seat: its place in the session's last `begin`.
+        session_row: its row in the session's last `begin`.
         ids: its canvas.
         masked: which places of its region are not committed.
     """
 
     number: Int[Tensor, " rows"]
-    seat: Int[Tensor, " rows"]
+    session_row: Int[Tensor, " rows"]
     ids: Int[Tensor, "rows length"]
     masked: Bool[Tensor, "rows region"]
 
@@ -124,13 +123,13 @@ class _Rows:
 
     def at(self, which: Tensor) -> "_Rows":
         """Some of these rows, by their places here or by a mask."""
-        return _Rows(self.number[which], self.seat[which], self.ids[which], self.masked[which])
+        return _Rows(self.number[which], self.session_row[which], self.ids[which], self.masked[which])
 
     @classmethod
     def joined(cls, several: "Sequence[_Rows]") -> "_Rows":
         """The rows of several."""
-        columns = (torch.cat([getattr(one, name) for one in several]) for name in ("number", "seat", "ids", "masked"))
-        rows = cls(*columns)
+        names = ("number", "session_row", "ids", "masked")
+        rows = cls(*(torch.cat([getattr(one, name) for one in several]) for name in names))
         return rows.at(rows.number.argsort())
 
 
@@ -254,8 +253,8 @@ class _Loop:
         rows = _Rows.joined(several)
         rows = rows.at(~_is_among(rows.number, dropped))
         if len(rows) and len(rows) < begun:
-            self.session.keep(rows.seat)
-        return replace(rows, seat=torch.arange(len(rows), device=rows.seat.device))
+            self.session.keep(rows.session_row)
+        return replace(rows, session_row=torch.arange(len(rows), device=rows.session_row.device))
 
     # --- places of the block ---
 
@@ -304,7 +303,7 @@ class _Loop:
         winner, still_open = trials.first, None
         if len(ahead := trials.ahead):
             rows = now.rows.at(trials.owner[ahead])
-            logits = self.session.step(trials.ids[ahead], rows.seat, self.columns.start, self.columns.stop)
+            logits = self.session.step(trials.ids[ahead], rows.session_row, self.columns.start, self.columns.stop)
             places = self._with_candidate(trials.masked)[ahead]
             seen = self._read(logits, trials.ids[ahead], places, rows.number)
             if self.config.lookahead > 1:
@@ -317,17 +316,17 @@ class _Loop:
             still_open = replace(now, rows=after).at(torch.zeros_like(complete))
         return commits, still_open, after.at(~complete & ~unfinished)
 
-    def _edit(self, now: _Open) -> tuple[Tensor | None, Tensor, _Open]:
+    def _edit(self, now: _Open) -> tuple[Tensor, Tensor, _Open]:
         """Replace committed tokens of the block, where a candidate is sure enough and no match is lost by it.
 
         Returns:
-            The places that were edited, None without an edit threshold; which rows may edit more when their block is
-            full; and the rows after the edits.
+            The places that were edited; which rows may edit more when their block is full; and the rows after the
+            edits.
         """
         threshold, rows, tokens = self.config.edit_threshold, now.rows, now.candidates.tokens
-        if threshold is None:
-            return None, torch.zeros_like(rows.number, dtype=torch.bool), now
         masked, committed = self._in_block(rows.masked), rows.ids[:, self.columns]
+        if threshold is None:
+            return torch.zeros_like(masked), torch.zeros_like(rows.number, dtype=torch.bool), now
         edits = self._with_candidate(rows.masked) & ~masked & (tokens != committed)
         edits &= now.candidates.rewards > threshold
         window = self.proposer.window(rows.ids, rows.number, self.low, masked.shape[1])
@@ -372,7 +371,7 @@ class _Loop:
         still = trials.unfinished[winner] & ~trials.complete[winner]
         canvas = winner[still]
         which = torch.searchsorted(ahead, canvas)
-        rows = _Rows(now.rows.number[still], now.rows.seat[still], trials.ids[canvas], trials.masked[canvas])
+        rows = _Rows(now.rows.number[still], now.rows.session_row[still], trials.ids[canvas], trials.masked[canvas])
         candidates = seen.at(which)
         again = self._redraws_winners & trials.several[still]
         if again.any():
@@ -395,9 +394,9 @@ class _Loop:
         choice = self._choice(now, count) if guard is None else self._surviving(guard, now, count)
         masked, scores = self._in_block(now.rows.masked), now.candidates.scores
         if self.config.lookahead == 1:
-            only = select_positions(scores, masked, choice.preferred, choice.quota, choice.sure, choice.readable)
+            only = select_positions(scores, masked, choice.preferred, choice.quota, choice.confident, choice.readable)
             return only[:, None], torch.ones_like(only[:, :1])
-        return alternatives(scores, masked, *choice)
+        return alternatives(scores, masked, choice)
 
     def _choice(self, now: _Open, count: int, readable: Tensor | None = None) -> Choice:
         """What the settings and the guards make of these candidates."""
@@ -426,7 +425,7 @@ class _Loop:
         tokens = now.candidates.tokens
         for redraw in range(_REDRAWS + 1):
             choice = self._choice(now, count)
-            order = order_of(now.candidates.scores, masked, choice.preferred, choice.sure)
+            order = order_of(now.candidates.scores, masked, choice.preferred, choice.confident)
             lost, short = guard.unreadable(
                 *(tokens, ids, self.canvas.text, self.columns.start),
                 *(order, masked.sum(1), choice.quota, choice.width),
@@ -461,8 +460,8 @@ class _Loop:
         now.candidates.put(which, now.candidates.at(which).where(places, drawn))
         return True
 
-    def _commits(self, now: _Open, chosen: Tensor, edited: Tensor | None, complete: Tensor) -> Commits:
-        index, place = (chosen if edited is None else chosen | edited).nonzero(as_tuple=True)
+    def _commits(self, now: _Open, chosen: Tensor, edited: Tensor, complete: Tensor) -> Commits:
+        index, place = (chosen | edited).nonzero(as_tuple=True)
         number, candidates = now.rows.number, now.candidates
         commits = Commits(
             step=self.steps,
@@ -472,7 +471,7 @@ class _Loop:
             token=candidates.tokens[index, place],
             reward=candidates.rewards[index, place],
             matched=candidates.matched[index, place],
-            edited=torch.zeros_like(index, dtype=torch.bool) if edited is None else edited[index, place],
+            edited=edited[index, place],
             finished=number[complete],
             forwards=self.forwards,
         )

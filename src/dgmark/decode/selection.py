@@ -26,12 +26,12 @@ def order_of(
     scores: Float[Tensor, "batch block"],
     masked: Bool[Tensor, "batch block"],
     preferred: Bool[Tensor, "batch block"],
-    sure: Bool[Tensor, "batch block"] | None = None,
+    confident: Bool[Tensor, "batch block"] | None = None,
     readable: Bool[Tensor, "batch block"] | None = None,
 ) -> Int[Tensor, "batch block"]:
     """The places of a block in the order of `select_positions`; those that are not masked come last."""
     by_score = scores.sort(dim=-1, descending=True, stable=True).indices
-    kind = preferred.to(torch.int8) if sure is None else preferred + 2 * sure.to(torch.int8)
+    kind = preferred.to(torch.int8) if confident is None else preferred + 2 * confident.to(torch.int8)
     good = masked if readable is None else masked & readable
     rank = masked + good * (1 + kind)
     by_rank = rank.gather(-1, by_score).sort(dim=-1, descending=True, stable=True).indices
@@ -43,13 +43,13 @@ def select_positions(
     masked: Bool[Tensor, "batch block"],
     preferred: Bool[Tensor, "batch block"],
     quota: Int[Tensor, " batch"] | int,
-    sure: Bool[Tensor, "batch block"] | None = None,
+    confident: Bool[Tensor, "batch block"] | None = None,
     readable: Bool[Tensor, "batch block"] | None = None,
 ) -> Bool[Tensor, "batch block"]:
     """Choose the positions to commit in this step.
 
-    Masked positions are taken in this order: readable before not readable, sure before not sure, preferred before not
-    preferred, then higher score, then lower position.
+    Masked positions are taken in this order: readable before not readable, confident before not confident, preferred
+    before not preferred, then higher score, then lower position.
     With quota 1 these are lines 4 to 6 of Algorithm 2, including the fall-back for an empty matching set.
 
     Args:
@@ -57,23 +57,35 @@ def select_positions(
         masked: positions not yet committed.
         preferred: whether the candidate v_j is in G_j, and may be preferred; all of them under a rule without an order.
         quota: how many positions to commit in each row; rows with fewer masked positions commit them all.
-        sure: whether a threshold or factor commits the candidate (`sure_places`); None if none does.
+        confident: whether a threshold or factor commits the candidate (`confident_places`); None if none does.
         readable: whether the candidate survives re-tokenization (`RoundTrip`); None if no candidate goes last.
     """
-    quota = _of_each_row(quota, masked)
-    order = order_of(scores, masked, preferred, sure, readable)
-    first = torch.arange(scores.shape[-1], device=scores.device) < quota[:, None]
+    each = quota if isinstance(quota, Tensor) else torch.full((len(masked),), quota, device=masked.device)
+    order = order_of(scores, masked, preferred, confident, readable)
+    first = torch.arange(scores.shape[-1], device=scores.device) < each[:, None]
     return torch.zeros_like(masked).scatter(-1, order, first) & masked
 
 
+class Choice(NamedTuple):
+    """How a step chooses among candidates: the arguments of `select_positions` and `alternatives`.
+
+    Attributes:
+        preferred: candidates that go first.
+        quota: how many each row commits, at least 1.
+        width: among how many sets of positions a lookahead chooses in each row.
+        confident: those that a threshold or factor commits; None if none does.
+        readable: candidates that survive re-tokenization; None if nobody asked.
+    """
+
+    preferred: Bool[Tensor, "batch block"]
+    quota: Int[Tensor, " batch"]
+    width: Int[Tensor, " batch"]
+    confident: Bool[Tensor, "batch block"] | None
+    readable: Bool[Tensor, "batch block"] | None
+
+
 def alternatives(
-    scores: Float[Tensor, "batch block"],
-    masked: Bool[Tensor, "batch block"],
-    preferred: Bool[Tensor, "batch block"],
-    quota: Int[Tensor, " batch"] | int,
-    width: Int[Tensor, " batch"] | int,
-    sure: Bool[Tensor, "batch block"] | None = None,
-    readable: Bool[Tensor, "batch block"] | None = None,
+    scores: Float[Tensor, "batch block"], masked: Bool[Tensor, "batch block"], choice: Choice
 ) -> tuple[Bool[Tensor, "batch k block"], Bool[Tensor, "batch k"]]:
     """The sets of positions among which a lookahead chooses (paper, "Top-k one-step lookahead").
 
@@ -84,18 +96,14 @@ def alternatives(
     Args:
         scores: the rewards r_j, times what keyed bits changed.
         masked: positions not yet committed.
-        preferred: whether the candidate may be preferred.
-        quota: number of positions in each set of a row, at least 1.
-        width: largest number of sets of a row, at least 1.
-        sure: whether a threshold or factor commits the candidate; None if none does.
-        readable: whether the candidate survives re-tokenization; None if no candidate goes last.
+        choice: how to choose among them.
 
     Returns:
         The sets, best first, and whether each exists (a row may have fewer than k); k is the largest number of sets of
         a row.
     """
-    quota, width = _of_each_row(quota, masked), _of_each_row(width, masked)
-    order = order_of(scores, masked, preferred, sure, readable)
+    preferred, quota, width, confident, readable = choice
+    order = order_of(scores, masked, preferred, confident, readable)
     members = masked.sum(-1)
     last = torch.minimum(quota, members) - 1
     good = masked if readable is None else masked & readable
@@ -112,29 +120,7 @@ def alternatives(
     return sets & masked[:, None], exists
 
 
-def _of_each_row(number: Tensor | int, masked: Tensor) -> Int[Tensor, " batch"]:
-    return number if isinstance(number, Tensor) else torch.full((len(masked),), number, device=masked.device)
-
-
 # --- which candidates are preferred, and how many are committed ---
-
-
-class Choice(NamedTuple):
-    """How a step chooses among candidates: the arguments of `select_positions` and `alternatives`.
-
-    Attributes:
-        preferred: candidates that go first.
-        quota: how many each row commits.
-        width: among how many sets of positions a lookahead chooses in each row.
-        sure: those that a threshold or factor commits; None if none does.
-        readable: candidates that survive re-tokenization; None if nobody asked.
-    """
-
-    preferred: Bool[Tensor, "batch block"]
-    quota: Int[Tensor, " batch"]
-    width: Int[Tensor, " batch"]
-    sure: Bool[Tensor, "batch block"] | None
-    readable: Bool[Tensor, "batch block"] | None
 
 
 def choose(
@@ -167,34 +153,29 @@ def choose(
         good = masked & readable
         preferred, pool = matched & readable, torch.where(good.any(1, keepdim=True), good, masked)
     if config.guard:
-        logarithmic = config.strategy == "entropy"
-        preferred = preferred & good_enough(rewards, pool, config.guard, logarithmic=logarithmic)
+        preferred = preferred & _good_enough(rewards, pool, config)
     preferred = preferred | ~marked[:, None]  # a guard of the mark has nothing to say without one
     if looping is not None:
         preferred = preferred & ~looping
     width = torch.ones_like(quota) if width is None else width
-    sure = sure_places(rewards, pool, preferred, config)
-    if sure is not None:
-        number = sure.sum(1)
+    confident = confident_places(rewards, pool, preferred, config)
+    if confident is not None:
+        number = confident.sum(1)
         quota, width = torch.maximum(number, quota), torch.where(number == 0, width, 1)
-    return Choice(preferred, quota, width, sure, readable)
+    return Choice(preferred, quota, width, confident, readable)
 
 
-def good_enough(
-    rewards: Float[Tensor, "batch block"], masked: Bool[Tensor, "batch block"], guard: float, *, logarithmic: bool
+def _good_enough(
+    rewards: Float[Tensor, "batch block"], masked: Bool[Tensor, "batch block"], config: DecodeConfig
 ) -> Bool[Tensor, "batch block"]:
-    """Whether each candidate's reward is at least `guard` times the best of its row.
+    """Whether each candidate's reward is at least `config.guard` times the best of its row's masked positions.
 
-    Args:
-        rewards: the rewards r_j.
-        masked: positions not yet committed.
-        guard: tau in [0, 1].
-        logarithmic: whether rewards are logarithms (negative entropies); then they may be ln(1/tau) below the best.
+    Rewards of strategy "entropy" are logarithms, which may be ln(1 / guard) below the best.
     """
     best = rewards.masked_fill(~masked, -torch.inf).amax(-1, keepdim=True)
-    if not logarithmic:
-        return rewards >= best * guard
-    return rewards >= best + (math.log(guard) if guard else -math.inf)
+    if config.strategy == "entropy":
+        return rewards >= best + math.log(config.guard)
+    return rewards >= best * config.guard
 
 
 def prolongs_loop(
@@ -264,7 +245,7 @@ def _dream(masked: int, steps: int) -> list[int]:
     return counts
 
 
-def sure_places(
+def confident_places(
     rewards: Float[Tensor, "batch block"],
     masked: Bool[Tensor, "batch block"],
     preferred: Bool[Tensor, "batch block"],
@@ -310,7 +291,7 @@ def lossless_edits(
     rule: Rule,
     columns: list[int] | None = None,
 ) -> Bool[Tensor, "canvases window"]:
-    """Of the edits that a model is sure of, from left to right, those that lose no match.
+    """Of the proposed edits, from left to right, those that lose no match.
 
     An edit loses none if the new token completes as many bits of 1, less those of 0, as the old one, beside the
     committed tokens and the edits before it.
@@ -339,21 +320,21 @@ def surviving_edits(
     edits: Bool[Tensor, "canvases window"],
     tokens: Int[Tensor, "canvases window"],
     window: Window,
-    rule: Rule | None,
+    rule: Rule,
     guard: RoundTrip | None,
 ) -> Bool[Tensor, "canvases window"]:
-    """Of the edits that a model is sure of, those that are made: none loses a match, and all survive re-tokenization.
+    """Of the proposed edits, those that are made: none loses a match, and all survive re-tokenization.
 
     Args:
         edits: places whose committed token would be replaced.
         tokens: the tokens that would replace them.
         window: the canvases before the edits.
-        rule: says the bits; None without a mark.
+        rule: says the bits.
         guard: tells which tokens survive re-tokenization; None if nobody asks.
     """
     while edits.any():
         columns = edits.any(0).nonzero()[:, 0].tolist()
-        made = edits if rule is None else lossless_edits(edits, tokens, window, rule, columns)
+        made = lossless_edits(edits, tokens, window, rule, columns)
         if guard is not None:
             first, count = (~made).to(torch.int8).sort(dim=1, stable=True).indices, made.sum(1)
             lost, _ = guard.unreadable(tokens, window.ids, window.text, window.start, first, count, count)

@@ -12,9 +12,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.draws import KeyedDraw, filter_weights
 from dgmark.decode.keyed_rules import Keys
-from dgmark.decode.proposals import Proposals, propose
+from dgmark.decode.proposals import KeyedDraw, Proposals, filter_weights, propose
 from dgmark.decode.rules import Places, Window
 from dgmark.decode.selection import choose, lossless_edits, select_positions
 from dgmark.errors import SettingsError
@@ -166,7 +165,7 @@ def mark(
     least = quota if isinstance(quota, Tensor) else torch.full_like(keys.rows, quota)
     marked = keys.rule.marked(keys.rows)
     choice = choose(proposals.rewards, masked, matched, marked, config, quota=least, readable=readable)
-    return select_positions(proposals.scores, masked, choice.preferred, choice.quota, choice.sure, readable)
+    return select_positions(proposals.scores, masked, choice.preferred, choice.quota, choice.confident, readable)
 
 
 def mark_edits(

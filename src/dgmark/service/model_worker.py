@@ -13,9 +13,8 @@ from operator import methodcaller
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from dgmark.decode.canvas import Canvas
+from dgmark.decode.canvas import BatchEvents, BlockFinished, Canvas, Committed, Completed
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.events import BatchEvents, BlockFinished, Committed, Completed
 from dgmark.decode.infilling import config_of_holes, holed_text, holes_in
 from dgmark.decode.prompts import Kind, Prepared, Request, encode_prompt, rule_of, together
 from dgmark.decode.rules import Rule

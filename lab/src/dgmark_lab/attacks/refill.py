@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.decode import Canvas, Prepared, Request
-from dgmark.decode.events import collect
+from dgmark.decode.canvas import collect
 from dgmark.decode.infilling import config_of_holes
 from dgmark.errors import InputError, PromptTooLong
 from dgmark.models.denoiser import Denoiser, traits_of
