@@ -26,7 +26,8 @@ from dgmark.watermark.key import WatermarkKey
 TURNS = 4
 # quoted and fenced text, code, headings, quoted lines, addresses of pages and of people
 _PLAINLY_KEPT = re.compile(
-    r"```.*?```|`[^`\n]+`|^#[^\n]*|^>[^\n]*|\w+://\S+|\S+@\S+|\"[^\"]*\"|“[^”]*”|„[^“”]*[“”]|«[^»]*»", re.S | re.M
+    r"```.*?```|`[^`\n]+`|^#[^\n]*|^>[^\n]*|\b\w+://\S+|(?<!\S)\S*@\S+|\"[^\"]*\"|“[^”]*”|„[^“”]*[“”]|«[^»]*»",
+    re.S | re.M,
 )
 _WORD = re.compile(r" [^\W\d_]+")
 
@@ -98,7 +99,7 @@ class Remasker:
 
     def __init__(self, model: Denoiser, key: WatermarkKey | None, config: DecodeConfig, options: RemaskOptions) -> None:
         self._model, self._config, self._options = model, config, options
-        self._key, self._detector = key, None if key is None else Detector(key)
+        self._key, self._detector = key, None if key is None else Detector(key, tokenizer=model.tokenizer)
         if options.target is not None and key is None:
             raise SettingsError("a text without a mark reaches no p-value: leave the target out")
         self._words = word_ids(model.tokenizer)
