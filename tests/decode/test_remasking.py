@@ -1,53 +1,25 @@
-"""Remasking: a share of a text's words is replaced by marked ones, all else stays byte by byte, and the mark is found."""
+"""Remasking: a share of a text's words is replaced by marked ones, all else stays, and the mark is found."""
 
 import json
 import re
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tokenizers
-import torch
-from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from typer.testing import CliRunner
 
 import dgmark
-from dgmark.checkpoint.tokenizer import Tokenizer, wrap
 from dgmark.cli import app
 from dgmark.decode.infilling import Infilling
 from dgmark.decode.remasking import changes, encode_exactly, replaceable, windows, word_ids
 from dgmark.errors import InputError, SettingsError
 from dgmark.models.load import NetworkDenoiser
-from dgmark.models.toy import END_TOKEN, MASK_TOKEN, ToyDenoiser
+from dgmark.models.toy import ToyDenoiser
 from support.known_keys import bound_key, known_key
-
-LETTERS = "abcdefghijklmnopqrst"
-
-
-class WordModel(ToyDenoiser):
-    """A toy whose tokens are " aa", " ab", ... and single bytes, so that it encodes any text exactly."""
-
-    @cached_property
-    def tokenizer(self) -> Tokenizer:
-        pieces = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *(f"Ġ{a}{b}" for a in LETTERS for b in LETTERS)]
-        merges = [pair for a in LETTERS for pair in [("Ġ", a), *((f"Ġ{a}", b) for b in LETTERS)]]
-        pieces += [f"Ġ{a}" for a in LETTERS]
-        vocabulary = {piece: number for number, piece in enumerate([MASK_TOKEN, END_TOKEN, *pieces])}
-        backend = tokenizers.Tokenizer(models.BPE(vocabulary, merges))
-        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        backend.decoder = decoders.ByteLevel()
-        backend.add_special_tokens([AddedToken(token, normalized=False) for token in (MASK_TOKEN, END_TOKEN)])
-        return wrap(backend, self.name)
-
+from support.word_model import WordModel, text_of
 
 MODEL = WordModel(words=256 + 400 + 20, end_bias=3.0)
 KEY = bound_key("infill", MODEL)
-
-
-def text_of(words: int, seed: int = 0) -> str:
-    drawn = torch.randint(len(LETTERS), (words, 2), generator=torch.Generator().manual_seed(seed))
-    return "Start " + " ".join(LETTERS[a] + LETTERS[b] for a, b in drawn.tolist())
 
 
 TEXT = text_of(300)

@@ -16,7 +16,7 @@ from typing import Any
 from dgmark.decode.canvas import Canvas
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.events import BatchEvents, BlockFinished, Committed, Completed
-from dgmark.decode.infilling import config_of_holes, holed_text, holes_in
+from dgmark.decode.infilling import config_of_holes, config_of_remasking, holed_text, holes_in, infill
 from dgmark.decode.prompts import Kind, Prepared, Request, encode_prompt, key_of_text, rule_of, together
 from dgmark.errors import DgmarkError, ModelError, PromptTooLong, SettingsError
 from dgmark.models.chat import chat_prompt, template_of
@@ -55,11 +55,12 @@ class ModelWorker:
         self.facts = {name: _facts(model) for name, model in self.models.items()}
         self._waiting: deque[_Text] = deque()
         self._running: deque[_Batch] = deque()
+        self._to_remask: deque[jobs.Job] = deque()
 
     @property
     def busy(self) -> bool:
         """Whether there is anything to do."""
-        return bool(self._waiting or self._running)
+        return bool(self._waiting or self._running or self._to_remask)
 
     def take(self, message: jobs.ToWorker) -> None:
         """Accept a job, let one go, or have other keys for the jobs that come."""
@@ -68,9 +69,13 @@ class ModelWorker:
             return
         if isinstance(message, str):
             self._waiting = deque(text for text in self._waiting if text.job.id != message)
+            self._to_remask = deque(job for job in self._to_remask if job.id != message)
             for batch in self._running:
                 batch.drop(message)
             self.send((message, None))
+            return
+        if message.remask is not None:
+            self._to_remask.append(message)
             return
         try:
             text = self._prepared(message)
@@ -86,7 +91,16 @@ class ModelWorker:
             self.send((message.id, text.started()))
 
     def advance(self) -> None:
-        """Begin a batch if there is room, and do one step of the batch whose turn it is."""
+        """Begin a batch if there is room, and do one step of the batch whose turn it is.
+
+        A text whose holes are to be chosen is done in one go, while the batches wait.
+        """
+        if self._to_remask:
+            job = self._to_remask.popleft()
+            try:
+                self._remask(job)
+            except Exception as error:
+                self._fail([job.id], error)
         self._begin()
         if not self._running:
             return
@@ -100,6 +114,29 @@ class ModelWorker:
             return
         if batch.left:
             self._running.append(batch)
+
+    def _remask(self, job: jobs.Job) -> None:
+        """Choose the holes of a text, and fill them.
+
+        Raises:
+            DgmarkError: it cannot be done.
+        """
+        model, facts, settings = self.models[job.model], self.facts[job.model], job.infill_settings()
+        key = None if job.key is None else self.keys[job.key]
+        config = config_of_remasking(model, settings)
+        if key is not None:
+            _check_mark(model, key, job, config, config.block_length)
+        chosen = dict(job.remask or {})
+        (made,) = infill(model, [job.prompt], key=key, subkey=job.subkey, seed=job.seed, **chosen, **settings)
+        tokens, weak = sum(end - start for start, end in made.holes), []
+        if key is not None:
+            _check_length(job, facts, tokens)
+            weak = job.weakening_fields(facts, float(key.spec.rule == "bigram"), tokens)
+        others = len(made.token_ids) - tokens
+        self.send((job.id, jobs.Started(config.length, config.block_length, others, config.to_dict(), weak)))
+        figures = {name: getattr(made.remasking, name) for name in ("masked", "changed", "expected_p", "p_value")}
+        steps = len(set(made.trace.step))
+        self.send((job.id, jobs.Finished(made.text, False, tokens, steps, made.spans, figures)))
 
     def _begin(self) -> None:
         room = self.rows - sum(len(batch.left) for batch in self._running)
@@ -141,12 +178,7 @@ class ModelWorker:
         weak = []
         if key is not None:
             _check_mark(model, key, job, config, length)
-            if job.enforced and length < (fewest := job.min_marked_tokens(facts)):
-                raise jobs.FieldError(
-                    f"every text of this service is marked, and {length} tokens are too few for that: ask for {fewest} "
-                    "or more",
-                    param=job.size_param,
-                )
+            _check_length(job, facts, length)
             weak = job.weakening_fields(facts, float(key.spec.rule == "bigram"), length)
         prepared = Prepared.of(model, [request], config, encode=encode)
         return _Text(job, model, prepared, tokens, weak)
@@ -173,6 +205,19 @@ def _check_mark(model: Denoiser, key: WatermarkKey, job: jobs.Job, config: Decod
             "these settings leave hardly any mark: use a block length above 1 and more steps than blocks, or turn the "
             "watermark off",
             param="block_length" if block == 1 else "num_denoising_steps",
+        )
+
+
+def _check_length(job: jobs.Job, facts: jobs.ModelFacts, tokens: int) -> None:
+    """Refuse too few marked tokens where every text must be marked.
+
+    Raises:
+        FieldError: there are too few.
+    """
+    if job.enforced and tokens < (fewest := job.min_marked_tokens(facts)):
+        raise jobs.FieldError(
+            f"every text of this service is marked, and {tokens} tokens are too few for that: ask for {fewest} or more",
+            param=job.size_param,
         )
 
 
