@@ -102,6 +102,13 @@ def test_words_are_replaced_and_all_else_stays_byte_by_byte() -> None:
     assert re.fullmatch(free, made.text)
 
 
+def test_a_quotation_that_is_not_closed_keeps_nothing_beyond_its_paragraph() -> None:
+    text = 'Start "aa bb\n\n cc" dd "ee\n ff" gg'
+    encoded = encode_exactly(MODEL.tokenizer, text)
+    places = replaceable(text, encoded, word_ids(MODEL.tokenizer), keep=None)
+    assert [text[slice(*encoded.offsets[place])].strip() for place in places] == ["bb", "cc", "dd", "gg"]
+
+
 def test_what_the_user_keeps_stays() -> None:
     text = "Start <keep>aa bb\n cc dd</keep> ee ff"
     made = remask(text, share=1.0, keep="<keep>.*?</keep>")

@@ -24,9 +24,10 @@ from dgmark.watermark.key import WatermarkKey
 
 # of that many neighbouring tokens one is masked at a time, so that the model sees the others
 TURNS = 4
-# quoted and fenced text, code, headings, quoted lines, addresses of pages and of people
+# quoted text within a paragraph, fenced text, code, headings, quoted lines, addresses of pages and of people
 _PLAINLY_KEPT = re.compile(
-    r"```.*?```|`[^`\n]+`|^#[^\n]*|^>[^\n]*|\b\w+://\S+|(?<!\S)\S*@\S+|\"[^\"]*\"|“[^”]*”|„[^“”]*[“”]|«[^»]*»",
+    r"```.*?```|`[^`\n]+`|^#[^\n]*|^>[^\n]*|\b\w+://\S+|(?<!\S)\S*@\S+"
+    r"|(?<!\w)\"(?=\S)(?:[^\"\n]|\n(?!\n))*\"|“(?:[^”\n]|\n(?!\n))*”|„(?:[^“”\n]|\n(?!\n))*[“”]|«(?:[^»\n]|\n(?!\n))*»",
     re.S | re.M,
 )
 _WORD = re.compile(r" [^\W\d_]+")
