@@ -5,7 +5,7 @@ Which words are masked, in which turns, and what came of it. Knows neither files
 
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -143,8 +143,9 @@ class Remasker:
         share = len(done) / len(ids)
         changed = sum(ids[place] != old[place] for place in done) / len(ids)
         expected = None if self._key is None else expected_p(self._key.spec, len(ids), refilled=share)
-        figures = {"masked": share, "changed": changed, "expected_p": expected, "p_value": p_value}
-        return ids, sorted(done), trace, Remasking(text, **asdict(self._options), **figures)
+        asked = self._options
+        remasking = Remasking(text, asked.share, asked.keep, asked.target, share, changed, expected, p_value)
+        return ids, sorted(done), trace, remasking
 
     def _choose(self, ids: list[int], places: list[int]) -> list[int]:
         """The places of which the model is least sure: as many as are to be masked, if there are so many."""
@@ -167,7 +168,8 @@ class Remasker:
         """
         canvas = self._canvas(ids, places, start).to(traits_of(self._model).device)
         row, old = canvas.ids.clone(), canvas.ids.new_tensor([ids])
-        session, entropies = open_session(self._model, self._config.cache), {}
+        session = open_session(self._model, self._config.cache)
+        entropies: dict[int, float] = {}
         origin = canvas.start if traits_of(self._model).block_origin == "canvas" else 0
         others = torch.tensor(sorted(self._others), device=row.device)
         for first, last in blocks(len(canvas.masked), self._config.block_length, origin):
