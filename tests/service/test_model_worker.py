@@ -337,7 +337,8 @@ def test_a_share_of_a_text_is_masked_as_infill_does_it() -> None:
         worker.advance()
     for one, key in zip(asked, (keys["many"], None), strict=False):
         subkey = None if key is None else 3
-        (alone,) = dgmark.infill(model, [text], key=key, subkey=subkey, seed=one.seed, share=0.5, **SHORT)
+        settings: dict[str, Any] = SHORT
+        (alone,) = dgmark.infill(model, [text], key=key, subkey=subkey, seed=one.seed, share=0.5, **settings)
         (finished,) = told.of(Finished, one)
         assert (finished.text, finished.spans) == (alone.text, alone.spans)
         assert alone.remasking is not None

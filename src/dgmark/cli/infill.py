@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -79,13 +79,12 @@ def infill(
     task_of = partial(_task, split=holes_in, subkey=subkey) if share is None else partial(_whole_text, subkey=subkey)
     tasks = tasks_of(rows, task_of, seed=seed, purpose="text to fill")
     model = load_model(**loading)
-    fill = partial(infill_texts, model, key=key, subkey=subkey, share=share, keep=keep, target=target, **settings)
+    given: dict[str, Any] = {"key": key, "subkey": subkey, "share": share, "keep": keep, "target": target, **settings}
 
     def work(batch: list[Task[int]], progress: Callable[[int], None]) -> list[Row | DgmarkError]:
         def fill_holes(task: Task[int]) -> Row:
-            (result,) = fill(
-                [task.same["parts" if share is None else "original"]], seed=task.content, progress=progress
-            )
+            source = task.same["parts" if share is None else "original"]
+            (result,) = infill_texts(model, [source], seed=task.content, progress=progress, **given)
             if result.remasking is not None and len(tasks) == 1:
                 _tell(result.remasking, result.text)
             return result.to_row(task.row_id)
