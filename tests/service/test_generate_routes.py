@@ -193,6 +193,10 @@ def test_holes_are_filled(service: Service) -> None:
     assert refused.json()["errors"][0]["param"] == "max_tokens"
     refused = service.client.post("/v1/infill", json={"text": "w1 [mask:4]", "temperature": 0})
     assert (refused.status_code, refused.json()["errors"][0]["param"]) == (400, "temperature")
+    for wrong in ({"text": "w1", "keep": ["a"]}, {"parts": ["w1"], "share": 0.5}):
+        assert 400 <= service.client.post("/v1/infill", json=wrong).status_code < 500
+    refused = service.client.post("/v1/infill", json={"text": "w1 w2", "share": 0.5})
+    assert "no word of this text may be replaced" in refused.text
 
 
 def test_a_failing_model_is_a_500_and_the_worker_goes_on(service: Service) -> None:

@@ -16,6 +16,7 @@ from dgmark.models.toy import ToyDenoiser
 from dgmark.service.jobs import Finished, FromWorker, Job, JobFailed, Started, Stepped
 from dgmark.service.model_worker import ModelWorker, readable_after
 from support.known_keys import bound_key
+from support.word_model import WordModel, text_of
 
 TOY = ToyDenoiser(end_bias=0.4)
 KEYS = {
@@ -294,3 +295,33 @@ def test_holes_are_filled_as_infill_fills_them(origin: Any) -> None:
         assert (finished.ended, finished.steps) == (False, len(set(alone.trace.step)))
         (started,) = told.of(Started, one)
         assert started.prompt_tokens == 4
+
+
+def test_a_share_of_a_text_is_masked_as_infill_does_it() -> None:
+    model, text = WordModel(words=676), text_of(80)
+    plain, many = bound_key("plain", model), bound_key("many", model, subkeys=16)
+    chosen = {"share": 0.5, "keep": None, "target": None}
+    fields: dict[str, Any] = {"max_tokens": None, "fill_from": "text", "remask": chosen}
+    marked = replace(job(text, **fields), key=many.for_text(3))
+    asked = [marked, job(text, **fields), job("W1 W2", **fields)]
+    short = replace(job("Start ab cd", enforced=True, **fields), key=plain)
+    told = Told()
+    worker = writer(told, rows=2, toy=model)
+    dropped = job(text, **fields)
+    for one in [dropped, *asked, short]:
+        worker.take(one)
+    worker.take(dropped.id)
+    while worker.busy:
+        worker.advance()
+    for one, key in zip(asked, (many, None), strict=False):
+        subkey = None if key is None else 3
+        settings: dict[str, Any] = SHORT
+        (alone,) = dgmark.infill(model, [text], key=key, subkey=subkey, seed=one.seed, share=0.5, **settings)
+        (finished,) = told.of(Finished, one)
+        assert (finished.text, finished.spans) == (alone.text, alone.spans)
+        assert alone.remasking is not None
+        assert finished.figures["p_value"] == alone.remasking.p_value
+        assert finished.figures["changed"] == alone.remasking.changed
+    assert not told.of(Finished, dropped)
+    assert "no word" in str(told.of(DgmarkError, asked[2])[0])
+    assert "too few" in str(told.of(DgmarkError, short)[0])

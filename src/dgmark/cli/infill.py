@@ -1,22 +1,26 @@
-"""`dgmark infill`: fill the holes of texts with marked tokens."""
+"""`dgmark infill`: fill the holes of texts with marked tokens; the holes are given, or are a share of the words."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
 from dgmark.checkpoint.gguf import LLAMA_OPTIONS
 from dgmark.cli import options as opt
-from dgmark.cli.console import command_errors
+from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.option_groups import option_groups
 from dgmark.cli.row_runs import RowOutput, Task, make_rows, one_by_one, tasks_of
 from dgmark.decode.config import Settings
 from dgmark.errors import DgmarkError, SettingsError
 from dgmark.extras import needed_extra
-from dgmark.rows.inputs import STDIN, read_stdin
+from dgmark.rows.inputs import STDIN, decode, read_bytes, read_stdin
 from dgmark.rows.jsonl import BadRow, Row, read_rows
 from dgmark.rows.outputs import guard_output
+
+if TYPE_CHECKING:
+    from dgmark.decode.remasking import Remasking
 
 
 @command_errors
@@ -34,7 +38,20 @@ def infill(
     text: Annotated[
         str | None, typer.Argument(help="Text in which [mask:N] is a hole of N tokens; - is standard input.")
     ] = None,
+    text_file: Annotated[
+        str | None, typer.Option("--text", metavar="FILE", help="Text file, in place of TEXT.")
+    ] = None,
     texts: Annotated[str | None, typer.Option(help='JSON Lines file of rows with "id" and "text" or "parts".')] = None,
+    share: Annotated[
+        float | None,
+        typer.Option(help="Choose the holes: replace words that make up this share of the tokens.", min=0, max=1),
+    ] = None,
+    keep: Annotated[
+        str | None, typer.Option(metavar="REGEX", help="With --share: what this matches stays, in addition.")
+    ] = None,
+    target: Annotated[
+        float | None, typer.Option(help="With --share: stop as soon as the text's p-value is at most this.")
+    ] = None,
     subkey: opt.Subkey = None,
     seed: opt.Seed = 0,
     out: opt.RowsOut = None,
@@ -42,26 +59,43 @@ def infill(
 ) -> None:
     """Fill the holes of a text with marked tokens. The other text stays as it is.
 
+    With --share, the holes are words of which the model is least sure. Quotations, code, headings, addresses, names and
+    numbers stay; --keep names more, such as what stands between markers of your own: --keep "<keep>.*?</keep>".
+
     The options of `dgmark generate` for decoding (but for --length, --steps, --schedule) and GGUF files are taken too.
     """
-    guard_output(out, [STDIN if text == STDIN else texts])
-    rows = _rows(text, texts)
+    guard_output(out, [STDIN if text == STDIN else text_file or texts])
+    rows = _rows(text, text_file, texts)
     with needed_extra("generate", "infilling"):
-        from dgmark.decode.infilling import INFILLING_SCHEMA, config_of_holes, holes_in, shared_fields
-        from dgmark.decode.infilling import infill as fill
+        from dgmark.decode.infilling import (
+            INFILLING_SCHEMA,
+            config_of_holes,
+            config_of_remasking,
+            holes_in,
+            shared_fields,
+        )
+        from dgmark.decode.infilling import infill as infill_texts
         from dgmark.models.load import load_model
-    tasks = tasks_of(rows, partial(_task, split=holes_in, subkey=subkey), seed=seed, purpose="text to fill")
+    task_of = partial(_task, split=holes_in, subkey=subkey) if share is None else partial(_whole_text, subkey=subkey)
+    tasks = tasks_of(rows, task_of, seed=seed, purpose="text to fill")
     model = load_model(**loading)
+    given: dict[str, Any] = {"key": key, "subkey": subkey, "share": share, "keep": keep, "target": target, **settings}
 
     def work(batch: list[Task[int]], progress: Callable[[int], None]) -> list[Row | DgmarkError]:
         def fill_holes(task: Task[int]) -> Row:
-            parts, row_seed = task.same["parts"], task.content
-            (result,) = fill(model, [parts], key=key, subkey=subkey, seed=row_seed, progress=progress, **settings)
+            source = task.same["parts" if share is None else "original"]
+            (result,) = infill_texts(model, [source], seed=task.content, progress=progress, **given)
+            if result.remasking is not None and len(tasks) == 1:
+                _tell(result.remasking, result.text)
             return result.to_row(task.row_id)
 
         return one_by_one(fill_holes, batch)
 
-    must_agree = shared_fields(model, key, "text", config_of_holes(model, settings))
+    if share is None:
+        must_agree = shared_fields(model, key, "text", config_of_holes(model, settings))
+    else:
+        chosen = {"share": share, "keep": keep, "target": target}
+        must_agree = shared_fields(model, key, "text", config_of_remasking(model, settings)) | chosen
     source = "text or seed" if subkey is None else "text, seed or sub-key"
     make_rows(tasks, work, RowOutput(INFILLING_SCHEMA, out, must_agree, source=source, as_json=as_json))
 
@@ -75,10 +109,39 @@ def _task(row: Row, seed: int, split: Callable[[str], list[str | int]], subkey: 
     return BadRow(row["id"], 'no "text" and no "parts": give a text with [mask:N] in it, or its parts')
 
 
-def _rows(text: str | None, texts: str | None) -> Iterator[Row | BadRow]:
-    if (text is None) == (texts is None):
-        raise SettingsError("give a text with [mask:N] in it, or --texts FILE.jsonl (one of the two)")
+def _whole_text(row: Row, seed: int, subkey: int | None) -> Task[int] | BadRow:
+    text = row.get("text")
+    if isinstance(text, str):
+        return Task(row["id"], seed, same={"original": text, "seed": seed, **opt.same_subkey(subkey)})
+    return BadRow(row["id"], 'no "text": with a share, give the text whose words are to be replaced')
+
+
+def _tell(done: "Remasking", text: str) -> None:
+    """Say on stderr what was done to a text, and if that is a terminal show the words that changed."""
+    from dgmark.decode.remasking import changes
+
+    if stderr().is_terminal:
+        shown = Text()
+        for number, (old, new) in enumerate(changes(done.original, text)):
+            shown.append(" " if number else "")
+            if old != new:
+                shown.append(visible(old, lines=True), "red strike").append(" ")
+            shown.append(visible(new, lines=True), "default" if old == new else "green")
+        stderr().print(shown)
+    evidence = "no mark"
+    if done.p_value is not None:
+        evidence = f"p-value {done.p_value:.2g} (expected {done.expected_p:.2g})"
+    stderr().print(f"{done.masked:.0%} of the tokens masked, {done.changed:.0%} changed; {evidence}", markup=False)
+
+
+def _rows(text: str | None, text_file: str | None, texts: str | None) -> Iterator[Row | BadRow]:
+    if [text, text_file, texts].count(None) != 2:
+        raise SettingsError("give a text with [mask:N] in it, --text FILE, or --texts FILE.jsonl (one of the three)")
     if texts is not None:
         return read_rows(texts)
-    content = read_stdin() if text == STDIN else text
+    content = text
+    if text_file is not None:
+        content = decode(read_bytes(text_file, "a text file"), text_file)
+    elif text == STDIN:
+        content = read_stdin()
     return iter([{"id": "0", "text": content}])

@@ -25,6 +25,7 @@ class Canvas:
         positions: the position of each place, as the mark counts them.
         stops: whether a row ends with the first end token; if not, no end token is ever committed.
         padding: number of padding columns at the left of each row; None for no padding.
+        forbidden: ids that are never committed here, beside those that no canvas takes.
     """
 
     ids: Int[Tensor, "batch length"]
@@ -33,6 +34,7 @@ class Canvas:
     positions: Int[Tensor, " region"]
     stops: bool = True
     padding: Int[Tensor, " batch"] | None = None
+    forbidden: frozenset[int] = frozenset()
 
     @classmethod
     def after(
@@ -81,10 +83,10 @@ class Canvas:
         return self.start if self.stops else 0, self.ids.shape[1]
 
     @property
-    def layout(self) -> tuple[int, bytes, bytes, bool]:
-        """What rows must share to be joined: the length after `start`, the masked places, the positions, `stops`."""
+    def layout(self) -> tuple[int, bytes, bytes, bool, frozenset[int]]:
+        """What rows must share to be joined: the length after `start`, masked places, positions, what is written."""
         places = (self.masked.numpy(force=True).tobytes(), self.positions.numpy(force=True).tobytes())
-        return self.ids.shape[1] - self.start, *places, self.stops
+        return self.ids.shape[1] - self.start, *places, self.stops, self.forbidden
 
     def to(self, device: torch.device) -> "Canvas":
         """The same canvas on another device."""

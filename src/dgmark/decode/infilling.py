@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import torch
@@ -12,6 +13,7 @@ from dgmark.decode.canvas import Canvas, Progress, Trace
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.generation import responses_of
 from dgmark.decode.prompts import Prepared, requests_of
+from dgmark.decode.remasking import Remasker, Remasking, RemaskOptions
 from dgmark.errors import InputError, PromptTooLong, SettingsError
 from dgmark.models.denoiser import Denoiser, check_model, traits_of
 from dgmark.watermark.key import WatermarkKey
@@ -44,6 +46,7 @@ class Infilling:
         settings: the decoding settings.
         trace: the commits in the order they were made.
         subkey: the number of the sub-key that the text is marked with; None for a key without sub-keys.
+        remasking: what was done to a text whose holes were chosen; None if they were given.
     """
 
     parts: list[str | int]
@@ -59,6 +62,7 @@ class Infilling:
     settings: dict[str, Any]
     trace: Trace
     subkey: int | None = None
+    remasking: Remasking | None = None
 
     def to_row(self, row_id: str) -> dict[str, Any]:
         """The infilling as a JSON row, without the trace."""
@@ -69,6 +73,7 @@ class Infilling:
             "subkey": self.subkey,
             "settings": self.settings,
             "schema": INFILLING_SCHEMA,
+            **({} if self.remasking is None else asdict(self.remasking)),
         }
 
 
@@ -80,10 +85,13 @@ def holes_in(text: str) -> list[str | int]:
 
 def infill(
     model: Denoiser,
-    texts: Sequence[Parts],
+    texts: Sequence[Parts] | Sequence[str],
     *,
     key: WatermarkKey | None,
     subkey: int | None = None,
+    share: float | None = None,
+    keep: str | None = None,
+    target: float | None = None,
     count_from: CountFrom = "text",
     seed: int = 0,
     progress: Progress | None = None,
@@ -96,10 +104,15 @@ def infill(
 
     Args:
         model: a loaded model.
-        texts: each a list of strings and hole lengths in tokens, like ["Once upon", 24, "happily ever after."].
+        texts: each a list of strings and hole lengths in tokens, like ["Once upon", 24, "happily ever after."]; with
+            `share`, each a text without holes.
         key: a key for the model's tokenizer and vocabulary; None for tokens without a mark. If it has sub-keys,
             each text is marked with another one, which the operating system draws: only `subkey` gives a text again.
         subkey: the sub-key to mark all texts with instead, 0 to N - 1: their payload.
+        share: choose the holes: mask this share of each text's tokens, the words of which the model is least sure, and
+            replace them by words. Quotations, code, headings, addresses, names and numbers stay.
+        keep: with `share`, a regular expression of what else stays.
+        target: with `share`, stop as soon as the text's p-value is at most this.
         count_from: count the mark's positions from the first token of the "text" (so that one detection covers all
             holes), or from the first token of each "hole" (so that a hole can be scored without its surroundings).
         seed: text i uses seed + i.
@@ -107,8 +120,9 @@ def infill(
         settings: those of `DecodeConfig` except length and steps, which follow from the holes.
 
     Raises:
-        InputError: a text has no hole, or nothing around its holes.
-        PromptTooLong: a text does not fit the context.
+        InputError: a text has no hole, or nothing around its holes; with `share`, no word may be replaced, or the
+            tokenizer does not give the text back.
+        PromptTooLong: a text with holes does not fit the context.
         SettingsError: a setting is invalid or leaves no mark, the key is no `WatermarkKey`, or it has no such sub-key.
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
@@ -118,10 +132,75 @@ def infill(
     for name in ("length", "steps"):
         if settings.get(name) is not None:
             raise SettingsError(f"infilling takes no {name}, because the holes set the number of tokens: leave it out")
+    if share is not None:
+        if count_from != "text":
+            raise SettingsError("chosen words are scattered over the text: count positions from the text")
+        return _remask(model, texts, key, subkey, RemaskOptions(share, keep, target), seed, progress, settings)
+    if keep is not None or target is not None:
+        raise SettingsError("keep and target say how holes are chosen: give the share of tokens to mask, too")
     config = config_of_holes(model, settings)
     requests = requests_of([holed_text(model, parts) for parts in texts], key, seed, subkey)
     prepared = Prepared.of(model, requests, config, encode=lambda text: text.canvas(model.mask_id, count_from))
     return [_fill(prepared, row, count_from, progress) for row in range(len(requests))]
+
+
+def _remask(
+    model: Denoiser,
+    texts: Sequence[Any],
+    key: WatermarkKey | None,
+    subkey: int | None,
+    options: RemaskOptions,
+    seed: int,
+    progress: Progress | None,
+    settings: Mapping[str, Any],
+) -> list[Infilling]:
+    """Mask and fill a share of each text; see `infill`."""
+    config = config_of_remasking(model, settings)
+    requests = requests_of(texts, key, seed, subkey)
+    remasker = Remasker(model, key, config, options)
+    made = []
+    for request in requests:
+        if not isinstance(request.prompt, str):
+            raise InputError(f"with a share, a text to fill is a string without holes, not {request.prompt!r}")
+        ids, places, trace, remasking = remasker.fill(request.prompt, request, progress)
+        holes = _runs(places)
+        edges = [0, *(edge for hole in holes for edge in hole), len(ids)]
+        pieces = [ids[low:high] for low, high in pairwise(edges)]
+        parts = [len(piece) if index % 2 else model.tokenizer.decode(piece) for index, piece in enumerate(pieces)]
+        filled = HoledText(parts, ids, holes).filled(model.tokenizer, ids[holes[0][0] : holes[-1][1]])
+        made.append(
+            Infilling(
+                parts=parts,
+                text=filled.text,
+                token_ids=ids,
+                holes=holes,
+                spans=filled.spans,
+                seed=request.seed,
+                trace=trace,
+                subkey=request.subkey,
+                remasking=remasking,
+                **shared_fields(model, request.key, "text", config),
+            )
+        )
+    return made
+
+
+def _runs(places: list[int]) -> list[tuple[int, int]]:
+    """Ascending places as runs [start, end)."""
+    starts = [place for place in places if place - 1 not in places]
+    ends = [place + 1 for place in places if place + 1 not in places]
+    return list(zip(starts, ends, strict=True))
+
+
+def config_of_remasking(model: Denoiser, settings: Mapping[str, Any]) -> DecodeConfig:
+    """The settings of a decode of scattered words: those of a block are committed at once, as they are far apart.
+
+    Raises:
+        SettingsError: a setting is invalid.
+    """
+    by_quota = "commit" in settings or settings.get("strategy", "confidence") != "confidence"
+    own = {} if by_quota else {"commit": "threshold", "threshold": 1e-6}
+    return config_of_holes(model, {**own, **settings})
 
 
 def config_of_holes(model: Denoiser, settings: Mapping[str, Any]) -> DecodeConfig:

@@ -348,9 +348,10 @@ class Proposer:
         self._start, self._positions, self._text = canvas.start, canvas.positions, canvas.text
         self._mask_id = model.mask_id
         # the mask, rows of padding, which stand for no token, and ends where the text goes on
-        forbidden = {model.mask_id, *range(model.tokenizer.vocab_size, model.vocab_size)}
-        ends = () if canvas.stops else model.end_ids
-        self.forbidden = torch.tensor([*sorted(forbidden), *ends], device=device, dtype=torch.long)
+        forbidden = {model.mask_id, *range(model.tokenizer.vocab_size, model.vocab_size), *canvas.forbidden}
+        if not canvas.stops:
+            forbidden.update(model.end_ids)
+        self.forbidden = torch.tensor(sorted(forbidden), device=device, dtype=torch.long)
 
     def __call__(
         self,

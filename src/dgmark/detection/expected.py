@@ -40,7 +40,13 @@ def surviving(spec: WatermarkSpec, edit: Edit | None, share: float) -> float:
 
 
 def expected_p(
-    spec: WatermarkSpec, tokens: int, edit: Edit | None = None, share: float = 0.0, *, most: bool = False
+    spec: WatermarkSpec,
+    tokens: int,
+    edit: Edit | None = None,
+    share: float = 0.0,
+    *,
+    most: bool = False,
+    refilled: float = 1.0,
 ) -> float:
     """The p-value that a marked text is expected to have.
 
@@ -53,9 +59,13 @@ def expected_p(
         edit: what happens to them; see `surviving`.
         share: to how many.
         most: of 95 % of the texts, instead of the median text.
+        refilled: share of the tokens that carry the mark, where the others were there before.
     """
     rule = rule_of(spec)
-    match = spec.chance + (spec.typical_match - spec.chance) * surviving(spec, edit, share)
+    marked = surviving(spec, edit, share)
+    if refilled < 1:  # each token of the others leaves its pairs as a replaced token would
+        marked *= 1 - surviving(spec, "substitution", refilled)
+    match = spec.chance + (spec.typical_match - spec.chance) * marked
     length = tokens * {"deletion": 1 - share, "insertion": 1 + share}.get(edit or "", 1.0)
     factor, power = rule.coins_of
     coins = int(sum(min(max(0.0, length - distance), factor * length**power) for distance in rule.distances))

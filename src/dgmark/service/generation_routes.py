@@ -49,12 +49,14 @@ def routes(state: ServiceState) -> APIRouter:
 
     @router.post(
         "/v1/infill",
-        summary="Fill the holes of a text; what surrounds them does not change",
+        summary="Fill the holes of a text, given or chosen; what surrounds them does not change",
         response_model=schemas.InfillAnswer,
         openapi_extra=json_body(schemas.InfillRequest),
     )
     async def infill(request: Request) -> Response:
-        _, (text,) = await begin(state, request, schemas.InfillRequest, "fill")
+        asked, (text,) = await begin(state, request, schemas.InfillRequest, "fill")
+        if asked.share is not None:  # the answer has a p-value under the key
+            state.auth.authorize(request, "detect:full")
         return await whole([text], lambda: JSONResponse(_infilled(text)))
 
     return router
@@ -157,7 +159,8 @@ def _infilled(text: GenerationTask) -> dict[str, Any]:
     for name in ("length", "finish_reason"):
         del fields[name]
     settings = {name: value for name, value in fields["settings"].items() if name not in ("length", "steps")}
-    return {**fields, "settings": settings, "spans": text.finished.spans, "count_from": text.job.fill_from}
+    own = {"settings": settings, "spans": text.finished.spans, "count_from": text.job.fill_from}
+    return {**fields, **own, **text.finished.figures}
 
 
 async def _events(text: GenerationTask, steps: Steps) -> AsyncIterator[Event]:

@@ -1,5 +1,6 @@
 """The fields of requests for texts and of their answers."""
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, create_model, field_validator, model_validator
@@ -144,11 +145,28 @@ class InfillRequest(DecodingRequest):
     count_from: Literal["text", "hole"] = Field(
         "text", description="How positions are counted: on through all holes, or anew in each hole."
     )
+    share: float | None = Field(
+        None, gt=0, le=1, description="Choose the holes of text: replace words that make up this share of its tokens."
+    )
+    keep: list[Stop] | None = Field(None, max_length=64, description="With share: strings that stay, in addition.")
+    target: float | None = Field(None, gt=0, lt=1, description="With share: stop once the p-value is at most this.")
+
+    @model_validator(mode="after")
+    def _chosen_in_a_text(self) -> "InfillRequest":
+        if self.share is None and (self.keep is not None or self.target is not None):
+            raise ValueError("keep and target need share")
+        if self.share is not None and (self.text is None or self.count_from != "text"):
+            raise ValueError("share needs text, and positions that are counted from it")
+        return self
 
     def content(self) -> dict[str, Any]:
         """The fields of `Job` that say what is filled."""
         prompt = self.parts if self.text is None else self.text
-        return {"prompt": prompt, "chat": False, "max_tokens": None, "fill_from": self.count_from}
+        fields: dict[str, Any] = {"prompt": prompt, "chat": False, "max_tokens": None, "fill_from": self.count_from}
+        if self.share is not None:
+            keep = "|".join(map(re.escape, self.keep or [])) or None
+            fields["remask"] = {"share": self.share, "keep": keep, "target": self.target}
+        return fields
 
 
 class GenerateRequest(SamplingRequest):
@@ -189,10 +207,18 @@ class _Answer(AnswerFields):
 
 
 class InfillAnswer(_Answer):
-    """A text with its holes filled; spans are the characters [start, end) of the holes."""
+    """A text with its holes filled; spans are the characters [start, end) of the holes.
+
+    If the holes were chosen: the shares of the tokens that were masked and changed, and the p-values that were expected
+    and reached (null without a mark).
+    """
 
     text: str
     spans: list[tuple[int, int]]
+    masked: float | None = None
+    changed: float | None = None
+    expected_p: float | None = None
+    p_value: float | None = None
     count_from: Literal["text", "hole"]
     settings: dict[str, Any]
     seed: int | None

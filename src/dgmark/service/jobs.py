@@ -90,6 +90,7 @@ class Job:
         own: the service's own, for those that it does not name; what is in neither is the model's.
         enforced: whether it must be long enough for a mark.
         fill_from: for an infilling, where positions are counted from; None to continue the prompt.
+        remask: for a text whose holes are to be chosen, the arguments of `infill` that say how; else None.
     """
 
     id: str
@@ -103,6 +104,7 @@ class Job:
     own: Mapping[str, Any] = field(default_factory=dict)
     enforced: bool = False
     fill_from: Literal["text", "hole"] | None = None
+    remask: Mapping[str, Any] | None = None
 
     @property
     def size(self) -> int:
@@ -229,13 +231,14 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Finished:
-    """A job is done; an infilling has the characters [start, end) of its holes."""
+    """A job is done; an infilling has the characters [start, end) of its holes, and figures if they were chosen."""
 
     text: str = field(repr=False)
     ended: bool
     tokens: int
     steps: int
     spans: list[tuple[int, int]] | None = None
+    figures: Mapping[str, float | None] = field(default_factory=dict)
 
 
 class JobFailed(DgmarkError):

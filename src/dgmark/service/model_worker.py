@@ -7,7 +7,7 @@ not wait for the end of the one before it. Runs in a process of its own, the onl
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import methodcaller
 from queue import Empty, SimpleQueue
@@ -15,7 +15,7 @@ from typing import Any
 
 from dgmark.decode.canvas import BatchEvents, BlockFinished, Canvas, Committed, Completed
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.infilling import config_of_holes, holed_text, holes_in
+from dgmark.decode.infilling import config_of_holes, config_of_remasking, holed_text, holes_in, infill
 from dgmark.decode.prompts import Kind, Prepared, Request, encode_prompt, rule_of, together
 from dgmark.decode.rules import Rule
 from dgmark.errors import DgmarkError, InputError, ModelError, PromptTooLong, SettingsError
@@ -52,19 +52,24 @@ class ModelWorker:
         self.facts = {name: _facts(model) for name, model in self.models.items()}
         self._waiting: deque[_Text] = deque()
         self._running: deque[_Batch] = deque()
+        self._to_remask: deque[jobs.Job] = deque()
 
     @property
     def busy(self) -> bool:
         """Whether there is anything to do."""
-        return bool(self._waiting or self._running)
+        return bool(self._waiting or self._running or self._to_remask)
 
     def take(self, message: jobs.ToWorker) -> None:
         """Accept a job, or let one go."""
         if isinstance(message, str):
             self._waiting = deque(text for text in self._waiting if text.job.id != message)
+            self._to_remask = deque(job for job in self._to_remask if job.id != message)
             for batch in self._running:
                 batch.drop(message)
             self.send((message, None))
+            return
+        if message.remask is not None:
+            self._to_remask.append(message)
             return
         try:
             text = self._prepared(message)
@@ -82,7 +87,16 @@ class ModelWorker:
             self.send((message.id, text.started()))
 
     def advance(self) -> None:
-        """Begin a batch if there is room, and do one step of the batch whose turn it is."""
+        """Begin a batch if there is room, and do one step of the batch whose turn it is.
+
+        A text whose holes are to be chosen is done in one go, while the batches wait.
+        """
+        if self._to_remask:
+            job = self._to_remask.popleft()
+            try:
+                self._remask(job)
+            except Exception as error:
+                self._fail([job.id], error)
         self._begin()
         if not self._running:
             return
@@ -96,6 +110,30 @@ class ModelWorker:
             return
         if batch.left:
             self._running.append(batch)
+
+    def _remask(self, job: jobs.Job) -> None:
+        """Choose the holes of a text, and fill them.
+
+        Raises:
+            DgmarkError: it cannot be done.
+        """
+        model, facts, settings = self.models[job.model], self.facts[job.model], job.infill_settings()
+        config = config_of_remasking(model, settings)
+        if job.key is not None:
+            _check_mark(rule_of(model, job.key), job, config, config.block_length)
+        # the p-value is that of the whole key, as a checker does not know the sub-key
+        whole = None if job.key is None else replace(job.key, number=None)
+        subkey = None if job.key is None else job.key.number
+        chosen = dict(job.remask or {})
+        (made,) = infill(model, [job.prompt], key=whole, subkey=subkey, seed=job.seed, **chosen, **settings)
+        tokens, weak = sum(end - start for start, end in made.holes), []
+        if job.key is not None:
+            weak = _weakened(rule_of(model, job.key), job, facts, tokens)
+        others = len(made.token_ids) - tokens
+        self.send((job.id, jobs.Started(config.length, config.block_length, others, config.to_dict(), weak)))
+        figures = {name: getattr(made.remasking, name) for name in ("masked", "changed", "expected_p", "p_value")}
+        steps = len(set(made.trace.step))
+        self.send((job.id, jobs.Finished(made.text, False, tokens, steps, made.spans, figures)))
 
     def _begin(self) -> None:
         room = self.rows - sum(len(batch.left) for batch in self._running)
@@ -137,13 +175,7 @@ class ModelWorker:
         if job.key is not None:
             rule = rule_of(model, job.key)
             _check_mark(rule, job, config, length)
-            if job.enforced and length < (fewest := job.min_marked_tokens(facts)):
-                raise jobs.FieldError(
-                    f"every text of this service is marked, and {length} tokens are too few for that: ask for {fewest} "
-                    "or more",
-                    param=job.size_param,
-                )
-            weak = job.weakening_fields(facts, rule.alpha(DecodeConfig()), length)
+            weak = _weakened(rule, job, facts, length)
         prepared = Prepared.of(model, [request], config, encode=encode)
         return _Text(job, model, prepared, tokens, weak)
 
@@ -170,6 +202,20 @@ def _check_mark(rule: Rule, job: jobs.Job, config: DecodeConfig, tokens: int) ->
             "watermark off",
             param="block_length" if block == 1 else "num_denoising_steps",
         )
+
+
+def _weakened(rule: Rule, job: jobs.Job, facts: jobs.ModelFacts, tokens: int) -> list[str]:
+    """The fields of a job that weaken its mark in so many tokens.
+
+    Raises:
+        FieldError: every text must be marked, and these tokens are too few.
+    """
+    if job.enforced and tokens < (fewest := job.min_marked_tokens(facts)):
+        raise jobs.FieldError(
+            f"every text of this service is marked, and {tokens} tokens are too few for that: ask for {fewest} or more",
+            param=job.size_param,
+        )
+    return job.weakening_fields(facts, rule.alpha(DecodeConfig()), tokens)
 
 
 def readable_after(sent: str, text: str) -> str:
