@@ -1,6 +1,7 @@
 """Sub-keys as a user of the commands meets them: keygen, key show, generate, infill, resuming."""
 
 import json
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,13 @@ def test_infill_prints_the_sub_key(key_file: Path, tmp_path: Path) -> None:
     other = run(*command, "--subkey", row["subkey"] ^ 1, "--out", out)
     assert other.exit_code == 4
     assert "different text, seed or sub-key" in " ".join(other.stderr.split())
+
+
+def test_a_text_that_takes_long_is_announced(key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("The sea was calm. " * 8)
+    assert "sub-keys takes" not in run("detect", "--key", key_file, text).stderr
+    monkeypatch.setattr(import_module("dgmark.cli.detect"), "_LONG_SECONDS", 0.01)
+    assert "trying 65,536 sub-keys takes about 0 seconds" in " ".join(
+        run("detect", "--key", key_file, text).stderr.split()
+    )

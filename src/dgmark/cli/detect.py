@@ -13,7 +13,10 @@ from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.detect_options import DetectOptions
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.results import WRITERS
+from dgmark.detection.bigram_rule import seconds_of_scan
 from dgmark.detection.detect_files import ScoringOptions, Tally, detect_file, one_key, read_sources, score
+from dgmark.detection.detector import Detector
+from dgmark.detection.keyring import Keyring
 from dgmark.detection.result import Scorer
 from dgmark.documents.document import TEXT_COLUMN
 from dgmark.errors import InputError, SettingsError
@@ -28,6 +31,7 @@ from dgmark.rows.workers import MAX_WORKERS
 from dgmark.watermark.commitment import KeyCommitment
 
 _NAMED = 20  # skipped files that are named
+_LONG_SECONDS = 10  # of a text that is announced
 
 
 @command_errors
@@ -71,7 +75,7 @@ def detect(
             guard_output(written, [*sources, *options.files_read])
         tally = Tally()
         items = read_sources(sources, prefer_ids=ids, on_skip=tally.skipped.append, **reading)
-        _show(options, scorer, _with_notes(items), workers, tally, signer, commitment)
+        _show(options, scorer, _with_notes(items, scorer), workers, tally, signer, commitment)
     _report_skipped(tally.skipped)
     _check_exit(tally, check)
 
@@ -128,10 +132,16 @@ def _extract(content: str | list[int], path: Path) -> None:
     atomic_write(path, content.encode("utf-8", "surrogatepass"))
 
 
-def _with_notes(items: Iterable[Item | BadRow]) -> Iterator[Item | BadRow]:
-    """The items; the notes on each document go to stderr, once for a table."""
+def _with_notes(items: Iterable[Item | BadRow], scorer: Scorer) -> Iterator[Item | BadRow]:
+    """The items; to stderr go the notes on each document, once for a table, and what takes long, before it starts."""
     shown: tuple[str, ...] = ()
+    keys = scorer.keys if isinstance(scorer, Keyring) else [scorer.key] if isinstance(scorer, Detector) else []
+    subkeys = sum(key.num_subkeys for key in keys)
     for item in items:
+        if isinstance(item, Item) and (seconds := seconds_of_scan(item.content, subkeys)) > _LONG_SECONDS:
+            stderr().print(
+                f"{item.row_id}: trying {subkeys:,} sub-keys takes about {seconds:.0f} seconds", markup=False
+            )
         if isinstance(item, Item) and item.notes and item.notes != shown:
             shown = item.notes
             for note in item.notes:

@@ -13,6 +13,7 @@ from pathlib import PurePath
 from typing import Any
 
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
+from dgmark.detection.bigram_rule import SUBKEY_CHARS_A_SECOND, seconds_of_scan
 from dgmark.detection.detector import DEFAULT_MAX_CROP, Detector
 from dgmark.detection.finding import Phase, Span
 from dgmark.detection.keyring import Keyring
@@ -35,9 +36,6 @@ from dgmark.watermark.key import WatermarkKey
 Content = str | list[int]
 # of one text: its spans take a third of the time of a request for most keys
 MAX_SPAN_CHARS = 250_000
-# characters times sub-keys that are checked in a second: 300,000 under 65,536 take 52 seconds of one core
-SUBKEY_CHARS_A_SECOND = 3.8e8
-_CHARS_PER_ID = 4
 _MAX_NAME = 200
 _MAX_SCORERS = 64  # kept, each for other options
 
@@ -230,9 +228,8 @@ class Checker:
         Raises:
             TooLong: so many sub-keys cannot be tried on it within the time of a request.
         """
-        chars = len(content) * (1 if isinstance(content, str) else _CHARS_PER_ID)
         subkeys = sum(self.keys[name].num_subkeys for name in options.keys)
-        seconds = chars * subkeys / SUBKEY_CHARS_A_SECOND
+        seconds = seconds_of_scan(content, subkeys)
         if seconds > self.seconds:
             raise TooLong(
                 f"trying {subkeys:,} sub-keys on this text would take about {seconds:.0f} seconds, and a request may "
