@@ -23,16 +23,20 @@ if TYPE_CHECKING:
     from dgmark.decode.remasking import Remasking
 
 
+# taken and not shown
+_HIDDEN = ("tokenizer", "revision", "family", "device_map", *LLAMA_OPTIONS)
+
+
 @command_errors
 @option_groups
 def infill(
     key: opt.KeyToMark,
-    loading: Annotated[opt.Loading, opt.loading_options(hidden=("tokenizer", *LLAMA_OPTIONS))],
+    loading: Annotated[opt.Loading, opt.loading_options(hidden=_HIDDEN)],
     settings: Annotated[
         Settings,
         opt.decoding_options(
             without=("length", "steps", "schedule"),
-            shown=("block_length", "strategy", "temperature", "top_k", "top_p", "bias"),
+            shown=("block_length", "temperature", "top_k", "top_p"),
         ),
     ],
     text: Annotated[
@@ -62,7 +66,7 @@ def infill(
     With --share, the holes are words of which the model is least sure. Quotations, code, headings, addresses, names and
     numbers stay; --keep names more, such as what stands between markers of your own: --keep "<keep>.*?</keep>".
 
-    The options of `dgmark generate` for decoding (but for --length, --steps, --schedule) and GGUF files are taken too.
+    The options of `dgmark generate` for models and decoding (but for --length, --steps, --schedule) are taken too.
     """
     guard_output(out, [STDIN if text == STDIN else text_file or texts])
     rows = _rows(text, text_file, texts)

@@ -183,7 +183,8 @@ class ModelProcess:
             while True:
                 message = connection.recv()
                 self._loop.call_soon_threadsafe(self._on_message, message)
-        except (EOFError, OSError, RuntimeError):  # it has ended, or the event loop has
+        # it has ended, or the event loop has; a connection that `close` closes meanwhile raises a TypeError
+        except (EOFError, OSError, RuntimeError, TypeError):
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._lost)
 
