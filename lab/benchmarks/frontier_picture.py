@@ -25,6 +25,7 @@ SERIES = {
 
 
 def main() -> None:
+    """Read the cells of each series, and draw them."""
     cells: dict[tuple[str, str, float], dict[str, Estimate]] = defaultdict(dict)
     with (RESULTS / "decoding.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
