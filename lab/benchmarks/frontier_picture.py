@@ -15,7 +15,7 @@ RESULTS = Path(__file__).parents[1] / "docs" / "results"
 # the series, and the cells of decoding.csv that are points of it
 SERIES = {
     "dgmark (this), default key": r"bigram 1-4, subkeys 256|rule=bigram,subkeys=256",
-    "dgmark (this), one key": r"bigram 1-4",
+    "dgmark (this), one key": r"bigram 1-4|rule=bigram",
     "no mark": r"unmarked",
     "DMark, delta 2": r"dmark delta 2",
     "KGW, delta 2": r"kgw delta 2,? by confidence",
