@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import cast
@@ -288,18 +289,7 @@ def score(
     """Score the items in their order, a chunk at a time. An item that cannot be scored becomes a bad row."""
     results = map_in_order(_score_chunk, items, workers=workers, shared=(scorer, scoring), size=_length)
     for item, result in results:
-        if isinstance(result, BadRow):
-            yield result
-        else:
-            item = cast(Item, item)
-            try:
-                yield item, result if item.kind is None else _in_document(result, scorer, item)
-            except InputError as error:
-                yield BadRow(item.row_id, str(error), type(error))
-
-
-def _in_document(result: Detection, scorer: Scorer, item: Item) -> Detection:
-    return of_document(result, scorer.reader, item.content, incomplete=item.incomplete, lacking=item.lacking)
+        yield result if isinstance(result, BadRow) else (cast(Item, item), result)
 
 
 def _length(item: Item | BadRow) -> int:
@@ -315,20 +305,28 @@ def _score_chunk(chunk: list[Item | BadRow], scorer: Scorer, scoring: ScoringOpt
         if isinstance(item, BadRow):
             scored.append(item)
         elif scoring.plain and isinstance(item.content, str):
-            scored.append(next(together))
+            scored.append(_checked(partial(next, together), scorer, item))
         else:
-            scored.append(_score_one(scorer, item, scoring))
+            scored.append(_checked(partial(_detect, scorer, item, scoring), scorer, item))
     return scored
 
 
-def _score_one(scorer: Scorer, item: Item, scoring: ScoringOptions) -> Detection | BadRow:
+def _checked(detect: Callable[[], Detection], scorer: Scorer, item: Item) -> Detection | BadRow:
+    """What `detect` finds in an item, in the light of what its document lacks; a bad row if it cannot be scored."""
     try:
-        if scoring.plain:
-            return scorer.detect(item.content)
-        detector = one_key(scorer)
-        detection = detector.detect(item.content, only=scoring.only or None)
-        if scoring.spans:
-            detection = detection.with_spans(detector.spans(item.content), item.content)
-        return detection
+        detection = detect()
+        if item.kind is None:
+            return detection
+        return of_document(detection, scorer.reader, item.content, incomplete=item.incomplete, lacking=item.lacking)
     except DgmarkError as error:
         return BadRow(item.row_id, str(error), type(error), sha256_of(item.content))
+
+
+def _detect(scorer: Scorer, item: Item, scoring: ScoringOptions) -> Detection:
+    if scoring.plain:
+        return scorer.detect(item.content)
+    detector = one_key(scorer)
+    detection = detector.detect(item.content, only=scoring.only or None)
+    if scoring.spans:
+        detection = detection.with_spans(detector.spans(item.content), item.content)
+    return detection
