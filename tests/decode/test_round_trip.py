@@ -11,7 +11,7 @@ import tokenizers
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, decoders, models, pre_tokenizers
+from tokenizers import decoders, models, pre_tokenizers
 from torch import Tensor
 
 import dgmark
@@ -20,11 +20,12 @@ from dgmark.decode import Canvas, DecodeConfig, Prepared, Request, RoundTrip, Ru
 from dgmark.decode.canvas import collect
 from dgmark.decode.round_trip import Surroundings
 from dgmark.decode.selection import order_of
-from dgmark.models.toy import END_TOKEN, MASK_TOKEN, ToyDenoiser
+from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from support.known_keys import bound_key
 from support.plain_decoding import check_same, decode_slowly
 from support.rules import rule_of_key
+from support.word_model import byte_level_tokenizer
 
 MASK = -1  # no tokenizer has this id
 
@@ -211,12 +212,7 @@ class Letters(ToyDenoiser):
     def tokenizer(self) -> Tokenizer:
         merges = [("a", "b"), ("Ġ", "a"), ("ab", "c"), ("Ġ", "c"), ("b", "a"), ("c", "c"), ("Ġa", "b"), ("d", "ab")]
         letters = [*"abcdĠ", *("".join(pair) for pair in merges)]
-        vocabulary = {token: number for number, token in enumerate([MASK_TOKEN, END_TOKEN, *letters])}
-        backend = tokenizers.Tokenizer(models.BPE(vocabulary, merges))
-        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        backend.decoder = decoders.ByteLevel()
-        backend.add_special_tokens([AddedToken(token, normalized=False) for token in (MASK_TOKEN, END_TOKEN)])
-        return wrap(backend, self.name)
+        return byte_level_tokenizer(letters, merges, self.name)
 
     @property
     def vocab_size(self) -> int:
