@@ -1,7 +1,7 @@
 """`dgmark detect`: reads texts and a key, writes verdicts with their error rate."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -29,6 +29,7 @@ from dgmark.rows.outputs import atomic_write, guard_output
 from dgmark.rows.texts import MAX_CHARS, MAX_CHARS_LIMIT, Item
 from dgmark.rows.workers import MAX_WORKERS
 from dgmark.watermark.commitment import KeyCommitment
+from dgmark.watermark.key import WatermarkKey
 
 _NAMED = 20  # skipped files that are named
 _LONG_SECONDS = 10  # of a text that is announced
@@ -135,7 +136,11 @@ def _extract(content: str | list[int], path: Path) -> None:
 def _with_notes(items: Iterable[Item | BadRow], scorer: Scorer) -> Iterator[Item | BadRow]:
     """The items; to stderr go the notes on each document, once for a table, and what takes long, before it starts."""
     shown: tuple[str, ...] = ()
-    keys = scorer.keys if isinstance(scorer, Keyring) else [scorer.key] if isinstance(scorer, Detector) else []
+    keys: Sequence[WatermarkKey] = ()  # a baseline has no sub-keys
+    if isinstance(scorer, Detector):
+        keys = [scorer.key]
+    elif isinstance(scorer, Keyring):
+        keys = scorer.keys
     subkeys = sum(key.num_subkeys for key in keys)
     for item in items:
         if isinstance(item, Item) and (seconds := seconds_of_scan(item.content, subkeys)) > _LONG_SECONDS:

@@ -118,17 +118,17 @@ class ModelWorker:
             DgmarkError: it cannot be done.
         """
         model, facts, settings = self.models[job.model], self.facts[job.model], job.infill_settings()
-        config = config_of_remasking(model, settings)
-        if job.key is not None:
-            _check_mark(rule_of(model, job.key), job, config, config.block_length)
+        config, key = config_of_remasking(model, settings), job.key
+        rule = None if key is None else rule_of(model, key)
+        if rule is not None:
+            _check_mark(rule, job, config, config.block_length)
         # the p-value is that of the whole key, as a checker does not know the sub-key
-        whole = None if job.key is None else replace(job.key, number=None)
-        subkey = None if job.key is None else job.key.number
-        chosen = dict(job.remask or {})
-        (made,) = infill(model, [job.prompt], key=whole, subkey=subkey, seed=job.seed, **chosen, **settings)
-        tokens, weak = sum(end - start for start, end in made.holes), []
-        if job.key is not None:
-            weak = _weakened(rule_of(model, job.key), job, facts, tokens)
+        marking: dict[str, Any] = (
+            {"key": None} if key is None else {"key": replace(key, number=None), "subkey": key.number}
+        )
+        (made,) = infill(model, [job.prompt], seed=job.seed, **marking, **(job.remask or {}), **settings)
+        tokens = sum(end - start for start, end in made.holes)
+        weak = [] if rule is None else _weakened(rule, job, facts, tokens)
         others = len(made.token_ids) - tokens
         self.send((job.id, jobs.Started(config.length, config.block_length, others, config.to_dict(), weak)))
         figures = {name: getattr(made.remasking, name) for name in ("masked", "changed", "expected_p", "p_value")}
