@@ -92,6 +92,15 @@ def test_a_document_that_is_not_read_to_the_end_is_uncertain(tmp_path: Path) -> 
     assert "letters in element aside were not read" in row["notes"][0]
 
 
+def test_a_short_document_of_exchanged_letters_is_uncertain(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text(exchanged(MARKED)[:300])
+    detect_file(Detector(KEY), [str(path)], tmp_path / "out.jsonl")
+    (row,) = read_rows(str(tmp_path / "out.jsonl"))
+    assert isinstance(row, dict)
+    assert (row["verdict"], row["uncertain_because"]) == ("uncertain", "unread")
+
+
 def test_a_refused_document_among_others_leaves_the_file_resumable(tmp_path: Path) -> None:
     folder, out = tmp_path / "in", tmp_path / "out.jsonl"
     folder.mkdir()

@@ -15,11 +15,14 @@ from dgmark.errors import InputError
 _WORD = re.compile(r"(?<![^\W\d_])[A-Za-z]+(?![^\W\d_])")
 # A text of shuffled letters needs as many tokens as data does, by any tokenizer. Human texts in 30 languages and code
 # need at most 0.89 of that in parts of 3,000 characters, and data or exchanged letters at least 0.94; in parts of 600
-# characters, human texts need at most 0.965 (docs/documents.md).
+# characters, human texts need at most 0.965; in parts of 80 characters, 99.4 % need at most 0.97 of the mean
+# of eight shufflings (docs/documents.md).
 _MOST_TOKENS, _MOST_OF_FEW = 0.92, 0.97
 _WINDOW, _WINDOWS = 3000, 10  # characters of a part, and the parts of a text that are looked at
-_MIN_LETTERS, _FEW_LETTERS = 300, 1000  # of a part; in less than the first, chance decides
+_MIN_LETTERS, _FEW_LETTERS = 40, 1000  # of a part; in less than the first, chance decides
+_SHUFFLES = 8  # of few letters, of which one shuffling is by chance
 _MOST_STRANGE = 0.5  # of the parts of a text, the share that may be no text
+_MIN_REFUSED = 300  # characters of a text that is refused; a shorter one may be in a rare language
 _LETTER_SHARE = 0.1  # of the signs of a part, the least that are letters
 
 
@@ -40,7 +43,7 @@ def of_document(
     """
     if detection.verdict != "watermarked" and not detection.spans and isinstance(content, str):
         strange = share_of_no_language(content, reader.tokenizer)
-        if strange > _MOST_STRANGE:
+        if strange > _MOST_STRANGE and len(content) > _MIN_REFUSED:
             raise InputError(
                 "does not look like text: its letters make no words of any language, as in encoded data or in a PDF "
                 "whose letters stand for others. Give the text itself, or the file under the ending of its kind"
@@ -64,15 +67,18 @@ def share_of_no_language(text: str, tokenizer: Tokenizer) -> float:
 def _is_language(part: str, tokenizer: Tokenizer) -> bool:
     letters = sum(one.isalpha() for one in part)
     signs = sum(not one.isspace() for one in part)
-    if signs > _MIN_LETTERS and letters < _LETTER_SHARE * signs:
+    if signs > _MIN_REFUSED and letters < _LETTER_SHARE * signs:
         return False
     words = _WORD.findall(part)
     latin = [*"".join(words)]
     if len(latin) < _MIN_LETTERS or 2 * len(latin) < letters:
         return True
-    random.Random(0).shuffle(latin)  # noqa: S311 (not for secrets)
-    left = iter(latin)
-    shuffled = ["".join(next(left) for _ in word) for word in words]
-    needed, at_most = (len(tokenizer.encode(" ".join(some))) for some in (words, shuffled))
-    most = _MOST_TOKENS if len(latin) > _FEW_LETTERS else _MOST_OF_FEW
-    return needed <= most * at_most
+    most, shuffles = (_MOST_TOKENS, 1) if len(latin) > _FEW_LETTERS else (_MOST_OF_FEW, _SHUFFLES)
+    chance = random.Random(0)  # noqa: S311 (not for secrets)
+    of_shuffled = 0
+    for _ in range(shuffles):
+        chance.shuffle(latin)
+        left = iter(latin)
+        shuffled = ["".join(next(left) for _ in word) for word in words]
+        of_shuffled += len(tokenizer.encode(" ".join(shuffled)))
+    return shuffles * len(tokenizer.encode(" ".join(words))) <= most * of_shuffled
