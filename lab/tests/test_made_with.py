@@ -8,7 +8,6 @@ from torch import Tensor
 
 from dgmark.decode import select_positions
 from dgmark.errors import SettingsError
-from dgmark.version import __version__
 from dgmark_lab.experiments.made_with import identifier, made_with
 
 PARTS = ("bigram", "position", "kgw", "decoding", "decoding-kgw", "storyteller")
@@ -43,6 +42,6 @@ def test_a_change_of_the_code_changes_the_parts_that_depend_on_it(
 
 def test_the_line_names_the_version_and_each_part() -> None:
     line = made_with("kgw", storyteller="0123456789abcdef")
-    assert line == f"Made with dgmark {__version__}, kgw {identifier('kgw')[:8]}, storyteller 01234567."
+    assert line == f"Made with dgmark: kgw {identifier('kgw')[:8]}, storyteller 01234567."
     with pytest.raises(SettingsError, match="'kgv'"):
         made_with("kgv")

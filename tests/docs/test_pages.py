@@ -66,7 +66,7 @@ MEASURED = {"evaluation.md", "scale.md", "security.md"}  # pages with figures be
 def test_figures_are_of_today_s_code(page: Path) -> None:
     """A line in each such page names what its figures depend on, with hashes of what that does."""
     text = page.read_text(encoding="utf-8")
-    stated = re.findall(r"^Made with dgmark .+$", text, flags=re.MULTILINE)
+    stated = re.findall(r"^Made with dgmark: .+$", text, flags=re.MULTILINE)
     again = "\n".join(["Make the figures again:", *re.findall(r"`((?:python lab|dgmark-lab|make bench)[^`]+)`", text)])
     if "results" in page.parts or page.name in MEASURED:
         assert stated, f"The page does not state the line that reports and benchmarks print.\n{again}"

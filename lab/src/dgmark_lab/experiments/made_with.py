@@ -18,7 +18,6 @@ from dgmark.decode.keyed_rules import keyed_rule
 from dgmark.detection.detector import Detector
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
-from dgmark.version import __version__
 from dgmark.watermark.bigrams import matching_pairs, pair_words
 from dgmark.watermark.key import ModelLike, WatermarkKey
 from dgmark.watermark.key_file import SECRET_BYTES
@@ -56,7 +55,7 @@ def made_with(*names: str, **known: str) -> str:
         SettingsError: nothing of this name is known.
     """
     parts = {name: identifier(name) for name in names} | known
-    return f"Made with dgmark {__version__}, {', '.join(f'{name} {parts[name][:8]}' for name in parts)}."
+    return f"Made with dgmark: {', '.join(f'{name} {parts[name][:8]}' for name in parts)}."
 
 
 @cache
