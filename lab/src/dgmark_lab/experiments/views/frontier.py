@@ -28,8 +28,9 @@ RATE = 1e-4
 EDITED = "mean of edits"
 # every so many tokens it is tried whether a text is found
 _STEP = 16
-# percent of the texts that are found in as many tokens, and percent found at which perplexities are compared
-_SIZES, _DETECTED = (50, 95), (90, 99)
+# percent of the texts that are found in as many tokens (all of them in numbers.csv), and percent found at which
+# perplexities are compared
+_SIZES, _DETECTED = (10, 25, 50, 75, 90, 95), (90, 99)
 _TABLES = {
     "What it costs": {
         "perplexity": "perplexity",
@@ -38,7 +39,7 @@ _TABLES = {
         "repeated 4-grams, %": "repeated 4-grams",
     },
     f"How many tokens it takes, at p <= {RATE:g}": {
-        **{f"tokens for {share} % of the texts": f"tokens for {share} %" for share in _SIZES},
+        **{f"tokens for {share} % of the texts": f"tokens for {share} %" for share in (50, 95)},
         "bits a token": "bits",
         "found at p <= 0.01, %": "found at 1 %",
         "AUROC": "AUROC",

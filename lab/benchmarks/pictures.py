@@ -1,0 +1,110 @@
+"""Draw the pictures of lab/docs/results/decoding.md from decoding.csv.
+
+frontier.png is perplexity by diversity with the share found, length.png the share found by tokens, and survival.png the
+share found after edits.
+
+python lab/benchmarks/pictures.py
+"""
+
+import csv
+from collections import defaultdict
+from pathlib import Path
+
+from dgmark_lab.experiments.estimates import Estimate
+from dgmark_lab.experiments.figures import Line, heat_figure, line_panels
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
+PANELS = {"narrator": "narrator, 128 tokens", "storyteller": "storyteller, 256 tokens"}
+# names in the legends, and the watermarks of decoding.csv
+SERIES = {
+    "dgmark (this), default key": "bigram 1-4, subkeys 256",
+    "dgmark (this), one key": "bigram 1-4",
+    "no mark": "unmarked",
+    "DMark, delta 2": "dmark delta 2",
+    "KGW, delta 2": "kgw delta 2, by confidence",
+    "LR-DWM, delta 2": "lr-dwm delta 2",
+    "TANGO": "tango delta 5",
+}
+# the temperature of each series whose lengths and survival are shown: where most texts are found at a like diversity
+SHOWN = {
+    "narrator": dict(zip(SERIES, (0.9, 0.9, None, 0.5, 0.7, 0.7, 0.7), strict=True)),
+    "storyteller": dict(zip(SERIES, (0.55, 0.55, None, 1.0, 1.0, 0.9, 1.0), strict=True)),
+}
+SHARES = (10, 25, 50, 75, 90, 95)
+EDITS = {
+    "no edit": "none",
+    "10 % of words deleted": "deletion 0.1",
+    "30 % deleted": "deletion 0.3",
+    "20 % inserted": "insertion 0.2",
+    "20 % replaced": "substitution 0.2",
+    "30 % replaced": "substitution 0.3",
+    "40 % replaced": "substitution 0.4",
+    "first 64 tokens": "64 tokens",
+}
+Cells = dict[tuple[str, str, float], dict[str, Estimate]]
+
+
+def main() -> None:
+    """Draw the three pictures."""
+    cells = read_cells()
+    line_panels(
+        {title: frontier_lines(cells, model) for model, title in PANELS.items()},
+        x="diversity (distinct-2)",
+        y="perplexity",
+        width=10,
+    ).savefig(RESULTS / "frontier.png", dpi=110)
+    line_panels(
+        {title: length_lines(cells, model) for model, title in PANELS.items()},
+        x="tokens",
+        y="texts found at p <= 1e-4, %",
+        width=10,
+    ).savefig(RESULTS / "length.png", dpi=110)
+    columns = {}
+    for model, temperatures in SHOWN.items():
+        for name in ("dgmark (this), default key", "dgmark (this), one key", "DMark, delta 2", "KGW, delta 2"):
+            known = cells[model, SERIES[name], temperatures[name] or 0.0]
+            if all(f"found, {edit}" in known for edit in EDITS.values()):
+                title = "\n".join((model, *name.split(", ")))
+                columns[title] = {label: Estimate(100 * known[f"found, {edit}"].value) for label, edit in EDITS.items()}
+    heat_figure(columns, title="Texts found at p <= 1e-4 after edits").savefig(RESULTS / "survival.png", dpi=110)
+
+
+def read_cells() -> Cells:
+    """The quantities of each cell of decoding.csv, by model, watermark and temperature."""
+    cells: Cells = defaultdict(dict)
+    with (RESULTS / "decoding.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            value, low, high = (float(row[name] or "nan") for name in ("value", "low", "high"))
+            cell = row["model"], row["watermark"], float(row["temperature"])
+            cells[cell].setdefault(row["quantity"], Estimate(value, low, high, int(row["texts"])))
+    return cells
+
+
+def frontier_lines(cells: Cells, model: str) -> list[Line]:
+    """Perplexity by diversity, over the temperatures above 0 of each series."""
+    lines = []
+    for name, series in SERIES.items():
+        line = Line(name)
+        for (of, watermark, temperature), measured in sorted(cells.items(), key=lambda one: one[0][2]):
+            if (of, watermark) == (model, series) and temperature:
+                line.points.append((measured["distinct-2"], measured["perplexity"]))
+                found = measured.get("found, none")
+                line.labels.append("" if found is None else f"{found.value:.0%}")
+        lines.append(line)
+    return lines
+
+
+def length_lines(cells: Cells, model: str) -> list[Line]:
+    """The share of texts that are found in as many tokens."""
+    lines = []
+    for name, temperature in SHOWN[model].items():
+        needed = {
+            share: cells[model, SERIES[name], temperature or 0.0].get(f"tokens for {share} %") for share in SHARES
+        }
+        points = [(tokens, Estimate(share)) for share, tokens in needed.items() if tokens and tokens.value > 0]
+        lines.append(Line(name, points))
+    return lines
+
+
+if __name__ == "__main__":
+    main()
