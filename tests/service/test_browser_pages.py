@@ -6,7 +6,6 @@ Skipped without a browser, except for what the page Mark asks for.
 import json
 import re
 import shutil
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,7 +21,7 @@ from dgmark.service.app import create_app
 from dgmark.service.settings import ModelSource, ServiceSettings
 from support.known_keys import known_key
 from support.marked_texts import marked_text
-from support.services import bearer, key_folder, listening
+from support.services import bearer, key_folder, listening, wait_until_ready
 from support.unmarked_texts import PROSE
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -68,7 +67,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     NAMED.save(keys / "one.json")
     model = ModelSource({"name_or_path": "storyteller", "device": "cpu"})
     settings = ServiceSettings(keys, workers=1, signer=SIGNER, models=(model,), generate_keys=("one",))
-    with listening(create_app(settings)) as address:
+    app = create_app(settings)
+    with listening(app) as address:
+        wait_until_ready(app)
         yield address
 
 
@@ -482,11 +483,7 @@ def test_axe_finds_no_fault_while_a_text_is_written(page: Any, scheme: str, widt
 
 def test_a_text_is_marked_as_the_page_asks_for_it(address: str) -> None:
     asked = {"model": "storyteller", "text": PLAIN, "share": 0.25, "keep": [], "watermark": {"key_id": "one"}}
-    for _ in range(120):
-        if (answer := httpx2.post(f"{address}/v1/infill", json=asked, timeout=60)).status_code != 503:
-            break
-        time.sleep(0.5)  # until the model is loaded
-    marked = answer.raise_for_status().json()
+    marked = httpx2.post(f"{address}/v1/infill", json=asked, timeout=60).raise_for_status().json()
     words = zip(PLAIN.split(" "), marked["text"].split(" "), strict=True)
     changed = sum(old != new for old, new in words)
     assert changed == pytest.approx(marked["changed"] * marked["usage"]["total_tokens"])
@@ -542,7 +539,7 @@ def test_a_text_that_cannot_be_marked_is_refused_in_the_words_of_the_service(pag
 def test_axe_finds_no_fault_in_a_marked_text(page: Any, address: str, scheme: str, width: int) -> None:
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": width, "height": 800})
-    describe(page, keys=["one", "two"])
+    describe(page, ready=False, keys=["one", "two"])
     asked: list[Any] = []
     figures = {"masked": 0.5, "changed": 0.25, "expected_p": 1e-5, "p_value": 0.021, "watermark": {"key_id": "two"}}
 
@@ -550,11 +547,13 @@ def test_axe_finds_no_fault_in_a_marked_text(page: Any, address: str, scheme: st
         asked.append(route.request.post_data_json)
         route.fulfill(json={"text": "The lake is calm.", **figures})
 
-    page.route("**/v1/infill", answer)
     page.goto(f"{address}/mark")
     page.select_option("#key", "two")
     page.fill("#text", "The sea is calm.")
     page.click("#submit")
+    page.wait_for_selector("text=The model is being loaded")
+    describe(page, keys=["one", "two"])
+    page.route("**/v1/infill", answer)
     page.wait_for_selector("#result:not([hidden])")
     shown = {"model": "other", "text": "The sea is calm.", "share": 0.25, "keep": [], "watermark": {"key_id": "two"}}
     assert asked == [shown]

@@ -31,8 +31,8 @@ function showModel() {
 async function loadedModel() {
   if (!service?.may_generate) await meet();
   if (!service) throw new Error(NEEDS_TOKEN);
+  if (!model().ready) $("status").textContent = "The model is being loaded …"; // once: a screen reader hears it
   while (!model().ready) {
-    $("status").textContent = "The model is being loaded …";
     await new Promise((later) => setTimeout(later, 1500));
     stop.signal.throwIfAborted();
     const now = await about();
