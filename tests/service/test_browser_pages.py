@@ -1,6 +1,6 @@
-"""The pages in a browser: Check, Write and Verify, also on a phone, in the dark and where something fails.
+"""The pages in a browser: Check, Write, Mark and Verify, also on a phone, in the dark and where something fails.
 
-Skipped without a browser.
+Skipped without a browser, except for what the page Mark asks for.
 """
 
 import json
@@ -21,7 +21,7 @@ from dgmark.service.app import create_app
 from dgmark.service.settings import ModelSource, ServiceSettings
 from support.known_keys import known_key
 from support.marked_texts import marked_text
-from support.services import bearer, key_folder, listening
+from support.services import bearer, key_folder, listening, wait_until_ready
 from support.unmarked_texts import PROSE
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -67,7 +67,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     NAMED.save(keys / "one.json")
     model = ModelSource({"name_or_path": "storyteller", "device": "cpu"})
     settings = ServiceSettings(keys, workers=1, signer=SIGNER, models=(model,), generate_keys=("one",))
-    with listening(create_app(settings)) as address:
+    app = create_app(settings)
+    with listening(app) as address:
+        wait_until_ready(app)
         yield address
 
 
@@ -93,6 +95,7 @@ def page(browser: Any, address: str, request: pytest.FixtureRequest) -> Iterator
 
 
 writing = pytest.mark.parametrize("page", ["/write"], indirect=True)
+marking = pytest.mark.parametrize("page", ["/mark"], indirect=True)
 
 
 def check(page: Any, text: str) -> None:
@@ -159,7 +162,7 @@ def test_a_document_is_checked_and_its_report_is_signed(page: Any, tmp_path: Pat
 
 
 def test_several_documents_are_a_table_and_each_shows_its_answer(page: Any, tmp_path: Path) -> None:
-    marked, scan = f"<script>x()</script><p>{MARKED}</p>", "\x89PNG\r\n\x1a\n"
+    marked, scan = f"<p>{MARKED}</p><script>x()</script>", "\x89PNG\r\n\x1a\n"
     contents = {"a.html": marked, "b.txt": PLAIN * 2, "c.png": scan, "d.txt": "Few."}
     for name, content in contents.items():
         (tmp_path / name).write_text(content, "latin-1")
@@ -319,7 +322,7 @@ def test_two_texts_fill_in_the_order_of_decoding_and_one_is_checked(page: Any) -
     page.wait_for_selector("#replay:not([hidden])")
     page.click("#marked [data-copy]")
     page.wait_for_selector("text=Copied.")
-    assert page.evaluate("navigator.clipboard.readText()") == page.text_content("#marked .canvas").strip()
+    assert page.evaluate("navigator.clipboard.readText()") == page.text_content("#marked .canvas")
     assert page.evaluate(COUNT) == 64
     assert len(page.evaluate("heard")) <= 7  # a screen reader hears quarters, not words
     assert page.evaluate("document.querySelectorAll('.canvas[aria-live], [aria-live] .canvas').length") == 0
@@ -476,6 +479,89 @@ def test_axe_finds_no_fault_while_a_text_is_written(page: Any, scheme: str, widt
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     style = "getComputedStyle(document.querySelector('#marked .cell.new')).transitionDuration"
     assert page.evaluate(style) == "0s"
+
+
+def test_a_text_is_marked_as_the_page_asks_for_it(address: str) -> None:
+    asked = {"model": "storyteller", "text": PLAIN, "share": 0.25, "keep": [], "watermark": {"key_id": "one"}}
+    marked = httpx2.post(f"{address}/v1/infill", json=asked, timeout=60).raise_for_status().json()
+    words = zip(PLAIN.split(" "), marked["text"].split(" "), strict=True)
+    changed = sum(old != new for old, new in words)
+    assert changed == pytest.approx(marked["changed"] * marked["usage"]["total_tokens"])
+    assert 0 < marked["changed"] <= marked["masked"] == pytest.approx(0.25, abs=0.01)
+    assert 0 < marked["p_value"] < 1 > marked["expected_p"] > 0
+    assert marked["watermark"]["key_id"] == "one"
+
+
+@marking
+def test_a_text_is_marked_and_shown_before_and_after(page: Any) -> None:
+    text = f"<b>Toad</b>\n\n  was busy.\n{PLAIN}\n"
+    page.fill("#text", text)
+    page.fill("#keep", "river\n\nMole")
+    page.select_option("#share", "0.5")
+    page.focus("#text")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector("#result:not([hidden])")
+    marked = page.text_content("#after-text")
+    assert page.text_content("#before-text") == text != marked
+    assert page.query_selector(".text b") is None
+    assert re.match(r"<b>Toad</b>\n\n  \w+ \w+\.\n", marked)
+    assert marked.count("river") >= text.count("river") > 0
+    before, after = (page.eval_on_selector_all(one, "all => all.map(one => one.textContent)") for one in ("del", "ins"))
+    assert page.inner_text("#status") == f"Marked: {len(after)} words were changed."
+    pairs = zip(text.split(" "), marked.split(" "), strict=True)
+    assert len(after) == sum(old != new for old, new in pairs)
+    assert all(old != new and (old + new).isalpha() for old, new in zip(before, after, strict=True))
+    for tag, line in (("del", "line-through"), ("ins", "underline")):  # not by colour alone
+        assert page.eval_on_selector(tag, "one => getComputedStyle(one).textDecorationLine") == line
+    assert re.search(r"Masked\t[45]\d\.\d % of the tokens\nChanged\t", page.inner_text("#facts"))
+    assert len(re.findall(r"^p-value (?:expected|reached)\t[\d.e-]+$", page.inner_text("#facts"), re.M)) == 2
+    assert "carries the mark of the key, and never who wrote it" in page.inner_text("#result")
+    page.click("text=Copy the new text")
+    page.wait_for_selector("text=Copied.")
+    assert page.evaluate("navigator.clipboard.readText()") == marked
+    page.click("#check")
+    page.wait_for_selector("#verdict")
+    assert page.input_value("#text") == marked
+
+
+@marking
+def test_a_text_that_cannot_be_marked_is_refused_in_the_words_of_the_service(page: Any) -> None:
+    refused = {" ": "There is no text yet", "THE SEA": "No word of this text may be replaced: words in small"}
+    for text, told in refused.items():
+        page.fill("#text", text)
+        page.click("#submit")
+        page.wait_for_selector(f"#problem >> text={told}")
+        assert page.is_hidden("#result")
+    page.faults.clear()  # the browser reports the answer 422
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 320)])
+def test_axe_finds_no_fault_in_a_marked_text(page: Any, address: str, scheme: str, width: int) -> None:
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 800})
+    describe(page, ready=False, keys=["one", "two"])
+    asked: list[Any] = []
+    figures = {"masked": 0.5, "changed": 0.25, "expected_p": 1e-5, "p_value": 0.021, "watermark": {"key_id": "two"}}
+
+    def answer(route: Any) -> None:
+        asked.append(route.request.post_data_json)
+        route.fulfill(json={"text": "The lake is calm.", **figures})
+
+    page.goto(f"{address}/mark")
+    page.select_option("#key", "two")
+    page.fill("#text", "The sea is calm.")
+    page.click("#submit")
+    page.wait_for_selector("text=The model is being loaded")
+    describe(page, keys=["one", "two"])
+    page.route("**/v1/infill", answer)
+    page.wait_for_selector("#result:not([hidden])")
+    shown = {"model": "other", "text": "The sea is calm.", "share": 0.25, "keep": [], "watermark": {"key_id": "two"}}
+    assert asked == [shown]
+    assert (page.inner_text("del"), page.inner_text("ins")) == ("sea", "lake")
+    for figure in ("50.0 %", "25.0 %", "1.00e-5", "0.0210", "two"):
+        assert figure in page.inner_text("#facts")
+    assert serious_faults(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_the_public_page_takes_a_token_and_then_shows_the_numbers(browser: Any, tmp_path: Path) -> None:

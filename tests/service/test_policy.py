@@ -1,6 +1,7 @@
 """Which texts are marked: the default, what a request may choose, and who may ask at all."""
 
 import json
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,22 @@ def client(folder: Path) -> TestClient:
 @pytest.fixture(scope="module")
 def writer(folder: Path, client: TestClient) -> dict[str, str]:
     return bearer(folder / "tokens.json", "writer", "generate")
+
+
+@pytest.mark.parametrize("path", ["/", "/write", "/mark", "/about"])
+def test_a_page_is_closed_to_foreign_code_and_its_scripts_find_their_elements(client: TestClient, path: str) -> None:
+    answer = client.get(path)
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
+    assert not re.findall(r"<script(?! src)|<style|\s(?:style|on\w+)=", answer.text)
+    scripts = re.findall(r'<script src="\.(/\w+\.js)" defer></script>', answer.text)
+    own = "".join(client.get(script).text for script in scripts[1:])  # the first one knows the elements of all pages
+    named = set(re.findall(r'\$\("([\w-]+)"\)', own))
+    assert bool(named) == (path != "/about")
+    assert named <= set(re.findall(r' id="([\w-]+)"', answer.text))
+    if path == "/mark":
+        fields = re.findall(r'<(?:textarea|select|input) id="(\w+)"', answer.text)
+        assert fields == ["text", "keep", "model", "key", "share", "token"]
+        assert re.findall(r'value="([\d.]+)" selected', answer.text) == ["0.25"]
 
 
 def test_writing_needs_the_scope(client: TestClient, folder: Path) -> None:

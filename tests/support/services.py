@@ -55,6 +55,15 @@ def listening(app: FastAPI, **config: Any) -> Iterator[str]:
     thread.join(20)
 
 
+def wait_until_ready(app: FastAPI) -> None:
+    """Wait until the models of a service that runs in this process are loaded."""
+    for _ in range(3600):
+        if app.state.service.ready:
+            return
+        time.sleep(0.05)
+    raise AssertionError("the models are not loaded within three minutes")
+
+
 @contextmanager
 def tiny_service(
     folder: Path, *models: str, **settings: Any
@@ -73,11 +82,7 @@ def tiny_service(
     shared: dict[str, Any] = {"tokenizer": str(folder / models[0]), "models": sources, "workers": 1, **settings}
     app = create_app(ServiceSettings(folder / "keys", **shared))
     with listening(app) as url:
-        for _ in range(3600):
-            if app.state.service.ready:
-                break
-            time.sleep(0.05)
-        assert app.state.service.ready
+        wait_until_ready(app)
         yield url, app, model, keys
 
 

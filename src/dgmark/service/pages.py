@@ -18,7 +18,8 @@ _KINDS = {
 # path: what the links between the pages call it, its template, and its scripts in the order in which they run
 _PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "/": ("Check", "check", ("/common.js", "/check.js")),
-    "/write": ("Write", "write", ("/common.js", "/writing.js", "/write.js")),
+    "/write": ("Write", "write", ("/common.js", "/model.js", "/writing.js", "/write.js")),
+    "/mark": ("Mark", "mark", ("/common.js", "/model.js", "/mark.js")),
     "/verify": ("Verify", "verify", ("/common.js", "/verify.js")),
     "/about": ("About", "about", ()),
 }
@@ -28,12 +29,12 @@ def routes(*, generates: bool, verifies: bool, fpr: float) -> APIRouter:
     """The routes of the pages and of their files.
 
     Args:
-        generates: whether the service writes texts, which the page Write shows.
+        generates: whether the service writes texts, which the pages Write and Mark show.
         verifies: whether the service trusts somebody's reports, such as its own, which the page Verify checks.
         fpr: the service's false-positive rate, which the pages explain.
     """
     router = APIRouter(include_in_schema=False)
-    shown_if = {"/write": generates, "/verify": verifies}
+    shown_if = {"/write": generates, "/mark": generates, "/verify": verifies}
     pages = {path: page for path, page in _PAGES.items() if shown_if.get(path, True)}
     links = [(f".{path}", name) for path, (name, _, _) in pages.items()]
     # the report's style is the pages' as well

@@ -5,7 +5,6 @@ const CHECKING = "Checking …";
 
 let service = null; // what the service says of itself
 let files = []; // the chosen documents
-let stop = null; // ends the checks under way
 let shown = null; // {answer, source, characters}: the check whose result is shown
 
 // --- asking the service ---
@@ -31,40 +30,17 @@ async function meet() {
   $("signed").textContent = service.signed ? "signed by this service" : "not signed: this service has no signing key";
 }
 
-async function check(event) {
-  event.preventDefault();
-  if (stop) return;
-  const sources = files.length ? files.map((file) => ({ file })) : [{ text: $("text").value }];
-  if (!files.length && !sources[0].text.trim()) {
-    fail(new Error("There is no text yet: paste one, or choose a document."));
-    $("text").focus();
-    return;
-  }
-  busy(true);
+async function check() {
+  const sources = files.length
+    ? files.map((file) => ({ file }))
+    : [{ text: filledIn($("text"), "There is no text yet: paste one, or choose a document.") }];
+  $("status").textContent = CHECKING;
   $("several").hidden = sources.length === 1;
-  let told = "";
-  try {
-    if (!service) await meet();
-    if (!service) throw new Error("This service answers those who have an access token. Enter yours above.");
-    if (sources.length === 1) show(await answered(sources[0]));
-    else {
-      await checkAll(sources);
-      told = `${number(sources.length)} documents are checked.`;
-    }
-  } catch (error) {
-    if (error.status === 401) {
-      service = null;
-      forgetToken();
-    }
-    if (error.name !== "AbortError") fail(error);
-    else {
-      $("result").hidden = true; // it is not about what was to be checked
-      told = "Stopped.";
-    }
-  } finally {
-    busy(false);
-    $("status").textContent = told;
-  }
+  if (!service) await meet();
+  if (!service) throw new Error("This service answers those who have an access token. Enter yours above.");
+  if (sources.length > 1) return checkAll(sources);
+  show(await answered(sources[0]));
+  $("status").textContent = "";
 }
 
 /** What the service answers about a text or a document. */
@@ -89,6 +65,7 @@ async function checkAll(sources) {
     }
     addRow(checked);
   }
+  $("status").textContent = `${number(sources.length)} documents are checked.`;
 }
 
 /** Try again where the service wants one to wait. */
@@ -122,23 +99,6 @@ function addRow(checked) {
     head.replaceChildren(button);
   }
   $("rows").append(make("tr", "", head, cell));
-}
-
-function busy(on) {
-  stop = on ? new AbortController() : null;
-  $("submit").ariaDisabled = String(on);
-  const hadFocus = document.activeElement === $("stop");
-  $("stop").hidden = $("progress").hidden = !on;
-  if (!on && hadFocus) $("submit").focus();
-  $("status").textContent = on ? CHECKING : "";
-  if (on) $("problem").hidden = true;
-}
-
-function fail(error) {
-  // an old verdict beside a failure would be taken for the answer
-  $("result").hidden = true;
-  shown = null;
-  showProblem("There is no answer", error);
 }
 
 // --- showing the answer ---
@@ -207,7 +167,7 @@ function renderFacts(answer) {
   const rows = [["Watermark key", ...key]];
   rows.push(["False-positive rate", `${answer.fpr.toExponential()}, set when the service was started`]);
   if (answer.form === "full") {
-    rows.push(["p-value", answer.p_value < 1e-3 ? answer.p_value.toExponential(2) : answer.p_value.toPrecision(3)]);
+    rows.push(["p-value", pValue(answer.p_value)]);
     const tokens = { matched: answer.num_tokens_matched, scored: answer.num_tokens_scored };
     const counts = answer.pairs ?? tokens;
     rows.push([`Matching ${answer.pairs ? "pairs" : "tokens"}`, `${number(counts.matched)} of ${number(counts.scored)}`]);
@@ -246,13 +206,9 @@ function choose(some) {
   $("submit").textContent = files.length > 1 ? "Check the documents" : files.length ? "Check the document" : "Check the text";
 }
 
-$("form").addEventListener("submit", check);
+onSubmit($("text"), "There is no answer", check);
 $("token").addEventListener("change", () => {
   service = null; // another one may get another form of answers
-});
-$("stop").addEventListener("click", () => stop?.abort());
-$("text").addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("form").requestSubmit();
 });
 $("remove").addEventListener("click", () => {
   choose([]);
@@ -271,4 +227,4 @@ for (const button of document.querySelectorAll("[data-format]")) {
 const handed = sessionStorage.getItem(HANDED);
 sessionStorage.removeItem(HANDED);
 if (handed !== null) $("text").value = handed;
-meet().then(() => handed !== null && service && $("form").requestSubmit(), fail);
+meet().then(() => handed !== null && service && $("form").requestSubmit(), (error) => showProblem("There is no answer", error));

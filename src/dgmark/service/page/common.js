@@ -1,4 +1,4 @@
-// What all pages share: finding and making elements, asking the service, the access token.
+// What all pages share: finding and making elements, asking the service, the access token, the form's work.
 "use strict";
 
 const TOKEN = "dgmark-token";
@@ -6,6 +6,9 @@ const HANDED = "dgmark-text"; // a text that one page hands to the page that che
 
 const $ = (id) => document.getElementById(id);
 const number = (value) => value.toLocaleString("en");
+const pValue = (p) => (p < 1e-3 ? p.toExponential(2) : p.toPrecision(3));
+
+let stop = null; // ends the work that the form began
 
 function make(tag, className, ...children) {
   const element = document.createElement(tag);
@@ -103,7 +106,8 @@ function takeFiles(take, takeText) {
 for (const button of document.querySelectorAll("[data-copy]")) {
   button.hidden = !navigator.clipboard;
   button.addEventListener("click", async () => {
-    const parts = button.dataset.copy.split(" ").map((id) => $(id).innerText.trim());
+    // a text is copied to the letter
+    const parts = button.dataset.copy.split(" ").map((id) => ($(id).matches(".text") ? $(id).textContent : $(id).innerText.trim()));
     try {
       await navigator.clipboard.writeText(parts.join("\n\n"));
       $("status").textContent = "Copied.";
@@ -111,6 +115,52 @@ for (const button of document.querySelectorAll("[data-copy]")) {
       $("status").textContent = "The browser does not let this page copy: select the text instead.";
     }
   });
+}
+
+/** Let the page Check check this text. */
+function handOver(text) {
+  sessionStorage.setItem(HANDED, text);
+  location.href = "./";
+}
+
+/** Let the form, or Ctrl+Enter in its `area`, do its work, once at a time and until it is stopped; `title` is said if it fails. */
+function onSubmit(area, title, work) {
+  $("form").addEventListener("submit", async (event) => {
+    event.preventDefault();
+    if (stop) return;
+    $("problem").hidden = true;
+    busy(true);
+    try {
+      await work();
+    } catch (error) {
+      stop.abort(); // what else is under way
+      if (error.status === 401 || error.status === 403) forgetToken();
+      $("result").hidden = true; // an old answer beside a failure would be taken for the answer
+      $("status").textContent = error.name === "AbortError" ? "Stopped." : "";
+      if (error.name !== "AbortError") showProblem(title, error);
+    } finally {
+      busy(false);
+    }
+  });
+  area.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("form").requestSubmit();
+  });
+  $("stop").addEventListener("click", () => stop?.abort());
+}
+
+function busy(on) {
+  stop = on ? new AbortController() : null;
+  $("submit").ariaDisabled = String(on);
+  const hadFocus = document.activeElement === $("stop");
+  for (const one of document.querySelectorAll(".under-way")) one.hidden = !on;
+  if (!on && hadFocus) $("submit").focus();
+}
+
+/** What an area holds; throws `missing`, what is to be done, where it is blank. */
+function filledIn(area, missing) {
+  if (area.value.trim()) return area.value;
+  area.focus();
+  throw new Error(missing);
 }
 
 function forgetToken() {

@@ -4,8 +4,6 @@
 const PLAY_SECONDS = 6;
 const SLOWEST = 200; // milliseconds of a step
 
-let service = null;
-let stop = null; // ends the texts under way
 let playing = null;
 
 class Sheet {
@@ -16,10 +14,7 @@ class Sheet {
     );
     this.canvas = new Canvas(canvas);
     Object.assign(this, { problem, facts, check });
-    check.querySelector("button").addEventListener("click", () => {
-      sessionStorage.setItem(HANDED, this.text);
-      location.href = "./";
-    });
+    check.querySelector("button").addEventListener("click", () => handOver(this.text));
   }
 
   /** Write a text here; throws what went wrong before its first word, and tells of what went wrong after it. */
@@ -71,57 +66,18 @@ function factsOf(done, seconds) {
 
 const sheets = { marked: new Sheet("marked"), unmarked: new Sheet("unmarked") };
 
-async function meet() {
-  service = await about();
-  if (!service) return;
-  $("model").replaceChildren(...service.models.map((model) => new Option(model.name, model.name)));
-  $("model-field").hidden = service.models.length < 2;
-  if (service.models.length) chooseModel(); // also before a token is given
-  if (!service.may_generate) {
-    $("token-field").hidden = false;
-    throw new Error("This service writes for those who have an access token with the scope generate.");
-  }
-}
-
-function model() {
-  return service.models.find((one) => one.name === $("model").value);
-}
-
 function chooseModel() {
   $("prompt-label").textContent = model().chat ? "What do you want to read?" : "How the text begins";
   if (model().chat && $("prompt").value === $("prompt").defaultValue) $("prompt").value = "Tell me a story about a little fox.";
   $("twin-field").hidden = model().policy === "enforced";
-  introduce(model());
 }
 
-async function writeBoth(event) {
-  event.preventDefault();
-  if (stop) return;
-  $("problem").hidden = true;
-  if (!$("prompt").value.trim()) {
-    fail(new Error("There is nothing to continue yet: write a few words."));
-    $("prompt").focus();
-    return;
-  }
-  busy(true);
-  try {
-    if (!service?.may_generate) await meet();
-    if (!service) throw new Error("This service writes for those who have an access token. Enter yours above.");
-    const chosen = await loaded(model(), $("status"));
-    service.models = service.models.map((one) => (one.name === chosen.name ? chosen : one));
-    await writeWith(chosen);
-  } catch (error) {
-    stop.abort(); // the other text, if there is one
-    if (error.status === 401) forgetToken();
-    if (error.name !== "AbortError") fail(error);
-  } finally {
-    busy(false);
-  }
-}
-
-async function writeWith(chosen) {
+async function writeBoth() {
+  const prompt = filledIn($("prompt"), "There is nothing to continue yet: write a few words.");
+  stopPlaying();
+  const chosen = await loadedModel();
   const twin = chosen.policy !== "enforced" && $("twin").checked;
-  const fields = { ...asking(chosen, $("prompt").value), max_tokens: Number($("length").value) };
+  const fields = { ...asking(chosen, prompt), max_tokens: Number($("length").value) };
   if ($("temperature").value) fields.temperature = Number($("temperature").value);
   // the same seed for both; where no choice of words is named, the service may have other settings for marked texts
   if (twin) fields.seed = Math.floor(Math.random() * 2 ** 31);
@@ -149,22 +105,6 @@ function progress() {
   if (quarter <= told || quarter > 3) return;
   told = quarter;
   $("status").textContent = ["", "A quarter is written …", "Half is written …", "Three quarters are written …"][quarter];
-}
-
-function busy(on) {
-  if (on) stop = new AbortController();
-  else stop = null;
-  stopPlaying();
-  $("submit").ariaDisabled = String(on);
-  const hadFocus = document.activeElement === $("stop");
-  $("stop").hidden = !on;
-  if (!on && hadFocus) $("submit").focus();
-}
-
-function fail(error) {
-  $("status").textContent = "";
-  $("result").hidden = true;
-  showProblem("There is no text", error);
 }
 
 // --- seeing it again ---
@@ -206,12 +146,7 @@ function stopPlaying() {
   $("play").textContent = "Play";
 }
 
-$("form").addEventListener("submit", writeBoth);
-$("prompt").addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("form").requestSubmit();
-});
-$("stop").addEventListener("click", () => stop?.abort());
-$("model").addEventListener("change", chooseModel);
+onSubmit($("prompt"), "There is no text", writeBoth);
 $("play").addEventListener("click", play);
 $("step").addEventListener("input", () => {
   stopPlaying();

@@ -29,23 +29,6 @@ function asking(model, text) {
   return { model: model.name, ...(model.chat ? { messages: [{ role: "user", content: text }] } : { prompt: text }) };
 }
 
-/** Say of the built-in model what to expect of it. */
-function introduce(model) {
-  $("small-model").hidden = model.name !== "storyteller";
-}
-
-/** Wait until a model is loaded, and say so meanwhile; the model as the service then describes it. */
-async function loaded(model, status) {
-  if (!model.ready) status.textContent = "The model is being loaded …";
-  while (!model.ready) {
-    await new Promise((later) => setTimeout(later, 1500));
-    const service = await about();
-    if (!service) throw new Error("This service answers those who have an access token. Enter yours above.");
-    model = service.models.find((one) => one.name === model.name);
-  }
-  return model;
-}
-
 class Canvas {
   /** @param element shows the text. */
   constructor(element) {
