@@ -115,7 +115,7 @@ def test_a_text_is_checked_and_its_span_shown(page: Any) -> None:
     assert re.fullmatch(r"Watermark of ACME found in part \(\d+% of the text\)", page.inner_text("#heading"))
     said = r"A span of this text \(\d+% of it\) carries the watermark of ACME\. "
     assert re.match(said, page.inner_text("#sentence"))
-    assert "written by the assistant of ACME" in page.inner_text("#meaning")
+    assert "chosen by the assistant of ACME" in page.inner_text("#meaning")
     assert NAMED.fingerprint not in page.inner_text("#verdict") + page.inner_text("#meaning")
     assert NAMED.fingerprint in page.inner_text("#facts")
     assert "✓" not in page.inner_text("body")

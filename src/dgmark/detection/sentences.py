@@ -110,14 +110,16 @@ def meaning(found: Finding) -> list[str]:
         if found.guaranteed:
             writer = "chosen by a language model that used this key"
             if found.key_name:
-                writer = f"written by the assistant of {found.key_name}, or by another language model with its key"
-            sentences.append(f"The watermark shows that the words, or most of those marked here, were {writer}.")
+                writer = f"chosen by the assistant of {found.key_name}, or by another language model with its key"
+            sentences.append(f"The watermark shows that words of this text, or of its marked parts, were {writer}.")
         if found.in_part:
             sentences.append(
                 "Nothing follows for the unmarked rest: a person or another model may have written it, or it may be "
                 "marked text that was edited, or that is too short or too predictable to show the mark."
             )
-        sentences.append("It does not show who asked for the text, or that its contents are true or false.")
+        sentences.append(
+            "It does not show who wrote the text first, who asked for it, or that its contents are true or false."
+        )
     else:
         sentences.append(ANY_SOURCE)
         sentences.append("A watermark fades when a text is paraphrased, translated or heavily edited.")
