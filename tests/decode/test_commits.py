@@ -1,4 +1,4 @@
-"""How many places a step commits, in which blocks; `test_whole_decodes` has the guards too."""
+"""How many places a step commits, in which blocks; `test_whole_decodes` has whole texts."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -48,7 +48,7 @@ def steps(draw: st.DrawFn) -> Step:
 
 
 @given(steps(), st.data(), st.booleans(), st.booleans())
-def test_sets_are_those_of_an_obvious_sort(step: Step, data: st.DataObject, guarded: bool, several: bool) -> None:
+def test_sets_are_those_of_an_obvious_sort(step: Step, data: st.DataObject, checked: bool, several: bool) -> None:
     """Masked places: those that survive re-tokenization, then confident ones, then matches, then by reward and place.
 
     The sets of a lookahead differ in the last place only, which is replaced by the next ones of its kind.
@@ -59,7 +59,7 @@ def test_sets_are_those_of_an_obvious_sort(step: Step, data: st.DataObject, guar
         flags = st.lists(st.booleans() if drawn else st.just(default), min_size=block, max_size=block)
         return data.draw(st.lists(flags, min_size=batch, max_size=batch))
 
-    readable = flags_of_rows(drawn=guarded, default=True)
+    readable = flags_of_rows(drawn=checked, default=True)
     confident = flags_of_rows(drawn=several, default=False)
     width = data.draw(st.lists(st.integers(1, 6), min_size=batch, max_size=batch))
     for row in range(batch):  # only matches are confident if there are any, and then nothing is looked ahead at
@@ -69,7 +69,7 @@ def test_sets_are_those_of_an_obvious_sort(step: Step, data: st.DataObject, guar
         ]
         width[row] = 1 if any(confident[row]) else width[row]
     rewards, masked, matching = (torch.tensor(rows) for rows in (step.rewards, step.masked, step.matching))
-    options = torch.tensor(confident) if several else None, torch.tensor(readable) if guarded else None
+    options = torch.tensor(confident) if several else None, torch.tensor(readable) if checked else None
     quota = torch.tensor(step.quota)
     chosen = select_positions(rewards, masked, matching, quota, *options).tolist()
     sets, exists = alternatives(rewards, masked, Choice(matching, quota, torch.tensor(width), *options))

@@ -88,7 +88,7 @@ def expected_commits(batch: dict[str, Any], row: int, config: DecodeConfig, read
         best = max((rewards[place] for place in pool), default=0.0)
         at = zip(batch["tokens"][row], batch["positions"][row], strict=True)
         own = [matches(key, token, position) for token, position in at]
-        preferred = {place for place in preferred if own[place] and rewards[place] >= config.guard * best}
+        preferred = {place for place in preferred if own[place] and rewards[place] >= config.min_relative_reward * best}
     among = [place for place in pool if place in preferred] or pool
     sure = {place for place in among if config.commit == "threshold" and rewards[place] > config.threshold}
     order = sorted(
@@ -99,8 +99,8 @@ def expected_commits(batch: dict[str, Any], row: int, config: DecodeConfig, read
 
 @settings(max_examples=200, derandomize=True)
 @given(batches(), st.booleans(), st.sampled_from([0.0, 0.5]))
-def test_commits_are_those_of_a_loop_over_places(batch: dict[str, Any], threshold: bool, guard: float) -> None:
-    rule: dict[str, Any] = {"guard": guard} if batch["rule"] == "position" else {}
+def test_commits_are_those_of_a_loop_over_places(batch: dict[str, Any], threshold: bool, share: float) -> None:
+    rule: dict[str, Any] = {"min_relative_reward": share} if batch["rule"] == "position" else {}
     if threshold:
         rule |= {"commit": "threshold", "threshold": 0.9}
     config = DecodeConfig(**rule)

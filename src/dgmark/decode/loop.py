@@ -58,7 +58,7 @@ def decode(
         seeds: one for each row.
         progress: called after each step with the number of its commits.
         padding: number of padding columns at the left of each prompt, for models that take it.
-        round_trip: the guard of texts that must survive re-tokenization; None for none, whatever the settings say.
+        round_trip: tells which tokens survive re-tokenization; None to ask nobody, whatever the settings say.
     """
     canvas = Canvas.after(prompts, config.length, model.mask_id, padding)
     return collect(model, canvas, decode_steps(model, canvas, config, rule, seeds, round_trip), progress)
@@ -81,7 +81,7 @@ def decode_steps(
         config: decoding settings; the length is ignored, the canvas has its own.
         rule: what the watermark does to a step.
         seeds: one for each row.
-        round_trip: the guard of texts that must survive re-tokenization; None for none, whatever the settings say.
+        round_trip: tells which tokens survive re-tokenization; None to ask nobody, whatever the settings say.
         dropped: rows that nobody wants any more; whoever has this collection may add to it between two steps. They get
             no further commits, and the other rows go on as if nothing had happened.
 
@@ -390,8 +390,7 @@ class _Loop:
 
     def _alternatives(self, now: _Open, count: int) -> tuple[Tensor, Tensor]:
         """The sets of places among which this step chooses, and which entries of the array are sets of a row."""
-        guard = self.round_trip
-        choice = self._choice(now, count) if guard is None else self._surviving(guard, now, count)
+        choice = self._choice(now, count) if self.round_trip is None else self._surviving(self.round_trip, now, count)
         masked, scores = self._in_block(now.rows.masked), now.candidates.scores
         if self.config.lookahead == 1:
             only = select_positions(scores, masked, choice.preferred, choice.quota, choice.confident, choice.readable)
@@ -399,9 +398,9 @@ class _Loop:
         return alternatives(scores, masked, choice)
 
     def _choice(self, now: _Open, count: int, readable: Tensor | None = None) -> Choice:
-        """What the settings and the guards make of these candidates."""
+        """What the settings make of these candidates."""
         number, candidates, looping = now.rows.number, now.candidates, None
-        if self.config.repetition_guard:
+        if self.config.avoid_repetition:
             looping = prolongs_loop(candidates.tokens, now.rows.ids, self.columns.start, self.periods[number])
         return choose(
             candidates.rewards,
@@ -415,7 +414,7 @@ class _Loop:
             readable=readable,
         )
 
-    def _surviving(self, guard: RoundTrip, now: _Open, count: int) -> Choice:
+    def _surviving(self, round_trip: RoundTrip, now: _Open, count: int) -> Choice:
         """The choice in which candidates that do not survive re-tokenization go last; see `RoundTrip`.
 
         Rows that would have to commit one draw again, without the tokens that did not survive: each token then has the
@@ -426,7 +425,7 @@ class _Loop:
         for redraw in range(_REDRAWS + 1):
             choice = self._choice(now, count)
             order = order_of(now.candidates.scores, masked, choice.preferred, choice.confident)
-            lost, short = guard.unreadable(
+            lost, short = round_trip.unreadable(
                 *(tokens, ids, self.canvas.text, self.columns.start),
                 *(order, masked.sum(1), choice.quota, choice.width),
             )

@@ -271,11 +271,11 @@ class Prepared:
             ModelFault: the model's logits are unusable; `rows` are the numbers of the requests concerned.
         """
         model = self.model
-        guard = None
-        if self.config.round_trip_guard:
-            guard = RoundTrip.of(model.tokenizer, model.mask_id, model.end_ids if batch.canvas.stops else ())
+        round_trip = None
+        if self.config.round_trip_check:
+            round_trip = RoundTrip.of(model.tokenizer, model.mask_id, model.end_ids if batch.canvas.stops else ())
         try:
-            yield from decode_steps(model, batch.canvas, self.config, batch.rule, batch.seeds, guard, dropped)
+            yield from decode_steps(model, batch.canvas, self.config, batch.rule, batch.seeds, round_trip, dropped)
         except ModelFault as fault:
             raise ModelFault(fault.problem, [batch.rows[row] for row in fault.rows]) from None
 

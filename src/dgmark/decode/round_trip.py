@@ -1,7 +1,7 @@
-"""The round-trip guard: which candidates keep the text one that encodes to its own tokens again.
+"""The round-trip check: which candidates keep the text one that encodes to its own tokens again.
 
 A detector tokenizes the text again. Tokens beside each other that the tokenizer would have merged, or cut elsewhere, do
-not survive this re-tokenization, and every position after them shifts. The paper has no such guard. This module knows
+not survive this re-tokenization, and every position after them shifts. The paper has no such check. This module knows
 no key and no logits.
 """
 
@@ -69,9 +69,9 @@ class RoundTrip:
     @classmethod
     @lru_cache(maxsize=8)
     def of(cls, tokenizer: Tokenizer, mask_id: int, end_ids: tuple[int, ...] = ()) -> "RoundTrip | None":
-        """The guard for a byte-level or WordPiece tokenizer; None for others, whose tokens it cannot judge by parts.
+        """The check for a byte-level or WordPiece tokenizer; None for others, whose tokens it cannot judge by parts.
 
-        The guard of a tokenizer is made once, so that it remembers its checks from batch to batch.
+        The check of a tokenizer is made once, so that it remembers its answers from batch to batch.
         """
         backend = tokenizer.backend
         suits = _is_byte_level(backend) or isinstance(backend.model, tokenizers.models.WordPiece)

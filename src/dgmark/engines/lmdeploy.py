@@ -28,7 +28,8 @@ def install(settings: Mapping[str, Any]) -> None:
     """Mark what every engine writes that this process makes from now on.
 
     Args:
-        settings: see `Policy.of`; how it commits is LMDeploy's own, so of the settings only `guard` may be given.
+        settings: see `Policy.of`; how it commits is LMDeploy's own, so of those of `DecodeConfig` only
+            `min_relative_reward` may be given.
 
     Raises:
         SettingsError: a setting is invalid, or has no meaning here.
@@ -52,7 +53,7 @@ class LMDeployMarking:
     """The processor without its base class, which only LMDeploy has; its base calls the method of each strategy.
 
     Attributes:
-        policy: the key and the guard.
+        policy: the key and the smallest relative reward.
         starts: the absolute position at which each row's block begins.
     """
 
@@ -101,7 +102,7 @@ class LMDeployMarking:
 
 
 def _checked(settings: Mapping[str, Any]) -> Policy:
-    own = [name for name in RULES if name != "guard"]
+    own = [name for name in RULES if name != "min_relative_reward"]
     refuse(settings, own, "LMDeploy has its own {}: set them there")
     policy = Policy.of({"policy": "enforce", **settings})
     if not policy.enforce:

@@ -24,7 +24,7 @@ from dgmark.watermark.policy import MarkingPolicy, MarkingRequest
 MARK, KEY, PAYLOAD = "dgmark", "dgmark_key", "dgmark_payload"
 FIELDS = (MARK, KEY, PAYLOAD)
 # the settings of DecodeConfig that mean something inside an engine's own loop
-RULES = ("strategy", "temperature", "top_k", "alpha", "bias", "commit", "threshold", "factor", "guard")
+RULES = ("strategy", "temperature", "top_k", "alpha", "bias", "commit", "threshold", "factor", "min_relative_reward")
 _OWN = ("keys", "key", "policy", "tokenizer", "allow_open_keys", "slots")
 
 
@@ -56,7 +56,7 @@ class Policy(MarkingPolicy):
             settings: `keys` (a folder of key files), `key` (the name of the one to take, needed if there are several),
                 `policy` ("default" or "enforce"), `tokenizer` (the model's folder, to check that the keys are its),
                 `allow_open_keys`, `slots`, and settings of `DecodeConfig`: strategy, temperature, top_k, alpha, bias,
-                commit, threshold, factor, guard.
+                commit, threshold, factor, min_relative_reward.
             defaults: settings of `DecodeConfig` to begin with.
 
         Raises:

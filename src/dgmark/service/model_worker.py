@@ -190,7 +190,11 @@ def _check_mark(rule: Rule, job: jobs.Job, config: DecodeConfig, tokens: int) ->
     try:
         rule.check(config)
     except SettingsError as error:
-        cause = "lookahead" if config.lookahead > 1 else "guard" if config.guard else "repetition_guard"
+        cause = "avoid_repetition"
+        if config.min_relative_reward:
+            cause = "min_relative_reward"
+        if config.lookahead > 1:
+            cause = "lookahead"
         if not config.bias and (config.greedy or config.alpha == 0):
             cause = "temperature" if config.greedy else "alpha"
         raise jobs.FieldError(str(error), cause if cause in job.settings else "") from None

@@ -38,7 +38,7 @@ _CONFIGS: dict[Rule, tuple[DecodeConfig, ...]] = {
     "position": (
         DecodeConfig(length=_LENGTH, temperature=0),
         DecodeConfig(length=_LENGTH, temperature=1, alpha=1),
-        DecodeConfig(length=_LENGTH, temperature=0.8, top_p=0.9, guard=0.05),
+        DecodeConfig(length=_LENGTH, temperature=0.8, top_p=0.9, min_relative_reward=0.05),
         DecodeConfig(length=_LENGTH, temperature=1, lookahead=3, steps=32),
     ),
 }
