@@ -12,7 +12,7 @@ import torch
 from dgmark.decode import DecodeConfig, Response
 from dgmark.models.denoiser import Denoiser, open_session
 from dgmark.watermark.key import WatermarkKey
-from support.known_keys import level_of, matches, sign_of
+from support.known_keys import matches, net_matches, sign_of
 
 # ---- one place ----
 
@@ -363,7 +363,7 @@ class _Loop:
             if threshold is not None and y[j] not in (self.mask, one.token) and one.reward > threshold:
                 other = [*y[:j], one.token, *y[j + 1 :]]
                 before, after = ([-1 if v == self.mask else v for v in text] for text in (y, other))
-                if level_of(self.key, after) >= level_of(self.key, before):
+                if net_matches(self.key, after) >= net_matches(self.key, before):
                     y[:] = other
                     edits.append(j)
         return edits

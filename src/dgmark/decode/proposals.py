@@ -146,8 +146,8 @@ def _nucleus(weights: Float[Tensor, "k vocab"], top_p: float) -> Float[Tensor, "
         count = min(8 * count, weights.shape[-1])
     kept = (mass - largest < share).sum(-1, keepdim=True).clamp(min=1)  # of NaN none is less; a fault, reported later
     least = largest.gather(-1, kept - 1)
-    above, level = weights > least, weights == least
-    among_equals = level & (level.cumsum(-1) <= kept - above.sum(-1, keepdim=True))
+    above, equal = weights > least, weights == least
+    among_equals = equal & (equal.cumsum(-1) <= kept - above.sum(-1, keepdim=True))
     return weights.where(above | among_equals, 0.0)
 
 

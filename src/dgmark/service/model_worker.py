@@ -16,7 +16,7 @@ from typing import Any
 from dgmark.decode.canvas import BatchEvents, BlockFinished, Canvas, Committed, Completed
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.infilling import config_of_holes, config_of_remasking, holed_text, holes_in, infill
-from dgmark.decode.prompts import Kind, Prepared, Request, encode_prompt, rule_of, together
+from dgmark.decode.prompts import Kind, Prepared, Request, batches_of, encode_prompt, rule_of
 from dgmark.decode.rules import Rule
 from dgmark.errors import DgmarkError, InputError, ModelError, PromptTooLong, SettingsError
 from dgmark.models.chat import chat_prompt, template_of
@@ -139,7 +139,7 @@ class ModelWorker:
         room = self.rows - sum(len(batch.left) for batch in self._running)
         if not self._waiting or room < 1 or len(self._running) >= self.batches:
             return
-        members = [self._waiting[number] for number in together([text.kind for text in self._waiting])[0][:room]]
+        members = [self._waiting[number] for number in batches_of([text.kind for text in self._waiting])[0][:room]]
         self._waiting = deque(text for text in self._waiting if text not in members)
         try:
             self._running.append(_Batch(members))

@@ -96,8 +96,8 @@ def _marked_in_the_middle(key: WatermarkKey) -> list[int]:
     ids: list[int] = drawn[:, 0].tolist()
     for place in range(1200, 1600):
         before = np.array(ids[place - key.pair_spec.farthest : place])[None]
-        levels = matching_pairs(pair_words(before, drawn[place][:, None]).ravel(), key.pair_key).reshape(4, -1).sum(1)
-        ids[place] = int(drawn[place, np.argmax(levels)])
+        counts = matching_pairs(pair_words(before, drawn[place][:, None]).ravel(), key.pair_key).reshape(4, -1).sum(1)
+        ids[place] = int(drawn[place, np.argmax(counts)])
     return ids
 
 
