@@ -350,7 +350,7 @@ def test_the_loop_is_the_slow_one(rule: str | None, settings: dict[str, Any]) ->
 @pytest.mark.parametrize("settings", [{}, {"temperature": 0}, {"noise": "fixed"}, {"steps": 3}], ids=str)
 def test_where_nothing_fits_something_permitted_is_committed_all_the_same(settings: dict[str, Any]) -> None:
     class Hopeless(RoundTrip):
-        def _read(self, *_: Any) -> bool:
+        def _window_survives(self, *_: Any) -> bool:
             return False
 
     model = replace(MODEL, forbidden_bias=9.0)

@@ -205,18 +205,6 @@ def test_a_batch_read_in_parts_gives_the_same(temperature: float, monkeypatch: p
     assert whole.tokens.tolist() == [row.tokens[0].tolist() for row in rows]
 
 
-def test_sampling_draws_each_token_at_its_probability() -> None:
-    """64 rows of 64 places; each share lies within 5.5 standard deviations."""
-    logits = torch.log(torch.tensor([0.0, 0.5, 0.3, 0.2])).expand(64, 64, 4)
-    uniforms = uniform_draws(torch.arange(64), torch.zeros(64, dtype=torch.long), torch.arange(64).expand(64, 64))
-    made = propose_block(logits, torch.tensor([0]), DecodeConfig(temperature=1.0), uniforms)
-    tokens, confidence = made.tokens, made.rewards
-    for token, share in enumerate([0.0, 0.5, 0.3, 0.2]):
-        spread = (share * (1 - share) / tokens.numel()) ** 0.5
-        assert abs((tokens == token).double().mean() - share) <= 5.5 * spread
-    assert torch.allclose(confidence, torch.tensor([0.0, 0.5, 0.3, 0.2])[tokens])
-
-
 # --- the store ---
 
 

@@ -15,9 +15,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from dgmark.decode.canvas import Canvas
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.round_trip import RoundTrip
 from dgmark.decode.rules import Places, Rule, Window
+from dgmark.models.denoiser import BlockOrigin
 
 _DREAM_EPSILON = 1e-3
 
@@ -207,17 +209,18 @@ def prolongs_loop(
 # --- how many ---
 
 
-def blocks(length: int, block_length: int, offset: int = 0) -> list[tuple[int, int]]:
-    """[start, stop) of each block of a response, left to right.
+def blocks_to_fill(canvas: Canvas, block_length: int, origin: BlockOrigin) -> list[tuple[int, int]]:
+    """[start, stop) in the region of each block that has something to fill, left to right.
 
     Args:
-        length: length of the response in tokens.
+        canvas: the canvas.
         block_length: positions in a block.
-        offset: how many positions of the first block come before the response (for models that count blocks from the
-            start of the canvas: prompt length mod block length).
+        origin: where the model counts its blocks from: the start of the region, or that of the canvas.
     """
-    edges = [0, *range(block_length - offset % block_length, length, block_length), length]
-    return list(pairwise(edges))
+    length = len(canvas.masked)
+    before = canvas.start % block_length if origin == "canvas" else 0
+    edges = [0, *range(block_length - before, length, block_length), length]
+    return [(start, stop) for start, stop in pairwise(edges) if canvas.masked[start:stop].any()]
 
 
 def quotas(masked: int, block_count: int, config: DecodeConfig) -> list[int]:

@@ -117,7 +117,7 @@ def propose_block(
 def keyed_logits(
     logits: Float[Tensor, "batch block vocab"], block: Block, config: DecodeConfig
 ) -> tuple[Float[Tensor, "batch block vocab"], Float[Tensor, "batch block vocab"]]:
-    """What an engine draws from that has no other door: the logarithms of the probabilities before and after the bits.
+    """What an engine draws from that takes logits alone: the logarithms of the probabilities before and after the bits.
 
     Args:
         logits: the model's logits; not written to.

@@ -35,7 +35,7 @@ STEP_SETTINGS = (
     "factor",
     "min_relative_reward",
 )
-_OWN = ("keys", "key", "policy", "tokenizer", "allow_open_keys", "slots")
+_SERVER_SETTINGS = ("keys", "key", "policy", "tokenizer", "allow_open_keys", "slots")
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Policy(MarkingPolicy):
             SettingsError: a setting is missing, unknown, invalid or without effect.
             KeyFileError: a key file cannot be read, or is of another tokenizer.
         """
-        _known(settings)
+        _check_settings(settings)
         config = _step_config(settings, defaults)
         keys = named_keys(settings["keys"], allow_open=settings.get("allow_open_keys", False))
         if "tokenizer" in settings:
@@ -177,13 +177,12 @@ def _step_config(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> De
     return config
 
 
-def _known(settings: Mapping[str, Any]) -> None:
+def _check_settings(settings: Mapping[str, Any]) -> None:
     """Refuse settings that are missing, unknown or of a wrong type."""
-    unknown = sorted(settings.keys() - {*_OWN, *STEP_SETTINGS})
+    names = (*_SERVER_SETTINGS, *STEP_SETTINGS)
+    unknown = sorted(settings.keys() - set(names))
     if unknown:
-        raise SettingsError(
-            f"there is no setting {', '.join(unknown)}; the settings are {', '.join((*_OWN, *STEP_SETTINGS))}"
-        )
+        raise SettingsError(f"there is no setting {', '.join(unknown)}; the settings are {', '.join(names)}")
     if "keys" not in settings:
         raise SettingsError("give the folder of the key files as `keys`")
     if not isinstance(settings.get("key", ""), str):
