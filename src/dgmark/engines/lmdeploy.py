@@ -17,7 +17,7 @@ from torch import Tensor
 from dgmark.decode.keyed_rules import KeyStore, rule_class
 from dgmark.decode.proposals import Proposals
 from dgmark.engines.core import Block, mark
-from dgmark.engines.policy import STEP_SETTINGS, Policy, refuse
+from dgmark.engines.policy import STEP_SETTINGS, Policy
 from dgmark.errors import SettingsError
 
 # states of a place, as in lmdeploy.pytorch.consts
@@ -102,8 +102,9 @@ class LMDeployMarking:
 
 
 def _checked(settings: Mapping[str, Any]) -> Policy:
-    own = [name for name in STEP_SETTINGS if name != "min_relative_reward"]
-    refuse(settings, own, "LMDeploy has its own {}: set them there")
+    own = [name for name in STEP_SETTINGS if name in settings and name != "min_relative_reward"]
+    if own:
+        raise SettingsError(f"LMDeploy has its own {', '.join(own)}: set them there")
     policy = Policy.of({"policy": "enforce", **settings})
     if not policy.enforce:
         raise SettingsError("LMDeploy shows no request to its unmasking, so none can opt out: use policy enforce")

@@ -146,22 +146,6 @@ def rows_of(numbers: Sequence[int] | Sequence[Sequence[int]], like: Tensor) -> T
     return torch.tensor(numbers, dtype=torch.long).to(like.device, non_blocking=True)
 
 
-def refuse(settings: Mapping[str, Any], names: Sequence[str], why: str) -> None:
-    """Refuse settings that an engine cannot follow.
-
-    Args:
-        settings: those of a server.
-        names: the settings to refuse.
-        why: what the engine does instead, and what to do; "{}" stands for the refused settings.
-
-    Raises:
-        SettingsError: one of them is given.
-    """
-    given = [name for name in names if name in settings]
-    if given:
-        raise SettingsError(why.format(", ".join(given)))
-
-
 def _step_config(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> DecodeConfig:
     """How a step goes by these settings; one that another makes void is refused."""
     given = {**defaults, **{name: settings[name] for name in STEP_SETTINGS if name in settings}}
