@@ -32,20 +32,20 @@ Mode = tuple[RuleName | None, dict[str, Any]]
 MODES: dict[str, Mode] = {
     PLAIN: (None, {}),
     "bigram": ("bigram", {}),
-    "bigram, no round-trip guard": ("bigram", {"round_trip_guard": False}),
+    "bigram, no round-trip check": ("bigram", {"round_trip_check": False}),
     "bigram, 2 a step": ("bigram", {"steps": LENGTH // 2}),
     "k = 1": ("position", {}),
     "k = 1, alpha 1": ("position", {"alpha": 1.0}),
-    "k = 1, no round-trip guard": ("position", {"round_trip_guard": False}),
+    "k = 1, no round-trip check": ("position", {"round_trip_check": False}),
     "k = 3": ("position", {"lookahead": 3}),
     "k = 5": ("position", {"lookahead": 5}),
     "unmarked, prefix": (None, {"cache": "prefix"}),
     "k = 3, prefix": ("position", {"cache": "prefix", "lookahead": 3}),
     "unmarked, dual": (None, {"cache": "dual"}),
     "bigram, dual": ("bigram", {"cache": "dual"}),
-    "bigram, dual, no round-trip guard": ("bigram", {"cache": "dual", "round_trip_guard": False}),
+    "bigram, dual, no round-trip check": ("bigram", {"cache": "dual", "round_trip_check": False}),
     "k = 1, dual": ("position", {"cache": "dual"}),
-    "k = 1, dual, no round-trip guard": ("position", {"cache": "dual", "round_trip_guard": False}),
+    "k = 1, dual, no round-trip check": ("position", {"cache": "dual", "round_trip_check": False}),
     "k = 3, dual": ("position", {"cache": "dual", "lookahead": 3}),
     "k = 5, dual": ("position", {"cache": "dual", "lookahead": 5}),
     "k = 1, threshold .9": ("position", {"commit": "threshold"}),
@@ -117,21 +117,21 @@ def _modes(model: NetworkDenoiser, prompts: list[Tensor], tokens: int, modes: di
 
 
 def _shares(model: NetworkDenoiser, prompts: list[Tensor], tokens: int) -> None:
-    """Print which share of a step's time is spent outside the network's forward, and in the round-trip guard."""
+    """Print which share of a step's time is spent outside the network's forward, and in the round-trip check."""
     network = model.network
     trunk = network.base_model  # sessions call this and the head, and not the whole
     head: Module = network.get_output_embeddings()  # type: ignore[no-untyped-call]
     for name in ("bigram", "bigram, dual", "k = 1", "k = 1, dual"):
-        forward, guard = Stopwatch(), Stopwatch()
+        forward, check = Stopwatch(), Stopwatch()
         with (
             patch.object(trunk, "forward", forward.timed(trunk.forward)),
             patch.object(head, "forward", forward.timed(head.forward)),
-            patch.object(RoundTrip, "unreadable", guard.timed(RoundTrip.unreadable)),
+            patch.object(RoundTrip, "unreadable", check.timed(RoundTrip.unreadable)),
         ):
             whole = sum(_decode(model, prompt, tokens, *MODES[name])[0] for prompt in prompts)
         print(
             f"outside the network's forward: {1 - forward.seconds / whole:.1%} of a step at {name}; "
-            f"in the checks of the round-trip guard: {guard.seconds / whole:.2%}"
+            f"in the round-trip check: {check.seconds / whole:.2%}"
         )
 
 
@@ -162,9 +162,9 @@ def _decode(
     key = None if rule is None else bench_key(rule)
     key = key and replace(key, spec=replace(key.spec, table_size=model.vocab_size))
     marking = keyed_rule([key] * len(prompt), model.device)
-    guard = RoundTrip.of(model.tokenizer, model.mask_id) if config.round_trip_guard else None
+    round_trip = RoundTrip.of(model.tokenizer, model.mask_id) if config.round_trip_check else None
     begin, steps, committed = time.process_time(), [], 0
-    for commits in decode_steps(model, canvas, config, marking, list(range(len(prompt))), guard):
+    for commits in decode_steps(model, canvas, config, marking, list(range(len(prompt))), round_trip):
         steps.append(commits)
         committed += len(commits.row)
         if committed >= tokens * len(prompt):
@@ -183,7 +183,7 @@ def _published(model: NetworkDenoiser, prompts: list[Tensor], tokens: int) -> No
             begin = time.process_time()
             theirs = published(model, prompt, tokens, temperature)
             took = time.process_time() - begin
-            ours, _, ids = _decode(model, prompt, tokens, None, {"temperature": temperature, "round_trip_guard": False})
+            ours, _, ids = _decode(model, prompt, tokens, None, {"temperature": temperature, "round_trip_check": False})
             ratios.append(took / ours)
             same.append(torch.equal(theirs, ids))
         agreement = "" if temperature else f"; same tokens in {sum(same)} of {len(same)}"

@@ -143,7 +143,7 @@ temperatures = [1.0]
 name = "dgmark"
 scheme = "dgmark"
 key = { code_length = 4 }
-decoding = { guard = 0.1 }
+decoding = { min_relative_reward = 0.1 }
 temperatures = [0.5, 2.0]
 """
 
@@ -152,7 +152,7 @@ def test_a_sweep_is_one_cell_a_temperature_in_the_order_of_the_file() -> None:
     experiment = parse_toml(SWEPT, Experiment, "test")
     assert [cell.name for cell in experiment.cells] == ["plain, T = 1", "dgmark, T = 0.5", "dgmark, T = 2"]
     hot = experiment.cells[2]
-    assert (hot.group, hot.at, hot.decoding) == ("dgmark", 2.0, {"guard": 0.1, "temperature": 2.0})
+    assert (hot.group, hot.at, hot.decoding) == ("dgmark", 2.0, {"min_relative_reward": 0.1, "temperature": 2.0})
     assert (hot.scheme, hot.key.code_length) == ("dgmark", 4)
 
 

@@ -62,17 +62,17 @@ def test_unmarked_texts_teach_nothing(name: str) -> None:
     assert abs(right(name, learnt(name, 100, marked=False)) - 0.5) < 0.2
     blank = nothing_of(KEYS[name])
     assert right(name, blank) == 0.5
-    assert not blank.levels(texts(None, 1, 3)[0]).any()
+    assert not blank.evidence(texts(None, 1, 3)[0]).any()
 
 
 def test_levels_are_sums_over_the_pairs_of_a_token() -> None:
     stolen = learnt("bigram", 30)
     ids = texts(KEYS["bigram"], 1, 9)[0]
-    levels = np.zeros(len(ids))
+    evidence = np.zeros(len(ids))
     for left in range(len(ids)):
         for right_end in range(left + 1, min(left + 5, len(ids))):
-            levels[[left, right_end]] += stolen.believed(np.array([ids[left] | ids[right_end] << 24]))[0]
-    assert np.allclose(stolen.levels(ids), levels)
+            evidence[[left, right_end]] += stolen.believed(np.array([ids[left] | ids[right_end] << 24]))[0]
+    assert np.allclose(stolen.evidence(ids), evidence)
 
 
 @pytest.mark.parametrize("name", list(KEYS))

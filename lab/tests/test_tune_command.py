@@ -79,7 +79,12 @@ def test_the_settings_that_are_found_are_written_and_taken_by_generate(
     [
         (PROMPTS, ("--model", "some/model"), 2, "give --judge"),
         (PROMPTS, ("--temperature", 0), 2, "no diversity to compare"),
-        (PROMPTS, ("--strategy", "random", "--rule", "position", "--guard", 0.1), 2, "a guard has nothing to compare"),
+        (
+            PROMPTS,
+            ("--strategy", "random", "--rule", "position", "--min-relative-reward", 0.1),
+            2,
+            "has nothing to compare",
+        ),
         (PROMPTS, ("--lookahead", 3), 2, "lookahead means nothing under rule bigram"),
         (PROMPTS, ("--texts", 3), 2, "greater than or equal to 4"),
         ("".join(PROMPTS.splitlines(keepends=True)[:3]), (), 4, "has 3 prompts"),

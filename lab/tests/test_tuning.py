@@ -142,11 +142,13 @@ def test_candidates_are_all_combinations_that_the_strategy_can_have() -> None:
     assert {dict(one.settings)["top_p"] for one in every} == {0.95, None}
     assert {(dict(one.settings)["alpha"], one.farthest) for one in every} == {(0.7, 1), (0.7, 4), (0.7, 8)}
     looking = candidates_of(DecodeConfig(strategy="random"), "position")
-    assert {(one["guard"], one["lookahead"]) for one in (dict(each.settings) for each in looking)} == {(0.0, 1)}
-    with pytest.raises(SettingsError, match="quality, so a guard has nothing to compare"):
-        candidates_of(DecodeConfig(strategy="random"), "position", guard=[0.1])
-    with pytest.raises(SettingsError, match="guard means nothing under rule bigram"):
-        candidates_of(user, "bigram", guard=[0.1])
+    assert {(one["min_relative_reward"], one["lookahead"]) for one in (dict(each.settings) for each in looking)} == {
+        (0.0, 1)
+    }
+    with pytest.raises(SettingsError, match="quality, so min_relative_reward has nothing to compare"):
+        candidates_of(DecodeConfig(strategy="random"), "position", min_relative_reward=[0.1])
+    with pytest.raises(SettingsError, match="min_relative_reward means nothing under rule bigram"):
+        candidates_of(user, "bigram", min_relative_reward=[0.1])
     with pytest.raises(SettingsError, match="no diversity to compare"):
         candidates_of(DecodeConfig(temperature=0.0), "bigram")
 

@@ -1,4 +1,4 @@
-"""What the decoding loop shows the strategy, what it leaves alone, and where a text ends.
+"""What the decoding loop shows the strategy, what it leaves alone, where a text ends, and what a lookahead costs.
 
 `test_whole_decodes` compares whole texts.
 """
@@ -12,9 +12,14 @@ from torch import Tensor
 
 import dgmark.decode.proposals as proposals
 from dgmark.decode import DecodeConfig, Response, Rule, decode
+from dgmark.decode.canvas import Canvas, Commits, collect
+from dgmark.decode.loop import decode_steps
 from dgmark.decode.proposals import Proposals, propose
+from dgmark.models.denoiser import ConfidenceSource
 from dgmark.models.toy import ToyDenoiser
+from dgmark.watermark.key import WatermarkKey
 from support.known_keys import bound_key
+from support.plain_decoding import decode_slowly
 from support.rules import rule_of_key
 
 PROMPT = [2, 7, 5]
@@ -90,6 +95,29 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
 
 
+# ---- rewards ----
+
+
+@dataclass(frozen=True)
+class SamplingToy(ToyDenoiser):
+    """A toy whose rewards come from the distribution that is sampled."""
+
+    confidence_source: ConfidenceSource = "sampling"
+
+
+def test_rewards_come_from_the_distribution_that_the_model_states() -> None:
+    toys = ENDLESS, SamplingToy(end_ids=())
+
+    def written(config: DecodeConfig) -> list[Response]:
+        return [decode(model, torch.tensor([PROMPT]), config, RULES["marked"], [0])[0] for model in toys]
+
+    own, sampled = written(DecodeConfig(LENGTH, BLOCK, temperature=0.5, top_k=1))
+    assert max(own.trace.reward) < 1
+    assert {*sampled.trace.reward} == {1.0}
+    greedy, other = written(DecodeConfig(LENGTH, BLOCK, temperature=0.0))
+    assert greedy == other
+
+
 # ---- what is committed ----
 
 
@@ -147,3 +175,95 @@ def test_a_text_may_end_at_once() -> None:
     assert response.token_ids == []
     assert response.ended
     assert len(model.canvases) == len(response.trace.step) < LENGTH
+
+
+# ---- what a lookahead costs ----
+
+PROMPTS = [PROMPT, [9, 9, 30], [25, 3, 11]]
+
+
+def key_of(modulus: int = 2) -> WatermarkKey:
+    return bound_key("lookahead", ENDLESS, rule="position", modulus=modulus, code_length=0)
+
+
+def marked(modulus: int = 2) -> Rule:
+    return rule_of_key(key_of(modulus), len(PROMPTS))
+
+
+def steps_of(
+    model: ToyDenoiser, config: DecodeConfig, rule: Rule, prompts: list[list[int]], seeds: list[int]
+) -> tuple[list[Response], list[Commits]]:
+    canvas = Canvas.after(torch.tensor(prompts), config.length, model.mask_id)
+    steps = [*decode_steps(model, canvas, config, rule, seeds)]
+    return collect(model, canvas, iter(steps)), steps
+
+
+def config_of(strategy: Any = "confidence", temperature: float = 0.0, k: int = 3, **settings: Any) -> DecodeConfig:
+    return DecodeConfig(LENGTH, BLOCK, strategy, temperature, lookahead=k, **settings)
+
+
+@pytest.mark.parametrize("modulus", [3, 4])
+@pytest.mark.parametrize("k", [1, 2, 3, 5])
+def test_a_step_forwards_its_candidates_and_no_other_canvas(k: int, modulus: int) -> None:
+    model = RecordingToy(end_ids=())
+    _, steps = steps_of(model, config_of(k=k), marked(modulus), [PROMPT], [0])
+    plain = decode_slowly(ENDLESS, PROMPT, config_of(k=k), key_of(modulus))
+    # a block begins with a forward of its own, and its last step has none
+    expected = []
+    for step, tried in enumerate(plain.tried):
+        begins, last = step % BLOCK == 0, step % BLOCK == BLOCK - 1
+        expected.append(begins + (0 if last else tried))
+    assert [commits.forwards for commits in steps] == expected
+    assert sum(map(len, model.canvases)) == sum(expected)
+    assert sum(expected) <= k * LENGTH
+    # candidate sets of one member came up before a block's last step, and so did larger ones
+    early = [tried for step, tried in enumerate(plain.tried) if step % BLOCK < BLOCK - 1]
+    assert k == 1 or {1, 2} <= {*early}
+
+
+def test_a_batch_forwards_each_rows_candidates_in_one_go() -> None:
+    model = RecordingToy(end_ids=())
+    _, steps = steps_of(model, config_of(k=3), marked(), PROMPTS, [0] * 3)
+    alone = [steps_of(ENDLESS, config_of(k=3), marked(), [prompt], [0])[1] for prompt in PROMPTS]
+    assert [s.forwards for s in steps] == [sum(s.forwards for s in row) for row in zip(*alone, strict=True)]
+    assert len(model.canvases) == LENGTH
+
+
+@pytest.mark.parametrize(
+    ("strategy", "temperature"),
+    [("confidence", 0.0), ("entropy", 0.0), ("margin", 0.0), ("confidence", 0.8), ("entropy", 1.2)],
+)
+@pytest.mark.parametrize("proposals", ["redrawn", "kept"])
+def test_unmarked_text_is_the_same_with_any_lookahead_and_costs_the_same(
+    strategy: Any, temperature: float, proposals: Any
+) -> None:
+    plain, plain_steps = steps_of(ENDLESS, config_of(strategy, temperature, 1), Rule(), PROMPTS, [0, 1, 2])
+    for k in (2, 5):
+        config = config_of(strategy, temperature, k, lookahead_proposals=proposals)
+        responses, steps = steps_of(ENDLESS, config, Rule(), PROMPTS, [0, 1, 2])
+        assert responses == plain
+        assert [s.forwards for s in steps] == [s.forwards for s in plain_steps]
+
+
+# ---- a region with blocks that are full already ----
+
+
+def test_a_block_without_masks_is_passed_over() -> None:
+    model = ToyDenoiser(seed=3, end_ids=())
+    holes = [True] * BLOCK + [False] * BLOCK + [True] * BLOCK
+    ids = torch.tensor([PROMPT + [model.mask_id if hole else 6 for hole in holes]])
+    canvas = Canvas(ids, 3, torch.tensor(holes), torch.arange(LENGTH))
+    config = config_of(k=3)
+    (response,) = collect(model, canvas, decode_steps(model, canvas, config, marked(), [0]))
+
+    # the last block alone, after a text that is the rest: the same commits
+    front = torch.tensor([PROMPT + response.token_ids[: 2 * BLOCK]])
+    tail = Canvas(
+        torch.cat([front, torch.full((1, BLOCK), model.mask_id)], 1),
+        3 + 2 * BLOCK,
+        torch.ones(BLOCK, dtype=torch.bool),
+        torch.arange(2 * BLOCK, LENGTH),
+    )
+    (rest,) = collect(model, tail, decode_steps(model, tail, config, marked(), [0]))
+    assert response.token_ids[2 * BLOCK :] == rest.token_ids
+    assert response.trace.position[BLOCK:] == rest.trace.position

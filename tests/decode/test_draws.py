@@ -205,7 +205,7 @@ def test_a_score_is_the_reward_times_what_the_bits_made_of_the_probability(strat
     keyed(0.8, 0.3, SIGNS[at], at).apply(after)
     assert torch.equal(after[1::2], before[1::2])
     own = before if tempered else LOGITS.softmax(-1)
-    levels = []
+    net_bits = []
     for place, token in enumerate(found.tokens.tolist()):
         rewards = {"confidence": own[place, token], "entropy": own[place].xlogy(own[place]).sum()}
         reward = UNIFORMS[place, 1] if strategy == "random" else rewards[strategy]
@@ -214,11 +214,11 @@ def test_a_score_is_the_reward_times_what_the_bits_made_of_the_probability(strat
         assert found.rewards[place].item() == pytest.approx(reward.item(), rel=1e-12)
         assert found.scores[place].item() == pytest.approx(scores[strategy].item(), rel=1e-12)
         order = before[place].topk(64).indices.tolist()
-        level = SIGNS[place, order.index(token)].sum().item() if place % 2 == 0 and token in order else 0
-        levels.append(level)
+        net = SIGNS[place, order.index(token)].sum().item() if place % 2 == 0 and token in order else 0
+        net_bits.append(net)
     assert found.net_bits is not None
-    assert found.net_bits.tolist() == levels
-    assert len({*levels}) > 3
+    assert found.net_bits.tolist() == net_bits
+    assert len({*net_bits}) > 3
 
 
 @pytest.mark.parametrize("bias", [0.0, 0.5])

@@ -16,7 +16,7 @@ from dgmark.models.load import load_model
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from support import tiny_checkpoints as tiny
-from support.known_keys import bound_key, level_of
+from support.known_keys import bound_key, net_matches
 from support.rules import rule_of_key
 
 LENGTH, BLOCK, MASK = 18, 6, 0
@@ -30,7 +30,7 @@ def config_of(edit: float | None, **settings: Any) -> DecodeConfig:
 
 def value(key: WatermarkKey | None, y: list[int]) -> int:
     """What matches in a text with masks, less what does not."""
-    return level_of(key, [-1 if token == MASK else token for token in y])
+    return net_matches(key, [-1 if token == MASK else token for token in y])
 
 
 @pytest.mark.parametrize("farthest", [1, 3])

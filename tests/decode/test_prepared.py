@@ -48,7 +48,7 @@ def decoded(requests: list[Request], model: ToyDenoiser = TOY, **options: Any) -
 # ---- rows of different keys ----
 
 
-OF_POSITIONS = {"lookahead": 3, "repetition_guard": True}
+OF_POSITIONS = {"lookahead": 3, "avoid_repetition": True}
 
 
 @pytest.mark.slow

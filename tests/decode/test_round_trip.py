@@ -1,4 +1,4 @@
-"""The round-trip guard against the slow oracle, which encodes whole texts; and the loop that obeys it."""
+"""The round-trip check against the slow oracle, which encodes whole texts; and the loop that obeys it."""
 
 import random
 from collections.abc import Sequence
@@ -52,19 +52,19 @@ BYTE_LEVEL = ["storyteller", "narrator"]
 TOKENIZERS = [*BYTE_LEVEL, "pieces"]
 
 
-def guard_of(tokenizer: Tokenizer, ends: tuple[int, ...] = ()) -> RoundTrip:
-    guard = RoundTrip.of(tokenizer, MASK, ends)
-    assert guard is not None
-    return guard
+def check_of(tokenizer: Tokenizer, ends: tuple[int, ...] = ()) -> RoundTrip:
+    round_trip = RoundTrip.of(tokenizer, MASK, ends)
+    assert round_trip is not None
+    return round_trip
 
 
 def whole_text_reads_back(tokenizer: Tokenizer, ids: list[int]) -> bool:
     return tokenizer.encode(tokenizer.decode(ids)) == ids
 
 
-def fits(guard: RoundTrip, ids: Sequence[int], place: int, token: int) -> bool:
+def fits(round_trip: RoundTrip, ids: Sequence[int], place: int, token: int) -> bool:
     """Whether a token fits into a whole text."""
-    return guard.survives(Surroundings(list(ids), 0, cut_before=False, cut_after=False), place, token)
+    return round_trip.survives(Surroundings(list(ids), 0, cut_before=False, cut_after=False), place, token)
 
 
 # ---- single checks ----
@@ -83,22 +83,22 @@ def fits(guard: RoundTrip, ids: Sequence[int], place: int, token: int) -> bool:
 def test_two_neighbours_fit_if_their_text_is_cut_there(texts: list[str], fitting: bool) -> None:
     tokenizer = tokenizer_of("storyteller")
     first, second = (tokenizer.encode(text)[0] for text in texts)
-    guard = guard_of(tokenizer)
+    round_trip = check_of(tokenizer)
     for ids, place, token in (([first, MASK], 1, second), ([MASK, second], 0, first)):
-        assert fits(guard, ids, place, token) == fitting == whole_text_reads_back(tokenizer, [first, second])
-    assert fits(guard, [first, MASK, MASK], 2, second)  # a mask between them: nothing can be told
+        assert fits(round_trip, ids, place, token) == fitting == whole_text_reads_back(tokenizer, [first, second])
+    assert fits(round_trip, [first, MASK, MASK], 2, second)  # a mask between them: nothing can be told
 
 
 def test_white_space_before_a_mask_may_still_be_cut_by_what_follows() -> None:
     tokenizer = tokenizer_of("narrator")
-    guard = guard_of(tokenizer)
+    round_trip = check_of(tokenizer)
     (stop,), (line,), (word,), (spaced,) = (tokenizer.encode(text) for text in (".", "\n", "This", " This"))
     assert tokenizer.encode(".\n\nThis") == [stop, line, line, word]
-    assert fits(guard, [stop, line, MASK, MASK], 2, line)  # a word without a space may follow
-    assert fits(guard, [stop, line, line, MASK, MASK], 3, word)
-    assert not fits(guard, [stop, line, line, MASK, MASK], 3, spaced)  # "\n\n" would be one token
-    assert not fits(guard, [stop, line, line, MASK, MASK], 3, line)  # nothing can follow three of them
-    assert not fits(guard, [stop, line, MASK], 2, line)  # nothing follows
+    assert fits(round_trip, [stop, line, MASK, MASK], 2, line)  # a word without a space may follow
+    assert fits(round_trip, [stop, line, line, MASK, MASK], 3, word)
+    assert not fits(round_trip, [stop, line, line, MASK, MASK], 3, spaced)  # "\n\n" would be one token
+    assert not fits(round_trip, [stop, line, line, MASK, MASK], 3, line)  # nothing can follow three of them
+    assert not fits(round_trip, [stop, line, MASK], 2, line)  # nothing follows
 
 
 @pytest.mark.parametrize("name", BYTE_LEVEL)
@@ -106,36 +106,36 @@ def test_a_character_of_several_tokens_is_judged_when_it_is_complete(name: str) 
     tokenizer = tokenizer_of(name)
     ids = tokenizer.encode("😀")
     assert len(ids) > 2
-    guard = guard_of(tokenizer)
+    round_trip = check_of(tokenizer)
     blank = [MASK] * (len(ids) + 2)
     the = tokenizer.encode(" the")[0]
-    assert fits(guard, blank, 1, ids[0])  # the rest may follow
-    assert fits(guard, blank, 2, ids[1])
-    assert not fits(guard, [MASK, ids[0], MASK], 2, the)  # it cannot follow any more
-    assert not fits(guard, [MASK, MASK], 1, ids[0])  # the text ends here
-    assert not fits(guard, [MASK, MASK], 0, ids[1])  # the text begins here
+    assert fits(round_trip, blank, 1, ids[0])  # the rest may follow
+    assert fits(round_trip, blank, 2, ids[1])
+    assert not fits(round_trip, [MASK, ids[0], MASK], 2, the)  # it cannot follow any more
+    assert not fits(round_trip, [MASK, MASK], 1, ids[0])  # the text ends here
+    assert not fits(round_trip, [MASK, MASK], 0, ids[1])  # the text begins here
     for place in range(len(ids)):
         line = [the, *ids, the]
         line[1 + place] = MASK
-        assert fits(guard, line, 1 + place, ids[place])
-        assert not fits(guard, line, 1 + place, the)
+        assert fits(round_trip, line, 1 + place, ids[place])
+        assert not fits(round_trip, line, 1 + place, the)
 
 
 def test_an_end_ends_the_text_and_other_special_tokens_do_not_read_back() -> None:
     tokenizer = tokenizer_of("storyteller")
     end, start, *_ = sorted(tokenizer.special_ids)
     (wind,), half = tokenizer.encode(" wind"), tokenizer.encode("😀")[0]
-    guard = guard_of(tokenizer, (end,))
-    assert fits(guard, [wind, MASK], 1, end)
-    assert fits(guard, [MASK, MASK], 1, end)
-    assert not fits(guard, [half, MASK], 1, end)
-    assert not fits(guard, [MASK, end], 0, half)
-    assert fits(guard, [MASK, end, half], 0, wind)
-    assert not fits(guard, [wind, MASK], 1, start)
-    assert not fits(guard_of(tokenizer), [wind, MASK], 1, end)  # where nothing ends the text
+    round_trip = check_of(tokenizer, (end,))
+    assert fits(round_trip, [wind, MASK], 1, end)
+    assert fits(round_trip, [MASK, MASK], 1, end)
+    assert not fits(round_trip, [half, MASK], 1, end)
+    assert not fits(round_trip, [MASK, end], 0, half)
+    assert fits(round_trip, [MASK, end, half], 0, wind)
+    assert not fits(round_trip, [wind, MASK], 1, start)
+    assert not fits(check_of(tokenizer), [wind, MASK], 1, end)  # where nothing ends the text
 
 
-def test_tokenizers_of_other_kinds_have_no_guard() -> None:
+def test_tokenizers_of_other_kinds_have_no_check() -> None:
     assert RoundTrip.of(ToyDenoiser().tokenizer, 0) is None
 
 
@@ -161,10 +161,10 @@ def test_a_text_that_reads_back_is_never_in_the_way_of_itself(name: str, text: s
     ids = tokenizer.encode(text)
     if tokenizer.special_ids & {*ids} or not whole_text_reads_back(tokenizer, ids):
         return
-    guard = guard_of(tokenizer)
+    round_trip = check_of(tokenizer)
     line = [MASK] * len(ids)
     for place in rng.sample(range(len(ids)), len(ids)):
-        assert fits(guard, line, place, ids[place]), (text, line, place)
+        assert fits(round_trip, line, place, ids[place]), (text, line, place)
         line[place] = ids[place]
 
 
@@ -184,12 +184,12 @@ def troublesome(name: str) -> list[int]:
 @given(st.randoms(use_true_random=False), st.integers(1, 14))
 def test_a_text_made_of_fitting_tokens_reads_back(name: str, rng: random.Random, length: int) -> None:
     tokenizer, tokens = tokenizer_of(name), troublesome(name)
-    guard = guard_of(tokenizer)
+    round_trip = check_of(tokenizer)
     line = [MASK] * length
     refused = 0
     for place in rng.sample(range(length), length):
         for token in rng.sample(tokens, len(tokens)):
-            if fits(guard, line, place, token):
+            if fits(round_trip, line, place, token):
                 line[place] = token
                 break
             refused += 1
@@ -241,7 +241,7 @@ WAYS: list[dict[str, Any]] = [
     {"temperature": 0.6, "top_k": 5},
     {"noise": "fixed"},
     {"strategy": "random"},
-    {"strategy": "entropy", "guard": 0.5},
+    {"strategy": "entropy", "min_relative_reward": 0.5},
     {"strategy": "left_to_right"},
     {"lookahead": 3},
     {"edit_threshold": 0.2},
@@ -249,7 +249,7 @@ WAYS: list[dict[str, Any]] = [
     {"steps": 6},
     {"steps": 6, "lookahead": 2},
     {"commit": "threshold", "threshold": 0.3},
-    {"commit": "threshold", "threshold": 0.3, "lookahead": 3, "guard": 0.5},
+    {"commit": "threshold", "threshold": 0.3, "lookahead": 3, "min_relative_reward": 0.5},
     {"commit": "factor"},
 ]
 
@@ -258,7 +258,7 @@ def way_of(way: dict[str, Any], key: WatermarkKey | None) -> dict[str, Any]:
     """The settings of a way that have a meaning for this key."""
     if key is not None and key.spec.rule == "position":
         return way
-    of_matches = {"guard", "lookahead", "lookahead_proposals"}
+    of_matches = {"min_relative_reward", "lookahead", "lookahead_proposals"}
     bias = {"bias": 1.0} if key is not None and way.get("temperature") == 0 else {}
     return {name: value for name, value in way.items() if name not in of_matches} | bias
 
@@ -270,9 +270,9 @@ def texts(way: dict[str, Any], key: WatermarkKey | None, **more: Any) -> list[dg
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("rule", [None, "position", "bigram"])
-def test_every_text_reads_back_and_without_the_guard_hardly_any(way: dict[str, Any], rule: str | None) -> None:
+def test_every_text_reads_back_and_without_the_check_hardly_any(way: dict[str, Any], rule: str | None) -> None:
     def share(*, on: bool) -> float:
-        made = [one for seed in range(0, 12, 4) for one in texts(way, key_of(rule), seed=seed, round_trip_guard=on)]
+        made = [one for seed in range(0, 12, 4) for one in texts(way, key_of(rule), seed=seed, round_trip_check=on)]
         return sum(MODEL.tokenizer.encode(one.text) == one.token_ids for one in made) / len(made)
 
     assert share(on=True) == 1
@@ -302,7 +302,7 @@ def test_a_filled_text_reads_back_whole(rule: str) -> None:
     read = {}
     for on in (True, False):
         made = [
-            dgmark.infill(MODEL, [parts], key=key_of(rule), seed=seed, block_length=4, round_trip_guard=on)[0]
+            dgmark.infill(MODEL, [parts], key=key_of(rule), seed=seed, block_length=4, round_trip_check=on)[0]
             for seed in range(20)
         ]
         read[on] = sum(MODEL.tokenizer.encode(one.text) == one.token_ids for one in made)
@@ -323,7 +323,7 @@ def fits_in(tokenizer: Tokenizer, line: list[int], place: int, token: int) -> bo
     if token == 1:  # the text stops before it
         return whole_text_reads_back(tokenizer, before)
     if not all(whole_text_reads_back(tokenizer, part) for part in (before, after)):
-        # what is lost already is judged no farther than the guard looks
+        # what is lost already is judged no farther than the check looks
         before, after = before[-4:], after[:4]
     return whole_text_reads_back(tokenizer, [*before, token, *after])
 
@@ -338,9 +338,9 @@ def test_the_loop_is_the_slow_one(rule: str | None, settings: dict[str, Any]) ->
     for seed in range(6):
         model = replace(MODEL, seed=seed)
         key = key_of(rule, model)
-        guard = RoundTrip.of(model.tokenizer, model.mask_id, model.end_ids)
+        round_trip = RoundTrip.of(model.tokenizer, model.mask_id, model.end_ids)
         for prompt in PROMPTS[:2]:
-            (made,) = decode(model, torch.tensor([prompt]), config, rule_of_key(key), [seed], round_trip=guard)
+            (made,) = decode(model, torch.tensor([prompt]), config, rule_of_key(key), [seed], round_trip=round_trip)
             slow = decode_slowly(model, prompt, config, key, seed, fits=partial(fits_in, model.tokenizer))
             check_same(made, slow, model.end_ids)
             redraws += slow.redraws
@@ -350,13 +350,13 @@ def test_the_loop_is_the_slow_one(rule: str | None, settings: dict[str, Any]) ->
 @pytest.mark.parametrize("settings", [{}, {"temperature": 0}, {"noise": "fixed"}, {"steps": 3}], ids=str)
 def test_where_nothing_fits_something_permitted_is_committed_all_the_same(settings: dict[str, Any]) -> None:
     class Hopeless(RoundTrip):
-        def _read(self, *_: Any) -> bool:
+        def _window_survives(self, *_: Any) -> bool:
             return False
 
     model = replace(MODEL, forbidden_bias=9.0)
     config = DecodeConfig(LENGTH, BLOCK, **settings)
-    guard = Hopeless(model.tokenizer, model.mask_id)
-    responses = decode(model, torch.tensor(PROMPTS), config, Rule(), [0, 1, 2, 3], round_trip=guard)
+    round_trip = Hopeless(model.tokenizer, model.mask_id)
+    responses = decode(model, torch.tensor(PROMPTS), config, Rule(), [0, 1, 2, 3], round_trip=round_trip)
     for response in responses:
         assert len({*response.trace.position}) == len(response.trace.position) > 0
         assert {*response.trace.token_id} <= {*range(1, model.tokenizer.vocab_size)}
@@ -376,8 +376,8 @@ def test_only_what_is_read_counts() -> None:
 def test_the_candidates_of_a_step_are_judged_together(rng: random.Random) -> None:
     """Against the rule itself: go through the order; what fits beside those taken before is taken."""
     tokenizer = MODEL.tokenizer
-    guard = RoundTrip.of(tokenizer, 0, ())
-    assert guard is not None
+    round_trip = RoundTrip.of(tokenizer, 0, ())
+    assert round_trip is not None
     rows, block = 3, 6
     canvas = torch.tensor([[rng.choice([0, 0, *range(2, 15)]) for _ in range(4 + block + 3)] for _ in range(rows)])
     masked = canvas[:, 4 : 4 + block] == 0
@@ -386,7 +386,7 @@ def test_the_candidates_of_a_step_are_judged_together(rng: random.Random) -> Non
     order = order_of(rewards, masked, torch.ones_like(masked))
     quota, width = torch.tensor([rng.randint(1, 4) for _ in range(rows)]), torch.tensor([1, 2, 3])
     members = masked.sum(1)
-    found, short = guard.unreadable(tokens, canvas, (4, 13), 4, order, members, quota, width)
+    found, short = round_trip.unreadable(tokens, canvas, (4, 13), 4, order, members, quota, width)
     for row in range(rows):
         line, taken, expected = canvas[row, 4:].tolist(), 0, set()
         for place in order[row, : members[row]].tolist():

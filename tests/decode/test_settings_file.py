@@ -16,7 +16,13 @@ from support.unchecked import unchecked
 TUNED = TunedSettings(
     model="storyteller",
     rule="position",
-    decoding={"temperature": 0.6, "guard": 0.05, "lookahead": 3, "lookahead_proposals": "kept", "top_p": 0.95},
+    decoding={
+        "temperature": 0.6,
+        "min_relative_reward": 0.05,
+        "lookahead": 3,
+        "lookahead_proposals": "kept",
+        "top_p": 0.95,
+    },
     measured={"bits": 0.21, "meets_goal": True, "judge": "builtin"},
 )
 
@@ -39,7 +45,7 @@ def test_a_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_every_decoding_setting_can_stand_in_a_file(tmp_path: Path) -> None:
-    every = DecodeConfig(repetition_guard=True, top_k=7, steps=128, alpha=0.5, bias=0.2).to_dict()
+    every = DecodeConfig(avoid_repetition=True, top_k=7, steps=128, alpha=0.5, bias=0.2).to_dict()
     assert read_settings_file(written(tmp_path / "all.json", decoding=every)).decoding == every
 
 
@@ -62,9 +68,9 @@ def test_a_key_of_another_rule_is_refused_and_told_what_to_do(tmp_path: Path) ->
         ({"decoding": {"temprature": 0.6}}, "there is no setting temprature"),
         ({"decoding": {"temperature": -1}}, "temperature -1 must be greater than or equal to 0"),
         ({"decoding": {"temperature": "warm"}}, "temperature 'warm' must be a valid number"),
-        ({"decoding": {"guard": True}}, "guard True must be a valid number"),
+        ({"decoding": {"min_relative_reward": True}}, "min_relative_reward True must be a valid number"),
         ({"decoding": {"alpha": 2.0}}, "alpha 2.0 must be less than or equal to 1"),
-        ({"decoding": {"guard": [0.1]}}, "decoding.guard"),
+        ({"decoding": {"min_relative_reward": [0.1]}}, "decoding.min_relative_reward"),
     ],
 )
 def test_what_a_file_must_not_hold_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:

@@ -129,7 +129,7 @@ def test_algorithm_2_holds_for_the_keyless_rule_token_id_mod_m() -> None:
     assert trace.matched == [token % 3 == position % 3 for token, position in committed]
 
 
-# ---- several commits a step, guards, blocks ----
+# ---- several commits a step, preferences, blocks ----
 
 COMMITS: list[dict[str, Any]] = [
     *({"commit": "threshold", "threshold": threshold} for threshold in (0.6, 0.9)),
@@ -140,11 +140,11 @@ COMMITS: list[dict[str, Any]] = [
         for schedule in ("llada", "dream")
     ),
     *(
-        {"strategy": strategy, "guard": guard}
+        {"strategy": strategy, "min_relative_reward": share}
         for strategy in ("confidence", "entropy", "margin")
-        for guard in (0.3, 0.8, 1.0)
+        for share in (0.3, 0.8, 1.0)
     ),
-    {"repetition_guard": True},
+    {"avoid_repetition": True},
 ]
 
 
@@ -159,7 +159,7 @@ def test_a_step_commits_what_the_slow_loop_commits(settings: dict[str, Any], k: 
         (response,), _ = check(model, config, [key], [prompt])
         free = DecodeConfig(LENGTH, BLOCK, settings.get("strategy", "confidence"), 0.0, lookahead=k)
         differ += response != decode(model, torch.tensor([prompt]), free, keyed_rule([key], "cpu"), [0])[0]
-    assert differ or settings.get("guard") == 0.3  # which may find nothing to do
+    assert differ or settings.get("min_relative_reward") == 0.3  # which may find nothing to do
 
 
 @dataclass(frozen=True)
@@ -241,8 +241,8 @@ EDITS: list[dict[str, Any]] = [
 EDITS_OF_POSITIONS: list[dict[str, Any]] = [
     {"lookahead": 3},
     {"lookahead": 2, "steps": 9, "lookahead_proposals": "kept"},
-    {"commit": "threshold", "threshold": 0.3, "guard": 0.3},
-    {"commit": "factor", "repetition_guard": True},
+    {"commit": "threshold", "threshold": 0.3, "min_relative_reward": 0.3},
+    {"commit": "factor", "avoid_repetition": True},
 ]
 
 

@@ -31,7 +31,7 @@ from dgmark.models.denoiser import BlockOrigin
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from support import tiny_checkpoints as tiny
-from support.known_keys import bound_key, level_of, matches
+from support.known_keys import bound_key, matches, net_matches
 from support.unchecked import unchecked
 
 diffusers = pytest.importorskip("diffusers")
@@ -236,7 +236,7 @@ class Watched(MarkingBlockRefinementScheduler):
 def test_no_edit_and_no_early_stop_loses_a_match_or_level(
     kind: str, spread: float, config: dict[str, Any], settings: dict[str, Any]
 ) -> None:
-    """All rows are edited, and the row without a key loses matches and level, as it may."""
+    """All rows are edited, and the row without a key loses matches, as it may."""
     scheduler = Watched([KEY, None, KEY, KEY], **config)
     text = write(kind, scheduler, spread, **settings).tolist()
     changed, lost = [0] * 4, [0] * 4
@@ -254,7 +254,7 @@ def test_no_edit_and_no_early_stop_loses_a_match_or_level(
 
 
 def lowered(key: WatermarkKey, seen: list[Any], text: list[list[int]]) -> list[int]:
-    """How many steps of each row took level from what was committed, by edits of it or by an early stop."""
+    """How many steps of each row took matches from what was committed, by edits of it or by an early stop."""
     counts = [0] * len(text)
     for number, (start, tokens, written) in enumerate(seen):
         after = seen[number + 1][1] if seen[number + 1 : number + 2] and seen[number + 1][0] == start else None
@@ -265,7 +265,7 @@ def lowered(key: WatermarkKey, seen: list[Any], text: list[list[int]]) -> list[i
                 new = [token if token < 0 else last for token, last in zip(before, new, strict=False)]
             old = [last if token < 0 else token for token, last in zip(before, new, strict=True)]
             hidden = written[row].tolist() + [-1] * prompt
-            counts[row] += level_of(key, hidden + new[prompt:]) < level_of(key, hidden + old[prompt:])
+            counts[row] += net_matches(key, hidden + new[prompt:]) < net_matches(key, hidden + old[prompt:])
     return counts
 
 

@@ -98,7 +98,7 @@ def test_the_canvases_of_a_forward_do_not_matter(model: GgufDenoiser, n_batch: i
     ("family", "settings"),
     [
         ("llada", {}),
-        ("llada", {"rule": "position", "lookahead": 3, "guard": 0.02, "rows": 2}),
+        ("llada", {"rule": "position", "lookahead": 3, "min_relative_reward": 0.02, "rows": 2}),
         ("llada", {"commit": "threshold", "threshold": 0.9, "rows": 2}),
         ("dream", {"rule": "position", "temperature": 0.7, "top_p": 0.9, "lookahead": 2}),
         ("rnd1", {"rule": "position"}),

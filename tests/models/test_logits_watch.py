@@ -80,8 +80,8 @@ class Spoilt(ToyDenoiser):
 EITHER: list[dict[str, Any]] = [{}, {"strategy": "left_to_right"}, {"commit": "threshold"}, {"steps": 2}]
 POSITION: list[dict[str, Any]] = [
     {"lookahead": 3},
-    {"strategy": "entropy", "guard": 0.2},
-    {"strategy": "random", "repetition_guard": True},
+    {"strategy": "entropy", "min_relative_reward": 0.2},
+    {"strategy": "random", "avoid_repetition": True},
 ]
 
 

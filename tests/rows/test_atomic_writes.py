@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dgmark.errors import InputError, SettingsError
-from dgmark.rows.outputs import atomic_file, atomic_folder, atomic_write, guard_output
+from dgmark.rows.outputs import atomic_file, atomic_folder, atomic_write, check_output
 
 
 @pytest.fixture
@@ -30,25 +30,25 @@ def test_an_input_is_refused_under_every_name(source: Path, tmp_path: Path, monk
     for out in names:
         for read in names:
             with pytest.raises(SettingsError, match="which is read"):
-                guard_output(out, ["elsewhere", str(read)])
+                check_output(out, ["elsewhere", str(read)])
 
 
 def test_a_place_in_a_folder_that_is_read_is_refused(source: Path, tmp_path: Path) -> None:
     folder = tmp_path / "texts"
     for out in (folder / "new.jsonl", source, folder / "new" / "new.jsonl", folder):
         with pytest.raises(SettingsError, match="which is read"):
-            guard_output(out, [str(folder)])
+            check_output(out, [str(folder)])
 
 
 def test_standard_input_is_refused_under_its_names(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open(source) as given:
         monkeypatch.setattr(sys, "stdin", given)
         with pytest.raises(SettingsError, match="same file as standard input"):
-            guard_output(source, ["-"])
+            check_output(source, ["-"])
         with pytest.raises(SettingsError, match="which is read"):
-            guard_output(source, [f"/dev/fd/{given.fileno()}"])
-        guard_output(source.with_name("other"), ["-"])
-    guard_output(source, ["-"])  # it is closed
+            check_output(source, [f"/dev/fd/{given.fileno()}"])
+        check_output(source.with_name("other"), ["-"])
+    check_output(source, ["-"])  # it is closed
 
 
 def test_other_places_are_free(source: Path, tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_other_places_are_free(source: Path, tmp_path: Path) -> None:
     other.mkdir()
     (other / "copy").write_text("A text.")
     for out in (None, other / "copy", tmp_path / "new.jsonl", tmp_path / "no" / "such" / "folder"):
-        guard_output(out, [str(source), str(tmp_path / "texts"), "missing", None])
+        check_output(out, [str(source), str(tmp_path / "texts"), "missing", None])
     assert (other / "copy").read_text() == "A text."
     assert not (tmp_path / "new.jsonl").exists()
 

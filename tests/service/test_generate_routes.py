@@ -162,8 +162,8 @@ def test_a_message_is_put_into_the_template_or_refused(service: Service, monkeyp
 @pytest.mark.parametrize(
     ("wrong", "param"),
     [
-        ({"watermark": False, "repetition_guard": True}, "repetition_guard"),
-        ({"watermark": False, "guard": 0.5}, "guard"),
+        ({"watermark": False, "avoid_repetition": True}, "avoid_repetition"),
+        ({"watermark": False, "min_relative_reward": 0.5}, "min_relative_reward"),
         ({"watermark": False, "lookahead": 2}, "lookahead"),
         ({"watermark": False, "bias": 1.0}, "bias"),
         ({"temperature": 0}, "temperature"),

@@ -203,7 +203,12 @@ HOLES = {"prompt": "w1 [mask:4] w2 [mask:3]", "fill_from": "text", "max_tokens":
         ({"key": "plain", "settings": {}, "own": {"temperature": 0.0}}, "nothing is drawn", "", None),
         ({"key": "plain", "settings": {"temperature": 0.5, "alpha": 0.0}}, "draws are plain", "alpha", None),
         ({"key": "plain", "settings": {"temperature": 0.5, "lookahead": 2}}, "lookahead counts", "lookahead", None),
-        ({"key": "plain", "settings": {"temperature": 0.5, "guard": 0.5}}, "a guard takes", "guard", None),
+        (
+            {"key": "plain", "settings": {"temperature": 0.5, "min_relative_reward": 0.5}},
+            "choose among matches",
+            "min_relative_reward",
+            None,
+        ),
         ({**ENFORCED, "max_tokens": 1}, "too few", "max_tokens", None),
         ({**ENFORCED, "prompt": [4] * 505, "max_tokens": None}, "too few", "prompt", None),
         ({**ENFORCED, **HOLES}, "too few", "text", None),
@@ -235,10 +240,20 @@ def started(**asked: Any) -> Started:
     ("asked", "weakened"),
     [
         ({"max_tokens": 32}, []),
-        ({"max_tokens": 32, "settings": {"temperature": 1.5, "guard": 0.0, "steps": 32, "block_length": 32}}, []),
         (
-            {"max_tokens": 32, "key": "position", "settings": {"guard": 1.0, "block_length": 2, "top_k": 1}},
-            ["guard", "block_length", "top_k"],
+            {
+                "max_tokens": 32,
+                "settings": {"temperature": 1.5, "min_relative_reward": 0.0, "steps": 32, "block_length": 32},
+            },
+            [],
+        ),
+        (
+            {
+                "max_tokens": 32,
+                "key": "position",
+                "settings": {"min_relative_reward": 1.0, "block_length": 2, "top_k": 1},
+            },
+            ["min_relative_reward", "block_length", "top_k"],
         ),
         ({"max_tokens": 32, "settings": {"alpha": 0.5, "bias": 0.5}, "own": {"bias": 1.0}}, ["alpha", "bias"]),
         ({"max_tokens": 32, "settings": {"alpha": 1.0, "bias": 0.5, "block_length": 1}}, ["block_length"]),
@@ -268,7 +283,11 @@ def test_what_weakens_a_mark_is_told(asked: dict[str, Any], weakened: list[str])
         ({"max_tokens": 12}, {"length": 64, "block_length": 16, "steps": 4}, {"length": 12, "steps": 2}),
         ({"settings": {"temperature": 0.0}}, {"top_p": 0.9, "top_k": 5}, {"top_p": None, "top_k": None}),
         ({"settings": {"commit": "threshold"}}, {"steps": 128}, {"steps": None, "commit": "threshold"}),
-        ({"settings": {"strategy": "random"}}, {"guard": 0.5}, {"strategy": "random", "guard": 0.0}),
+        (
+            {"settings": {"strategy": "random"}},
+            {"min_relative_reward": 0.5},
+            {"strategy": "random", "min_relative_reward": 0.0},
+        ),
         ({"settings": {"strategy": "margin", "temperature": 0.0}}, {"edit_threshold": 0.5}, {"edit_threshold": None}),
         (HOLES, {"steps": 128, "length": 256, "temperature": 0.5}, {"steps": None, "temperature": 0.5}),
     ],

@@ -9,7 +9,7 @@ from dgmark.decode.keyed_rules import KeyedRule, Keys, PositionRule
 from dgmark.engines.core import Block, mark, mark_edits, propose_block, uniform_draws
 
 BLOCK = 8
-OF_POSITIONS = DecodeConfig(temperature=0.7, commit="threshold", guard=0.2)
+OF_POSITIONS = DecodeConfig(temperature=0.7, commit="threshold", min_relative_reward=0.2)
 OF_PAIRS = DecodeConfig(temperature=0.7, commit="factor", bias=0.1, top_k=20)
 
 

@@ -79,7 +79,7 @@ def share_of_pairs(key: WatermarkKey, ids: list[int]) -> float:
     return float(matching_pairs(np.unique(_words(key, ids)), key.pair_key, key.number or 0).mean())
 
 
-def level_of(key: WatermarkKey | None, ids: list[int]) -> int:
+def net_matches(key: WatermarkKey | None, ids: list[int]) -> int:
     """What matches in a text less what does not: tokens, or distinct pairs; -1 where no token stands."""
     if key is None:
         return 0

@@ -33,8 +33,8 @@ def fitting(key: WatermarkKey, ids: list[int], words: Ids) -> NDArray[np.bool_]:
     if key.spec.rule == "position":
         return key.tables.matching(words, np.full(len(words), len(ids)))
     before = np.array(ids[-key.spec.farthest :], dtype=np.int64)[:, None]
-    levels = matching_pairs(pair_words(before, words), key.pair_key, key.number or 0).sum(axis=0)
-    best: NDArray[np.bool_] = levels == levels.max()
+    counts = matching_pairs(pair_words(before, words), key.pair_key, key.number or 0).sum(axis=0)
+    best: NDArray[np.bool_] = counts == counts.max()
     return best
 
 

@@ -12,7 +12,7 @@ import torch
 from dgmark.decode import DecodeConfig, Response
 from dgmark.models.denoiser import Denoiser, open_session
 from dgmark.watermark.key import WatermarkKey
-from support.known_keys import level_of, matches, sign_of
+from support.known_keys import matches, net_matches, sign_of
 
 # ---- one place ----
 
@@ -249,7 +249,7 @@ def decode_slowly(
     fits: Callable[[list[int], int, int], bool] | None = None,
 ) -> Plain:
     """The paper's top-k one-step lookahead line by line, which with k = 1 is Algorithm 2, and that Algorithm 1 without
-    a key; and what the paper does not have: several commits a step, guards, keyed draws, edits.
+    a key; and what the paper does not have: several commits a step, matches without preference, keyed draws, edits.
 
     Args:
         model: the model; each candidate of a lookahead costs a forward, and so does the step after it.
@@ -363,7 +363,7 @@ class _Loop:
             if threshold is not None and y[j] not in (self.mask, one.token) and one.reward > threshold:
                 other = [*y[:j], one.token, *y[j + 1 :]]
                 before, after = ([-1 if v == self.mask else v for v in text] for text in (y, other))
-                if level_of(self.key, after) >= level_of(self.key, before):
+                if net_matches(self.key, after) >= net_matches(self.key, before):
                     y[:] = other
                     edits.append(j)
         return edits
@@ -386,17 +386,17 @@ class _Loop:
         return [[*first, j] for j in kind[: self.config.lookahead if self.key else 1]]
 
     def preferred(self, found: dict[int, Drawn]) -> set[int]:
-        """The places that go first: C, less what the guards take from it. Without an order all do."""
+        """The places that go first: C, less the matches without preference. Without an order all do."""
         config, key = self.config, self.key
         if key is None or key.spec.rule == "bigram":
             return {*found}
         best, preferred = max((one.reward for one in found.values()), default=0.0), set[int]()
         for j, one in found.items():
-            good = one.reward >= best * config.guard
+            good = one.reward >= best * config.min_relative_reward
             if config.strategy == "entropy":
-                good = config.guard == 0 or one.reward >= best - math.log(1 / config.guard)
+                good = config.min_relative_reward == 0 or one.reward >= best - math.log(1 / config.min_relative_reward)
             canvas, period = self.x + self.plain.y, key.spec.period
-            looping = config.repetition_guard and in_loop(one.token, len(self.x) + j, canvas, period)
+            looping = config.avoid_repetition and in_loop(one.token, len(self.x) + j, canvas, period)
             if one.matched and good and not looping:
                 preferred.add(j)
         return preferred

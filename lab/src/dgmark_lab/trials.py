@@ -35,7 +35,7 @@ TEMPERATURES = (1.0, 1.3, 0.85, 0.7, 0.6, 0.5)
 TRIED: dict[Rule | None, dict[str, Sequence[Any]]] = {
     None: {"noise": ("redrawn", "fixed")},
     "bigram": {"alpha": (1.0, 0.5), "farthest": (1, 4, 8)},
-    "position": {"guard": (0.0, 0.05), "lookahead": (1, 3)},
+    "position": {"min_relative_reward": (0.0, 0.05), "lookahead": (1, 3)},
 }
 
 # (finished texts, all texts of this rung)

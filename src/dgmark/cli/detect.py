@@ -25,7 +25,7 @@ from dgmark.report.page import write_report
 from dgmark.report.signing import SigningKey
 from dgmark.rows.inputs import STDIN
 from dgmark.rows.jsonl import BadRow
-from dgmark.rows.outputs import atomic_write, guard_output
+from dgmark.rows.outputs import atomic_write, check_output
 from dgmark.rows.texts import MAX_CHARS, MAX_CHARS_LIMIT, Item
 from dgmark.rows.workers import MAX_WORKERS
 from dgmark.watermark.commitment import KeyCommitment
@@ -73,7 +73,7 @@ def detect(
         )
     else:
         for written in (options.extract, *(options.report or ())):
-            guard_output(written, [*sources, *options.files_read])
+            check_output(written, [*sources, *options.files_read])
         tally = Tally()
         items = read_sources(sources, prefer_ids=ids, on_skip=tally.skipped.append, **reading)
         _show(options, scorer, _with_notes(items, scorer), workers, tally, signer, commitment)

@@ -21,7 +21,7 @@ from dgmark.errors import DgmarkError, SettingsError
 from dgmark.extras import needed_extra
 from dgmark.rows.inputs import MAX_LINE_BYTES, STDIN, STDIN_NAME, checked_size, decode, open_input
 from dgmark.rows.jsonl import BadRow, Row, read_rows, rows_or_text
-from dgmark.rows.outputs import guard_output
+from dgmark.rows.outputs import check_output
 from dgmark.rows.texts import prompt_of
 from dgmark.watermark.key import WatermarkKey
 
@@ -101,7 +101,7 @@ def generate(
     prompt_rows, source = prompts
     if settings_file is not None:
         settings = {**read_settings(settings_file, key=key), **settings}
-    guard_output(out, [source])
+    check_output(out, [source])
     tasks = tasks_of(prompt_rows, partial(_task, subkey=subkey), seed=seed, purpose="prompt to continue")
     if live and (len(tasks) != 1 or out is not None):
         raise SettingsError("--stream shows one text: give a single prompt, and leave --out out")

@@ -17,7 +17,7 @@ from dgmark.errors import DgmarkError, SettingsError
 from dgmark.extras import needed_extra
 from dgmark.rows.inputs import STDIN, decode, read_bytes, read_stdin
 from dgmark.rows.jsonl import BadRow, Row, read_rows
-from dgmark.rows.outputs import guard_output
+from dgmark.rows.outputs import check_output
 
 if TYPE_CHECKING:
     from dgmark.decode.remasking import Remasking
@@ -68,7 +68,7 @@ def infill(
 
     The options of `dgmark generate` for models and decoding (but for --length, --steps, --schedule) are taken too.
     """
-    guard_output(out, [STDIN if text == STDIN else text_file or texts])
+    check_output(out, [STDIN if text == STDIN else text_file or texts])
     rows = _rows(text, text_file, texts)
     with needed_extra("generate", "infilling"):
         from dgmark.decode.infilling import (

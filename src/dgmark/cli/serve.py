@@ -27,7 +27,7 @@ from dgmark.detection.detector import DEFAULT_FPR
 from dgmark.errors import SettingsError
 from dgmark.extras import needed_extra
 from dgmark.report.signing import SigningKey, read_key_set
-from dgmark.rows.outputs import guard_output
+from dgmark.rows.outputs import check_output
 from dgmark.rows.workers import MAX_WORKERS
 from dgmark.watermark.key import WatermarkKey
 
@@ -200,7 +200,7 @@ def serve(
     if keys is None:
         raise SettingsError("give --keys FOLDER, a folder of key files (`dgmark keygen` makes one), or --demo")
     read = (keys, access.get("tokens"), checking.get("commitments"), checking.get("tokenizer"))
-    guard_output(logs["audit"], [None if one is None else str(one) for one in read])
+    check_output(logs["audit"], [None if one is None else str(one) for one in read])
     _run(create_app(ServiceSettings(keys, **access, **logs, **checking, **fields)), host, port)
 
 

@@ -69,7 +69,7 @@ class Canvas:
         return cls(ids=row, start=start, masked=masked, positions=torch.arange(start, stop), stops=False)
 
     @classmethod
-    def together(cls, canvases: "Sequence[Canvas]", mask_id: int) -> "Canvas":
+    def joined(cls, canvases: "Sequence[Canvas]", mask_id: int) -> "Canvas":
         """Join canvases of one `layout`; those with a shorter beginning are padded at the left (with masks)."""
         start = max(canvas.start for canvas in canvases)
         missing = [start - canvas.start for canvas in canvases for _ in canvas.ids]

@@ -128,17 +128,17 @@ class DecodeConfig:
         description="Which keys and values to keep between steps; approximate for most models.",
         json_schema_extra=_default_text("the model's own, or none"),
     )
-    guard: float = Field(
+    min_relative_reward: float = Field(
         default=0.0,
         ge=0,
         le=1,
-        description="Prefer a match only if its reward is at least this share of the best; 0 turns the guard off.",
+        description="Prefer a match only if its reward is at least this share of the best; 0 prefers all.",
         json_schema_extra=_default_text("0"),
     )
-    repetition_guard: bool = Field(
+    avoid_repetition: bool = Field(
         default=False, description="Do not prefer a match that prolongs a loop.", json_schema_extra=_default_text("off")
     )
-    round_trip_guard: bool = Field(
+    round_trip_check: bool = Field(
         default=True,
         description="Commit last the tokens that do not survive re-tokenization of the text.",
         json_schema_extra=_default_text("on"),
@@ -204,10 +204,10 @@ class DecodeConfig:
             raise SettingsError(
                 "the rewards of strategy random are noise, so lookahead has no best candidates: use lookahead 1"
             )
-        if self.guard and self.strategy in ("random", "left_to_right"):
+        if self.min_relative_reward and self.strategy in ("random", "left_to_right"):
             raise SettingsError(
-                f"the rewards of strategy {self.strategy} say nothing of quality, so a guard has nothing to compare: "
-                "use guard 0"
+                f"the rewards of strategy {self.strategy} say nothing of quality, so min_relative_reward has nothing "
+                "to compare: use 0"
             )
         if self.commit != "quota" and self.strategy != "confidence":
             raise SettingsError(f"commit {self.commit} compares confidences: it needs strategy confidence")

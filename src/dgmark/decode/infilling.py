@@ -12,7 +12,7 @@ from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.decode.canvas import Canvas, Progress, Trace
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.generation import responses_of
-from dgmark.decode.prompts import Prepared, requests_of
+from dgmark.decode.prompts import Prepared, Request, requests_of
 from dgmark.decode.remasking import Remasker, Remasking, RemaskOptions
 from dgmark.errors import InputError, PromptTooLong, SettingsError
 from dgmark.models.denoiser import Denoiser, check_model, traits_of
@@ -141,7 +141,11 @@ def infill(
     config = config_of_holes(model, settings)
     requests = requests_of([holed_text(model, parts) for parts in texts], key, seed, subkey)
     prepared = Prepared.of(model, requests, config, encode=lambda text: text.canvas(model.mask_id, count_from))
-    return [_fill(prepared, row, count_from, progress) for row in range(len(requests))]
+    made = []
+    for row, request in enumerate(prepared.requests):
+        response = responses_of(prepared, [row], progress)[row]
+        made.append(_infilling(model, request, request.prompt, response.token_ids, response.trace, count_from, config))
+    return made
 
 
 def _remask(
@@ -167,21 +171,8 @@ def _remask(
         edges = [0, *(edge for hole in holes for edge in hole), len(ids)]
         pieces = [ids[low:high] for low, high in pairwise(edges)]
         parts = [len(piece) if index % 2 else model.tokenizer.decode(piece) for index, piece in enumerate(pieces)]
-        filled = HoledText(parts, ids, holes).filled(model.tokenizer, ids[holes[0][0] : holes[-1][1]])
-        made.append(
-            Infilling(
-                parts=parts,
-                text=filled.text,
-                token_ids=ids,
-                holes=holes,
-                spans=filled.spans,
-                seed=request.seed,
-                trace=trace,
-                subkey=request.subkey,
-                remasking=remasking,
-                **shared_fields(model, request.key, "text", config),
-            )
-        )
+        text, region = HoledText(parts, ids, holes), ids[holes[0][0] : holes[-1][1]]
+        made.append(_infilling(model, request, text, region, trace, "text", config, remasking))
     return made
 
 
@@ -228,11 +219,18 @@ def shared_fields(
     }
 
 
-def _fill(prepared: Prepared, row: int, count_from: CountFrom, progress: Progress | None) -> Infilling:
-    request = prepared.requests[row]
-    text: HoledText = request.prompt
-    response = responses_of(prepared, [row], progress)[row]
-    filled = text.filled(prepared.model.tokenizer, response.token_ids)
+def _infilling(
+    model: Denoiser,
+    request: Request,
+    text: "HoledText",
+    region: list[int],
+    trace: Trace,
+    count_from: CountFrom,
+    config: DecodeConfig,
+    remasking: Remasking | None = None,
+) -> Infilling:
+    """The text with these ids from its first hole to the end of its last."""
+    filled = text.filled(model.tokenizer, region)
     return Infilling(
         parts=text.parts,
         text=filled.text,
@@ -240,9 +238,10 @@ def _fill(prepared: Prepared, row: int, count_from: CountFrom, progress: Progres
         holes=text.holes,
         spans=filled.spans,
         seed=request.seed,
-        trace=response.trace,
+        trace=trace,
         subkey=request.subkey,
-        **shared_fields(prepared.model, request.key, count_from, prepared.config),
+        remasking=remasking,
+        **shared_fields(model, request.key, count_from, config),
     )
 
 

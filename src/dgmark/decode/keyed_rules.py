@@ -232,13 +232,13 @@ class KeyStore:
                     "make a store of keys like it"
                 )
             self.rule.check_key(key)  # before a slot changes hands
-            slot = len(self._slots) if len(self._slots) < self._size else self._freed(needed)
+            slot = len(self._slots) if len(self._slots) < self._size else self._free_slot(needed)
             self.rule.put(slot, key)
             self._slots[key] = slot
         self._slots.move_to_end(key)
         return self._slots[key]
 
-    def _freed(self, needed: set[WatermarkKey]) -> int:
+    def _free_slot(self, needed: set[WatermarkKey]) -> int:
         """The slot of the key that was not used for longest and is not needed now."""
         for key in self._slots:
             if key not in needed:

@@ -4,13 +4,19 @@ and with an edit threshold edits of what the block has so far.
 The loop knows token ids only: no text, no key, no watermark (a `Rule` is passed in) and no family of models. The same
 lines make marked and unmarked text. A step runs the forward on the canvases it chooses among; the winner's forward is
 also that of the next step, so a lookahead of k costs k forwards a step.
+
+Its tensors are indexed by: the rows of the batch (`number`), of which some are open, that is, have something left to do
+in the block; the rows that the session began the block with (`session_row`); the canvases that a step tries, one or
+more for each open row; the columns of a canvas; the places of its region, which is cut into blocks; and the places of
+the block.
 """
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dgmark.decode.canvas import Canvas, Commits, Progress, Response, collect
@@ -22,7 +28,7 @@ from dgmark.decode.selection import (
     MOST_EDITING_STEPS,
     Choice,
     alternatives,
-    blocks,
+    blocks_to_fill,
     choose,
     order_of,
     prolongs_loop,
@@ -54,11 +60,11 @@ def decode(
         model: the denoiser.
         prompts: token ids.
         config: decoding settings.
-        rule: what the watermark does to a step (`keyed_rule`); `Rule()` for no mark.
+        rule: what the watermark does to a step; see `decode_steps`.
         seeds: one for each row.
         progress: called after each step with the number of its commits.
         padding: number of padding columns at the left of each prompt, for models that take it.
-        round_trip: the guard of texts that must survive re-tokenization; None for none, whatever the settings say.
+        round_trip: tells which tokens survive re-tokenization; see `decode_steps`.
     """
     canvas = Canvas.after(prompts, config.length, model.mask_id, padding)
     return collect(model, canvas, decode_steps(model, canvas, config, rule, seeds, round_trip), progress)
@@ -79,9 +85,9 @@ def decode_steps(
         model: the denoiser.
         canvas: the canvas to decode; not written to.
         config: decoding settings; the length is ignored, the canvas has its own.
-        rule: what the watermark does to a step.
+        rule: what the watermark does to a step (`keyed_rule`); `Rule()` for no mark.
         seeds: one for each row.
-        round_trip: the guard of texts that must survive re-tokenization; None for none, whatever the settings say.
+        round_trip: tells which tokens survive re-tokenization; None to ask nobody, whatever the settings say.
         dropped: rows that nobody wants any more; whoever has this collection may add to it between two steps. They get
             no further commits, and the other rows go on as if nothing had happened.
 
@@ -100,6 +106,14 @@ def decode_steps(
         if commits is None:
             return
         yield commits
+
+
+class _Block(NamedTuple):
+    """The active block: its number among those with something to fill, and its places [low, high) of the region."""
+
+    number: int
+    low: int
+    high: int
 
 
 @dataclass(frozen=True)
@@ -134,12 +148,12 @@ class _Rows:
 
 
 @dataclass(frozen=True)
-class _Open:
-    """The rows that have something left to do in the block, and the candidates of their next step.
+class _OpenRows:
+    """Open rows, and the candidates of their next step.
 
     Attributes:
         rows: these rows.
-        candidates: their candidates, from the forward on their canvases.
+        candidates: from the forward on their canvases.
         logits: for each row that forward's logits, and the canvas among those that it ran on; for drawing again.
         editing_steps: how many steps each row has edited since its block was full.
     """
@@ -149,10 +163,15 @@ class _Open:
     logits: list[tuple[Tensor, int]]
     editing_steps: Int[Tensor, " rows"]
 
-    def at(self, which: Bool[Tensor, " rows"]) -> "_Open":
-        """Some of these rows."""
-        logits = [one for one, kept in zip(self.logits, which.tolist(), strict=True) if kept]
-        return _Open(self.rows.at(which), self.candidates.at(which), logits, self.editing_steps[which])
+    def at(self, which: Tensor) -> "_OpenRows":
+        """Some of these rows, by their places here or by a mask."""
+        places = torch.arange(len(self.rows), device=which.device)[which].tolist()
+        logits = [self.logits[place] for place in places]
+        return _OpenRows(self.rows.at(which), self.candidates.at(which), logits, self.editing_steps[which])
+
+    def logits_of(self, which: Int[Tensor, " n"]) -> Float[Tensor, "n window vocab"]:
+        """The logits of some of these rows, by their places here."""
+        return torch.stack([forward[canvas] for forward, canvas in (self.logits[row] for row in which.tolist())])
 
 
 @dataclass(frozen=True)
@@ -160,14 +179,14 @@ class _Trials:
     """The canvases among which a step chooses, those of the first row first, and of each row the best first.
 
     Attributes:
-        owner: the row of each canvas, among the open ones.
+        owner: the open row of each canvas.
         chosen: the places of the block that are committed in it.
         ids: the canvases.
         masked: which places of their regions are not committed.
         unfinished: whether something is left to do in the block.
         complete: whether the row is complete with it.
-        first: the first canvas of each row.
-        several: whether a row has more than one.
+        first: the first canvas of each open row.
+        has_choice: whether an open row has more than one.
     """
 
     owner: Int[Tensor, " canvases"]
@@ -177,24 +196,23 @@ class _Trials:
     unfinished: Bool[Tensor, " canvases"]
     complete: Bool[Tensor, " canvases"]
     first: Int[Tensor, " rows"]
-    several: Bool[Tensor, " rows"]
+    has_choice: Bool[Tensor, " rows"]
 
     @property
     def ahead(self) -> Int[Tensor, " ahead"]:
         """The canvases that need a forward: for the next step of the block, or to be compared with others."""
-        return (self.unfinished & ~(self.complete & ~self.several[self.owner])).nonzero()[:, 0]
+        return (self.unfinished & ~(self.complete & ~self.has_choice[self.owner])).nonzero()[:, 0]
 
 
 # How often a row draws again in one step while too few candidates survive. Between two line breaks and a word, say,
 # hardly any token fits.
-_REDRAWS = 64
+_MAX_REDRAWS = 64
 
 
 class _Loop:
-    """One decode. The active block is number `block`, with the places `low` to `high` of the region.
+    """One decode. `forwards` counts the canvases that ran through the model since the last commits."""
 
-    `forwards` counts the canvases that ran through the model since the last commits.
-    """
+    block: _Block
 
     def __init__(
         self,
@@ -208,7 +226,7 @@ class _Loop:
         rule.check(config)
         device, traits = canvas.ids.device, traits_of(model)
         self.model, self.canvas, self.config, self.rule, self.round_trip = model, canvas, config, rule, round_trip
-        self.block_origin = traits.block_origin
+        self.plan = blocks_to_fill(canvas, config.block_length, traits.block_origin)
         self.session = open_session(model, config.cache, canvas.padding)
         self.proposer = Proposer(model, traits, canvas, config, rule, seeds)
         self.watch = LogitsWatch(traits.name, model.vocab_size, self.proposer.forbidden, config.temperature)
@@ -218,17 +236,17 @@ class _Loop:
         # in unmarked rows every candidate matches: a lookahead has nothing to compare, and no match rewards a loop
         self.widths = torch.where(self.marked, config.lookahead, 1)
         self.periods = rule.periods(every)
-        self.block = self.low = self.high = 0
         self.steps = self.forwards = 0
 
     def run(self, dropped: Collection[int] = ()) -> Iterator[Commits]:
         """Decode, and yield the commits of each step; rows that are `dropped` by then get no more."""
         every = torch.arange(len(self.canvas.ids), device=self.canvas.ids.device)
         rows = _Rows(every, every, self.canvas.ids, self.canvas.masked.repeat(len(every), 1))
-        plan = self._plan()
-        for self.block, (self.low, self.high) in enumerate(plan):
-            counts = iter(quotas(int(self.canvas.masked[self.low : self.high].sum()), len(plan), self.config))
-            open_rows, left = self._begin(rows), []
+        for number, (low, high) in enumerate(self.plan):
+            self.block = _Block(number, low, high)
+            counts = iter(quotas(int(self.canvas.masked[low:high].sum()), len(self.plan), self.config))
+            logits = self.session.begin(rows.ids, self.columns.start, self.columns.stop)
+            open_rows, left = self._read(logits, rows, torch.zeros_like(rows.number)), []
             while len(open_rows.rows):
                 commits, open_rows, closed = self._step(open_rows, next(counts, 1))
                 if len(commits.finished):
@@ -238,19 +256,13 @@ class _Loop:
                 if dropped:
                     open_rows = open_rows.at(~_is_among(open_rows.rows.number, dropped))
             self.watch.raise_faults()
-            rows = self._left(left, len(rows), dropped)
+            rows = self._rows_of_next_block(left, len(rows), dropped)
             if not len(rows):
                 return
 
-    def _plan(self) -> list[tuple[int, int]]:
-        """The blocks that have something to fill."""
-        to_fill, block_length = self.canvas.masked, self.config.block_length
-        offset = self.canvas.start % block_length if self.block_origin == "canvas" else 0
-        return [(low, high) for low, high in blocks(len(to_fill), block_length, offset) if to_fill[low:high].any()]
-
-    def _left(self, several: Sequence[_Rows], begun: int, dropped: Collection[int]) -> _Rows:
-        """The rows that go on with the next block."""
-        rows = _Rows.joined(several)
+    def _rows_of_next_block(self, left: Sequence[_Rows], begun: int, dropped: Collection[int]) -> _Rows:
+        """The rows that go on, of those that the steps of a block of `begun` rows left."""
+        rows = _Rows.joined(left)
         rows = rows.at(~_is_among(rows.number, dropped))
         if len(rows) and len(rows) < begun:
             self.session.keep(rows.session_row)
@@ -261,37 +273,41 @@ class _Loop:
     @property
     def columns(self) -> slice:
         """The columns of the block."""
-        return slice(self.canvas.start + self.low, self.canvas.start + self.high)
+        return slice(self.canvas.start + self.block.low, self.canvas.start + self.block.high)
 
     def _in_block(self, masked: Tensor) -> Tensor:
         """The places of the block, of an array over the region."""
-        return masked[:, self.low : self.high]
+        return masked[:, self.block.low : self.block.high]
 
     def _with_candidate(self, masked: Tensor) -> Tensor:
         """The places of the block that have a candidate: those that are masked, or may be edited."""
         masked = self._in_block(masked)
         if self.config.edit_threshold is None:
             return masked
-        return self.canvas.masked[self.low : self.high].expand_as(masked)
+        return self.canvas.masked[self.block.low : self.block.high].expand_as(masked)
 
     # --- candidates ---
 
-    def _begin(self, rows: _Rows) -> _Open:
-        logits = self.session.begin(rows.ids, self.columns.start, self.columns.stop)
-        candidates = self._read(logits, rows.ids, self._in_block(rows.masked), rows.number)
-        return _Open(rows, candidates, [(logits, canvas) for canvas in range(len(rows))], torch.zeros_like(rows.number))
+    def _read(self, logits: Tensor, rows: _Rows, editing_steps: Tensor) -> _OpenRows:
+        """These canvases with the candidates of a new forward, whose logits are checked."""
+        places = self._with_candidate(rows.masked)
+        check_logits(self.model, logits, rows.ids, places.shape[1])
+        self.forwards += len(rows)
+        candidates = self.proposer(logits, rows.ids, places, rows.number, self.block.low)
+        self.watch.check(self.steps, self.block.low, rows.number, places, logits, candidates.tokens)
+        return _OpenRows(rows, candidates, [(logits, canvas) for canvas in range(len(rows))], editing_steps)
 
-    def _read(self, logits: Tensor, ids: Tensor, masked: Tensor, numbers: Tensor) -> Candidates:
-        """Candidates from a new forward on canvases of these rows, whose logits are checked."""
-        check_logits(self.model, logits, ids, masked.shape[1])
-        self.forwards += len(ids)
-        candidates = self.proposer(logits, ids, masked, numbers, self.low)
-        self.watch.check(self.steps, self.low, numbers, masked, logits, candidates.tokens)
-        return candidates
+    def _draw_again(
+        self, now: _OpenRows, which: Tensor, logits: Tensor, places: Tensor, refused: Tensor | None = None
+    ) -> None:
+        """Draw some places of some rows again, from the logits that these rows had; changes the candidates in place."""
+        rows = now.rows.at(which)
+        drawn = self.proposer(logits, rows.ids, places, rows.number, self.block.low, refused)
+        now.candidates.put(which, now.candidates.at(which).where(places, drawn))
 
     # --- one step ---
 
-    def _step(self, now: _Open, count: int) -> tuple[Commits, _Open, _Rows]:
+    def _step(self, now: _OpenRows, count: int) -> tuple[Commits, _OpenRows, _Rows]:
         """Commit in the open rows.
 
         Returns:
@@ -301,23 +317,23 @@ class _Loop:
         sets, exists = self._alternatives(now, count)
         trials = self._trials(now, sets, exists, unsettled)
         winner, still_open = trials.first, None
-        if len(ahead := trials.ahead):
-            rows = now.rows.at(trials.owner[ahead])
-            logits = self.session.step(trials.ids[ahead], rows.session_row, self.columns.start, self.columns.stop)
-            places = self._with_candidate(trials.masked)[ahead]
-            seen = self._read(logits, trials.ids[ahead], places, rows.number)
+        if len(which := trials.ahead):
+            owner = trials.owner[which]
+            rows = replace(now.rows.at(owner), ids=trials.ids[which], masked=trials.masked[which])
+            logits = self.session.step(rows.ids, rows.session_row, self.columns.start, self.columns.stop)
+            ahead = self._read(logits, rows, now.editing_steps[owner])
             if self.config.lookahead > 1:
-                winner = trials.first + self._best(trials, exists, ahead, seen)
-            still_open = self._renewed(now, trials, winner, logits, ahead, seen)
+                winner = trials.first + self._best(exists, which, ahead)
+            still_open = self._still_open(trials, winner, which, ahead)
         complete, unfinished = trials.complete[winner], trials.unfinished[winner]
         after = replace(now.rows, ids=trials.ids[winner], masked=trials.masked[winner])
         commits = self._commits(now, trials.chosen[winner], edited, complete)
         if still_open is None:
-            still_open = replace(now, rows=after).at(torch.zeros_like(complete))
+            still_open = now.at(torch.zeros_like(complete))
         return commits, still_open, after.at(~complete & ~unfinished)
 
-    def _edit(self, now: _Open) -> tuple[Tensor, Tensor, _Open]:
-        """Replace committed tokens of the block, where a candidate is sure enough and no match is lost by it.
+    def _edit(self, now: _OpenRows) -> tuple[Tensor, Tensor, _OpenRows]:
+        """Replace committed tokens of the block, where a candidate has confidence enough and no match is lost by it.
 
         Returns:
             The places that were edited; which rows may edit more when their block is full; and the rows after the
@@ -329,7 +345,7 @@ class _Loop:
             return torch.zeros_like(masked), torch.zeros_like(rows.number, dtype=torch.bool), now
         edits = self._with_candidate(rows.masked) & ~masked & (tokens != committed)
         edits &= now.candidates.rewards > threshold
-        window = self.proposer.window(rows.ids, rows.number, self.low, masked.shape[1])
+        window = self.proposer.window(rows.ids, rows.number, self.block.low, masked.shape[1])
         edits = surviving_edits(edits, tokens, window, self.rule, self.round_trip)
         ids = rows.ids.clone()
         ids[:, self.columns] = torch.where(edits, tokens, committed)
@@ -338,17 +354,17 @@ class _Loop:
         unsettled = ~full | (edits.any(1) & (steps < MOST_EDITING_STEPS))
         return edits, unsettled, replace(now, rows=replace(rows, ids=ids), editing_steps=steps)
 
-    def _trials(self, now: _Open, sets: Tensor, exists: Tensor, unsettled: Tensor) -> _Trials:
+    def _trials(self, now: _OpenRows, sets: Tensor, exists: Tensor, unsettled: Tensor) -> _Trials:
         """The canvases that commit these sets of places of each row."""
-        several = exists.sum(1)
+        counts = exists.sum(1)
         owner, rank = exists.nonzero(as_tuple=True)
         chosen = sets[owner, rank]
         ids, masked = now.rows.ids[owner], now.rows.masked[owner]
         ids[:, self.columns] = torch.where(chosen, now.candidates.tokens[owner], ids[:, self.columns])
-        masked[:, self.low : self.high] &= ~chosen
+        masked[:, self.block.low : self.block.high] &= ~chosen
         unfinished = self._in_block(masked).any(1) | unsettled[owner]
         complete = self._complete(ids, masked, unfinished)
-        return _Trials(owner, chosen, ids, masked, unfinished, complete, several.cumsum(0) - several, several > 1)
+        return _Trials(owner, chosen, ids, masked, unfinished, complete, counts.cumsum(0) - counts, counts > 1)
 
     def _complete(self, ids: Tensor, masked: Tensor, unfinished: Tensor) -> Bool[Tensor, " n"]:
         """Whether each canvas is complete and not to be edited, or has an end token with nothing masked before it."""
@@ -356,52 +372,40 @@ class _Loop:
         region = ids[:, self.canvas.start : self.canvas.start + masked.shape[1]]
         return (torch.isin(region, self.ends) & leading).any(1) | leading[:, -1] & ~unfinished
 
-    def _best(self, trials: _Trials, exists: Tensor, ahead: Tensor, seen: Candidates) -> Int[Tensor, " rows"]:
+    def _best(self, exists: Tensor, which: Tensor, ahead: _OpenRows) -> Int[Tensor, " rows"]:
         """The rank of each row's canvas with the most matches ahead; the first of equals."""
         score = torch.full_like(exists, -1, dtype=torch.long)
         owner, rank = exists.nonzero(as_tuple=True)
-        matches = seen.matched & self._in_block(trials.masked)[ahead]
-        score[owner[ahead], rank[ahead]] = matches.sum(1)
+        matches = ahead.candidates.matched & self._in_block(ahead.rows.masked)
+        score[owner[which], rank[which]] = matches.sum(1)
         return score.argmax(1)
 
-    def _renewed(
-        self, now: _Open, trials: _Trials, winner: Tensor, logits: Tensor, ahead: Tensor, seen: Candidates
-    ) -> _Open:
-        """The rows that are not done with the block, with the candidates of their winners."""
+    def _still_open(self, trials: _Trials, winner: Tensor, which: Tensor, ahead: _OpenRows) -> _OpenRows:
+        """The rows that are not done with the block, each as its winner, with the candidates of that one's forward."""
         still = trials.unfinished[winner] & ~trials.complete[winner]
-        canvas = winner[still]
-        which = torch.searchsorted(ahead, canvas)
-        rows = _Rows(now.rows.number[still], now.rows.session_row[still], trials.ids[canvas], trials.masked[canvas])
-        candidates = seen.at(which)
-        again = self._redraws_winners & trials.several[still]
-        if again.any():
-            part = rows.at(again)
-            places = self._with_candidate(part.masked)
-            candidates.put(again, self.proposer(logits[which[again]], part.ids, places, part.number, self.low))
-        return _Open(rows, candidates, [(logits, canvas) for canvas in which.tolist()], now.editing_steps[still])
-
-    @property
-    def _redraws_winners(self) -> bool:
-        """Whether the candidates of a lookahead's winner are drawn again, under sampling unless they are kept."""
-        kept = self.config.noise == "fixed" or self.config.lookahead_proposals == "kept"
-        return not kept and not self.config.greedy
+        open_rows = ahead.at(torch.searchsorted(which, winner[still]))
+        again = trials.has_choice[still].nonzero()[:, 0]  # winners of a lookahead
+        kept = self.config.noise == "fixed" or self.config.lookahead_proposals == "kept" or self.config.greedy
+        if len(again) and not kept:
+            places = self._with_candidate(open_rows.rows.masked[again])
+            self._draw_again(open_rows, again, open_rows.logits_of(again), places)
+        return open_rows
 
     # --- the choice ---
 
-    def _alternatives(self, now: _Open, count: int) -> tuple[Tensor, Tensor]:
+    def _alternatives(self, now: _OpenRows, count: int) -> tuple[Tensor, Tensor]:
         """The sets of places among which this step chooses, and which entries of the array are sets of a row."""
-        guard = self.round_trip
-        choice = self._choice(now, count) if guard is None else self._surviving(guard, now, count)
+        choice = self._choice(now, count) if self.round_trip is None else self._surviving(self.round_trip, now, count)
         masked, scores = self._in_block(now.rows.masked), now.candidates.scores
         if self.config.lookahead == 1:
             only = select_positions(scores, masked, choice.preferred, choice.quota, choice.confident, choice.readable)
             return only[:, None], torch.ones_like(only[:, :1])
         return alternatives(scores, masked, choice)
 
-    def _choice(self, now: _Open, count: int, readable: Tensor | None = None) -> Choice:
-        """What the settings and the guards make of these candidates."""
+    def _choice(self, now: _OpenRows, count: int, readable: Tensor | None = None) -> Choice:
+        """What the settings make of these candidates."""
         number, candidates, looping = now.rows.number, now.candidates, None
-        if self.config.repetition_guard:
+        if self.config.avoid_repetition:
             looping = prolongs_loop(candidates.tokens, now.rows.ids, self.columns.start, self.periods[number])
         return choose(
             candidates.rewards,
@@ -415,7 +419,7 @@ class _Loop:
             readable=readable,
         )
 
-    def _surviving(self, guard: RoundTrip, now: _Open, count: int) -> Choice:
+    def _surviving(self, round_trip: RoundTrip, now: _OpenRows, count: int) -> Choice:
         """The choice in which candidates that do not survive re-tokenization go last; see `RoundTrip`.
 
         Rows that would have to commit one draw again, without the tokens that did not survive: each token then has the
@@ -423,14 +427,14 @@ class _Loop:
         """
         masked, ids, refused = self._in_block(now.rows.masked), now.rows.ids, None
         tokens = now.candidates.tokens
-        for redraw in range(_REDRAWS + 1):
+        for redraw in range(_MAX_REDRAWS + 1):
             choice = self._choice(now, count)
             order = order_of(now.candidates.scores, masked, choice.preferred, choice.confident)
-            lost, short = guard.unreadable(
+            lost, short = round_trip.unreadable(
                 *(tokens, ids, self.canvas.text, self.columns.start),
                 *(order, masked.sum(1), choice.quota, choice.width),
             )
-            if redraw == _REDRAWS or not short.any():
+            if redraw == _MAX_REDRAWS or not short.any():
                 break
             again = lost & short[:, None]
             refused = again.new_zeros(*again.shape, self.model.vocab_size) if refused is None else refused
@@ -442,32 +446,29 @@ class _Loop:
         after = self._choice(now, count, ~lost)
         return after._replace(quota=torch.minimum(after.quota, choice.quota))  # no more than were looked at
 
-    def _redraw(self, now: _Open, again: Tensor, refused: Tensor) -> bool:
+    def _redraw(self, now: _OpenRows, again: Tensor, refused: Tensor) -> bool:
         """Draw these places again from the same logits, without the refused tokens; False if no token is left.
 
         The candidates are changed in place.
         """
         which = again.any(1).nonzero()[:, 0]
-        sources = [now.logits[row] for row in which.tolist()]
-        logits, refused = torch.stack([forward[canvas] for forward, canvas in sources]), refused[which]
+        logits, refused = now.logits_of(which), refused[which]
         left = (logits > -torch.inf) & ~refused
         left[..., self.proposer.forbidden] = False
         places = again[which] & left.any(2)
         if not places.any():
             return False
-        rows = now.rows.at(which)
-        drawn = self.proposer(logits, rows.ids, places, rows.number, self.low, refused)
-        now.candidates.put(which, now.candidates.at(which).where(places, drawn))
+        self._draw_again(now, which, logits, places, refused)
         return True
 
-    def _commits(self, now: _Open, chosen: Tensor, edited: Tensor, complete: Tensor) -> Commits:
+    def _commits(self, now: _OpenRows, chosen: Tensor, edited: Tensor, complete: Tensor) -> Commits:
         index, place = (chosen | edited).nonzero(as_tuple=True)
         number, candidates = now.rows.number, now.candidates
         commits = Commits(
             step=self.steps,
-            block=self.block,
+            block=self.block.number,
             row=number[index],
-            place=self.low + place,
+            place=self.block.low + place,
             token=candidates.tokens[index, place],
             reward=candidates.rewards[index, place],
             matched=candidates.matched[index, place],

@@ -99,7 +99,7 @@ def key_of_text(key: WatermarkKey | None, subkey: int | None = None) -> Watermar
 Kind = tuple[Any, Any]
 
 
-def together(kinds: Sequence[Kind]) -> list[list[int]]:
+def batches_of(kinds: Sequence[Kind]) -> list[list[int]]:
     """Sort rows of these kinds into batches; each row is put into the first that takes it."""
     batches: list[list[int]] = []
     for row, (layout, mark) in enumerate(kinds):
@@ -160,7 +160,7 @@ class Prepared:
     chat: bool
     pad: bool
     batch_size: int
-    _baseline_rules: Mapping[WatermarkKey, Rule] = field(repr=False)
+    _baseline_rules: Mapping[WatermarkKey | None, Rule] = field(repr=False)
 
     @classmethod
     def of(
@@ -228,7 +228,7 @@ class Prepared:
             chat=chat,
             pad=traits.pads and traits.device.type != "cpu" if pad is None else pad,
             batch_size=batch_size,
-            _baseline_rules={key: rule for key, rule in rules.items() if baseline is not None and key is not None},
+            _baseline_rules={} if baseline is None else rules,
         )
 
     @classmethod
@@ -250,15 +250,12 @@ class Prepared:
     def batches(self, rows: Sequence[int]) -> Iterator[Batch]:
         """Sort these requests into batches of rows that can be decoded together; refused requests are left out."""
         accepted = [row for row in rows if row not in self.refused]
-        for batch in together([self.kind(row) for row in accepted]):
+        for batch in batches_of([self.kind(row) for row in accepted]):
             members = [accepted[number] for number in batch]
-            canvas = Canvas.together([self.canvases[row] for row in members], self.model.mask_id)
-            yield Batch(
-                rows=members,
-                canvas=canvas.to(self.traits.device),
-                rule=self._rule(members),
-                seeds=[self.requests[row].seed for row in members],
-            )
+            keys, device = [self.requests[row].key for row in members], self.traits.device
+            rule = keyed_rule(keys, device) if self.baseline is None else self._baseline_rules[keys[0]]
+            canvas = Canvas.joined([self.canvases[row] for row in members], self.model.mask_id)
+            yield Batch(members, canvas.to(device), rule, [self.requests[row].seed for row in members])
 
     def steps(self, batch: Batch, dropped: Collection[int] = ()) -> Iterator[Commits]:
         """Decode a batch, and yield the commits of each step.
@@ -271,11 +268,11 @@ class Prepared:
             ModelFault: the model's logits are unusable; `rows` are the numbers of the requests concerned.
         """
         model = self.model
-        guard = None
-        if self.config.round_trip_guard:
-            guard = RoundTrip.of(model.tokenizer, model.mask_id, model.end_ids if batch.canvas.stops else ())
+        round_trip = None
+        if self.config.round_trip_check:
+            round_trip = RoundTrip.of(model.tokenizer, model.mask_id, model.end_ids if batch.canvas.stops else ())
         try:
-            yield from decode_steps(model, batch.canvas, self.config, batch.rule, batch.seeds, guard, dropped)
+            yield from decode_steps(model, batch.canvas, self.config, batch.rule, batch.seeds, round_trip, dropped)
         except ModelFault as fault:
             raise ModelFault(fault.problem, [batch.rows[row] for row in fault.rows]) from None
 
@@ -286,12 +283,6 @@ class Prepared:
         if key is not None and self.baseline is None:
             mark = kind_of(key)
         return (None if self.pad else canvas.start, canvas.layout), mark
-
-    def _rule(self, rows: Sequence[int]) -> Rule:
-        keys = [self.requests[row].key for row in rows]
-        if self.baseline is not None and keys[0] is not None:
-            return self._baseline_rules[keys[0]]
-        return keyed_rule(keys, self.traits.device)
 
 
 def requests_of(

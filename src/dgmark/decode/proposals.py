@@ -146,8 +146,8 @@ def _nucleus(weights: Float[Tensor, "k vocab"], top_p: float) -> Float[Tensor, "
         count = min(8 * count, weights.shape[-1])
     kept = (mass - largest < share).sum(-1, keepdim=True).clamp(min=1)  # of NaN none is less; a fault, reported later
     least = largest.gather(-1, kept - 1)
-    above, level = weights > least, weights == least
-    among_equals = level & (level.cumsum(-1) <= kept - above.sum(-1, keepdim=True))
+    above, equal = weights > least, weights == least
+    among_equals = equal & (equal.cumsum(-1) <= kept - above.sum(-1, keepdim=True))
     return weights.where(above | among_equals, 0.0)
 
 
@@ -345,8 +345,7 @@ class Proposer:
         self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         fixed = config.noise == "fixed" and not config.greedy
         self._fixed = _FixedNoise(self._generators, model.vocab_size, device) if fixed else None
-        self._start, self._positions, self._text = canvas.start, canvas.positions, canvas.text
-        self._mask_id = model.mask_id
+        self._canvas, self._mask_id = canvas, model.mask_id
         # the mask, rows of padding, which stand for no token, and ends where the text goes on
         forbidden = {model.mask_id, *range(model.tokenizer.vocab_size, model.vocab_size), *canvas.forbidden}
         if not canvas.stops:
@@ -395,8 +394,8 @@ class Proposer:
 
     def window(self, ids: Tensor, rows: Tensor, low: int, width: int) -> Window:
         """The places from `low` on, of canvases that come from these rows of the decode."""
-        positions = self._positions[low : low + width].expand(len(ids), -1)
-        return Window(ids, self._start + low, positions, self._text, self._mask_id, rows)
+        positions = self._canvas.positions[low : low + width].expand(len(ids), -1)
+        return Window(ids, self._canvas.start + low, positions, self._canvas.text, self._mask_id, rows)
 
     def _keyed(self, masked: Tensor, window: Window) -> KeyedDraw | None:
         """The keyed draw at the masked places; at those of committed tokens, which may be edited, draws are plain."""

@@ -14,7 +14,7 @@ from dgmark.decode.canvas import Canvas, Progress, Trace
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.generation import responses_of
 from dgmark.decode.prompts import Prepared, Request
-from dgmark.decode.selection import blocks
+from dgmark.decode.selection import blocks_to_fill
 from dgmark.detection.detector import Detector
 from dgmark.detection.expected import expected_p
 from dgmark.errors import InputError, SettingsError
@@ -24,7 +24,7 @@ from dgmark.watermark.key import WatermarkKey
 # of that many neighbouring tokens one is masked at a time, so that the model sees the others
 TURNS = 4
 # quoted text within a paragraph, fenced text, code, headings, quoted lines, addresses of pages and of people
-_PLAINLY_KEPT = re.compile(
+_ALWAYS_KEPT = re.compile(
     r"```.*?```|`[^`\n]+`|^#[^\n]*|^>[^\n]*|\b\w+://\S+|(?<!\S)\S*@\S+"
     r"|(?<!\w)\"(?=\S)(?:[^\"\n]|\n(?!\n))*\"|“(?:[^”\n]|\n(?!\n))*”|„(?:[^“”\n]|\n(?!\n))*[“”]|«(?:[^»\n]|\n(?!\n))*»",
     re.S | re.M,
@@ -165,19 +165,18 @@ class Remasker:
 
         Each block is seen as it will be when it is filled: with the text before it.
         """
-        canvas = self._canvas(ids, places, start).to(traits_of(self._model).device)
+        traits = traits_of(self._model)
+        canvas = self._canvas(ids, places, start).to(traits.device)
         row, old = canvas.ids.clone(), canvas.ids.new_tensor([ids])
         session = open_session(self._model, self._config.cache)
         entropies: dict[int, float] = {}
-        origin = canvas.start if traits_of(self._model).block_origin == "canvas" else 0
         others = torch.tensor(sorted(self._others), device=row.device)
-        for first, last in blocks(len(canvas.masked), self._config.block_length, origin):
+        for first, last in blocks_to_fill(canvas, self._config.block_length, traits.block_origin):
             low, high = canvas.start + first, canvas.start + last
             masked = canvas.masked[first:last].nonzero()[:, 0]
-            if len(masked):
-                logits = session.begin(row, low, high)[0, masked].float().index_fill(-1, others, -torch.inf)
-                entropy = torch.special.entr(torch.softmax(logits, -1)).sum(-1)
-                entropies |= dict(zip((masked + low + start).tolist(), entropy.tolist(), strict=True))
+            logits = session.begin(row, low, high)[0, masked].float().index_fill(-1, others, -torch.inf)
+            entropy = torch.special.entr(torch.softmax(logits, -1)).sum(-1)
+            entropies |= dict(zip((masked + low + start).tolist(), entropy.tolist(), strict=True))
             row[:, low:high] = old[:, low:high]
         return entropies
 
@@ -230,7 +229,7 @@ def replaceable(text: str, encoded: EncodedText, words: frozenset[int], keep: st
         InputError: there is none.
     """
     kept = bytearray(len(text))
-    for pattern in (_PLAINLY_KEPT, re.compile(keep or r"(?!)", re.S | re.M)):
+    for pattern in (_ALWAYS_KEPT, re.compile(keep or r"(?!)", re.S | re.M)):
         for match in pattern.finditer(text):
             kept[slice(*match.span())] = b"\1" * len(match.group())
     places = [
@@ -246,16 +245,16 @@ def replaceable(text: str, encoded: EncodedText, words: frozenset[int], keep: st
     return places
 
 
-def windows(tokens: int, room: int, places: list[int]) -> Iterator[tuple[int, int, list[int]]]:
-    """Windows of a text that a model of this room can read: [start, stop), and those of the places that it fills.
+def windows(tokens: int, context_length: int, places: list[int]) -> Iterator[tuple[int, int, list[int]]]:
+    """Windows of a text that fit a model's context: [start, stop), and those of the places that each fills.
 
     A text that does not fit is read in windows which each fill their middle half.
     """
-    middle = tokens if tokens <= room else max(1, room // 2)
+    middle = tokens if tokens <= context_length else max(1, context_length // 2)
     for low in range(0, tokens, middle):
         own = [place for place in places if low <= place < low + middle]
         if own:
-            around = (room - middle) // 2 if middle < tokens else 0
+            around = (context_length - middle) // 2 if middle < tokens else 0
             yield max(0, low - around), min(tokens, low + middle + around), own
 
 

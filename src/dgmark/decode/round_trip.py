@@ -1,7 +1,7 @@
-"""The round-trip guard: which candidates keep the text one that encodes to its own tokens again.
+"""The round-trip check: which candidates keep the text one that encodes to its own tokens again.
 
 A detector tokenizes the text again. Tokens beside each other that the tokenizer would have merged, or cut elsewhere, do
-not survive this re-tokenization, and every position after them shifts. The paper has no such guard. This module knows
+not survive this re-tokenization, and every position after them shifts. The paper has no such check. This module knows
 no key and no logits.
 """
 
@@ -62,16 +62,16 @@ class RoundTrip:
         self._tokenizer = tokenizer
         self._mask = mask_id
         self._ends = frozenset(end_ids)
-        self._walls = self._ends | tokenizer.special_ids | {mask_id}
+        self._boundaries = self._ends | tokenizer.special_ids | {mask_id}
         self._pieces = _Pieces(tokenizer)
         self._remembered: dict[tuple[tuple[int, ...], int, bool, bool], bool] = {}
 
     @classmethod
     @lru_cache(maxsize=8)
     def of(cls, tokenizer: Tokenizer, mask_id: int, end_ids: tuple[int, ...] = ()) -> "RoundTrip | None":
-        """The guard for a byte-level or WordPiece tokenizer; None for others, whose tokens it cannot judge by parts.
+        """The check for a byte-level or WordPiece tokenizer; None for others, whose tokens it cannot judge by parts.
 
-        The guard of a tokenizer is made once, so that it remembers its checks from batch to batch.
+        The check of a tokenizer is made once, so that it remembers its answers from batch to batch.
         """
         backend = tokenizer.backend
         suits = _is_byte_level(backend) or isinstance(backend.model, tokenizers.models.WordPiece)
@@ -143,31 +143,31 @@ class RoundTrip:
         """Whether this token at this place of the block survives with the committed tokens beside it."""
         ids, at = around.ids, around.at + place
         low, high, last = at, at + 1, len(ids)
-        while low and ids[low - 1] not in self._walls and (at - low < _REACH or self._pieces.continues(ids[low])):
+        while low and ids[low - 1] not in self._boundaries and (at - low < _REACH or self._pieces.continues(ids[low])):
             low -= 1
-        while high < last and high - at <= _REACH and ids[high] not in self._walls:
+        while high < last and high - at <= _REACH and ids[high] not in self._boundaries:
             high += 1
-        open_before = ids[low - 1] not in self._walls or ids[low - 1] == self._mask if low else around.cut_before
-        open_after = ids[high] not in self._walls or ids[high] == self._mask if high < last else around.cut_after
+        open_before = ids[low - 1] not in self._boundaries or ids[low - 1] == self._mask if low else around.cut_before
+        open_after = ids[high] not in self._boundaries or ids[high] == self._mask if high < last else around.cut_after
         if token in self._ends:  # the text stops before it
-            return low == at or self._read((*ids[low:at],), at - low - 1, open_before, False)
-        if token in self._walls:
+            return low == at or self._window_survives((*ids[low:at],), at - low - 1, open_before, False)
+        if token in self._boundaries:
             return False
-        return self._read((*ids[low:at], token, *ids[at + 1 : high]), at - low, open_before, open_after)
+        return self._window_survives((*ids[low:at], token, *ids[at + 1 : high]), at - low, open_before, open_after)
 
-    def _read(self, window: tuple[int, ...], place: int, open_before: bool, open_after: bool) -> bool:
+    def _window_survives(self, window: tuple[int, ...], place: int, open_before: bool, open_after: bool) -> bool:
         """Whether a window survives, remembered; before or after an open edge other tokens may follow."""
         question = (window, place, open_before, open_after)
         answer = self._remembered.get(question)
         if answer is None:
             if len(self._remembered) >= _MAX_REMEMBERED:
                 self._remembered.clear()
-            answer = self._remembered[question] = self._same(window) or (
-                (open_before or open_after) and self._inner(window, place, open_before, open_after)
+            answer = self._remembered[question] = self._reads_back(window) or (
+                (open_before or open_after) and self._inner_part_survives(window, place, open_before, open_after)
             )
         return answer
 
-    def _inner(self, window: tuple[int, ...], place: int, open_before: bool, open_after: bool) -> bool:
+    def _inner_part_survives(self, window: tuple[int, ...], place: int, open_before: bool, open_after: bool) -> bool:
         """The same without parts of characters and words at open edges; True if the candidate is among these."""
         low, high = 0, len(window)
         while open_before and low < high and self._pieces.continues(window[low]):
@@ -177,13 +177,15 @@ class RoundTrip:
         if not low <= place < high:
             return True
         inner = window[low:high]
-        return (len(inner) < len(window) and self._same(inner)) or (open_after and self._same_before_more(inner))
+        return (len(inner) < len(window) and self._reads_back(inner)) or (
+            open_after and self._reads_back_before_more(inner)
+        )
 
-    def _same(self, window: Sequence[int]) -> bool:
+    def _reads_back(self, window: Sequence[int]) -> bool:
         ids = list(window)
         return self._tokenizer.encode(self._tokenizer.decode(ids)) == ids
 
-    def _same_before_more(self, window: Sequence[int]) -> bool:
+    def _reads_back_before_more(self, window: Sequence[int]) -> bool:
         """Whether a window survives if a character follows: tokenizers cut white space by what comes after it."""
         ids = list(window)
         return self._tokenizer.encode(self._tokenizer.decode(ids) + _NEVER_MERGED)[: len(ids)] == ids

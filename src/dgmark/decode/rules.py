@@ -212,5 +212,7 @@ def check_unordered(config: DecodeConfig) -> None:
     needs = "needs a matching set, and this watermark prefers no candidate"
     if config.lookahead > 1:
         raise SettingsError(f"lookahead counts matches: it {needs}; use lookahead 1")
-    if config.guard or config.repetition_guard:
-        raise SettingsError(f"a guard takes the preference from a match: it {needs}; leave the guard out")
+    if config.min_relative_reward or config.avoid_repetition:
+        raise SettingsError(
+            f"min_relative_reward and avoid_repetition choose among matches: each {needs}; leave them out"
+        )

@@ -2,8 +2,8 @@
 functions (paper Alg. 1 and 2, and the lookahead).
 
 The loop, the engine adapters and the tests all use them. Where every candidate is preferred, as without a mark,
-Algorithm 2 is Algorithm 1. The guards are not the paper's; they never forbid a token: a match without preference is
-treated like a candidate that does not match.
+Algorithm 2 is Algorithm 1. The smallest relative reward and the avoidance of repetition are not the paper's. They never
+forbid a token: a match without preference is treated like a candidate that does not match.
 """
 
 import math
@@ -15,9 +15,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from dgmark.decode.canvas import Canvas
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.round_trip import RoundTrip
 from dgmark.decode.rules import Places, Rule, Window
+from dgmark.models.denoiser import BlockOrigin
 
 _DREAM_EPSILON = 1e-3
 
@@ -135,14 +137,14 @@ def choose(
     looping: Bool[Tensor, "batch block"] | None = None,
     readable: Bool[Tensor, "batch block"] | None = None,
 ) -> Choice:
-    """What the settings and the guards make of candidates: which are preferred, and how many a row commits.
+    """What the settings make of candidates: which are preferred, and how many a row commits.
 
     Args:
         rewards: the rewards r_j, by the model alone.
         masked: positions not yet committed.
         matched: whether each candidate v_j matches; all of them under a rule without an order.
         marked: which rows have a mark; in the others every candidate is preferred.
-        config: `commit`, `threshold`, `factor`, `guard` and `strategy` are read.
+        config: `commit`, `threshold`, `factor`, `min_relative_reward` and `strategy` are read.
         quota: how many positions each row commits, at least as many under commit "threshold" and "factor".
         width: among how many sets a lookahead chooses; None for 1.
         looping: candidates that prolong a loop and are not preferred; None if nobody asked.
@@ -152,9 +154,9 @@ def choose(
     if readable is not None:  # of what does not survive something is committed only where a row has nothing else
         good = masked & readable
         preferred, pool = matched & readable, torch.where(good.any(1, keepdim=True), good, masked)
-    if config.guard:
+    if config.min_relative_reward:
         preferred = preferred & _good_enough(rewards, pool, config)
-    preferred = preferred | ~marked[:, None]  # a guard of the mark has nothing to say without one
+    preferred = preferred | ~marked[:, None]  # without a mark there is no match to prefer
     if looping is not None:
         preferred = preferred & ~looping
     width = torch.ones_like(quota) if width is None else width
@@ -168,14 +170,14 @@ def choose(
 def _good_enough(
     rewards: Float[Tensor, "batch block"], masked: Bool[Tensor, "batch block"], config: DecodeConfig
 ) -> Bool[Tensor, "batch block"]:
-    """Whether each candidate's reward is at least `config.guard` times the best of its row's masked positions.
+    """Whether each candidate's reward is at least `min_relative_reward` times the best of its row's masked positions.
 
-    Rewards of strategy "entropy" are logarithms, which may be ln(1 / guard) below the best.
+    Rewards of strategy "entropy" are logarithms, which may be ln(1 / min_relative_reward) below the best.
     """
     best = rewards.masked_fill(~masked, -torch.inf).amax(-1, keepdim=True)
     if config.strategy == "entropy":
-        return rewards >= best + math.log(config.guard)
-    return rewards >= best * config.guard
+        return rewards >= best + math.log(config.min_relative_reward)
+    return rewards >= best * config.min_relative_reward
 
 
 def prolongs_loop(
@@ -207,17 +209,18 @@ def prolongs_loop(
 # --- how many ---
 
 
-def blocks(length: int, block_length: int, offset: int = 0) -> list[tuple[int, int]]:
-    """[start, stop) of each block of a response, left to right.
+def blocks_to_fill(canvas: Canvas, block_length: int, origin: BlockOrigin) -> list[tuple[int, int]]:
+    """[start, stop) in the region of each block that has something to fill, left to right.
 
     Args:
-        length: length of the response in tokens.
+        canvas: the canvas.
         block_length: positions in a block.
-        offset: how many positions of the first block come before the response (for models that count blocks from the
-            start of the canvas: prompt length mod block length).
+        origin: where the model counts its blocks from: the start of the region, or that of the canvas.
     """
-    edges = [0, *range(block_length - offset % block_length, length, block_length), length]
-    return list(pairwise(edges))
+    length = len(canvas.masked)
+    before = canvas.start % block_length if origin == "canvas" else 0
+    edges = [0, *range(block_length - before, length, block_length), length]
+    return [(start, stop) for start, stop in pairwise(edges) if canvas.masked[start:stop].any()]
 
 
 def quotas(masked: int, block_count: int, config: DecodeConfig) -> list[int]:
@@ -321,7 +324,7 @@ def surviving_edits(
     tokens: Int[Tensor, "canvases window"],
     window: Window,
     rule: Rule,
-    guard: RoundTrip | None,
+    round_trip: RoundTrip | None,
 ) -> Bool[Tensor, "canvases window"]:
     """Of the proposed edits, those that are made: none loses a match, and all survive re-tokenization.
 
@@ -330,14 +333,14 @@ def surviving_edits(
         tokens: the tokens that would replace them.
         window: the canvases before the edits.
         rule: says the bits.
-        guard: tells which tokens survive re-tokenization; None if nobody asks.
+        round_trip: tells which tokens survive re-tokenization; None if nobody asks.
     """
     while edits.any():
         columns = edits.any(0).nonzero()[:, 0].tolist()
         made = lossless_edits(edits, tokens, window, rule, columns)
-        if guard is not None:
+        if round_trip is not None:
             first, count = (~made).to(torch.int8).sort(dim=1, stable=True).indices, made.sum(1)
-            lost, _ = guard.unreadable(tokens, window.ids, window.text, window.start, first, count, count)
+            lost, _ = round_trip.unreadable(tokens, window.ids, window.text, window.start, first, count, count)
             made = made & ~lost
         if torch.equal(made, edits):
             break

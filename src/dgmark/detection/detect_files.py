@@ -25,7 +25,7 @@ from dgmark.documents.document import TEXT_COLUMN
 from dgmark.errors import DgmarkError, InputError, ResumeMismatch, SettingsError
 from dgmark.rows.inputs import names_of
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, sha256_of
-from dgmark.rows.outputs import guard_output
+from dgmark.rows.outputs import check_output
 from dgmark.rows.row_file import SETTINGS, RowFile
 from dgmark.rows.texts import MAX_CHARS, MAX_CHARS_LIMIT, Item, read_texts, unreadable
 from dgmark.rows.workers import CHUNK, check_workers, map_in_order
@@ -194,7 +194,7 @@ def detect_file(
     out = as_path(out, "the output")
     if on_resume is not None and not callable(on_resume):
         raise SettingsError(f"on_resume is a function of a number of rows, not a {type(on_resume).__name__}")
-    guard_output(out, sources)
+    check_output(out, sources)
     tally = Tally()
     items = read_sources(
         sources, prefer_ids=ids, text_column=text_column, max_chars=max_chars, on_skip=tally.skipped.append

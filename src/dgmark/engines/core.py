@@ -117,7 +117,7 @@ def propose_block(
 def keyed_logits(
     logits: Float[Tensor, "batch block vocab"], block: Block, config: DecodeConfig
 ) -> tuple[Float[Tensor, "batch block vocab"], Float[Tensor, "batch block vocab"]]:
-    """What an engine draws from that has no other door: the logarithms of the probabilities before and after the bits.
+    """What an engine draws from that takes logits alone: the logarithms of the probabilities before and after the bits.
 
     Args:
         logits: the model's logits; not written to.
@@ -152,7 +152,7 @@ def mark(
         block: the block.
         quota: how many positions each row commits under commit "quota", and the fewest under commit "threshold" and
             "factor", which find their own number. A row with fewer masked positions commits them all.
-        config: `commit`, `threshold`, `factor`, `guard` and `strategy` are read.
+        config: `commit`, `threshold`, `factor`, `min_relative_reward` and `strategy` are read.
         readable: whether the candidate survives re-tokenization (`RoundTrip`); None if no candidate goes last.
 
     Returns:

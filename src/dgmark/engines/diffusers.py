@@ -101,7 +101,7 @@ class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore
         mask_id, keys = named.get("mask_token_id"), self._keys
         positions = torch.arange(sample.shape[1], device=sample.device).expand_as(sample) + self._start
         masked, quota = self._due(int(timestep), sample, mask_id)
-        self._block = Block(masked, positions, keys, self._up_to(sample))
+        self._block = Block(masked, positions, keys, self._text_up_to(sample))
         threshold, editing = (
             self.config[name] if named.get(name) is None else named[name] for name in ("threshold", "editing_threshold")
         )
@@ -117,7 +117,7 @@ class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore
             # the edits that will be made unless they are forbidden here, once these commits are made
             edits = ~masked & (positions >= 0) & (candidates != sample)
             edits &= False if editing is None else confidence > float(editing)
-            tokens = self._up_to(torch.where(commits, candidates, sample))
+            tokens = self._text_up_to(torch.where(commits, candidates, sample))
             block = Block(masked & ~commits, positions, keys, tokens)
             kept = mark_edits(edits, candidates, block, fixed_shapes=False)
             shown = confidence.masked_fill(~kept, -torch.inf).masked_fill(commits, torch.inf)
@@ -192,7 +192,7 @@ class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore
         due = -(-(step + 1) * sample.shape[1] // self.num_inference_steps)
         return ~committed, (due - committed.sum(1)).clamp(min=0)
 
-    def _up_to(self, block: Tensor) -> Tensor:
+    def _text_up_to(self, block: Tensor) -> Tensor:
         """The tokens of the blocks before, and of this one."""
         return torch.cat([self._written, block], 1)
 
@@ -202,7 +202,7 @@ class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore
         When `DiffusionGemmaPipeline` stops early, it writes the best tokens over those that were committed.
         """
         best = logits.argmax(-1)
-        block = Block(~self._committed, positions, self._keys, self._up_to(canvas))
+        block = Block(~self._committed, positions, self._keys, self._text_up_to(canvas))
         replaced = self._committed & (best != canvas)
         lost = replaced & ~mark_edits(replaced, best, block, fixed_shapes=False)
         if not lost.any():

@@ -17,7 +17,7 @@ from torch import Tensor
 from dgmark.decode.keyed_rules import KeyStore, rule_class
 from dgmark.decode.proposals import Proposals
 from dgmark.engines.core import Block, mark
-from dgmark.engines.policy import RULES, Policy, refuse
+from dgmark.engines.policy import STEP_SETTINGS, Policy
 from dgmark.errors import SettingsError
 
 # states of a place, as in lmdeploy.pytorch.consts
@@ -28,7 +28,8 @@ def install(settings: Mapping[str, Any]) -> None:
     """Mark what every engine writes that this process makes from now on.
 
     Args:
-        settings: see `Policy.of`; how it commits is LMDeploy's own, so of the settings only `guard` may be given.
+        settings: see `Policy.of`; how it commits is LMDeploy's own, so of those of `DecodeConfig` only
+            `min_relative_reward` may be given.
 
     Raises:
         SettingsError: a setting is invalid, or has no meaning here.
@@ -52,7 +53,7 @@ class LMDeployMarking:
     """The processor without its base class, which only LMDeploy has; its base calls the method of each strategy.
 
     Attributes:
-        policy: the key and the guard.
+        policy: the key and the smallest relative reward.
         starts: the absolute position at which each row's block begins.
     """
 
@@ -101,8 +102,9 @@ class LMDeployMarking:
 
 
 def _checked(settings: Mapping[str, Any]) -> Policy:
-    own = [name for name in RULES if name != "guard"]
-    refuse(settings, own, "LMDeploy has its own {}: set them there")
+    own = [name for name in STEP_SETTINGS if name in settings and name != "min_relative_reward"]
+    if own:
+        raise SettingsError(f"LMDeploy has its own {', '.join(own)}: set them there")
     policy = Policy.of({"policy": "enforce", **settings})
     if not policy.enforce:
         raise SettingsError("LMDeploy shows no request to its unmasking, so none can opt out: use policy enforce")

@@ -1,4 +1,4 @@
-"""An engine's policy and the fields of its requests: which key marks, under which rule, and who may opt out.
+"""An engine's policy and the fields of its requests: which key marks, how a step commits, and who may opt out.
 
 Requests carry plain fields, as every engine passes them on: `dgmark` (true or false), `dgmark_key` (the name of a key
 file) and `dgmark_payload` (the number of a sub-key). A request never carries a secret.
@@ -24,16 +24,26 @@ from dgmark.watermark.policy import MarkingPolicy, MarkingRequest
 MARK, KEY, PAYLOAD = "dgmark", "dgmark_key", "dgmark_payload"
 FIELDS = (MARK, KEY, PAYLOAD)
 # the settings of DecodeConfig that mean something inside an engine's own loop
-RULES = ("strategy", "temperature", "top_k", "alpha", "bias", "commit", "threshold", "factor", "guard")
-_OWN = ("keys", "key", "policy", "tokenizer", "allow_open_keys", "slots")
+STEP_SETTINGS = (
+    "strategy",
+    "temperature",
+    "top_k",
+    "alpha",
+    "bias",
+    "commit",
+    "threshold",
+    "factor",
+    "min_relative_reward",
+)
+_SERVER_SETTINGS = ("keys", "key", "policy", "tokenizer", "allow_open_keys", "slots")
 
 
 @dataclass(frozen=True)
 class Policy(MarkingPolicy):
-    """Which requests are marked, with which key, and the rule that commits.
+    """Which requests are marked, with which key, and how a step commits.
 
     Attributes:
-        config: the rule.
+        config: how a step draws, orders and commits.
         slots: keys held on the device at once; more than there are requests in a batch.
     """
 
@@ -56,15 +66,15 @@ class Policy(MarkingPolicy):
             settings: `keys` (a folder of key files), `key` (the name of the one to take, needed if there are several),
                 `policy` ("default" or "enforce"), `tokenizer` (the model's folder, to check that the keys are its),
                 `allow_open_keys`, `slots`, and settings of `DecodeConfig`: strategy, temperature, top_k, alpha, bias,
-                commit, threshold, factor, guard.
+                commit, threshold, factor, min_relative_reward.
             defaults: settings of `DecodeConfig` to begin with.
 
         Raises:
             SettingsError: a setting is missing, unknown, invalid or without effect.
             KeyFileError: a key file cannot be read, or is of another tokenizer.
         """
-        _known(settings)
-        config = _rule(settings, defaults)
+        _check_settings(settings)
+        config = _step_config(settings, defaults)
         keys = named_keys(settings["keys"], allow_open=settings.get("allow_open_keys", False))
         if "tokenizer" in settings:
             tokenizer = load_tokenizer(settings["tokenizer"])
@@ -136,28 +146,12 @@ def rows_of(numbers: Sequence[int] | Sequence[Sequence[int]], like: Tensor) -> T
     return torch.tensor(numbers, dtype=torch.long).to(like.device, non_blocking=True)
 
 
-def refuse(settings: Mapping[str, Any], names: Sequence[str], why: str) -> None:
-    """Refuse settings that an engine cannot follow.
-
-    Args:
-        settings: those of a server.
-        names: the settings to refuse.
-        why: what the engine does instead, and what to do; "{}" stands for the refused settings.
-
-    Raises:
-        SettingsError: one of them is given.
-    """
-    given = [name for name in names if name in settings]
-    if given:
-        raise SettingsError(why.format(", ".join(given)))
-
-
-def _rule(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> DecodeConfig:
-    """The rule that the settings ask for; a setting that another one makes void is refused."""
-    rules = {**defaults, **{name: settings[name] for name in RULES if name in settings}}
-    if rules.get("strategy", "confidence") != "confidence" and "commit" not in settings:
-        rules["commit"] = "quota"  # a threshold compares confidences
-    config = DecodeConfig(**rules)
+def _step_config(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> DecodeConfig:
+    """How a step goes by these settings; one that another makes void is refused."""
+    given = {**defaults, **{name: settings[name] for name in STEP_SETTINGS if name in settings}}
+    if given.get("strategy", "confidence") != "confidence" and "commit" not in settings:
+        given["commit"] = "quota"  # a threshold compares confidences
+    config = DecodeConfig(**given)
     for name in ("threshold", "factor"):
         if name in settings and config.commit != name:
             raise SettingsError(
@@ -167,11 +161,12 @@ def _rule(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> DecodeCon
     return config
 
 
-def _known(settings: Mapping[str, Any]) -> None:
+def _check_settings(settings: Mapping[str, Any]) -> None:
     """Refuse settings that are missing, unknown or of a wrong type."""
-    unknown = sorted(settings.keys() - {*_OWN, *RULES})
+    names = (*_SERVER_SETTINGS, *STEP_SETTINGS)
+    unknown = sorted(settings.keys() - set(names))
     if unknown:
-        raise SettingsError(f"there is no setting {', '.join(unknown)}; the settings are {', '.join((*_OWN, *RULES))}")
+        raise SettingsError(f"there is no setting {', '.join(unknown)}; the settings are {', '.join(names)}")
     if "keys" not in settings:
         raise SettingsError("give the folder of the key files as `keys`")
     if not isinstance(settings.get("key", ""), str):

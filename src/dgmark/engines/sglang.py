@@ -21,7 +21,7 @@ NAME = "DgMark"
 # that of SGLang's own LowConfidence
 _THRESHOLD = 0.95
 # tokens before a block that a step is shown: a pair that stands farther back may give its bit again
-_BEFORE = 256
+_TOKENS_BEFORE = 256
 
 
 def register() -> None:
@@ -108,16 +108,16 @@ class SGLangMarking:
         if forward_batch.dllm_prompt_mask is not None:
             masked = masked & ~forward_batch.dllm_prompt_mask
         done = ~masked.any(1)
-        requests = self._of(forward_batch)
+        requests = self._requests_of(forward_batch)
         positions = forward_batch.positions.view(shape).long() - rows_of([one.start for one in requests], ids)[:, None]
         uniforms = self._draws(requests, states, positions)
         logits = full_logits.view(*shape, -1)
         forbidden = torch.full((1,), self.mask_id, dtype=torch.long, device=ids.device)
-        store = self._ready(logits)
+        store = self._key_store(logits)
         keys, tokens = store.of([one.key for one in requests]), None
         if store.rule.reads_neighbours:
             # the finished blocks end where this one begins; one that is read again has nothing to commit
-            tokens = torch.cat([rows_of([one.last(_BEFORE) for one in requests], ids), ids], 1)
+            tokens = torch.cat([rows_of([one.last(_TOKENS_BEFORE) for one in requests], ids), ids], 1)
         block = Block(masked, positions, keys, tokens)
         proposals = propose_block(logits, forbidden, self._config, uniforms, block=block, tempered=True)
         chosen = mark(proposals, block, config=self._config)
@@ -125,13 +125,13 @@ class SGLangMarking:
         forward_batch.input_ids.copy_(committed.view(-1))  # in place: a CUDA graph reads this tensor
         return [bool(one) for one in done.tolist()]
 
-    def _ready(self, logits: Tensor) -> KeyStore:
+    def _key_store(self, logits: Tensor) -> KeyStore:
         if self._store is None:
             assert self._policy is not None
             self._store = self._policy.store(logits.shape[-1], logits.device)
         return self._store
 
-    def _of(self, forward_batch: Any) -> list[_Request]:
+    def _requests_of(self, forward_batch: Any) -> list[_Request]:
         """The requests of a batch; rows that SGLang adds to fill a graph have none."""
         rids = forward_batch.rids or []
         missing = [rid for rid in rids if rid not in self._requests]

@@ -18,7 +18,7 @@ _PROTECTED = ("dgmark-key", "dgmark-key-commitment", "dgmark-tokens")
 MAX_PROTECTED_BYTES = 2**20
 
 
-def guard_output(out: Path | None, sources: Iterable[str | None]) -> None:
+def check_output(out: Path | None, sources: Iterable[str | None]) -> None:
     """Refuse an output that the command reads, under any name or in a folder, or that holds a secret of ours.
 
     Its rows would be read as inputs, endlessly, or replace the only copy of them.

@@ -23,13 +23,13 @@ WEAKENS: Mapping[str, Callable[[Any, Any], bool]] = {
     **dict.fromkeys(("strategy", "commit", "threshold", "factor"), operator.ne),
     "edit_threshold": lambda _value, _own: False,  # an edit loses no match
     "lookahead": operator.lt,
-    **dict.fromkeys(("guard", "repetition_guard"), operator.gt),
+    **dict.fromkeys(("min_relative_reward", "avoid_repetition"), operator.gt),
     "noise": operator.ne,
 }
 # what a request may choose where every text must be marked
 FREE_SETTINGS = ("temperature", "top_p", "top_k", "edit_threshold")
 # settings that say how a mark is made, and their values in a text that has none
-OFF_WITHOUT_MARK = {"alpha": 0.0, "bias": 0.0, "guard": 0.0, "repetition_guard": False, "lookahead": 1}
+OFF_WITHOUT_MARK = {"alpha": 0.0, "bias": 0.0, "min_relative_reward": 0.0, "avoid_repetition": False, "lookahead": 1}
 # tokens of a text that must be marked; the model's block if that is shorter
 MIN_MARKED_TOKENS = 32
 
@@ -197,7 +197,7 @@ class Job:
         if strategy != "confidence":
             without.add("edit_threshold")
         if strategy in ("random", "left_to_right"):
-            without |= {"guard", "lookahead"}
+            without |= {"min_relative_reward", "lookahead"}
         return {name: value for name, value in self.own.items() if name not in without}
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from dgmark.decode.canvas import BatchEvents, BlockFinished, Canvas, Committed, Completed
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.infilling import config_of_holes, config_of_remasking, holed_text, holes_in, infill
-from dgmark.decode.prompts import Kind, Prepared, Request, encode_prompt, rule_of, together
+from dgmark.decode.prompts import Kind, Prepared, Request, batches_of, encode_prompt, rule_of
 from dgmark.decode.rules import Rule
 from dgmark.errors import DgmarkError, InputError, ModelError, PromptTooLong, SettingsError
 from dgmark.models.chat import chat_prompt, template_of
@@ -139,7 +139,7 @@ class ModelWorker:
         room = self.rows - sum(len(batch.left) for batch in self._running)
         if not self._waiting or room < 1 or len(self._running) >= self.batches:
             return
-        members = [self._waiting[number] for number in together([text.kind for text in self._waiting])[0][:room]]
+        members = [self._waiting[number] for number in batches_of([text.kind for text in self._waiting])[0][:room]]
         self._waiting = deque(text for text in self._waiting if text not in members)
         try:
             self._running.append(_Batch(members))
@@ -190,7 +190,11 @@ def _check_mark(rule: Rule, job: jobs.Job, config: DecodeConfig, tokens: int) ->
     try:
         rule.check(config)
     except SettingsError as error:
-        cause = "lookahead" if config.lookahead > 1 else "guard" if config.guard else "repetition_guard"
+        cause = "avoid_repetition"
+        if config.min_relative_reward:
+            cause = "min_relative_reward"
+        if config.lookahead > 1:
+            cause = "lookahead"
         if not config.bias and (config.greedy or config.alpha == 0):
             cause = "temperature" if config.greedy else "alpha"
         raise jobs.FieldError(str(error), cause if cause in job.settings else "") from None

@@ -40,7 +40,7 @@ _MAX_INT = 2**31 - 1
 MEASURED_MATCH: Final = {4: (0.70, 0.72), 8: (0.72, 0.80), 16: (0.72, 0.86), 32: (0.72, 0.91), 64: (0.72, 0.92)}
 # what the shares of pairs and of tokens exceed 1/2 by, over that of the storyteller: the narrator's, at T = .9 and .5,
 # taken for all models but the storyteller
-_OTHER_MODELS = (0.64, 0.75)
+_STRENGTH_OF_OTHER_MODELS = (0.64, 0.75)
 
 
 def _index(value: Any) -> Any:
@@ -143,7 +143,7 @@ class _Spec:
         if not measured or strength is None:
             return None
         if self.tokenizer != BUILTIN:
-            strength *= _OTHER_MODELS[self._column]
+            strength *= _STRENGTH_OF_OTHER_MODELS[self._column]
         return round(0.5 + (measured[-1][self._column] - 0.5) * strength, 2)
 
     def to_fields(self) -> dict[str, Any]:

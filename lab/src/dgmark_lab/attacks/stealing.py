@@ -69,7 +69,7 @@ class StolenKey(ABC):
         belief = self.believed(self.count(ids)[0])
         return float(np.where(belief == 0, 0.5, (belief > 0) == self.matches(key, ids)).mean())
 
-    def levels(self, ids: Ids) -> Float[np.ndarray, " n"]:
+    def evidence(self, ids: Ids) -> Float[np.ndarray, " n"]:
         """What each token of a text adds to its evidence by these beliefs, over its pairs or alone."""
         words, *ends = self.count(ids)
         sums = np.zeros(len(ids))
@@ -160,7 +160,7 @@ def _at(words: Int[np.ndarray, "*shape"], known: Ids, values: np.ndarray) -> Flo
 def scrub(
     ids: Ids, stolen: StolenKey, budget: float, law: Float[np.ndarray, " vocab"], rng: np.random.Generator
 ) -> Ids:
-    """Replace round(budget * n) tokens, those with the highest levels first, each by the worst of some draws.
+    """Replace round(budget * n) tokens, those with the most evidence first, each by the worst of some draws.
 
     Args:
         ids: a marked text.
@@ -170,12 +170,12 @@ def scrub(
         rng: random generator.
     """
     edited = ids.copy()
-    order = np.argsort(rng.random(len(ids)) * 1e-9 - stolen.levels(ids))
+    order = np.argsort(rng.random(len(ids)) * 1e-9 - stolen.evidence(ids))
     for place in order[: edit_count(len(ids), budget)].tolist():
         drawn = rng.choice(len(law), _DRAWN, p=law)
-        levels = []
+        evidence = []
         for token in drawn.tolist():
             edited[place] = token
-            levels.append(stolen.levels(edited)[place])
-        edited[place] = drawn[int(np.argmin(levels))]
+            evidence.append(stolen.evidence(edited)[place])
+        edited[place] = drawn[int(np.argmin(evidence))]
     return edited

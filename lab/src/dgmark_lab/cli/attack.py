@@ -16,7 +16,7 @@ from dgmark.cli.row_runs import RowOutput, Task, make_rows, one_by_one, tasks_of
 from dgmark.errors import SettingsError
 from dgmark.rows.inputs import STDIN
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, read_rows, sha256_of
-from dgmark.rows.outputs import guard_output
+from dgmark.rows.outputs import check_output
 from dgmark.rows.texts import Item, read_texts
 from dgmark_lab.attacks import ATTACKS, Attack, options_of
 from dgmark_lab.attacks import attack as attack_named
@@ -61,7 +61,7 @@ def attack(
     if budget is not None:
         options["budget"] = budget
     chosen = attack_named(name, **options)
-    guard_output(out, [inputs or STDIN])
+    check_output(out, [inputs or STDIN])
     tasks = tasks_of(_rows(inputs), _task, seed=seed, purpose="text to attack")
     must_agree: Row = {"attack": name, "options": json.loads(json.dumps(options_of(chosen)))}
     output = RowOutput(ATTACK_SCHEMA, out, must_agree, source="text or seed", as_json=as_json)

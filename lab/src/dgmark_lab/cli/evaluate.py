@@ -18,7 +18,7 @@ from dgmark.cli.row_runs import RowOutput, Task, make_rows
 from dgmark.errors import InputError, SettingsError
 from dgmark.rows.inputs import STDIN
 from dgmark.rows.jsonl import BadRow, Row, read_good_rows
-from dgmark.rows.outputs import guard_output
+from dgmark.rows.outputs import check_output
 from dgmark.rows.texts import read_texts
 from dgmark_lab.evaluate.diversity import Diversity, diversity
 from dgmark_lab.evaluate.intervals import Comparison, Interval, compare_paired
@@ -106,7 +106,7 @@ def evaluate(
     sources = [source] if against is None else [source, against]
     outs = [_out(out, number) for number in range(len(sources))]
     for one in outs:
-        guard_output(one, sources)
+        check_output(one, sources)
     sets = [_read(one, ids) for one in sources]
     if against is not None:
         sets = _shared(*sets)

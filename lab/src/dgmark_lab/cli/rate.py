@@ -14,7 +14,7 @@ from dgmark.cli.console import command_errors, stdout
 from dgmark.cli.row_runs import RowOutput, Task, make_rows, tasks_of
 from dgmark.errors import DgmarkError, InputError
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, read_good_rows, sha256_of
-from dgmark.rows.outputs import guard_output
+from dgmark.rows.outputs import check_output
 from dgmark_lab.endpoint import Endpoint, EndpointError, NoUsableAnswer
 from dgmark_lab.evaluate.ratings import CRITERIA, Rating, mean_ratings, rate_texts
 
@@ -50,7 +50,7 @@ def rate(
     The texts, without their prompts, are sent to the endpoint. The API key is read from the environment variable
     OPENAI_API_KEY. With --out, a second run asks only for the ratings that are missing.
     """
-    guard_output(out, [source])
+    check_output(out, [source])
     texts = _read(source)
     endpoint = Endpoint(model=rater, base_url=base_url, json_mode=not no_json_mode, attempts=attempts, timeout=timeout)
     rows = _rated(texts, endpoint, workers, out)

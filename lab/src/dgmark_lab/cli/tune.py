@@ -35,7 +35,7 @@ TUNE_SCHEMA = 1
 MIN_TEXTS = 4
 
 # what the search itself decides, or what follows from --tokens
-_SEARCHED = ("length", "steps", "schedule", "alpha", "guard", "lookahead", "lookahead_proposals")
+_SEARCHED = ("length", "steps", "schedule", "alpha", "min_relative_reward", "lookahead", "lookahead_proposals")
 
 
 @command_errors
@@ -67,8 +67,9 @@ def tune(
             show_default="1, 4 and 8",
         ),
     ] = None,
-    guard: Annotated[
-        list[float] | None, typer.Option(help="Position: guard to try; may be repeated.", show_default="0 and 0.05")
+    min_relative_reward: Annotated[
+        list[float] | None,
+        typer.Option(help="Position: smallest relative reward to try; may be repeated.", show_default="0 and 0.05"),
     ] = None,
     lookahead: Annotated[
         list[int] | None, typer.Option(help="Position: lookahead to try; may be repeated.", show_default="1 and 3")
@@ -117,7 +118,7 @@ def tune(
     kept = rows or out.with_suffix(".trials.jsonl")
     trials = Trials(model, load_judge(judge_name), settings, read, tokens, fpr, kept, batch_size, pad, chat)
     trials.check()
-    given = {"alpha": alpha, "farthest": farthest, "guard": guard, "lookahead": lookahead}
+    given = {"alpha": alpha, "farthest": farthest, "min_relative_reward": min_relative_reward, "lookahead": lookahead}
     candidates = candidates_of(trials.config, rule, **given)
     with row_bar("texts") as bar:
 

@@ -37,7 +37,7 @@ _CONFIGS: dict[Rule, tuple[DecodeConfig, ...]] = {
     "position": (
         DecodeConfig(length=_LENGTH, temperature=0),
         DecodeConfig(length=_LENGTH, temperature=1, alpha=1),
-        DecodeConfig(length=_LENGTH, temperature=0.8, top_p=0.9, guard=0.05),
+        DecodeConfig(length=_LENGTH, temperature=0.8, top_p=0.9, min_relative_reward=0.05),
         DecodeConfig(length=_LENGTH, temperature=1, lookahead=3, steps=32),
     ),
 }
@@ -95,8 +95,8 @@ def _marked_in_the_middle(key: WatermarkKey) -> list[int]:
     ids: list[int] = drawn[:, 0].tolist()
     for place in range(1200, 1600):
         before = np.array(ids[place - key.pair_spec.farthest : place])[None]
-        levels = matching_pairs(pair_words(before, drawn[place][:, None]).ravel(), key.pair_key).reshape(4, -1).sum(1)
-        ids[place] = int(drawn[place, np.argmax(levels)])
+        counts = matching_pairs(pair_words(before, drawn[place][:, None]).ravel(), key.pair_key).reshape(4, -1).sum(1)
+        ids[place] = int(drawn[place, np.argmax(counts)])
     return ids
 
 

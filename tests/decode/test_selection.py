@@ -1,4 +1,4 @@
-"""`select`: which positions a step commits, against an obvious sort."""
+"""Which positions a step commits, and how many, against an obvious sort and the published procedures."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,8 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgmark.decode import select_positions
-from dgmark.decode.selection import Choice, alternatives
+from dgmark.decode import Canvas, DecodeConfig, select_positions
+from dgmark.decode.selection import Choice, alternatives, blocks_to_fill, confident_places, quotas
+from support.plain_decoding import dream_counts, get_num_transfer_tokens
 
 INF = float("inf")
 # few values, so that ties are the rule
@@ -48,7 +49,7 @@ def steps(draw: st.DrawFn) -> Step:
 
 
 @given(steps(), st.data(), st.booleans(), st.booleans())
-def test_sets_are_those_of_an_obvious_sort(step: Step, data: st.DataObject, guarded: bool, several: bool) -> None:
+def test_sets_are_those_of_an_obvious_sort(step: Step, data: st.DataObject, checked: bool, several: bool) -> None:
     """Masked places: those that survive re-tokenization, then confident ones, then matches, then by reward and place.
 
     The sets of a lookahead differ in the last place only, which is replaced by the next ones of its kind.
@@ -59,7 +60,7 @@ def test_sets_are_those_of_an_obvious_sort(step: Step, data: st.DataObject, guar
         flags = st.lists(st.booleans() if drawn else st.just(default), min_size=block, max_size=block)
         return data.draw(st.lists(flags, min_size=batch, max_size=batch))
 
-    readable = flags_of_rows(drawn=guarded, default=True)
+    readable = flags_of_rows(drawn=checked, default=True)
     confident = flags_of_rows(drawn=several, default=False)
     width = data.draw(st.lists(st.integers(1, 6), min_size=batch, max_size=batch))
     for row in range(batch):  # only matches are confident if there are any, and then nothing is looked ahead at
@@ -69,7 +70,7 @@ def test_sets_are_those_of_an_obvious_sort(step: Step, data: st.DataObject, guar
         ]
         width[row] = 1 if any(confident[row]) else width[row]
     rewards, masked, matching = (torch.tensor(rows) for rows in (step.rewards, step.masked, step.matching))
-    options = torch.tensor(confident) if several else None, torch.tensor(readable) if guarded else None
+    options = torch.tensor(confident) if several else None, torch.tensor(readable) if checked else None
     quota = torch.tensor(step.quota)
     chosen = select_positions(rewards, masked, matching, quota, *options).tolist()
     sets, exists = alternatives(rewards, masked, Choice(matching, quota, torch.tensor(width), *options))
@@ -119,3 +120,61 @@ def test_a_number_stands_for_the_same_number_in_every_row() -> None:
         assert torch.equal(
             select_positions(rewards, flags, matching, quota), select_positions(rewards, flags, matching, each)
         )
+
+
+# ---- thresholds and factors ----
+
+
+def places_of(
+    rewards: list[list[float]], masked: list[list[bool]], preferred: list[list[bool]], config: DecodeConfig
+) -> list[list[int]]:
+    """The confident places of each row."""
+    confident = confident_places(torch.tensor(rewards), torch.tensor(masked), torch.tensor(preferred), config)
+    assert confident is not None
+    return [row.nonzero()[:, 0].tolist() for row in confident]
+
+
+def test_the_factor_rule_by_hand() -> None:
+    # factor 1: the n-th best needs n / (n + 1): 1/2, 2/3, 3/4, 4/5
+    rewards = [[0.5, 0.9, 0.8, 0.75], [0.49, 0.4, 0.3, 0.2], [0.9, 0.66, 0.9, 0.9], [0.1, 0.99, 0.1, 0.1]]
+    every, config = [[True] * 4] * 4, DecodeConfig(4, 4, commit="factor")
+    assert places_of(rewards, every, every, config) == [[1, 2, 3], [], [0, 2, 3], [1]]
+    # and among the preferred alone, or all if none of the masked ones is
+    preferred = [[True, False, False, False]] * 3 + [[False] * 4]
+    assert places_of(rewards, every, preferred, config) == [[0], [], [0], [1]]
+    assert places_of(rewards, [[False, True, True, True]] * 4, preferred, config) == [[1, 2, 3], [], [2, 3], [1]]
+
+
+def test_a_confidence_equal_to_the_threshold_is_not_above_it() -> None:
+    every, config = [[True] * 3], DecodeConfig(3, 3, commit="threshold", threshold=0.75)
+    assert places_of([[0.75, 0.76, 0.74]], every, every, config) == [[1]]
+    assert places_of([[0.75, 0.76, 0.8]], [[True, True, False]], [[True, False, True]], config) == [[]]
+    assert places_of([[0.75, 0.76, 0.8]], [[True, True, False]], [[False] * 3], config) == [[1]]
+
+
+# ---- schedules ----
+
+
+@pytest.mark.parametrize("schedule", ["llada", "dream"])
+@pytest.mark.parametrize("block_count", [1, 3])
+def test_quotas_are_those_of_the_published_procedures(schedule: Any, block_count: int) -> None:
+    plain = get_num_transfer_tokens if schedule == "llada" else dream_counts
+    for masked in range(1, 41):
+        for steps in range(1, masked + 1):
+            config = DecodeConfig(masked * block_count, masked, steps=steps * block_count, schedule=schedule)
+            counts = quotas(masked, block_count, config)
+            assert counts == [count for count in plain(masked, steps) if count]
+            assert sum(counts) == masked
+
+
+# ---- blocks that count from the start of the canvas ----
+
+
+@pytest.mark.parametrize("offset", range(9))
+@pytest.mark.parametrize("block_length", [1, 3, 8])
+def test_blocks_are_cut_where_a_canvas_with_the_prompt_is(block_length: int, offset: int) -> None:
+    length = 13
+    numbers = [(offset + place) // block_length for place in range(length)]
+    cut = [[place for place in range(length) if numbers[place] == number] for number in sorted({*numbers})]
+    canvas = Canvas.after(torch.ones(1, offset, dtype=torch.long), length, 0)
+    assert blocks_to_fill(canvas, block_length, "canvas") == [(block[0], block[-1] + 1) for block in cut]
