@@ -2,10 +2,7 @@
 
 import csv
 import json
-import os
 import re
-import subprocess
-import sys
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -333,17 +330,15 @@ def test_a_command_that_needs_an_extra_says_how_to_install_it() -> None:
 
 
 @pytest.mark.slow
-def test_the_demo_detects_the_mark_after_the_cut_without_a_download(tmp_path: Path) -> None:
-    nowhere = {"DGMARK_CACHE": str(tmp_path), "DGMARK_BASE": str(tmp_path / "missing.whl"), "COLUMNS": "100"}
-    command = [sys.executable, "-m", "dgmark", "demo"]
+def test_the_demo_detects_the_mark_after_the_cut_without_a_download(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nowhere = {"DGMARK_CACHE": tmp_path, "DGMARK_BASE": tmp_path / "missing.whl", "COLUMNS": 100}
+    for name, value in nowhere.items():
+        monkeypatch.setenv(name, str(value))
     bound_key("demo", BUILTIN, subkeys=256).save(tmp_path / "demo.json")
-    done = subprocess.run(
-        [*command, "--key", str(tmp_path / "demo.json")],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | nowhere,
-    )
+    done = run("demo", "--key", tmp_path / "demo.json")
+    assert done.exit_code == 0, done.stderr
     assert "Where have you been" in done.stdout
     assert "without the mark, temperature 1.0" in done.stdout
     assert "with the mark, temperature 0.5" in done.stdout
@@ -351,11 +346,9 @@ def test_the_demo_detects_the_mark_after_the_cut_without_a_download(tmp_path: Pa
     assert done.stdout.count("watermarked ") == 2
     assert done.stdout.count("not_detected ") == 1
     # the narrator needs its base
-    chosen = subprocess.run(
-        [*command, "--model", "narrator"], capture_output=True, text=True, check=False, env=os.environ | nowhere
-    )
-    assert chosen.returncode == 6
+    chosen = run("demo", "--model", "narrator")
+    assert chosen.exit_code == 6
     assert "missing.whl, which is no file" in chosen.stderr
-    other = subprocess.run([*command, "--model", "other"], capture_output=True, text=True, check=False)
-    assert other.returncode == 2
+    other = run("demo", "--model", "other")
+    assert other.exit_code == 2
     assert "the demo runs a built-in model" in other.stderr

@@ -28,7 +28,6 @@ SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any], int | None]] = {
     "two groups": ({}, {}, None),
     "two groups, start": ({}, {"phase": "start"}, None),
     "four groups": ({"modulus": 4}, {}, None),
-    "four groups, start": ({"modulus": 4}, {"phase": "start"}, None),
     "rotating": ({"rotation": 64}, {"max_crop": 8}, 180),
     "pairs": ({"rule": "bigram"}, {}, 180),
     "sub-keys": ({"subkeys": 16}, {}, 180),
