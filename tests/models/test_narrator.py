@@ -52,14 +52,12 @@ def test_its_tokenizer_reads_a_turn_of_chat_and_any_text() -> None:
 
 @pytest.mark.slow
 def test_what_it_writes_is_english_and_its_mark_is_found() -> None:
-    """Fixed seeds. The detector's level is 1e-6, the rate at which text without the mark would be called marked."""
+    """A fixed seed. The detector's level is 1e-6, the rate at which text without the mark would be called marked."""
     model = load_model(NARRATOR, device="cpu", dtype="fp32")
     key = bound_key("narrator", model)
     request = "Write a short story about a miller who finds a golden key."
-    detector = dgmark.Detector(key, fpr=1e-6)
-    for marked, length in ((True, 128), (False, 64)):
-        made = dgmark.generate(model, request, key=key if marked else None, length=length, chat=True, seed=3)[0]
-        words = made.text.lower().split()
-        assert len(words) > 30
-        assert sum(word in WORDS for word in words) > 0.2 * len(words)
-        assert (detector.detect(made.text).verdict == "watermarked") == marked
+    made = dgmark.generate(model, request, key=key, length=128, chat=True, seed=3)[0]
+    words = made.text.lower().split()
+    assert len(words) > 30
+    assert sum(word in WORDS for word in words) > 0.2 * len(words)
+    assert dgmark.Detector(key, fpr=1e-6).detect(made.text).verdict == "watermarked"
