@@ -45,18 +45,12 @@ Cells = dict[tuple[str, str, float], dict[str, Estimate]]
 def main() -> None:
     """Draw the three pictures."""
     cells = read_cells()
-    line_panels(
-        {title: frontier_lines(cells, model) for model, title in PANELS.items()},
-        x="diversity (distinct-2)",
-        y="perplexity",
-        width=10,
-    ).savefig(RESULTS / "frontier.png", dpi=110)
-    line_panels(
-        {title: length_lines(cells, model) for model, title in PANELS.items()},
-        x="tokens",
-        y="texts found at p <= 1e-4, %",
-        width=10,
-    ).savefig(RESULTS / "length.png", dpi=110)
+    for file, lines_of, x, y in (
+        ("frontier.png", frontier_lines, "diversity (distinct-2)", "perplexity"),
+        ("length.png", length_lines, "tokens", "texts found at p <= 1e-4, %"),
+    ):
+        panels = {title: lines_of(cells, model) for model, title in PANELS.items()}
+        line_panels(panels, x=x, y=y, width=10).savefig(RESULTS / file, dpi=110)
     columns = {}
     for model, temperatures in SHOWN.items():
         for name in ("dgmark (this), default key", "dgmark (this), one key", "DMark, delta 2"):
