@@ -1,6 +1,5 @@
 """Fixtures of several test modules."""
 
-import os
 from collections.abc import Iterator
 
 import hypothesis
@@ -9,7 +8,6 @@ import torch
 
 from support import shape_checks
 
-os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # else a thread of Ray's asks for metrics as long as the process lives
 hypothesis.settings.register_profile("dgmark", deadline=None)  # speed is measured in benchmarks
 hypothesis.settings.load_profile("dgmark")
 shape_checks.install()  # before what is to be checked is imported
