@@ -70,8 +70,8 @@ bench-detect: .venv/.dev
 audit: .venv/release/.tools
 	.venv/release/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
-# The distributions from the last commit, built twice from fresh checkouts and compared bit by bit, and a list of the
-# versions that were tested (SBOM). dist/ holds them, ready to be signed and published.
+# The distributions from the last commit, built twice from fresh checkouts, compared bit by bit, and checked as the index
+# checks them, and a list of the versions that were tested (SBOM). dist/ holds them, ready to be signed and published.
 release: .venv/release/.tools
 	rm -rf build/release dist
 	set -e; SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct); export SOURCE_DATE_EPOCH; \
@@ -86,6 +86,7 @@ release: .venv/release/.tools
 			build/release/checkout-$$round/constraints.txt; \
 	done
 	diff --recursive build/release/dist-1 build/release/dist-2
+	.venv/release/bin/twine check --strict build/release/dist-1/*.whl build/release/dist-1/*.tar.gz
 	mv build/release/dist-1 dist
 	cd dist && sha256sum *
 
