@@ -99,7 +99,7 @@ def test_generate_stream_and_the_harness_write_the_same_texts(key: WatermarkKey 
     pytest.importorskip("lm_eval")
     from lm_eval.api.instance import Instance
 
-    from dgmark_lab.evaluate.benchmarks import DiffusionLM
+    from dgmark_lab.evaluate.harness import DiffusionLM
 
     model, contexts = replace(TOY, end_ids=()), ["w1 w2", "w3", "w6 w7 w8", "w9"]
     given: dict[str, Any] = {**SHORT, "temperature": 0.7}

@@ -19,7 +19,6 @@ from dgmark.watermark.key_file import _KeyFile
 from dgmark.watermark.spec import MEASURED_MATCH, BigramSpec, PositionSpec
 from dgmark_lab.attacks import ATTACKS
 from dgmark_lab.baselines import BASELINES
-from dgmark_lab.evaluate.benchmarks import PRESETS
 from dgmark_lab.options import defaults_of
 from support.known_keys import known_spec
 
@@ -51,7 +50,6 @@ OF_DETECT = {*DETECTION_FIELDS, *PAYLOAD_FIELDS, "id", "subkeys_tested", "source
         ("docs/models.md", "Families", 0, set(FAMILIES)),
         (EVALUATION, "Baselines", 0, set(BASELINES)),
         (EVALUATION, "Attacks", 0, set(ATTACKS)),
-        (EVALUATION, "Benchmarks", 0, set(PRESETS)),
     ],
 )
 def test_the_first_column_names_what_there_is(page: str, heading: str, number: int, expected: set[str]) -> None:
@@ -63,12 +61,6 @@ def test_the_table_of_attacks_names_their_options() -> None:
     assert {name: stated[name] - set(ATTACKS) for name in ATTACKS} == {
         name: set(defaults_of(kind)) for name, kind in ATTACKS.items()
     }
-
-
-def test_the_table_of_benchmarks_states_lengths_and_blocks() -> None:
-    for name, _, length, blocks in table(EVALUATION, "Benchmarks"):
-        preset = PRESETS[name.strip("`")]
-        assert (int(length), blocks) == (preset.length, ", ".join(map(str, preset.block_lengths.values())))
 
 
 def test_every_exit_code_of_an_error_is_explained() -> None:

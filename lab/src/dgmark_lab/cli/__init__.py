@@ -5,7 +5,6 @@ import typer
 from dgmark.cli import run
 from dgmark_lab.cli.attack import attack
 from dgmark_lab.cli.baselines import baselines
-from dgmark_lab.cli.bench_lm import bench_lm
 from dgmark_lab.cli.evaluate import evaluate
 from dgmark_lab.cli.experiment import experiment_app
 from dgmark_lab.cli.rate import rate
@@ -22,7 +21,6 @@ app = typer.Typer(
 )
 for command in (attack, evaluate, rate, tune, baselines):
     app.command()(command)
-app.command("bench-lm")(bench_lm)
 app.add_typer(experiment_app, name="experiment")
 app.add_typer(train_app, name="train")
 

@@ -5,20 +5,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 pytest.importorskip("lm_eval")
 
+from lm_eval.__main__ import cli_evaluate
 from lm_eval.api.instance import Instance
-from lm_eval.tasks import TaskManager
 
 from dgmark.decode import generate
-from dgmark.errors import InputError, SettingsError
+from dgmark.errors import SettingsError
 from dgmark.models.chat import template_of
 from dgmark.models.load import load_model
 from dgmark.models.toy import ToyDenoiser
-from dgmark_lab.cli import app
-from dgmark_lab.evaluate.benchmarks import PRESETS, DiffusionLM, TaskSettings, headline, run_tasks
+from dgmark_lab.evaluate.harness import DiffusionLM
+from support.known_keys import bound_key
 
 TOY = ToyDenoiser(end_ids=())
 CONTEXT = "w3 w5 w2"
@@ -91,7 +90,7 @@ def test_a_long_prompt_loses_its_beginning() -> None:
     lm = DiffusionLM(small, decoding={"length": 8, "block_length": 8})
     (found,) = lm.generate_until(asked("generate_until", ("w9 w8 w7 w1 w2 w3 w4", {})))
     assert found == generate(small, "w1 w2 w3 w4", key=None, length=8, block_length=8, temperature=0)[0].text
-    assert lm.counts["truncated"] == 1
+    assert lm.truncated == 1
     with pytest.raises(SettingsError, match="no room for a prompt"):
         DiffusionLM(small, decoding={"length": 12, "block_length": 4})
 
@@ -114,15 +113,9 @@ def test_a_chat_is_one_turn_in_the_familys_template(tmp_path: Path) -> None:
         toy().apply_chat_template([user])
 
 
-def test_presets_have_block_lengths_by_model() -> None:
-    models = {"GSAI-ML/LLaDA-1.5": "llada", "Dream-org/Dream-v0-Instruct-7B": "dream", "storyteller": "llada"}
-    found = [PRESETS["gsm8k"].decoding(model, family) for model, family in models.items()]
-    assert found == [{"length": 256, "block_length": block} for block in (16, 32, 8)]
-
-
 QUESTIONS = [
-    {"question": "Once upon a time there was a", "answer": "king", "choices": ["king", "sea"]},
-    {"question": "The sun was shining on the", "answer": "sea", "choices": ["sea", "king"]},
+    {"question": "Once upon a time there was a", "answer": "king"},
+    {"question": "The sun was shining on the", "answer": "sea"},
 ]
 COMMON = """
 dataset_path: json
@@ -145,18 +138,7 @@ metric_list:
     aggregation: mean
     higher_is_better: true
 """,
-    "local_choice": """
-task: local_choice
-output_type: multiple_choice
-doc_to_choice: "{{{{choices}}}}"
-doc_to_target: 0
-metric_list:
-  - metric: acc
-    aggregation: mean
-    higher_is_better: true
-""",
 }
-TASKS["local_code"] = TASKS["local_generation"].replace("local_generation", "local_code") + "unsafe_code: true"
 
 
 @pytest.fixture
@@ -172,61 +154,43 @@ def local_tasks(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_the_harness_end_to_end_on_the_built_in_model(
+@pytest.mark.filterwarnings("ignore")
+def test_the_harness_s_own_command_end_to_end_on_the_built_in_model(
     local_tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    out = tmp_path / "out"
-    command = [
-        "bench-lm", "--tasks", "local_generation", "--include", str(local_tasks), "--no-watermark",
-        "--block-length", "8", "--device", "cpu", "--dtype", "fp32", "--out", str(out), "--json",
-    ]  # fmt: skip
-    done = CliRunner().invoke(app, command)
-    assert done.exit_code == 0, done.stderr
-    results = json.loads(done.stdout)
-    assert results == json.loads((out / "results.json").read_text())
-    assert results["n_samples"]["local_generation"] == {"original": 2, "effective": 2}
-    assert results["counts"] == {"generate_until": 2, "truncated": 0}
-    assert results["key_fingerprint"] is None
+    key = bound_key("harness", load_model(device="cpu", dtype="fp32"))
+    key.save(tmp_path / "key.json")
+    arguments = f"key={tmp_path / 'key.json'},block_length=8,seed=5,dtype=fp32,temperature=0.7"
+    command = ["lm_eval", "run", "--model", "dgmark", "--model_args", arguments, "--tasks", "local_generation"]
+    command += ["--include_path", str(local_tasks), "--device", "cpu", "--log_samples", "--output_path", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", command)
+    cli_evaluate()
+    (results,) = tmp_path.rglob("results_*.json")
+    recorded = json.loads(results.read_text())
+    assert recorded["n-samples"]["local_generation"] == {"original": 2, "effective": 2}
+    assert (recorded["config"]["key_fingerprint"], recorded["config"]["truncated"]) == (key.fingerprint, 0)
+    assert key.secret is not None
+    assert key.secret.hex() not in results.read_text()
+    (samples,) = tmp_path.rglob("samples_*.jsonl")
+    said = {row["doc_id"]: row["resps"][0][0] for row in map(json.loads, samples.read_text().splitlines())}
     model = load_model(device="cpu", dtype="fp32")
-    rows = [json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()]
-    said = {row["doc_id"]: row["resps"][0][0] for row in rows}
     for index, question in enumerate(QUESTIONS):
         made = generate(
-            model, str(question["question"]), key=None, length=8, block_length=8, temperature=0, seed=index
+            model, str(question["question"]), key=key, length=8, block_length=8, temperature=0.7, seed=5 + index
         )[0]
         assert said[index] == model.tokenizer.decode(made.token_ids[:6]).split(",")[0]
 
 
-def test_code_is_executed_on_request_alone(local_tasks: Path) -> None:
-    lm = toy(length=8, block_length=8)
-    wanted = TaskSettings(("local_code",), (local_tasks,), limit=1)
-    with pytest.raises(SettingsError, match="--confirm-run-unsafe-code"):
-        run_tasks(lm, wanted)
-    assert not lm.counts
-    allowed = TaskSettings(("local_code",), (local_tasks,), limit=1, run_unsafe_code=True)
-    found = run_tasks(lm, allowed)
-    assert [row[:3] for row in headline(found)] == [("local_code", "exact_match", "none")]
+def test_model_args_name_a_baseline_and_what_is_unknown_is_refused(tmp_path: Path) -> None:
+    bound_key("harness", load_model(device="cpu"), rule="position").save(tmp_path / "key.json")
+    lm = DiffusionLM.create_from_arg_string(f"key={tmp_path / 'key.json'},baseline=kgw,length=32", {"device": "cpu"})
+    assert lm.baseline is not None
+    assert lm.get_model_info()["baseline"]["name"] == "kgw"
+    with pytest.raises(SettingsError, match="lenght"):
+        DiffusionLM.create_from_arg_string("lenght=32", {"device": "cpu", "batch_size": 1})
 
 
-def test_a_choice_by_likelihood_shows_no_mark_and_is_refused(local_tasks: Path) -> None:
+def test_a_likelihood_shows_no_mark_and_is_refused() -> None:
     with pytest.raises(SettingsError, match="give one that generates"):
-        run_tasks(toy(), TaskSettings(("local_choice",), (local_tasks,)))
-
-
-def test_tasks_that_cannot_be_had(local_tasks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def few(**arguments: Any) -> TaskManager:
-        return TaskManager(**{**arguments, "include_defaults": False})
-
-    monkeypatch.setattr("dgmark_lab.evaluate.benchmarks.TaskManager", few)
-    with pytest.raises(SettingsError, match="no task no_such_task"):
-        run_tasks(toy(), TaskSettings(("no_such_task",), (local_tasks,)))
-    (local_tasks / "questions.json").unlink()
-    with pytest.raises(InputError, match="cannot be set up"):
-        run_tasks(toy(), TaskSettings(("local_code",), (local_tasks,)))
-
-
-@pytest.mark.parametrize("arguments", [[], ["--tasks", "x", "--preset", "mmlu"], ["--preset", "arc"]], ids=str)
-def test_invalid_commands_are_refused(arguments: list[str]) -> None:
-    done = CliRunner().invoke(app, ["bench-lm", "--no-watermark", *arguments])
-    assert done.exit_code == 2
+        toy().loglikelihood([])

@@ -1,0 +1,233 @@
+"""A masked diffusion model, marked or not, in the lm-evaluation-harness, which does tasks, prompts, answers and scores.
+
+`python -m dgmark_lab.evaluate.harness run --model dgmark ...` is the harness's own command with this model in it.
+"""
+
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
+
+from lm_eval.__main__ import cli_evaluate
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import LM
+from lm_eval.api.registry import register_model
+from lm_eval.utils import simple_parse_args_string
+
+from dgmark.checkpoint.folder import BUILTIN
+from dgmark.decode.config import DecodeConfig, Settings
+from dgmark.decode.generation import baseline_row, generations
+from dgmark.decode.prompts import Prepared, Request, config_of, key_of_text, rule_of
+from dgmark.errors import SettingsError
+from dgmark.models.chat import template_of
+from dgmark.models.denoiser import Denoiser, traits_of
+from dgmark.models.load import load_model
+from dgmark.watermark.key import WatermarkKey
+from dgmark_lab.baselines import Baseline
+from dgmark_lab.baselines import baseline as baseline_of
+
+# the harness's own default
+MAX_GEN_TOKS = 256
+
+
+@register_model("dgmark")
+class DiffusionLM(LM):  # type: ignore[misc]
+    """A model as the harness calls it.
+
+    Args:
+        model: a loaded model.
+        decoding: decoding settings that hold for every task and override the task's own. Other settings come from the
+            task (greedy if it states none), then from the baseline, then from the model.
+        key: the key to mark with; None for no mark.
+        baseline: another watermark than dgMARK.
+        seed: request i is decoded with seed + i.
+        batch_size: largest number of requests decoded at once.
+
+    Attributes:
+        truncated: number of prompts that lost their beginning to fit the context.
+
+    Raises:
+        SettingsError: a decoding setting is invalid.
+        KeyFileError: the key is bound to another tokenizer or vocabulary.
+    """
+
+    def __init__(
+        self,
+        model: Denoiser,
+        *,
+        decoding: Settings | None = None,
+        key: WatermarkKey | None = None,
+        baseline: Baseline | None = None,
+        seed: int = 0,
+        batch_size: int = 8,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.decoding: Settings = decoding or {}
+        self.key, self.baseline = key, baseline
+        self.seed, self.batch_size = seed, batch_size
+        self.truncated = 0
+        rule_of(model, key_of_text(key), baseline).check(self.config({}))
+
+    @classmethod
+    def create_from_arg_obj(
+        cls, arg_dict: Mapping[str, Any], additional_config: Mapping[str, Any] | None = None
+    ) -> "DiffusionLM":
+        """Load what the harness's `--model_args` name.
+
+        Args:
+            arg_dict: "pretrained", "dtype", "quantization" and "revision" as `load_model` takes them; "key", a key
+                file; "baseline", its name; "seed"; and settings of `DecodeConfig`.
+            additional_config: "device" and "batch_size", from options of their own.
+
+        Raises:
+            DgmarkError: one of them is unusable.
+        """
+        given = {**arg_dict, **(additional_config or {})}
+        given.pop("max_batch_size", None)
+        loading = {name: given.pop(name) for name in ("device", "dtype", "quantization", "revision") if name in given}
+        model = load_model(given.pop("pretrained", BUILTIN), **loading)
+        key, named = given.pop("key", None), given.pop("baseline", None)
+        seed, batch_size = int(given.pop("seed", 0)), int(given.pop("batch_size", None) or 8)
+        return cls(
+            model,
+            decoding=given,
+            key=None if key is None else WatermarkKey.load(key),
+            baseline=None if named is None else baseline_of(named),
+            seed=seed,
+            batch_size=batch_size,
+        )
+
+    @classmethod
+    def create_from_arg_string(
+        cls, arg_string: str, additional_config: Mapping[str, Any] | None = None
+    ) -> "DiffusionLM":
+        """The same from "name=value,..."."""
+        return cls.create_from_arg_obj(simple_parse_args_string(arg_string), additional_config)
+
+    def get_model_info(self) -> dict[str, Any]:
+        """What the harness's results record of the model, the key and the settings; the key's secret is not in it."""
+        traits = traits_of(self.model)
+        return {
+            "model": traits.name,
+            "dtype": traits.number_format,
+            "tokenizer_fingerprint": self.model.tokenizer.fingerprint,
+            "key_fingerprint": None if self.key is None else self.key.fingerprint,
+            "baseline": baseline_row(self.baseline),
+            "decoding": dict(self.decoding),
+            "seed": self.seed,
+            "truncated": self.truncated,
+            "dgmark_version": version("dgmark"),
+        }
+
+    def config(self, arguments: Mapping[str, Any]) -> DecodeConfig:
+        """The decoding settings for a task's generation arguments.
+
+        Raises:
+            SettingsError: a setting is invalid.
+        """
+        settings: dict[str, Any] = {**_sampling(arguments), **self.decoding}
+        if "length" not in settings:
+            of_baseline = self.baseline.defaults if self.baseline else {}
+            defaults = {**traits_of(self.model).defaults, **of_baseline, **settings}
+            block = int(defaults.get("block_length", DecodeConfig.block_length))
+            settings["length"] = -(-_most_tokens(arguments) // block) * block
+        config = config_of(self.model, self.baseline, settings)
+        if config.length >= self.model.context_length:
+            raise SettingsError(
+                f"{config.length} tokens leave no room for a prompt: {traits_of(self.model).name} holds "
+                f"{self.model.context_length} in all; ask for fewer (length=)"
+            )
+        return config
+
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:  # noqa: ARG002
+        """Continue each context, up to the first of the task's stops.
+
+        A response is always decoded whole; stops and the task's `max_gen_toks` cut it afterwards.
+        """
+        texts = [""] * len(requests)
+        groups: dict[DecodeConfig, list[tuple[int, list[int]]]] = {}
+        for index, request in enumerate(requests):
+            context, arguments = request.args
+            config = self.config(arguments)
+            groups.setdefault(config, []).append((index, self._prompt(context, config.length)))
+        for config, group in groups.items():
+            group.sort(key=lambda one: len(one[1]))  # prompts of one length together, which need no padding
+            prepared = Prepared.of(
+                self.model,
+                [Request(prompt, self.seed + index, self.key) for index, prompt in group],
+                config,
+                baseline=self.baseline,
+                batch_size=self.batch_size,
+            )
+            for rows in prepared.chunks():
+                for row, generation in zip(rows, generations(prepared, rows), strict=True):
+                    index = group[row][0]
+                    texts[index] = self._cut(generation.token_ids, requests[index].args[1])
+        return texts
+
+    def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> Any:  # noqa: ARG002
+        """Refuse tasks that score given texts, which carry no mark.
+
+        Raises:
+            SettingsError: always.
+        """
+        raise SettingsError(
+            "the task scores given texts by their likelihood, which no mark can change: give one that generates"
+        )
+
+    loglikelihood_rolling = loglikelihood
+
+    @property
+    def tokenizer_name(self) -> str:
+        """The name of the tokenizer in the harness's caches of requests, which are not used."""
+        return self.model.tokenizer.fingerprint
+
+    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        """One turn of chat: the system's message, the user's message, and the beginning of an answer, if any.
+
+        Raises:
+            SettingsError: there are several turns, or the model has no template.
+        """
+        roles = [message["role"] for message in chat_history]
+        turn = ["user"] if add_generation_prompt else ["user", "assistant"]
+        if roles not in (turn, ["system", *turn]):
+            raise SettingsError(f"the chat templates here hold one turn, not {', '.join(roles)}")
+        messages = [message["content"] for message in chat_history if message["role"] != "assistant"]
+        answer = "" if add_generation_prompt else chat_history[-1]["content"]
+        return template_of(self.model).text([("user", "\n\n".join(messages))]) + answer
+
+    def _prompt(self, context: str, length: int) -> list[int]:
+        """The end of a context that leaves room for `length` tokens."""
+        ids = self.model.tokenizer.encode(context)
+        if not ids:
+            raise SettingsError("the harness asks for a continuation of nothing; give the task a prompt")
+        surplus = max(0, len(ids) + length - self.model.context_length)
+        self.truncated += surplus > 0
+        return ids[surplus:]
+
+    def _cut(self, ids: list[int], arguments: Mapping[str, Any]) -> str:
+        if "length" not in self.decoding:
+            ids = ids[: _most_tokens(arguments)]
+        text = self.model.tokenizer.decode(ids)
+        until = arguments.get("until") or []
+        for stop in [until] if isinstance(until, str) else until:
+            text = text.split(stop, 1)[0] if stop else text
+        return text
+
+
+def _most_tokens(arguments: Mapping[str, Any]) -> int:
+    return max(1, int(arguments.get("max_gen_toks", MAX_GEN_TOKS)))
+
+
+def _sampling(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """A task's sampling as decoding settings: greedy unless the task says otherwise."""
+    if arguments.get("do_sample") is False:
+        return {"temperature": 0.0}
+    temperature = float(arguments.get("temperature", 1.0 if arguments.get("do_sample") else 0.0))
+    names = [name for name in ("top_k", "top_p") if arguments.get(name) is not None and temperature > 0]
+    filters = {name: arguments[name] for name in names}
+    return {"temperature": temperature, **filters}
+
+
+if __name__ == "__main__":
+    cli_evaluate()
