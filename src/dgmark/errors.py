@@ -61,7 +61,7 @@ class SignatureInvalid(InputError):
 
 
 class CommitmentMismatch(InputError):
-    """A key does not meet a commitment, or a time stamp does not hold for it."""
+    """A key does not meet a commitment."""
 
 
 class KeyFileError(DgmarkError):

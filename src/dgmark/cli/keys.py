@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from datetime import UTC
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,14 +16,12 @@ from dgmark.cli.options import AllowOpenKey, NewKeyFile, OneObject, set_options
 from dgmark.detection.detector import DEFAULT_FPR, check_fpr
 from dgmark.detection.expected import MAX_TOKENS, expected_p, surviving, tokens_needed
 from dgmark.detection.finding import Edit
-from dgmark.errors import CheckpointFormat, SettingsError
+from dgmark.errors import CheckpointFormat
 from dgmark.models.special_ids import find_end_ids, find_mask_id
-from dgmark.rows.inputs import read_bytes
 from dgmark.watermark.bigrams import DISTANCES, MAX_DISTANCE
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import DEFAULT_SUBKEYS, WatermarkKey, block_length_of
 from dgmark.watermark.spec import DEFAULT_CODE
-from dgmark.watermark.timestamp import stamped_at
 
 # tokens of the text that `keygen` speaks of
 TOKENS = 256
@@ -244,25 +241,9 @@ def commit(
 def verify(
     file: Annotated[Path, typer.Argument(help="Key file.")],
     commitment: Annotated[Path, typer.Argument(help="Commitment that `dgmark key commit` printed.")],
-    timestamp: Annotated[
-        Path | None, typer.Option(help="Time stamp over the commitment: an authority's response (RFC 3161).")
-    ] = None,
-    authorities: Annotated[
-        Path | None, typer.Option(help="Certificates of the time stamp authorities that are trusted (PEM).")
-    ] = None,
     allow_open_key: AllowOpenKey = False,
 ) -> None:
-    """Check that a key meets a commitment, and since when a time stamp shows that the commitment existed.
-
-    Exits with 0 only if all that is checked holds.
-    """
-    if (timestamp is None) != (authorities is None):
-        raise SettingsError("a time stamp is as good as its authority: give --timestamp and --authorities together")
+    """Check that a key meets a commitment. Exits with 0 only if it does."""
     key, made = WatermarkKey.load(file, allow_open=allow_open_key), KeyCommitment.load(commitment)
     made.check(key)
-    since, date = "says that it was made", made.created
-    if timestamp is not None and authorities is not None:
-        since = "existed, by its time stamp,"
-        date = stamped_at(made.sha256, read_bytes(timestamp), read_bytes(authorities))
-    day = f"{date.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-    print(f"{file}: key {key.fingerprint} meets the commitment, which {since} on {day}")
+    print(f"{file}: key {key.fingerprint} meets the commitment, which says that it was made at {made.created}")

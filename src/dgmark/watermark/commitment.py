@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from dgmark.arguments import FirstVersion, as_path
 from dgmark.errors import CommitmentMismatch, InputError, SettingsError
@@ -20,15 +20,6 @@ from dgmark.watermark.groups import Secret
 from dgmark.watermark.key import WatermarkKey, check_key
 
 DOMAIN: Final = b"dgmark/key-commitment/v1\0"
-
-
-def _in_calendar(time: datetime) -> datetime:
-    """Refuse a time that is before the year 1 or behind the year 9999 in UTC."""
-    try:
-        time.astimezone(UTC)
-    except OverflowError:
-        raise ValueError("it is in no year of the calendar") from None
-    return time
 
 
 class KeyCommitment(BaseModel):
@@ -48,7 +39,7 @@ class KeyCommitment(BaseModel):
     version: FirstVersion
     key_fingerprint: Annotated[str, StringConstraints(pattern="^[0-9a-f]{16}$")]
     sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
-    created: Annotated[AwareDatetime, AfterValidator(_in_calendar)]
+    created: AwareDatetime
 
     @classmethod
     def of(cls, key: WatermarkKey) -> "KeyCommitment":
