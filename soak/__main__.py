@@ -32,7 +32,6 @@ ATTEMPTS: dict[str, tuple[Attempt, int]] = {
     "fuzzed tokenizer": (fuzz.tokenizer, 2),
     "fuzzed checkpoint": (fuzz.checkpoint, 1),
     "fuzzed rows": (fuzz.json_lines, 2),
-    "fuzzed Parquet": (fuzz.parquet, 2),
 }
 
 

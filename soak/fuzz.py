@@ -1,6 +1,5 @@
 """Fuzzed files: a mutated key, tokenizer, checkpoint or row is refused, or does not change what was not touched."""
 
-import importlib.util
 import json
 import os
 import random
@@ -162,20 +161,3 @@ def _as_before(bench: Bench, out: Path, ids: set[str]) -> list[str]:
     wrong = [name for name in sorted(ids) if now.get(name) != before[name]]
     problems = [f"{len(wrong)} untouched rows changed or were lost, such as {wrong[0]}"] if wrong else []
     return [*problems, f"{broken} broken lines in --out"] if broken else problems
-
-
-def parquet(bench: Bench, rng: random.Random) -> list[str]:
-    """A mutated Parquet file is refused, or gives rows."""
-    if importlib.util.find_spec("pyarrow") is None:
-        return []
-    import pyarrow
-    import pyarrow.parquet
-
-    path = bench.path("fuzzed.parquet")
-    rows = [json.loads(line) for line in bench.few_rows.read_text().splitlines()]
-    pyarrow.parquet.write_table(
-        pyarrow.Table.from_pylist(rows), path, compression=rng.choice(["snappy", "zstd", "none"])
-    )
-    path.write_bytes(mutated_bytes(path.read_bytes(), rng))
-    ran = bench.run("detect", "--key", bench.key, "--format", "jsonl", path)
-    return bench.problems(ran, 0, 4)

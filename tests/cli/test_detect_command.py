@@ -12,18 +12,15 @@ import pytest
 from support.command_line import rows, run
 from support.known_keys import key_file_of, known_key
 from support.marked_texts import marked_text
-from support.parquet_tables import TEXTS, write_table
 
 key_file = key_file_of(known_key("batch"))
+UNMARKED = " ".join(f"This is text number {n}, which says that {n} is a number." for n in range(149))
 
 
-@pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_table(tmp_path_factory.mktemp("tables") / "texts.parquet")
-
-
-def test_a_batch_is_written_resumed_and_summed_up(key_file: Path, table: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.jsonl"
+def test_a_batch_is_written_resumed_and_summed_up(key_file: Path, tmp_path: Path) -> None:
+    table, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    texts = [{"id": f"row {n}", "text": f"This is text number {n}."} for n in range(149)]
+    table.write_text("".join(json.dumps(row) + "\n" for row in [*texts, {"id": "row 149"}]))
     first = run("detect", "--key", key_file, "--out", out, table)
     assert first.exit_code == 0, first.stderr
     assert "149 scored (149 uncertain), 1 cannot be used" in first.stderr
@@ -112,7 +109,7 @@ def test_files_of_rows_hold_payloads_or_not_but_not_both(subkeys_file: Path, pay
 
 
 def test_without_a_mark_or_sub_keys_there_is_no_payload(key_file: Path, subkeys_file: Path) -> None:
-    shown = run("detect", "--key", subkeys_file, "--payload", stdin=" ".join(TEXTS))
+    shown = run("detect", "--key", subkeys_file, "--payload", stdin=UNMARKED)
     assert re.search("payload +none, as no watermark was found", shown.stdout)
     refused = run("detect", "--key", key_file, "--payload", stdin="A text.")
     assert (refused.exit_code, "no key here has sub-keys" in refused.stderr) == (2, True)

@@ -1,4 +1,4 @@
-"""Texts, lines and tables that are too large: refused by a row, in bounded memory, while the others are read."""
+"""Texts and lines that are too large: refused by a row, in bounded memory, while the others are read."""
 
 import io
 import sys
@@ -6,8 +6,6 @@ import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 
-import pyarrow as arrow
-import pyarrow.parquet as parquet
 import pytest
 
 from dgmark.detection.detect_files import detect_file, read_sources
@@ -93,25 +91,6 @@ def test_few_long_texts_are_in_work_at_a_time() -> None:
     assert sizes[:3] == [FULL, FULL, FULL]
     assert max(sizes) <= FULL
     assert len(sizes) == 5
-
-
-def test_parquet_that_unpacks_to_far_more_is_one_bad_row(tmp_path: Path) -> None:
-    path = tmp_path / "bomb.parquet"
-    schema = arrow.schema({"id": arrow.string(), "text": arrow.string()})
-    with parquet.ParquetWriter(path, schema, compression="zstd") as file:
-        for texts in (["one"], ["x" * 300_000_000, "two"], ["three"]):
-            file.write_table(arrow.table({"id": texts[-1:] * len(texts), "text": texts}, schema=schema))
-    assert path.stat().st_size < 100_000
-    before = arrow.total_allocated_bytes()
-    highest = 0
-    read = []
-    for item in read_texts(str(path)):
-        read.append(item)
-        highest = max(highest, arrow.total_allocated_bytes() - before)
-    assert [isinstance(item, BadRow) for item in read] == [False, True, False]
-    assert isinstance(read[1], BadRow)
-    assert "this and the next 1 rows unpack from" in read[1].error
-    assert highest < 50_000_000
 
 
 def test_prompts_on_standard_input_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ _LONG_SECONDS = 10  # of a text that is announced
 def detect(
     options: Annotated[DetectOptions, OptionGroup(DetectOptions)],
     inputs: Annotated[
-        list[str] | None, typer.Argument(help="Documents, .jsonl and .parquet files, folders; - is standard input.")
+        list[str] | None, typer.Argument(help="Documents, .jsonl files, folders; - is standard input.")
     ] = None,
     ids: Annotated[bool, typer.Option("--ids", help='Score the "token_ids" of rows that also hold "text".')] = False,
     text_column: Annotated[str, typer.Option(help="Column or field of the texts.")] = TEXT_COLUMN,

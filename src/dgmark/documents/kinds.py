@@ -55,7 +55,7 @@ _OLD_OFFICE = (
 _REFUSED = {
     _PICTURE: (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*"),
     "is a packed archive: unpack it, and give the files in it": (b"\x1f\x8b", b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07"),
-    "is a Parquet file: give it a name that ends in .parquet": (b"PAR1",),
+    "is a Parquet file: write its rows as JSON Lines first": (b"PAR1",),
     "is a PostScript file: convert it to PDF": (b"%!PS",),
     _OLD_OFFICE: (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",),
 }

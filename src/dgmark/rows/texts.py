@@ -10,26 +10,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from dgmark.documents.document import TEXT_COLUMN, Document, read_opened
 from dgmark.documents.kinds import OLD_OFFICE, SUFFIXES, TABLES
 from dgmark.documents.reading import Limits
 from dgmark.errors import InputError, NoTexts
-from dgmark.extras import needed_extra
 from dgmark.rows.inputs import STDIN, open_input
 from dgmark.rows.jsonl import BadRow, Row, read_rows, rows_or_text
 
-if TYPE_CHECKING:
-    from pyarrow import NativeFile
-    from pyarrow.parquet import RowGroupMetaData
-
-TEXT_SUFFIXES = (*SUFFIXES, ".jsonl", ".parquet")
+TEXT_SUFFIXES = (*SUFFIXES, ".jsonl")
 # characters of a text: more than the Bible has
 MAX_CHARS, MAX_CHARS_LIMIT = 5_000_000, 2**30
-_PARQUET_BATCH = 256
-# a row group that unpacks to more than this, and to more than this many times its size in the file, is a bomb
-_LARGE_GROUP, _DENSE_GROUP = 2**28, 100
 _EMPTY = "the text is empty"
 
 
@@ -65,8 +57,8 @@ def read_texts(
     """Read the texts of one source.
 
     Args:
-        source: a document that `read_document` reads, a `.jsonl` or `.parquet` file, a folder (its files with such an
-            ending, in order of name; what is no file or cannot be opened is a bad row), or "-" for standard input.
+        source: a document that `read_document` reads, a `.jsonl` file, a folder (its files with such an ending, in
+            order of name; what is no file or cannot be opened is a bad row), or "-" for standard input.
         prefer_ids: take the ids of a row that holds both a text and "token_ids".
         text_column: the column or field that holds the texts of rows and tables.
         max_chars: characters of the longest text (token ids of the longest response). A longer one is a bad row, and
@@ -89,9 +81,6 @@ def read_texts(
                 yield unreadable(file, error)
     elif suffix == ".jsonl":
         for row in read_rows(source, max_line_bytes(max_chars)):
-            yield item_of(row, prefer_ids, text_column, max_chars)
-    elif suffix == ".parquet":
-        for row in parquet_rows(source, source, text_column):
             yield item_of(row, prefer_ids, text_column, max_chars)
     elif source == STDIN:
         yield from _from_stdin(prefer_ids, text_column, max_chars)
@@ -188,76 +177,6 @@ def unreadable(source: str, error: InputError) -> BadRow:
 def max_line_bytes(max_chars: int) -> int:
     """Bytes of a line of JSON Lines whose text is `max_chars` long: 12 for a character, and 2**24 for other fields."""
     return 12 * max_chars + 2**24
-
-
-def parquet_rows(opened: "str | NativeFile", path: str, text_column: str = TEXT_COLUMN) -> Iterator[Row | BadRow]:
-    """Read the ids, texts and token_ids of a Parquet file, row by row; a batch is in memory at a time.
-
-    A row group that would unpack to far more than it holds in the file is one bad row.
-
-    Args:
-        opened: the file, or its path.
-        path: its name in messages and ids.
-        text_column: the column of texts.
-
-    Raises:
-        NoTexts: the file cannot be read as Parquet, from its start or from some row on, or it has neither a column
-            of texts nor a column "token_ids".
-        MissingExtra: pyarrow is not installed.
-    """
-    with needed_extra("parquet", "reading Parquet files", "pyarrow"):
-        import pyarrow as arrow
-        import pyarrow.parquet as parquet
-    try:
-        metadata = parquet.read_metadata(opened)
-        shared = [name for name in (text_column,) if name in metadata.schema.names]
-        # a text that many rows share is unpacked once
-        file = parquet.ParquetFile(opened, read_dictionary=shared, metadata=metadata)
-    except (OSError, arrow.ArrowException) as error:
-        raise NoTexts(f"{path} cannot be read as Parquet: {error}") from error
-    with file:
-        columns = [name for name in ("id", text_column, "token_ids") if name in file.schema_arrow.names]
-        if not {text_column, "token_ids"} & set(columns):
-            hint = ": give --text-column NAME" if text_column == TEXT_COLUMN else ""
-            raise NoTexts(f'{path} has neither a column "{text_column}" nor a column "token_ids"{hint}')
-        number = 0
-        for place in range(file.num_row_groups):
-            group = file.metadata.row_group(place)
-            if bomb := _bomb(group, columns):
-                yield BadRow(f"{path}:{number + 1}", bomb)
-                number += group.num_rows
-                continue
-            batches = file.iter_batches(batch_size=_PARQUET_BATCH, row_groups=[place], columns=columns)
-            while True:
-                try:
-                    batch = next(batches, None)
-                except (OSError, arrow.ArrowException) as error:
-                    raise NoTexts(f"{path} cannot be read as Parquet after row {number}: {error}") from error
-                if batch is None:
-                    break
-                for at in range(len(batch)):
-                    number += 1
-                    name = f"{path}:{number}"
-                    try:
-                        (row,) = batch.slice(at, 1).to_pylist()
-                    except (ValueError, OverflowError) as error:  # bytes that are not text; includes Arrow's errors
-                        yield BadRow(name, f"not readable: {error}")
-                        continue
-                    yield {**row, "id": str(row["id"]) if row.get("id") is not None else name}
-
-
-def _bomb(group: "RowGroupMetaData", columns: list[str]) -> str | None:
-    """What is wrong with a row group that is far larger in memory than in the file; None for any other."""
-    for number in range(group.num_columns):
-        column = group.column(number)
-        if column.path_in_schema.partition(".")[0] in columns:
-            unpacked = max(column.total_uncompressed_size, 8 * column.num_values)
-            if unpacked > max(_LARGE_GROUP, _DENSE_GROUP * column.total_compressed_size):
-                return (
-                    f"this and the next {group.num_rows - 1} rows unpack from {column.total_compressed_size} bytes to "
-                    f"{unpacked}, which no text does: they are not read"
-                )
-    return None
 
 
 def _text(name: str, text: str, max_chars: int) -> Item | BadRow:

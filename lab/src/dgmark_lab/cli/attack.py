@@ -33,7 +33,7 @@ def attack(
     inputs: Annotated[
         str | None,
         typer.Argument(
-            metavar="INPUT", help="Text, .jsonl or .parquet file, or folder; - is standard input.", show_default=False
+            metavar="INPUT", help="Text or .jsonl file, or folder; - is standard input.", show_default=False
         ),
     ] = None,
     out: RowsOut = None,
