@@ -81,8 +81,6 @@ def test_page_shows_the_exact_text_and_its_spans(detector: Detector, text: str, 
 def test_json_repeats_the_detection(detector: Detector, text: str) -> None:
     detection = detector.detect(text)
     report = Report.of(detector, "a.txt", text, detection=detection)
-    assert detection.pairs
-    assert sum(share.scored for share in report.shares) >= detection.pairs.scored  # which are distinct
     fields = json.loads(to_json(report))
     assert fields["verdict"] == detection.verdict == "watermarked"
     share = report.detection.marked_share or 0
@@ -124,7 +122,7 @@ def test_public_report_leaves_out_what_guides_removal(detector: Detector, text: 
     assert secret <= names(private.to_fields())
     assert not secret & names(public.to_fields())
     assert private.detection.pairs
-    numbers = [f"{private.detection.p_value:.3g}", f"{private.detection.pairs.matched:,} of", "Along the text"]
+    numbers = [f"{private.detection.p_value:.3g}", f"{private.detection.pairs.matched:,} of"]
     assert all(number in to_html(private).decode() for number in numbers)
     assert not any(number in to_html(public).decode() for number in numbers)
     assert public.sentence in to_html(public).decode()

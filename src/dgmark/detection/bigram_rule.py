@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from dgmark.detection.finding import Edit, Finding, PairFigures, TokenCounts, TokenSpan, Uncertain
+from dgmark.detection.finding import Edit, Finding, PairFigures, TokenSpan, Uncertain
 from dgmark.detection.p_values import (
     MIN_P,
     adjusted_p,
@@ -144,9 +144,10 @@ class PairTest:
             "subkey_tested": subkey,
         }
 
-    def by_token(self, detection: Finding) -> TokenCounts:  # noqa: ARG002 (the protocol's)
-        """What each token adds to the counts of the sub-key that a detection of this text tested."""
-        return TokenCounts(self.net_matches(self.subkey) > 0, *self.completed(self.subkey))
+    def matched_tokens(self, detection: Finding) -> Bool[np.ndarray, " n"]:  # noqa: ARG002 (the protocol's)
+        """Of which tokens more pairs match than do not."""
+        matched: Bool[np.ndarray, " n"] = self.net_matches(self.subkey) > 0
+        return matched
 
     def net_matches(self, subkey: int | None) -> Int[np.ndarray, " n"]:
         """For each token its pairs that match less those that do not, on both sides."""
@@ -154,11 +155,6 @@ class PairTest:
         n = len(self.tokens.ids)
         net = np.bincount(self._left, signs, n) + np.bincount(self._right, signs, n)
         return net.astype(np.int64)
-
-    def completed(self, subkey: int | None) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
-        """How many pairs each token completes, as the right one, and how many of them match."""
-        right, n = self._right, len(self.tokens.ids)
-        return np.bincount(right, minlength=n), np.bincount(right[self.matches(subkey)[self._distinct]], minlength=n)
 
     def best_part(self, subkey: int | None) -> TokenSpan:
         """The part of the text, or the whole of it, with the smallest p-value."""

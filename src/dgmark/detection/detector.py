@@ -173,12 +173,8 @@ class Detector:
         scored = self.reader.scored(ids)
         key = self.key if detection.subkey_tested is None else self.key.subkey(detection.subkey_tested)
         test = self.rule.test(key, scored, phase=self.phase, max_crop=self.max_crop)
-        columns = [column.tolist() for column in test.by_token(detection)]
-        counts = dict(zip(scored.positions.tolist(), zip(*columns, strict=True), strict=True))
-        return [
-            ScoredToken(start, end, *counts.get(place, (None, 0, 0)))
-            for place, (start, end) in enumerate(offsets.tolist())
-        ]
+        matched = dict(zip(scored.positions.tolist(), test.matched_tokens(detection).tolist(), strict=True))
+        return [ScoredToken(start, end, matched.get(place)) for place, (start, end) in enumerate(offsets.tolist())]
 
     # --- the test of tokens ---
 

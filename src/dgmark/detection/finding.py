@@ -4,10 +4,7 @@
 """
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
-
-import numpy as np
-from jaxtyping import Bool, Int
+from typing import Literal
 
 from dgmark.detection.normalise import WRAPPING
 
@@ -147,17 +144,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class ScoredToken:
-    """One token of a text, for display: its characters [start, end), and whether it matched (None: not scored).
-
-    It adds `num_matched` of `num_scored` to the counts of the test: itself; under rule "bigram" the pairs that it
-    completes, as the right token.
-    """
+    """One token of a text, for display: its characters [start, end), and whether it matched (None: not scored)."""
 
     start: int
     end: int
     matched: bool | None
-    num_scored: int = 0
-    num_matched: int = 0
 
 
 @dataclass(frozen=True)
@@ -176,17 +167,3 @@ class TokenSpan:
     last: int
     p_value: float
     log_p: float
-
-
-class TokenCounts(NamedTuple):
-    """What each scored token adds to the counts of a test.
-
-    Attributes:
-        matched: whether it matches; of pairs, whether more of its pairs match than do not.
-        num_scored: how many things it adds to those that the test counts: itself, or the pairs that it completes.
-        num_matched: how many of them match.
-    """
-
-    matched: Bool[np.ndarray, " n"]
-    num_scored: Int[np.ndarray, " n"]
-    num_matched: Int[np.ndarray, " n"]

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from dgmark.detection.finding import Edit, Finding, Phase, PositionFigures, TokenCounts, TokenSpan, Uncertain
+from dgmark.detection.finding import Edit, Finding, Phase, PositionFigures, TokenSpan, Uncertain
 from dgmark.detection.match_null import MatchNull, residue_counts
 from dgmark.detection.p_values import adjusted_p, z_score
 from dgmark.detection.reader import ScoredIds
@@ -162,11 +162,10 @@ class PositionTest:
             "position": PositionFigures(best.shift, self._shifts, float(window_statistic(matched, modulus))),
         }
 
-    def by_token(self, detection: Finding) -> TokenCounts:
-        """What each token adds to the counts at the shift of a detection of this text."""
+    def matched_tokens(self, detection: Finding) -> Bool[np.ndarray, " n"]:
+        """Which tokens match at the shift of a detection of this text."""
         shift = detection.position.shift if detection.position else self.best.shift
-        matched = self.tables.matching(self.tokens.ids, self.tokens.positions + shift)
-        return TokenCounts(matched, np.ones(len(matched), dtype=np.int64), matched.astype(np.int64))
+        return self.tables.matching(self.tokens.ids, self.tokens.positions + shift)
 
     def spans(self, _fpr: float) -> list[tuple[int | None, TokenSpan]]:
         """Refuse to find spans.

@@ -11,8 +11,8 @@ A rule says of the keys of one spec:
     test            the test of one key on one text
 
 A test says its p-value, which has paid for nothing that is tried beside it; why a typical mark would not be found
-(`uncertain_because`); the fields of a `Detection` that are the rule's own (`figures`); what each token adds to the
-counts (`by_token`); the spans; and the likeliest sub-key (`subkey`).
+(`uncertain_because`); the fields of a `Detection` that are the rule's own (`figures`); which tokens match
+(`matched_tokens`); the spans; and the likeliest sub-key (`subkey`).
 """
 
 from dgmark.detection.bigram_rule import BigramRule, PairTest

@@ -29,19 +29,6 @@ PROVES = (
 
 
 @dataclass(frozen=True)
-class Share:
-    """The share that matches in one part of the text: `matched` of `scored` in characters [start, end).
-
-    They count tokens; under rule "bigram" the pairs that end there, also those that are in the text before.
-    """
-
-    start: int
-    end: int
-    scored: int
-    matched: int
-
-
-@dataclass(frozen=True)
 class Report:
     """One detection, ready to be filed.
 
@@ -50,8 +37,6 @@ class Report:
         text: the exact text that was scored.
         detection: the detection with the spans; these are None if a disguise was undone first, or if this key finds
             none.
-        shares: the share of matching tokens or pairs along the text; empty in a public report.
-        one_in: without the mark, one token (or pair) in `one_in` matches.
         tokenizer: name and fingerprint of the tokenizer.
         created: when the report was made.
         public: whether numbers that guide the removal of the mark are left out.
@@ -63,8 +48,6 @@ class Report:
     name: str
     text: str
     detection: Detection
-    shares: tuple[Share, ...]
-    one_in: int
     tokenizer: tuple[str, str]
     created: datetime
     public: bool = False
@@ -92,7 +75,7 @@ class Report:
             name: what the text is called.
             text: the text.
             detection: the text's detection by this detector; computed by default.
-            public: leave out the numbers that guide the removal of the mark: p-values, match counts, shares.
+            public: leave out the numbers that guide the removal of the mark: p-values, match counts.
             notes: what was left out of the document that held the text, see `read_document`.
             commitment: a commitment to the detector's key, which the report names.
             service_fpr: the service's own rate, if a service makes the report: requests may choose another.
@@ -112,8 +95,6 @@ class Report:
             name=well_formed(name),
             text=well_formed(text),
             detection=detection,
-            shares=() if public or detection.disguised else _shares(detector, text, detection),
-            one_in=round(1 / detector.key.spec.chance),
             tokenizer=(detector.tokenizer.name, detector.tokenizer.fingerprint),
             created=datetime.now(UTC).replace(microsecond=0),
             public=public,
@@ -211,21 +192,3 @@ def quote(text: str) -> str:
     """The beginning of a text on one line, at most 160 characters."""
     words = " ".join(text.split())
     return words if len(words) <= MAX_QUOTE else words[: MAX_QUOTE - 1].rstrip() + "…"
-
-
-def _shares(detector: Detector, text: str, detection: Detection) -> tuple[Share, ...]:
-    """Up to 48 parts with the same number of scored tokens, 16 at least."""
-    tokens = [token for token in detector.tokens(text, detection) if token.matched is not None]
-    size = max(16, -(-len(tokens) // 48))
-    parts = [tokens[first : first + size] for first in range(0, len(tokens), size)]
-    if len(parts) > 1 and len(parts[-1]) < size / 2:
-        parts[-2:] = [parts[-2] + parts[-1]]
-    return tuple(
-        Share(
-            start=part[0].start,
-            end=part[-1].end,
-            scored=sum(token.num_scored for token in part),
-            matched=sum(token.num_matched for token in part),
-        )
-        for part in parts
-    )

@@ -16,7 +16,7 @@ from dgmark.errors import InputError, KeyFileFormat, MissingExtra, SettingsError
 from dgmark.extras import install_hint
 from dgmark.rows.inputs import read_bytes
 from dgmark.watermark.groups import Secret
-from dgmark.watermark.key_file import check_name, read_private, write_private
+from dgmark.watermark.key_file import check_mode, check_name, read_private, write_private
 
 if TYPE_CHECKING:
     from joserfc.jwk import KeySet, OKPKey
@@ -81,11 +81,13 @@ class SigningKey:
             KeyFileFormat: it is not a private Ed25519 key.
             MissingExtra: joserfc is not installed.
         """
-        key = read_private(Path(path), "dgmark report keygen", _imported, allow_open=allow_open)
+        content, mode = read_private(Path(path), "dgmark report keygen")
+        key = _imported(content)
         if key is None:
             raise KeyFileFormat(
                 f"{path} is not a signing key (a private Ed25519 JSON Web Key): make one with `dgmark report keygen`"
             )
+        check_mode(mode, Path(path), allow_open)
         return cls(key)
 
     def to_jwks(self) -> dict[str, Any]:

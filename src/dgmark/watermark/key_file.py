@@ -5,9 +5,8 @@ import json
 import os
 import stat
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -20,8 +19,6 @@ from dgmark.watermark.spec import WatermarkSpec, spec_of
 KEY_FILE_VERSION: Final = 1
 SECRET_BYTES: Final = 32
 MAX_FILE_BYTES = 65_536
-
-Parsed = TypeVar("Parsed")
 
 
 def check_name(name: str | None) -> None:
@@ -84,52 +81,36 @@ def read_key_file(path: Path, *, allow_open: bool = False) -> tuple[WatermarkSpe
         KeyFileError: it holds a secret, every user of the machine can read it, and `allow_open` is false.
         KeyFileFormat: it is not a key file, is damaged, or has another version.
     """
-    return read_private(
-        path,
-        "dgmark keygen",
-        lambda text: _parse(text, path),
-        allow_open=allow_open,
-        holds_secret=lambda parsed: parsed[3] is not None,
-    )
+    content, mode = read_private(path, "dgmark keygen")
+    parsed = _parse(content, path)
+    if parsed[3] is not None:
+        check_mode(mode, path, allow_open)
+    return parsed
 
 
-def read_private(
-    path: Path,
-    maker: str,
-    parse: Callable[[bytes], Parsed],
-    *,
-    allow_open: bool = False,
-    holds_secret: Callable[[Parsed], bool] = lambda _: True,
-) -> Parsed:
-    """What a private file of this form holds, such as another kind of key.
+def read_private(path: Path, maker: str) -> tuple[Secret, int]:
+    """The content and the mode of a file with a secret. Check the mode once the content is known to be one.
 
     Args:
         path: the file.
         maker: the command that makes such files.
-        parse: makes the result of the content, or refuses it.
-        allow_open: accept a file that every user of the machine can read, with a warning.
-        holds_secret: tells of the result whether there is a secret to protect; else anybody may read the file.
 
     Raises:
         KeyFileNotFound: the file does not exist or is unreadable.
-        KeyFileError: every user of the machine can read it, and `allow_open` is false.
         KeyFileFormat: it is too large for a key file.
     """
     try:
         with open_file(path) as file:
-            text, mode = Secret(file.read(MAX_FILE_BYTES + 1)), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            content, mode = Secret(file.read(MAX_FILE_BYTES + 1)), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     except OSError as error:
         raise KeyFileNotFound(
             f"the key file {path} cannot be read ({error.strerror}): make one with `{maker} FILE`"
         ) from error
-    if len(text) > MAX_FILE_BYTES:
+    if len(content) > MAX_FILE_BYTES:
         raise KeyFileFormat(
             f"{path} has more than {MAX_FILE_BYTES} bytes, so it is not a key file: give the right file"
         )
-    parsed = parse(text)
-    if holds_secret(parsed):
-        _check_mode(mode, path, allow_open)
-    return parsed
+    return content, mode
 
 
 class _KeyFile(BaseModel):
@@ -148,7 +129,6 @@ class _KeyFile(BaseModel):
 
 def _parse(text: bytes, path: Path) -> tuple[WatermarkSpec, str, str | None, bytes | None, str]:
     try:
-        _check_version(*_stated(text), path)
         return _read(text)
     except ValidationError as error:
         # names of fields only: their values may hold the secret
@@ -174,21 +154,12 @@ def _read(text: bytes) -> tuple[WatermarkSpec, str, str | None, bytes | None, st
     return spec, content.key_id, content.name, secret, content.fingerprint
 
 
-def _stated(text: bytes) -> tuple[object, object]:
-    """The format and the version that a file states."""
-    fields = json.loads(text)
-    return (fields.get("format"), fields.get("version")) if isinstance(fields, dict) else (None, None)
+def check_mode(mode: int, path: Path, allow_open: bool) -> None:
+    """Refuse a file with a secret that every user can read, and warn of one that others than its owner can use.
 
-
-def _check_version(stated: object, version: object, path: Path) -> None:
-    if stated == "dgmark-key" and (version is True or version != KEY_FILE_VERSION):
-        raise KeyFileFormat(
-            f"{path} is a key file of version {version!r}, and this dgmark reads version "
-            f"{KEY_FILE_VERSION}: use the dgmark that wrote it"
-        )
-
-
-def _check_mode(mode: int, path: Path, allow_open: bool) -> None:
+    Raises:
+        KeyFileError: every user of the machine can read it, and `allow_open` is false.
+    """
     if mode & stat.S_IROTH and not allow_open:
         raise KeyFileError(
             f"every user of this machine can read the key file {path} (mode {mode:04o}): "
