@@ -15,11 +15,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, Detector, detect
+from dgmark.detection.detector import DEFAULT_FPR, Detector, detect
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.sentences import matches
 from dgmark.errors import SettingsError
-from dgmark.watermark.key import WatermarkKey
 from support.known_keys import builtin_tokenizer, known_key, position_of
 from support.marked_texts import Ids, marked_ids, marked_text, whole_words
 from support.unchecked import unchecked
@@ -33,11 +32,10 @@ ROW = [
 ]  # fmt: skip
 
 
-def detector_of(name: str = "detector", *, max_crop: int = DEFAULT_MAX_CROP, **options: Any) -> Detector:
-    """A detector with settings, of a key with the other options; `max_crop` concerns rotating keys only."""
-    settings: dict[str, Any] = {name: options.pop(name) for name in ("fpr", "phase", "normalise") if name in options}
-    if options.get("rotation"):
-        settings["max_crop"] = max_crop
+def detector_of(name: str = "detector", **options: Any) -> Detector:
+    """A detector with settings, of a key with the other options."""
+    of_detector = {"fpr", "phase", "max_crop", "normalise"} & options.keys()
+    settings: dict[str, Any] = {name: options.pop(name) for name in of_detector}
     return Detector(known_key(name, **options), tokenizer=builtin_tokenizer(), **settings)
 
 
@@ -279,23 +277,13 @@ def test_the_function_detect_takes_what_the_detector_takes() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("shifts", "rotation", "others"), [({"phase": "start"}, 0, []), ({"max_crop": 7}, 16, [known_key("positions")])]
-)
-def test_what_says_how_a_text_is_shifted_is_refused_for_keys_that_it_does_not_concern(
-    shifts: dict[str, Any], rotation: int, others: list[WatermarkKey]
-) -> None:
-    pairs, positions = known_key("pairs", rule="bigram"), known_key("positions", rotation=rotation)
-    scorers: list[Any] = [Detector, lambda key, **options: Keyring([key, key], **options)]
-    for scorer in scorers:
-        with pytest.raises(SettingsError, match="phase and max crop are of the position rule"):
-            scorer(pairs, tokenizer=builtin_tokenizer(), **shifts)
-        for other in others:
-            with pytest.raises(SettingsError, match="max crop is of keys with a rotation"):
-                scorer(other, tokenizer=builtin_tokenizer(), **shifts)
+def test_how_a_text_is_shifted_matters_for_the_keys_alone_that_it_concerns() -> None:
+    shifts: dict[str, Any] = {"phase": "start", "max_crop": 7}
+    pairs, positions = known_key("pairs", rule="bigram"), known_key("positions")
     ids = marked_ids(positions, 80)
-    both = Keyring([pairs, positions], tokenizer=builtin_tokenizer(), **shifts)
-    alone = Detector(positions, tokenizer=builtin_tokenizer(), **shifts)
+    whole, anywhere = (Detector(pairs, **some).detect(ids) for some in (shifts, {}))
+    assert whole == anywhere
+    both, alone = Keyring([pairs, positions], **shifts), Detector(positions, **shifts)
     assert both.detect(ids).p_value == 2 * alone.detect(ids).p_value
     assert both.settings["phase"] == alone.phase
 

@@ -81,12 +81,7 @@ def figures() -> dict[str, Figures]:
         for text, ids in corpus_of(key).items():
             for settings in SETTINGS:
                 said = ",".join(f"{k}={v}" for k, v in settings.items()) or "default"
-                own = {
-                    setting: value
-                    for setting, value in settings.items()
-                    if setting != "max_crop" or key.tables.spec.rotation
-                }
-                detection = Detector(key, tokenizer=tokenizer, **own).detect(ids)
+                detection = Detector(key, tokenizer=tokenizer, **settings).detect(ids)
                 found[f"{name}/{text}/{said}"] = chosen(asdict(detection))
         only = Detector(key, tokenizer=tokenizer).detect(corpus_of(key)["mixed"], only=[(10, 40), (150, 260)])
         found[f"{name}/mixed/only"] = chosen(asdict(only))

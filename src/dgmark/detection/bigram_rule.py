@@ -312,7 +312,6 @@ class BigramRule:
     """What detection knows of the bigram rule, for keys of one spec; see `rules.py`."""
 
     finds_spans = True
-    settings: frozenset[str] = frozenset()  # a missing beginning moves no pair
     coins_of = (2.57, 0.75)
 
     def __init__(self, spec: BigramSpec) -> None:
@@ -341,5 +340,5 @@ class BigramRule:
         return float((1 - new) ** 2 * sum(inserted))
 
     def test(self, key: WatermarkKey, tokens: ScoredIds, **_settings: object) -> PairTest:
-        """The test of one key on one text, whatever the phase."""
+        """The test of one key on one text, whatever the phase: a missing beginning moves no pair."""
         return PairTest(key, tokens)

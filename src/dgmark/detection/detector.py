@@ -34,8 +34,9 @@ class Detector:
         tokenizer: the model's tokenizer, or its folder or file; by default the one the key names.
         fpr: false-positive rate to hold over all keys that are tried, from 1e-300 to below 1.
         phase: for a key of the position rule: "any" allows for tokens missing at the front and pays for it; "start"
-            takes the text as complete.
-        max_crop: with a rotating key and phase "any", the largest number of tokens that may be missing.
+            takes the text as complete. Under the bigram rule a missing beginning moves no pair.
+        max_crop: with a rotating key and phase "any", the largest number of tokens that may be missing. For other keys
+            all numbers of missing tokens are looked at.
         normalise: steps of `normalise.STEPS` that undo disguises, tried if the unchanged text does not show the mark.
             Ids are never changed.
         keys_tested: how many keys are tried, including this one; p-values pay for all of them.
@@ -76,7 +77,7 @@ class Detector:
         check_fpr(fpr, keys_tested * key.num_subkeys)
         check_steps(normalise)
         rule = rule_of(key.spec)
-        _check_shifts(rule, phase, max_crop)
+        _check_shifts(phase, max_crop)
         settings = {"fpr": fpr, "phase": phase, "max_crop": max_crop, "normalise": tuple(normalise)}
         made = {"key": key, "keys_tested": keys_tested, "reader": Reader(key, tokenizer), "rule": rule}
         for name, value in (settings | made).items():
@@ -274,19 +275,9 @@ def check_fpr(fpr: float, keys: int = 1) -> None:
         )
 
 
-def _check_shifts(rule: DetectionRule, phase: Phase, max_crop: int) -> None:
-    """Refuse invalid settings of missing tokens, and those that do not concern keys of a rule."""
+def _check_shifts(phase: Phase, max_crop: int) -> None:
+    """Refuse invalid settings of missing tokens."""
     if not isinstance(phase, str) or phase not in get_args(Phase):
         raise SettingsError(f"phase {phase!r} is not one of: {', '.join(get_args(Phase))}")
     if whole("max crop", max_crop) < 0:
         raise SettingsError(f"max crop {max_crop} is negative")
-    if "phase" not in rule.settings and (phase, max_crop) != ("any", DEFAULT_MAX_CROP):
-        raise SettingsError(
-            "phase and max crop are of the position rule, as under the bigram rule a missing beginning moves no pair: "
-            "leave them out"
-        )
-    if "max_crop" not in rule.settings and max_crop != DEFAULT_MAX_CROP:
-        raise SettingsError(
-            "max crop is of keys with a rotation, as under other keys all numbers of missing tokens are looked at: "
-            "leave it out"
-        )

@@ -17,7 +17,6 @@ from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, Detector, d
 from dgmark.detection.finding import Phase
 from dgmark.detection.reader import Reader, ScoredIds, TextOrIds
 from dgmark.detection.result import Detection
-from dgmark.detection.rules import rule_of
 from dgmark.errors import KeyFileNotFound, SettingsError, TokenizerMismatch
 from dgmark.watermark.key import WatermarkKey, check_key
 
@@ -32,8 +31,8 @@ class Keyring:
         keys: the keys, at least one.
         tokenizer: the model's tokenizer, or its folder or file; by default the one the first key names.
         fpr: false-positive rate to hold over all keys together.
-        phase: see `Detector`; of keys of both rules it concerns those of the position rule.
-        max_crop: see `Detector`; it concerns the rotating keys.
+        phase: see `Detector`.
+        max_crop: see `Detector`.
 
     Raises:
         SettingsError: there is no key, an item is not a key, or a setting is invalid.
@@ -50,19 +49,9 @@ class Keyring:
         max_crop: int = DEFAULT_MAX_CROP,
     ) -> None:
         self.keys = _checked_keys(keys)
-        self.fpr, self.phase, self.max_crop = fpr, phase, max_crop
-        shifts: dict[str, Any] = {"phase": phase, "max_crop": max_crop}
-        taken = [rule_of(key.spec).settings for key in self.keys]
-        # a setting that some of the keys take is for these; one that none takes is refused by each
-        vain = shifts.keys() - set().union(*taken)
+        self.fpr = fpr
         self._detectors = [
-            Detector(
-                key,
-                fpr=fpr,
-                keys_tested=len(self.keys),
-                **{name: value for name, value in shifts.items() if name in vain | own},
-            )
-            for key, own in zip(self.keys, taken, strict=True)
+            Detector(key, fpr=fpr, keys_tested=len(self.keys), phase=phase, max_crop=max_crop) for key in self.keys
         ]
         self.reader = Reader(self.keys[0], tokenizer)
         self.reader.tokenizer  # noqa: B018 (loaded here: a wrong tokenizer is an error of the keys, not of a text)
@@ -71,7 +60,7 @@ class Keyring:
     def settings(self) -> dict[str, Any]:
         """Everything that a detection depends on except the text."""
         keys = sorted(setting_of(key) for key in self.keys)
-        return self._detectors[0].settings | {"keys": keys, "phase": self.phase, "max_crop": self.max_crop}
+        return self._detectors[0].settings | {"keys": keys}
 
     def detect(self, text_or_ids: TextOrIds) -> Detection:
         """Score one text, or the token ids of one response, against every key.

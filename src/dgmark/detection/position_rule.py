@@ -240,7 +240,6 @@ class PositionRule:
     distances = range(1)  # a coin is a token by itself
 
     def __init__(self, spec: PositionSpec) -> None:
-        self.settings = frozenset({"phase", "max_crop"} if spec.rotation else {"phase"})
         self.whole_share = UNCROPPED_SHARE if spec.rotation else 1 / spec.period
 
     def surviving(self, edit: Edit, share: float) -> float:

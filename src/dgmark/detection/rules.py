@@ -3,7 +3,6 @@
 A rule says of the keys of one spec:
 
     finds_spans     whether spans that carry the mark can be found
-    settings        which of the settings phase and max_crop concern them
     whole_share     the share of the rate that the test of the whole text has
     distances       the distances of what is counted: a text of n tokens has n - d of these at a distance of d
     coins_of        (a, b): for an expected p-value a text of n tokens has a n^b independent coins at each distance

@@ -14,13 +14,12 @@ from typing import Any
 
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
 from dgmark.detection.bigram_rule import SUBKEY_CHARS_A_SECOND, seconds_of_scan
-from dgmark.detection.detector import DEFAULT_MAX_CROP, Detector
+from dgmark.detection.detector import Detector
 from dgmark.detection.finding import Phase, Span
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.legibility import of_document
 from dgmark.detection.p_values import bonferroni_p
 from dgmark.detection.result import Detection, Scorer
-from dgmark.detection.rules import rule_of
 from dgmark.detection.sentences import heading, meaning, rarity, symbol, verdict_sentence, where
 from dgmark.documents.document import Document, read_opened
 from dgmark.documents.reading import Limits
@@ -266,12 +265,7 @@ class Checker:
     def _detector_of(self, detection: Detection, options: Options) -> Detector:
         """The detector of the key that was found, which shares the rate with the other keys."""
         name, fpr = self._name_of(detection, options), options.fpr / len(options.keys)
-        others: dict[str, Any] = {"phase": "any", "max_crop": DEFAULT_MAX_CROP}
-        if len(options.keys) > 1:  # settings may be for the others only
-            taken = rule_of(self.keys[name].spec).settings
-            options = replace(options, **{setting: others[setting] for setting in others.keys() - taken})
-        alone = replace(options, keys=(name,), fpr=fpr)
-        scorer = self._scorer(alone)
+        scorer = self._scorer(replace(options, keys=(name,), fpr=fpr))
         assert isinstance(scorer, Detector)
         return scorer
 

@@ -11,9 +11,9 @@ from jaxtyping import Float
 
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import Detector
+from dgmark.detection.finding import Phase
 from dgmark.detection.reader import Reader
 from dgmark.detection.result import Scorer
-from dgmark.detection.rules import rule_of
 from dgmark.errors import KeyFileError, SettingsError
 from dgmark.rows.jsonl import Row
 from dgmark.watermark.bigrams import DISTANCES
@@ -191,9 +191,8 @@ class CellRows:
         other = baseline_of(self.cell)
         if other is not None:
             return other.detector(key, fpr=_FPR, tokenizer=self.tokenizer)
-        anywhere = deployed or "phase" not in rule_of(key.spec).settings
-        phase: dict[str, Any] = {} if anywhere else {"phase": "start"}
-        return Detector(key, tokenizer=self.tokenizer, fpr=_FPR, normalise=normalise, **phase)
+        phase: Phase = "any" if deployed else "start"
+        return Detector(key, tokenizer=self.tokenizer, fpr=_FPR, normalise=normalise, phase=phase)
 
     def null_keys(self, count: int) -> list[WatermarkKey]:
         """Make keys with the cell's spec and fixed random secrets, for false-positive rates; none if keyless."""
