@@ -14,8 +14,7 @@ from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.options import AllowOpenKey, NewKeyFile, OneObject, set_options
 from dgmark.detection.detector import DEFAULT_FPR, check_fpr
-from dgmark.detection.expected import MAX_TOKENS, expected_p, surviving, tokens_needed
-from dgmark.detection.finding import Edit
+from dgmark.detection.expected import MAX_TOKENS, expected_p, tokens_needed
 from dgmark.errors import CheckpointFormat
 from dgmark.models.special_ids import find_end_ids, find_mask_id
 from dgmark.watermark.bigrams import DISTANCES, MAX_DISTANCE
@@ -25,15 +24,6 @@ from dgmark.watermark.spec import DEFAULT_CODE
 
 # tokens of the text that `keygen` speaks of
 TOKENS = 256
-_EDITS: dict[str, tuple[Edit | None, float]] = {
-    "as written": (None, 0.0),
-    "1 word in 10 deleted": ("deletion", 0.1),
-    "1 word in 5 deleted": ("deletion", 0.2),
-    "1 word in 10 inserted": ("insertion", 0.1),
-    "1 word in 5 inserted": ("insertion", 0.2),
-    "1 word in 10 replaced": ("substitution", 0.1),
-    "1 word in 5 replaced": ("substitution", 0.2),
-}
 
 
 def key_options(
@@ -192,12 +182,7 @@ def show(
     """Show the public contents of a key file, never the secret, and how many tokens its texts need."""
     check_fpr(fpr)
     key = WatermarkKey.load(file, allow_open=allow_open_key)
-    needed = {
-        words: [tokens_needed(key.spec, fpr, edit, share, most=most) for most in (False, True)]
-        for words, (edit, share) in _EDITS.items()
-        # words are replaced by words of other lengths, so that what follows moves as if words were deleted
-        if edit != "substitution" or surviving(key.spec, "deletion", share)
-    }
+    half, most = (tokens_needed(key.spec, fpr, most=most) for most in (False, True))
     public = {
         "key_fingerprint": key.fingerprint,
         "key_id": key.key_id,
@@ -207,17 +192,12 @@ def show(
         "schema": 1,
     }
     if as_json:
-        rows = [{"text": words, "half": half, "most": most} for words, (half, most) in needed.items()]
-        print(json.dumps({**public, "fpr": fpr, "tokens_needed": rows}))
+        print(json.dumps({**public, "fpr": fpr, "tokens_needed": {"half": half, "most": most}}))
         return
     for name, value in public.items():
         stdout().print(f"{name:<22} {value}", markup=False)
-    stdout().print(
-        f"\n{f'tokens needed for p <= {fpr:g}':<34} {'half of texts':>13} {'95 % of texts':>13}", markup=False
-    )
-    for words, counts in needed.items():
-        half, most = map(_count, counts)
-        stdout().print(f"{words:<34} {half:>13} {most:>13}", markup=False)
+    needed = f"tokens needed for p <= {fpr:g}: {_count(half)} (half of the texts), {_count(most)} (95 % of them)"
+    stdout().print(f"\n{needed}", markup=False)
 
 
 @key_app.command("commit")

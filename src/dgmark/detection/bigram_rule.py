@@ -10,13 +10,12 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from statistics import mean
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from dgmark.detection.finding import Edit, Finding, PairFigures, TokenSpan, Uncertain
+from dgmark.detection.finding import Finding, PairFigures, TokenSpan, Uncertain
 from dgmark.detection.p_values import (
     MIN_P,
     adjusted_p,
@@ -313,31 +312,11 @@ class BigramRule:
 
     finds_spans = True
     coins_of = (2.57, 0.75)
+    tokens_of_coin = 2
 
     def __init__(self, spec: BigramSpec) -> None:
         self.whole_share = WHOLE_SHARE / spec.subkeys
         self.distances = range(spec.nearest, spec.farthest + 1)
-
-    def surviving(self, edit: Edit, share: float) -> float:
-        """The share of an edited text's pairs that the text had before the edits.
-
-        A pair survives while its two tokens do and stand no farther apart than pairs may; how far does not matter else.
-        """
-        return mean(self._pair_survives(edit, share, distance) for distance in self.distances)
-
-    def _pair_survives(self, edit: Edit, share: float, distance: int) -> float:
-        """The chance that two tokens at a distance in the edited text were a pair before."""
-        between = distance - 1
-        if edit == "substitution":
-            return (1 - share) ** 2
-        if edit == "deletion":  # k tokens between them are gone, and they stood no farther apart than `farthest`
-            gone = (math.comb(between + k, k) * share**k for k in range(self.distances[-1] - distance + 1))
-            return float((1 - share) ** distance * sum(gone))
-        # both are old, k tokens between them are new, and they stood at least `nearest` apart
-        new = share / (1 + share)
-        some = range(distance - self.distances[0] + 1)
-        inserted = (math.comb(between, k) * new**k * (1 - new) ** (between - k) for k in some)
-        return float((1 - new) ** 2 * sum(inserted))
 
     def test(self, key: WatermarkKey, tokens: ScoredIds, **_settings: object) -> PairTest:
         """The test of one key on one text, whatever the phase: a missing beginning moves no pair."""

@@ -14,7 +14,6 @@ WHOLE_TEXT = 0.8
 Verdict = Literal["watermarked", "not_detected", "uncertain"]
 Phase = Literal["any", "start"]
 Uncertain = Literal["empty", "short", "repetitive", "unread"]
-Edit = Literal["deletion", "insertion", "substitution"]
 
 
 @dataclass(frozen=True)

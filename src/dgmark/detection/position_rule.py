@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from dgmark.detection.finding import Edit, Finding, Phase, PositionFigures, TokenSpan, Uncertain
+from dgmark.detection.finding import Finding, Phase, PositionFigures, TokenSpan, Uncertain
 from dgmark.detection.match_null import MatchNull, residue_counts
 from dgmark.detection.p_values import adjusted_p, z_score
 from dgmark.detection.reader import ScoredIds
@@ -237,14 +237,11 @@ class PositionRule:
 
     finds_spans = False
     coins_of = (3.3, 0.6)
+    tokens_of_coin = 1
     distances = range(1)  # a coin is a token by itself
 
     def __init__(self, spec: PositionSpec) -> None:
         self.whole_share = UNCROPPED_SHARE if spec.rotation else 1 / spec.period
-
-    def surviving(self, edit: Edit, share: float) -> float:
-        """The share of an edited text's tokens that match as before: none behind a token that is not in its place."""
-        return 1 - share if edit == "substitution" else 0.0
 
     def test(self, key: WatermarkKey, tokens: ScoredIds, *, phase: Phase, max_crop: int) -> PositionTest:
         """The test of one key on one text."""

@@ -6,7 +6,7 @@ A rule says of the keys of one spec:
     whole_share     the share of the rate that the test of the whole text has
     distances       the distances of what is counted: a text of n tokens has n - d of these at a distance of d
     coins_of        (a, b): for an expected p-value a text of n tokens has a n^b independent coins at each distance
-    surviving       the share of what an edited text has to count that it had before the edits
+    tokens_of_coin  how many tokens decide one of them
     test            the test of one key on one text
 
 A test says its p-value, which has paid for nothing that is tried beside it; why a typical mark would not be found
