@@ -9,20 +9,19 @@ from types import SimpleNamespace
 import pytest
 
 from dgmark.detection.detect_files import detect_file, read_sources
-from dgmark.errors import InputError, SettingsError
-from dgmark.rows.inputs import bounded_lines
+from dgmark.errors import InputError
+from dgmark.rows.inputs import MAX_LINE_BYTES, bounded_lines
 from dgmark.rows.jsonl import BadRow
 from dgmark.rows.texts import Item, read_texts
 from dgmark.rows.workers import FULL, map_in_order
 from support.command_line import rows, run
 from support.known_keys import known_key
-from support.unchecked import unchecked
 
 
-def peak_of_reading(path: Path, max_chars: int) -> tuple[list[Item | BadRow], int]:
+def peak_of_reading(path: Path) -> tuple[list[Item | BadRow], int]:
     """What is read, and the most bytes that were in memory for it."""
     tracemalloc.start()
-    read = list(read_sources([str(path)], max_chars=max_chars))
+    read = list(read_sources([str(path)]))
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return read, most
@@ -40,10 +39,10 @@ def sparse(path: Path, size: int, start: bytes = b"") -> Path:
 def test_five_gigabytes_are_refused_in_bounded_memory(tmp_path: Path, name: str, start: bytes) -> None:
     size = 5 * 2**30 if name.endswith("txt") else 2**28  # a line is read to its end to find the next one
     path = sparse(tmp_path / name, size, start)
-    (bad,), most = peak_of_reading(path, 10_000)
+    (bad,), most = peak_of_reading(path)
     assert isinstance(bad, BadRow)
     assert "too long" in bad.error or "has 5120 MB; the limit is 128 MB" in bad.error
-    assert most < 60_000_000
+    assert most < 2.2 * MAX_LINE_BYTES
 
 
 def test_a_line_that_is_too_long_does_not_hide_the_next() -> None:
@@ -52,29 +51,28 @@ def test_a_line_that_is_too_long_does_not_hide_the_next() -> None:
 
 
 def test_standard_input_goes_on_behind_a_long_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    long = b'{"id": "a", "text": "' + b"x" * 2**25 + b'"}\n{"id": "b", "text": "fine"}\n'
+    long = b'{"id": "a", "text": "' + b"x" * MAX_LINE_BYTES + b'"}\n{"id": "b", "text": "fine"}\n'
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(long)))
-    bad, good = read_texts("-", max_chars=100)
+    bad, good = read_texts("-")
     assert isinstance(bad, BadRow)
     assert good == Item("b", "fine")
 
 
-def test_a_long_text_is_a_bad_row_and_the_batch_goes_on(tmp_path: Path) -> None:
+def test_a_long_text_is_a_bad_row_and_the_batch_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dgmark.rows.texts.MAX_CHARS", 400)
     source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text(
         '{"id": "a", "text": "' + "é" * 500 + '"}\n{"id": "b", "token_ids": [' + "5," * 500 + "5]}\n"
         '{"id": "c", "text": "The king."}\n'
     )
     known_key("limits").save(tmp_path / "key.json")
-    tally = detect_file(known_key("limits"), source, out, max_chars=400)
+    tally = detect_file(known_key("limits"), source, out)
     assert (tally.scored, tally.unusable) == (1, 2)
-    words = ["detect", "--key", tmp_path / "key.json", "--format", "jsonl", "--max-chars", 400]
+    words = ["detect", "--key", tmp_path / "key.json", "--format", "jsonl"]
     shown = rows(run(*words, source).stdout)
     assert ["error" in row for row in shown] == [True, True, False]
     assert "500 characters, and 400 are allowed" in shown[0]["error"]
     (tmp_path / "one.txt").write_text("x" * 500)
-    with unchecked(), pytest.raises(SettingsError, match="max_chars"):
-        detect_file(known_key("limits"), source, out, max_chars=-1)
     alone = run(*words, tmp_path / "one.txt")
     assert alone.exit_code == 4
     assert "cut it into parts" in alone.stderr

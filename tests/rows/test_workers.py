@@ -1,7 +1,6 @@
 """Many items: in order on several processes, and memory that does not grow."""
 
 import json
-import os
 import tracemalloc
 from itertools import count, islice
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 
 from dgmark.rows.row_file import RowFile
 from dgmark.rows.texts import Item, read_texts
-from dgmark.rows.workers import CHUNK, map_in_order, processors
+from dgmark.rows.workers import CHUNK, map_in_order
 from support.unchecked import unchecked
 
 
@@ -51,18 +50,3 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
     with unchecked():
         peak(200)
         assert peak(6000) < 1.5 * peak(600) + 100_000
-
-
-@pytest.mark.parametrize(
-    ("quota", "expected"),
-    [("150000 100000\n", 2), ("10000 100000\n", 1), ("max 100000\n", 8), ("6400000 100000\n", 8), ("", 8)],
-)
-def test_processors_are_those_that_a_container_may_use(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str, expected: int
-) -> None:
-    (tmp_path / "cpu.max").write_text(quota)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)
-    assert processors(tmp_path / "cpu.max") == expected
-    monkeypatch.delattr(os, "sched_getaffinity")
-    monkeypatch.setattr(os, "cpu_count", lambda: None)
-    assert processors(tmp_path / "missing") == 1

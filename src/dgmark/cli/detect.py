@@ -26,7 +26,7 @@ from dgmark.report.signing import SigningKey
 from dgmark.rows.inputs import STDIN
 from dgmark.rows.jsonl import BadRow
 from dgmark.rows.outputs import atomic_write, check_output
-from dgmark.rows.texts import MAX_CHARS, MAX_CHARS_LIMIT, Item
+from dgmark.rows.texts import Item
 from dgmark.rows.workers import MAX_WORKERS
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey
@@ -44,7 +44,6 @@ def detect(
     ] = None,
     ids: Annotated[bool, typer.Option("--ids", help='Score the "token_ids" of rows that also hold "text".')] = False,
     text_column: Annotated[str, typer.Option(help="Column or field of the texts.")] = TEXT_COLUMN,
-    max_chars: Annotated[int, typer.Option(min=1, max=MAX_CHARS_LIMIT, help="A longer text is an error.")] = MAX_CHARS,
     workers: Annotated[int, typer.Option(min=1, max=MAX_WORKERS, help="Number of processes.")] = 1,
     check: Annotated[bool, typer.Option("--check", help="Exit 0 if watermarked, 1 if not, 3 if uncertain.")] = False,
 ) -> None:
@@ -54,7 +53,6 @@ def detect(
     if not inputs and sys.stdin.isatty():
         raise SettingsError("give texts to score: files, folders, or - for standard input")
     sources = inputs or [STDIN]
-    reading: dict[str, Any] = {"text_column": text_column, "max_chars": max_chars}
     if options.out:
         scoring: dict[str, Any] = {"only": options.ranges, "spans": options.spans, "payload": options.payload}
         tally = detect_file(
@@ -64,8 +62,8 @@ def detect(
             workers=workers,
             ids=ids,
             on_resume=partial(_report_resumed, options.out),
+            text_column=text_column,
             **scoring,
-            **reading,
         )
         counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(tally.verdicts.items())) or "none"
         stderr().print(
@@ -75,7 +73,7 @@ def detect(
         for written in (options.extract, *(options.report or ())):
             check_output(written, [*sources, *options.files_read])
         tally = Tally()
-        items = read_sources(sources, prefer_ids=ids, on_skip=tally.skipped.append, **reading)
+        items = read_sources(sources, prefer_ids=ids, text_column=text_column, on_skip=tally.skipped.append)
         _show(options, scorer, _with_notes(items, scorer), workers, tally, signer, commitment)
     _report_skipped(tally.skipped)
     _check_exit(tally, check)

@@ -60,7 +60,7 @@ def prompts_of(
 
 def _prompts_of_stdin() -> Iterator[Row | BadRow]:
     with open_input(STDIN, "a prompt") as file:
-        found = rows_or_text(file, "stdin", MAX_LINE_BYTES, MAX_LINE_BYTES)
+        found = rows_or_text(file, "stdin", MAX_LINE_BYTES)
         if not isinstance(found, bytes):
             yield from found
         elif prompt := decode(checked_size(found), STDIN_NAME).rstrip("\n"):

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import cast
 
-from dgmark.arguments import as_path, whole
+from dgmark.arguments import as_path
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.legibility import of_document
@@ -27,7 +27,7 @@ from dgmark.rows.inputs import names_of
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, sha256_of
 from dgmark.rows.outputs import check_output
 from dgmark.rows.row_file import SETTINGS, RowFile
-from dgmark.rows.texts import MAX_CHARS, MAX_CHARS_LIMIT, Item, read_texts, unreadable
+from dgmark.rows.texts import Item, read_texts, unreadable
 from dgmark.rows.workers import CHUNK, check_workers, map_in_order
 from dgmark.watermark.key import WatermarkKey, check_key
 
@@ -148,7 +148,6 @@ def detect_file(
     spans: bool = False,
     payload: bool = False,
     text_column: str = TEXT_COLUMN,
-    max_chars: int = MAX_CHARS,
     on_resume: Callable[[int], object] | None = None,
 ) -> Tally:
     """Score the texts of files into a JSON Lines file, one row a text, in order, as `dgmark detect --out` does.
@@ -169,16 +168,15 @@ def detect_file(
         spans: also find the spans that carry the mark.
         payload: also state the sub-key found, which is the payload of the text.
         text_column: the column or field that holds the texts of rows and tables.
-        max_chars: characters of the longest text (ids of the longest response). A longer one is a row with an `error`.
         on_resume: called with the number of rows that the file holds, before any text is scored.
 
     Returns:
         The counts of all rows of the file, including those of earlier runs.
 
     Raises:
-        SettingsError: `scorer` is neither a scorer nor a key, `workers` is not a whole number from 1 to 256,
-            `max_chars` is not one from 1 to 2**30, ranges or spans are requested without one dgMARK key, an argument
-            has the wrong type, or the output lies among the inputs.
+        SettingsError: `scorer` is neither a scorer nor a key, `workers` is not a whole number from 1 to 256, ranges or
+            spans are requested without one dgMARK key, an argument has the wrong type, or the output lies among the
+            inputs.
         ModelNotFound: the tokenizer is unavailable.
         MissingExtra: reading an input needs a package that is not installed.
         ResumeMismatch: the file holds rows of other inputs or settings, or a text changed under its id; the file is
@@ -186,8 +184,6 @@ def detect_file(
         InputError: the file cannot be written, or another process is writing it.
     """
     check_workers(workers)
-    if not 1 <= whole("max_chars", max_chars) <= MAX_CHARS_LIMIT:
-        raise SettingsError(f"max_chars {max_chars} is not in 1..{MAX_CHARS_LIMIT}")
     scoring = ScoringOptions(checked_ranges(only), bool(spans), bool(payload))
     scorer = scoring.check(scorer)
     sources = [str(Path(name)) for name in names_of(inputs)]
@@ -196,9 +192,7 @@ def detect_file(
         raise SettingsError(f"on_resume is a function of a number of rows, not a {type(on_resume).__name__}")
     check_output(out, sources)
     tally = Tally()
-    items = read_sources(
-        sources, prefer_ids=ids, text_column=text_column, max_chars=max_chars, on_skip=tally.skipped.append
-    )
+    items = read_sources(sources, prefer_ids=ids, text_column=text_column, on_skip=tally.skipped.append)
     settings = settings_hash(scorer, scoring, ids=bool(ids))
     with RowFile(out, {"schema": DETECTION_SCHEMA, **shared_fields(scorer), SETTINGS: settings}) as file:
         tally.resumed = _skip_finished(file, items, tally)
@@ -261,15 +255,12 @@ def read_sources(
     *,
     prefer_ids: bool = False,
     text_column: str = TEXT_COLUMN,
-    max_chars: int = MAX_CHARS,
     on_skip: Callable[[str], object] | None = None,
 ) -> Iterator[Item | BadRow]:
     """Read the texts of all sources (see `read_texts`). A source that cannot be read becomes a bad row."""
     for source in sources:
         try:
-            yield from read_texts(
-                source, prefer_ids=prefer_ids, text_column=text_column, max_chars=max_chars, on_skip=on_skip
-            )
+            yield from read_texts(source, prefer_ids=prefer_ids, text_column=text_column, on_skip=on_skip)
         except InputError as error:
             yield unreadable(source, error)
 

@@ -75,23 +75,19 @@ def parse_rows(lines: Iterable[bytes | None], source: str) -> Iterator[Row | Bad
         yield {**row, "id": str(row["id"]) if row.get("id") is not None else name}
 
 
-def read_rows(path: str, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[Row | BadRow]:
+def read_rows(path: str) -> Iterator[Row | BadRow]:
     """Read the rows of a JSON Lines file, or of standard input for "-".
 
-    Args:
-        path: the file, or "-".
-        max_line_bytes: bytes of the longest line; a longer one is a bad row, and is never in memory as a whole.
+    A line of more than `MAX_LINE_BYTES` bytes is a bad row, and is never in memory as a whole.
 
     Raises:
         NoTexts: the file cannot be read.
     """
     with open_input(path, "a JSON Lines file") as file:
-        yield from parse_rows(bounded_lines(file, max_line_bytes), "stdin" if path == STDIN else path)
+        yield from parse_rows(bounded_lines(file), "stdin" if path == STDIN else path)
 
 
-def rows_or_text(
-    file: BufferedIOBase, source: str, largest_text: int, max_line_bytes: int
-) -> Iterator[Row | BadRow] | bytes:
+def rows_or_text(file: BufferedIOBase, source: str, largest_text: int) -> Iterator[Row | BadRow] | bytes:
     """The rows of a stream of JSON Lines, or else its content as one text.
 
     The first line that is not blank decides. Rows are read as they come.
@@ -100,15 +96,14 @@ def rows_or_text(
         file: the stream.
         source: its name.
         largest_text: bytes of the largest text; of a larger one, one byte more is returned.
-        max_line_bytes: bytes of the longest line of JSON Lines.
     """
-    blank, first = bytearray(), file.readline(max_line_bytes + 1)
-    while first.isspace() and len(blank) <= max_line_bytes:
+    blank, first = bytearray(), file.readline(MAX_LINE_BYTES + 1)
+    while first.isspace() and len(blank) <= MAX_LINE_BYTES:
         blank += first
-        first = file.readline(max_line_bytes + 1)
-    if _is_object(first) or (len(first) > max_line_bytes and first.startswith(b"{")):
+        first = file.readline(MAX_LINE_BYTES + 1)
+    if _is_object(first) or (len(first) > MAX_LINE_BYTES and first.startswith(b"{")):
         before = repeat(b"", blank.count(b"\n"))  # so that rows are named by their lines
-        return parse_rows(chain(before, bounded_lines(file, max_line_bytes, first)), source)
+        return parse_rows(chain(before, bounded_lines(file, line=first)), source)
     head = bytes(blank) + first
     return head[: largest_text + 1] + file.read(max(0, largest_text + 1 - len(head)))
 

@@ -20,8 +20,8 @@ from dgmark.rows.inputs import STDIN, open_input
 from dgmark.rows.jsonl import BadRow, Row, read_rows, rows_or_text
 
 TEXT_SUFFIXES = (*SUFFIXES, ".jsonl")
-# characters of a text: more than the Bible has
-MAX_CHARS, MAX_CHARS_LIMIT = 5_000_000, 2**30
+# characters of a text, or token ids of a response: more than the Bible has
+MAX_CHARS = 5_000_000
 _EMPTY = "the text is empty"
 
 
@@ -51,18 +51,15 @@ def read_texts(
     *,
     prefer_ids: bool = False,
     text_column: str = TEXT_COLUMN,
-    max_chars: int = MAX_CHARS,
     on_skip: Callable[[str], object] | None = None,
 ) -> Iterator[Item | BadRow]:
-    """Read the texts of one source.
+    """Read the texts of one source. One of more than `MAX_CHARS` characters or ids is a bad row.
 
     Args:
         source: a document that `read_document` reads, a `.jsonl` file, a folder (its files with such an ending, in
             order of name; what is no file or cannot be opened is a bad row), or "-" for standard input.
         prefer_ids: take the ids of a row that holds both a text and "token_ids".
         text_column: the column or field that holds the texts of rows and tables.
-        max_chars: characters of the longest text (token ids of the longest response). A longer one is a bad row, and
-            is never in memory as a whole if it is much longer.
         on_skip: called with each file of a folder whose ending is that of no document.
 
     Raises:
@@ -76,17 +73,17 @@ def read_texts(
                 yield file
                 continue
             try:
-                yield from read_texts(file, prefer_ids=prefer_ids, text_column=text_column, max_chars=max_chars)
+                yield from read_texts(file, prefer_ids=prefer_ids, text_column=text_column)
             except InputError as error:
                 yield unreadable(file, error)
     elif suffix == ".jsonl":
-        for row in read_rows(source, max_line_bytes(max_chars)):
-            yield item_of(row, prefer_ids, text_column, max_chars)
+        for row in read_rows(source):
+            yield _item_of(row, prefer_ids, text_column)
     elif source == STDIN:
-        yield from _from_stdin(prefer_ids, text_column, max_chars)
+        yield from _from_stdin(prefer_ids, text_column)
     else:
         with open_input(source, "a document, a folder, or -") as opened:
-            yield from _items_of(source, _read_document(opened, source, text_column, max_chars), max_chars)
+            yield from _items_of(source, _read_document(opened, source, text_column))
 
 
 def _documents_of(folder: str, on_skip: Callable[[str], object] | None) -> list[str | BadRow]:
@@ -120,28 +117,26 @@ def _documents_of(folder: str, on_skip: Callable[[str], object] | None) -> list[
     return [found[path] for path in sorted(found)]
 
 
-def _from_stdin(prefer_ids: bool, text_column: str, max_chars: int) -> Iterator[Item | BadRow]:
+def _from_stdin(prefer_ids: bool, text_column: str) -> Iterator[Item | BadRow]:
     """Read rows as they arrive, or one whole document. The first line that is not blank decides."""
-    limits = _limits(max_chars)
     with open_input(STDIN, "a document") as file:
-        found = rows_or_text(file, "stdin", limits.file_bytes, max_line_bytes(max_chars))
+        found = rows_or_text(file, "stdin", Limits().file_bytes)
         if not isinstance(found, bytes):
             for row in found:
-                yield item_of(row, prefer_ids, text_column, max_chars)
+                yield _item_of(row, prefer_ids, text_column)
             return
     with _spooled(found) as copy:
-        document = read_opened(copy, "stdin", text_column=text_column, limits=limits)
-    yield from _items_of("stdin", document, max_chars)
+        document = read_opened(copy, "stdin", text_column=text_column)
+    yield from _items_of("stdin", document)
 
 
-def _read_document(file: BufferedIOBase, name: str, text_column: str, max_chars: int) -> Document:
+def _read_document(file: BufferedIOBase, name: str, text_column: str) -> Document:
     """Read an open document; what comes out of a pipe is copied first, up to the limit of a file's size."""
-    limits = _limits(max_chars)
     on_disk = cast(BinaryIO, file)
     if stat.S_ISREG(os.fstat(on_disk.fileno()).st_mode):
-        return read_opened(on_disk, name, text_column=text_column, limits=limits)
-    with _spooled(file.read(limits.file_bytes + 1)) as copy:
-        return read_opened(copy, name, text_column=text_column, limits=limits)
+        return read_opened(on_disk, name, text_column=text_column)
+    with _spooled(file.read(Limits().file_bytes + 1)) as copy:
+        return read_opened(copy, name, text_column=text_column)
 
 
 def _spooled(content: bytes) -> BinaryIO:
@@ -152,17 +147,11 @@ def _spooled(content: bytes) -> BinaryIO:
     return cast(BinaryIO, file)
 
 
-def _limits(max_chars: int) -> Limits:
-    """The usual limits, or as much as a text of `max_chars` may need in UTF-8."""
-    usual = Limits()
-    return Limits(file_bytes=max(usual.file_bytes, 4 * max_chars), text_bytes=max(usual.text_bytes, 4 * max_chars))
-
-
-def _items_of(name: str, document: Document, max_chars: int) -> Iterator[Item | BadRow]:
+def _items_of(name: str, document: Document) -> Iterator[Item | BadRow]:
     """The text of a document, or the texts of a table."""
     texts = [(f"{name}:{row_id}", text) for row_id, text in document.rows]
     for row_id, text in texts if document.kind in TABLES else [(name, document.text)]:
-        item = _text(row_id, text, max_chars)
+        item = _text(row_id, text)
         if isinstance(item, Item):
             left_out = document.incomplete, document.lacking
             item = Item(item.row_id, item.content, document.kind, document.notes, *left_out)
@@ -174,35 +163,30 @@ def unreadable(source: str, error: InputError) -> BadRow:
     return BadRow(source, str(error).removeprefix(f"{source} "), type(error))
 
 
-def max_line_bytes(max_chars: int) -> int:
-    """Bytes of a line of JSON Lines whose text is `max_chars` long: 12 for a character, and 2**24 for other fields."""
-    return 12 * max_chars + 2**24
-
-
-def _text(name: str, text: str, max_chars: int) -> Item | BadRow:
-    if len(text) > max_chars:
-        return _too_long(name, f"the text has {len(text)} characters, and {max_chars} are allowed")
+def _text(name: str, text: str) -> Item | BadRow:
+    if len(text) > MAX_CHARS:
+        return _too_long(name, f"the text has {len(text)} characters")
     return Item(name, text) if text.strip() else BadRow(name, _EMPTY, InputError)
 
 
 def _too_long(name: str, what: str) -> BadRow:
-    return BadRow(name, f"{what}: cut it into parts, or allow more (max_chars, --max-chars)")
+    return BadRow(name, f"{what}, and {MAX_CHARS} are allowed: cut it into parts")
 
 
-def item_of(row: Row | BadRow, prefer_ids: bool, text_column: str, max_chars: int) -> Item | BadRow:
+def _item_of(row: Row | BadRow, prefer_ids: bool, text_column: str) -> Item | BadRow:
     """The text or the ids of a row, see `read_texts`."""
     if isinstance(row, BadRow):
         return row
     text, ids = row.get(text_column), row.get("token_ids")
     if isinstance(ids, list) and (prefer_ids or text is None):
-        if len(ids) > max_chars:
-            return _too_long(row["id"], f"the row has {len(ids)} token ids, and {max_chars} are allowed")
+        if len(ids) > MAX_CHARS:
+            return _too_long(row["id"], f"the row has {len(ids)} token ids")
         if not _are_ids(ids):
             return BadRow(row["id"], '"token_ids" are not all whole numbers')
         return Item(row["id"], ids) if ids else BadRow(row["id"], _EMPTY, InputError)
     if not isinstance(text, str):
         return BadRow(row["id"], str(row.get("error") or f'no "{text_column}" and no "token_ids"'))
-    return _text(row["id"], text, max_chars)
+    return _text(row["id"], text)
 
 
 def prompt_of(row: Row) -> str | list[int] | BadRow:

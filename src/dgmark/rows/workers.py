@@ -13,7 +13,6 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -38,21 +37,6 @@ def check_workers(workers: int) -> None:
     """
     if type(workers) is not int or not 1 <= workers <= MAX_WORKERS:
         raise SettingsError(f"workers {workers!r} is not a whole number from 1 to {MAX_WORKERS}")
-
-
-def processors(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
-    """How many processors this process may use: those of the machine, less what its affinity and the quota of its
-    container leave out; a part of a processor counts as one.
-
-    Args:
-        quota: the quota of cgroup v2 as a container sees it (https://docs.kernel.org/admin-guide/cgroup-v2.html).
-    """
-    # Linux alone has affinities
-    most = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with suppress(OSError, ValueError):  # outside of a container there is no such file; "max" is no limit
-        allowed, period = map(int, quota.read_text().split())
-        most = min(most, -(-allowed // period))
-    return max(1, most)
 
 
 def map_in_order(

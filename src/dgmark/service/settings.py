@@ -1,6 +1,7 @@
 """What a service is started with, and the limits that it holds."""
 
 import ipaddress
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +12,6 @@ from dgmark.decode.settings_file import TunedSettings
 from dgmark.detection.detector import DEFAULT_FPR, check_fpr
 from dgmark.errors import SettingsError
 from dgmark.report.signing import SigningKey
-from dgmark.rows.workers import processors
 from dgmark.service.access import Token
 
 MB = 2**20
@@ -103,7 +103,7 @@ class ServiceSettings:
     tokenizer: str | None = None
     allow_open_keys: bool = False
     audit: Path | None = None
-    workers: int = min(4, processors())
+    workers: int = min(4, os.cpu_count() or 1)
     queue: int = 64
     seconds: float = 60
     worker_bytes: int = 4096 * MB
