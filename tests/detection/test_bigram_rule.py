@@ -202,14 +202,6 @@ def test_the_confidence_is_as_often_right_as_it_says() -> None:
     assert abs(true - claimed.mean()) < 5 * np.sqrt(np.sum(claimed * (1 - claimed))) / len(claimed)
 
 
-def test_the_confidence_is_that_of_bayes_over_all_sub_keys() -> None:
-    key = known_key("bayes", subkeys=32)
-    test = PairTest(key, scored(marked_ids(key.subkey(7), 40)))
-    each = [test.confidence(number, test.best_part(7)) for number in range(32)]
-    assert sum(each) == pytest.approx(1)
-    assert int(np.argmax(each)) == test.subkey == 7
-
-
 # --- the payload ---------------------------------------------------------------------------------
 
 
@@ -247,22 +239,6 @@ def test_tokens_are_shown_under_the_sub_key() -> None:
     tokens = detector.tokens(text, detector.detect(text))
     assert all(token.matched for token in tokens)
     assert len(tokens) == 60
-
-
-def test_what_is_asked_of_a_detected_text_needs_no_second_scan(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = builtin_tokenizer().decode(unmarked(5, 200, 3000).tolist())
-    detector = Detector(known_key("once", subkeys=64), tokenizer=builtin_tokenizer())
-    found = detector.detect(text)
-    scanned = detector.tokens(text, replace(found, subkey_tested=None))
-    assert found.verdict == "not_detected"
-
-    def refuse(*_: Any, **__: Any) -> None:
-        raise AssertionError("all sub-keys were scanned again")
-
-    monkeypatch.setattr(PairTest, "ranked_subkeys", refuse)
-    assert scanned == detector.tokens(text, found)
-    assert "subkey_tested" not in found.to_row("a", payload=True)
-    assert "subkey_tested" not in repr(found)
 
 
 def test_a_keyring_mixes_keys_sub_keys_and_keys_with_sub_keys() -> None:

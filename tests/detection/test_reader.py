@@ -111,16 +111,17 @@ def test_the_tokenizer_that_the_key_names_is_loaded_when_it_is_needed() -> None:
 @pytest.mark.parametrize(
     ("wrong", "advice"),
     [
-        (["a", "b"], "list of texts or lists: score them one by one, or together with detect_many"),
-        (("a", "b"), "list of texts or lists: score them one by one, or together with detect_many"),
-        (["a", [5, 6]], "list of texts or lists: score them one by one"),
+        (["a", "b"], "score several texts one by one, or together with detect_many"),
+        (("a", [5]), "score several texts one by one, or together with detect_many"),
         (b"a text", "these are bytes: decode them to a text first"),
         (bytearray(b"a text"), "these are bytes: decode them to a text first"),
         (Path("text.txt"), "this is a path: give the text that dgmark.read_document reads"),
         (None, "give one text, or the token ids of one text as a list of whole numbers, not a NoneType$"),
-        ([1.5], "as a list of whole numbers; this list holds something else$"),
-        *((wrong, "as a list of whole numbers") for wrong in (np.array([True]), np.array(7), 7, [None, 5], [5, 2**70])),
-        *((wrong, "as a list of whole numbers") for wrong in ([[5, 6], [7]], np.zeros((2, 3), dtype=np.int64))),
+        *(
+            (wrong, "as a list of whole numbers")
+            for wrong in (np.array([True]), np.array(7), 7, [1.5], [None, 5], [5, 2**70])
+        ),
+        *((wrong, "as a list of whole numbers") for wrong in ([1.5], [[5, 6], [7]], np.zeros((2, 3), dtype=np.int64))),
     ],
     ids=repr,
 )

@@ -166,4 +166,4 @@ def test_the_method_states_how_many_sub_keys_were_tested() -> None:
     for public in (False, True):
         fields = Report.of(Detector(key), "a", text, public=public).to_fields()
         assert fields["method"]["subkeys_tested"] == 128
-        assert not {"subkey", "subkey_tested"} & {*fields["method"], *fields.get("evidence", {})}
+        assert "subkey" not in {*fields["method"], *fields.get("evidence", {})}

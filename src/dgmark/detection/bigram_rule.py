@@ -140,7 +140,6 @@ class PairTest:
             "pairs": PairFigures(self.pairs, matched),
             "subkey": subkey if found else None,
             "subkey_confidence": confidence,
-            "subkey_tested": subkey,
         }
 
     def matched_tokens(self, detection: Finding) -> Bool[np.ndarray, " n"]:  # noqa: ARG002 (the protocol's)

@@ -5,7 +5,7 @@ z-score; here it is on the p-value. Knows nothing of models and prompts, and nee
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, get_args
 
 from dgmark.arguments import number, whole
@@ -15,7 +15,7 @@ from dgmark.detection.normalise import WRAPPING, check_steps, readings, unwrap
 from dgmark.detection.p_values import adjusted_p, bonferroni_p
 from dgmark.detection.reader import Ranges, Reader, ScoredIds, TextOrIds, at_words, several_texts
 from dgmark.detection.result import Detection, verdict_of
-from dgmark.detection.rules import DetectionRule, TextTest, rule_of
+from dgmark.detection.rules import TextTest, rule_of
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey, check_key
 
@@ -25,7 +25,6 @@ DEFAULT_MAX_CROP = 1024
 MIN_FPR = 1e-300
 
 
-@dataclass(frozen=True, eq=False, init=False)
 class Detector:
     """Detects the mark of one key, or of any sub-key of one key.
 
@@ -53,15 +52,6 @@ class Detector:
         TokenizerMismatch: the tokenizer is not the key's.
     """
 
-    key: WatermarkKey
-    fpr: float
-    phase: Phase
-    max_crop: int
-    normalise: tuple[str, ...]
-    keys_tested: int
-    reader: Reader
-    rule: DetectionRule
-
     def __init__(
         self,
         key: WatermarkKey,
@@ -76,12 +66,11 @@ class Detector:
         check_key(key)
         check_fpr(fpr, keys_tested * key.num_subkeys)
         check_steps(normalise)
-        rule = rule_of(key.spec)
         _check_shifts(phase, max_crop)
-        settings = {"fpr": fpr, "phase": phase, "max_crop": max_crop, "normalise": tuple(normalise)}
-        made = {"key": key, "keys_tested": keys_tested, "reader": Reader(key, tokenizer), "rule": rule}
-        for name, value in (settings | made).items():
-            object.__setattr__(self, name, value)
+        self.key, self.keys_tested, self.fpr = key, keys_tested, fpr
+        self.phase: Phase = phase
+        self.max_crop, self.normalise = max_crop, tuple(normalise)
+        self.reader, self.rule = Reader(key, tokenizer), rule_of(key.spec)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -172,9 +161,8 @@ class Detector:
             raise SettingsError(f"a detection is what detect returns, not a {type(detection).__name__}")
         ids, offsets = self.reader.encode(unwrap(text) if detection.normalised == (WRAPPING,) else text)
         scored = self.reader.scored(ids)
-        key = self.key if detection.subkey_tested is None else self.key.subkey(detection.subkey_tested)
-        test = self.rule.test(key, scored, phase=self.phase, max_crop=self.max_crop)
-        matched = dict(zip(scored.positions.tolist(), test.matched_tokens(detection).tolist(), strict=True))
+        matches = self.test(scored).matched_tokens(detection).tolist()
+        matched = dict(zip(scored.positions.tolist(), matches, strict=True))
         return [ScoredToken(start, end, matched.get(place)) for place, (start, end) in enumerate(offsets.tolist())]
 
     # --- the test of tokens ---

@@ -98,8 +98,6 @@ class Finding:
             sub-keys. Rows leave it out unless it is asked for.
         subkey_confidence: probability that the mark is this sub-key's and no other's, given that the text has the key's
             mark; None if no mark was found or no sub-keys were scanned.
-        subkey_tested: the likeliest sub-key, found or not, so that what is asked of the same text later needs no new
-            scan; None if the key has no sub-keys. No row has it.
         incomplete: whether parts of the document that held the text were not read, as its notes say. Whoever read it
             sets this; the words of the verdict follow it, and no row has it.
         key_name: whose texts the key marks, as its file says; the words of the verdict name it. No row has it.
@@ -126,7 +124,6 @@ class Finding:
     subkeys_tested: int = 1
     subkey: int | None = field(default=None, repr=False)
     subkey_confidence: float | None = field(default=None, repr=False)
-    subkey_tested: int | None = field(default=None, repr=False)
     incomplete: bool = field(default=False, repr=False)
     key_name: str | None = field(default=None, repr=False)
 

@@ -234,10 +234,6 @@ def _advice(content: object) -> str:
         return "; these are bytes: decode them to a text first, with bytes.decode()"
     if isinstance(content, os.PathLike):
         return "; this is a path: give the text that dgmark.read_document reads, or score it with dgmark.detect_file"
-    if not isinstance(content, list | tuple | np.ndarray):
-        return f", not a {type(content).__name__}"
-    if not np.ndim(np.asarray(content, dtype=object)):
-        return ", not a single number"
-    if any(isinstance(item, str | list | tuple | np.ndarray) for item in content):
-        return "; this is a list of texts or lists: score them one by one, or together with detect_many"
-    return "; this list holds something else"
+    if isinstance(content, list | tuple):
+        return "; score several texts one by one, or together with detect_many"
+    return f", not a {type(content).__name__}"
