@@ -3,19 +3,16 @@
 import hashlib
 import json
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dgmark import Detector, Keyring, WatermarkKey, detect_file
-from dgmark.detection.detect_files import score
 from dgmark.detection.result import Scorer
 from dgmark.errors import ModelNotFound, ResumeMismatch, SettingsError, TokenizerMismatch
-from dgmark.rows.texts import Item
 from dgmark_lab.baselines import baseline
-from support.command_line import rows, run
+from support.command_line import rows
 from support.known_keys import builtin_tokenizer, known_key
 from support.marked_texts import marked_ids
 
@@ -102,14 +99,6 @@ def test_two_processes_write_what_one_does(source: Path, tmp_path: Path, options
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
     tally = detect_file(DETECTOR, source, one, **options)
     assert detect_file(DETECTOR, source, two, workers=2, **options) == tally
-    assert one.read_bytes() == two.read_bytes()
-
-
-def test_the_command_writes_the_same_file(source: Path, tmp_path: Path) -> None:
-    key_file, one, two = tmp_path / "key.json", tmp_path / "one.jsonl", tmp_path / "two.jsonl"
-    KEY.save(key_file)
-    detect_file(KEY, source, one, only=[(2, 25)])
-    assert run("detect", "--key", key_file, "--out", two, "--only", "2:25", source).exit_code == 0
     assert one.read_bytes() == two.read_bytes()
 
 
@@ -243,11 +232,3 @@ def test_an_unavailable_tokenizer_is_an_error_before_anything_is_written(source:
     with pytest.raises(TokenizerMismatch):
         detect_file(other, source, out)
     assert not out.exists()
-
-
-# --- scoring without a file ----------------------------------------------------------------------
-
-
-def test_items_are_scored_as_they_come() -> None:
-    endless = (Item(str(n), f"Text {n}.") for n in iter(int, 1))
-    assert len(list(islice(score(DETECTOR, endless), 3))) == 3

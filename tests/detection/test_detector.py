@@ -200,14 +200,6 @@ def test_a_special_token_in_a_text_hides_nothing_of_what_follows(special: str, r
     assert found.num_tokens_scored == 100
 
 
-def test_special_tokens_are_not_scored_but_hold_their_position() -> None:
-    detector = detector_of(phase="start")
-    ids = marked_ids(detector.key, 100, rate=1.0)
-    ids[[0, 41, 42, 77]] = [START, MASK, START, MASK]
-    found = detector.detect(ids)
-    assert (found.num_tokens_scored, found.num_tokens_matched) == (96, 96)
-
-
 @settings(max_examples=60)
 @given(
     ids=st.lists(st.integers(START, 60), max_size=40),

@@ -132,15 +132,6 @@ def test_what_is_neither_a_text_nor_ids_is_refused_with_advice(wrong: Any, advic
                 read(wrong)
 
 
-@pytest.mark.parametrize("wrong", ["one text", b"bytes"])
-@pytest.mark.parametrize("steps", [[], ["nfc"]])
-def test_one_text_is_not_taken_for_many_of_one_letter(wrong: Any, steps: list[str]) -> None:
-    with unchecked(), pytest.raises(SettingsError):
-        Detector(KEY, normalise=steps).detect_many(wrong)
-    with unchecked(), pytest.raises(SettingsError, match="this is one text"):
-        READER.read_many(wrong)
-
-
 def test_ids_may_be_any_whole_numbers_of_numpy() -> None:
     ids = np.array([5, 6, 7], dtype=np.uint16)
     assert pairs(READER.read(ids)) == [(0, 5), (1, 6), (2, 7)]

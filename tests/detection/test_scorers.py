@@ -82,19 +82,6 @@ def test_the_right_key_of_many_is_named(missing: int) -> None:
     assert (found.p_value, found.fpr) == (20 * own.p_value, 1e-4)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "specs",
-    [[{"modulus": 2}, {"modulus": 3}], [{"code_length": 8}, {"code_length": 8}], [{"rotation": 40}, {"modulus": 2}]],
-)
-def test_a_keyring_holds_keys_of_different_specs(specs: list[dict[str, Any]]) -> None:
-    keys = [known_key(f"mixed {k}", modulus=2) for k in range(3)]
-    keys += [known_key(f"spec {k}", **spec) for k, spec in enumerate(specs)]
-    found = ring(keys).detect(marked_ids(keys[3], 280)[3:])
-    assert found.key_fingerprint == keys[3].fingerprint
-    assert found.verdict == "watermarked"
-
-
 def test_the_level_holds_over_all_keys_of_a_ring() -> None:
     """60 rings of 10 keys: a rate of .2 may be exceeded by 4 standard errors."""
     ids = np.random.default_rng(0).integers(300, 700, 80)

@@ -56,16 +56,6 @@ def test_counts_by_subkey_are_those_of_each_subkey(subkeys: int) -> None:
     assert np.array_equal(count_by_subkey(words, KEY, subkeys, np.diff(ends)), parts)
 
 
-def test_bits_are_fair_and_differ_between_subkeys() -> None:
-    # false alarms: 7 standard deviations, 3e-12 each
-    words = pair_words(*np.divmod(np.arange(2**16), 256))
-    bits = [matching_pairs(words, KEY, number) for number in (0, 1, 64)]
-    for bit in bits:
-        assert abs(bit.mean() - 0.5) < 7 * 0.5 / 256
-    for one, other in ((0, 1), (0, 2), (1, 2)):
-        assert abs((bits[one] == bits[other]).mean() - 0.5) < 7 * 0.5 / 256
-
-
 def test_a_key_of_pairs_has_no_groups() -> None:
     with pytest.raises(SettingsError, match="no groups"):
         _ = WatermarkKey.generate(rule="bigram").tables
