@@ -30,7 +30,6 @@ from dgmark.detection.reader import ScoredIds
 from dgmark.watermark.bigrams import count_by_subkey, matching_pairs, pair_words, pairs_of
 from dgmark.watermark.groups import check_ids
 from dgmark.watermark.key import WatermarkKey
-from dgmark.watermark.spec import BigramSpec
 
 WHOLE_SHARE = 0.5
 # A part begins and ends at multiples of 8, 16, 32, ... tokens; it is up to 8 such units long, and on all grids but the
@@ -304,19 +303,3 @@ class PairTest:
                 span = replace(min(before, span, key=lambda one: one.log_p), first=before.first, last=span.last)
             joined.append((subkey, span))
         return joined
-
-
-class BigramRule:
-    """What detection knows of the bigram rule, for keys of one spec; see `rules.py`."""
-
-    finds_spans = True
-    coins_of = (2.57, 0.75)
-    tokens_of_coin = 2
-
-    def __init__(self, spec: BigramSpec) -> None:
-        self.whole_share = WHOLE_SHARE / spec.subkeys
-        self.distances = range(spec.nearest, spec.farthest + 1)
-
-    def test(self, key: WatermarkKey, tokens: ScoredIds, **_settings: object) -> PairTest:
-        """The test of one key on one text, whatever the phase: a missing beginning moves no pair."""
-        return PairTest(key, tokens)

@@ -10,19 +10,25 @@ from typing import Any, get_args
 
 from dgmark.arguments import number, whole
 from dgmark.checkpoint.tokenizer import Tokenizer
+from dgmark.detection.bigram_rule import PairTest
 from dgmark.detection.finding import Phase, ScoredToken, Span
 from dgmark.detection.normalise import WRAPPING, check_steps, readings, unwrap
 from dgmark.detection.p_values import adjusted_p, bonferroni_p
+from dgmark.detection.position_rule import PositionTest
 from dgmark.detection.reader import Ranges, Reader, ScoredIds, TextOrIds, at_words, several_texts
 from dgmark.detection.result import Detection, verdict_of
-from dgmark.detection.rules import TextTest, rule_of
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey, check_key
+from dgmark.watermark.spec import BigramSpec
 
 DEFAULT_FPR = 1e-4
 DEFAULT_MAX_CROP = 1024
 # no p-value is below the smallest normal float, and shares of the rate must be representable as well
 MIN_FPR = 1e-300
+# A test says its p-value, which has paid for nothing that is tried beside it; why a typical mark would not be found
+# (`uncertain_because`); the fields of a `Detection` that are the rule's own (`figures`); which tokens match
+# (`matched_tokens`); the spans; and the likeliest sub-key (`subkey`).
+TextTest = PairTest | PositionTest
 
 
 class Detector:
@@ -45,7 +51,6 @@ class Detector:
 
     Attributes:
         reader: reads texts and ids.
-        rule: the detection side of the key's rule.
 
     Raises:
         SettingsError: `key` is not a key, or a setting is invalid.
@@ -70,7 +75,7 @@ class Detector:
         self.key, self.keys_tested, self.fpr = key, keys_tested, fpr
         self.phase: Phase = phase
         self.max_crop, self.normalise = max_crop, tuple(normalise)
-        self.reader, self.rule = Reader(key, tokenizer), rule_of(key.spec)
+        self.reader = Reader(key, tokenizer)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -122,7 +127,7 @@ class Detector:
     @property
     def finds_spans(self) -> bool:
         """Whether `spans` can find spans with this key; with a key of the position rule it cannot."""
-        return self.rule.finds_spans
+        return isinstance(self.key.spec, BigramSpec)
 
     def spans(self, text_or_ids: TextOrIds) -> tuple[Span, ...]:
         """The spans of a text (or of ids) that carry the mark, in order; with sub-keys, the mark of any of them.
@@ -173,12 +178,14 @@ class Detector:
         return self.keys_tested * self.key.num_subkeys
 
     def test(self, tokens: ScoredIds) -> TextTest:
-        """The test of scored tokens.
+        """The test of scored tokens, by the key's rule.
 
         Raises:
             VocabularyMismatch: an id lies outside the key's vocabulary.
         """
-        return self.rule.test(self.key, tokens, phase=self.phase, max_crop=self.max_crop)
+        if isinstance(self.key.spec, BigramSpec):
+            return PairTest(self.key, tokens)
+        return PositionTest(self.key, tokens, self.phase, self.max_crop)
 
     def p_value(self, test: TextTest, share: float) -> float:
         """The p-value of a test that has this share of the rate, once it has paid for the keys and sub-keys."""

@@ -10,10 +10,11 @@ from math import sqrt
 
 import numpy as np
 
+from dgmark.detection.bigram_rule import WHOLE_SHARE
 from dgmark.detection.match_null import MatchNull
 from dgmark.detection.p_values import adjusted_p
-from dgmark.detection.rules import rule_of
-from dgmark.watermark.spec import WatermarkSpec
+from dgmark.detection.position_rule import UNCROPPED_SHARE
+from dgmark.watermark.spec import BigramSpec, WatermarkSpec
 
 # standard deviations of a binomial count that 95 % of the texts stay above: more than the normal 1.64, as texts differ
 # in how much they repeat themselves
@@ -25,7 +26,7 @@ def expected_p(spec: WatermarkSpec, tokens: int, *, most: bool = False, refilled
     """The p-value that a marked text is expected to have.
 
     It is that of a n^b independent coins, one for each pair of a distance, or for each token: a word that is repeated
-    says less again. (a, b) were fitted to texts of 32 to 256 tokens of the storyteller.
+    says less again. The numbers were fitted to texts of 32 to 256 tokens of the storyteller.
 
     Args:
         spec: the key's spec.
@@ -33,15 +34,22 @@ def expected_p(spec: WatermarkSpec, tokens: int, *, most: bool = False, refilled
         most: of 95 % of the texts, instead of the median text.
         refilled: share of the tokens that carry the mark, where the others were there before.
     """
-    rule = rule_of(spec)
-    marked = 1 - (1 - refilled) ** rule.tokens_of_coin
+    if isinstance(spec, BigramSpec):
+        most_coins = 2.57 * tokens**0.75
+        distances = range(spec.nearest, spec.farthest + 1)
+        share = WHOLE_SHARE / spec.subkeys
+        marked = 1 - (1 - refilled) ** 2  # a pair is as before if both of its tokens are
+    else:
+        most_coins = 3.3 * tokens**0.6
+        distances = range(1)
+        share = UNCROPPED_SHARE if spec.rotation else 1 / spec.period
+        marked = refilled
     match = spec.chance + (spec.typical_match - spec.chance) * marked
-    factor, power = rule.coins_of
-    coins = int(sum(min(max(0.0, tokens - distance), factor * tokens**power) for distance in rule.distances))
+    coins = int(sum(min(max(0.0, tokens - distance), most_coins) for distance in distances))
     matched = coins * match - most * DEVIATIONS_OF_95_PERCENT * sqrt(coins * match * (1 - match))
     modulus = round(1 / spec.chance)
     null = MatchNull(np.eye(1, modulus, modulus - 1, dtype=np.int64), np.array([coins]), 0)
-    return adjusted_p(null.tail(int(matched)), rule.whole_share)
+    return adjusted_p(null.tail(int(matched)), share)
 
 
 @lru_cache(maxsize=256)

@@ -230,19 +230,3 @@ class PositionTest:
             for at in (positions + shift for shift in range(1, self._max_crop + 1))
         ]
         return 1 + int(np.argmax(counts))
-
-
-class PositionRule:
-    """What detection knows of the position rule, for keys of one spec; see `rules.py`."""
-
-    finds_spans = False
-    coins_of = (3.3, 0.6)
-    tokens_of_coin = 1
-    distances = range(1)  # a coin is a token by itself
-
-    def __init__(self, spec: PositionSpec) -> None:
-        self.whole_share = UNCROPPED_SHARE if spec.rotation else 1 / spec.period
-
-    def test(self, key: WatermarkKey, tokens: ScoredIds, *, phase: Phase, max_crop: int) -> PositionTest:
-        """The test of one key on one text."""
-        return PositionTest(key, tokens, phase, max_crop)
