@@ -158,33 +158,6 @@ def test_a_rotating_key_finds_no_crop_longer_than_max_crop() -> None:
     assert detector.detect(marked_ids(detector.key, 400, rate=1.0)[64 + 16 :]).verdict == "not_detected"
 
 
-@pytest.mark.parametrize("missing", [1, 3, 77])
-def test_the_phase_of_a_complete_text_does_not_find_an_odd_crop(missing: int) -> None:
-    detector = detector_of(phase="start")
-    ids = marked_ids(detector.key, 300, rate=1.0)
-    assert detector.detect(ids).verdict == "watermarked"
-    assert detector.detect(ids[missing:]).verdict == "not_detected"
-    assert detector.detect(ids[missing:]).num_tokens_matched == 0
-
-
-@pytest.mark.parametrize(
-    ("options", "price"),
-    [
-        ({"modulus": 2}, 2),
-        ({"modulus": 3}, 3),
-        ({"modulus": 8}, 8),
-        ({"code_length": 32}, 32),
-        ({"rotation": 40, "max_crop": 9}, 2),
-        ({"rotation": 40, "max_crop": 0}, 1),
-    ],
-)
-def test_phase_start_saves_the_price_of_the_phases(options: dict[str, Any], price: int) -> None:
-    ids = marked_ids(detector_of("price", **options).key, 100)
-    start, anywhere = (detector_of("price", **options, phase=phase).detect(ids) for phase in ("start", "any"))
-    assert anywhere.p_value == pytest.approx(price * start.p_value, rel=1e-9, abs=0)
-    assert (position_of(start).shifts_tested, position_of(anywhere).shift) == (1, 0)
-
-
 # --- which tokens are scored ---------------------------------------------------------------------
 
 
@@ -298,7 +271,10 @@ def test_the_tokens_cover_the_text_in_order(text: str) -> None:
     assert covered == len(text)
 
 
-@given(text=any_text, options=st.sampled_from([*OPTIONS, {"rotation": 4, "max_crop": 6, "phase": "start"}]))
+@given(
+    text=any_text,
+    options=st.sampled_from([*OPTIONS, {"rotation": 4, "phase": "start"}, {"rotation": 4, "max_crop": 0}]),
+)
 def test_the_tokens_add_up_to_the_detection(text: str, options: dict[str, Any]) -> None:
     detector = detector_of("display", **options)
     found = detector.detect(text)

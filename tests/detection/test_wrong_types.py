@@ -64,7 +64,6 @@ CALLS: dict[str, tuple[Callable[[Any], object], Callable[[Any], bool]]] = {
     "inputs": (lambda value: detect_file(KEY, value, "out.jsonl"), lambda value: value in (["a", "b"], {"a": 1})),
     "out": (lambda value: detect_file(KEY, "in.txt", value), lambda _: False),
     "ranges": (lambda value: detect_file(KEY, "in.txt", "out.jsonl", only=value), lambda _: False),
-    "on_resume": (lambda value: detect_file(KEY, "in.txt", "out.jsonl", on_resume=value), lambda value: value is None),
     "scorer": (lambda value: detect_file(value, "in.txt", "out.jsonl"), lambda _: False),
 }
 

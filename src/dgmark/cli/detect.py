@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -61,13 +60,13 @@ def detect(
             options.out,
             workers=workers,
             ids=ids,
-            on_resume=partial(_report_resumed, options.out),
             text_column=text_column,
             **scoring,
         )
         counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(tally.verdicts.items())) or "none"
+        before = f"; {tally.resumed} rows were there already" if tally.resumed else ""
         stderr().print(
-            f"{options.out}: {tally.scored} scored ({counts}), {tally.unusable} cannot be used", markup=False
+            f"{options.out}: {tally.scored} scored ({counts}), {tally.unusable} cannot be used{before}", markup=False
         )
     else:
         for written in (options.extract, *(options.report or ())):
@@ -150,11 +149,6 @@ def _with_notes(items: Iterable[Item | BadRow], scorer: Scorer) -> Iterator[Item
             for note in item.notes:
                 stderr().print(f"{item.row_id}: {note}", markup=False)
         yield item
-
-
-def _report_resumed(out: Path, rows: int) -> None:
-    if rows:
-        stderr().print(f"{rows} rows are already in {out}", markup=False)
 
 
 def _report_skipped(files: list[str]) -> None:

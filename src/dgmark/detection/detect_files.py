@@ -148,7 +148,6 @@ def detect_file(
     spans: bool = False,
     payload: bool = False,
     text_column: str = TEXT_COLUMN,
-    on_resume: Callable[[int], object] | None = None,
 ) -> Tally:
     """Score the texts of files into a JSON Lines file, one row a text, in order, as `dgmark detect --out` does.
 
@@ -168,7 +167,6 @@ def detect_file(
         spans: also find the spans that carry the mark.
         payload: also state the sub-key found, which is the payload of the text.
         text_column: the column or field that holds the texts of rows and tables.
-        on_resume: called with the number of rows that the file holds, before any text is scored.
 
     Returns:
         The counts of all rows of the file, including those of earlier runs.
@@ -188,16 +186,12 @@ def detect_file(
     scorer = scoring.check(scorer)
     sources = [str(Path(name)) for name in names_of(inputs)]
     out = as_path(out, "the output")
-    if on_resume is not None and not callable(on_resume):
-        raise SettingsError(f"on_resume is a function of a number of rows, not a {type(on_resume).__name__}")
     check_output(out, sources)
     tally = Tally()
     items = read_sources(sources, prefer_ids=ids, text_column=text_column, on_skip=tally.skipped.append)
     settings = settings_hash(scorer, scoring, ids=bool(ids))
     with RowFile(out, {"schema": DETECTION_SCHEMA, **shared_fields(scorer), SETTINGS: settings}) as file:
         tally.resumed = _skip_finished(file, items, tally)
-        if on_resume:
-            on_resume(tally.resumed)
         scored = tally.count(score(scorer, items, scoring, workers))
         while chunk := [to_row(one, payload=scoring.payload) for one in islice(scored, CHUNK)]:
             file.append(chunk)
