@@ -23,7 +23,6 @@ from dgmark.detection.finding import Phase
 from dgmark.detection.match_null import MatchNull, residue_counts
 from dgmark.detection.p_values import MIN_P
 from dgmark.detection.position_rule import balance_of, window_statistic
-from dgmark.watermark.groups import group_table
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import PositionSpec
 from support.known_keys import builtin_tokenizer, known_key
@@ -296,20 +295,3 @@ def test_segments_multiply_their_factors() -> None:
 )
 def test_the_documented_factors(size: int, modulus: int, tokens: int, documented: float) -> None:
     assert balance_factor(size, modulus, [tokens]) == pytest.approx(documented, abs=5e-5)
-
-
-@pytest.mark.parametrize("table_size", [2, 4, 8])
-def test_with_a_table_of_a_handful_of_ids_the_match_count_holds_its_level(table_size: int) -> None:
-    """All ids of the table in use, each once: every balanced table in turn is the key's."""
-    counts = np.zeros((table_size, 2), dtype=np.int64)
-    counts[np.arange(table_size), np.arange(table_size) % 2] = 1
-    null, factor = MatchNull.of(counts), balance_factor(table_size, 2, [table_size])
-    matched = []
-    for first in itertools.combinations(range(table_size), table_size // 2):
-        groups = np.ones(table_size, dtype=int)
-        groups[list(first)] = 0
-        matched.append(int(counts[np.arange(table_size), groups].sum()))
-    p = np.minimum(1, [factor * null.tail(count) for count in matched])
-    for level in set(p.tolist()):
-        assert np.mean(p <= level) <= level + 1e-12
-    assert np.bincount(group_table(b"s" * 32, 2, table_size)).tolist() == [table_size // 2] * 2
