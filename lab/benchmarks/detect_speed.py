@@ -16,7 +16,7 @@ import numpy as np
 from dgmark import Detector, Keyring
 from dgmark.detection.match_null import MatchNull, residue_counts
 from dgmark.watermark.groups import group_table
-from dgmark.watermark.key_file import SECRET_BYTES
+from dgmark.watermark.key import SECRET_BYTES
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
 from shared import arguments, bench_key, random_key, seconds_of
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dgmark.watermark.key import WatermarkKey
-from dgmark.watermark.key_file import SECRET_BYTES
+from dgmark.watermark.key import SECRET_BYTES, WatermarkKey
 from dgmark.watermark.spec import Rule, WatermarkSpec
 from dgmark_lab.experiments.made_with import made_with
 

@@ -15,7 +15,7 @@ from dgmark.documents.reading import MB, Limits
 from dgmark.service.connections import REST_SECONDS
 from dgmark.service.detection_worker import MAX_SPAN_CHARS
 from dgmark.service.settings import ServiceSettings
-from dgmark.watermark.key_file import _KeyFile
+from dgmark.watermark.key_file import KeyFile
 from dgmark.watermark.spec import MEASURED_MATCH, BigramSpec, PositionSpec
 from dgmark_lab.attacks import ATTACKS
 from dgmark_lab.baselines import BASELINES
@@ -37,7 +37,7 @@ def names(cells: list[str]) -> set[str]:
     return {name for cell in cells for name in re.findall(r"`([\w-]+)`", cell)}
 
 
-OF_KEY_FILE = {*_KeyFile.model_fields, *(one.name for spec in (BigramSpec, PositionSpec) for one in fields(spec))}
+OF_KEY_FILE = {*KeyFile.model_fields, *(one.name for spec in (BigramSpec, PositionSpec) for one in fields(spec))}
 OF_DETECT = {*DETECTION_FIELDS, *PAYLOAD_FIELDS, "id", "subkeys_tested", "source_sha256", "schema", "settings"}
 
 

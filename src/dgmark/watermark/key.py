@@ -4,13 +4,17 @@ The secret never leaves this object except into the key file and the group table
 or messages. Everything else names a key by its fingerprint.
 """
 
+import base64
 import hashlib
 import json
 import os
 import secrets
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
+
+from pydantic import ValidationError
 
 from dgmark.arguments import as_path, whole
 from dgmark.checkpoint.families import family_of
@@ -20,12 +24,13 @@ from dgmark.errors import CheckpointFormat, KeyFileFormat, SettingsError, Tokeni
 from dgmark.watermark.bigrams import BIGRAM_PRF, DISTANCES, hash_key
 from dgmark.watermark.groups import GroupTables, Secret
 from dgmark.watermark.hashes import SipHashKey
-from dgmark.watermark.key_file import SECRET_BYTES, check_name, check_secret, read_key_file, write_key_file
+from dgmark.watermark.key_file import KeyFile, check_mode, check_name, read_private, write_private
 from dgmark.watermark.spec import DEFAULT_CODE, BigramSpec, Grouping, PositionSpec, Rule, WatermarkSpec, spec_of
 
 # ids of a padded vocabulary beside twice the tokenizer's own; a table beyond that costs memory and serves no model
 MAX_PADDING = 65_536
 DEFAULT_SUBKEYS = 256  # of a new key of rule "bigram"
+SECRET_BYTES = 32
 
 
 @runtime_checkable
@@ -59,10 +64,15 @@ class WatermarkKey:
     def __post_init__(self) -> None:
         if not isinstance(self.spec, BigramSpec | PositionSpec):
             raise SettingsError(f"the spec of a key is a WatermarkSpec, not a {type(self.spec).__name__}")
-        check_secret(self.secret, self.spec)
-        check_name(self.name)
+        if (self.secret is not None) != self.spec.keyed:
+            raise SettingsError("grouping keyed needs a secret, and token-id takes none")
         if self.secret is not None:
+            if not isinstance(self.secret, bytes):
+                raise SettingsError(f"the secret is of type {type(self.secret).__name__} instead of bytes")
+            if len(self.secret) != SECRET_BYTES:
+                raise SettingsError(f"the secret has {len(self.secret)} bytes instead of {SECRET_BYTES}")
             object.__setattr__(self, "secret", Secret(self.secret))
+        check_name(self.name)
         if self.number is not None:
             self._check_subkey(self.number)
 
@@ -288,7 +298,17 @@ class WatermarkKey:
         """
         if self.number is not None:
             raise SettingsError("a sub-key is not saved: save the key that it belongs to")
-        write_key_file(as_path(path, "a key file"), self.spec, self.key_id, self.name, self.secret, self.fingerprint)
+        content = KeyFile(
+            format="dgmark-key",
+            version=1,
+            key_id=self.key_id,
+            name=self.name,
+            secret=None if self.secret is None else base64.b64encode(self.secret).decode(),
+            prf=self.spec.prf,
+            fingerprint=self.fingerprint,
+            **self.spec.to_fields(),
+        )
+        write_private(as_path(path, "a key file"), Secret(content.model_dump_json(indent=2).encode() + b"\n"))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, allow_open: bool = False) -> "WatermarkKey":
@@ -303,14 +323,40 @@ class WatermarkKey:
             KeyFileError: every user of the machine can read it, and `allow_open` is not set.
             KeyFileFormat: not a key file, a damaged one, or of another version.
         """
-        spec, key_id, name, secret, fingerprint = read_key_file(as_path(path, "a key file"), allow_open=allow_open)
-        key = cls(spec=spec, key_id=key_id, secret=secret, name=name)
+        path = as_path(path, "a key file")
+        content, mode = read_private(path, "dgmark keygen")
+        key, fingerprint = _key_of(content, path)
+        if key.secret is not None:
+            check_mode(mode, path, allow_open)
         if fingerprint != key.fingerprint:
             raise KeyFileFormat(
                 f"the key file {path} is damaged: its contents do not have the fingerprint that it states; "
                 "restore it from a copy"
             )
         return key
+
+
+def _key_of(content: bytes, path: Path) -> tuple[WatermarkKey, str]:
+    """The key that a key file holds, and the fingerprint that it states."""
+    try:
+        return _parsed(content)
+    except ValidationError as error:
+        # names of fields only: their values may hold the secret
+        places = ", ".join(sorted({".".join(map(str, one["loc"])) for one in error.errors()}))
+        problem = f"fields invalid or missing: {places or 'all'}"
+    except (SettingsError, ValueError) as error:
+        problem = f"it is damaged: {error}"
+    # out here, so that it carries no exception that holds the secret
+    raise KeyFileFormat(f"{path} is not a key file: {problem}; give the file that `dgmark keygen` wrote")
+
+
+def _parsed(content: bytes) -> tuple[WatermarkKey, str]:
+    file = KeyFile.model_validate_json(content)
+    spec = spec_of(file.model_extra or {})
+    secret = None if file.secret is None else Secret(base64.b64decode(file.secret, validate=True))
+    if file.prf != spec.prf:
+        raise ValueError(f"its prf is not that of a key of rule {spec.rule}, {spec.prf}")
+    return WatermarkKey(spec, file.key_id, secret, name=file.name), file.fingerprint
 
 
 def subkey_of(key: WatermarkKey, request_id: str) -> int:

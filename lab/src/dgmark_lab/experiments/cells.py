@@ -17,8 +17,7 @@ from dgmark.detection.result import Scorer
 from dgmark.errors import KeyFileError, SettingsError
 from dgmark.rows.jsonl import Row
 from dgmark.watermark.bigrams import DISTANCES
-from dgmark.watermark.key import WatermarkKey
-from dgmark.watermark.key_file import SECRET_BYTES
+from dgmark.watermark.key import SECRET_BYTES, WatermarkKey
 from dgmark.watermark.spec import spec_of
 from dgmark_lab.baselines import Baseline, baseline
 from dgmark_lab.experiments.conditions import Steps

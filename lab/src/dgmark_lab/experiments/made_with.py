@@ -19,8 +19,7 @@ from dgmark.detection.detector import Detector
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.bigrams import matching_pairs, pair_words
-from dgmark.watermark.key import ModelLike, WatermarkKey
-from dgmark.watermark.key_file import SECRET_BYTES
+from dgmark.watermark.key import SECRET_BYTES, ModelLike, WatermarkKey
 from dgmark.watermark.spec import Rule
 from dgmark_lab.baselines import BASELINES, Gumbel, Tango, baseline
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
