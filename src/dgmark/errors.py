@@ -1,25 +1,6 @@
 """All errors that dgmark raises on purpose, and the exit code of each.
 
-DgmarkError                    70   (also used for bugs in dgmark)
-├── SettingsError               2   invalid settings
-│   └── PromptTooLong
-├── InputError                  4   unusable text or rows
-│   ├── NoTexts
-│   ├── ResumeMismatch
-│   ├── SignatureInvalid
-│   └── CommitmentMismatch
-├── KeyFileError                5   an unusable key
-│   ├── KeyFileNotFound
-│   ├── KeyFileExists
-│   ├── KeyFileFormat
-│   ├── TokenizerMismatch
-│   └── VocabularyMismatch
-└── ModelError                  6   an unavailable or unusable model
-    ├── ModelNotFound
-    ├── CheckpointFormat
-    ├── ModelFault
-    └── MissingExtra
-
+The exit code says what is wrong: 2 settings, 4 text or rows, 5 a key, 6 a model, 70 anything else, such as a bug.
 Each message says what happened, why, and what to do. No message holds key material.
 """
 

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import cast
 
 from dgmark.arguments import as_path
-from dgmark.detection.detector import Detector
+from dgmark.detection.detector import NO_SPANS, Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.legibility import of_document
-from dgmark.detection.position_rule import NO_SPANS
 from dgmark.detection.reader import Ranges, checked_ranges
 from dgmark.detection.result import DETECTION_SCHEMA, STATISTICS_VERSION, Detection, Scorer
 from dgmark.documents.document import TEXT_COLUMN

@@ -23,11 +23,15 @@ from dgmark.watermark.spec import BigramSpec
 
 DEFAULT_FPR = 1e-4
 DEFAULT_MAX_CROP = 1024
+NO_SPANS = (
+    "spans need a key of the bigram rule, and this key is of the position rule: leave spans out, or give ranges that "
+    "were chosen without the key"
+)
 # no p-value is below the smallest normal float, and shares of the rate must be representable as well
 MIN_FPR = 1e-300
 # A test says its p-value, which has paid for nothing that is tried beside it; why a typical mark would not be found
-# (`uncertain_because`); the fields of a `Detection` that are the rule's own (`figures`); which tokens match
-# (`matched_tokens`); the spans; and the likeliest sub-key (`subkey`).
+# (`uncertain_because`); the fields of a `Detection` that are the rule's own (`figures`); and which tokens match
+# (`matched_tokens`).
 TextTest = PairTest | PositionTest
 
 
@@ -138,6 +142,8 @@ class Detector:
         Raises:
             SettingsError: the key is of the position rule.
         """
+        if not self.finds_spans:
+            raise SettingsError(NO_SPANS)
         tried = [content for content, _ in readings(text_or_ids)]
         found = [self._spans(content, len(tried)) for content in tried]
         return min(found, key=lambda spans: min((span.p_value for span in spans), default=1.0))
@@ -145,7 +151,7 @@ class Detector:
     def _spans(self, content: TextOrIds, tried: int) -> tuple[Span, ...]:
         """The spans of one of the readings of a text, which share the rate."""
         tokens, offsets = self.reader.locate(content)
-        found = self.test(tokens).spans(self.fpr / tried)
+        found = PairTest(self.key, tokens).spans(self.fpr / tried)
         edges = [(int(offsets[span.first, 0]), int(offsets[span.last - 1, 1])) for _, span in found]
         if isinstance(content, str):
             edges = at_words(content, edges)

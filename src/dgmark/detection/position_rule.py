@@ -9,26 +9,21 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from dgmark.detection.finding import Finding, Phase, PositionFigures, TokenSpan, Uncertain
+from dgmark.detection.finding import Finding, Phase, PositionFigures, Uncertain
 from dgmark.detection.match_null import MatchNull, residue_counts
 from dgmark.detection.p_values import adjusted_p, z_score
 from dgmark.detection.reader import ScoredIds
-from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import PositionSpec
 
 # the share of the rate that a rotating key's test of the whole text has
 UNCROPPED_SHARE = 0.5
 DEFAULT_WINDOW = 8
-NO_SPANS = (
-    "spans need a key of the bigram rule, and this key is of the position rule: leave spans out, or give ranges that "
-    "were chosen without the key"
-)
 # the first tokens of a text, from which a rotating key's crop is found; more would not find it better
 _TOKENS_FOR_CROP = 4096
 
@@ -120,8 +115,6 @@ class PositionTest:
         VocabularyMismatch: an id lies outside the key's vocabulary.
     """
 
-    subkey: ClassVar[int | None] = None
-
     def __init__(self, key: WatermarkKey, tokens: ScoredIds, phase: Phase, max_crop: int) -> None:
         self.tables, self.tokens = key.tables, tokens
         self._phase, self._max_crop = phase, max_crop
@@ -166,14 +159,6 @@ class PositionTest:
         """Which tokens match at the shift of a detection of this text."""
         shift = detection.position.shift if detection.position else self.best.shift
         return self.tables.matching(self.tokens.ids, self.tokens.positions + shift)
-
-    def spans(self, _fpr: float) -> list[tuple[int | None, TokenSpan]]:
-        """Refuse to find spans.
-
-        Raises:
-            SettingsError: always.
-        """
-        raise SettingsError(NO_SPANS)
 
     @property
     def _shifts(self) -> int:
