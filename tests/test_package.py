@@ -124,7 +124,9 @@ except ImportError as error:
 
 def test_what_a_hint_says_to_install_exists() -> None:
     named = {
-        name for path in SOURCES.rglob("*.py") for name in re.findall(r"install_hint\('(\w+)'\)", path.read_text())
+        name
+        for path in SOURCES.rglob("*.py")
+        for name in re.findall(r"(?:install_hint|needed_extra)\(['\"](\w+)['\"]", path.read_text())
     }
     assert len(named) >= 4
     assert named <= set(PROJECT["project"]["optional-dependencies"])

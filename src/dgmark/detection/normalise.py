@@ -12,8 +12,8 @@ from functools import cache
 
 from dgmark.arguments import several
 from dgmark.detection.reader import TextOrIds
-from dgmark.errors import MissingExtra, SettingsError
-from dgmark.extras import install_hint
+from dgmark.errors import SettingsError
+from dgmark.extras import needed_extra
 
 # format characters that show nothing; joiners are kept beside letters that need them
 _INVISIBLE = re.compile(
@@ -68,10 +68,8 @@ def fold_homoglyphs(text: str) -> str:
     Raises:
         MissingExtra: the package `confusable-homoglyphs` is not installed.
     """
-    try:
+    with needed_extra("normalise", "finding look-alike letters", "confusable-homoglyphs"):
         from confusable_homoglyphs import confusables
-    except ModuleNotFoundError as error:
-        raise MissingExtra(f"look-alike letters need a table: {install_hint('normalise')}") from error
     if text.isascii():
         return text
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dgmark.detection.sentences import matches, rarity, symbol, where
-from dgmark.errors import MissingExtra, SettingsError
-from dgmark.extras import install_hint
+from dgmark.errors import SettingsError
+from dgmark.extras import needed_extra
 from dgmark.report.contents import PROVES, Report
 from dgmark.report.signed import stated
 from dgmark.report.signing import SigningKey
@@ -82,10 +82,8 @@ def template(package: str, folder: str, name: str) -> "Template":
     Raises:
         MissingExtra: jinja2 is not installed.
     """
-    try:
+    with needed_extra("report", "a page", "jinja2"):
         from jinja2 import Environment, PackageLoader, StrictUndefined
-    except ModuleNotFoundError as error:
-        raise MissingExtra(f"report pages need jinja2: {install_hint('report')}") from error
     environment = Environment(
         loader=PackageLoader(package, folder),
         autoescape=True,

@@ -12,8 +12,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dgmark.errors import InputError, KeyFileFormat, MissingExtra, SettingsError, SignatureInvalid
-from dgmark.extras import install_hint
+from dgmark.errors import InputError, KeyFileFormat, SettingsError, SignatureInvalid
+from dgmark.extras import needed_extra
 from dgmark.rows.inputs import read_bytes
 from dgmark.watermark.groups import Secret
 from dgmark.watermark.key_file import check_mode, check_name, read_private, write_private
@@ -213,8 +213,6 @@ def _key_set(jwks: object) -> "KeySet":
 
 
 def _okp() -> "type[OKPKey]":
-    try:
+    with needed_extra("report", "a signed report", "joserfc"):
         from joserfc.jwk import OKPKey
-    except ModuleNotFoundError as error:
-        raise MissingExtra(f"signed reports need joserfc: {install_hint('report')}") from error
     return OKPKey
