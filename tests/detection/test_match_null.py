@@ -285,11 +285,6 @@ def test_the_balance_factor_is_the_largest_ratio_over_all_groups(size: int, modu
         assert balance_factor(size, modulus, [tokens]) == pytest.approx(likeliest)
 
 
-def test_segments_multiply_their_factors() -> None:
-    one, other = balance_factor(64, 2, [20]), balance_factor(64, 2, [30])
-    assert balance_factor(64, 2, [20, 30]) == pytest.approx(one * other)
-
-
 @pytest.mark.parametrize(
     ("size", "modulus", "tokens", "documented"), [(8192, 2, 200, 1.0124), (126_464, 2, 200, 1.0008)]
 )

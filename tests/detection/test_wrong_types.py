@@ -40,10 +40,6 @@ CALLS: dict[str, tuple[Callable[[Any], object], Callable[[Any], bool]]] = {
     "normalise": (lambda value: detector(normalise=value), lambda _: False),
     "text": (lambda value: detector().detect(value), lambda value: value == (1, 2, 3)),
     "texts": (lambda value: detector().detect_many(value), lambda value: value in SEVERAL),
-    "texts, normalised": (
-        lambda value: detector(normalise=["nfc"]).detect_many(value),
-        lambda value: value in SEVERAL,
-    ),
     "only": (lambda value: detector().detect("The king.", only=value), lambda value: value is None),
     "tokens": (lambda value: detector().tokens("The king.", value), lambda _: False),
     "keyring": (Keyring, lambda _: False),

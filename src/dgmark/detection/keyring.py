@@ -49,7 +49,6 @@ class Keyring:
         max_crop: int = DEFAULT_MAX_CROP,
     ) -> None:
         self.keys = _checked_keys(keys)
-        self.fpr = fpr
         self._detectors = [
             Detector(key, fpr=fpr, keys_tested=len(self.keys), phase=phase, max_crop=max_crop) for key in self.keys
         ]

@@ -58,10 +58,8 @@ def map_in_order(
         size: how much an item holds; `FULL` of it fills a chunk, so that few large items are in memory at a time.
 
     Raises:
-        SettingsError: `workers` is not a whole number from 1 to 256.
         InputError: a worker was killed.
     """
-    check_workers(workers)
     chunks = _chunks(items, size)
     if workers == 1:
         for chunk in chunks:
