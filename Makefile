@@ -28,7 +28,7 @@ quick: .venv/.dev
 	$(BIN)/ruff check .
 	$(PYTEST) -m "not slow" --ignore lab --ignore tests/docs
 
-# The adapters of docs/integrating.md against the engines' own packages: downloads 146 MB to .venv/engines, installs none.
+# The adapter for SGLang against SGLang's own package: downloads it to .venv/engines, installs nothing.
 engines-check: .venv/.dev
 	mkdir -p .venv/engines
 	DGMARK_ENGINES=.venv/engines $(BIN)/python -m pytest tests/engines

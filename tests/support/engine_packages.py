@@ -1,7 +1,7 @@
-"""The packages of the engines themselves, from the package index: what the adapters are checked against.
+"""The packages of engines, from the package index: what the adapters are checked against.
 
-`make engines-check` names a folder for them in DGMARK_ENGINES; without it, whatever needs them is skipped. They are
-146 MB, which an ordinary run of the tests should not fetch; nothing of them is installed.
+`make engines-check` names a folder for them in DGMARK_ENGINES; without it, whatever needs them is skipped. Nothing of
+them is installed.
 """
 
 import ast
@@ -80,7 +80,7 @@ def package(name: str) -> Package:
     network, the newest wheel of earlier runs serves.
     """
     if not FOLDER:
-        pytest.skip("`make engines-check` compares with the engines' own packages (146 MB)")
+        pytest.skip("`make engines-check` compares with the engine's own package")
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--dest", FOLDER, name]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     wheels = sorted(Path(FOLDER).glob(f"{name}-*.whl"), key=lambda wheel: parse_wheel_filename(wheel.name)[1])
