@@ -36,7 +36,6 @@ KEY = bound_key("types", TOY)
         ({"baseline": "kgw"}, SettingsError, "a baseline is wanted, not 'kgw'"),
         ({"length": "8"}, SettingsError, "length '8' must be a valid integer"),
         ({"temperature": float("nan")}, SettingsError, "temperature nan"),
-        ({"avoid_repetition": "yes"}, SettingsError, "avoid_repetition 'yes' must be a valid boolean"),
     ],
     ids=str,
 )

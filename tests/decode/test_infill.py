@@ -14,7 +14,6 @@ from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
 from support.known_keys import bound_key, known_key
 from support.plain_decoding import bits_at
-from support.unchecked import unchecked
 
 TOY = ToyDenoiser(end_bias=3.0)
 PARTS: list[str | int] = ["w1 w2 w3", 7, "w4 w5", 12, "w6 w7 w8 w9"]
@@ -24,7 +23,6 @@ def toy_key() -> dgmark.WatermarkKey:
     return bound_key("infill", TOY)
 
 
-@pytest.mark.parametrize("count_from", ["text", "hole"])
 @pytest.mark.parametrize(
     "settings",
     [
@@ -36,9 +34,9 @@ def toy_key() -> dgmark.WatermarkKey:
     ],
     ids=str,
 )
-def test_given_tokens_stay_and_every_hole_is_filled(count_from: Any, settings: dict[str, Any]) -> None:
+def test_given_tokens_stay_and_every_hole_is_filled(settings: dict[str, Any]) -> None:
     key = bound_key("infill", TOY, rule="position" if "lookahead" in settings else "bigram")
-    (made,) = dgmark.infill(TOY, [PARTS], key=key, count_from=count_from, **settings)
+    (made,) = dgmark.infill(TOY, [PARTS], key=key, **settings)
     words = made.text.split()
     assert words[:3] == ["w1", "w2", "w3"]
     assert words[10:12] == ["w4", "w5"]
@@ -49,12 +47,10 @@ def test_given_tokens_stay_and_every_hole_is_filled(count_from: Any, settings: d
     assert not {TOY.mask_id, *TOY.end_ids} & set(made.token_ids)
 
 
-@pytest.mark.parametrize("count_from", ["text", "hole"])
-def test_positions_are_counted_from_the_text_or_from_each_hole(count_from: Any) -> None:
+def test_positions_are_counted_from_the_text() -> None:
     key = bound_key("infill", TOY, rule="position")
-    (made,) = dgmark.infill(TOY, [PARTS], key=key, count_from=count_from)
-    expected = sorted([*range(3, 10), *range(12, 24)] if count_from == "text" else [*range(7), *range(12)])
-    assert sorted(made.trace.position) == expected
+    (made,) = dgmark.infill(TOY, [PARTS], key=key)
+    assert sorted(made.trace.position) == [*range(3, 10), *range(12, 24)]
     table = key.tables.table()
     for position, token, matched in zip(made.trace.position, made.trace.token_id, made.trace.matched, strict=True):
         assert matched == (table[token] == key.tables.code[position % 16])
@@ -104,9 +100,9 @@ def test_what_cannot_be_filled_is_refused(parts: list[Any], error: type[Exceptio
         dgmark.infill(TOY, [parts], key=None)
 
 
-@pytest.mark.parametrize("settings", [{"length": 64}, {"steps": 8}, {"count_from": "end"}], ids=str)
+@pytest.mark.parametrize("settings", [{"length": 64}, {"steps": 8}], ids=str)
 def test_settings_that_the_holes_decide_are_refused(settings: dict[str, Any]) -> None:
-    with unchecked(), pytest.raises(SettingsError, match=r"length|steps|count from"):
+    with pytest.raises(SettingsError, match=r"length|steps"):
         dgmark.infill(TOY, [PARTS], key=None, **settings)
 
 

@@ -95,13 +95,6 @@ def test_bits_are_those_of_a_loop_over_places_and_candidates(
     assert len(seen) > (8 if pairs else 2)  # of two bits each three values
 
 
-def test_each_row_has_the_period_of_its_key() -> None:
-    rule, rows = keyed_rule([*PLAIN[:2], *ROTATING, PLAIN[2], None], "cpu"), torch.tensor([0, 1, 2, 3, 4, 5, 3, -1])
-    assert rule.periods(rows).tolist() == [2, 3, 2, 12, 8, 0, 12, 0]
-    assert keyed_rule([None, None], "cpu").periods(torch.arange(2)).tolist() == [0, 0]
-    assert keyed_rule([key_of()], "cpu").periods(torch.arange(1)).tolist() == [0]
-
-
 def signs_of(rule: Rule, text: list[int], candidates: list[int]) -> list[list[int]]:
     """The bits of candidates at the first mask of a text."""
     places = places_from(torch.tensor([text]), text.index(MASK), width=1, mask_id=MASK)

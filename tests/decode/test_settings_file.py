@@ -45,7 +45,7 @@ def test_a_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_every_decoding_setting_can_stand_in_a_file(tmp_path: Path) -> None:
-    every = DecodeConfig(avoid_repetition=True, top_k=7, steps=128, alpha=0.5, bias=0.2).to_dict()
+    every = DecodeConfig(round_trip_check=False, top_k=7, steps=128, alpha=0.5, bias=0.2).to_dict()
     assert read_settings_file(written(tmp_path / "all.json", decoding=every)).decoding == every
 
 

@@ -24,7 +24,6 @@ ENDLESS = ToyDenoiser(end_ids=())
 SHARP = replace(ENDLESS, spread=100.0)  # confidences on both sides of every threshold below
 # of the words of the first, more than 64 have at least 1e-4 of the mass; of the second, most have less
 MODELS = [ToyDenoiser(words=120, spread=4.0, end_ids=()), ToyDenoiser(spread=20.0, end_bias=2.0)]
-LOOPING = ToyDenoiser(words=2, padding=28, seed=4, end_ids=())  # few words, so that loops occur
 ENDING = ToyDenoiser(end_bias=1.5, forbidden_bias=20.0)  # and would say what no decoder may commit
 
 
@@ -137,7 +136,6 @@ COMMITS: list[dict[str, Any]] = [
         for strategy in ("confidence", "entropy", "margin")
         for share in (0.3, 0.8, 1.0)
     ),
-    {"avoid_repetition": True},
 ]
 
 
@@ -147,7 +145,7 @@ COMMITS: list[dict[str, Any]] = [
 def test_a_step_commits_what_the_slow_loop_commits(settings: dict[str, Any], k: int, modulus: int) -> None:
     differ, prompt = 0, [2, 7, 5, 3]
     key = bound_key("commits", ENDLESS, rule="position", modulus=modulus, code_length=0)
-    for model in (SHARP, replace(SHARP, seed=8, spread=8.0), LOOPING):
+    for model in (SHARP, replace(SHARP, seed=8, spread=8.0)):
         config = DecodeConfig(LENGTH, BLOCK, temperature=0.0, lookahead=k, **settings)
         (response,), _ = check(model, config, [key], [prompt])
         free = DecodeConfig(LENGTH, BLOCK, settings.get("strategy", "confidence"), 0.0, lookahead=k)
@@ -235,7 +233,6 @@ EDITS_OF_POSITIONS: list[dict[str, Any]] = [
     {"lookahead": 3},
     {"lookahead": 2, "steps": 9, "lookahead_proposals": "kept"},
     {"commit": "threshold", "threshold": 0.3, "min_relative_reward": 0.3},
-    {"commit": "factor", "avoid_repetition": True},
 ]
 
 

@@ -81,7 +81,7 @@ EITHER: list[dict[str, Any]] = [{}, {"strategy": "left_to_right"}, {"commit": "t
 POSITION: list[dict[str, Any]] = [
     {"lookahead": 3},
     {"strategy": "entropy", "min_relative_reward": 0.2},
-    {"strategy": "random", "avoid_repetition": True},
+    {"strategy": "random"},
 ]
 
 

@@ -162,7 +162,6 @@ def test_a_message_is_put_into_the_template_or_refused(service: Service, monkeyp
 @pytest.mark.parametrize(
     ("wrong", "param"),
     [
-        ({"watermark": False, "avoid_repetition": True}, "avoid_repetition"),
         ({"watermark": False, "min_relative_reward": 0.5}, "min_relative_reward"),
         ({"watermark": False, "lookahead": 2}, "lookahead"),
         ({"watermark": False, "bias": 1.0}, "bias"),

@@ -180,7 +180,7 @@ def test_a_batch_that_fails_takes_no_other_with_it(model: Denoiser, known: bool)
 
 
 ENFORCED = {"max_tokens": 8, "settings": {}, "key": "plain", "enforced": True}
-HOLES = {"prompt": "w1 [mask:4] w2 [mask:3]", "fill_from": "text", "max_tokens": None}
+HOLES = {"prompt": "w1 [mask:4] w2 [mask:3]", "fills": True, "max_tokens": None}
 
 
 @pytest.mark.parametrize(
@@ -190,11 +190,11 @@ HOLES = {"prompt": "w1 [mask:4] w2 [mask:3]", "fill_from": "text", "max_tokens":
         ({"prompt": [99]}, "99", "prompt", None),
         ({"settings": {"temperature": 0.0, "top_k": 3}}, "no meaning", None, None),
         ({"chat": True}, "chat template", None, None),
-        ({"prompt": "w1 w2", "fill_from": "text"}, "no hole", "text", None),
+        ({"prompt": "w1 w2", "fills": True}, "no hole", "text", None),
         ({"max_tokens": 600}, "more than 512", "prompt", "context_length_exceeded"),
         ({"max_tokens": None, "prompt": [4] * 600}, "more than 512", "prompt", "context_length_exceeded"),
-        ({"prompt": "w1 [mask:600]", "fill_from": "text"}, "more than 512", "text", "context_length_exceeded"),
-        ({"prompt": ["w1", 10**12], "fill_from": "text"}, "more than 512", "parts", "context_length_exceeded"),
+        ({"prompt": "w1 [mask:600]", "fills": True}, "more than 512", "text", "context_length_exceeded"),
+        ({"prompt": ["w1", 10**12], "fills": True}, "more than 512", "parts", "context_length_exceeded"),
         ({"max_tokens": 8, "settings": {"block_length": 16}}, "reduce it", "block_length", None),
         ({"key": "position", "settings": {"block_length": 1}}, "hardly any mark", "block_length", None),
         ({"key": "plain", "settings": {"block_length": 4, "steps": 3}}, "hardly any mark", "num_denoising_steps", None),
@@ -205,7 +205,7 @@ HOLES = {"prompt": "w1 [mask:4] w2 [mask:3]", "fill_from": "text", "max_tokens":
         ({"key": "plain", "settings": {"temperature": 0.5, "lookahead": 2}}, "lookahead counts", "lookahead", None),
         (
             {"key": "plain", "settings": {"temperature": 0.5, "min_relative_reward": 0.5}},
-            "choose among matches",
+            "chooses among matches",
             "min_relative_reward",
             None,
         ),
@@ -300,15 +300,14 @@ def test_whole_blocks_and_the_services_own_settings_give_way_to_a_request(
     assert (one.length, one.block_length) == (one.settings["length"], one.settings["block_length"])
 
 
-@pytest.mark.parametrize("origin", ["text", "hole"])
-def test_holes_are_filled_as_infill_fills_them(origin: Any) -> None:
+def test_holes_are_filled_as_infill_fills_them() -> None:
     text = "w1 w2 [mask:6] w3 [mask:5] w4"
-    jobs = [job(text, key=key, seed=n, fill_from=origin, max_tokens=None) for n, key in enumerate(("plain", None))]
+    jobs = [job(text, key=key, seed=n, fills=True, max_tokens=None) for n, key in enumerate(("plain", None))]
     jobs.append(replace(jobs[0], id="edited", settings={**SHORT, "edit_threshold": 0.1}))
     told = done(*jobs)
     for one in jobs:
         settings: Any = dict(one.settings)
-        (alone,) = dgmark.infill(TOY, [holes_in(text)], key=one.key, seed=one.seed, count_from=origin, **settings)
+        (alone,) = dgmark.infill(TOY, [holes_in(text)], key=one.key, seed=one.seed, **settings)
         (finished,) = told.of(Finished, one)
         assert (finished.text, finished.spans, finished.tokens) == (alone.text, alone.spans, 11)
         assert (finished.ended, finished.steps) == (False, len(set(alone.trace.step)))
@@ -319,8 +318,8 @@ def test_holes_are_filled_as_infill_fills_them(origin: Any) -> None:
 def test_a_share_of_a_text_is_masked_as_infill_does_it() -> None:
     model, text = WordModel(words=676), text_of(80)
     plain, many = bound_key("plain", model), bound_key("many", model, subkeys=16)
-    chosen = {"share": 0.5, "keep": None, "target": None}
-    fields: dict[str, Any] = {"max_tokens": None, "fill_from": "text", "remask": chosen}
+    chosen = {"share": 0.5, "keep": None}
+    fields: dict[str, Any] = {"max_tokens": None, "fills": True, "remask": chosen}
     marked = replace(job(text, **fields), key=many.for_text(3))
     asked = [marked, job(text, **fields), job("W1 W2", **fields)]
     short = replace(job("Start ab cd", enforced=True, **fields), key=plain)

@@ -194,15 +194,6 @@ def dream_counts(masked: int, steps: int) -> list[int]:
     return counts
 
 
-def in_loop(token: int, place: int, canvas: list[int], period: int) -> bool:
-    """Whether two or more of the tokens one and two periods to the left and to the right are the same."""
-    same = 0
-    for other in (place - 2 * period, place - period, place + period, place + 2 * period):
-        if 0 <= other < len(canvas) and canvas[other] == token:
-            same += 1
-    return same >= 2
-
-
 def confident_places(rewards: dict[int, float], config: DecodeConfig) -> list[int]:
     """The places that a threshold or factor commits."""
     if config.commit == "threshold":
@@ -395,9 +386,7 @@ class _Loop:
             good = one.reward >= best * config.min_relative_reward
             if config.strategy == "entropy":
                 good = config.min_relative_reward == 0 or one.reward >= best - math.log(1 / config.min_relative_reward)
-            canvas, period = self.x + self.plain.y, key.spec.period
-            looping = config.avoid_repetition and in_loop(one.token, len(self.x) + j, canvas, period)
-            if one.matched and good and not looping:
+            if one.matched and good:
                 preferred.add(j)
         return preferred
 

@@ -135,9 +135,6 @@ class DecodeConfig:
         description="Prefer a match only if its reward is at least this share of the best; 0 prefers all.",
         json_schema_extra=_default_text("0"),
     )
-    avoid_repetition: bool = Field(
-        default=False, description="Do not prefer a match that prolongs a loop.", json_schema_extra=_default_text("off")
-    )
     round_trip_check: bool = Field(
         default=True,
         description="Commit last the tokens that do not survive re-tokenization of the text.",

@@ -4,9 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any, Literal
-
-import torch
+from typing import Any
 
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.decode.canvas import Canvas, Progress, Trace
@@ -22,7 +20,6 @@ INFILLING_SCHEMA = 1
 
 # A text in pieces; a number between them is a hole of so many tokens.
 Parts = Sequence[str | int]
-CountFrom = Literal["text", "hole"]
 
 _EXAMPLE = '[["Once upon", 24, "happily ever after."]]'
 _HOLE = re.compile(r"\[mask:(\d{1,6})\]")
@@ -38,7 +35,6 @@ class Infilling:
         token_ids: ids of the whole text.
         holes: the tokens [start, end) of each hole in `token_ids`.
         spans: the characters [start, end) of each hole in `text`; the detector scores these with `only=spans`.
-        count_from: where positions are counted from.
         seed: seed of this text: with the sub-key it gives the same text again.
         model: the model's name.
         dtype: number format of the forward; None if the model does not state it.
@@ -54,7 +50,6 @@ class Infilling:
     token_ids: list[int]
     holes: list[tuple[int, int]]
     spans: list[tuple[int, int]]
-    count_from: CountFrom
     seed: int
     model: str
     dtype: str | None
@@ -66,7 +61,7 @@ class Infilling:
 
     def to_row(self, row_id: str) -> dict[str, Any]:
         """The infilling as a JSON row, without the trace."""
-        names = ("parts", "text", "token_ids", "holes", "spans", "count_from", "seed", "model", "dtype")
+        names = ("parts", "text", "token_ids", "holes", "spans", "seed", "model", "dtype")
         row = {"id": row_id} | {name: getattr(self, name) for name in names}
         return row | {
             "key_fingerprint": self.key_fingerprint,
@@ -91,8 +86,6 @@ def infill(
     subkey: int | None = None,
     share: float | None = None,
     keep: str | None = None,
-    target: float | None = None,
-    count_from: CountFrom = "text",
     seed: int = 0,
     progress: Progress | None = None,
     **settings: Any,
@@ -100,7 +93,8 @@ def infill(
     """Fill the holes of texts, marked with `key`.
 
     Blocks go from the first hole to the end of the last and are filled left to right. Every step sees the whole text,
-    also what comes after a hole. End tokens are never filled in.
+    also what comes after a hole. End tokens are never filled in. Positions of the mark are counted from the text's
+    first token.
 
     Args:
         model: a loaded model.
@@ -112,9 +106,6 @@ def infill(
         share: choose the holes: mask this share of each text's tokens, the words of which the model is least sure, and
             replace them by words. Quotations, code, headings, addresses, names and numbers stay.
         keep: with `share`, a regular expression of what else stays.
-        target: with `share`, stop as soon as the text's p-value is at most this.
-        count_from: count the mark's positions from the first token of the "text" (so that one detection covers all
-            holes), or from the first token of each "hole" (so that a hole can be scored without its surroundings).
         seed: text i uses seed + i.
         progress: called after each step with the number of tokens it committed.
         settings: those of `DecodeConfig` except length and steps, which follow from the holes.
@@ -127,24 +118,20 @@ def infill(
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
     check_model(model)
-    if count_from not in ("text", "hole"):
-        raise SettingsError(f"count from {count_from!r} is not one of: text, hole")
     for name in ("length", "steps"):
         if settings.get(name) is not None:
             raise SettingsError(f"infilling takes no {name}, because the holes set the number of tokens: leave it out")
     if share is not None:
-        if count_from != "text":
-            raise SettingsError("chosen words are scattered over the text: count positions from the text")
-        return _remask(model, texts, key, subkey, RemaskOptions(share, keep, target), seed, progress, settings)
-    if keep is not None or target is not None:
-        raise SettingsError("keep and target say how holes are chosen: give the share of tokens to mask, too")
+        return _remask(model, texts, key, subkey, RemaskOptions(share, keep), seed, progress, settings)
+    if keep is not None:
+        raise SettingsError("keep says how holes are chosen: give the share of tokens to mask, too")
     config = config_of_holes(model, settings)
     requests = requests_of([holed_text(model, parts) for parts in texts], key, seed, subkey)
-    prepared = Prepared.of(model, requests, config, encode=lambda text: text.canvas(model.mask_id, count_from))
+    prepared = Prepared.of(model, requests, config, encode=lambda text: text.canvas(model.mask_id))
     made = []
     for row, request in enumerate(prepared.requests):
         response = responses_of(prepared, [row], progress)[row]
-        made.append(_infilling(model, request, request.prompt, response.token_ids, response.trace, count_from, config))
+        made.append(_infilling(model, request, request.prompt, response.token_ids, response.trace, config))
     return made
 
 
@@ -172,7 +159,7 @@ def _remask(
         pieces = [ids[low:high] for low, high in pairwise(edges)]
         parts = [len(piece) if index % 2 else model.tokenizer.decode(piece) for index, piece in enumerate(pieces)]
         text, region = HoledText(parts, ids, holes), ids[holes[0][0] : holes[-1][1]]
-        made.append(_infilling(model, request, text, region, trace, "text", config, remasking))
+        made.append(_infilling(model, request, text, region, trace, config, remasking))
     return made
 
 
@@ -205,13 +192,10 @@ def config_of_holes(model: Denoiser, settings: Mapping[str, Any]) -> DecodeConfi
     return DecodeConfig.of(model, **complete)
 
 
-def shared_fields(
-    model: Denoiser, key: WatermarkKey | None, count_from: CountFrom, config: DecodeConfig
-) -> dict[str, Any]:
+def shared_fields(model: Denoiser, key: WatermarkKey | None, config: DecodeConfig) -> dict[str, Any]:
     """The fields that all infillings of one call share; `config_of_holes` makes the config."""
     settings = config.to_dict()
     return {
-        "count_from": count_from,
         "model": traits_of(model).name,
         "dtype": traits_of(model).number_format,
         "key_fingerprint": None if key is None else key.fingerprint,
@@ -225,7 +209,6 @@ def _infilling(
     text: "HoledText",
     region: list[int],
     trace: Trace,
-    count_from: CountFrom,
     config: DecodeConfig,
     remasking: Remasking | None = None,
 ) -> Infilling:
@@ -241,7 +224,7 @@ def _infilling(
         trace=trace,
         subkey=request.subkey,
         remasking=remasking,
-        **shared_fields(model, request.key, count_from, config),
+        **shared_fields(model, request.key, config),
     )
 
 
@@ -262,13 +245,9 @@ class HoledText:
     ids: list[int]
     holes: list[tuple[int, int]]
 
-    def canvas(self, mask_id: int, count_from: CountFrom) -> Canvas:
+    def canvas(self, mask_id: int) -> Canvas:
         """The canvas in which the holes are filled."""
-        canvas = Canvas.with_holes(self.ids, [i for hole in self.holes for i in range(*hole)], mask_id)
-        if count_from == "hole":
-            for low, high in self.holes:
-                canvas.positions[low - canvas.start : high - canvas.start] = torch.arange(high - low)
-        return canvas
+        return Canvas.with_holes(self.ids, [i for hole in self.holes for i in range(*hole)], mask_id)
 
     def filled(self, tokenizer: Tokenizer, region: list[int]) -> Filled:
         """The text with these ids from its first hole to the end of its last."""

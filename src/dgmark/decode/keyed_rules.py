@@ -80,17 +80,14 @@ class PositionRule(Rule):
 
     def marked(self, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
         """Which of these rows have a mark; row -1 has none."""
-        return self.periods(rows) > 0
-
-    def periods(self, rows: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
-        """The period of the position code of each of these rows; 0 for none."""
-        return self.lengths[rows.clamp(min=0)] * (rows >= 0)
+        return (rows >= 0) & (self.lengths[rows.clamp(min=0)] > 0)
 
     def signs(self, tokens: Int[Tensor, "places candidates"], places: Places) -> Int8[Tensor, "places candidates bits"]:
         """One bit for each candidate; see `Rule`."""
         rows, ids = places.rows, tokens.clamp(min=0)
-        wanted = self.codes[rows.clamp(min=0), places.positions % self.periods(rows).clamp(min=1)]
-        matched = self.tables[rows.clamp(min=0)[:, None], ids] == wanted[:, None]
+        held = rows.clamp(min=0)
+        wanted = self.codes[held, places.positions % self.lengths[held].clamp(min=1)]
+        matched = self.tables[held[:, None], ids] == wanted[:, None]
         for row, key in self.rotating.items():
             at = (rows == row).nonzero()[:, 0]
             positions = places.positions[at].repeat_interleave(tokens.shape[1])

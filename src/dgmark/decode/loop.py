@@ -31,7 +31,6 @@ from dgmark.decode.selection import (
     blocks_to_fill,
     choose,
     order_of,
-    prolongs_loop,
     quotas,
     select_positions,
     surviving_edits,
@@ -233,9 +232,8 @@ class _Loop:
         self.ends = torch.tensor(model.end_ids if canvas.stops else (), device=device, dtype=torch.long)
         every = torch.arange(len(canvas.ids), device=device)
         self.marked = rule.marked(every)
-        # in unmarked rows every candidate matches: a lookahead has nothing to compare, and no match rewards a loop
+        # in unmarked rows every candidate matches: a lookahead has nothing to compare
         self.widths = torch.where(self.marked, config.lookahead, 1)
-        self.periods = rule.periods(every)
         self.steps = self.forwards = 0
 
     def run(self, dropped: Collection[int] = ()) -> Iterator[Commits]:
@@ -404,9 +402,7 @@ class _Loop:
 
     def _choice(self, now: _OpenRows, count: int, readable: Tensor | None = None) -> Choice:
         """What the settings make of these candidates."""
-        number, candidates, looping = now.rows.number, now.candidates, None
-        if self.config.avoid_repetition:
-            looping = prolongs_loop(candidates.tokens, now.rows.ids, self.columns.start, self.periods[number])
+        number, candidates = now.rows.number, now.candidates
         return choose(
             candidates.rewards,
             self._in_block(now.rows.masked),
@@ -415,7 +411,6 @@ class _Loop:
             self.config,
             quota=torch.full_like(number, count if self.config.commit == "quota" else 1),
             width=self.widths[number],
-            looping=looping,
             readable=readable,
         )
 

@@ -34,23 +34,19 @@ _WORD = re.compile(r" [^\W\d_]+")
 
 @dataclass(frozen=True)
 class RemaskOptions:
-    """What is masked in a text, and when to stop.
+    """What is masked in a text.
 
     Attributes:
         share: the share of the text's tokens to mask, in (0, 1].
         keep: a regular expression (dot matches line ends); what it matches stays as it is.
-        target: stop after the turn that reaches this p-value; None: mask the whole share.
     """
 
     share: float
     keep: str | None = None
-    target: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
             raise SettingsError(f"share {self.share!r} is not above 0 and at most 1: give the share of tokens to mask")
-        if self.target is not None and not 0 < self.target < 1:
-            raise SettingsError(f"target {self.target!r} is no p-value between 0 and 1")
         try:
             re.compile(self.keep or "")
         except re.error as error:
@@ -65,8 +61,7 @@ class Remasking:
         original: the text as it was given.
         share: share of its tokens that was to be masked.
         keep: the regular expression of what was to stay; None for none.
-        target: the p-value at which to stop; None for none.
-        masked: share that was masked: less if too few words may be replaced, or if the target was reached.
+        masked: share that was masked: less if too few words may be replaced.
         changed: share that is another token than before.
         expected_p: p-value that was expected of so many masked tokens; None without a mark.
         p_value: p-value of the text as it is now, under the whole key; None without a mark.
@@ -75,7 +70,6 @@ class Remasking:
     original: str
     share: float
     keep: str | None
-    target: float | None
     masked: float
     changed: float
     expected_p: float | None
@@ -100,8 +94,6 @@ class Remasker:
     def __init__(self, model: Denoiser, key: WatermarkKey | None, config: DecodeConfig, options: RemaskOptions) -> None:
         self._model, self._config, self._options = model, config, options
         self._key, self._detector = key, None if key is None else Detector(key, tokenizer=model.tokenizer)
-        if options.target is not None and key is None:
-            raise SettingsError("a text without a mark reaches no p-value: leave the target out")
         self._words = word_ids(model.tokenizer)
         self._others = frozenset(range(model.vocab_size)) - self._words
 
@@ -125,8 +117,6 @@ class Remasker:
         old, ids, trace = encoded.ids, list(encoded.ids), Trace()
         chosen = self._choose(old, replaceable(text, encoded, self._words, self._options.keep))
         seeds = torch.Generator().manual_seed(request.seed)
-        done: list[int] = []
-        p_value = None
         for turn in range(TURNS):
             places = [place for place in chosen if place % TURNS == turn]
             for start, stop, own in windows(len(ids), self._model.context_length, places):
@@ -134,17 +124,14 @@ class Remasker:
                 window = replace(request, prompt=self._canvas(ids[start:stop], own, start), seed=seed)
                 ids[start:stop], steps = self._filled(window, ids[start:stop], progress)
                 _extend(trace, steps)
-            done += places
-            if self._detector is not None and (self._options.target is not None or turn == TURNS - 1):
-                p_value = self._detector.detect(self._model.tokenizer.decode(ids)).p_value
-                if self._options.target is not None and p_value <= self._options.target:
-                    break
-        share = len(done) / len(ids)
-        changed = sum(ids[place] != old[place] for place in done) / len(ids)
-        expected = None if self._key is None else expected_p(self._key.spec, len(ids), refilled=share)
-        asked = self._options
-        remasking = Remasking(text, asked.share, asked.keep, asked.target, share, changed, expected, p_value)
-        return ids, sorted(done), trace, remasking
+        share = len(chosen) / len(ids)
+        changed = sum(ids[place] != old[place] for place in chosen) / len(ids)
+        expected = p_value = None
+        if self._key is not None and self._detector is not None:
+            expected = expected_p(self._key.spec, len(ids), refilled=share)
+            p_value = self._detector.detect(self._model.tokenizer.decode(ids)).p_value
+        remasking = Remasking(text, self._options.share, self._options.keep, share, changed, expected, p_value)
+        return ids, chosen, trace, remasking
 
     def _choose(self, ids: list[int], places: list[int]) -> list[int]:
         """The places of which the model is least sure: as many as are to be masked, if there are so many."""

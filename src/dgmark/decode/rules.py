@@ -140,10 +140,6 @@ class Rule:
         """Which of these rows of the batch have bits."""
         return torch.zeros_like(rows, dtype=torch.bool)
 
-    def periods(self, rows: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
-        """The period of the position code of each of these rows; 0 for none."""
-        return torch.zeros_like(rows)
-
     def reached(self, places: Places) -> Bool[Tensor, " places"]:
         """At which places a candidate may complete a bit."""
         return self.marked(places.rows)
@@ -212,7 +208,5 @@ def check_unordered(config: DecodeConfig) -> None:
     needs = "needs a matching set, and this watermark prefers no candidate"
     if config.lookahead > 1:
         raise SettingsError(f"lookahead counts matches: it {needs}; use lookahead 1")
-    if config.min_relative_reward or config.avoid_repetition:
-        raise SettingsError(
-            f"min_relative_reward and avoid_repetition choose among matches: each {needs}; leave them out"
-        )
+    if config.min_relative_reward:
+        raise SettingsError(f"min_relative_reward chooses among matches: it {needs}; leave it out")

@@ -2,8 +2,8 @@
 functions (paper Alg. 1 and 2, and the lookahead).
 
 The loop, the engine adapters and the tests all use them. Where every candidate is preferred, as without a mark,
-Algorithm 2 is Algorithm 1. The smallest relative reward and the avoidance of repetition are not the paper's. They never
-forbid a token: a match without preference is treated like a candidate that does not match.
+Algorithm 2 is Algorithm 1. The smallest relative reward is not the paper's. It never forbids a token: a match without
+preference is treated like a candidate that does not match.
 """
 
 import math
@@ -134,7 +134,6 @@ def choose(
     *,
     quota: Int[Tensor, " batch"],
     width: Int[Tensor, " batch"] | None = None,
-    looping: Bool[Tensor, "batch block"] | None = None,
     readable: Bool[Tensor, "batch block"] | None = None,
 ) -> Choice:
     """What the settings make of candidates: which are preferred, and how many a row commits.
@@ -147,7 +146,6 @@ def choose(
         config: `commit`, `threshold`, `factor`, `min_relative_reward` and `strategy` are read.
         quota: how many positions each row commits, at least as many under commit "threshold" and "factor".
         width: among how many sets a lookahead chooses; None for 1.
-        looping: candidates that prolong a loop and are not preferred; None if nobody asked.
         readable: whether the candidate survives re-tokenization; None if no candidate goes last.
     """
     preferred, pool = matched, masked
@@ -157,8 +155,6 @@ def choose(
     if config.min_relative_reward:
         preferred = preferred & _good_enough(rewards, pool, config)
     preferred = preferred | ~marked[:, None]  # without a mark there is no match to prefer
-    if looping is not None:
-        preferred = preferred & ~looping
     width = torch.ones_like(quota) if width is None else width
     confident = confident_places(rewards, pool, preferred, config)
     if confident is not None:
@@ -178,32 +174,6 @@ def _good_enough(
     if config.strategy == "entropy":
         return rewards >= best + math.log(config.min_relative_reward)
     return rewards >= best * config.min_relative_reward
-
-
-def prolongs_loop(
-    tokens: Int[Tensor, "batch block"],
-    canvas: Int[Tensor, "batch length"],
-    start: int,
-    period: int | Int[Tensor, " batch"],
-) -> Bool[Tensor, "batch block"]:
-    """Whether each candidate equals two or more of the four tokens one and two periods away on either side.
-
-    A code of period P rewards loops of period P for ever: "sir, sir, sir," under alternating parity.
-
-    Args:
-        tokens: candidates v_j; never the mask.
-        canvas: prompt and response, with masks where nothing is committed.
-        start: the block's first column in the canvas.
-        period: the period of the position code; in a row with period 0 nothing prolongs a loop.
-    """
-    periods = torch.as_tensor(period, device=tokens.device).expand(len(tokens))[:, None]
-    column = start + torch.arange(tokens.shape[1], device=tokens.device)
-    equal = torch.zeros_like(tokens)
-    for times in (-2, -1, 1, 2):
-        at = column + times * periods
-        inside = (at >= 0) & (at < canvas.shape[1])
-        equal += inside & (canvas.gather(1, at.clamp(0, canvas.shape[1] - 1)) == tokens)
-    return (equal >= 2) & (periods > 0)
 
 
 # --- how many ---

@@ -159,7 +159,7 @@ def _infilled(text: GenerationTask) -> dict[str, Any]:
     for name in ("length", "finish_reason"):
         del fields[name]
     settings = {name: value for name, value in fields["settings"].items() if name not in ("length", "steps")}
-    own = {"settings": settings, "spans": text.finished.spans, "count_from": text.job.fill_from}
+    own = {"settings": settings, "spans": text.finished.spans}
     return {**fields, **own, **text.finished.figures}
 
 

@@ -142,30 +142,26 @@ class InfillRequest(DecodingRequest):
     parts: list[str | Annotated[int, Field(ge=1, le=MAX_TOKENS)]] | None = Field(
         None, description="In place of text: its pieces, and between them the lengths of its holes in tokens."
     )
-    count_from: Literal["text", "hole"] = Field(
-        "text", description="How positions are counted: on through all holes, or anew in each hole."
-    )
     share: float | None = Field(
         None, gt=0, le=1, description="Choose the holes of text: replace words that make up this share of its tokens."
     )
     keep: list[Stop] | None = Field(None, max_length=64, description="With share: strings that stay, in addition.")
-    target: float | None = Field(None, gt=0, lt=1, description="With share: stop once the p-value is at most this.")
 
     @model_validator(mode="after")
     def _chosen_in_a_text(self) -> "InfillRequest":
-        if self.share is None and (self.keep is not None or self.target is not None):
-            raise ValueError("keep and target need share")
-        if self.share is not None and (self.text is None or self.count_from != "text"):
-            raise ValueError("share needs text, and positions that are counted from it")
+        if self.share is None and self.keep is not None:
+            raise ValueError("keep needs share")
+        if self.share is not None and self.text is None:
+            raise ValueError("share needs text")
         return self
 
     def content(self) -> dict[str, Any]:
         """The fields of `Job` that say what is filled."""
         prompt = self.parts if self.text is None else self.text
-        fields: dict[str, Any] = {"prompt": prompt, "chat": False, "max_tokens": None, "fill_from": self.count_from}
+        fields: dict[str, Any] = {"prompt": prompt, "chat": False, "max_tokens": None, "fills": True}
         if self.share is not None:
             keep = "|".join(map(re.escape, self.keep or [])) or None
-            fields["remask"] = {"share": self.share, "keep": keep, "target": self.target}
+            fields["remask"] = {"share": self.share, "keep": keep}
         return fields
 
 
@@ -219,7 +215,6 @@ class InfillAnswer(_Answer):
     changed: float | None = None
     expected_p: float | None = None
     p_value: float | None = None
-    count_from: Literal["text", "hole"]
     settings: dict[str, Any]
     seed: int | None
 

@@ -10,7 +10,7 @@ import operator
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from dgmark.decode.config import DecodeConfig
 from dgmark.errors import DgmarkError, SettingsError
@@ -23,13 +23,13 @@ WEAKENS: Mapping[str, Callable[[Any, Any], bool]] = {
     **dict.fromkeys(("strategy", "commit", "threshold", "factor"), operator.ne),
     "edit_threshold": lambda _value, _own: False,  # an edit loses no match
     "lookahead": operator.lt,
-    **dict.fromkeys(("min_relative_reward", "avoid_repetition"), operator.gt),
+    "min_relative_reward": operator.gt,
     "noise": operator.ne,
 }
 # what a request may choose where every text must be marked
 FREE_SETTINGS = ("temperature", "top_p", "top_k", "edit_threshold")
 # settings that say how a mark is made, and their values in a text that has none
-OFF_WITHOUT_MARK = {"alpha": 0.0, "bias": 0.0, "min_relative_reward": 0.0, "avoid_repetition": False, "lookahead": 1}
+OFF_WITHOUT_MARK = {"alpha": 0.0, "bias": 0.0, "min_relative_reward": 0.0, "lookahead": 1}
 # tokens of a text that must be marked; the model's block if that is shorter
 MIN_MARKED_TOKENS = 32
 
@@ -89,7 +89,7 @@ class Job:
         settings: decoding settings that the request names.
         own: the service's own, for those that it does not name; what is in neither is the model's.
         enforced: whether it must be long enough for a mark.
-        fill_from: for an infilling, where positions are counted from; None to continue the prompt.
+        fills: whether the holes of the prompt are filled; else the prompt is continued.
         remask: for a text whose holes are to be chosen, the arguments of `infill` that say how; else None.
     """
 
@@ -103,7 +103,7 @@ class Job:
     settings: Mapping[str, Any]
     own: Mapping[str, Any] = field(default_factory=dict)
     enforced: bool = False
-    fill_from: Literal["text", "hole"] | None = None
+    fills: bool = False
     remask: Mapping[str, Any] | None = None
 
     @property
@@ -112,12 +112,12 @@ class Job:
         if self.chat:
             return sum(len(content) for _, content in self.prompt)
         parts = self.prompt if isinstance(self.prompt, list) else [self.prompt]
-        return sum(len(part) if isinstance(part, str) else part if self.fill_from else 1 for part in parts)
+        return sum(len(part) if isinstance(part, str) else part if self.fills else 1 for part in parts)
 
     @property
     def prompt_param(self) -> str:
         """The field of the request that has the prompt."""
-        if self.fill_from is not None:
+        if self.fills:
             return "text" if isinstance(self.prompt, str) else "parts"
         return "messages" if self.chat else "prompt"
 

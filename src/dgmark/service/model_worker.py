@@ -161,8 +161,8 @@ class ModelWorker:
         """
         model, facts = self.models[job.model], self.facts[job.model]
         encode: Callable[[Any], Canvas] | None = None
-        if (origin := job.fill_from) is not None:
-            encode = methodcaller("canvas", model.mask_id, origin)
+        if job.fills:
+            encode = methodcaller("canvas", model.mask_id)
             holed = holed_text(model, holes_in(job.prompt) if isinstance(job.prompt, str) else job.prompt)
             config = config_of_holes(model, job.infill_settings())
             length = sum(end - start for start, end in holed.holes)
@@ -190,9 +190,7 @@ def _check_mark(rule: Rule, job: jobs.Job, config: DecodeConfig, tokens: int) ->
     try:
         rule.check(config)
     except SettingsError as error:
-        cause = "avoid_repetition"
-        if config.min_relative_reward:
-            cause = "min_relative_reward"
+        cause = "min_relative_reward"
         if config.lookahead > 1:
             cause = "lookahead"
         if not config.bias and (config.greedy or config.alpha == 0):
@@ -290,7 +288,7 @@ class _Text:
     def finished(self, event: Completed) -> jobs.Finished:
         """That the job is done."""
         ids, tokenizer = event.response.token_ids, self.model.tokenizer
-        if self.job.fill_from is None:
+        if not self.job.fills:
             return jobs.Finished(tokenizer.decode(ids), event.response.ended, len(ids), self.steps)
         holed = self.prepared.requests[0].prompt
         filled, tokens = holed.filled(tokenizer, ids), sum(end - start for start, end in holed.holes)
