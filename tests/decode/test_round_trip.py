@@ -250,7 +250,6 @@ WAYS: list[dict[str, Any]] = [
     {"steps": 6, "lookahead": 2},
     {"commit": "threshold", "threshold": 0.3},
     {"commit": "threshold", "threshold": 0.3, "lookahead": 3, "min_relative_reward": 0.5},
-    {"commit": "factor"},
 ]
 
 

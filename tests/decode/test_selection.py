@@ -122,7 +122,7 @@ def test_a_number_stands_for_the_same_number_in_every_row() -> None:
         )
 
 
-# ---- thresholds and factors ----
+# ---- thresholds ----
 
 
 def places_of(
@@ -132,17 +132,6 @@ def places_of(
     confident = confident_places(torch.tensor(rewards), torch.tensor(masked), torch.tensor(preferred), config)
     assert confident is not None
     return [row.nonzero()[:, 0].tolist() for row in confident]
-
-
-def test_the_factor_rule_by_hand() -> None:
-    # factor 1: the n-th best needs n / (n + 1): 1/2, 2/3, 3/4, 4/5
-    rewards = [[0.5, 0.9, 0.8, 0.75], [0.49, 0.4, 0.3, 0.2], [0.9, 0.66, 0.9, 0.9], [0.1, 0.99, 0.1, 0.1]]
-    every, config = [[True] * 4] * 4, DecodeConfig(4, 4, commit="factor")
-    assert places_of(rewards, every, every, config) == [[1, 2, 3], [], [0, 2, 3], [1]]
-    # and among the preferred alone, or all if none of the masked ones is
-    preferred = [[True, False, False, False]] * 3 + [[False] * 4]
-    assert places_of(rewards, every, preferred, config) == [[0], [], [0], [1]]
-    assert places_of(rewards, [[False, True, True, True]] * 4, preferred, config) == [[1, 2, 3], [], [2, 3], [1]]
 
 
 def test_a_confidence_equal_to_the_threshold_is_not_above_it() -> None:

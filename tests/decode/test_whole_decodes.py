@@ -74,7 +74,6 @@ def modes(rule: str) -> list[dict[str, Any]]:
         {},
         {"steps": 4, "schedule": "dream"},
         {"commit": "threshold", "threshold": 0.5},
-        {"commit": "factor"},
     ]
     looks: list[dict[str, Any]] = [
         {},
@@ -125,7 +124,6 @@ def test_algorithm_2_holds_for_any_block_length(block_length: int) -> None:
 
 COMMITS: list[dict[str, Any]] = [
     *({"commit": "threshold", "threshold": threshold} for threshold in (0.6, 0.9)),
-    *({"commit": "factor", "factor": factor} for factor in (0.5, 1.0)),
     *(
         {"strategy": strategy, "steps": steps, "schedule": schedule}
         for strategy, steps in (("confidence", 3), ("confidence", 12), ("entropy", 6), ("margin", 6))
@@ -187,7 +185,6 @@ DRAWS: list[dict[str, Any]] = [
     {"top_p": 0.8},
     {"steps": 9},
     {"commit": "threshold", "threshold": 0.3},
-    {"commit": "factor"},
     {"strategy": "entropy"},
     {"strategy": "random"},
 ]
@@ -227,7 +224,6 @@ EDITS: list[dict[str, Any]] = [
     {"alpha": 0.5},
     {"bias": 0.5},
     {"noise": "fixed"},
-    {"commit": "factor"},
 ]
 EDITS_OF_POSITIONS: list[dict[str, Any]] = [
     {"lookahead": 3},

@@ -132,7 +132,6 @@ def test_the_loop_stops_once_every_row_has_ended() -> None:
         ("position", {"temperature": 0, "strategy": "entropy", "min_relative_reward": 0.3, "steps": 9}),
         ("position", {"temperature": 0, "strategy": "margin"}),
         ("position", {"temperature": 0, "commit": "threshold"}),
-        ("position", {"temperature": 0, "commit": "factor", "factor": 0.5}),
         ("position", {"temperature": 9, "alpha": 0.5}),
         ("bigram", {"temperature": 0, "bias": 2}),
         ("bigram", {"temperature": 0, "bias": 2, "strategy": "entropy", "steps": 9}),

@@ -56,7 +56,7 @@ def key_of(number: int, **spec: Any) -> WatermarkKey:
     return bound_key(str(number), TOY, **spec) if number else bound_key("0", TOY, code_length=8)
 
 
-@pytest.mark.parametrize("commit", ["quota", "threshold", "factor"])
+@pytest.mark.parametrize("commit", ["quota", "threshold"])
 def test_a_batch_commits_what_our_loop_commits(commit: str) -> None:
     config = DecodeConfig(length=24, block_length=8, temperature=0, bias=2, commit=commit)  # type: ignore[arg-type]
     decoder = marked_decoder(config, mask_id=0, eos_id=1)

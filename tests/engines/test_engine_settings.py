@@ -38,8 +38,6 @@ def test_what_is_left_out_has_its_default(keys: Path) -> None:
         ({"strategy": "entropy", "commit": "threshold"}, "needs strategy confidence"),
         ({"threshold": 0.8}, "threshold has a meaning under commit threshold only, and the commit is quota"),
         ({"commit": "quota", "threshold": 0.8}, "leave threshold out"),
-        ({"commit": "threshold", "factor": 0.5}, "factor has a meaning under commit factor only"),
-        ({"commit": "factor", "threshold": 0.8}, "and the commit is factor here"),
         ({"slots": "x"}, "slots 'x' is not a whole number of at least 1"),
         ({"slots": 0}, "slots 0 is not"),
         ({"slots": True}, "slots True is not"),
@@ -79,7 +77,7 @@ def test_open_keys_are_refused_unless_allowed(keys: Path) -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"alpha": 0.5, "bias": 1.0}, {"commit": "threshold", "threshold": 0.8}, {"commit": "factor", "factor": 0.5}],
+    [{"alpha": 0.5, "bias": 1.0}, {"commit": "threshold", "threshold": 0.8}],
 )
 def test_a_setting_with_effect_is_taken(keys: Path, settings: dict[str, Any]) -> None:
     config = Policy.of({"keys": str(keys), "key": "a", **settings}).config.to_dict()

@@ -145,7 +145,6 @@ def test_writing_needs_the_scope(client: TestClient, folder: Path) -> None:
             ({"prompt": None, "messages": [{"role": role, "content": "a"} for role in roles]}, 400, "messages")
             for roles in (["user", "system", "user"], ["user", "assistant"], ["assistant"], [])
         ),
-        ({"commit": "threshold", "factor": 1.0}, 400, "factor"),
     ],
 )
 def test_what_the_policy_or_the_fields_forbid_is_refused_by_name(

@@ -10,7 +10,7 @@ from dgmark.engines.core import Block, mark, mark_edits, propose_block, uniform_
 
 BLOCK = 8
 OF_POSITIONS = DecodeConfig(temperature=0.7, commit="threshold", min_relative_reward=0.2)
-OF_PAIRS = DecodeConfig(temperature=0.7, commit="factor", bias=0.1, top_k=20)
+OF_PAIRS = DecodeConfig(temperature=0.7, bias=0.1, top_k=20)
 
 
 def step(

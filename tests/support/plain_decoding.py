@@ -194,18 +194,6 @@ def dream_counts(masked: int, steps: int) -> list[int]:
     return counts
 
 
-def confident_places(rewards: dict[int, float], config: DecodeConfig) -> list[int]:
-    """The places that a threshold or factor commits."""
-    if config.commit == "threshold":
-        return [j for j, reward in rewards.items() if reward > config.threshold]
-    confident = list[int]()
-    for rank, j in enumerate(sorted(rewards, key=lambda j: (-rewards[j], j)), start=1):
-        if rewards[j] < 1 - config.factor / (rank + 1):
-            break
-        confident.append(j)
-    return confident
-
-
 # ---- a whole decode ----
 
 
@@ -370,7 +358,7 @@ class _Loop:
             return [[]]
         if self.config.commit == "quota":
             number = counts.pop(0)
-        elif confident := confident_places({j: found[j].reward for j in preferred or order}, self.config):
+        elif confident := [j for j in preferred or order if found[j].reward > self.config.threshold]:
             return [confident]
         *first, last = order[:number]
         kind = [j for j in order[len(first) :] if (j in preferred) == (last in preferred)]

@@ -93,18 +93,12 @@ class DecodeConfig:
         default="redrawn",
         description="With lookahead: what becomes of the tokens drawn while looking ahead.",
     )
-    commit: Literal["quota", "threshold", "factor"] = Field(
+    commit: Literal["quota", "threshold"] = Field(
         default="quota",
         description="What sets how many tokens a step commits.",
     )
     threshold: float = Field(
         default=0.9, gt=0, lt=1, description="With commit threshold: commit tokens with a confidence above this."
-    )
-    factor: float = Field(
-        default=1.0,
-        gt=0,
-        le=2,
-        description="With commit factor: commit the n-th best while its confidence is at least 1 - factor / (n + 1).",
     )
     edit_threshold: float | None = Field(
         default=None,
@@ -206,16 +200,16 @@ class DecodeConfig:
                 f"the rewards of strategy {self.strategy} say nothing of quality, so min_relative_reward has nothing "
                 "to compare: use 0"
             )
-        if self.commit != "quota" and self.strategy != "confidence":
-            raise SettingsError(f"commit {self.commit} compares confidences: it needs strategy confidence")
+        if self.commit == "threshold" and self.strategy != "confidence":
+            raise SettingsError("commit threshold compares confidences: it needs strategy confidence")
         if self.edit_threshold is not None and self.strategy != "confidence":
             raise SettingsError("edits compare confidences: with an edit threshold, use strategy confidence")
 
     def _check_steps(self) -> None:
         if self.steps is None:
             return
-        if self.commit != "quota":
-            raise SettingsError(f"commit {self.commit} takes as many steps as it needs: leave steps out")
+        if self.commit == "threshold":
+            raise SettingsError("commit threshold takes as many steps as it needs: leave steps out")
         blocks = self.length // self.block_length
         if not blocks <= self.steps <= self.length or self.steps % blocks:
             raise SettingsError(

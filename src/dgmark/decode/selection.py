@@ -59,7 +59,7 @@ def select_positions(
         masked: positions not yet committed.
         preferred: whether the candidate v_j is in G_j, and may be preferred; all of them under a rule without an order.
         quota: how many positions to commit in each row; rows with fewer masked positions commit them all.
-        confident: whether a threshold or factor commits the candidate (`confident_places`); None if none does.
+        confident: whether a threshold commits the candidate (`confident_places`); None if none does.
         readable: whether the candidate survives re-tokenization (`RoundTrip`); None if no candidate goes last.
     """
     each = quota if isinstance(quota, Tensor) else torch.full((len(masked),), quota, device=masked.device)
@@ -75,7 +75,7 @@ class Choice(NamedTuple):
         preferred: candidates that go first.
         quota: how many each row commits, at least 1.
         width: among how many sets of positions a lookahead chooses in each row.
-        confident: those that a threshold or factor commits; None if none does.
+        confident: those that a threshold commits; None if none does.
         readable: candidates that survive re-tokenization; None if nobody asked.
     """
 
@@ -143,8 +143,8 @@ def choose(
         masked: positions not yet committed.
         matched: whether each candidate v_j matches; all of them under a rule without an order.
         marked: which rows have a mark; in the others every candidate is preferred.
-        config: `commit`, `threshold`, `factor`, `min_relative_reward` and `strategy` are read.
-        quota: how many positions each row commits, at least as many under commit "threshold" and "factor".
+        config: `commit`, `threshold`, `min_relative_reward` and `strategy` are read.
+        quota: how many positions each row commits, at least as many under commit "threshold".
         width: among how many sets a lookahead chooses; None for 1.
         readable: whether the candidate survives re-tokenization; None if no candidate goes last.
     """
@@ -226,15 +226,14 @@ def confident_places(
 ) -> Bool[Tensor, "batch block"] | None:
     """Which candidates each row may commit at once: of the preferred ones, or of all if none is preferred.
 
-    Commit "threshold" takes those with a confidence above `threshold`. "factor" takes the best ones, as long as the
-    confidence of the n-th is at least 1 - factor / (n + 1). Where not even the best passes, a row has none, and the
-    caller commits the best alone. The confidence is the model's own: it says what may be committed together.
+    Commit "threshold" takes those with a confidence above `threshold`. Where not even the best passes, a row has none,
+    and the caller commits the best alone. The confidence is the model's own: it says what may be committed together.
 
     Args:
         rewards: the rewards r_j.
         masked: positions that may be committed.
         preferred: whether the candidate v_j is preferred.
-        config: `commit`, `threshold` and `factor` are read.
+        config: `commit` and `threshold` are read.
 
     Returns:
         These places; None under commit "quota".
@@ -243,12 +242,7 @@ def confident_places(
         return None
     pool = masked & preferred
     pool = torch.where(pool.any(-1, keepdim=True), pool, masked)
-    if config.commit == "threshold":
-        return pool & (rewards > config.threshold)
-    order = rewards.masked_fill(~pool, -torch.inf).sort(dim=-1, descending=True, stable=True)
-    rank = torch.arange(1, rewards.shape[-1] + 1, device=rewards.device)
-    passed = (order.values >= 1 - config.factor / (rank + 1)).cumprod(-1).bool()
-    return torch.zeros_like(pool).scatter(-1, order.indices, passed)
+    return pool & (rewards > config.threshold)
 
 
 # --- edits of committed tokens (LLaDA 2.1) ---

@@ -150,9 +150,9 @@ def mark(
     Args:
         proposals: the candidates, as `propose_block` makes them; those of positions that are not masked have no effect.
         block: the block.
-        quota: how many positions each row commits under commit "quota", and the fewest under commit "threshold" and
-            "factor", which find their own number. A row with fewer masked positions commits them all.
-        config: `commit`, `threshold`, `factor`, `min_relative_reward` and `strategy` are read.
+        quota: how many positions each row commits under commit "quota", and the fewest under commit "threshold",
+            which finds its own number. A row with fewer masked positions commits them all.
+        config: `commit`, `threshold`, `min_relative_reward` and `strategy` are read.
         readable: whether the candidate survives re-tokenization (`RoundTrip`); None if no candidate goes last.
 
     Returns:

@@ -22,9 +22,8 @@ def marked_decoder(config: DecodeConfig, *, mask_id: int, eos_id: int, tempered:
     """A decoder to make dInfer's `BlockWiseDiffusionLLM` and its relatives with.
 
     Args:
-        config: the settings: strategy, temperature, top_k, alpha, bias, commit, threshold, factor and
-            min_relative_reward are read.
-            Commit "quota" commits one token a step.
+        config: the settings: strategy, temperature, top_k, alpha, bias, commit, threshold and
+            min_relative_reward are read. Commit "quota" commits one token a step.
         mask_id: the model's mask.
         eos_id: the model's end token, which dInfer reads from its decoder.
         tempered: take confidences from the sampled distribution (LLaDA 2) instead of the model's own (LLaDA).

@@ -32,7 +32,6 @@ STEP_SETTINGS = (
     "bias",
     "commit",
     "threshold",
-    "factor",
     "min_relative_reward",
 )
 _SERVER_SETTINGS = ("keys", "key", "policy", "tokenizer", "allow_open_keys", "slots")
@@ -66,7 +65,7 @@ class Policy(MarkingPolicy):
             settings: `keys` (a folder of key files), `key` (the name of the one to take, needed if there are several),
                 `policy` ("default" or "enforce"), `tokenizer` (the model's folder, to check that the keys are its),
                 `allow_open_keys`, `slots`, and settings of `DecodeConfig`: strategy, temperature, top_k, alpha, bias,
-                commit, threshold, factor, min_relative_reward.
+                commit, threshold, min_relative_reward.
             defaults: settings of `DecodeConfig` to begin with.
 
         Raises:
@@ -152,12 +151,11 @@ def _step_config(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> De
     if given.get("strategy", "confidence") != "confidence" and "commit" not in settings:
         given["commit"] = "quota"  # a threshold compares confidences
     config = DecodeConfig(**given)
-    for name in ("threshold", "factor"):
-        if name in settings and config.commit != name:
-            raise SettingsError(
-                f"{name} has a meaning under commit {name} only, and the commit is {config.commit} here: "
-                f"add `commit` {name} (with strategy confidence), or leave {name} out"
-            )
+    if "threshold" in settings and config.commit != "threshold":
+        raise SettingsError(
+            "threshold has a meaning under commit threshold only, and the commit is quota here: add `commit` threshold "
+            "(with strategy confidence), or leave threshold out"
+        )
     return config
 
 

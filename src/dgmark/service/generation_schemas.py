@@ -79,7 +79,7 @@ class DecodingRequest(_DecodingFields):
     seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="Seed; by default the system draws one.")
     watermark: bool | Watermark | None = Field(None, description="Whether and how to mark the text; by default yes.")
 
-    @field_validator("threshold", "factor")
+    @field_validator("threshold")
     @classmethod
     def _used(cls, value: float | None, info: Any) -> float | None:
         if value is not None and info.data.get("commit") != info.field_name:

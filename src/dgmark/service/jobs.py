@@ -20,7 +20,7 @@ from dgmark.watermark.key import WatermarkKey
 WEAKENS: Mapping[str, Callable[[Any, Any], bool]] = {
     # a smaller value leaves less choice of order or of tokens, or moves less mass
     **dict.fromkeys(("temperature", "top_p", "top_k", "alpha", "bias", "block_length", "steps"), operator.lt),
-    **dict.fromkeys(("strategy", "commit", "threshold", "factor"), operator.ne),
+    **dict.fromkeys(("strategy", "commit", "threshold"), operator.ne),
     "edit_threshold": lambda _value, _own: False,  # an edit loses no match
     "lookahead": operator.lt,
     "min_relative_reward": operator.gt,
@@ -193,7 +193,7 @@ class Job:
         if self.settings.get("commit", "quota") != "quota":
             without.add("steps")
         if "steps" in self.settings or strategy != "confidence":
-            without |= {"commit", "threshold", "factor"}
+            without |= {"commit", "threshold"}
         if strategy != "confidence":
             without.add("edit_threshold")
         if strategy in ("random", "left_to_right"):
