@@ -11,7 +11,7 @@ from dgmark.decode.canvas import Canvas, Progress, Trace
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.generation import responses_of
 from dgmark.decode.prompts import Prepared, Request, requests_of
-from dgmark.decode.remasking import Remasker, Remasking, RemaskOptions
+from dgmark.decode.remasking import Remasker, Remasking
 from dgmark.errors import InputError, PromptTooLong, SettingsError
 from dgmark.models.denoiser import Denoiser, check_model, traits_of
 from dgmark.watermark.key import WatermarkKey
@@ -122,7 +122,8 @@ def infill(
         if settings.get(name) is not None:
             raise SettingsError(f"infilling takes no {name}, because the holes set the number of tokens: leave it out")
     if share is not None:
-        return _remask(model, texts, key, subkey, RemaskOptions(share, keep), seed, progress, settings)
+        remasker = Remasker(model, key, config_of_remasking(model, settings), share, keep)
+        return [_remasked(model, remasker, request, progress) for request in requests_of(texts, key, seed, subkey)]
     if keep is not None:
         raise SettingsError("keep says how holes are chosen: give the share of tokens to mask, too")
     config = config_of_holes(model, settings)
@@ -135,32 +136,17 @@ def infill(
     return made
 
 
-def _remask(
-    model: Denoiser,
-    texts: Sequence[Any],
-    key: WatermarkKey | None,
-    subkey: int | None,
-    options: RemaskOptions,
-    seed: int,
-    progress: Progress | None,
-    settings: Mapping[str, Any],
-) -> list[Infilling]:
-    """Mask and fill a share of each text; see `infill`."""
-    config = config_of_remasking(model, settings)
-    requests = requests_of(texts, key, seed, subkey)
-    remasker = Remasker(model, key, config, options)
-    made = []
-    for request in requests:
-        if not isinstance(request.prompt, str):
-            raise InputError(f"with a share, a text to fill is a string without holes, not {request.prompt!r}")
-        ids, places, trace, remasking = remasker.fill(request.prompt, request, progress)
-        holes = _runs(places)
-        edges = [0, *(edge for hole in holes for edge in hole), len(ids)]
-        pieces = [ids[low:high] for low, high in pairwise(edges)]
-        parts = [len(piece) if index % 2 else model.tokenizer.decode(piece) for index, piece in enumerate(pieces)]
-        text, region = HoledText(parts, ids, holes), ids[holes[0][0] : holes[-1][1]]
-        made.append(_infilling(model, request, text, region, trace, config, remasking))
-    return made
+def _remasked(model: Denoiser, remasker: Remasker, request: Request, progress: Progress | None) -> Infilling:
+    """Mask and fill a share of a text; see `infill`."""
+    if not isinstance(request.prompt, str):
+        raise InputError(f"with a share, a text to fill is a string without holes, not {request.prompt!r}")
+    ids, places, trace, remasking = remasker.fill(request.prompt, request, progress)
+    holes = _runs(places)
+    edges = [0, *(edge for hole in holes for edge in hole), len(ids)]
+    pieces = [ids[low:high] for low, high in pairwise(edges)]
+    parts = [len(piece) if index % 2 else model.tokenizer.decode(piece) for index, piece in enumerate(pieces)]
+    text, region = HoledText(parts, ids, holes), ids[holes[0][0] : holes[-1][1]]
+    return _infilling(model, request, text, region, trace, remasker.config, remasking)
 
 
 def _runs(places: list[int]) -> list[tuple[int, int]]:

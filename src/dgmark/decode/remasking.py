@@ -33,27 +33,6 @@ _WORD = re.compile(r" [^\W\d_]+")
 
 
 @dataclass(frozen=True)
-class RemaskOptions:
-    """What is masked in a text.
-
-    Attributes:
-        share: the share of the text's tokens to mask, in (0, 1].
-        keep: a regular expression (dot matches line ends); what it matches stays as it is.
-    """
-
-    share: float
-    keep: str | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise SettingsError(f"share {self.share!r} is not above 0 and at most 1: give the share of tokens to mask")
-        try:
-            re.compile(self.keep or "")
-        except re.error as error:
-            raise SettingsError(f"keep {self.keep!r} is not a regular expression: {error}") from None
-
-
-@dataclass(frozen=True)
 class Remasking:
     """What was done to a text.
 
@@ -88,11 +67,23 @@ class Remasker:
         model: a loaded model.
         key: the key as the detector will have it, of which `Request` may take a sub-key; None for no mark.
         config: the decoding settings.
-        options: what is masked.
+        share: the share of a text's tokens to mask, in (0, 1].
+        keep: a regular expression (dot matches line ends); what it matches stays as it is.
+
+    Raises:
+        SettingsError: the share or the expression is none.
     """
 
-    def __init__(self, model: Denoiser, key: WatermarkKey | None, config: DecodeConfig, options: RemaskOptions) -> None:
-        self._model, self._config, self._options = model, config, options
+    def __init__(
+        self, model: Denoiser, key: WatermarkKey | None, config: DecodeConfig, share: float, keep: str | None
+    ) -> None:
+        if not 0 < share <= 1:
+            raise SettingsError(f"share {share!r} is not above 0 and at most 1: give the share of tokens to mask")
+        try:
+            re.compile(keep or "")
+        except re.error as error:
+            raise SettingsError(f"keep {keep!r} is not a regular expression: {error}") from None
+        self._model, self.config, self._share, self._keep = model, config, share, keep
         self._key, self._detector = key, None if key is None else Detector(key, tokenizer=model.tokenizer)
         self._words = word_ids(model.tokenizer)
         self._others = frozenset(range(model.vocab_size)) - self._words
@@ -115,7 +106,7 @@ class Remasker:
         """
         encoded = encode_exactly(self._model.tokenizer, text)
         old, ids, trace = encoded.ids, list(encoded.ids), Trace()
-        chosen = self._choose(old, replaceable(text, encoded, self._words, self._options.keep))
+        chosen = self._choose(old, replaceable(text, encoded, self._words, self._keep))
         seeds = torch.Generator().manual_seed(request.seed)
         for turn in range(TURNS):
             places = [place for place in chosen if place % TURNS == turn]
@@ -124,18 +115,18 @@ class Remasker:
                 window = replace(request, prompt=self._canvas(ids[start:stop], own, start), seed=seed)
                 ids[start:stop], steps = self._filled(window, ids[start:stop], progress)
                 _extend(trace, steps)
-        share = len(chosen) / len(ids)
+        masked = len(chosen) / len(ids)
         changed = sum(ids[place] != old[place] for place in chosen) / len(ids)
         expected = p_value = None
         if self._key is not None and self._detector is not None:
-            expected = expected_p(self._key.spec, len(ids), refilled=share)
+            expected = expected_p(self._key.spec, len(ids), refilled=masked)
             p_value = self._detector.detect(self._model.tokenizer.decode(ids)).p_value
-        remasking = Remasking(text, self._options.share, self._options.keep, share, changed, expected, p_value)
+        remasking = Remasking(text, self._share, self._keep, masked, changed, expected, p_value)
         return ids, chosen, trace, remasking
 
     def _choose(self, ids: list[int], places: list[int]) -> list[int]:
         """The places of which the model is least sure: as many as are to be masked, if there are so many."""
-        wanted = max(1, round(self._options.share * len(ids)))
+        wanted = max(1, round(self._share * len(ids)))
         if len(places) <= wanted:
             return places
         entropies: dict[int, float] = {}
@@ -155,10 +146,10 @@ class Remasker:
         traits = traits_of(self._model)
         canvas = self._canvas(ids, places, start).to(traits.device)
         row, old = canvas.ids.clone(), canvas.ids.new_tensor([ids])
-        session = open_session(self._model, self._config.cache)
+        session = open_session(self._model, self.config.cache)
         entropies: dict[int, float] = {}
         others = torch.tensor(sorted(self._others), device=row.device)
-        for first, last in blocks_to_fill(canvas, self._config.block_length, traits.block_origin):
+        for first, last in blocks_to_fill(canvas, self.config.block_length, traits.block_origin):
             low, high = canvas.start + first, canvas.start + last
             masked = canvas.masked[first:last].nonzero()[:, 0]
             logits = session.begin(row, low, high)[0, masked].float().index_fill(-1, others, -torch.inf)
@@ -174,7 +165,7 @@ class Remasker:
 
     def _filled(self, request: Request, ids: list[int], progress: Progress | None) -> tuple[list[int], Trace]:
         canvas: Canvas = request.prompt
-        prepared = Prepared.of(self._model, [request], self._config, encode=lambda prompt: prompt)
+        prepared = Prepared.of(self._model, [request], self.config, encode=lambda prompt: prompt)
         response = responses_of(prepared, [0], progress)[0]
         end = canvas.start + len(response.token_ids)
         return ids[: canvas.start] + response.token_ids + ids[end:], response.trace
