@@ -54,7 +54,7 @@ OF_POSITIONS = {"lookahead": 3}
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"temperature": 0, "bias": 1.0}, {"noise": "fixed"}, OF_POSITIONS], ids=str)
 def test_a_row_of_a_mixed_batch_is_what_it_is_alone(settings: dict[str, Any]) -> None:
-    model = replace(TOY, end_bias=-2.0)
+    model = replace(TOY, words=6, padding=24, end_bias=-2.0)
     others = [0, 1, 2, 1, 0] if settings == OF_POSITIONS else [0, 1, 2, 3, 4]
     keys = [None, *(key_of(number, model) for number in others), None, key_of(0, model)]
     requests = [

@@ -131,21 +131,6 @@ def test_the_extreme_uniforms_draw_the_first_and_the_last_token(uniform: float, 
     assert draw(weights, torch.tensor([uniform], dtype=torch.float64)).tolist() == [token]
 
 
-def test_draw_inverts_the_cumulative_weights() -> None:
-    weights = torch.tensor([1.0, 0.0, 2.0, 1.0]).expand(8, -1)  # steps at 0, 1/4, 3/4
-    targets = torch.tensor([0.0, 0.2499, 0.25, 0.5, 0.7499, 0.75, 0.9, ALMOST_ONE], dtype=torch.float64)
-    assert draw(weights, targets).tolist() == [0, 0, 2, 2, 2, 3, 3, 3]
-
-
-def test_the_margin_is_the_gap_of_the_two_best_permitted_probabilities() -> None:
-    found = propose(
-        torch.tensor([LOGITS], dtype=torch.float64), uniforms(1), torch.tensor(FORBIDDEN), settings("margin", 0)
-    )
-    probabilities = softmax(LOGITS)
-    assert found.tokens.tolist() == [2]
-    assert float(found.rewards) == pytest.approx(probabilities[2] - probabilities[7], rel=1e-12)
-
-
 @pytest.mark.parametrize("strategy", ["confidence", "entropy"])
 def test_an_impossible_token_leaves_the_rewards_finite(strategy: Any) -> None:
     logits = torch.tensor([[0.0, -math.inf, 1.0, -math.inf]])

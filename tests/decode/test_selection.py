@@ -112,16 +112,6 @@ def test_ties_go_to_the_lowest_position_in_long_blocks(reward: float, dtype: tor
     assert [j for j, taken in enumerate(chosen) if taken] == [101, 104, 107, 110, 113]
 
 
-def test_a_number_stands_for_the_same_number_in_every_row() -> None:
-    rewards, flags = torch.rand(3, 7, generator=torch.Generator().manual_seed(0)), torch.ones(3, 7, dtype=torch.bool)
-    matching = rewards > 0.4
-    for quota in (1, 3, 9):
-        each = torch.full((3,), quota)
-        assert torch.equal(
-            select_positions(rewards, flags, matching, quota), select_positions(rewards, flags, matching, each)
-        )
-
-
 # ---- thresholds ----
 
 

@@ -12,7 +12,7 @@ import zipfile
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -60,16 +60,9 @@ class Package:
         assert spec is not None
         assert spec.loader is not None
         module = module_from_spec(spec)
-        with patch.dict(sys.modules, {**{key: stub(key, **value) for key, value in stubs.items()}, name: module}):
+        with patch.dict(sys.modules, {**{key: SimpleNamespace(**value) for key, value in stubs.items()}, name: module}):
             spec.loader.exec_module(module)
         return module
-
-
-def stub(name: str, **contents: Any) -> ModuleType:
-    """A module with these contents."""
-    module = ModuleType(name)
-    module.__dict__.update(contents)
-    return module
 
 
 @cache

@@ -8,8 +8,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -60,20 +61,11 @@ class DllmAlgorithm:
 def installed(base: type = DllmAlgorithm) -> Iterator[dict[str, type]]:
     """The modules that a plug-in imports; gives the table of algorithms."""
     algorithms: dict[str, type] = {}
-    names = ["sglang", "sglang.srt", "sglang.srt.dllm", "sglang.srt.dllm.algorithm", "sglang.srt.dllm.algorithm.base"]
-    modules: dict[str, Any] = {name: ModuleType(name) for name in names}
-    modules[names[3]].algo_name_to_cls = algorithms
-    modules[names[4]].DllmAlgorithm = base
-    before = {name: sys.modules.get(name) for name in names}
-    sys.modules.update(modules)
-    try:
+    table, class_of = SimpleNamespace(algo_name_to_cls=algorithms), SimpleNamespace(DllmAlgorithm=base)
+    modules: dict[str, Any] = dict.fromkeys(("sglang", "sglang.srt", "sglang.srt.dllm"), SimpleNamespace())
+    modules |= {"sglang.srt.dllm.algorithm": table, "sglang.srt.dllm.algorithm.base": class_of}
+    with patch.dict(sys.modules, modules):
         yield algorithms
-    finally:
-        for name, module in before.items():
-            if module is None:
-                del sys.modules[name]
-            else:
-                sys.modules[name] = module
 
 
 @dataclass

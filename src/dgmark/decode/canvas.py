@@ -37,21 +37,14 @@ class Canvas:
     forbidden: frozenset[int] = frozenset()
 
     @classmethod
-    def after(
-        cls,
-        prompts: Int[Tensor, "batch prompt"],
-        length: int,
-        mask_id: int,
-        padding: Int[Tensor, " batch"] | None = None,
-    ) -> "Canvas":
-        """Make a canvas from prompts of one length (padding included), each followed by `length` masks."""
+    def after(cls, prompts: Int[Tensor, "batch prompt"], length: int, mask_id: int) -> "Canvas":
+        """Make a canvas from prompts of one length, each followed by `length` masks."""
         response = prompts.new_full((prompts.shape[0], length), mask_id)
         return cls(
             ids=torch.cat([prompts, response], 1),
             start=prompts.shape[1],
             masked=torch.ones(length, dtype=torch.bool, device=prompts.device),
             positions=torch.arange(length, device=prompts.device),
-            padding=padding,
         )
 
     @classmethod

@@ -49,22 +49,9 @@ class Generation:
 
     def to_row(self, row_id: str, *, with_trace: bool = True) -> dict[str, Any]:
         """The generation as a JSON row; `trace` holds the step, position, token id, reward and match of each commit."""
-        row: dict[str, Any] = {
-            "id": row_id,
-            "prompt": self.prompt,
-            "chat": self.chat,
-            "text": self.text,
-            "token_ids": self.token_ids,
-            "ended": self.ended,
-            "model": self.model,
-            "dtype": self.dtype,
-            "seed": self.seed,
-            "key_fingerprint": self.key_fingerprint,
-            "subkey": self.subkey,
-            "baseline": self.baseline,
-            "settings": self.settings,
-            "schema": GENERATION_SCHEMA,
-        }
+        names = ("prompt", "chat", "text", "token_ids", "ended", "model", "dtype", "seed", "key_fingerprint", "subkey")
+        row = {"id": row_id} | {name: getattr(self, name) for name in (*names, "baseline", "settings")}
+        row["schema"] = GENERATION_SCHEMA
         return {**row, "trace": asdict(self.trace)} if with_trace else row
 
 

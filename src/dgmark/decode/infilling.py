@@ -61,15 +61,9 @@ class Infilling:
 
     def to_row(self, row_id: str) -> dict[str, Any]:
         """The infilling as a JSON row, without the trace."""
-        names = ("parts", "text", "token_ids", "holes", "spans", "seed", "model", "dtype")
-        row = {"id": row_id} | {name: getattr(self, name) for name in names}
-        return row | {
-            "key_fingerprint": self.key_fingerprint,
-            "subkey": self.subkey,
-            "settings": self.settings,
-            "schema": INFILLING_SCHEMA,
-            **({} if self.remasking is None else asdict(self.remasking)),
-        }
+        names = ("parts", "text", "token_ids", "holes", "spans", "seed", "model", "dtype", "key_fingerprint", "subkey")
+        row = {"id": row_id} | {name: getattr(self, name) for name in (*names, "settings")}
+        return row | {"schema": INFILLING_SCHEMA} | ({} if self.remasking is None else asdict(self.remasking))
 
 
 def holes_in(text: str) -> list[str | int]:

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dgmark.decode.canvas import Canvas, Commits, Progress, Response, collect
+from dgmark.decode.canvas import Canvas, Commits, Response, collect
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.proposals import Candidates, Proposer
 from dgmark.decode.round_trip import RoundTrip
@@ -45,11 +45,9 @@ def decode(
     config: DecodeConfig,
     rule: Rule,
     seeds: Sequence[int],
-    progress: Progress | None = None,
-    padding: Int[Tensor, " batch"] | None = None,
     round_trip: RoundTrip | None = None,
 ) -> list[Response]:
-    """Decode one response for each row; all prompts have one length (padding included).
+    """Decode one response for each row; all prompts have one length.
 
     Each row has its own generator and seed. At each forward it draws two uniforms for each position of the active
     block, so its draws depend neither on its neighbours nor on the tokens already committed. A row stops once all
@@ -61,12 +59,10 @@ def decode(
         config: decoding settings.
         rule: what the watermark does to a step; see `decode_steps`.
         seeds: one for each row.
-        progress: called after each step with the number of its commits.
-        padding: number of padding columns at the left of each prompt, for models that take it.
         round_trip: tells which tokens survive re-tokenization; see `decode_steps`.
     """
-    canvas = Canvas.after(prompts, config.length, model.mask_id, padding)
-    return collect(model, canvas, decode_steps(model, canvas, config, rule, seeds, round_trip), progress)
+    canvas = Canvas.after(prompts, config.length, model.mask_id)
+    return collect(model, canvas, decode_steps(model, canvas, config, rule, seeds, round_trip))
 
 
 def decode_steps(

@@ -44,7 +44,7 @@ def select_positions(
     scores: Float[Tensor, "batch block"],
     masked: Bool[Tensor, "batch block"],
     preferred: Bool[Tensor, "batch block"],
-    quota: Int[Tensor, " batch"] | int,
+    quota: Int[Tensor, " batch"],
     confident: Bool[Tensor, "batch block"] | None = None,
     readable: Bool[Tensor, "batch block"] | None = None,
 ) -> Bool[Tensor, "batch block"]:
@@ -62,9 +62,8 @@ def select_positions(
         confident: whether a threshold commits the candidate (`confident_places`); None if none does.
         readable: whether the candidate survives re-tokenization (`RoundTrip`); None if no candidate goes last.
     """
-    each = quota if isinstance(quota, Tensor) else torch.full((len(masked),), quota, device=masked.device)
     order = order_of(scores, masked, preferred, confident, readable)
-    first = torch.arange(scores.shape[-1], device=scores.device) < each[:, None]
+    first = torch.arange(scores.shape[-1], device=scores.device) < quota[:, None]
     return torch.zeros_like(masked).scatter(-1, order, first) & masked
 
 
