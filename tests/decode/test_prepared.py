@@ -48,33 +48,6 @@ def decoded(requests: list[Request], model: ToyDenoiser = TOY, **options: Any) -
 # ---- rows of different keys ----
 
 
-OF_POSITIONS = {"lookahead": 3}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("settings", [{"temperature": 0, "bias": 1.0}, {"noise": "fixed"}, OF_POSITIONS], ids=str)
-def test_a_row_of_a_mixed_batch_is_what_it_is_alone(settings: dict[str, Any]) -> None:
-    model = replace(TOY, words=6, padding=24, end_bias=-2.0)
-    others = [0, 1, 2, 1, 0] if settings == OF_POSITIONS else [0, 1, 2, 3, 4]
-    keys = [None, *(key_of(number, model) for number in others), None, key_of(0, model)]
-    requests = [
-        replace(request, prompt="w1 w2", seed=seed, key=key)
-        for seed in range(3)
-        for request, key in zip(REQUESTS, keys, strict=True)
-    ]
-    settings = {**settings, "length": 24}  # enough blocks for some rows to end while others continue
-    together = decoded(requests, model, **settings)
-    alone = [decoded([request], model, **settings)[0] for request in requests]
-    for row in (*together, *alone):
-        row.trace.step.clear()  # steps count those of all rows
-    assert together == alone
-    assert settings.get("temperature") == 0 or {row.ended for row in together} == {True, False}
-    for row, request in zip(together, requests, strict=True):
-        assert row.key_fingerprint == (None if request.key is None else request.key.fingerprint)
-        assert row.subkey == request.subkey
-        assert request.key is not None or all(row.trace.matched)
-
-
 def test_rows_of_different_keys_of_one_rule_share_one_batch() -> None:
     prepared = Prepared.of(TOY, [replace(request, prompt="w1") for request in REQUESTS], DecodeConfig(12, 4))
     assert [batch.rows for batch in prepared.batches(range(8))] == [[0, 1, 2, 3, 4, 5], [6, 7]]

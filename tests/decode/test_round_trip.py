@@ -16,7 +16,7 @@ from torch import Tensor
 
 import dgmark
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, wrap
-from dgmark.decode import Canvas, DecodeConfig, Prepared, Request, RoundTrip, Rule, decode
+from dgmark.decode import DecodeConfig, Prepared, Request, RoundTrip, Rule, decode
 from dgmark.decode.canvas import collect
 from dgmark.decode.round_trip import Surroundings
 from dgmark.decode.selection import order_of
@@ -359,12 +359,6 @@ def test_where_nothing_fits_something_permitted_is_committed_all_the_same(settin
     for response in responses:
         assert len({*response.trace.position}) == len(response.trace.position) > 0
         assert {*response.trace.token_id} <= {*range(1, model.tokenizer.vocab_size)}
-
-
-def test_only_what_is_read_counts() -> None:
-    prompts = torch.tensor(PROMPTS)
-    assert Canvas.after(prompts, 4, 0).text == (3, 7)
-    assert Canvas.with_holes([2, 3, 4, 5], [1, 2], 0).text == (0, 4)
 
 
 # ---- which candidates of a step are looked at ----
