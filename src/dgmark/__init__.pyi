@@ -19,7 +19,6 @@ from dgmark.detection.keyring import Keyring, load_keys
 from dgmark.detection.result import Detection
 from dgmark.documents.document import Document, read_document
 from dgmark.errors import DgmarkError
-from dgmark.models.convert import convert_checkpoint
 from dgmark.models.denoiser import Denoiser
 from dgmark.models.load import load_model
 from dgmark.report.contents import Report
@@ -52,7 +51,6 @@ __all__ = [
     "WatermarkKey",
     "WatermarkSpec",
     "__version__",
-    "convert_checkpoint",
     "detect",
     "detect_file",
     "generate",

@@ -57,7 +57,6 @@ COMMANDS: dict[str, tuple[Callable[[str], Words], int]] = {
     "infill --model": (lambda bad: ["infill", "--key", "key.json", "a [mask:3]", "--model", bad], 6),
     "keygen --model": (lambda bad: ["keygen", "new.json", "--model", bad], 6),
     "key show": (lambda bad: ["key", "show", bad], 5),
-    "models convert": (lambda bad: ["models", "convert", bad, "new"], 6),
     "demo --model": (lambda bad: ["demo", "--model", bad], 2),
 }
 BAD = {

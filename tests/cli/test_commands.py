@@ -304,7 +304,6 @@ def test_a_command_that_needs_an_extra_says_how_to_install_it() -> None:
     commands = [
         ["generate", "--no-watermark", "--prompt", "x"],
         ["infill", "--no-watermark", "x [mask:4]"],
-        ["models", "convert", "storyteller", "copy"],
         ["demo"],
     ]
     told = run_fresh(

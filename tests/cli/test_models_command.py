@@ -1,4 +1,4 @@
-"""Families of models through the command line: a key, marked text, its detection; the list of models; conversion."""
+"""Families of models through the command line: a key, marked text, its detection; the list of models."""
 
 import json
 import re
@@ -135,13 +135,3 @@ def test_the_list_is_the_same_as_json() -> None:
     assert dream["defaults"]["block_length"] == 8
     assert (llada2["block_multiple"], llada2["confidence_source"]) == (32, "sampling")
     assert llada2["published"][0]["parameters"] == 16.26e9
-
-
-def test_convert_writes_a_folder_and_never_over_one(tmp_path: Path) -> None:
-    tiny.write(tmp_path / "model", "llada2")
-    made = run("models", "convert", tmp_path / "model", tmp_path / "fast")
-    assert made.exit_code == 0, made.stderr
-    assert str(tmp_path / "fast") in made.stdout
-    again = run("models", "convert", tmp_path / "model", tmp_path / "fast")
-    assert again.exit_code == 2
-    assert "is there already" in again.stderr

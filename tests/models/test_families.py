@@ -499,8 +499,6 @@ def test_code_of_a_checkpoint_is_never_run(tmp_path: Path) -> None:
         ("llada2", {"rope_scaling": {"type": "yarn"}}, "rope_scaling"),
         ("llada2", {"num_experts": ..., "n_group": ...}, "lacks 'n_group'"),
         ("dream", {"model_type": ["Dream"]}, "model_type is .*, which is no name"),
-        ("dream", {"dgmark_family": 3}, "dgmark_family is 3, which is no name"),
-        ("dream", {"dgmark_family": "gpt"}, "dgmark_family is 'gpt', not one of: llada"),
         ("dream", {"architectures": 5}, "architectures is 5, which is no name"),
         ("llada", {"n_heads": 0}, "is invalid"),
         ("dream", {"num_attention_heads": 0}, "cannot be"),

@@ -10,9 +10,6 @@ from typing import Any, Literal
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.errors import CheckpointFormat, SettingsError
 
-# Set in config.json by `dgmark models convert`: the family's name, and that tensors bear transformers' names.
-CONVERTED = "dgmark_family"
-
 
 @dataclass(frozen=True)
 class KnownIds:
@@ -424,16 +421,11 @@ def family_of(checkpoint: Checkpoint, name: str | None = None) -> Family:
             raise SettingsError(f"family {name!r} is not one of: {', '.join(FAMILIES)}")
         return FAMILIES[name]
     path = checkpoint.folder / "config.json"
-    converted, model_type = checkpoint.config.get(CONVERTED), checkpoint.config.get("model_type")
-    architectures = checkpoint.config.get("architectures") or []
-    for key, value in ((CONVERTED, converted), ("model_type", model_type), ("architectures", architectures)):
+    model_type, architectures = checkpoint.config.get("model_type"), checkpoint.config.get("architectures") or []
+    for key, value in (("model_type", model_type), ("architectures", architectures)):
         names = value if key == "architectures" else [value or ""]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise CheckpointFormat(f"{path}: {key} is {value!r}, which is no name; fetch the checkpoint again")
-    if converted is not None:
-        if converted not in FAMILIES:
-            raise CheckpointFormat(f"{path}: {CONVERTED} is {converted!r}, not one of: {', '.join(FAMILIES)}")
-        return FAMILIES[converted]
     for known in (model_type, *architectures):
         if known in REFUSED:
             raise CheckpointFormat(f"{checkpoint.folder} cannot be decoded: {REFUSED[known]}")

@@ -12,7 +12,7 @@ from dgmark.cli.detect import detect
 from dgmark.cli.generate import generate
 from dgmark.cli.infill import infill
 from dgmark.cli.keys import key_app, keygen
-from dgmark.cli.models import models_app
+from dgmark.cli.models import models
 from dgmark.cli.process import prepare_process
 from dgmark.cli.report import report_app
 from dgmark.cli.serve import serve
@@ -49,8 +49,8 @@ app.add_typer(key_app, name="key")
 for command in (generate, infill, detect):
     app.command()(command)
 app.add_typer(report_app, name="report")
-app.command()(serve)
-app.add_typer(models_app, name="models")
+for command in (serve, models):
+    app.command()(command)
 app.add_typer(access_app, name="access")
 
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING, PretrainedConfig, PreTrainedModel
 
-from dgmark.checkpoint.families import CONVERTED, Family
+from dgmark.checkpoint.families import Family
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.errors import CheckpointFormat
 
@@ -18,9 +18,8 @@ SIZES = (
     *("max_position_embeddings", "rms_norm_eps"),
 )
 
-# Fields of config.json that are dgmark's own, or that say what to load and run and do not describe the network.
+# Fields of config.json that say what to load and run and do not describe the network.
 _NOT_PASSED_ON = (
-    CONVERTED,
     "quantization_config",
     "transformers_weights",
     "attn_implementation",

@@ -7,7 +7,6 @@ that it would fill in or leave out with a warning are errors here.
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import reduce
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,13 @@ from safetensors import SafetensorError, safe_open
 from transformers import BitsAndBytesConfig, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
-from dgmark.checkpoint.families import CONVERTED
 from dgmark.checkpoint.folder import Checkpoint, first_line, read_object
 from dgmark.errors import CheckpointFormat, DgmarkError, MissingExtra, ModelError, ModelNotFound, SettingsError
 from dgmark.extras import install_hint
 from dgmark.models.architecture import Architecture
 
 QUANTIZATIONS = ("int8", "int4")
-_ROUTERS_BIAS = ("expert_bias", "e_score_correction_bias")
-NUMBER_FORMATS = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
+_NUMBER_FORMATS = ("BF16", "F16", "F32")
 
 
 def load_network(
@@ -33,7 +30,7 @@ def load_network(
     architecture: Architecture,
     *,
     device: torch.device,
-    dtype: torch.dtype | None,
+    dtype: torch.dtype,
     quantization: str | None = None,
     device_map: str | None = None,
 ) -> PreTrainedModel:
@@ -43,8 +40,7 @@ def load_network(
         checkpoint: the checkpoint.
         architecture: the architecture of its family.
         device: the device for the weights, unless `device_map` places them.
-        dtype: number format of the weights; None for the one that holds all stored tensors exactly. Rotary frequencies
-            and the router's bias stay in float32.
+        dtype: number format of the weights. Rotary frequencies and the router's bias stay in float32.
         quantization: "int8" or "int4" quantizes the linear layers while loading (bitsandbytes).
         device_map: "auto" spreads the layers over all devices (accelerate).
 
@@ -56,7 +52,6 @@ def load_network(
         MissingExtra: accelerate or bitsandbytes is needed and not installed.
         SettingsError: there is no such quantization or device map.
     """
-    renamings: Mapping[str, str] = {} if checkpoint.config.get(CONVERTED) else architecture.renamings
     config = architecture.native_config(checkpoint)
     if (checkpoint.folder / "adapter_config.json").exists():
         # transformers would let peft add the adapter's weights
@@ -64,14 +59,14 @@ def load_network(
     files = check_files(checkpoint.folder)
     network_class: Any = architecture.network(config)
     try:
-        stored = _stored_dtype(files, renamings)
-        placement = _placement(device, dtype or stored, quantization, device_map)
+        _check_tensors(files, architecture.renamings)
+        placement = _placement(device, dtype, quantization, device_map)
         with _quiet():
             loaded, report = network_class.from_pretrained(
                 checkpoint.folder,
                 config=config,
-                key_mapping=dict(renamings),
-                dtype=dtype or stored,
+                key_mapping=dict(architecture.renamings),
+                dtype=dtype,
                 attn_implementation=_attention(network_class, config),
                 use_safetensors=True,
                 local_files_only=True,
@@ -132,14 +127,13 @@ def native_name(name: str, renamings: Mapping[str, str]) -> str:
     return name
 
 
-def _stored_dtype(files: list[Path], renamings: Mapping[str, str]) -> torch.dtype:
-    """The number format that holds all tensors exactly; the router's bias is always in float32.
+def _check_tensors(files: list[Path], renamings: Mapping[str, str]) -> None:
+    """Refuse what transformers would load without a word.
 
     Raises:
         CheckpointFormat: transformers would load numbers of another format as they are, or keep one of two tensors.
     """
     names: set[str] = set()
-    formats: set[str] = set()
     for path in files:
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118 (no mapping)
@@ -147,14 +141,9 @@ def _stored_dtype(files: list[Path], renamings: Mapping[str, str]) -> torch.dtyp
                 if native in names:
                     raise CheckpointFormat(f"{path} holds {name} a second time; fetch the checkpoint again")
                 names.add(native)
-                if name.endswith("position_ids"):  # a counter in old BERT checkpoints
-                    continue
-                if stored not in NUMBER_FORMATS:
+                counts = name.endswith("position_ids")  # in old BERT checkpoints
+                if stored not in _NUMBER_FORMATS and not counts:
                     raise CheckpointFormat(f"{path}: {name} holds {stored}; only BF16, F16 and F32 are loaded")
-                if not name.endswith(_ROUTERS_BIAS):
-                    formats.add(stored)
-    # bf16 and fp16 together need fp32
-    return reduce(torch.promote_types, [NUMBER_FORMATS[name] for name in sorted(formats or {"F32"})])
 
 
 def _placement(
