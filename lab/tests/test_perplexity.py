@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import Gemma3Config, Gemma3ForConditionalGeneration
+from transformers import BertConfig, BertForMaskedLM, Gemma3Config, Gemma3ForConditionalGeneration
 
 from dgmark.checkpoint.folder import builtin_folder
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.errors import CheckpointFormat, InputError, ModelNotFound, SettingsError
 from dgmark_lab.evaluate.judge import Judge, load_judge
 from dgmark_lab.evaluate.likelihood import perplexity, token_nats
-from support.tiny_checkpoints import write
+from support.tiny_checkpoints import tokenizer
 
 PROMPTS = ["Once upon a time", "The old king said that", "", "He went down to the sea, and"]
 TEXTS = [
@@ -170,7 +170,11 @@ def test_what_config_json_says_of_code_to_run_is_left_out_at_any_depth(folder: P
 
 
 def test_other_kinds_of_models_and_invalid_options_are_refused(folder: Path, tmp_path: Path) -> None:
-    write(tmp_path / "bert", "bert")
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    torch.manual_seed(0)
+    encoder = BertForMaskedLM(BertConfig(vocab_size=80, initializer_range=0.4, **sizes))
+    encoder.save_pretrained(tmp_path / "bert")
+    tokenizer("dream").save(str(tmp_path / "bert/tokenizer.json"))
     with pytest.raises(CheckpointFormat, match="attends to later tokens"):
         load_judge(str(tmp_path / "bert"))
     with pytest.raises(CheckpointFormat, match="no autoregressive model"):

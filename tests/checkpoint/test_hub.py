@@ -64,9 +64,9 @@ def test_a_checkpoint_in_the_cache_is_loaded_by_its_id(cache: Path) -> None:
 def test_a_folder_of_that_name_comes_first(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(cache, "lab/model", "dream")
     (tmp_path / "work" / "lab").mkdir(parents=True)
-    tiny.write(tmp_path / "work" / "lab" / "model", "bert")
+    tiny.write(tmp_path / "work" / "lab" / "model", "llada")
     monkeypatch.chdir(tmp_path / "work")
-    assert find_checkpoint("lab/model").config["model_type"] == "bert"
+    assert find_checkpoint("lab/model").config["model_type"] == "llada"
 
 
 def test_a_missing_checkpoint_says_how_to_fetch_it(cache: Path) -> None:

@@ -315,7 +315,7 @@ def test_at_the_pipelines_own_temperature_a_key_of_pairs_needs_a_bias() -> None:
 
 
 def test_a_key_is_made_for_a_checkpoint_whose_vocabulary_stands_in_its_text_config(tmp_path: Path) -> None:
-    tiny.write(tmp_path, "bert", model_type="diffusion_gemma", text_config={"vocab_size": 90})
+    tiny.write(tmp_path, "dream", model_type="diffusion_gemma", text_config={"vocab_size": 90})
     assert WatermarkKey.generate(str(tmp_path)).spec.table_size == 90
 
 

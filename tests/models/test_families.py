@@ -12,27 +12,18 @@ import tokenizers
 import torch
 from safetensors.torch import save_file
 from tokenizers.models import WordLevel
-from transformers import (
-    DistilBertConfig,
-    DistilBertForMaskedLM,
-    EsmConfig,
-    EsmForMaskedLM,
-    MPNetConfig,
-    MPNetForMaskedLM,
-)
 
 from dgmark import generate
-from dgmark.checkpoint.families import BLOCK_LLAMA, DREAM, FAMILIES, LLADA, LLADA2, MASKED_LM, Family, family_of
+from dgmark.checkpoint.families import BLOCK_LLAMA, DREAM, FAMILIES, LLADA, LLADA2, family_of
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, wrap
-from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, ModelNotFound, PromptTooLong, SettingsError
+from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, ModelNotFound, SettingsError
 from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import CacheMode, open_session
 from dgmark.models.load import NetworkDenoiser, load_model
 from dgmark.models.special_ids import find_end_ids, find_mask_id
 from dgmark.models.toy import ToyDenoiser
 from support import tiny_checkpoints as tiny
-from support.known_keys import bound_key
 from support.tiny_checkpoints import load, random_ids
 
 CLOSE = 1e-4
@@ -72,36 +63,6 @@ def test_a_decoder_family_is_what_its_description_says(
     expected = tiny.window_logits(family, states[family], tiny.CONFIGS[family], ids, start, stop)
     assert expected.std() > 0.5
     assert (models[family].session(cache).begin(ids, start, stop) - expected).abs().max() < CLOSE
-
-
-@pytest.mark.parametrize("family", ["bert", "roberta", "modernbert"])
-def test_an_encoder_answers_as_transformers_own_class(models: dict[str, NetworkDenoiser], family: str) -> None:
-    ids = random_ids(40).clamp(min=4)  # RoBERTa's class treats the padding token's id as padding
-    with torch.inference_mode():
-        expected = models[family].network(input_ids=ids).logits
-    assert expected.std() > 0.5
-    torch.testing.assert_close(models[family](ids), expected, rtol=0, atol=1e-5)
-
-
-def test_a_padding_token_in_a_text_is_a_token(models: dict[str, NetworkDenoiser]) -> None:
-    """RoBERTa's own class would give the positions after it numbers that are one too low."""
-    ids = random_ids(12, batch=1).clamp(min=4)
-    ids[0, 5] = 3
-    positions = torch.arange(12)[None] + 4
-    with torch.inference_mode():
-        expected = models["roberta"].network(input_ids=ids, position_ids=positions).logits
-    torch.testing.assert_close(models["roberta"](ids), expected, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("family", ["bert", "roberta", "modernbert"])
-def test_the_window_holds_the_logits_of_its_positions(models: dict[str, NetworkDenoiser], family: str) -> None:
-    model, ids = models[family], random_ids(70)
-    whole = model(ids)
-    assert whole.shape == (2, 70, model.vocab_size)
-    for start, stop in [(0, 70), (5, 6), (40, 70)]:
-        torch.testing.assert_close(
-            model.session("none").begin(ids, start, stop), whole[:, start:stop], rtol=0, atol=CLOSE
-        )
 
 
 def test_shards_are_the_same_model(models: dict[str, NetworkDenoiser], tmp_path: Path) -> None:
@@ -145,9 +106,6 @@ def test_each_family_states_its_traits_ids_and_context(models: dict[str, Network
         "nemotron": ("sampling", "response", None, True, 0, (1, 2), 256),
         "llada2": ("sampling", "canvas", BLOCK, False, 0, (1, 2), 512),
         "llada-moe": ("model", "response", None, True, 0, (1, 2), 512),
-        "bert": ("model", "response", None, True, 0, (1,), 256),
-        "roberta": ("model", "response", None, True, 0, (1, 2), 256),  # its config.json says that 2 ends a text
-        "modernbert": ("model", "response", None, True, 0, (1,), 256),
     }
 
 
@@ -206,8 +164,6 @@ def test_caches_that_a_family_does_not_have_are_refused(models: dict[str, Networ
     for family in ("llada2", "block-llama"):
         with pytest.raises(SettingsError, match="use prefix, it is exact"):
             open_session(models[family], "dual")
-    with pytest.raises(SettingsError, match="no cache 'prefix'; use cache none"):
-        open_session(models["bert"], "prefix")
     with pytest.raises(SettingsError, match="prompts of one length"):
         open_session(models["llada2"], "prefix", torch.tensor([0, 3]))
 
@@ -227,26 +183,14 @@ def test_going_back_is_refused(models: dict[str, NetworkDenoiser]) -> None:
         session.begin(random_ids(40), 10, 20)
 
 
-@pytest.mark.parametrize("lookahead", [1, 3])
-def test_an_exact_cache_changes_no_text(models: dict[str, NetworkDenoiser], lookahead: int) -> None:
-    model = models["block-llama"]
-    key = bound_key("test", model, rule="bigram" if lookahead == 1 else "position")
-    prompts = [random_ids(9, 1, seed)[0].tolist() for seed in range(3)]
-    options: dict[str, Any] = {"key": key, "length": 24, "block_length": 8, "lookahead": lookahead, "seed": 5}
-    texts = [
-        [one.token_ids for one in generate(model, prompts, cache=cache, **options)] for cache in ("none", "prefix")
-    ]
-    assert texts[0] == texts[1]
-    assert any(texts[0])
-
-
 # ---- padding ----
 
 
 @pytest.mark.parametrize(
     ("family", "cache"),
     [
-        *((family, "none") for family in ("llada", "dream", "llada-moe", "bert", "roberta", "modernbert")),
+        *((family, "none") for family in ("llada", "dream", "llada-moe")),
+        ("llada", "prefix"),
         ("llada", "dual"),
         ("dream", "prefix"),
         ("block-llama", "none"),
@@ -273,38 +217,6 @@ def test_padded_rows_answer_as_they_do_alone(models: dict[str, NetworkDenoiser],
             assert (second[row] - expected).abs().max() < CLOSE
             expected = own.begin(alone, 40 - columns, 48 - columns)[0]
             assert (third[row - 1] - expected).abs().max() < CLOSE
-
-
-ENCODER = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4}
-
-
-@pytest.mark.parametrize(
-    ("config", "network", "sizes", "pad", "context"),
-    [
-        (DistilBertConfig, DistilBertForMaskedLM, {"dim": 32, "hidden_dim": 48, "n_layers": 2, "n_heads": 4}, 0, 63),
-        (EsmConfig, EsmForMaskedLM, ENCODER, 1, 62),
-        (MPNetConfig, MPNetForMaskedLM, ENCODER, 1, 62),
-    ],
-    ids=["distilbert", "esm", "mpnet"],
-)
-def test_an_encoder_that_accepts_no_positions_takes_no_padding(
-    tmp_path: Path, config: Any, network: Any, sizes: dict[str, int], pad: int, context: int
-) -> None:
-    """It counts positions on its own, some from behind the padding token's id: that much less text fits its table."""
-    torch.manual_seed(0)
-    made = network(config(vocab_size=80, max_position_embeddings=64, pad_token_id=pad, **sizes))
-    made.save_pretrained(tmp_path)
-    tiny.tokenizer("roberta").save(str(tmp_path / "tokenizer.json"))
-    model, ids = load(tmp_path), random_ids(context).clamp(min=4)
-    with torch.inference_mode():
-        expected = model.network(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
-    assert expected.isfinite().all()
-    torch.testing.assert_close(model(ids), expected, rtol=0, atol=1e-5)
-    assert (model.context_length, model.traits.pads) == (context, False)
-    with pytest.raises(SettingsError, match="prompts of one length"):
-        open_session(model, "none", torch.tensor([0, 3]))
-    with pytest.raises(PromptTooLong, match=f"holds {context} in all"):
-        generate(model, [[5] * 32], key=None, length=32)
 
 
 # ---- special ids ----
@@ -336,7 +248,7 @@ def test_another_id_than_the_published_one_is_an_error(family: Any, size: int, m
     with pytest.raises(CheckpointFormat, match=f"mask id {right.mask_id}, the tokenizer 7"):
         find_mask_id(checkpoint(size, mask_token_id=right.mask_id), stub_tokenizer((mask, 7), ()), family)
     with pytest.raises(CheckpointFormat, match=f"{right.end_of_text} ends a text"):
-        find_end_ids(checkpoint(size), stub_tokenizer(None, tuple(right.turn_ends.values())), family)
+        find_end_ids(checkpoint(size), stub_tokenizer(None, ()), family)
     # a different size is a different model, with no known ids
     assert find_mask_id(checkpoint(size + 1), stub_tokenizer((mask, 7), ()), family) == 7
     assert find_end_ids(checkpoint(size + 1), stub_tokenizer(None, (3,)), family) == (3,)
@@ -357,72 +269,56 @@ def test_illada_is_known_by_its_vocabulary() -> None:
 
 
 def test_the_mask_token_of_the_tokenizers_configuration_counts(tmp_path: Path) -> None:
-    tiny.write(tmp_path, "bert")
+    tiny.write(tmp_path, "dream")
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"mask_token": {"content": "w3"}}))
-    assert load(tmp_path).mask_id == len(tiny.SPECIAL["bert"]) + 3
+    assert load(tmp_path).mask_id == len(tiny.SPECIAL["dream"]) + 3
 
 
 # ---- chat ----
 
 
-@pytest.mark.parametrize(
-    ("family", "expected"),
-    [
-        (
-            "llada",
-            "<|startoftext|> <|start_header_id|> w0 <|end_header_id|> w7 w8 <|eot_id|>"
-            " <|start_header_id|> w0 <|end_header_id|>",
-        ),
-        (
-            "dream",
-            "<|im_start|> w0 w0 w0 w0 w0 w0 <|im_end|> <|im_start|> w0 w7 w8 <|im_end|> <|im_start|> w0",
-        ),
-        (
-            "llada2",
-            "<role> w0 </role> w0 w0 w0 <|role_end|> <role> w0 </role> w7 w8 <|role_end|> <role> w0 </role>",
-        ),
-        ("sdar", "<|im_start|> w0 w7 w8 <|im_end|> <|im_start|> w0"),
-        ("a2d-mdlm", "<|im_start|> w0 w7 w8 <|im_end|> <|im_start|> w0 w0 w0"),
-        (
-            "stable-diffcoder",
-            "<[begin\u2581of\u2581sentence]> w0 w7 w8 <[end\u2581of\u2581sentence]> <[begin\u2581of\u2581sentence]> w0",
-        ),
-    ],
-)
-def test_a_chat_prompt_is_the_familys_template(models: dict[str, NetworkDenoiser], family: str, expected: str) -> None:
+def test_a_chat_prompt_is_the_familys_template(models: dict[str, NetworkDenoiser]) -> None:
     """Words of the template that the tiny tokenizer does not know are its unknown word, w0."""
-    tokenizer = tiny.tokenizer(family)
-    assert chat_prompt(models[family], "  w7 w8\n") == [tokenizer.token_to_id(word) for word in expected.split()]
+    turns = "<|start_header_id|> w0 <|end_header_id|> w7 w8 <|eot_id|> <|start_header_id|> w0 <|end_header_id|>"
+    tokenizer = tiny.tokenizer("llada")
+    expected = [tokenizer.token_to_id(word) for word in f"<|startoftext|> {turns}".split()]
+    assert chat_prompt(models["llada"], "  w7 w8\n") == expected
+
+
+ASKED = [("user", " a\n")]
+TALK = [("system", "be brief "), ("user", "a"), ("assistant", "b"), ("user", "c")]
 
 
 @pytest.mark.parametrize(
-    ("family", "expected"),
+    ("family", "messages", "expected"),
     [
-        (
-            LLADA,
-            "<|startoftext|>[system]be brief<|eot_id|>[user]a<|eot_id|>[assistant]b<|eot_id|>"
-            "[user]c<|eot_id|>[assistant]",
-        ),
-        (
-            DREAM,
-            "[system]be brief<|im_end|>\n[user]a<|im_end|>\n[assistant]b<|im_end|>\n[user]c<|im_end|>\n[assistant]",
-        ),
-        (
-            LLADA2,
-            "[SYSTEM]be brief\ndetailed thinking off<|role_end|>[HUMAN]a<|role_end|>[ASSISTANT]b<|role_end|>"
-            "[HUMAN]c<|role_end|>[ASSISTANT]",
-        ),
+        ("llada", TALK, "<|startoftext|>[system]be brief|[user]a|[assistant]b|[user]c|[assistant]"),
+        ("dream", ASKED, "[system]You are a helpful assistant.|\n[user]a|\n[assistant]"),
+        ("dream", TALK, "[system]be brief|\n[user]a|\n[assistant]b|\n[user]c|\n[assistant]"),
+        ("llada2", ASKED, "[SYSTEM]detailed thinking off|[HUMAN]a|[ASSISTANT]"),
+        ("llada2", TALK, "[SYSTEM]be brief\ndetailed thinking off|[HUMAN]a|[ASSISTANT]b|[HUMAN]c|[ASSISTANT]"),
+        ("sdar", ASKED, "[user]a|\n[assistant]"),
+        ("a2d-mdlm", ASKED, "[user]a|\n[assistant]<think>\n\n</think>\n\n"),
+        ("stable-diffcoder", ASKED, "[user]a|[assistant]"),
     ],
 )
-def test_a_conversation_is_written_as_the_family_was_trained(family: Family, expected: str) -> None:
-    assert family.chat is not None
-    text = family.chat.text([("system", "be brief "), ("user", "a"), ("assistant", "b"), ("user", "c")])
-    head = r"(?:<\|start_header_id\|>|<\|im_start\|>|<role>)(\w+)(?:<\|end_header_id\|>\n\n|\n|</role>)"
-    assert re.sub(head, r"[\1]", text) == expected
+def test_a_conversation_is_written_as_the_family_was_trained(
+    family: str, messages: list[tuple[str, str]], expected: str
+) -> None:
+    """Heads of messages are written [role] here, and their ends |."""
+    chat = FAMILIES[family].chat
+    assert chat is not None
+    head, middle, end = {
+        "llada": ("<|start_header_id|>", "<|end_header_id|>\n\n", "<|eot_id|>"),
+        "llada2": ("<role>", "</role>", "<|role_end|>"),
+        "stable-diffcoder": ("<[begin\u2581of\u2581sentence]>", "\n", "<[end\u2581of\u2581sentence]>"),
+    }.get(family, ("<|im_start|>", "\n", "<|im_end|>"))
+    text = chat.text(messages).replace(end, "|")
+    assert re.sub(rf"{re.escape(head)}(\w+){re.escape(middle)}", r"[\1]", text) == expected
 
 
 def test_a_model_without_a_template_is_no_chat_model(models: dict[str, NetworkDenoiser]) -> None:
-    for model in (models["bert"], ToyDenoiser()):
+    for model in (models["rnd1"], ToyDenoiser()):
         with pytest.raises(SettingsError, match="has no chat template"):
             chat_prompt(model, "w1")
 
@@ -444,7 +340,7 @@ def refused(folder: Path, family: str, message: str, **changes: Any) -> None:
 
 def test_code_of_a_checkpoint_is_never_run(tmp_path: Path) -> None:
     (tmp_path / "modeling_other.py").write_text("raise SystemExit('ran')")
-    changes: dict[str, Any] = {"model_type": "other", "architectures": ["OtherForMaskedLM"]}
+    changes: dict[str, Any] = {"model_type": "other", "architectures": ["OtherModel"]}
     message = f"'other'; families that can be loaded: {', '.join(FAMILIES)}; its auto_map .* runs no code"
     refused(tmp_path, "dream", message, **changes, auto_map={"AutoModel": "modeling_other.OtherModel"})
 
@@ -465,10 +361,7 @@ def test_code_of_a_checkpoint_is_never_run(tmp_path: Path) -> None:
         ("llada", {"layer_norm_type": "low_precision"}, "layer_norm_type is 'low_precision', only 'rms' can be loaded"),
         *(("llada", {switch: True}, switch) for switch in ("alibi", "scale_logits", "input_emb_norm")),
         ("llada", {"mask_token_id": 5}, "config.json says mask id 5, the tokenizer 0"),
-        ("bert", {"model_type": "diffusion_gemma"}, "DiffusionGemmaPipeline and dgmark's MarkingBlockRefinement"),
-        ("bert", {"model_type": "unheard-of"}, "no masked language model of model_type 'unheard-of'"),
-        ("bert", {"architectures": ["BertModel"]}, "model_type 'bert'; families"),
-        ("bert", {"architectures": ...}, "model_type 'bert'; families"),
+        ("dream", {"model_type": "diffusion_gemma"}, "DiffusionGemmaPipeline and dgmark's MarkingBlockRefinement"),
         ("llada", {"include_bias": True}, "include_bias is True, only False"),
         ("dream", {"rope_theta": ...}, "lacks 'rope_theta'"),
         ("llada-moe", {"moe_layer_freq": [0, 1, 1]}, "layers without experts"),
@@ -504,9 +397,7 @@ def test_code_of_a_checkpoint_is_never_run(tmp_path: Path) -> None:
         ("dream", {"num_attention_heads": 0}, "cannot be"),
         ("dream", {"hidden_size": "wide"}, "is invalid"),
         ("dream", {"hidden_act": "unheard-of"}, "cannot be"),
-        ("bert", {"hidden_act": "unheard-of"}, "cannot be"),
         ("llada2", {"partial_rotary_factor": "half"}, "is invalid: could not convert"),
-        ("bert", {"is_decoder": True}, "is_decoder is true"),
         ("llada", {"transformers_weights": "adapter_model.bin"}, "transformers_weights"),
         ("dream", {"quantization_config": {"quant_method": "fp8"}}, "the weights are quantized already"),
         ("dream", {"vocab_size": 40}, "the tokenizer has 64 ids, the model 40"),
@@ -519,7 +410,7 @@ def test_what_is_not_the_family_is_refused(tmp_path: Path, family: str, changes:
     refused(tmp_path, family, message, state=state, **changes)
 
 
-@pytest.mark.parametrize("family", [*tiny.READINGS, "bert"])
+@pytest.mark.parametrize("family", tiny.READINGS)
 def test_missing_extra_and_resized_tensors_are_named(tmp_path: Path, family: str) -> None:
     state = tiny.write(tmp_path, family)
     name = next(name for name in sorted(state) if re.search(r"(layers?|blocks)\.1\.", name))
@@ -548,16 +439,6 @@ def test_every_expert_must_be_there(tmp_path: Path, family: str) -> None:
         load(tmp_path)
 
 
-def test_other_heads_and_counters_in_bert_checkpoints_are_ignored(
-    tmp_path: Path, models: dict[str, NetworkDenoiser]
-) -> None:
-    state = tiny.write(tmp_path, "bert")
-    others = {"bert.pooler.dense.weight": torch.zeros(32, 32), "cls.seq_relationship.bias": torch.zeros(2)}
-    others["bert.embeddings.position_ids"] = torch.arange(256)[None]
-    save_file(state | others, tmp_path / "model.safetensors")
-    assert torch.equal(load(tmp_path)(random_ids(20)), models["bert"](random_ids(20)))
-
-
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.gguf"])
 def test_other_weights_than_safetensors_are_not_loaded(tmp_path: Path, name: str) -> None:
     state = tiny.write(tmp_path, "dream")
@@ -582,13 +463,6 @@ def test_an_unmerged_adapter_is_refused(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(CheckpointFormat, match=r"adapter_config\.json: merge"):
         load(tmp_path)
-
-
-def test_an_encoder_answers_with_logits_whatever_its_config_says(
-    tmp_path: Path, models: dict[str, NetworkDenoiser]
-) -> None:
-    tiny.write(tmp_path, "bert", return_dict=False, quantization_config={}, _attn_implementation="own/kernel")
-    assert torch.equal(load(tmp_path)(random_ids(20)), models["bert"](random_ids(20)))
 
 
 def test_the_family_can_be_stated(tmp_path: Path, models: dict[str, NetworkDenoiser]) -> None:
@@ -616,7 +490,6 @@ def test_a_tied_output_matrix_may_be_stored_as_well(tmp_path: Path, models: dict
 def test_a_checkpoint_without_model_type_is_known_by_its_architecture() -> None:
     for family in (LLADA, DREAM, LLADA2):
         assert family_of(checkpoint(80, architectures=list(family.architectures))) is family
-    assert family_of(checkpoint(80, model_type="bert", architectures=["BertForMaskedLM"])) is MASKED_LM
 
 
 def test_the_facts_of_the_families_fit_together() -> None:

@@ -15,7 +15,6 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import AddedToken, models, pre_tokenizers
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForMaskedLM
 
 from dgmark.models.load import NetworkDenoiser, load_model
 
@@ -37,8 +36,6 @@ SPECIAL = {
     ),
     "nemotron": ("<SPECIAL_100>", "</s>", "<|im_end|>", "<|im_start|>"),
     **dict.fromkeys(("llada2", "llada-moe"), _LING),
-    **dict.fromkeys(("bert", "modernbert"), ("[MASK]", "[SEP]", "[CLS]", "[PAD]")),
-    "roberta": ("<mask>", "</s>", "<s>", "<pad>"),
 }  # fmt: skip
 VOCABULARY = 80
 
@@ -72,17 +69,6 @@ A2D: Config = DECODER | {
     "architectures": ["A2DQwen3LMHeadModel"],
     "head_dim": 16,
     "tie_word_embeddings": True,
-}
-ENCODER: Config = {
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 256,
-    "hidden_act": "gelu",
-    "initializer_range": 0.4,
-    "pad_token_id": 3,
-    "vocab_size": VOCABULARY,
 }
 SDAR: Config = DECODER | {"attention_bias": False, "head_dim": 16, "block_size": 4, "mask_token_id": 0}
 
@@ -202,22 +188,6 @@ CONFIGS: dict[str, Config] = {
         "qk_layernorm": True,
         "clip_qkv": None,
         "norm_topk_prob": None,
-    },
-    "bert": ENCODER | {"model_type": "bert", "architectures": ["BertForMaskedLM"]},
-    "roberta": ENCODER
-    | {
-        "model_type": "roberta",
-        "architectures": ["RobertaForMaskedLM"],
-        "max_position_embeddings": 260,
-        "eos_token_id": 2,
-    },
-    "modernbert": ENCODER
-    | {
-        "model_type": "modernbert",
-        "architectures": ["ModernBertForMaskedLM"],
-        "local_attention": 8,
-        "initializer_cutoff_factor": 3.0,
-        "eos_token_id": 1,
     },
 }
 
@@ -390,22 +360,11 @@ def experts_state(r: Random, config: Config) -> State:
     return state
 
 
-def encoder_state(family: str, _config: Config) -> State:
-    """The tensors of an encoder as transformers makes them."""
-    torch.manual_seed(0)
-    config = {name: value for name, value in CONFIGS[family].items() if name != "model_type"}
-    make: Any = AutoModelForMaskedLM.from_config
-    network = make(AutoConfig.for_model(CONFIGS[family]["model_type"], **config))
-    tied = network.all_tied_weights_keys
-    return {name: tensor.clone() for name, tensor in network.state_dict().items() if name not in tied}
-
-
 _WITH_HEAD_NORMS = ("sdar", "sdar-moe", "rnd1", "a2d-mdlm", "a2d-bd3lm", "llada2", "llada-moe")
 STATES: dict[str, Callable[[Config], State]] = {
     **dict.fromkeys(("llada", "block-llama", "stable-diffcoder", "nemotron"), decoder_state),
     **dict.fromkeys(("dream", "fast-dllm-v2"), partial(decoder_state, biases=True)),
     **dict.fromkeys(_WITH_HEAD_NORMS, partial(decoder_state, head_norms=True)),
-    **{family: partial(encoder_state, family) for family in ("bert", "roberta", "modernbert")},
 }
 
 

@@ -17,8 +17,6 @@ class KnownIds:
 
     mask_id: int
     end_of_text: int
-    # ends of a turn by token; a base model's tokenizer may lack them
-    turn_ends: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -147,7 +145,7 @@ LLADA = Family(
     architectures=("LLaDAModelLM",),
     mask_tokens=("<|mdm_mask|>",),
     known_ids={
-        126464: KnownIds(mask_id=126336, end_of_text=126081, turn_ends={"<|eot_id|>": 126348}),
+        126464: KnownIds(mask_id=126336, end_of_text=126081),
         155136: KnownIds(mask_id=5, end_of_text=2),
     },
     defaults={"length": 256, "block_length": 32, "strategy": "confidence"},
@@ -168,7 +166,7 @@ DREAM = Family(
     model_types=("Dream", "dream"),
     architectures=("DreamModel",),
     mask_tokens=("<|mask|>",),
-    known_ids={152064: KnownIds(mask_id=151666, end_of_text=151643, turn_ends={"<|im_end|>": 151645})},
+    known_ids={152064: KnownIds(mask_id=151666, end_of_text=151643)},
     defaults={"length": 256, "block_length": 8, "strategy": "confidence"},
     confidence_source="sampling",
     network="qwen2",
@@ -226,7 +224,7 @@ LLADA_MOE = Family(
 )
 
 # Qwen3's, with the mask token that was added
-_QWEN3_IDS = {151936: KnownIds(mask_id=151669, end_of_text=151643, turn_ends={"<|im_end|>": 151645})}
+_QWEN3_IDS = {151936: KnownIds(mask_id=151669, end_of_text=151643)}
 
 SDAR = Family(
     name="sdar",
@@ -260,8 +258,7 @@ FAST_DLLM = Family(
     architectures=("Fast_dLLM_QwenForCausalLM",),
     mask_tokens=("|<MASK>|",),
     known_ids={  # of the 1.5B and of the 7B
-        size: KnownIds(mask_id=151665, end_of_text=151643, turn_ends={"<|im_end|>": 151645})
-        for size in (151936, 152064)
+        size: KnownIds(mask_id=151665, end_of_text=151643) for size in (151936, 152064)
     },
     defaults={"length": 256, "block_length": 8, "strategy": "confidence", "cache": "prefix"},
     confidence_source="sampling",
@@ -341,7 +338,7 @@ NEMOTRON = Family(
     model_types=("nemotron_labs_diffusion",),
     architectures=("NemotronLabsDiffusionModel",),
     mask_tokens=("<SPECIAL_100>",),
-    known_ids={131072: KnownIds(mask_id=100, end_of_text=2, turn_ends={"<|im_end|>": 11})},
+    known_ids={131072: KnownIds(mask_id=100, end_of_text=2)},
     defaults={"length": 256, "block_length": 32, "strategy": "confidence", "cache": "prefix"},
     confidence_source="sampling",
     network="ministral3",
@@ -352,19 +349,6 @@ NEMOTRON = Family(
         Published("nvidia/Nemotron-Labs-Diffusion-3B", 3.83e9, "see its card"),
         Published("nvidia/Nemotron-Labs-Diffusion-8B", 8.49e9, "see its card"),
         Published("nvidia/Nemotron-Labs-Diffusion-14B", 13.5e9, "see its card"),
-    ),
-)
-
-MASKED_LM = Family(
-    name="masked-lm",
-    title="BERT, RoBERTa, ModernBERT and others",
-    model_types=(),
-    architectures=(),
-    mask_tokens=("[MASK]", "<mask>"),
-    defaults={"length": 256, "block_length": 32, "strategy": "confidence"},
-    published=(
-        Published("answerdotai/ModernBERT-large", 395e6, "Apache-2.0"),
-        Published("dllm-collection/ModernBERT-large-chat-v0.1", 395e6, "see its card"),
     ),
 )
 
@@ -385,7 +369,7 @@ FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
         *(LLADA, DREAM, LLADA2, LLADA_MOE, SDAR, FAST_DLLM, DIFFCODER, NEMOTRON, A2D_MDLM, A2D_BD3LM, RND1),
-        *(MASKED_LM, BLOCK_LLAMA),
+        BLOCK_LLAMA,
     )
 }
 
@@ -446,8 +430,6 @@ def family_of(checkpoint: Checkpoint, name: str | None = None) -> Family:
         )
     if found:
         return found[0]
-    if "auto_map" not in checkpoint.config and any(name.endswith("ForMaskedLM") for name in architectures):
-        return MASKED_LM
     code = "; its auto_map names Python files, and dgmark runs no code of a checkpoint"
     raise CheckpointFormat(
         f"{checkpoint.folder} is of model_type {model_type!r}; families that can be loaded: {', '.join(FAMILIES)}"

@@ -80,25 +80,25 @@ def decoder_config(
     return config
 
 
-def auto_config(checkpoint: Checkpoint, classes: Mapping[Any, Any], kind: str) -> PretrainedConfig:
-    """The checkpoint's own configuration, for a class in one of transformers' mappings (`auto_class` finds it).
+def causal_config(checkpoint: Checkpoint) -> PretrainedConfig:
+    """The checkpoint's own configuration, for transformers' autoregressive class of its model_type.
 
     Raises:
-        CheckpointFormat: transformers has no such class for this model_type.
+        CheckpointFormat: transformers has no such class.
     """
     model_type = str(checkpoint.config.get("model_type"))
-    if model_type not in CONFIG_MAPPING or CONFIG_MAPPING[model_type] not in classes:
+    if model_type not in CONFIG_MAPPING or CONFIG_MAPPING[model_type] not in MODEL_FOR_CAUSAL_LM_MAPPING:
         code = "; dgmark runs no code from a checkpoint" if "auto_map" in checkpoint.config else ""
-        raise CheckpointFormat(f"{checkpoint.folder}: transformers has no {kind} of model_type {model_type!r}{code}")
+        raise CheckpointFormat(
+            f"{checkpoint.folder}: transformers has no autoregressive model of model_type {model_type!r}{code}"
+        )
     config: PretrainedConfig = CONFIG_MAPPING[model_type].from_dict(own_config(checkpoint))
     return config
 
 
-def auto_class(
-    config: PretrainedConfig, classes: Mapping[Any, Any] = MODEL_FOR_CAUSAL_LM_MAPPING
-) -> type[PreTrainedModel]:
-    """The class of a configuration in one of transformers' mappings."""
-    entry = classes[type(config)]
+def causal_class(config: PretrainedConfig) -> type[PreTrainedModel]:
+    """Transformers' decoder class of a configuration."""
+    entry: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     network: type[PreTrainedModel] = entry[0] if isinstance(entry, tuple) else entry
     return network
 
@@ -112,14 +112,12 @@ class Architecture:
         config: makes the configuration of transformers' class from the checkpoint's own.
         network: finds transformers' class for a configuration.
         renamings: names of tensors in the published layout (regular expressions), and their names in the class.
-        unused: names of tensors (a regular expression) that a checkpoint may hold for other uses than decoding.
     """
 
     family: Family
     config: Callable[[Checkpoint], PretrainedConfig]
-    network: Callable[[PretrainedConfig], type[PreTrainedModel]] = auto_class
+    network: Callable[[PretrainedConfig], type[PreTrainedModel]] = causal_class
     renamings: Mapping[str, str] = field(default_factory=dict)
-    unused: str | None = None
 
     def native_config(self, checkpoint: Checkpoint) -> PretrainedConfig:
         """The configuration of transformers' class.

@@ -7,7 +7,7 @@ from jaxtyping import Int
 from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel
 
-from dgmark.checkpoint.families import MASKED_LM, Family, family_of
+from dgmark.checkpoint.families import Family, family_of
 from dgmark.checkpoint.folder import BUILTIN, Checkpoint, find_checkpoint
 from dgmark.checkpoint.gguf import check_options, is_gguf
 from dgmark.checkpoint.tokenizer import read_tokenizer
@@ -15,8 +15,7 @@ from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.architecture import Architecture
 from dgmark.models.assembly import BASE, assemble
 from dgmark.models.denoiser import CacheMode, Session
-from dgmark.models.families import decoder, llada, llada2, llada_moe, masked_lm
-from dgmark.models.families.masked_lm import EncoderSession, first_position, takes_positions
+from dgmark.models.families import decoder, llada, llada2, llada_moe
 from dgmark.models.gguf import load_gguf
 from dgmark.models.loaded import LoadedModel, has_amx, stated_facts
 from dgmark.models.sessions.bidirectional import BidirectionalSession
@@ -39,7 +38,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     architecture.family.name: architecture
     for architecture in (
         *decoder.ARCHITECTURES,
-        *(module.ARCHITECTURE for module in (llada, llada2, llada_moe, masked_lm)),
+        *(module.ARCHITECTURE for module in (llada, llada2, llada_moe)),
     )
 }
 
@@ -58,8 +57,6 @@ class NetworkDenoiser(LoadedModel):
     @property
     def pads(self) -> bool:
         """Whether sessions take padding."""
-        if self.family is MASKED_LM:
-            return takes_positions(self.network)
         return self.family.block_origin == "response"  # else the blocks of the mask count padding as text
 
     def session(self, cache: CacheMode, padding: Int[Tensor, " batch"] | None = None) -> Session:
@@ -68,8 +65,6 @@ class NetworkDenoiser(LoadedModel):
         Raises:
             SettingsError: the family has no such cache, or cannot ignore padding.
         """
-        if self.family is MASKED_LM:
-            return EncoderSession(self.network, cache, padding)
         shift = self.family.shift
         if self.family.attention == "bidirectional":
             return BidirectionalSession(self.network, cache, shift=shift, padding=padding)
@@ -220,6 +215,4 @@ def _context_length(config: PretrainedConfig, family: Family) -> int:
         raise CheckpointFormat(
             f"config.json of this {config.model_type} has no max_position_embeddings, so its context length is unknown"
         )
-    if family is MASKED_LM:
-        positions -= first_position(config)
     return min(positions, family.context_length or positions)

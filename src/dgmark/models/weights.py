@@ -74,7 +74,7 @@ def load_network(
                 output_loading_info=True,
                 **placement,
             )
-        _check_report(report, architecture.unused, checkpoint.folder)
+        _check_report(report, checkpoint.folder)
         network: PreTrainedModel = loaded.train(False).requires_grad_(False)
         if not placement:
             torch.nn.Module.to(network, device)
@@ -136,8 +136,7 @@ def _check_tensors(files: list[Path], renamings: Mapping[str, str]) -> None:
                 if native in names:
                     raise CheckpointFormat(f"{path} holds {name} a second time; fetch the checkpoint again")
                 names.add(native)
-                counts = name.endswith("position_ids")  # in old BERT checkpoints
-                if stored not in _NUMBER_FORMATS and not counts:
+                if stored not in _NUMBER_FORMATS:
                     raise CheckpointFormat(f"{path}: {name} holds {stored}; only BF16, F16 and F32 are loaded")
 
 
@@ -172,9 +171,8 @@ def _attention(network_class: Any, config: PretrainedConfig) -> str:
     return "sdpa" if network_class._supports_sdpa and not capped else "eager"
 
 
-def _check_report(report: dict[str, Any], unused: str | None, folder: Path) -> None:
+def _check_report(report: dict[str, Any], folder: Path) -> None:
     missing, extra = sorted(report["missing_keys"]), sorted(report["unexpected_keys"])
-    extra = [name for name in extra if unused is None or re.search(unused, name) is None]
     if missing or extra:
         raise CheckpointFormat(
             f"{folder}: tensors missing {missing[:3] or 'none'}, not expected {extra[:3] or 'none'}; "

@@ -5,18 +5,17 @@ It is loaded under the rules for every model: safetensors only, strict about ten
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from dgmark.checkpoint.families import Family
 from dgmark.checkpoint.folder import BUILTIN, Checkpoint, builtin_folder, find_checkpoint, read_object
 from dgmark.checkpoint.tokenizer import Tokenizer, read_tokenizer
 from dgmark.errors import CheckpointFormat, SettingsError
-from dgmark.models.architecture import Architecture, auto_config
+from dgmark.models.architecture import Architecture, causal_config
 from dgmark.models.denoiser import check_values, number_format
 from dgmark.models.load import device_named, dtype_named
 from dgmark.models.weights import load_network
@@ -186,6 +185,4 @@ _FAMILY = Family(
 )
 
 
-_ARCHITECTURE = Architecture(
-    _FAMILY, partial(auto_config, classes=MODEL_FOR_CAUSAL_LM_MAPPING, kind="autoregressive model")
-)
+_ARCHITECTURE = Architecture(_FAMILY, causal_config)
