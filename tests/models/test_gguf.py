@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 import dgmark
 from dgmark.cli import app
-from dgmark.decode.generation import RowFinished
 from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, PromptTooLong, SettingsError, TokenizerMismatch
 from dgmark.models import gguf
 from dgmark.models.gguf import GgufDenoiser, LlamaCpp
@@ -114,25 +113,6 @@ def test_texts_are_those_of_transformers(tmp_path: Path, family: str, settings: 
     assert [one.token_ids for one in texts[0]] == [one.token_ids for one in texts[1]]
     assert all(one.token_ids for one in texts[0])
     assert {one.dtype for one in texts[0]} == {"f32"}
-
-
-def test_texts_carry_the_mark(model: GgufDenoiser) -> None:
-    key = bound_key("test", model, rule="position")
-    marked = dgmark.generate(model, ["the"] * 3, key=key, length=160, seed=1)
-    assert max(dgmark.detect(one.token_ids, key).p_value for one in marked) < 1e-3
-
-
-def test_a_stream_writes_the_same_text(model: GgufDenoiser) -> None:
-    options: dict[str, Any] = {"key": bound_key("test", model), "length": 32, "seed": 5}
-    *_, last = dgmark.stream_generate(model, "the cat", **options)
-    assert isinstance(last, RowFinished)
-    assert last.generation.token_ids == dgmark.generate(model, "the cat", **options)[0].token_ids
-
-
-def test_holes_are_filled(model: GgufDenoiser) -> None:
-    filled = dgmark.infill(model, [["the cat ", 12, " and a ", 8]], key=bound_key("test", model), seed=1)[0]
-    assert filled.text.startswith("the cat ")
-    assert " and a " in filled.text
 
 
 def test_the_commands_run(model: GgufDenoiser, tmp_path: Path) -> None:

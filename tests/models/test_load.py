@@ -71,12 +71,6 @@ def test_the_dtype_is_that_of_the_weights_and_of_the_logits(
     assert model(random_ids(4)).dtype == dtype
 
 
-def test_bf16_logits_are_near_those_of_float32(storyteller: NetworkDenoiser, story_ids: Tensor) -> None:
-    rounded = load_model(dtype="bf16", device="cpu")(story_ids).float()
-    exact = storyteller(story_ids)
-    assert (rounded - exact).abs().mean() < 0.02 * exact.std()
-
-
 def test_loading_leaves_torchs_own_generator_alone(tmp_path: Path, state: tiny.State) -> None:
     before = torch.get_rng_state()
     load(tmp_path)

@@ -136,35 +136,6 @@ def test_a_cached_block_may_begin_at_position_0(network: LlamaForCausalLM, mode:
     assert torch.allclose(session.step(ids, torch.arange(2), 0, 5), first, atol=CLOSE)
 
 
-PADDING = torch.tensor([0, 4, 2])
-
-
-def padded(ids: Tensor, padding: Tensor) -> Tensor:
-    """Canvases whose first columns are junk."""
-    junk = torch.arange(LENGTH) < padding[:, None]
-    return torch.where(junk, canvases(11, len(ids)), ids)
-
-
-@pytest.mark.parametrize("shift", [0, 1])
-@pytest.mark.parametrize("mode", ["none", "prefix", "dual"])
-def test_padded_rows_answer_as_they_do_alone(network: LlamaForCausalLM, mode: CacheMode, shift: int) -> None:
-    before = padded(canvases(9, 3), PADDING)
-    owner = torch.tensor([0, 0, 1, 2, 2, 2])
-    after = changed(before[owner], seed=10)
-    session = BidirectionalSession(network, mode, shift=shift, padding=PADDING)
-    first, second = session.begin(before, START, STOP), session.step(after, owner, START, STOP)
-    subset = session.step(after[[3, 4]], torch.tensor([2, 2]), START, STOP)
-    for row, count in enumerate(PADDING.tolist()):
-        alone = BidirectionalSession(network, mode, shift=shift)
-        start, stop = START - count, STOP - count
-        assert torch.allclose(first[row], alone.begin(before[row, None, count:], start, stop)[0], atol=CLOSE)
-        for index in (owner == row).nonzero()[:, 0].tolist():
-            expected = alone.step(after[index, None, count:], torch.tensor([0]), start, stop)[0]
-            assert torch.allclose(second[index], expected, atol=CLOSE)
-            if index in (3, 4):
-                assert torch.allclose(subset[index - 3], expected, atol=CLOSE)
-
-
 def test_a_model_without_sessions_runs_whole_forwards() -> None:
     toy = ToyDenoiser()
     ids = torch.randint(2, 20, (3, 12), generator=torch.Generator().manual_seed(1))
