@@ -108,7 +108,7 @@ clean:
 	touch $@
 
 .venv/.backends: .venv/.dev
-	$(INSTALL) --editable '.[gguf]'
+	$(INSTALL) --editable '.[gguf,mlx]'
 	touch $@
 
 .venv/release/.tools: release-tools.txt | .venv/.python

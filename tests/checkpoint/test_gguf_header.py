@@ -201,7 +201,7 @@ def test_a_tokenizer_that_cannot_be_made_is_asked_for(tmp_path: Path, old: bytes
     ("model", "options", "message"),
     [
         (str(FILE), {"dtype": "fp32"}, r"dtype \(--dtype\) is no option of a GGUF file"),
-        (str(FILE), {"device": "cpu"}, r"device \(--device\) is no option of a GGUF file"),
+        (str(FILE), {"device": "mlx"}, r"device \(--device\) is no option of a GGUF file"),
         ("storyteller", {"n_threads": 2}, r"n_threads \(--n-threads\) is no option of a model that is no"),
         (str(FILE), {"n_batch": 0}, r"n_batch \(--n-batch\) is 0, less than 1"),
     ],

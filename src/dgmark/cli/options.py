@@ -64,7 +64,9 @@ def model_to_load(
     name_or_path: Annotated[
         str | None, typer.Option("--model", help="Built-in model, folder, GGUF file or hub id.", show_default=BUILTIN)
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or mps.", show_default="a GPU, else the CPU")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, mps or mlx.", show_default="a GPU, else the CPU")
+    ] = None,
     dtype: Annotated[
         str | None, typer.Option(help="fp32, bf16 or fp16.", show_default="the faster one on the device")
     ] = None,

@@ -9,7 +9,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from dgmark.checkpoint.families import Family, family_of
 from dgmark.checkpoint.folder import BUILTIN, Checkpoint, find_checkpoint
-from dgmark.checkpoint.gguf import check_options, is_gguf
+from dgmark.checkpoint.gguf import check_options, is_gguf, option_named
 from dgmark.checkpoint.tokenizer import read_tokenizer
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.architecture import Architecture
@@ -18,6 +18,9 @@ from dgmark.models.denoiser import CacheMode, Session
 from dgmark.models.families import decoder, llada, llada2, llada_moe
 from dgmark.models.gguf import load_gguf
 from dgmark.models.loaded import LoadedModel, has_amx, stated_facts
+from dgmark.models.mlx import DEVICE as MLX
+from dgmark.models.mlx import FAMILIES as MLX_FAMILIES
+from dgmark.models.mlx import load_mlx, unquantized
 from dgmark.models.sessions.bidirectional import BidirectionalSession
 from dgmark.models.sessions.causal import CausalSession
 from dgmark.models.weights import load_network
@@ -102,7 +105,8 @@ def load_model(
             config.json, tokenizer files and safetensors weights; a GGUF file of LLaDA, LLaDA-MoE, Dream or RND1, which
             llama.cpp computes (extra gguf) and which takes the last four options only; or a hub id like
             "GSAI-ML/LLaDA-8B-Instruct", which is taken from huggingface_hub's cache or fetched.
-        device: a torch device; by default the GPU if there is one.
+        device: a torch device; by default the GPU if there is one. "mlx": MLX computes the model, in the number format
+            of its files, on Apple silicon's GPU or on a CPU; needs the extra mlx.
         dtype: "bfloat16", "float16", "float32", their short names ("bf16", "fp16", "fp32"), or a torch dtype; by
             default bfloat16 if the device multiplies it natively, else float32.
         revision: branch, tag or commit of a hub id.
@@ -126,6 +130,11 @@ def load_model(
     check_options(name_or_path, options)
     if is_gguf(name_or_path):
         return load_gguf(find_checkpoint(name_or_path), **options)
+    if device == MLX:
+        for name in ("dtype", "quantization", "device_map"):
+            if name in options:
+                raise SettingsError(f"{option_named(name)} is no option of a model that MLX computes: leave it out")
+        return _with_mlx(name_or_path, revision, family)
     target = device_named(device)
     number_format = dtype_named(dtype, target)
     checkpoint, architecture = find_with_weights(name_or_path, revision, family)
@@ -145,6 +154,15 @@ def load_model(
         quantization=quantization,
         network=network,
     )
+
+
+def _with_mlx(name_or_path: str, revision: str | None, family: str | None) -> LoadedModel:
+    checkpoint = find_checkpoint(name_or_path, revision)
+    architecture = ARCHITECTURES[family_of(checkpoint, family).name]
+    config = architecture.native_config(unquantized(checkpoint))  # refuses what the networks do not compute
+    if architecture.family in MLX_FAMILIES:
+        checkpoint = find_checkpoint(name_or_path, revision, weights=True)
+    return load_mlx(checkpoint, architecture.family, _context_length(config, architecture.family))
 
 
 def find_with_weights(

@@ -56,7 +56,7 @@ def load_network(
     if (checkpoint.folder / "adapter_config.json").exists():
         # transformers would let peft add the adapter's weights
         raise CheckpointFormat(f"{checkpoint.folder} holds adapter_config.json: merge the adapter into the weights")
-    files = _weight_files(checkpoint.folder)
+    files = check_files(checkpoint.folder)
     network_class: Any = architecture.network(config)
     try:
         _check_tensors(files, architecture.renamings)
@@ -90,13 +90,18 @@ def load_network(
     except SafetensorError as error:
         raise CheckpointFormat(f"{checkpoint.folder} cannot be read ({error}); fetch the checkpoint again") from error
     except Exception as error:  # transformers' classes raise all kinds at invalid values
-        raise CheckpointFormat(
-            f"{checkpoint.folder} cannot be loaded ({first_line(error)}): config.json may not fit the weights"
-        ) from error
+        raise misfit(checkpoint, error) from error
     return network
 
 
-def _weight_files(folder: Path) -> list[Path]:
+def misfit(checkpoint: Checkpoint, error: Exception) -> CheckpointFormat:
+    """The error for a network that cannot be built or filled, from what its library raised."""
+    return CheckpointFormat(
+        f"{checkpoint.folder} cannot be loaded ({first_line(error)}): config.json may not fit the weights"
+    )
+
+
+def check_files(folder: Path) -> list[Path]:
     """Find the safetensors files of a checkpoint, and refuse an index that names other files.
 
     Raises:

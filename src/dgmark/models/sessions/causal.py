@@ -20,6 +20,29 @@ from dgmark.models.denoiser import BlockOrigin, CacheMode
 from dgmark.models.sessions.rows import WindowSession, output_logits, padded_inputs, predicting
 
 
+def check_exact(cache: CacheMode) -> None:
+    """Refuse a cache that a model does not have whose cache of finished text is exact."""
+    if cache not in ("none", "prefix"):
+        raise SettingsError(
+            f"there is no cache {cache!r} in a model that sees nothing behind a block; use prefix, it is exact"
+        )
+
+
+def mask_block(start: int, stop: int, block: int, offset: int = 0, origin: BlockOrigin = "canvas") -> tuple[int, int]:
+    """The columns of the mask's block that the positions [start, stop) are in, where a block begins at `offset`.
+
+    Raises:
+        SettingsError: they are in more than one.
+    """
+    high = ((start - offset) // block + 1) * block + offset
+    if stop > high:
+        raise SettingsError(
+            f"the positions [{start}, {stop}) are in no single block of {block}: decode in blocks whose "
+            f"length divides {block}, counted from the start of the {origin}"
+        )
+    return max(high - block, 0), high
+
+
 class CausalSession(WindowSession):
     """The session of a network that sees nothing behind a block.
 
@@ -50,10 +73,7 @@ class CausalSession(WindowSession):
         shift: int,
         padding: Int[Tensor, " batch"] | None = None,
     ) -> None:
-        if cache not in ("none", "prefix"):
-            raise SettingsError(
-                f"there is no cache {cache!r} in a model that sees nothing behind a block; use prefix, it is exact"
-            )
+        check_exact(cache)
         if padding is not None and origin == "canvas":
             raise SettingsError("blocks are counted from the first column: decode prompts of one length together")
         super().__init__(network, cache, shift=shift, padding=padding)
@@ -80,14 +100,7 @@ class CausalSession(WindowSession):
     def _window(self, start: int, stop: int, length: int) -> tuple[int, int]:  # noqa: ARG002
         if self._block is None:
             return start, stop
-        offset = self._offset or 0
-        high = ((start - offset) // self._block + 1) * self._block + offset
-        if stop > high:
-            raise SettingsError(
-                f"the positions [{start}, {stop}) are in no single block of {self._block}: decode in blocks whose "
-                f"length divides {self._block}, counted from the start of the {self._origin}"
-            )
-        return max(high - self._block, 0), high
+        return mask_block(start, stop, self._block, self._offset or 0, self._origin)
 
     def _columns(self, ids: Tensor, end: int) -> Tensor:
         missing = end - ids.shape[1]
