@@ -18,7 +18,7 @@ import dgmark_lab.baselines.green_lists as green_lists
 from dgmark import Detection, WatermarkKey
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
-from dgmark_lab.baselines import Baseline, PatternMark, baseline, parse_baseline
+from dgmark_lab.baselines import BASELINES, Baseline, PatternMark, baseline, parse_baseline
 from dgmark_lab.baselines.pattern_mark import (
     ENOUGH,
     Draw,
@@ -381,6 +381,12 @@ def test_a_long_text_is_scored(form: str) -> None:
     assert found.p_published is not None
     assert 0 < found.p_published <= 1
     assert found.key_fingerprint == KEY.fingerprint
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_keyless_key_is_refused(name: str) -> None:
+    with pytest.raises(SettingsError, match=f"baseline {name} needs a secret"):
+        baseline(name).detector(known_key("keyless", grouping="token-id"))
 
 
 # ---- names and options ----

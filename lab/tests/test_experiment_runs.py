@@ -181,6 +181,9 @@ def test_a_cell_may_have_another_spec_of_the_same_secret() -> None:
     assert cell_key(coded, KeyOptions(code_length=16)) is coded
     three = cell_key(key, KeyOptions(modulus=3))
     assert (three.tables.spec.modulus, three.secret, three.fingerprint == key.fingerprint) == (3, key.secret, False)
+    keyless = WatermarkKey.generate(TOY, rule="position", grouping="token-id")
+    with pytest.raises(SettingsError, match="has no secret"):
+        cell_key(keyless, KeyOptions(rule="bigram"))
 
 
 def test_several_keys_mark_the_texts_in_turn_and_a_written_out_cell_is_reported(tmp_path: Path) -> None:

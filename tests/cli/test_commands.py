@@ -93,9 +93,10 @@ def test_a_named_key_names_its_owner_in_the_verdict(tmp_path: Path) -> None:
     ("args", "code", "message"),
     [
         (["--modulus", 1], 2, "2..16"),
+        (["--grouping", "rot13"], 2, "token-id"),
         (["--model", "no-such-model"], 6, "storyteller"),
         (["--subkeys", 3], 2, "subkeys 3 is not a power of two"),
-        (["--subkeys", 4, "--rule", "position"], 2, "rule position has no sub-keys"),
+        (["--subkeys", 4, "--grouping", "token-id"], 2, "rule position has no sub-keys"),
         (["--rule", "bigram", "--modulus", 3], 2, "rule bigram has no modulus: choose rule position"),
         (["--rule", "position", "--farthest", 3], 2, "rule position has no farthest: choose rule bigram"),
         (["--nearest", 3, "--modulus", 3], 2, "modulus is for the position rule and nearest for the bigram rule"),
@@ -298,6 +299,14 @@ def test_an_open_key_file_is_refused_and_one_for_a_group_warned_of(key_file: Pat
         copy.chmod(mode)
         result = run("detect", "--key", copy, *options, stdin="Some text.")
         assert (result.exit_code, said in result.stderr) == (code, True)
+
+
+def test_the_keyless_scheme_says_that_it_has_no_secret(tmp_path: Path) -> None:
+    path = tmp_path / "key.json"
+    made = run("keygen", path, "--grouping", "token-id")
+    assert "no secret" in made.stderr
+    row = rows(run("detect", "--key", path, "--format", "jsonl", stdin="A text to score.").stdout)[0]
+    assert row["guaranteed"] is False
 
 
 def test_a_command_that_needs_an_extra_says_how_to_install_it() -> None:

@@ -120,6 +120,13 @@ def test_algorithm_2_holds_for_any_block_length(block_length: int) -> None:
     assert {*slow[0].matched} == {True, False}  # lines 4 and 5 both have been walked
 
 
+def test_algorithm_2_holds_for_the_keyless_rule_token_id_mod_m() -> None:
+    key = WatermarkKey.generate(ENDLESS, modulus=3, grouping="token-id")
+    trace = check(ENDLESS, DecodeConfig(LENGTH, BLOCK), [key])[0][0].trace
+    committed = zip(trace.token_id, trace.position, strict=True)
+    assert trace.matched == [token % 3 == position % 3 for token, position in committed]
+
+
 # ---- several commits a step, preferences, blocks ----
 
 COMMITS: list[dict[str, Any]] = [

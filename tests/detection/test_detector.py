@@ -27,7 +27,7 @@ END, START, MASK = 0, 1, 2  # of the built-in tokenizer
 FIRST = 4  # the ids below are special
 ROW = [
     "id", "verdict", "p_value", "z_score", "green_fraction", "num_tokens_scored", "num_tokens_matched", "fpr",
-    "key_fingerprint", "summary", "pairs", "position", "normalised",
+    "key_fingerprint", "guaranteed", "summary", "pairs", "position", "normalised",
     "spans", "marked_share", "keys_tested", "baseline", "p_published", "uncertain_because", "schema",
 ]  # fmt: skip
 
@@ -305,6 +305,16 @@ def test_a_row_is_plain_json_and_has_the_values_of_the_detection(content: Any, o
     assert (found.pairs is None) != (found.position is None)
     assert json.loads(json.dumps(row, allow_nan=False)) == row
     assert {type(value) for value in row.values()} <= {str, int, float, bool, list, dict, type(None)}
+
+
+@pytest.mark.parametrize(("length", "rate", "warned"), [(5, 1.0, False), (300, 0.5, False), (300, 1.0, True)])
+def test_a_keyless_result_is_not_guaranteed_and_a_found_mark_says_so(length: int, rate: float, warned: bool) -> None:
+    detector = detector_of(grouping="token-id")
+    found = detector.detect(marked_ids(detector.key, length, rate=rate))
+    assert found.guaranteed is False
+    assert detector_of().detect(plain_ids(9)).guaranteed is True
+    assert ("keyless" in found.summary) == warned
+    assert "at most 1 in" not in found.summary
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,13 @@ def test_spans_only(detection: Detection) -> None:
     assert "was not found" in verdict_sentence(absent)
 
 
+def test_a_key_without_a_secret_promises_no_rarity(detection: Detection) -> None:
+    keyless = replace(detection, verdict="watermarked", guaranteed=False, num_tokens_scored=300)
+    for found in (keyless, replace(keyless, verdict="not_detected", spans=tuple(SPANS))):
+        assert "anybody can make this mark" in verdict_sentence(found)
+        assert "1 in" not in verdict_sentence(found)
+
+
 def test_absence_names_all_keys_that_were_tried(detection: Detection) -> None:
     absent = replace(detection, verdict="not_detected", keys_tested=1200, num_tokens_scored=900)
     assert verdict_sentence(absent) == "No watermark of the 1,200 keys was found in this text."

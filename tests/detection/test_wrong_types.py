@@ -50,6 +50,7 @@ CALLS: dict[str, tuple[Callable[[Any], object], Callable[[Any], bool]]] = {
     "modulus": (lambda value: WatermarkKey.generate(modulus=value), lambda value: value is None),
     "rotation": (lambda value: WatermarkKey.generate(rotation=value), lambda value: value is None),
     "code length": (lambda value: WatermarkKey.generate(code_length=value), lambda value: value is None),
+    "grouping": (lambda value: WatermarkKey.generate(grouping=value), lambda value: value is None),
     "rule": (lambda value: WatermarkKey.generate(rule=value), lambda value: value is None),
     "farthest": (lambda value: WatermarkKey.generate(farthest=value), lambda value: value is None),
     "model": (WatermarkKey.generate, lambda _: False),

@@ -37,7 +37,8 @@ def known_spec(*, rule: Rule | None = None, **options: Any) -> Any:
 
 def known_key(name: str, **options: Any) -> WatermarkKey:
     """The key called `name`, bound to the built-in model; see `known_spec`."""
-    return WatermarkKey(known_spec(**options), f"test-{name}", _secret_of(name))
+    spec = known_spec(**options)
+    return WatermarkKey(spec, f"test-{name}", _secret_of(name) if spec.keyed else None)
 
 
 def bound_key(name: str, model: str | ModelLike, **options: Any) -> WatermarkKey:

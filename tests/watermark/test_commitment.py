@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dgmark.errors import CommitmentMismatch, InputError
+from dgmark.errors import CommitmentMismatch, InputError, SettingsError
 from dgmark.watermark.commitment import KeyCommitment, load_commitments
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import WatermarkSpec
@@ -57,6 +57,11 @@ def test_a_commitment_binds_all_that_decides_what_is_detected(spec: WatermarkSpe
 def test_a_commitment_binds_the_secret() -> None:
     with pytest.raises(CommitmentMismatch, match="does not meet"):
         KeyCommitment.of(KEY).check(known_key("another", code_length=16))
+
+
+def test_a_key_without_a_secret_takes_no_commitment() -> None:
+    with pytest.raises(SettingsError, match="no secret"):
+        KeyCommitment.of(known_key("none", grouping="token-id"))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from dgmark.errors import VocabularyMismatch
 from dgmark.watermark.groups import GroupTables, check_ids, group_table, position_code
-from dgmark.watermark.spec import MODULI, PositionSpec
+from dgmark.watermark.spec import MODULI, Grouping, PositionSpec
 from support.known_keys import known_key, known_spec
 
 FOLDER = Path(__file__).parents[1] / "golden"
@@ -65,7 +65,7 @@ def named(vector: dict[str, Any]) -> str:
 
 
 def tables_of(spec: PositionSpec, name: str = "groups") -> GroupTables:
-    return GroupTables(spec, hashlib.sha256(name.encode()).digest())
+    return GroupTables(spec, b"" if spec.grouping == "token-id" else hashlib.sha256(name.encode()).digest())
 
 
 # --- the table -----------------------------------------------------------------------------------
@@ -100,20 +100,30 @@ def test_the_table_is_the_golden_vector(vector: dict[str, Any]) -> None:
 # --- lookup --------------------------------------------------------------------------------------
 
 
+def test_the_keyless_grouping_takes_the_token_id_modulo_m() -> None:
+    tables = tables_of(known_spec(modulus=5, grouping="token-id"))
+    assert tables.table().tolist() == [token % 5 for token in range(8192)]
+
+
 @settings(max_examples=60)
 @given(
     tokens=st.dictionaries(st.integers(0, 80), st.integers(0, 199), max_size=40),
     modulus=st.sampled_from([2, 3, 5, 16]),
-    rotation=st.sampled_from([0, 1, 3, 20]),
+    grouping_and_rotation=st.sampled_from([("keyed", 0), ("keyed", 1), ("keyed", 3), ("keyed", 20), ("token-id", 0)]),
 )
-def test_matching_is_the_papers_definition(tokens: dict[int, int], modulus: int, rotation: int) -> None:
+def test_matching_is_the_papers_definition(
+    tokens: dict[int, int], modulus: int, grouping_and_rotation: tuple[Grouping, int]
+) -> None:
     """Of tokens by their positions, which may have gaps."""
-    spec = replace(known_spec(modulus=modulus, rotation=rotation), table_size=200)
+    grouping, rotation = grouping_and_rotation
+    spec = replace(known_spec(modulus=modulus, rotation=rotation, grouping=grouping), table_size=200)
     tables = tables_of(spec)
     positions = np.array(sorted(tokens), dtype=np.int64)
     ids = np.array([tokens[position] for position in sorted(tokens)], dtype=np.int64)
 
     def group(token: int, position: int) -> int:
+        if grouping == "token-id":
+            return token % modulus
         return reference_groups(tables.secret, modulus, 200, position // rotation if rotation else 0)[token]
 
     expected = [group(tokens[position], position) == position % modulus for position in sorted(tokens)]

@@ -36,7 +36,7 @@ from dgmark.errors import (
 from dgmark.report.signing import SigningKey
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.key_file import KeyFilePermissionWarning
-from dgmark.watermark.spec import PositionSpec
+from dgmark.watermark.spec import Grouping, PositionSpec
 from support.known_keys import builtin_tokenizer, known_key, known_spec
 from support.unchecked import unchecked
 
@@ -132,10 +132,12 @@ def test_a_fresh_key_is_bound_to_tokenizer_and_padded_vocabulary() -> None:
         ({}, 0),
         ({"subkeys": 1}, 0),
         ({"rule": "position"}, 16),
+        ({"grouping": "keyed"}, 16),
         ({"code_length": 0}, 0),
         ({"code_length": 8}, 8),
         ({"modulus": 4, "code_length": 32}, 32),
         ({"rotation": 32}, 0),
+        ({"grouping": "token-id"}, 0),
     ],
 )
 def test_a_fresh_key_marks_pairs_and_a_plain_one_of_positions_has_a_code_of_16(
@@ -157,16 +159,17 @@ def test_fresh_keys_have_secrets_and_ids_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("secret", "message"),
+    ("grouping", "secret", "message"),
     [
-        *((bytes(length), f"{length} bytes instead of 32") for length in (0, 16, 31, 33)),
-        (None, "the secret is of type NoneType instead of bytes"),
-        ("x" * 32, "the secret is of type str instead of bytes"),
+        *(("keyed", bytes(length), f"{length} bytes instead of 32") for length in (0, 16, 31, 33)),
+        ("keyed", None, "grouping keyed needs a secret"),
+        ("keyed", "x" * 32, "the secret is of type str instead of bytes"),
+        ("token-id", SECRET, "token-id takes none"),
     ],
 )
-def test_a_secret_that_does_not_fit_is_refused(secret: Any, message: str) -> None:
+def test_a_secret_that_does_not_fit_is_refused(grouping: Grouping, secret: Any, message: str) -> None:
     with unchecked(), pytest.raises(SettingsError, match=message):
-        WatermarkKey(spec=known_spec(), key_id="wrong", secret=secret)
+        WatermarkKey(spec=known_spec(grouping=grouping), key_id="wrong", secret=secret)
 
 
 # --- the file ------------------------------------------------------------------------------------
@@ -383,6 +386,14 @@ def test_a_key_file_that_others_can_use_is_read_with_a_warning(
     with warnings.catch_warnings(record=True, action="always") as caught:
         assert WatermarkKey.load(key_file, allow_open=allow_open) == KEY
     assert [one.category for one in caught] == [KeyFilePermissionWarning] * warned
+
+
+def test_anybody_may_read_a_key_file_without_a_secret(tmp_path: Path) -> None:
+    key = WatermarkKey(spec=known_spec(grouping="token-id"), key_id="open")
+    key.save(tmp_path / "key.json")
+    (tmp_path / "key.json").chmod(0o644)
+    with warnings.catch_warnings(action="error"):
+        assert WatermarkKey.load(tmp_path / "key.json") == key
 
 
 # --- silence about the secret --------------------------------------------------------------------

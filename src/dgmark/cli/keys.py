@@ -31,7 +31,7 @@ def key_options(
         Literal["bigram", "position"] | None,
         typer.Option(
             help="What is marked: pairs of nearby tokens, or each token at its position (the paper's rule).",
-            show_default="bigram; position with --modulus, --rotation or --code-length",
+            show_default="bigram; position with --modulus, --rotation, --grouping or --code-length",
         ),
     ] = None,
     nearest: Annotated[
@@ -48,11 +48,18 @@ def key_options(
     rotation: Annotated[
         int | None, typer.Option(help="Position: change the groups after so many positions.", show_default="never")
     ] = None,
+    grouping: Annotated[
+        Literal["keyed", "token-id"] | None,
+        typer.Option(
+            help="Position: groups by the secret key, or by token id (as in the paper's code, without a secret).",
+            show_default="keyed",
+        ),
+    ] = None,
     code_length: Annotated[
         int | None,
         typer.Option(
             help="Position: period of a secret code, a multiple of --modulus, up to 64; 0: the paper's position mod m.",
-            show_default=f"{DEFAULT_CODE}; 0 with --rotation or another --modulus",
+            show_default=f"{DEFAULT_CODE}; 0 with --rotation, --grouping token-id or another --modulus",
         ),
     ] = None,
     subkeys: Annotated[
@@ -87,6 +94,11 @@ def keygen(
     """Make a secret key. Whoever has it can detect and forge the mark: keep it as you would keep a signing key."""
     key = WatermarkKey.generate(model, **options)
     key.save(file)
+    if key.keyless:
+        stderr().print(
+            "warning: a token-id key has no secret: anybody can detect and forge its mark, "
+            "and its p-values are not guaranteed"
+        )
     refusal = _refusal(model)
     if refusal is not None:
         stderr().print(

@@ -242,7 +242,7 @@ def _cells(row: Scored, options: DetectOptions) -> dict[str, Text]:
     if options.spans:
         cells["marked characters"] = Text("\n".join(_place(span.start, span.end) for span in spans) or "none")
     chance = min(detection.p_value, detection.fpr) if detection.verdict == "watermarked" else detection.fpr
-    cells["by chance at most"] = Text(rarity(chance) if marked else "")
+    cells["by chance at most"] = Text(rarity(chance) if marked and detection.guaranteed else "")
     if options.payload:
         cells["payload"] = Text("" if detection.subkey is None else str(detection.subkey))
     cells["tokens"] = Text(f"{detection.num_tokens_scored:,}")

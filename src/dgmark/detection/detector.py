@@ -219,6 +219,7 @@ class Detector:
             fpr=self.fpr,
             key_fingerprint=self.key.fingerprint,
             key_name=self.key.name,
+            guaranteed=not self.key.keyless,
             keys_tested=self.keys_tested,
             subkeys_tested=self.key.num_subkeys,
             uncertain_because=uncertain,

@@ -78,6 +78,7 @@ class Finding:
             those of which more pairs match than do not.
         fpr: false-positive rate that the verdict was held to.
         key_fingerprint: identifies the key.
+        guaranteed: whether the p-value rests on a secret key; false for grouping token-id.
         pairs: what rule "bigram" counts; None for others.
         position: what rule "position" finds of the place of the text; None for others.
         normalised: what was undone in the text before it was scored: disguises, by the steps' names, and "wrapping";
@@ -110,6 +111,7 @@ class Finding:
     num_tokens_matched: int
     fpr: float
     key_fingerprint: str
+    guaranteed: bool
     pairs: PairFigures | None = None
     position: PositionFigures | None = None
     normalised: tuple[str, ...] = ()

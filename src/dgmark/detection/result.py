@@ -48,7 +48,7 @@ class Detection(Finding):
 # the fields of each row between its id and its schema, in order: those of `Detection`, with the summary in their midst
 _HIDDEN = {"subkeys_tested", "incomplete", "key_name", *PAYLOAD_FIELDS}
 DETECTION_FIELDS = [name for name in Detection.__dataclass_fields__ if name not in _HIDDEN]
-DETECTION_FIELDS.insert(DETECTION_FIELDS.index("key_fingerprint") + 1, "summary")
+DETECTION_FIELDS.insert(DETECTION_FIELDS.index("guaranteed") + 1, "summary")
 
 
 def verdict_of(p_value: float, level: float, *, detectable: bool) -> Verdict:

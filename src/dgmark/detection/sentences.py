@@ -10,6 +10,7 @@ from dgmark.detection.normalise import WRAPPING
 
 MIN_TOKENS = 200
 ANY_SOURCE = "A text without this watermark may come from any other language model or from a person."
+_NO_SECRET = "But this key has no secret (it is keyless): anybody can make this mark or remove it."  # noqa: S105
 _SCALES = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
 _RAREST = 10**15
 _HEADINGS = {"watermarked": "Watermark{} found", "not_detected": "No watermark{} found", "uncertain": "Inconclusive"}
@@ -70,13 +71,17 @@ def verdict_sentence(found: Finding, *, public: bool = False) -> str:
     text = "the part of this text that was read" if found.incomplete else "this text"
     if found.verdict == "watermarked":
         chance = found.fpr if public else min(found.p_value, found.fpr)
-        chance_said = f"The chance that a text written without the key looks like this is at most {rarity(chance)}."
-        return f"{_finding(found, text)} {chance_said}"
-    if found.spans:
-        chance_said = (
-            f"The chance to find such a span in a text written without the key is at most {rarity(found.fpr)}."
+        return f"{_finding(found, text)} " + (
+            f"The chance that a text written without the key looks like this is at most {rarity(chance)}."
+            if found.guaranteed
+            else _NO_SECRET
         )
-        return f"{_finding(found, text)} {chance_said}"
+    if found.spans:
+        return f"{_finding(found, text)} " + (
+            f"The chance to find such a span in a text written without the key is at most {rarity(found.fpr)}."
+            if found.guaranteed
+            else _NO_SECRET
+        )
     if found.verdict == "uncertain":
         return f"The test is inconclusive for this text: {_why(found)}"
     if found.keys_tested > 1:
@@ -102,10 +107,11 @@ def meaning(found: Finding) -> list[str]:
     """What the verdict means and what it does not, one sentence each."""
     sentences = []
     if found.verdict == "watermarked" or found.spans:
-        writer = "chosen by a language model that used this key"
-        if found.key_name:
-            writer = f"chosen by the assistant of {found.key_name}, or by another language model with its key"
-        sentences.append(f"The watermark shows that words of this text, or of its marked parts, were {writer}.")
+        if found.guaranteed:
+            writer = "chosen by a language model that used this key"
+            if found.key_name:
+                writer = f"chosen by the assistant of {found.key_name}, or by another language model with its key"
+            sentences.append(f"The watermark shows that words of this text, or of its marked parts, were {writer}.")
         if found.in_part:
             sentences.append(
                 "Nothing follows for the unmarked rest: a person or another model may have written it, or it may be "

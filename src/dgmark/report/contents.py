@@ -156,6 +156,7 @@ class Report:
                 "fpr": detection.fpr,
                 "fpr_chosen_by": self.rate.chosen_by,
                 "service_fpr": self.service_fpr,
+                "guaranteed": detection.guaranteed,
                 "normalised": list(detection.normalised),
                 "keys_tested": detection.keys_tested,
                 "subkeys_tested": detection.subkeys_tested,

@@ -294,6 +294,7 @@ class Checker:
             "marked_share": detection.marked_share,
             "in_part": detection.in_part,
             "is_watermarked": detection.verdict == "watermarked",
+            "guaranteed": detection.guaranteed,
             "text": {"sha256": sha256_of(scored), "length": len(content)},
         }
         if asked.include_text:

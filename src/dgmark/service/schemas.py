@@ -150,6 +150,7 @@ class _Checked(AnswerFields):
     key_name: str | None
     keys_tested: int
     is_watermarked: bool
+    guaranteed: bool
     text: TextFields
     document: DocumentFields | None = None
     spans: list[SpanFields] | None = None

@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from dgmark.arguments import FirstVersion, as_path
-from dgmark.errors import CommitmentMismatch, InputError
+from dgmark.errors import CommitmentMismatch, InputError, SettingsError
 from dgmark.rows.inputs import read_bytes
 from dgmark.watermark.groups import Secret
 from dgmark.watermark.key import WatermarkKey, check_key
@@ -46,7 +46,7 @@ class KeyCommitment(BaseModel):
         """Commit to a key now.
 
         Raises:
-            SettingsError: `key` is not a key.
+            SettingsError: `key` is not a key, or has no secret.
         """
         return cls(
             format="dgmark-key-commitment",
@@ -79,7 +79,7 @@ class KeyCommitment(BaseModel):
 
         Raises:
             CommitmentMismatch: its secret, or something that decides what it detects, is another.
-            SettingsError: `key` is not a key.
+            SettingsError: `key` is not a key, or has no secret.
         """
         if (self.sha256, self.key_fingerprint) != (_digest(key), key.fingerprint):
             raise CommitmentMismatch(
@@ -111,4 +111,8 @@ def load_commitments(folder: Path, keys: Iterable[WatermarkKey]) -> dict[str, Ke
 def _digest(key: WatermarkKey) -> str:
     """SHA-256 of the domain, the public half of the key as canonical JSON, a zero byte, and the secret."""
     check_key(key)
+    if key.secret is None:
+        raise SettingsError(
+            "a token-id key has no secret, so a commitment to it proves nothing: make a key with `dgmark keygen`"
+        )
     return hashlib.sha256(Secret(DOMAIN + key.spec_bytes + b"\0" + key.secret)).hexdigest()

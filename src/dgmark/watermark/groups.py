@@ -36,10 +36,13 @@ def group_table(secret: bytes, modulus: int, table_size: int, segment: int = 0) 
 
     One SHAKE-256 squeeze over (version, modulus, table size, segment, secret) gives 8 bytes a token id (little
     endian); tokens are ranked by them, ties by id; group = rank mod modulus. So group sizes differ by at most one
-    for every key, and the table depends on nothing but these arguments.
+    for every key, and the table depends on nothing but these arguments. Without a secret, group = id mod modulus.
     """
-    header = modulus.to_bytes(1, "little") + table_size.to_bytes(4, "little") + segment.to_bytes(8, "little")
-    table = _balanced(b"groups", Secret(header + secret), table_size, modulus)
+    if secret:
+        header = modulus.to_bytes(1, "little") + table_size.to_bytes(4, "little") + segment.to_bytes(8, "little")
+        table = _balanced(b"groups", Secret(header + secret), table_size, modulus)
+    else:
+        table = (np.arange(table_size) % modulus).astype(np.uint8)
     table.setflags(write=False)
     return table
 

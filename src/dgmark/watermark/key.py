@@ -25,7 +25,7 @@ from dgmark.watermark.bigrams import BIGRAM_PRF, DISTANCES, hash_key
 from dgmark.watermark.groups import GroupTables, Secret
 from dgmark.watermark.hashes import SipHashKey
 from dgmark.watermark.key_file import KeyFile, check_mode, check_name, read_private, write_private
-from dgmark.watermark.spec import DEFAULT_CODE, BigramSpec, PositionSpec, Rule, WatermarkSpec, spec_of
+from dgmark.watermark.spec import DEFAULT_CODE, BigramSpec, Grouping, PositionSpec, Rule, WatermarkSpec, spec_of
 
 # ids of a padded vocabulary beside twice the tokenizer's own; a table beyond that costs memory and serves no model
 MAX_PADDING = 65_536
@@ -50,25 +50,28 @@ class ModelLike(Protocol):
 class WatermarkKey:
     """A secret and the spec it is used with.
 
-    `key_id` is random and public: a name to file it under.
+    `secret` is None only for the keyless grouping "token-id". `key_id` is random and public: a name to file it under.
     `number` is that of a sub-key, which marks one text; None for the whole key.
     `name` is public and says whose texts it marks, such as "ACME"; None if that is not said.
     """
 
     spec: WatermarkSpec
     key_id: str
-    secret: bytes = field(repr=False)
+    secret: bytes | None = field(default=None, repr=False)
     number: int | None = None
     name: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.spec, BigramSpec | PositionSpec):
             raise SettingsError(f"the spec of a key is a WatermarkSpec, not a {type(self.spec).__name__}")
-        if not isinstance(self.secret, bytes):
-            raise SettingsError(f"the secret is of type {type(self.secret).__name__} instead of bytes")
-        if len(self.secret) != SECRET_BYTES:
-            raise SettingsError(f"the secret has {len(self.secret)} bytes instead of {SECRET_BYTES}")
-        object.__setattr__(self, "secret", Secret(self.secret))
+        if (self.secret is not None) != self.spec.keyed:
+            raise SettingsError("grouping keyed needs a secret, and token-id takes none")
+        if self.secret is not None:
+            if not isinstance(self.secret, bytes):
+                raise SettingsError(f"the secret is of type {type(self.secret).__name__} instead of bytes")
+            if len(self.secret) != SECRET_BYTES:
+                raise SettingsError(f"the secret has {len(self.secret)} bytes instead of {SECRET_BYTES}")
+            object.__setattr__(self, "secret", Secret(self.secret))
         check_name(self.name)
         if self.number is not None:
             self._check_subkey(self.number)
@@ -81,6 +84,7 @@ class WatermarkKey:
         rule: Rule | None = None,
         modulus: int | None = None,
         rotation: int | None = None,
+        grouping: Grouping | None = None,
         code_length: int | None = None,
         subkeys: int | None = None,
         nearest: int | None = None,
@@ -93,9 +97,10 @@ class WatermarkKey:
         Args:
             model: whose tokenizer and padded vocabulary the key is bound to.
             rule: "bigram" (pairs of nearby tokens; it survives insertions and deletions), or "position" (the paper's).
-                None: "position" if any of the next three is given, else "bigram".
+                None: "position" if any of the next four is given, else "bigram".
             modulus: rule "position": number of groups, 2..16; None: 2.
             rotation: rule "position": positions after which the groups change; None and 0: never.
+            grouping: rule "position": "token-id" for the paper's keyless groups; None: "keyed".
             code_length: rule "position": period of a keyed position code, a multiple of the modulus up to 64; 0 = the
                 paper's i mod m. None: 16 for a keyed key of modulus 2 without rotation, else 0.
             subkeys: rule "bigram": number of sub-keys, a power of two up to 65,536: each text is marked with one of
@@ -117,7 +122,7 @@ class WatermarkKey:
             tokenizer, table_size = model.tokenizer, model.vocab_size
         else:
             raise SettingsError(f"a model is a name, a folder or a loaded model, not a {type(model).__name__}")
-        of_positions = {"modulus": modulus, "rotation": rotation, "code_length": code_length}
+        of_positions = {"modulus": modulus, "rotation": rotation, "grouping": grouping, "code_length": code_length}
         of_pairs = {"nearest": nearest, "farthest": farthest}
         named: dict[str, Any] = {**of_positions, **of_pairs, "subkeys": subkeys}
         given = {name: value for name, value in named.items() if value is not None}
@@ -135,16 +140,21 @@ class WatermarkKey:
         bound = {"table_size": table_size, "tokenizer": tokenizer.name, "tokenizer_fingerprint": tokenizer.fingerprint}
         spec = spec_of({"rule": rule, **bound, **given})
         if isinstance(spec, PositionSpec) and code_length is None:
-            plain = (spec.modulus, spec.rotation) == (2, 0)
+            plain = (spec.modulus, spec.rotation, spec.grouping) == (2, 0, "keyed")
             spec = replace(spec, code_length=DEFAULT_CODE if plain else 0)
         block = block_length_of(model)
         if expected_match is None and block is not None:
             expected_match = spec.measured_match(block)
         spec = replace(spec, expected_match=expected_match)
-        secret = Secret(secrets.token_bytes(SECRET_BYTES))
+        secret = Secret(secrets.token_bytes(SECRET_BYTES)) if spec.keyed else None
         key = cls(spec=spec, key_id=secrets.token_hex(8), secret=secret, name=name)
         key.check_tokenizer(tokenizer)
         return key
+
+    @property
+    def keyless(self) -> bool:
+        """Whether the key has no secret. Then anybody can compute the groups, and p-values carry no guarantee."""
+        return self.secret is None
 
     @property
     def spec_bytes(self) -> bytes:
@@ -155,7 +165,7 @@ class WatermarkKey:
     @cached_property
     def fingerprint(self) -> str:
         """16 hex digits that identify this secret and spec without revealing the secret."""
-        blake = hashlib.blake2b(self.spec_bytes, key=self.secret, digest_size=8, person=b"dgmark/key/v1")
+        blake = hashlib.blake2b(self.spec_bytes, key=self.secret or b"", digest_size=8, person=b"dgmark/key/v1")
         return blake.hexdigest()
 
     @cached_property
@@ -169,7 +179,7 @@ class WatermarkKey:
             raise SettingsError(
                 f"key {self.fingerprint} is of rule bigram, which has no groups: take a key of rule position here"
             )
-        return GroupTables(self.spec, self.secret)
+        return GroupTables(self.spec, self.secret or b"")
 
     @cached_property
     def pair_key(self) -> SipHashKey:
@@ -178,7 +188,7 @@ class WatermarkKey:
         Raises:
             SettingsError: the key is of rule "position".
         """
-        return hash_key(self.secret, self.pair_spec.nearest, self.pair_spec.farthest)
+        return hash_key(self.secret or b"", self.pair_spec.nearest, self.pair_spec.farthest)
 
     @property
     def pair_spec(self) -> BigramSpec:
@@ -293,7 +303,7 @@ class WatermarkKey:
             version=1,
             key_id=self.key_id,
             name=self.name,
-            secret=base64.b64encode(self.secret).decode(),
+            secret=None if self.secret is None else base64.b64encode(self.secret).decode(),
             prf=self.spec.prf,
             fingerprint=self.fingerprint,
             **self.spec.to_fields(),
@@ -316,7 +326,8 @@ class WatermarkKey:
         path = as_path(path, "a key file")
         content, mode = read_private(path, "dgmark keygen")
         key, fingerprint = _key_of(content, path)
-        check_mode(mode, path, allow_open)
+        if key.secret is not None:
+            check_mode(mode, path, allow_open)
         if fingerprint != key.fingerprint:
             raise KeyFileFormat(
                 f"the key file {path} is damaged: its contents do not have the fingerprint that it states; "
@@ -342,7 +353,7 @@ def _key_of(content: bytes, path: Path) -> tuple[WatermarkKey, str]:
 def _parsed(content: bytes) -> tuple[WatermarkKey, str]:
     file = KeyFile.model_validate_json(content)
     spec = spec_of(file.model_extra or {})
-    secret = Secret(base64.b64decode(file.secret, validate=True))
+    secret = None if file.secret is None else Secret(base64.b64decode(file.secret, validate=True))
     if file.prf != spec.prf:
         raise ValueError(f"its prf is not that of a key of rule {spec.rule}, {spec.prf}")
     return WatermarkKey(spec, file.key_id, secret, name=file.name), file.fingerprint
@@ -361,7 +372,7 @@ def subkey_of(key: WatermarkKey, request_id: str) -> int:
     if not isinstance(request_id, str):
         raise SettingsError(f"a request id is a text, not a {type(request_id).__name__}")
     head = f"dgmark/request/{BIGRAM_PRF}\0{request_id}".encode("utf-8", "surrogatepass")
-    drawn = hashlib.shake_256(Secret(head + key.secret)).digest(8)
+    drawn = hashlib.shake_256(Secret(head + (key.secret or b""))).digest(8)
     number = int.from_bytes(drawn, "little") % key.spec.subkeys
     key._check_subkey(number)
     return number

@@ -66,7 +66,7 @@ class KeyFile(BaseModel):
     version: FirstVersion
     key_id: str
     name: str | None = None
-    secret: str = Field(repr=False)
+    secret: str | None = Field(repr=False)
     prf: str
     fingerprint: str
 

@@ -27,6 +27,7 @@ from dgmark.errors import SettingsError
 from dgmark.watermark.bigrams import BIGRAM_PRF, DISTANCES, MAX_DISTANCE, MAX_TABLE
 
 Rule = Literal["position", "bigram"]
+Grouping = Literal["keyed", "token-id"]
 PRF: Final = "shake256-rank-v1"
 MODULI: Final = range(2, 17)
 MAX_CODE_LENGTH: Final = 64
@@ -177,6 +178,7 @@ class BigramSpec(_Spec):
     shown_match: ClassVar[str] = "token of which most pairs match"
     needs_long_blocks: ClassVar[bool] = False
     storyteller_temperature: ClassVar[float] = 0.5
+    keyed: ClassVar[bool] = True
 
     def _check(self) -> None:
         super()._check()
@@ -206,7 +208,7 @@ class PositionSpec(_Spec):
     Attributes:
         modulus: number of groups m, 2..16; position i wants group i mod m, or as the position code says.
         rotation: positions after which the groups change; 0 = never.
-        grouping: "keyed": the groups come from the secret. The fingerprint of a key covers it.
+        grouping: "keyed" (groups from the secret), or "token-id" (group = id mod m, as in the paper's code; keyless).
         code_length: period of a keyed position code, a multiple of m up to 64; 0 = the paper's i mod m.
 
     Raises:
@@ -216,7 +218,7 @@ class PositionSpec(_Spec):
     rule: Literal["position"] = "position"
     modulus: Annotated[_Whole, Field(ge=MODULI[0], le=MODULI[-1], description="in 2..16")] = 2
     rotation: Annotated[_Whole, Field(ge=0, le=_MAX_INT, description=f"in 0..{_MAX_INT}; 0 turns it off")] = 0
-    grouping: Annotated[Literal["keyed"], Field(description="keyed")] = "keyed"
+    grouping: Annotated[Grouping, Field(description="one of: keyed, token-id")] = "keyed"
     code_length: _Whole = 0
     prf: ClassVar[str] = PRF
     _column: ClassVar[int] = 1
@@ -226,6 +228,8 @@ class PositionSpec(_Spec):
 
     def _check(self) -> None:
         super()._check()
+        if self.grouping == "token-id" and (self.rotation or self.code_length):
+            raise SettingsError("grouping token-id has no key to draw from: use rotation 0 and code length 0")
         if not 0 <= self.code_length <= MAX_CODE_LENGTH or self.code_length % self.modulus:
             raise SettingsError(
                 f"code length {self.code_length} is not a multiple of modulus {self.modulus} up to {MAX_CODE_LENGTH}; "
@@ -238,6 +242,11 @@ class PositionSpec(_Spec):
     def storyteller_temperature(self) -> float | None:
         """The temperature at which the storyteller's marked texts are as diverse as unmarked ones; None if unknown."""
         return 0.6 if self.code_length == DEFAULT_CODE else None
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the key has a secret."""
+        return self.grouping == "keyed"
 
     @property
     def chance(self) -> float:

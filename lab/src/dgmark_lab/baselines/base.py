@@ -63,7 +63,7 @@ class Baseline(ABC):
         """Derive this baseline's hash key; a baseline that needs several gives each a `use`.
 
         Raises:
-            SettingsError: the key has sub-keys.
+            SettingsError: the key has no secret.
         """
         return HashKey.of(key, f"{self.name}/{use}" if use else self.name)
 
@@ -72,7 +72,7 @@ class Baseline(ABC):
         """Return what the baseline does to a step on this model under this key.
 
         Raises:
-            SettingsError: the key has sub-keys.
+            SettingsError: the key has no secret.
         """
 
     @abstractmethod
@@ -82,7 +82,7 @@ class Baseline(ABC):
         """Score tokens at their positions (0-based, ascending).
 
         Raises:
-            SettingsError: the key has sub-keys.
+            SettingsError: the key has no secret.
         """
 
     def detector(
@@ -102,7 +102,7 @@ class BaselineDetector:
         tokenizer: the model's tokenizer, or where to find it; by default the one that the key names.
 
     Raises:
-        SettingsError: `key` is not a key or has sub-keys, or `fpr` is not a valid rate.
+        SettingsError: `key` is not a key or has no secret, or `fpr` is not a valid rate.
         TokenizerMismatch: the tokenizer is not the key's.
     """
 
@@ -166,6 +166,7 @@ class BaselineDetector:
             fpr=self.fpr,
             position=PositionFigures(score.shift, score.shifts_tested),
             key_fingerprint=self.key.fingerprint,
+            guaranteed=True,
             baseline=self.baseline.name,
             p_published=score.p_published,
             uncertain_because=_limit(score, len(tokens.ids)) if verdict == "uncertain" else None,

@@ -29,12 +29,17 @@ class HashKey:
         """Derive the hash key of a key for one domain.
 
         Raises:
-            SettingsError: the key has sub-keys.
+            SettingsError: the key has no secret, or it has sub-keys.
         """
         if key.spec.subkeys > 1:
             raise SettingsError(
                 f"baseline {domain.partition('/')[0]} marks all texts of a key alike, but key {key.fingerprint} has "
                 f"{key.spec.subkeys} sub-keys: make one without them, with `dgmark keygen --subkeys 1`"
+            )
+        if key.secret is None:
+            raise SettingsError(
+                f"key {key.fingerprint} is keyless (token-id), but baseline {domain.partition('/')[0]} needs a secret: "
+                "make a keyed one with `dgmark keygen`"
             )
         message = b"dgmark/baseline/" + PRF_VERSION.encode() + b"\0" + domain.encode() + b"\0" + key.secret
         digest = hashlib.shake_256(message).digest(16)

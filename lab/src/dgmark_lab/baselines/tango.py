@@ -89,7 +89,7 @@ class Tango(Baseline):
         """Return the colour of each token of the key's vocabulary.
 
         Raises:
-            SettingsError: the key has sub-keys, or the model's embeddings are not those of the key's vocabulary.
+            SettingsError: the key has no secret, or the model's embeddings are not those of the key's vocabulary.
             ModelNotFound: the model is not on this machine.
         """
         return _colour_of(self, self.hash_key(key), self.embeddings or key.spec.tokenizer, key.spec.table_size)

@@ -44,7 +44,7 @@ def cell_key(base: WatermarkKey, options: KeyOptions) -> WatermarkKey:
     """Return the run's key with a cell's spec and the same secret.
 
     Raises:
-        SettingsError: the spec is invalid, or the run's key has sub-keys.
+        SettingsError: the spec is invalid, the run's key lacks the secret that it needs, or the run's key has sub-keys.
     """
     if base.spec.subkeys > 1:
         raise SettingsError(
@@ -60,17 +60,21 @@ def cell_key(base: WatermarkKey, options: KeyOptions) -> WatermarkKey:
     spec = spec_of({**own, **changes})
     if spec == base.spec:
         return base
-    return replace(base, spec=spec)
+    if spec.keyed and base.secret is None:
+        raise SettingsError("the run's key has no secret: give a keyed one (see `dgmark keygen`)")
+    return replace(base, spec=spec, secret=base.secret if spec.keyed else None)
 
 
 def cell_keys(base: WatermarkKey, options: KeyOptions, count: int) -> list[WatermarkKey]:
     """Return the keys that mark a cell's texts in turn: that of `cell_key`, and others derived from its secret.
 
     Raises:
-        SettingsError: see `cell_key`.
+        SettingsError: see `cell_key`; or there is no secret to derive keys from.
     """
     key = cell_key(base, options)
-    secrets = [hashlib.sha256(bytes([number]) + key.secret).digest() for number in range(1, count)]
+    if count > 1 and key.secret is None:
+        raise SettingsError("an experiment with several keys needs a key with a secret (see `dgmark keygen`)")
+    secrets = [hashlib.sha256(bytes([number]) + (key.secret or b"")).digest() for number in range(1, count)]
     return [key, *(replace(key, key_id=f"{key.key_id}-{n}", secret=one) for n, one in enumerate(secrets, 1))]
 
 
@@ -190,8 +194,8 @@ class CellRows:
         return Detector(key, tokenizer=self.tokenizer, fpr=_FPR, normalise=normalise, phase=phase)
 
     def null_keys(self, count: int) -> list[WatermarkKey]:
-        """Make keys with the cell's spec and fixed random secrets, for false-positive rates; none without a key."""
-        if not self.keys:
+        """Make keys with the cell's spec and fixed random secrets, for false-positive rates; none if keyless."""
+        if not self.keys or self.key.keyless:
             return []
         secrets = [np.random.default_rng([_NULL_SEED, number]).bytes(SECRET_BYTES) for number in range(count)]
         return [WatermarkKey(self.key.spec, f"null-{number}", secret) for number, secret in enumerate(secrets)]
