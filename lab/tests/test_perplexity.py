@@ -170,7 +170,12 @@ def test_what_config_json_says_of_code_to_run_is_left_out_at_any_depth(folder: P
 
 
 def test_other_kinds_of_models_and_invalid_options_are_refused(folder: Path, tmp_path: Path) -> None:
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sizes: dict[str, Any] = {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
     torch.manual_seed(0)
     encoder = BertForMaskedLM(BertConfig(vocab_size=80, initializer_range=0.4, **sizes))
     encoder.save_pretrained(tmp_path / "bert")

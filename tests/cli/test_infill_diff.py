@@ -16,7 +16,7 @@ def test_a_terminal_shows_each_old_word_beside_the_new_one(terminal: bool, monke
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=terminal, width=200)
     monkeypatch.setattr(command, "stderr", lambda: console)
-    done = Remasking("The sea was calm.", 0.5, None, masked=0.5, changed=0.25, expected_p=1e-3, p_value=2e-5)
+    done = Remasking("The sea was calm.", 0.5, None, None, masked=0.5, changed=0.25, expected_p=1e-3, p_value=2e-5)
     command._tell(done, "The sky was calm.")
     shown = Text.from_ansi(screen.getvalue()).plain
     assert ("The sea sky was calm." in shown) is terminal

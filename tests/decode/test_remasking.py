@@ -67,10 +67,12 @@ def _without(text: str, spans: list[tuple[int, int]]) -> str:
     return text
 
 
-def test_a_larger_share_is_expected_to_carry_more() -> None:
+def test_a_larger_share_is_expected_to_carry_more_and_the_target_stops_early() -> None:
     some, most = remask(share=0.1).remasking, remask(share=0.9).remasking
-    assert some is not None
-    assert most is not None
+    stopped = remask(share=0.9, target=1e-4).remasking
+    assert some is not None and most is not None and stopped is not None  # noqa: PT018
+    assert stopped.p_value <= 1e-4  # type: ignore[operator]
+    assert stopped.masked < most.masked
     assert some.expected_p > most.expected_p  # type: ignore[operator]
     assert some.p_value > most.p_value  # type: ignore[operator]
 
@@ -139,6 +141,8 @@ def test_a_text_longer_than_the_context_is_marked_in_windows() -> None:
         (TEXT, {"share": 0.0}, SettingsError, "share 0.0"),
         (TEXT, {"share": 1.5}, SettingsError, "share 1.5"),
         (TEXT, {"keep": "("}, SettingsError, "regular expression"),
+        (TEXT, {"target": 0.0}, SettingsError, "no p-value"),
+        (TEXT, {"target": 0.1, "key": None}, SettingsError, "without a mark"),
         (["Start", 3], {"share": None, "keep": "a"}, SettingsError, "give the share"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -14,7 +15,6 @@ from dgmark.engines.dinfer import marked_decoder
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
-from support.engine_packages import stub
 from support.known_keys import bound_key
 from support.rules import rule_of_key
 
@@ -33,8 +33,12 @@ class ParallelDecoder:
 
 @pytest.fixture(autouse=True)
 def _dinfer() -> Iterator[None]:
-    strategies = stub("s", ParallelDecoder=ParallelDecoder)
-    names = {"dinfer": stub("dinfer"), "dinfer.decoding": stub("d"), "dinfer.decoding.parallel_strategy": strategies}
+    strategies: Any = SimpleNamespace(ParallelDecoder=ParallelDecoder)
+    names: dict[str, Any] = {
+        "dinfer": SimpleNamespace(),
+        "dinfer.decoding": SimpleNamespace(),
+        "dinfer.decoding.parallel_strategy": strategies,
+    }
     with patch.dict(sys.modules, names):
         yield
 

@@ -318,7 +318,7 @@ def test_holes_are_filled_as_infill_fills_them() -> None:
 def test_a_share_of_a_text_is_masked_as_infill_does_it() -> None:
     model, text = WordModel(words=676), text_of(80)
     plain, many = bound_key("plain", model), bound_key("many", model, subkeys=16)
-    chosen = {"share": 0.5, "keep": None}
+    chosen = {"share": 0.5, "keep": None, "target": None}
     fields: dict[str, Any] = {"max_tokens": None, "fills": True, "remask": chosen}
     marked = replace(job(text, **fields), key=many.for_text(3))
     asked = [marked, job(text, **fields), job("W1 W2", **fields)]

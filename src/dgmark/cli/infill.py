@@ -53,6 +53,9 @@ def infill(
     keep: Annotated[
         str | None, typer.Option(metavar="REGEX", help="With --share: what this matches stays, in addition.")
     ] = None,
+    target: Annotated[
+        float | None, typer.Option(help="With --share: stop as soon as the text's p-value is at most this.")
+    ] = None,
     subkey: opt.Subkey = None,
     seed: opt.Seed = 0,
     out: opt.RowsOut = None,
@@ -80,7 +83,7 @@ def infill(
     task_of = partial(_task, split=holes_in, subkey=subkey) if share is None else partial(_whole_text, subkey=subkey)
     tasks = tasks_of(rows, task_of, seed=seed, purpose="text to fill")
     model = load_model(**loading)
-    given: dict[str, Any] = {"key": key, "subkey": subkey, "share": share, "keep": keep, **settings}
+    given: dict[str, Any] = {"key": key, "subkey": subkey, "share": share, "keep": keep, "target": target, **settings}
 
     def work(batch: list[Task[int]], progress: Callable[[int], None]) -> list[Row | DgmarkError]:
         def fill_holes(task: Task[int]) -> Row:
@@ -95,7 +98,7 @@ def infill(
     if share is None:
         must_agree = shared_fields(model, key, config_of_holes(model, settings))
     else:
-        chosen = {"share": share, "keep": keep}
+        chosen = {"share": share, "keep": keep, "target": target}
         must_agree = shared_fields(model, key, config_of_remasking(model, settings)) | chosen
     source = "text or seed" if subkey is None else "text, seed or sub-key"
     make_rows(tasks, work, RowOutput(INFILLING_SCHEMA, out, must_agree, source=source, as_json=as_json))

@@ -80,6 +80,7 @@ def infill(
     subkey: int | None = None,
     share: float | None = None,
     keep: str | None = None,
+    target: float | None = None,
     seed: int = 0,
     progress: Progress | None = None,
     **settings: Any,
@@ -100,6 +101,7 @@ def infill(
         share: choose the holes: mask this share of each text's tokens, the words of which the model is least sure, and
             replace them by words. Quotations, code, headings, addresses, names and numbers stay.
         keep: with `share`, a regular expression of what else stays.
+        target: with `share`, stop as soon as the text's p-value is at most this.
         seed: text i uses seed + i.
         progress: called after each step with the number of tokens it committed.
         settings: those of `DecodeConfig` except length and steps, which follow from the holes.
@@ -116,10 +118,10 @@ def infill(
         if settings.get(name) is not None:
             raise SettingsError(f"infilling takes no {name}, because the holes set the number of tokens: leave it out")
     if share is not None:
-        remasker = Remasker(model, key, config_of_remasking(model, settings), share, keep)
+        remasker = Remasker(model, key, config_of_remasking(model, settings), share, keep, target)
         return [_remasked(model, remasker, request, progress) for request in requests_of(texts, key, seed, subkey)]
-    if keep is not None:
-        raise SettingsError("keep says how holes are chosen: give the share of tokens to mask, too")
+    if keep is not None or target is not None:
+        raise SettingsError("keep and target say how holes are chosen: give the share of tokens to mask, too")
     config = config_of_holes(model, settings)
     requests = requests_of([holed_text(model, parts) for parts in texts], key, seed, subkey)
     prepared = Prepared.of(model, requests, config, encode=lambda text: text.canvas(model.mask_id))

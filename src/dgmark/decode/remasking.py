@@ -40,7 +40,8 @@ class Remasking:
         original: the text as it was given.
         share: share of its tokens that was to be masked.
         keep: the regular expression of what was to stay; None for none.
-        masked: share that was masked: less if too few words may be replaced.
+        target: the p-value at which to stop; None for none.
+        masked: share that was masked: less if too few words may be replaced, or if the target was reached.
         changed: share that is another token than before.
         expected_p: p-value that was expected of so many masked tokens; None without a mark.
         p_value: p-value of the text as it is now, under the whole key; None without a mark.
@@ -49,6 +50,7 @@ class Remasking:
     original: str
     share: float
     keep: str | None
+    target: float | None
     masked: float
     changed: float
     expected_p: float | None
@@ -69,13 +71,20 @@ class Remasker:
         config: the decoding settings.
         share: the share of a text's tokens to mask, in (0, 1].
         keep: a regular expression (dot matches line ends); what it matches stays as it is.
+        target: stop after the turn that reaches this p-value; None masks the whole share.
 
     Raises:
-        SettingsError: the share or the expression is none.
+        SettingsError: the share, the expression or the target is none.
     """
 
     def __init__(
-        self, model: Denoiser, key: WatermarkKey | None, config: DecodeConfig, share: float, keep: str | None
+        self,
+        model: Denoiser,
+        key: WatermarkKey | None,
+        config: DecodeConfig,
+        share: float,
+        keep: str | None,
+        target: float | None,
     ) -> None:
         if not 0 < share <= 1:
             raise SettingsError(f"share {share!r} is not above 0 and at most 1: give the share of tokens to mask")
@@ -83,7 +92,11 @@ class Remasker:
             re.compile(keep or "")
         except re.error as error:
             raise SettingsError(f"keep {keep!r} is not a regular expression: {error}") from None
-        self._model, self.config, self._share, self._keep = model, config, share, keep
+        if target is not None and not 0 < target < 1:
+            raise SettingsError(f"target {target!r} is no p-value between 0 and 1")
+        if target is not None and key is None:
+            raise SettingsError("a text without a mark reaches no p-value: leave the target out")
+        self._model, self.config, self._share, self._keep, self._target = model, config, share, keep, target
         self._key, self._detector = key, None if key is None else Detector(key, tokenizer=model.tokenizer)
         self._words = word_ids(model.tokenizer)
         self._others = frozenset(range(model.vocab_size)) - self._words
@@ -108,6 +121,8 @@ class Remasker:
         old, ids, trace = encoded.ids, list(encoded.ids), Trace()
         chosen = self._choose(old, replaceable(text, encoded, self._words, self._keep))
         seeds = torch.Generator().manual_seed(request.seed)
+        done: list[int] = []
+        p_value = None
         for turn in range(TURNS):
             places = [place for place in chosen if place % TURNS == turn]
             for start, stop, own in windows(len(ids), self._model.context_length, places):
@@ -115,14 +130,16 @@ class Remasker:
                 window = replace(request, prompt=self._canvas(ids[start:stop], own, start), seed=seed)
                 ids[start:stop], steps = self._filled(window, ids[start:stop], progress)
                 _extend(trace, steps)
-        masked = len(chosen) / len(ids)
-        changed = sum(ids[place] != old[place] for place in chosen) / len(ids)
-        expected = p_value = None
-        if self._key is not None and self._detector is not None:
-            expected = expected_p(self._key.spec, len(ids), refilled=masked)
-            p_value = self._detector.detect(self._model.tokenizer.decode(ids)).p_value
-        remasking = Remasking(text, self._share, self._keep, masked, changed, expected, p_value)
-        return ids, chosen, trace, remasking
+            done += places
+            if self._detector is not None and (self._target is not None or turn == TURNS - 1):
+                p_value = self._detector.detect(self._model.tokenizer.decode(ids)).p_value
+                if self._target is not None and p_value <= self._target:
+                    break
+        masked = len(done) / len(ids)
+        changed = sum(ids[place] != old[place] for place in done) / len(ids)
+        expected = None if self._key is None else expected_p(self._key.spec, len(ids), refilled=masked)
+        remasking = Remasking(text, self._share, self._keep, self._target, masked, changed, expected, p_value)
+        return ids, sorted(done), trace, remasking
 
     def _choose(self, ids: list[int], places: list[int]) -> list[int]:
         """The places of which the model is least sure: as many as are to be masked, if there are so many."""

@@ -146,11 +146,12 @@ class InfillRequest(DecodingRequest):
         None, gt=0, le=1, description="Choose the holes of text: replace words that make up this share of its tokens."
     )
     keep: list[Stop] | None = Field(None, max_length=64, description="With share: strings that stay, in addition.")
+    target: float | None = Field(None, gt=0, lt=1, description="With share: stop once the p-value is at most this.")
 
     @model_validator(mode="after")
     def _chosen_in_a_text(self) -> "InfillRequest":
-        if self.share is None and self.keep is not None:
-            raise ValueError("keep needs share")
+        if self.share is None and (self.keep is not None or self.target is not None):
+            raise ValueError("keep and target need share")
         if self.share is not None and self.text is None:
             raise ValueError("share needs text")
         return self
@@ -161,7 +162,7 @@ class InfillRequest(DecodingRequest):
         fields: dict[str, Any] = {"prompt": prompt, "chat": False, "max_tokens": None, "fills": True}
         if self.share is not None:
             keep = "|".join(map(re.escape, self.keep or [])) or None
-            fields["remask"] = {"share": self.share, "keep": keep}
+            fields["remask"] = {"share": self.share, "keep": keep, "target": self.target}
         return fields
 
 
