@@ -26,10 +26,10 @@ def stored(root: Path) -> list[dict[str, Any]]:
 def test_the_experiments_are_listed() -> None:
     listed = json.loads(run("experiment", "list", "--json").stdout)["experiments"]
     assert [one["name"] for one in listed] == list(experiment_names())
-    assert next(one["cells"] for one in listed if one["name"] == "detectability")["builtin"] == 10
+    assert next(one["cells"] for one in listed if one["name"] == "detectability")["builtin"] == 14
     shown = run("experiment", "list").stdout
     assert "Table 2" in shown
-    assert "builtin: 10 cells of 100 texts" in shown
+    assert "builtin: 14 cells of 100 texts" in shown
 
 
 @pytest.mark.slow

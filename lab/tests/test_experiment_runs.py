@@ -135,18 +135,13 @@ def test_a_raised_limit_adds_rows_and_changed_settings_make_new_ones(tmp_path: P
 
 
 def test_two_experiments_share_their_texts(tmp_path: Path) -> None:
-    told: list[tuple[str, int, int]] = []
-    run_toy(load_experiment("detectability"), tmp_path)
-    made = len(lines(tmp_path))
-    run_toy(
-        load_experiment("detectability-multinomial"), tmp_path, told, cells=["unmarked", "dgmark k = 3", "kgw delta 2"]
-    )
-    run_toy(load_experiment("edits"), tmp_path, cells=["unmarked", "kgw delta 1"], limit=2)
-    assert len(lines(tmp_path)) == made == 20
-    assert told == [("unmarked", 2, 2), ("kgw delta 2", 2, 2), ("dgmark k = 3", 2, 2)]
-    assert len(lines(tmp_path, "attacked")) == 2 * 3 * 4
-    run_toy(load_experiment("edits"), tmp_path, cells=["kgw delta 1"])
-    assert len(lines(tmp_path, "attacked")) == 2 * 3 * 4
+    shared = ["unmarked", "kgw delta 1"]
+    run_toy(load_experiment("detectability"), tmp_path, cells=shared)
+    made = lines(tmp_path)
+    for _ in range(2):
+        run_toy(load_experiment("edits"), tmp_path, cells=shared)
+        assert lines(tmp_path) == made
+        assert len(lines(tmp_path, "attacked")) == 2 * 3 * 4
 
 
 def test_a_recipes_hash_depends_only_on_what_determines_a_text() -> None:

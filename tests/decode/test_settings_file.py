@@ -1,4 +1,4 @@
-"""Settings files: they come back as they were written, and what they must not hold is refused by name."""
+"""Settings files: they are read and used, and what they must not hold is refused by name."""
 
 import json
 from pathlib import Path
@@ -8,8 +8,9 @@ import pytest
 
 import dgmark
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.settings_file import TunedSettings, read_settings_file, write_settings_file
-from dgmark.errors import InputError, SettingsError
+from dgmark.decode.settings_file import TunedSettings, read_settings_file
+from dgmark.errors import SettingsError
+from support.command_line import rows, run
 from support.known_keys import known_key
 from support.unchecked import unchecked
 
@@ -23,7 +24,6 @@ TUNED = TunedSettings(
         "lookahead_proposals": "kept",
         "top_p": 0.95,
     },
-    measured={"bits": 0.21, "meets_goal": True, "judge": "builtin"},
 )
 
 
@@ -33,15 +33,28 @@ def written(path: Path, **changes: Any) -> Path:
     return path
 
 
-def test_a_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
+def test_a_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
-    write_settings_file(path, TUNED)
+    path.write_text(json.dumps({"model": TUNED.model, "rule": TUNED.rule, "decoding": TUNED.decoding}))
     assert read_settings_file(path) == TUNED
-    assert json.loads(path.read_text())["format"] == "dgmark-settings"
     key = known_key("settings")
     assert dgmark.read_settings(path, key=key) == TUNED.decoding
     assert dgmark.read_settings(str(path), key=None) == TUNED.decoding
     DecodeConfig(**dgmark.read_settings(path, key=None))
+
+
+def test_generate_takes_a_file_and_options_go_before_it(tmp_path: Path) -> None:
+    path, right, wrong = tmp_path / "settings.json", tmp_path / "right.json", tmp_path / "wrong.json"
+    written(path, rule="bigram", decoding={"temperature": 0.7, "block_length": 8})
+    dgmark.WatermarkKey.generate().save(right)
+    known_key("wrong").save(wrong)
+    arguments = ("--settings", path, "--prompt", "Once upon", "--length", 8, "--json")
+    for options, temperature in (((), 0.7), (("--temperature", 0.25), 0.25)):
+        (row,) = rows(run("generate", "--key", right, *arguments, *options).stdout)
+        assert (row["settings"]["temperature"], row["settings"]["block_length"]) == (temperature, 8)
+    refused = run("generate", "--key", wrong, *arguments)
+    assert refused.exit_code == 2
+    assert "a key of rule bigram, and the key is of rule position" in " ".join(refused.stderr.split())
 
 
 def test_every_decoding_setting_can_stand_in_a_file(tmp_path: Path) -> None:
@@ -88,9 +101,6 @@ def test_what_is_no_settings_file_is_refused(tmp_path: Path, content: bytes) -> 
         read_settings_file(path)
 
 
-def test_files_that_cannot_be_read_or_written_are_errors(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="cannot be read: No such file"):
         read_settings_file(tmp_path / "none.json")
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot be written"):
-        write_settings_file(tmp_path / "file" / "settings.json", TUNED)

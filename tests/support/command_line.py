@@ -8,7 +8,7 @@ from typer.testing import CliRunner, Result
 from dgmark.cli import app as dgmark_app
 from dgmark_lab.cli import app as lab_app
 
-LAB = {"attack", "baselines", "evaluate", "experiment", "rate", "train", "tune"}
+LAB = {"attack", "baselines", "evaluate", "experiment", "rate", "train"}
 
 
 def run(*args: object, stdin: str | bytes | None = None) -> Result:

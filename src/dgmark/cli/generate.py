@@ -77,9 +77,7 @@ def generate(
     settings: opt.DecodingOptions,
     settings_file: Annotated[
         Path | None,
-        typer.Option(
-            "--settings", help="Settings file of `dgmark-lab tune`; decoding options that are also given go before it."
-        ),
+        typer.Option("--settings", help="Settings file; decoding options that are also given go before it."),
     ] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Put each prompt into the model's chat template.")] = False,
     subkey: opt.Subkey = None,

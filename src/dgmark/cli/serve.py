@@ -134,9 +134,7 @@ def writing_options(
     payloads: Annotated[bool, typer.Option("--payloads", help="Let requests choose the sub-key of a text.")] = False,
     settings_file: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--settings", metavar="FILE", help="Settings file of `dgmark-lab tune` for a --model; repeatable."
-        ),
+        typer.Option("--settings", metavar="FILE", help="Settings file for a --model; repeatable."),
     ] = None,
     bias: Annotated[
         float | None, typer.Option(metavar="NUMBER", help="Bias of marked texts: marks at temperature 0 too.")

@@ -1,4 +1,4 @@
-"""Files of decoding settings: what `dgmark-lab tune` found for a model, and `generate` and the Python API take."""
+"""Files of decoding settings that were found for a model; `generate`, `serve` and the Python API take them."""
 
 import json
 from pathlib import Path
@@ -11,14 +11,11 @@ from dgmark.checkpoint.folder import model_option
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.errors import SettingsError
 from dgmark.rows.inputs import open_file
-from dgmark.rows.outputs import atomic_write
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import Rule
 
 FORMAT, VERSION = "dgmark-settings", 1
 MAX_FILE = 2**20
-
-Values = dict[str, bool | int | float | str | None]
 
 
 class TunedSettings(BaseModel):
@@ -30,7 +27,6 @@ class TunedSettings(BaseModel):
         model: name of the model that the settings were found for.
         rule: the rule of the key that they were found with.
         decoding: fields of `DecodeConfig`; those that are left out have their defaults.
-        measured: what was measured with these settings, for the reader.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -39,8 +35,7 @@ class TunedSettings(BaseModel):
     version: FirstVersion = VERSION  # type: ignore[assignment]
     model: str
     rule: Rule
-    decoding: Values
-    measured: Values = {}
+    decoding: dict[str, bool | int | float | str | None]
 
     def check_key(self, key: WatermarkKey | None) -> None:
         """Refuse a key of another rule; text without a mark has none.
@@ -69,7 +64,8 @@ def read_settings_file(path: Path) -> TunedSettings:
     except OSError as error:
         raise SettingsError(f"the settings file {path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # no UTF-8, or no JSON
-        raise SettingsError(f"{path} is no settings file ({error}): give one that `dgmark-lab tune` wrote") from None
+        problem = f"{path} is no settings file ({error}): give a JSON object with model, rule and decoding"
+        raise SettingsError(problem) from None
     try:
         tuned = TunedSettings.model_validate(content)
     except ValidationError as error:
@@ -83,17 +79,8 @@ def read_settings_file(path: Path) -> TunedSettings:
     return tuned
 
 
-def write_settings_file(path: Path, tuned: TunedSettings) -> None:
-    """Write a settings file, whole or not at all.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
-    atomic_write(path, json.dumps(tuned.model_dump(), indent=1, ensure_ascii=False) + "\n")
-
-
 def read_settings(path: str | Path, *, key: WatermarkKey | None) -> Settings:
-    """Read the decoding settings of a file that `dgmark-lab tune` wrote.
+    """Read the decoding settings of a settings file.
 
         dgmark.generate(model, prompt, key=key, **dgmark.read_settings("settings.json", key=key))
 

@@ -146,23 +146,18 @@ def report(
     runs: Runs = Path("runs"),
     model: ModelName = "builtin",
     key: KeyFile = None,
-    beside: Annotated[
-        str | None, typer.Option(help="Another experiment of view frontier, for a second panel of the picture.")
-    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder to write the report to.", show_default="RUNS/reports/NAME")
     ] = None,
 ) -> None:
     """Write the results of a run next to the paper's numbers: report.md, numbers.csv and pictures."""
-    from dgmark_lab.experiments.report import keys_of, make_report, side_by_side, write_report
+    from dgmark_lab.experiments.report import keys_of, make_report, write_report
     from dgmark_lab.experiments.spec import load_experiment
     from dgmark_lab.experiments.store import Store
 
     experiment, store = load_experiment(name), Store(runs)
     (setup, _), keys = _setup(model), keys_of(store, key)
     made = make_report(experiment, store, setup, keys)
-    if beside is not None:
-        made = side_by_side(made, make_report(load_experiment(beside), store, setup, keys))
     for path in write_report(made, out or runs / "reports" / experiment.plan_name(setup)):
         print(path)
     if not made.complete:

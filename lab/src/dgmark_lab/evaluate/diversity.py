@@ -38,13 +38,6 @@ def repeated_ngrams(ids: TokenIds, n: int = 4) -> float:
     return 1.0 - distinct_ngrams(ids, n)
 
 
-def token_entropy(ids: TokenIds) -> float:
-    """Return the entropy of a text's own tokens, in bits: 0 if all are the same, log2 n if all n differ."""
-    _, counts = np.unique(np.asarray(ids, np.int64), return_counts=True)
-    shares = counts / max(counts.sum(), 1)
-    return float(-(shares * np.log2(shares)).sum())
-
-
 # --- a set of texts ---
 
 

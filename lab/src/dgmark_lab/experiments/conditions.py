@@ -4,9 +4,8 @@ from typing import Any, Literal, NamedTuple
 
 from dgmark.checkpoint.folder import BUILTIN
 
-FIRST = 64  # tokens of the short texts
 Steps = tuple[tuple[str, dict[str, Any]], ...]  # names and options of attacks, one after the other
-ConditionSet = Literal["lengths", "edits", "attacks"]
+ConditionSet = Literal["edits", "attacks"]
 
 
 class Condition(NamedTuple):
@@ -21,10 +20,6 @@ class Condition(NamedTuple):
     steps: Steps = ()
     first: int | None = None
     normalise: bool = False
-
-
-def _firsts(*lengths: int) -> dict[str, Condition]:
-    return {f"{length} tokens": Condition(first=length) for length in lengths}
 
 
 def _shares(kind: str, *shares: float, **options: Any) -> dict[str, Condition]:
@@ -58,8 +53,10 @@ EDITS = {
 }
 # the strengths that others report; the mean of edits is that of `EDITS`
 STRONG_EDITS = {**_shares("deletion", 0.3, **_WORDS), **_shares("substitution", 0.3, **_WORDS)}
-CONDITIONS: dict[ConditionSet, dict[str, Condition]] = {
-    "lengths": _firsts(32, 64, 96, 128, 192, 256),
-    "edits": {"none": Condition(), **EDITS, **STRONG_EDITS, **_firsts(FIRST)},
-    "attacks": {"none": Condition(), **EDITS, **STRONG_EDITS, **_firsts(FIRST), **_attacks()},
+_EDITED = {
+    "none": Condition(),
+    **EDITS,
+    **STRONG_EDITS,
+    **{f"{length} tokens": Condition(first=length) for length in (64, 128)},
 }
+CONDITIONS: dict[ConditionSet, dict[str, Condition]] = {"edits": _EDITED, "attacks": {**_EDITED, **_attacks()}}

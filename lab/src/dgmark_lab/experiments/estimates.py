@@ -22,10 +22,6 @@ class Estimate:
     high: float = math.nan
     count: int = 0
 
-    def times(self, factor: float) -> "Estimate":
-        """Return the estimate in another unit."""
-        return Estimate(factor * self.value, factor * self.low, factor * self.high, self.count)
-
 
 def share(hits: int, count: int) -> Estimate:
     """Estimate hits / count with Wilson's interval, which is valid near 0 and 1.
@@ -41,7 +37,8 @@ def share(hits: int, count: int) -> Estimate:
 
 def percent(hits: np.ndarray) -> Estimate:
     """Estimate the share of texts that are hits, in percent."""
-    return share(int(np.count_nonzero(hits)), len(hits)).times(100)
+    one = share(int(np.count_nonzero(hits)), len(hits))
+    return Estimate(100 * one.value, 100 * one.low, 100 * one.high, one.count)
 
 
 def quantile(values: Float[np.ndarray, " n"], level: float) -> Estimate:

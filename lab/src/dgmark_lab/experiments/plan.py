@@ -10,10 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dgmark.checkpoint.folder import NARRATOR, find_checkpoint
+from dgmark.checkpoint.folder import find_checkpoint
 from dgmark.decode import DecodeConfig
-from dgmark.decode.prompts import Prepared, Request, rule_of
+from dgmark.decode.prompts import rule_of
 from dgmark.errors import SettingsError
+from dgmark.models.chat import template_of
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.models.load import load_model
 from dgmark.watermark.key import WatermarkKey
@@ -100,25 +101,6 @@ class PlannedCell:
         """The ids of its texts, in the order of the prompts."""
         return [digest([self.hash, prompt.text, prompt.seed]) for prompt in self.prompts]
 
-    def prepare(
-        self, subject: Subject, prompts: Sequence[Prompt], *, pad: bool | None = None, batch_size: int = 8
-    ) -> Prepared:
-        """Prepare prompts of the cell for decoding.
-
-        Raises:
-            PromptTooLong: a prompt does not fit the model.
-        """
-        keys = [None] if self.cell.scheme is None else self.keys
-        return Prepared.of(
-            subject.model,
-            [Request(prompt.text, prompt.seed, keys[prompt.seed % len(keys)]) for prompt in prompts],
-            self.config,
-            baseline=baseline_of(self.cell),
-            chat=self.recipe["chat"],
-            pad=pad,
-            batch_size=batch_size,
-        )
-
 
 def plan_cell(
     experiment: Experiment, cell: Cell, subject: Subject, key: WatermarkKey, options: RunOptions
@@ -143,7 +125,7 @@ def plan_cell(
         "model_hash": subject.model_hash,
         "tokenizer_hash": subject.model.tokenizer.fingerprint,
         "dtype": traits.number_format,
-        "chat": prompts.chat and (options.setup == "paper" or traits.name == NARRATOR),
+        "chat": prompts.chat and _has_template(subject.model),
         "scheme": cell.scheme,
         "scheme_options": chosen,
         "key_fingerprint": None if marking_key is None else marking_key.fingerprint,
@@ -157,6 +139,14 @@ def plan_cell(
         keys=keys,
         prompts=load_prompts(name, prompts, shared.texts, options.files),
     )
+
+
+def _has_template(model: Denoiser) -> bool:
+    try:
+        template_of(model)
+    except SettingsError:  # a base model, or the storyteller
+        return False
+    return True
 
 
 def recipe_hash(fields: Mapping[str, Any]) -> str:

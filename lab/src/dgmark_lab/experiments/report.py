@@ -1,13 +1,12 @@
 """The report of a run, as a folder: report.md, numbers.csv and figures."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
 from dgmark.checkpoint.folder import BUILTINS
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.errors import SettingsError
 from dgmark.rows.outputs import atomic_write
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.experiments.cells import StoredRun
@@ -18,7 +17,7 @@ from dgmark_lab.experiments.tables import Section, Table, to_csv, to_markdown
 from dgmark_lab.experiments.views.answers import answers
 from dgmark_lab.experiments.views.curves import area_under_curve, length_curve
 from dgmark_lab.experiments.views.detection import detection
-from dgmark_lab.experiments.views.frontier import FRONTIER, frontier, frontier_panels
+from dgmark_lab.experiments.views.frontier import frontier
 from dgmark_lab.experiments.views.texts import ratios, samples
 
 VIEWS: dict[View, Callable[[StoredRun], Section]] = {
@@ -76,20 +75,6 @@ def make_report(
     """
     run = StoredRun.read(experiment, store, setup, keys, tokenizers)
     return Report(run, VIEWS[experiment.view](run))
-
-
-def side_by_side(report: Report, other: Report) -> Report:
-    """Return a report whose picture of quality and diversity shows another experiment in a second panel.
-
-    Raises:
-        SettingsError: one of them is no experiment of view "frontier".
-    """
-    both = (report, other)
-    if any(one.run.experiment.view != "frontier" for one in both):
-        raise SettingsError("only experiments of view frontier are pictured side by side: give one with --beside")
-    panels = {one.run.experiment.title: (one.run.experiment, one.section.quantities) for one in both}
-    figures = {**report.section.figures, FRONTIER: frontier_panels(panels, width=13)}
-    return replace(report, section=replace(report.section, figures=figures))
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from dgmark.checkpoint.folder import BUILTIN, builtin_folder, find_checkpoint
 from dgmark.decode.generation import generations
+from dgmark.decode.prompts import Prepared, Request
 from dgmark.errors import SettingsError
 from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import Denoiser
@@ -18,7 +19,7 @@ from dgmark.watermark.key import WatermarkKey
 from dgmark_lab import attacks
 from dgmark_lab.evaluate.judge import BUILTIN_JUDGE, Judge, load_judge
 from dgmark_lab.evaluate.likelihood import score_texts
-from dgmark_lab.experiments.cells import attack_hash, attacked_id
+from dgmark_lab.experiments.cells import attack_hash, attacked_id, baseline_of
 from dgmark_lab.experiments.conditions import CONDITIONS, Steps
 from dgmark_lab.experiments.plan import PlannedCell, RunOptions, Subject, plan_cell, write_plan
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
@@ -112,7 +113,16 @@ def _make_texts(store: Store, one: PlannedCell, subject: Subject, options: RunOp
         PromptTooLong: a prompt does not fit the model; raised before the first text is made.
     """
     prompts = one.prompts[: options.limit]
-    prepared = one.prepare(subject, prompts, pad=options.pad)
+    keys = [None] if one.cell.scheme is None else one.keys
+    prepared = Prepared.of(
+        subject.model,
+        [Request(prompt.text, prompt.seed, keys[prompt.seed % len(keys)]) for prompt in prompts],
+        one.config,
+        baseline=baseline_of(one.cell),
+        chat=one.recipe["chat"],
+        pad=options.pad,
+        batch_size=options.batch_size,
+    )
 
     def make(places: list[int]) -> list[Row]:
         texts = zip(places, generations(prepared, places), strict=True)

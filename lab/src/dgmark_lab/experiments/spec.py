@@ -41,7 +41,7 @@ class PromptSet(_Table):
         texts: the prompts themselves.
         field: the field of the file's rows that holds the prompt.
         characters: the prompt is this many first characters of the field; shorter rows are left out.
-        chat: whether to put prompts into the model's chat template.
+        chat: whether to put prompts into the model's chat template, if it has one.
         answers: how many texts are made of each prompt.
         first_seed: the seed of the first text.
     """
@@ -134,7 +134,6 @@ class PaperNumbers(_Table):
         z5: error rates at z = 5.
         tpr_at: TPR in percent by false-positive rate.
         auc: AUCs by series (attack, and window if there are several), in the order of the attack's values.
-        lengths: percent of responses of 1-50, 51-100, 101-150, 151-200, 201-256 tokens.
         match_ratios: matching ratios of the printed samples.
     """
 
@@ -144,7 +143,6 @@ class PaperNumbers(_Table):
     z5: Rates | None = None
     tpr_at: dict[Rate, float] = {}
     auc: dict[str, list[float]] = {}
-    lengths: list[float] | None = None
     match_ratios: list[float] | None = None
 
 
@@ -255,7 +253,6 @@ class Cell(_Table):
     @property
     def points(self) -> list["Cell"]:
         """The cells of its temperatures, in their order; the cell itself if it lists none."""
-        shared = {name: getattr(self, name) for name in type(self).model_fields}
         own = [
             {
                 "name": f"{self.name}, T = {temperature:g}",
@@ -266,7 +263,7 @@ class Cell(_Table):
             }
             for temperature in self.temperatures
         ]
-        return [Cell(**{**shared, **fields}) for fields in own] or [self]
+        return [self.model_copy(update=fields) for fields in own] or [self]
 
     @property
     def definition(self) -> dict[str, Any]:
@@ -284,7 +281,6 @@ class Experiment(_Table):
         view: how the report shows the experiment.
         notes: remarks for readers of the report.
         perplexity: whether to measure perplexity in addition to detection.
-        pictured: for view "frontier": the curves that its pictures show; all of them if empty.
         conditions: for view "frontier": what is done to the texts before they are scored.
         keys: number of keys that mark the texts of a cell in turn.
         windows: window lengths of the window statistic.
@@ -302,8 +298,7 @@ class Experiment(_Table):
     view: View
     notes: str = ""
     perplexity: bool = False
-    pictured: list[str] = []
-    conditions: ConditionSet = "lengths"
+    conditions: ConditionSet = "edits"
     keys: int = Field(default=1, ge=1)
     windows: list[int] = [8]
     null_keys: int = Field(default=20, ge=0)
@@ -327,7 +322,6 @@ class Experiment(_Table):
             raise ValueError(f"two cells are called {', '.join(sorted(twice))}")
         sets = PROMPT_SETS | self.prompts
         for what, names_used, known in (
-            ("curve", set(self.pictured), [cell.name for cell in self.listed]),
             ("prompt set", {self.builtin.prompts, self.paper.prompts, *(c.prompts for c in self.cells)}, sets),
             ("cell", {self.null, *(cell.null for cell in self.cells)}, names),
         ):

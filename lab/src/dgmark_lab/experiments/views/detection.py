@@ -11,9 +11,6 @@ from dgmark_lab.experiments.spec import DGMARK, RATES, PaperNumbers
 from dgmark_lab.experiments.tables import Quantity, Section, quantity_table
 
 THRESHOLDS = (4.0, 5.0)
-LENGTH_BINS = ((1, 50), (51, 100), (101, 150), (151, 200), (201, 256))
-
-_BIN_NAMES = [f"{low}-{high}" for low, high in LENGTH_BINS]
 
 
 def detection(run: StoredRun) -> Section:
@@ -38,7 +35,6 @@ def detection(run: StoredRun) -> Section:
         ("TPR in percent, exact p-value of the ids that the model wrote", _at("p <=", "TPR ids p<=")),
         (f"TPR in percent, {normal}", _at("z at", "TPR z at ")),
         ("The texts", texts),
-        ("Percent of the responses by length in tokens", {name: f"length {name}" for name in _BIN_NAMES}),
     ]
     papers = {f"TPR in percent, {exact}": "paper, by z"}
     tables = [
@@ -58,7 +54,6 @@ def cell_quantities(run: StoredRun, cell: CellRows) -> list[Quantity]:
     ours = _measured(run, cell) if cell.rows else {}
     paper = paper_numbers(cell.cell.paper)
     digits = {"tokens": 1, "median z": 2, "perplexity": 2, "median perplexity": 2, "repeated 4-grams": 1}
-    digits |= {f"length {name}": 0 for name in _BIN_NAMES}
     return [
         Quantity(cell.name, name, ours.get(name), paper.get(name), 2 if name.endswith("%") else digits.get(name, 3))
         for name in dict.fromkeys([*ours, *paper])
@@ -69,7 +64,6 @@ def paper_numbers(paper: PaperNumbers) -> dict[str, float]:
     """Return the paper's numbers under the names of our quantities."""
     perplexities = {"perplexity": paper.perplexity, "median perplexity": paper.median_perplexity}
     found = {name: value for name, value in perplexities.items() if value is not None}
-    found |= {f"length {name}": value for name, value in zip(_BIN_NAMES, paper.lengths or [], strict=False)}
     for z, rates in zip(THRESHOLDS, (paper.z4, paper.z5), strict=True):
         if rates is not None:
             found |= {f"{name.upper()} z>{z:g}": value for name, value in rates.model_dump().items()}
@@ -83,10 +77,6 @@ def _measured(run: StoredRun, cell: CellRows) -> dict[str, Estimate]:
         "tokens": mean(cell.scores.tokens),
         "repeated 4-grams": mean(100 * np.array([repeated_ngrams(ids) for ids in cell.ids])),
     }
-    if cell.cell.paper.lengths:
-        counted = np.array([len(row["token_ids"]) for row in cell.rows])
-        bins = zip(_BIN_NAMES, LENGTH_BINS, strict=True)
-        found |= {f"length {name}": percent((counted >= low) & (counted <= high)) for name, (low, high) in bins}
     judged = run.perplexities(cell)
     if judged:
         nats, tokens = (np.array([float(row[name]) for row in judged]) for name in ("nats", "tokens"))
