@@ -1,6 +1,5 @@
 """`dgmark-lab experiment`: list, run and report the paper's tables and figures."""
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,14 +11,12 @@ from dgmark.checkpoint.folder import BUILTIN
 from dgmark.cli.bar import RowBar, row_bar
 from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.cli.option_groups import option_groups
-from dgmark.cli.options import BatchSize, Loading, OneObject, Pad, loading_options
+from dgmark.cli.options import BatchSize, Loading, Pad, loading_options
 
 if TYPE_CHECKING:
     from dgmark_lab.experiments.spec import SetupName
 
 experiment_app = typer.Typer(no_args_is_help=True, help="Reproduce the paper's tables and figures.")
-
-EXPERIMENT_SCHEMA = 1
 
 Runs = Annotated[Path, typer.Option(help="Folder where the rows are kept.")]
 Name = Annotated[
@@ -39,26 +36,15 @@ KeyFile = Annotated[
 
 @experiment_app.command("list")
 @command_errors
-def list_experiments(as_json: OneObject = False) -> None:
+def list_experiments() -> None:
     """List the experiments: what each one shows, and its number of cells and texts."""
     from dgmark_lab.experiments.spec import experiment_names, load_experiment
 
     setups: tuple[SetupName, ...] = ("builtin", "paper")
-    experiments = [load_experiment(name) for name in experiment_names()]
-    if as_json:
-        rows = [
-            {
-                **one.model_dump(include={"name", "title", "source", "view"}),
-                "cells": {name: len(one.cells_of(name)) for name in setups},
-                "texts": {name: one.setup(name).texts for name in setups},
-            }
-            for one in experiments
-        ]
-        print(json.dumps({"experiments": rows, "schema": EXPERIMENT_SCHEMA}))
-        return
-    for one in experiments:
+    for name in experiment_names():
+        one = load_experiment(name)
         stdout().print(Text.assemble((one.name, "bold"), f"  {one.source}: {one.title}"), soft_wrap=True)
-        sizes = [f"{name}: {len(one.cells_of(name))} cells of {one.setup(name).texts} texts" for name in setups]
+        sizes = [f"{setup}: {len(one.cells_of(setup))} cells of {one.setup(setup).texts} texts" for setup in setups]
         stdout().print(Text("  " + "; ".join(sizes)), soft_wrap=True)
 
 

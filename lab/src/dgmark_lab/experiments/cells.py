@@ -297,9 +297,9 @@ class StoredRun:
         return list(found.values())
 
     def perplexities(self, cell: CellRows) -> list[Row]:
-        """Read nats and tokens of the cell's texts under the run's judge, where they exist; empty texts have none."""
+        """Read nats and tokens of the cell's texts under the run's judge, where they exist."""
         judge = self.plan.get("judge")
         if judge is None:
             return []
         stored = self.store.read("perplexity", judge["hash"], [row["id"] for row in cell.rows])
-        return [stored[row["id"]] for row in cell.rows if row["id"] in stored and stored[row["id"]]["tokens"]]
+        return [stored[row["id"]] for row in cell.rows if row["id"] in stored]

@@ -134,7 +134,9 @@ def _status_table(run: StoredRun) -> Table:
     """Tabulate how many of its texts each cell has."""
     rows = []
     for cell in run.to_run:
-        status = "not run" if cell.plan is None else "complete" if cell.complete else "incomplete"
+        status = "complete" if cell.complete else "incomplete"
+        if cell.plan is None:
+            status = "not run"
         left_out = f", {cell.left_out} too short left out" if cell.left_out else ""
         rows.append([cell.name, str(len(cell.rows)), str(cell.requested), status + left_out])
     return Table("Texts", ["", "texts", "asked for", "status"], rows)

@@ -119,9 +119,7 @@ class Rates(_Table):
     """Error rates at one threshold, as fractions."""
 
     fpr: float
-    tnr: float
     tpr: float
-    fnr: float
 
 
 class PaperNumbers(_Table):

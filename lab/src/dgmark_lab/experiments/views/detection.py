@@ -77,7 +77,7 @@ def _measured(run: StoredRun, cell: CellRows) -> dict[str, Estimate]:
         "tokens": mean(cell.scores.tokens),
         "repeated 4-grams": mean(100 * np.array([repeated_ngrams(ids) for ids in cell.ids])),
     }
-    judged = run.perplexities(cell)
+    judged = [row for row in run.perplexities(cell) if row["tokens"]]  # an empty text has no perplexity
     if judged:
         nats, tokens = (np.array([float(row[name]) for row in judged]) for name in ("nats", "tokens"))
         found["perplexity"] = perplexity(nats, tokens)
@@ -85,7 +85,11 @@ def _measured(run: StoredRun, cell: CellRows) -> dict[str, Estimate]:
             found["median perplexity"] = quantile(np.exp(nats / tokens), 0.5)
     found |= {"green fraction": mean(cell.scores.green), "median z": quantile(cell.scores.z, 0.5)}
     if cell.cell.scheme is not None:
-        found |= _true_positives(cell.scores)
+        scores = cell.scores
+        found |= {f"TPR z>{z:g}": _share(scores.z > z) for z in THRESHOLDS}
+        found |= _at_rates("TPR", scores.p)
+        for rate, level in RATES.items():
+            found[f"TPR z at {rate}"] = percent(scores.z > NormalDist().inv_cdf(1 - level))
         if cell.cell.scheme == DGMARK:
             found |= _at_rates("TPR deployed", cell.score(cell.ids, deployed=True).p)
         found |= _at_rates("TPR ids", cell.score([row["token_ids"] for row in cell.rows]).p)
@@ -95,28 +99,18 @@ def _measured(run: StoredRun, cell: CellRows) -> dict[str, Estimate]:
     return found
 
 
-def _true_positives(scores: Scores) -> dict[str, Estimate]:
-    found: dict[str, Estimate] = {}
-    for z in THRESHOLDS:
-        found |= _share_and_rest(scores.z > z, f"TPR z>{z:g}", f"FNR z>{z:g}")
-    found |= _at_rates("TPR", scores.p)
-    for rate, level in RATES.items():
-        found[f"TPR z at {rate}"] = percent(scores.z > NormalDist().inv_cdf(1 - level))
-    return found
-
-
 def _false_positives(cell: CellRows, null: list[Scores]) -> dict[str, Estimate]:
     """False positives over the unmarked texts, under the run's key and the null keys; and the AUC under the run's."""
     z = np.concatenate([scores.z for scores in null])
-    found: dict[str, Estimate] = {"AUC": auc(cell.scores.z, null[0].z)}
-    for threshold in THRESHOLDS:
-        found |= _share_and_rest(z > threshold, f"FPR z>{threshold:g}", f"TNR z>{threshold:g}")
-    return found | _at_rates("FPR", np.concatenate([scores.p for scores in null]))
+    return {
+        "AUC": auc(cell.scores.z, null[0].z),
+        **{f"FPR z>{threshold:g}": _share(z > threshold) for threshold in THRESHOLDS},
+        **_at_rates("FPR", np.concatenate([scores.p for scores in null])),
+    }
 
 
-def _share_and_rest(hits: np.ndarray, name: str, rest: str) -> dict[str, Estimate]:
-    count = int(hits.sum())
-    return {name: share(count, len(hits)), rest: share(len(hits) - count, len(hits))}
+def _share(hits: np.ndarray) -> Estimate:
+    return share(int(hits.sum()), len(hits))
 
 
 def _at_rates(name: str, p: np.ndarray) -> dict[str, Estimate]:

@@ -146,13 +146,9 @@ def _deployed(cell: CellRows) -> bool:
 
 def _measured(run: StoredRun, cell: CellRows, scores: Mapping[str, Scores]) -> Measured | None:
     """Measure the texts of a cell; None if a perplexity is missing."""
-    judge = run.plan.get("judge")
-    if judge is None:
+    judged = run.perplexities(cell)
+    if len(judged) < len(cell.rows):
         return None
-    stored = run.store.read("perplexity", judge["hash"], [row["id"] for row in cell.rows])
-    if len(stored) < len(cell.rows):
-        return None
-    judged = [stored[row["id"]] for row in cell.rows]
     return Measured(
         temperature=float(cell.cell.at or 0.0),
         diversity=_diversity(cell),
