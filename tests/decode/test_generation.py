@@ -4,17 +4,17 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
-import torch
 
 from dgmark import Detector, Generation, WatermarkKey, generate, load_model
 from dgmark.decode import DecodeConfig, Prepared, Request
 from dgmark.decode.generation import generations
-from dgmark.errors import DgmarkError, InputError, PromptTooLong
+from dgmark.errors import InputError, PromptTooLong
 from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
 from support.known_keys import bound_key, share_of_pairs
 
 TOY = ToyDenoiser()
+SMALL = ToyDenoiser(context_length=15, end_ids=(), name="small")
 SHORT: dict[str, Any] = {"length": 12, "block_length": 4}
 PROMPTS = ["w1 w2", "w3", "w4 w5", "w6 w7 w8", "w9", "w10 w11", "w1 w2"]
 
@@ -27,27 +27,20 @@ def decoded(requests: list[Request], config: DecodeConfig) -> list[Generation]:
 # ---- invalid settings and prompts ----
 
 
-@pytest.mark.parametrize("prompt", ["", " ", []])
-def test_an_empty_prompt_is_refused(prompt: str | list[int]) -> None:
-    with pytest.raises(InputError, match="prompt is empty"):
-        generate(TOY, ["w1", prompt], key=None, **SHORT)
-
-
-def test_a_prompt_that_leaves_no_room_is_refused_with_the_room_there_is() -> None:
-    model = ToyDenoiser(context_length=15, name="small")
-    with pytest.raises(PromptTooLong, match=r"4 tokens .* response 12, but small holds 15 .* to 3 tokens"):
-        generate(model, "w1 w2 w3 w4", key=None, **SHORT)
-
-
-def test_a_prompt_that_just_fits_is_taken() -> None:
-    assert len(generate(ToyDenoiser(context_length=15, end_ids=()), "w1 w2 w3", key=None, **SHORT)[0].token_ids) == 12
-
-
-@pytest.mark.parametrize("token_id", [-1, TOY.vocab_size, 10**9])
-def test_prompt_ids_that_the_model_does_not_have_are_refused(token_id: int) -> None:
-    # on a GPU they would end the process in a device-side assertion
-    with pytest.raises(DgmarkError, match=str(token_id)):
-        generate(TOY, [[2, token_id]], key=None, **SHORT)
+@pytest.mark.parametrize(
+    ("prompt", "error", "message"),
+    [
+        *((empty, InputError, "prompt is empty") for empty in ("", " ", [])),
+        # on a GPU they would end the process in a device-side assertion
+        *(([2, token_id], InputError, str(token_id)) for token_id in (-1, SMALL.vocab_size, 10**9)),
+        ("w1 w2 w3 w4", PromptTooLong, r"4 tokens .* response 12, but small holds 15 .* to 3 tokens"),
+    ],
+    ids=str,
+)
+def test_a_prompt_that_cannot_be_continued_is_refused(prompt: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        generate(SMALL, ["w1", prompt], key=None, **SHORT)
+    assert len(generate(SMALL, "w1 w2 w3", key=None, **SHORT)[0].token_ids) == 12  # which just fits
 
 
 # ---- rows and batches ----
@@ -141,11 +134,6 @@ STORY: dict[str, Any] = {"length": 96, "block_length": 16}
 STORY_PROMPT = "They crossed a hill. At the foot of the hill flowed a brook,"
 
 
-def match_count(rows: list[Generation], key: WatermarkKey) -> int:
-    ids = [torch.tensor(row.token_ids).numpy() for row in rows]
-    return sum(int(key.tables.matching(row, torch.arange(len(row)).numpy()).sum()) for row in ids)
-
-
 @pytest.mark.slow
 def test_stories_are_detected_from_ids_and_text_with_their_key_alone(storyteller: NetworkDenoiser) -> None:
     key = bound_key("story", storyteller)
@@ -165,10 +153,5 @@ def test_a_bf16_model_writes_marked_text() -> None:
     key = bound_key("bf16", model, rule="position")
     first, again = (generate(model, STORY_PROMPT, key=key, length=8, block_length=8)[0] for _ in range(2))
     assert first == again
-    assert match_count([first], key) == sum(
-        matched
-        for matched, position in zip(first.trace.matched, first.trace.position, strict=True)
-        if position < len(first.token_ids)
-    )
     assert sum(first.trace.matched) > 4
     assert all(0 < reward <= 1 for reward in first.trace.reward)

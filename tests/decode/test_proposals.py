@@ -124,13 +124,6 @@ def test_no_token_of_weight_zero_is_ever_drawn(weights: list[float], uniform: fl
     assert weights[token] > 0
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize(("uniform", "token"), [(0.0, 1), (ALMOST_ONE, 3)])
-def test_the_extreme_uniforms_draw_the_first_and_the_last_token(uniform: float, token: int, dtype: torch.dtype) -> None:
-    weights = torch.tensor([[0.0, 0.3, 0.0, 0.1, 0.0]], dtype=dtype)
-    assert draw(weights, torch.tensor([uniform], dtype=torch.float64)).tolist() == [token]
-
-
 @pytest.mark.parametrize("strategy", ["confidence", "entropy"])
 def test_an_impossible_token_leaves_the_rewards_finite(strategy: Any) -> None:
     logits = torch.tensor([[0.0, -math.inf, 1.0, -math.inf]])

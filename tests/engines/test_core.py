@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from dgmark.decode import DecodeConfig, KeyStore, keyed_rule
-from dgmark.decode.proposals import KeyedDraw, Proposals, propose
+from dgmark.decode.proposals import KeyedDraw, propose
 from dgmark.decode.rules import Places, Window
-from dgmark.engines.core import Block, keyed_logits, mark, mark_edits, propose_block, uniform_draws
+from dgmark.engines.core import Block, keyed_logits, mark_edits, propose_block, uniform_draws
 from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import spec_of
@@ -44,7 +44,7 @@ LEFT = 5  # columns left of a block that `mark` is shown
 
 @st.composite
 def batches(draw: st.DrawFn) -> dict[str, Any]:
-    """A batch of blocks with ties among the rewards, rows without masks, and any keys of one rule."""
+    """A batch of blocks, some without masks, and any keys of one rule."""
     batch, block = draw(st.integers(1, 5)), draw(st.integers(1, 8))
 
     def table(values: st.SearchStrategy[Any], columns: int = block) -> list[list[Any]]:
@@ -53,17 +53,13 @@ def batches(draw: st.DrawFn) -> dict[str, Any]:
 
     first = draw(st.lists(st.integers(-block, 300), min_size=batch, max_size=batch))
     rule = draw(st.sampled_from(sorted(KEYS)))
-    rewards = st.sampled_from([0.05, 0.2, 0.45, 0.5, 0.91, 0.95, 1.0])
     return {
-        "rewards": table(rewards),
-        "scores": table(rewards),
         "masked": table(st.booleans()),
         "tokens": table(st.integers(0, SIZE - 1)),
         "canvas": table(st.integers(0, SIZE - 1), block + LEFT),
         "positions": [[start + place for place in range(block)] for start in first],
         "keys": draw(st.lists(st.sampled_from(KEYS[rule]), min_size=batch, max_size=batch)),
         "rule": rule,
-        "quota": draw(st.lists(st.integers(0, block + 1), min_size=batch, max_size=batch)),
     }
 
 
@@ -71,44 +67,6 @@ def block_of(batch: dict[str, Any]) -> Block:
     keys = STORES[batch["rule"]].of(batch["keys"])
     masked, positions, canvas = (torch.tensor(batch[name]) for name in ("masked", "positions", "canvas"))
     return Block(masked, positions, keys, canvas)
-
-
-def marked(batch: dict[str, Any], config: DecodeConfig, readable: Tensor | None = None) -> Tensor:
-    proposals = Proposals(*(torch.tensor(batch[name]) for name in ("tokens", "rewards", "scores")))
-    return mark(proposals, block_of(batch), torch.tensor(batch["quota"]), config=config, readable=readable)
-
-
-def expected_commits(batch: dict[str, Any], row: int, config: DecodeConfig, reads: list[bool]) -> list[int]:
-    """Readable before not, then those a threshold commits, matches (position rule), the best score, the first."""
-    key, rewards, scores = (batch[name][row] for name in ("keys", "rewards", "scores"))
-    free = [place for place, one in enumerate(batch["masked"][row]) if one]
-    pool = [place for place in free if reads[place]] or free
-    preferred = {place for place in free if reads[place] or key is None}
-    if key is not None and batch["rule"] == "position":
-        best = max((rewards[place] for place in pool), default=0.0)
-        at = zip(batch["tokens"][row], batch["positions"][row], strict=True)
-        own = [matches(key, token, position) for token, position in at]
-        preferred = {place for place in preferred if own[place] and rewards[place] >= config.min_relative_reward * best}
-    among = [place for place in pool if place in preferred] or pool
-    confident = {place for place in among if config.commit == "threshold" and rewards[place] > config.threshold}
-    order = sorted(
-        free, key=lambda p: (-reads[p], -reads[p] * (p in confident), -reads[p] * (p in preferred), -scores[p], p)
-    )
-    return sorted(order[: max(len(confident), batch["quota"][row])])
-
-
-@settings(max_examples=200, derandomize=True)
-@given(batches(), st.booleans(), st.sampled_from([0.0, 0.5]))
-def test_commits_are_those_of_a_loop_over_places(batch: dict[str, Any], threshold: bool, share: float) -> None:
-    options: dict[str, Any] = {"min_relative_reward": share} if batch["rule"] == "position" else {}
-    if threshold:
-        options |= {"commit": "threshold", "threshold": 0.9}
-    config = DecodeConfig(**options)
-    reads = torch.tensor(batch["tokens"]) % 3 > 0
-    found = marked(batch, config, reads)
-    for row in range(len(reads)):
-        expected = expected_commits(batch, row, config, reads[row].tolist())
-        assert found[row].nonzero()[:, 0].tolist() == expected
 
 
 @settings(max_examples=60, derandomize=True)
