@@ -30,7 +30,9 @@ def decoded(requests: list[Request], config: DecodeConfig) -> list[Generation]:
 @pytest.mark.parametrize(
     ("prompt", "error", "message"),
     [
-        *((empty, InputError, "prompt is empty") for empty in ("", " ", [])),
+        ("", InputError, "prompt is empty"),
+        (" ", InputError, "prompt is empty"),
+        ([], InputError, "prompt is empty"),
         # on a GPU they would end the process in a device-side assertion
         *(([2, token_id], InputError, str(token_id)) for token_id in (-1, SMALL.vocab_size, 10**9)),
         ("w1 w2 w3 w4", PromptTooLong, r"4 tokens .* response 12, but small holds 15 .* to 3 tokens"),
