@@ -150,7 +150,7 @@ def test_an_opening_token_stands_before_every_text_and_window(judge: Judge, fold
     [
         ({"model_type": "no-such-model", "auto_map": {"AutoModelForCausalLM": "x.Y"}}, "runs no code"),
         ({"transformers_weights": "model.bin"}, "names a file of weights"),
-        ({"quantization_config": {"quant_method": "quark"}}, "quantized already"),
+        ({"quantization_config": {"quant_method": "quark"}}, "the weights are quantized"),
         ({"intermediate_size": 860}, "has the sizes"),
     ],
 )

@@ -64,7 +64,7 @@ class WithTraits(ToyDenoiser):
     """A toy that states its traits in one object; its attributes do not count."""
 
     pads: bool = False
-    traits: Traits = field(default_factory=lambda: Traits("named", dtype="float8", quantization="awq", pads=True))
+    traits: Traits = field(default_factory=lambda: Traits("named", dtype="float8", pads=True))
 
 
 class Own:
@@ -82,8 +82,8 @@ class Own:
 
 def test_a_model_may_state_its_traits_in_one_object() -> None:
     traits = traits_of(WithTraits())
-    assert traits == Traits("named", torch.device("cpu"), "float8", "awq", pads=True)
-    assert traits.number_format == "float8+awq"
+    assert traits == Traits("named", torch.device("cpu"), "float8", pads=True)
+    assert traits.number_format == "float8"
 
 
 def test_a_model_that_states_nothing_is_called_by_its_class() -> None:

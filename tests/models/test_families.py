@@ -399,7 +399,7 @@ def test_code_of_a_checkpoint_is_never_run(tmp_path: Path) -> None:
         ("dream", {"hidden_act": "unheard-of"}, "cannot be"),
         ("llada2", {"partial_rotary_factor": "half"}, "is invalid: could not convert"),
         ("llada", {"transformers_weights": "adapter_model.bin"}, "transformers_weights"),
-        ("dream", {"quantization_config": {"quant_method": "fp8"}}, "the weights are quantized already"),
+        ("dream", {"quantization_config": {"quant_method": "fp8"}}, "the weights are quantized"),
         ("dream", {"vocab_size": 40}, "the tokenizer has 64 ids, the model 40"),
         ("dream", {"vocab_size": 90}, r"\[80, 32\] instead of \[90, 32\]"),
         ("llada2", {"num_experts": 7, "n_group": 1, "topk_group": 1}, "does not fit the weights"),
@@ -504,46 +504,23 @@ def test_the_facts_of_the_families_fit_together() -> None:
     assert math.isclose(LLADA.published[0].weight_bytes, 16.04e9)
 
 
-# ---- quantization and placement ----
+# ---- placement ----
 
 
-def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_placements_and_missing_packages_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny.write(tmp_path, "dream")
+    with pytest.raises(SettingsError, match="device_map 'all' is not auto"):
+        load(tmp_path, device_map="all")
     monkeypatch.setattr("dgmark.models.weights.find_spec", lambda _: None)
-    with pytest.raises(MissingExtra, match=r"bitsandbytes and accelerate: run .pip install '\.\[large\]'"):
-        load(tmp_path, quantization="int4")
-    with pytest.raises(MissingExtra, match="this needs accelerate"):
+    with pytest.raises(MissingExtra, match=r"this needs accelerate: run .pip install '\.\[large\]'"):
         load(tmp_path, device_map="auto")
 
 
-def test_invalid_quantizations_are_refused(tmp_path: Path) -> None:
-    tiny.write(tmp_path, "dream")
-    with pytest.raises(SettingsError, match="'int3' is not one of: int8, int4"):
-        load(tmp_path, quantization="int3")
-    with pytest.raises(SettingsError, match="device_map 'all' is not auto"):
-        load(tmp_path, device_map="all")
-
-
-@pytest.mark.parametrize("options", [{"device_map": "auto"}, {"quantization": "int8"}, {"quantization": "int4"}])
 @pytest.mark.parametrize("family", ["llada", "llada2"])
-def test_installed_packages_place_and_quantize(
-    models: dict[str, NetworkDenoiser], tmp_path: Path, family: str, options: dict[str, str]
-) -> None:
+def test_accelerate_places_the_layers(models: dict[str, NetworkDenoiser], tmp_path: Path, family: str) -> None:
     pytest.importorskip("accelerate")
-    if "quantization" in options:
-        pytest.importorskip("bitsandbytes")
     tiny.write(tmp_path, family)
-    model, ids = load(tmp_path, **options), random_ids(40)
-    kinds = {type(module).__name__ for module in model.network.modules()}
-    assert ("Linear8bitLt" in kinds, "Linear4bit" in kinds) == (
-        options.get("quantization") == "int8",
-        options.get("quantization") == "int4",
-    )
-    assert model.quantization == options.get("quantization")
-    if options == {"device_map": "auto"}:
-        assert torch.equal(model(ids), models[family](ids))
-    else:
-        assert model(ids).isfinite().all()
+    assert torch.equal(load(tmp_path, device_map="auto")(random_ids(40)), models[family](random_ids(40)))
 
 
 def test_a_model_that_does_not_fit_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,6 @@ def model_to_load(
     family: Annotated[
         str | None, typer.Option(help="Model family, if the checkpoint's config.json does not name it.")
     ] = None,
-    quantization: Annotated[str | None, typer.Option(help="Quantize the weights while loading: int8 or int4.")] = None,
     device_map: Annotated[
         str | None, typer.Option(help="auto: spread the model over all devices of the machine.")
     ] = None,

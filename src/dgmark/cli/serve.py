@@ -124,7 +124,7 @@ def writing_options(
     ] = None,
     loading: Annotated[  # for a GGUF file those of `dgmark generate`
         Loading,
-        loading_options("device", "dtype", "quantization", "device_map", *LLAMA_OPTIONS, hidden=LLAMA_OPTIONS),
+        loading_options("device", "dtype", "device_map", *LLAMA_OPTIONS, hidden=LLAMA_OPTIONS),
     ] = {},  # noqa: B006
     generate_key: Annotated[
         list[str] | None,

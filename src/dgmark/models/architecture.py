@@ -134,10 +134,7 @@ class Architecture:
                 "loaded"
             )
         if checkpoint.config.get("quantization_config"):
-            raise CheckpointFormat(
-                f"{path}: the weights are quantized already; take the checkpoint in bf16, and give quantization int8 "
-                "or int4"
-            )
+            raise CheckpointFormat(f"{path}: the weights are quantized; take the checkpoint in bf16, fp16 or fp32")
         try:
             return self.config(checkpoint)
         except CheckpointFormat:

@@ -85,8 +85,7 @@ class Traits:
     Attributes:
         name: the model's name in results.
         device: the device on which the model takes its ids.
-        dtype: number format of the forward; None if the model does not state it.
-        quantization: how the weights are quantized, like "int4"; None if they are not.
+        dtype: number format of the weights and the forward; None if the model does not state it.
         defaults: decoding settings for those that the user leaves out, such as `block_length` and `cache`.
         confidence_source: the distribution that rewards are taken from. "model" (LLaDA): softmax of the logits, neither
             tempered nor filtered. "sampling" (Dream, LLaDA2): the distribution that the token is drawn from: logits /
@@ -102,7 +101,6 @@ class Traits:
     name: str
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     dtype: torch.dtype | str | None = None
-    quantization: str | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
     confidence_source: ConfidenceSource = "model"
     block_origin: BlockOrigin = "response"
@@ -119,13 +117,8 @@ class Traits:
 
     @property
     def number_format(self) -> str | None:
-        """The dtype as written in results, like "float32" or "bfloat16+int4"; None if the model does not state it."""
-        return None if self.dtype is None else number_format(self.dtype, self.quantization)
-
-
-def number_format(dtype: torch.dtype | str, quantization: str | None) -> str:
-    """The dtype and the quantization as written in results."""
-    return str(dtype).removeprefix("torch.") + (f"+{quantization}" if quantization else "")
+        """The dtype as written in results, like "float32" or "q4_k_m"; None if the model does not state it."""
+        return None if self.dtype is None else str(self.dtype).removeprefix("torch.")
 
 
 def traits_of(model: object) -> Traits:

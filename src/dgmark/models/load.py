@@ -89,7 +89,6 @@ def load_model(
     dtype: str | torch.dtype | None = None,
     revision: str | None = None,
     family: str | None = None,
-    quantization: str | None = None,
     device_map: str | None = None,
     tokenizer: str | None = None,
     n_gpu_layers: int | None = None,
@@ -111,7 +110,6 @@ def load_model(
             default bfloat16 if the device multiplies it natively, else float32.
         revision: branch, tag or commit of a hub id.
         family: one of `dgmark.checkpoint.families.FAMILIES`, if config.json does not tell it.
-        quantization: "int8" or "int4" quantizes the linear layers while loading; needs bitsandbytes.
         device_map: "auto" spreads a model over all devices; needs accelerate.
         tokenizer: of a GGUF file: the folder, hub id or tokenizer.json of the model that it was converted from; by
             default the tokenizer inside the file.
@@ -124,7 +122,7 @@ def load_model(
         CheckpointFormat: the checkpoint belongs to no family that can be loaded, is damaged, or its parts do not fit
             together.
         MissingExtra: a package that is needed is not installed.
-        SettingsError: the device, dtype, family or quantization is unknown.
+        SettingsError: the device, dtype or family is unknown.
     """
     options = {name: value for name, value in locals().items() if name != "name_or_path" and value is not None}
     check_options(name_or_path, options)
@@ -144,14 +142,12 @@ def load_model(
         architecture,
         device=target,
         dtype=number_format,
-        quantization=quantization,
         device_map=device_map,
     )
     return NetworkDenoiser(
         **facts,
         context_length=_context_length(network.config, architecture.family),
         dtype=network.dtype,
-        quantization=quantization,
         network=network,
     )
 

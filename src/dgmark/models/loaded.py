@@ -29,7 +29,6 @@ class LoadedModel(ABC):
     family: Family
     dtype: torch.dtype | str
     block: int | None = None
-    quantization: str | None = None
 
     @property
     def defaults(self) -> Mapping[str, Any]:
@@ -53,7 +52,6 @@ class LoadedModel(ABC):
             name=self.name,
             device=self.device,
             dtype=self.dtype,
-            quantization=self.quantization,
             defaults=self.defaults,
             confidence_source=self.family.confidence_source,
             block_origin=self.family.block_origin,

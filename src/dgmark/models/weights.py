@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from transformers import BitsAndBytesConfig, PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from dgmark.checkpoint.folder import Checkpoint, first_line, read_object
@@ -21,7 +21,6 @@ from dgmark.errors import CheckpointFormat, DgmarkError, MissingExtra, ModelErro
 from dgmark.extras import install_hint
 from dgmark.models.architecture import Architecture
 
-QUANTIZATIONS = ("int8", "int4")
 _NUMBER_FORMATS = ("BF16", "F16", "F32")
 
 
@@ -31,7 +30,6 @@ def load_network(
     *,
     device: torch.device,
     dtype: torch.dtype,
-    quantization: str | None = None,
     device_map: str | None = None,
 ) -> PreTrainedModel:
     """Load the network of a checkpoint, ready for inference.
@@ -41,7 +39,6 @@ def load_network(
         architecture: the architecture of its family.
         device: the device for the weights, unless `device_map` places them.
         dtype: number format of the weights. Rotary frequencies and the router's bias stay in float32.
-        quantization: "int8" or "int4" quantizes the linear layers while loading (bitsandbytes).
         device_map: "auto" spreads the layers over all devices (accelerate).
 
     Raises:
@@ -49,8 +46,8 @@ def load_network(
             sizes than config.json says.
         ModelNotFound: there are no safetensors weights, or a shard is missing.
         ModelError: the network does not fit the memory of the device.
-        MissingExtra: accelerate or bitsandbytes is needed and not installed.
-        SettingsError: there is no such quantization or device map.
+        MissingExtra: accelerate is needed and not installed.
+        SettingsError: there is no such device map.
     """
     config = architecture.native_config(checkpoint)
     if (checkpoint.folder / "adapter_config.json").exists():
@@ -60,7 +57,7 @@ def load_network(
     network_class: Any = architecture.network(config)
     try:
         _check_tensors(files, architecture.renamings)
-        placement = _placement(device, dtype, quantization, device_map)
+        placement = _placement(device, device_map)
         with _quiet():
             loaded, report = network_class.from_pretrained(
                 checkpoint.folder,
@@ -82,8 +79,7 @@ def load_network(
         raise MissingExtra(f"{checkpoint.name} needs a package to load: {first_line(error)}") from error
     except torch.OutOfMemoryError as error:
         raise ModelError(
-            f"{checkpoint.name} does not fit the memory of {device}: choose dtype bf16, a quantization, or "
-            "device_map auto"
+            f"{checkpoint.name} does not fit the memory of {device}: choose dtype bf16, or device_map auto"
         ) from error
     except DgmarkError:
         raise
@@ -145,29 +141,16 @@ def _check_tensors(files: list[Path], renamings: Mapping[str, str]) -> None:
                     raise CheckpointFormat(f"{path}: {name} holds {stored}; only BF16, F16 and F32 are loaded")
 
 
-def _placement(
-    device: torch.device, dtype: torch.dtype, quantization: str | None, device_map: str | None
-) -> dict[str, Any]:
+def _placement(device: torch.device, device_map: str | None) -> dict[str, Any]:
     """The arguments of `from_pretrained` that need accelerate; {} loads to the CPU."""
-    if quantization not in (None, *QUANTIZATIONS):
-        raise SettingsError(f"quantization {quantization!r} is not one of: {', '.join(QUANTIZATIONS)}")
     if device_map not in (None, "auto"):
         raise SettingsError(f"device_map {device_map!r} is not auto; leave it out for one device")
-    needed = (["bitsandbytes"] if quantization else []) + (["accelerate"] if quantization or device_map else [])
-    missing = [package for package in needed if find_spec(package) is None]
-    if missing:
-        raise MissingExtra(f"this needs {' and '.join(missing)}: {install_hint('large')}")
-    if not needed and (device.type == "cpu" or find_spec("accelerate") is None):
+    installed = find_spec("accelerate") is not None
+    if device_map and not installed:
+        raise MissingExtra(f"this needs accelerate: {install_hint('large')}")
+    if device_map is None and (device.type == "cpu" or not installed):
         return {}
-    placement: dict[str, Any] = {"device_map": device_map or {"": device}}
-    if quantization:
-        placement["quantization_config"] = BitsAndBytesConfig(  # type: ignore[no-untyped-call]
-            load_in_8bit=quantization == "int8",
-            load_in_4bit=quantization == "int4",
-            bnb_4bit_quant_type="nf4",
-            bnb_4bit_compute_dtype=dtype,
-        )
-    return placement
+    return {"device_map": device_map or {"": device}}
 
 
 def _attention(network_class: Any, config: PretrainedConfig) -> str:

@@ -86,7 +86,7 @@ def evaluate(
         bool,
         typer.Option("--ids", help='Evaluate "token_ids" instead of "text"; the judge must have the same tokenizer.'),
     ] = False,
-    loading: Annotated[opt.Loading, opt.loading_options("device", "dtype", "revision", "quantization", "device_map")],
+    loading: Annotated[opt.Loading, opt.loading_options("device", "dtype", "revision", "device_map")],
     context: Annotated[
         int | None,
         typer.Option(

@@ -78,7 +78,7 @@ def run(
         str | None,
         typer.Option(help="Model that measures perplexity; none: no perplexity.", show_default="the setup's"),
     ] = None,
-    loading: Annotated[Loading, loading_options("device", "dtype", "quantization")],
+    loading: Annotated[Loading, loading_options("device", "dtype")],
     batch_size: BatchSize = 8,
     pad: Pad = None,
     runs: Runs = Path("runs"),

@@ -75,7 +75,7 @@ class DiffusionLM(LM):  # type: ignore[misc]
         """Load what the harness's `--model_args` name.
 
         Args:
-            arg_dict: "pretrained", "dtype", "quantization" and "revision" as `load_model` takes them; "key", a key
+            arg_dict: "pretrained", "dtype" and "revision" as `load_model` takes them; "key", a key
                 file; "baseline", its name; "seed"; and settings of `DecodeConfig`.
             additional_config: "device" and "batch_size", from options of their own.
 
@@ -84,7 +84,7 @@ class DiffusionLM(LM):  # type: ignore[misc]
         """
         given = {**arg_dict, **(additional_config or {})}
         given.pop("max_batch_size", None)
-        loading = {name: given.pop(name) for name in ("device", "dtype", "quantization", "revision") if name in given}
+        loading = {name: given.pop(name) for name in ("device", "dtype", "revision") if name in given}
         model = load_model(given.pop("pretrained", BUILTIN), **loading)
         key, named = given.pop("key", None), given.pop("baseline", None)
         seed, batch_size = int(given.pop("seed", 0)), int(given.pop("batch_size", None) or 8)

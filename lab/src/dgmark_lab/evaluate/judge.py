@@ -16,7 +16,7 @@ from dgmark.checkpoint.folder import BUILTIN, Checkpoint, builtin_folder, find_c
 from dgmark.checkpoint.tokenizer import Tokenizer, read_tokenizer
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.architecture import Architecture, causal_config
-from dgmark.models.denoiser import check_values, number_format
+from dgmark.models.denoiser import check_values
 from dgmark.models.load import device_named, dtype_named
 from dgmark.models.weights import load_network
 
@@ -38,7 +38,6 @@ class Judge:
         context_length: most tokens that it reads at once.
         opening: ids that its tokenizer puts before every text (a begin token), if any.
         vocab_size: rows of the output matrix.
-        quantization: "int8" or "int4"; None if not quantized.
     """
 
     name: str
@@ -47,7 +46,6 @@ class Judge:
     context_length: int
     opening: tuple[int, ...]
     vocab_size: int
-    quantization: str | None = None
 
     @property
     def device(self) -> torch.device:
@@ -56,8 +54,8 @@ class Judge:
 
     @property
     def dtype(self) -> str:
-        """Number format of the forward, such as "float32" or "bfloat16+int4"."""
-        return number_format(self.network.dtype, self.quantization)
+        """Number format of the forward, such as "float32"."""
+        return str(self.network.dtype).removeprefix("torch.")
 
     @torch.inference_mode()
     def logits(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length vocab"]:
@@ -77,7 +75,6 @@ def load_judge(
     device: str | None = None,
     dtype: str | torch.dtype | None = None,
     revision: str | None = None,
-    quantization: str | None = None,
     device_map: str | None = None,
     context: int | None = None,
 ) -> Judge:
@@ -89,7 +86,6 @@ def load_judge(
         device: a torch device; by default the GPU where there is one.
         dtype: see `dgmark.load_model`.
         revision: branch, tag or commit of a hub id.
-        quantization: "int8" or "int4" quantizes while loading (bitsandbytes).
         device_map: "auto" spreads a model over all devices.
         context: most tokens that it reads at once; by default as many as the model can.
 
@@ -97,7 +93,7 @@ def load_judge(
         ModelNotFound: the model does not exist, or has no safetensors weights.
         CheckpointFormat: transformers has no autoregressive class for the model, or the checkpoint is damaged.
         MissingExtra: a required package is not installed.
-        SettingsError: the device, dtype or quantization is unknown, or the model cannot read that much context.
+        SettingsError: the device or dtype is unknown, or the model cannot read that much context.
     """
     target = device_named(device)
     wanted = dtype_named(dtype, target)
@@ -107,7 +103,6 @@ def load_judge(
         _ARCHITECTURE,
         device=target,
         dtype=wanted,
-        quantization=quantization,
         device_map=device_map,
     )
     judge = Judge(
@@ -117,7 +112,6 @@ def load_judge(
         context_length=_context_length(network.config, context, name_or_path),
         opening=_opening(checkpoint, tokenizer),
         vocab_size=network.config.get_text_config().vocab_size,
-        quantization=quantization,
     )
     _check_causal(judge)
     return judge

@@ -70,7 +70,7 @@ class Subject:
             ModelError: the model is unavailable.
         """
         model = load_model(name, **loading)
-        return cls(model, checkpoint_hash(find_checkpoint(name).folder) + (loading.get("quantization") or ""))
+        return cls(model, checkpoint_hash(find_checkpoint(name).folder))
 
 
 @dataclass(frozen=True)
