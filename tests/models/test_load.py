@@ -121,25 +121,6 @@ def test_a_damaged_file_is_refused(
     assert str(tmp_path) in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "tensor", "message"),
-    [
-        ("model.transformer.blocks.0.q_proj.bias", torch.zeros(2), "self_attn.q_proj.bias"),
-        ("model.transformer.blocks.x.q_proj.weight", torch.zeros(2), r"blocks\.x\.q_proj"),
-        ("model.transformer.wpe.weight", torch.zeros(2), "wpe"),
-        (Q_PROJ.format(9), torch.zeros(2), r"not expected \['model.layers.9.self_attn.q_proj.weight'\]"),
-        (Q_PROJ.format(1), None, r"missing \['model.layers.1.self_attn.q_proj.weight'\]"),
-    ],
-)
-def test_a_tensor_outside_the_layout_is_refused(
-    tmp_path: Path, state: tiny.State, name: str, tensor: Tensor | None, message: str
-) -> None:
-    changed = {other: one for other, one in state.items() if other != name}
-    save_file(changed if tensor is None else changed | {name: tensor}, tmp_path / "model.safetensors")
-    with pytest.raises(CheckpointFormat, match=message):
-        load(tmp_path)
-
-
 @pytest.mark.parametrize("stored", [torch.int8, torch.float8_e4m3fn, torch.float64], ids=str)
 def test_weights_in_another_number_format_are_refused(tmp_path: Path, state: tiny.State, stored: torch.dtype) -> None:
     name = Q_PROJ.format(0)
