@@ -129,7 +129,7 @@ def load_model(
     if is_gguf(name_or_path):
         return load_gguf(find_checkpoint(name_or_path), **options)
     if device == MLX:
-        for name in ("dtype", "quantization", "device_map"):
+        for name in ("dtype", "device_map"):
             if name in options:
                 raise SettingsError(f"{option_named(name)} is no option of a model that MLX computes: leave it out")
         return _with_mlx(name_or_path, revision, family)

@@ -194,11 +194,9 @@ def load_mlx(checkpoint: Checkpoint, family: Family, context_length: int) -> Mlx
         raise misfit(checkpoint, error) from error
     kinds = {array.dtype for _, array in mlx.utils.tree_flatten(model.parameters())}
     floating = [name for name in ("bfloat16", "float16", "float32") if getattr(mx, name) in kinds]
-    quantized = checkpoint.config.get("quantization") or {}
     return MlxDenoiser(
         **facts,
         context_length=context_length,
-        quantization=f"int{quantized['bits']}" if quantized else None,
         network=model.language_model,
         dtype=floating[0],
     )
