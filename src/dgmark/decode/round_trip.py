@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-import tokenizers
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -20,7 +19,7 @@ from dgmark.checkpoint.tokenizer import Tokenizer
 # Tokens on either side that a check reads. What byte-pair merges make of a text depends on neighbours only; the rest
 # is for the splitting into words, and for characters of up to four tokens.
 _REACH = 4
-# Columns on either side of the block that checks may read: a word of WordPiece is read from its beginning.
+# Columns on either side of the block that checks may read: a character is read from its beginning.
 _MARGIN = 16
 _MAX_REMEMBERED = 2**16
 # a character for private use: no vocabulary has it in a longer token
@@ -69,13 +68,13 @@ class RoundTrip:
     @classmethod
     @lru_cache(maxsize=8)
     def of(cls, tokenizer: Tokenizer, mask_id: int, end_ids: tuple[int, ...] = ()) -> "RoundTrip | None":
-        """The check for a byte-level or WordPiece tokenizer; None for others, whose tokens it cannot judge by parts.
+        """The check for a byte-level tokenizer; None for others, whose tokens it cannot judge by parts.
 
         The check of a tokenizer is made once, so that it remembers its answers from batch to batch.
         """
-        backend = tokenizer.backend
-        suits = _is_byte_level(backend) or isinstance(backend.model, tokenizers.models.WordPiece)
-        return cls(tokenizer, mask_id, end_ids) if suits else None
+        decoder = tokenizer.backend.decoder
+        byte_level = decoder is not None and decoder.decode(["Ġ"]) == " "
+        return cls(tokenizer, mask_id, end_ids) if byte_level else None
 
     def unreadable(
         self,
@@ -168,7 +167,7 @@ class RoundTrip:
         return answer
 
     def _inner_part_survives(self, window: tuple[int, ...], place: int, open_before: bool, open_after: bool) -> bool:
-        """The same without parts of characters and words at open edges; True if the candidate is among these."""
+        """The same without parts of characters at open edges; True if the candidate is among these."""
         low, high = 0, len(window)
         while open_before and low < high and self._pieces.continues(window[low]):
             low += 1
@@ -192,19 +191,15 @@ class RoundTrip:
 
 
 class _Pieces:
-    """What the spelling of tokens tells: whether a character or a word began in the token before, or goes on after."""
+    """What the spelling of tokens tells: whether a character began in the token before, or goes on after."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        backend = tokenizer.backend
-        self._backend = backend
-        self._prefix = str(getattr(backend.model, "continuing_subword_prefix", None) or "")
-        self._bytes = _byte_of_letter() if _is_byte_level(backend) else {}
+        self._backend = tokenizer.backend
+        self._bytes = _byte_of_letter()
         self._spelled: dict[int, bytes] = {}
 
     def continues(self, token: int) -> bool:
-        """Whether the token begins inside a character, or goes on with a word."""
-        if self._prefix and str(self._backend.id_to_token(token)).startswith(self._prefix):
-            return True
+        """Whether the token begins inside a character."""
         return 0x80 <= (self._of(token) or b"\0")[0] < 0xC0
 
     def incomplete(self, tokens: Iterable[int]) -> bool:
@@ -222,10 +217,6 @@ class _Pieces:
             else:
                 self._spelled[token] = spelling.encode()
         return self._spelled[token]
-
-
-def _is_byte_level(backend: tokenizers.Tokenizer) -> bool:
-    return backend.decoder is not None and backend.decoder.decode(["Ġ"]) == " "
 
 
 def _byte_of_letter() -> dict[str, int]:
