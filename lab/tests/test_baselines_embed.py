@@ -322,7 +322,7 @@ def test_rows_are_the_same_alone_and_together_and_streamed(name: str) -> None:
     ("settings", "message"),
     [
         ({"lookahead": 3}, "lookahead counts matches: it needs a matching set"),
-        ({"min_relative_reward": 0.1}, "chooses among matches"),
+        ({"min_relative_reward": 0.1, "strategy": "confidence"}, "chooses among matches"),
     ],
 )
 def test_what_needs_matches_is_refused(name: str, settings: dict[str, Any], message: str) -> None:
