@@ -4,8 +4,6 @@ import sys
 import textwrap
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.detection import sentences as words
@@ -60,13 +58,6 @@ def test_each_step_undoes_its_disguise(step: str, disguised: str, plain: str) ->
 )
 def test_honest_text_stays(text: str) -> None:
     assert normalise(text, ALL) == (text, ())
-
-
-@given(st.text(max_size=40))
-def test_normalising_twice_changes_nothing_more(text: str) -> None:
-    once, _ = normalise(text, ["nfc", "invisible", "quotes", "whitespace"])
-    again, _ = normalise(once, ["invisible", "quotes", "whitespace"])
-    assert again == once
 
 
 def test_without_the_table_of_look_alikes_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
