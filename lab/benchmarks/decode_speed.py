@@ -1,4 +1,4 @@
-"""Measure the cost of each decoding mode, the parts of a step's time, and the published loop against ours.
+"""Measure the cost of each decoding mode, and the published loop against ours.
 
 Every mode decodes the same prompts (64 tokens) on the same canvas (256 tokens to come, blocks of 32) and is stopped
 after the same number of tokens. The modes take turns; a mode's figure is the median over prompts of its time divided by
@@ -7,15 +7,12 @@ other work on the machine than wall-clock time.
 """
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor
-from torch.nn import Module
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from dgmark import DecodeConfig, load_model
@@ -75,7 +72,6 @@ def main() -> None:
     prompts = _prompts(model, args.prompts, args.batch)
     print(f"{args.prompts} prompts, batch {args.batch}, {args.tokens} tokens, {torch.get_num_threads()} threads")
     _modes(model, prompts, args.tokens, {PLAIN: MODES[PLAIN]} | {name: MODES[name] for name in args.mode or MODES})
-    _shares(model, prompts, args.tokens)
     _published(model, prompts, args.tokens)
 
 
@@ -114,43 +110,6 @@ def _modes(model: NetworkDenoiser, prompts: list[Tensor], tokens: int, modes: di
         times = [f"{figure(ratios):.3f}" for figure in (median, min, max)]
         print_row([name, *times, f"{median(forwards[name]):.2f}"])
     print(f"ms a token, unmarked: {1e3 * median(seconds[PLAIN]) / tokens / len(prompts[0]):.1f}")
-
-
-def _shares(model: NetworkDenoiser, prompts: list[Tensor], tokens: int) -> None:
-    """Print which share of a step's time is spent outside the network's forward, and in the round-trip check."""
-    network = model.network
-    trunk = network.base_model  # sessions call this and the head, and not the whole
-    head: Module = network.get_output_embeddings()  # type: ignore[no-untyped-call]
-    for name in ("bigram", "bigram, dual", "k = 1", "k = 1, dual"):
-        forward, check = Stopwatch(), Stopwatch()
-        with (
-            patch.object(trunk, "forward", forward.timed(trunk.forward)),
-            patch.object(head, "forward", forward.timed(head.forward)),
-            patch.object(RoundTrip, "unreadable", check.timed(RoundTrip.unreadable)),
-        ):
-            whole = sum(_decode(model, prompt, tokens, *MODES[name])[0] for prompt in prompts)
-        print(
-            f"outside the network's forward: {1 - forward.seconds / whole:.1%} of a step at {name}; "
-            f"in the round-trip check: {check.seconds / whole:.2%}"
-        )
-
-
-class Stopwatch:
-    """Adds up the CPU seconds of the calls of functions."""
-
-    seconds = 0.0
-
-    def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The same function, its calls timed."""
-
-        def call(*args: Any, **options: Any) -> Any:
-            begin = time.process_time()
-            try:
-                return function(*args, **options)
-            finally:
-                self.seconds += time.process_time() - begin
-
-        return call
 
 
 def _decode(

@@ -1,11 +1,10 @@
-"""What several benchmarks share: arguments, keys, times, tables in Markdown, and processes."""
+"""What several benchmarks share: arguments, keys, times, tables in Markdown."""
 
 import hashlib
 import sys
 import time
 from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -58,25 +57,3 @@ def print_row(cells: Sequence[object]) -> None:
 def print_made_with(*names: str) -> None:
     """Print what the tables depend on, as the pages state it."""
     print(f"\n{made_with(*dict.fromkeys(names))}")
-
-
-def family(process: int) -> list[int]:
-    """A process and all below it (Linux)."""
-    parents = {}
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            number, _, rest = status.read_text().partition(" (")
-            parents[int(number)] = int(rest.rpartition(") ")[2].split()[1])
-    found = [process]
-    for one in found:
-        found += [child for child, parent in parents.items() if parent == one]
-    return found
-
-
-def private_bytes(process: int) -> int:
-    """What a process holds for itself alone (Linux); 0 if it has ended."""
-    with suppress(OSError):
-        for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Private_Dirty"):
-                return int(line.split()[1]) * 1024
-    return 0
