@@ -87,23 +87,32 @@ def test_the_z_of_alternating_windows_has_variance_one(length: int) -> None:
     assert (z.mean(), z.var()) == (pytest.approx(0, abs=1e-12), pytest.approx(1, rel=1e-9))
 
 
-def test_patterns_conditional_p_value_is_its_share_of_all_colourings() -> None:
-    """4 distinct tokens have 16 colourings; drawing stops after ten keys that count as many windows."""
-    made = PatternMark()
-    ids = np.array([10, 11, 10, 11, 12, 13, 10, 11, 10, 11, 12, 13, 10])
-    place = np.unique(ids, return_inverse=True)[1]
-    colours = np.array(list(itertools.product((0, 1), repeat=4)), dtype=np.uint8).T
-    counts = count_alternating(colours[place], 2)
-    for number in range(6):
-        key = known_key(f"colouring {number}")
-        found = made.score(key, ids, np.arange(len(ids)), 1e-3)
-        share = float(np.mean(counts >= found.matched))
-        assert abs(found.p_value - share) < 0.5 * share + 0.3
-
-
 # ---- p-values by re-drawn keys ----
 
 IDS = np.arange(50, dtype=np.int64)
+
+
+@pytest.mark.parametrize(
+    ("made", "ids", "lag"),
+    [
+        (PatternMark(), [10, 11, 10, 11, 12, 13, 10, 11, 10, 11, 12, 13, 10], 1),
+        (Tango(colours="hash", classes=2), [10, 11, 12, 13, 10, 12, 11, 11], 2),
+    ],
+    ids=["pattern-mark", "tango"],
+)
+def test_the_p_value_by_rank_is_the_share_of_all_colourings(made: Baseline, ids: list[int], lag: int) -> None:
+    """4 distinct tokens have 16 colourings; drawing stops after ten keys that match as often."""
+    colours = np.array(list(itertools.product((0, 1), repeat=4)))
+    pairs = list(zip(np.array(ids) - 10, np.array(ids[lag:]) - 10, strict=False))
+    if lag == 1:  # each window counts where its tokens differ
+        hits = [colours[:, one] != colours[:, other] for one, other in pairs]
+    else:  # each pair counts once, in either order
+        hits = [colours[:, one] == colours[:, other] for one, other in {(min(pair), max(pair)) for pair in pairs}]
+    counts = np.sum(hits, axis=0)
+    for number in range(6):
+        found = made.score(known_key(f"colouring {number}"), np.array(ids), np.arange(len(ids)), 1e-3)
+        share = float(np.mean(counts >= found.matched))
+        assert abs(found.p_value - share) < 0.5 * share + 0.3
 
 
 def draws_for(name: str) -> Draw:
@@ -286,20 +295,6 @@ def test_tango_counts_each_pair_once_and_publishes_the_z_of_all() -> None:
     assert (found.scored, found.matched) == (3, hits[0] + hits[1] + hits[4])
     assert found.z_score == pytest.approx((sum(hits) - 5 / 3) / (10 / 9) ** 0.5)
     assert found.p_published == pytest.approx(stats.binom.sf(sum(hits) - 1, 5, 1 / 3))
-
-
-def test_tangos_p_value_is_its_share_of_all_colourings() -> None:
-    """4 distinct tokens have 16 colourings in two colours; drawing stops after ten keys that match as often."""
-    made = Tango(colours="hash", classes=2)
-    ids = np.array([10, 11, 12, 13, 10, 12, 11, 11])
-    pairs = np.array([(0, 2), (1, 3), (0, 2), (2, 3), (0, 1), (1, 2)])  # places of the tokens two apart
-    colours = np.array(list(itertools.product((0, 1), repeat=4)))
-    matched = {(one, other): colours[:, one] == colours[:, other] for one, other in pairs}
-    counts = sum(matched.values(), start=np.zeros(16, dtype=int))
-    for number in range(6):
-        found = made.score(known_key(f"colouring {number}"), ids, np.arange(8), 1e-3)
-        share = float(np.mean(counts >= found.matched))
-        assert abs(found.p_value - share) < 0.5 * share + 0.3
 
 
 def test_tango_needs_embeddings_of_the_keys_vocabulary() -> None:

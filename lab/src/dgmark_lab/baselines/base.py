@@ -20,6 +20,9 @@ from dgmark.models.denoiser import Denoiser
 from dgmark.watermark.key import WatermarkKey, check_key
 from dgmark_lab.baselines.prf import HashKey
 
+# token ids, or their positions
+Ids = Int[np.ndarray, " n"]
+
 
 @dataclass(frozen=True)
 class Score:
@@ -76,9 +79,7 @@ class Baseline(ABC):
         """
 
     @abstractmethod
-    def score(
-        self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
-    ) -> Score:
+    def score(self, key: WatermarkKey, ids: Ids, positions: Ids, fpr: float) -> Score:
         """Score tokens at their positions (0-based, ascending).
 
         Raises:

@@ -24,7 +24,7 @@ from dgmark.decode.rules import Rule
 from dgmark.detection.p_values import MIN_P
 from dgmark.models.denoiser import Denoiser
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.baselines.base import Baseline, Score
+from dgmark_lab.baselines.base import Baseline, Ids, Score
 from dgmark_lab.baselines.green_lists import Delta, position_bias
 from dgmark_lab.baselines.prf import BITS, HashKey, states, uniform_bits
 
@@ -48,13 +48,7 @@ class CdMark(Baseline):
         """The same bias at every position."""
         return position_bias(self.delta * spreading_vector(self.hash_key(key), model.vocab_size)[None], model)
 
-    def score(
-        self,
-        key: WatermarkKey,
-        ids: Int[np.ndarray, " n"],
-        positions: Int[np.ndarray, " n"],  # noqa: ARG002
-        fpr: float,
-    ) -> Score:
+    def score(self, key: WatermarkKey, ids: Ids, positions: Ids, fpr: float) -> Score:  # noqa: ARG002
         """Sum the vector over the distinct tokens. Published: the z-test over all tokens, which assumes independence.
 
         Tokens that repeat add more to the deviation over keys than to the mark: a text is found better without repeats.

@@ -21,7 +21,7 @@ from dgmark.decode.rules import Rule, View
 from dgmark.errors import SettingsError
 from dgmark.models.denoiser import Denoiser
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.baselines.base import Baseline, Score
+from dgmark_lab.baselines.base import Baseline, Ids, Score
 from dgmark_lab.baselines.green_lists import Delta, Gamma, Pairs, score_pairs
 from dgmark_lab.baselines.prf import HashKey, states, threshold, uniform_bits
 
@@ -61,9 +61,7 @@ class Gloaguen(Baseline):
         """A tilt by the energy's gradient."""
         return Rule(bias=EnergyBias(self, self.hash_key(key)))
 
-    def score(
-        self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
-    ) -> Score:
+    def score(self, key: WatermarkKey, ids: Ids, positions: Ids, fpr: float) -> Score:
         """Score the distinct (context's hash, token) pairs. Published: the exact binomial test on them."""
         placed = np.full(int(positions.max(initial=0)) + 1 + 2 * MAX_OFFSET, -1)
         placed[positions + MAX_OFFSET] = ids

@@ -22,7 +22,7 @@ from dgmark.decode.rules import Rule, View
 from dgmark.detection.p_values import MIN_P
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.baselines.base import Baseline, Score
+from dgmark_lab.baselines.base import Baseline, Ids, Score
 from dgmark_lab.baselines.prf import HashKey, states, threshold, uniform_bits
 
 # bytes of cached rows, and words hashed at once
@@ -42,9 +42,7 @@ Delta = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 # --- detecting ---
 
 
-def is_green(
-    hash_key: HashKey, contexts: Int[np.ndarray, " n"], tokens: Int[np.ndarray, " n"], gamma: float
-) -> Bool[np.ndarray, " n"]:
+def is_green(hash_key: HashKey, contexts: Ids, tokens: Ids, gamma: float) -> Bool[np.ndarray, " n"]:
     """Return whether each token is on the green list of its context."""
     green: Bool[np.ndarray, " n"] = uniform_bits(states(hash_key, contexts), tokens) < threshold(gamma)
     return green
@@ -57,9 +55,7 @@ class Pairs(NamedTuple):
     green: Bool[np.ndarray, " pairs"]
 
     @classmethod
-    def of(
-        cls, hash_key: HashKey, contexts: Int[np.ndarray, " n"], tokens: Int[np.ndarray, " n"], gamma: float
-    ) -> "Pairs":
+    def of(cls, hash_key: HashKey, contexts: Ids, tokens: Ids, gamma: float) -> "Pairs":
         """Look up the pairs of each token with its context."""
         (contexts, tokens), counts = np.unique(np.stack([contexts, tokens]), axis=1, return_counts=True)
         return cls(counts, is_green(hash_key, contexts, tokens, gamma))
@@ -107,9 +103,7 @@ def _tail(matched: int, scored: int, gamma: float) -> float:
     return max(MIN_P, float(binom.sf(matched - 1, scored, gamma)))
 
 
-def bigrams(
-    ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]
-) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]]:
+def bigrams(ids: Ids, positions: Ids) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]]:
     """Return the left and the right tokens of adjacent pairs (with no special token between)."""
     adjacent = np.diff(positions) == 1
     return ids[:-1][adjacent], ids[1:][adjacent]
@@ -224,20 +218,26 @@ def position_bias(table: Float[np.ndarray, "period vocab"], model: Denoiser) -> 
 
 
 @dataclass(frozen=True)
-class Kgw(Baseline):
+class GreenLists(Baseline):
+    """What baselines with green lists share.
+
+    Attributes:
+        gamma: share of green tokens, or of green pairs.
+        delta: bias on the logits of green tokens; with two neighbours it is added once for each.
+    """
+
+    gamma: Gamma = 0.5
+    delta: Delta = 2.0
+
+
+@dataclass(frozen=True)
+class Kgw(GreenLists):
     """KGW: tokens on the green list of the token to their left are biased.
 
     Kirchenbauer et al., ICML 2023, Algorithm 2, with a context of one token. By default it decodes left to right, as in
     dgMARK's paper. Under any other strategy a position is biased only once its left neighbour is committed: the naive
     order-agnostic form.
-
-    Attributes:
-        gamma: share of green tokens.
-        delta: bias on the logits of green tokens.
     """
-
-    gamma: Gamma = 0.5
-    delta: Delta = 2.0
 
     name: ClassVar[str] = "kgw"
     defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({"strategy": "left_to_right"})
@@ -246,25 +246,15 @@ class Kgw(Baseline):
         """A bias where the left neighbour is committed; the first position's neighbour is the prompt's last token."""
         return neighbour_bias([(-1, GreenRows(self.hash_key(key), self.gamma, model))], self.delta)
 
-    def score(
-        self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
-    ) -> Score:
+    def score(self, key: WatermarkKey, ids: Ids, positions: Ids, fpr: float) -> Score:
         """Score the distinct (left neighbour, token) pairs. Published: their z-test (lm-watermarking's default)."""
         pairs = Pairs.of(self.hash_key(key), *bigrams(ids, positions), self.gamma)
         return score_pairs(pairs, self.gamma, fpr, published="z-test")
 
 
 @dataclass(frozen=True)
-class Unigram(Baseline):
-    """Unigram: tokens on the key's one green list are biased everywhere (Zhao et al., ICLR 2024).
-
-    Attributes:
-        gamma: share of green tokens.
-        delta: bias on the logits of green tokens.
-    """
-
-    gamma: Gamma = 0.5
-    delta: Delta = 2.0
+class Unigram(GreenLists):
+    """Unigram: tokens on the key's one green list are biased everywhere (Zhao et al., ICLR 2024)."""
 
     name: ClassVar[str] = "unigram"
 
@@ -274,35 +264,25 @@ class Unigram(Baseline):
         green = is_green(self.hash_key(key), np.zeros_like(every), every, self.gamma)
         return position_bias(green[None] * self.delta, model)
 
-    def score(
-        self,
-        key: WatermarkKey,
-        ids: Int[np.ndarray, " n"],
-        positions: Int[np.ndarray, " n"],  # noqa: ARG002
-        fpr: float,
-    ) -> Score:
+    def score(self, key: WatermarkKey, ids: Ids, positions: Ids, fpr: float) -> Score:  # noqa: ARG002
         """Score the distinct tokens. Published: the z-test over all tokens, which assumes that they are independent."""
         pairs = Pairs.of(self.hash_key(key), np.zeros_like(ids), ids, self.gamma)
         return score_pairs(pairs, self.gamma, fpr, published="z-test with repeats")
 
 
 @dataclass(frozen=True)
-class DMark(Baseline):
+class DMark(GreenLists):
     """DMark: some (left, right) pairs of tokens are green, and a position is biased by its known neighbours.
 
     Wu et al. 2025.
 
     Attributes:
-        gamma: share of green pairs.
-        delta: bias on the logits of tokens that make a pair green, added once for each side.
         form: "normal" uses the left neighbour if it is committed; "predictive" predicts its likeliest token where it
             is masked; "bidirectional" uses the committed neighbours on both sides; "predictive-bidirectional" also
             predicts the left one where neither is committed.
         new_only: favour only pairs that the text does not hold yet (as dgMARK does; not in the paper).
     """
 
-    gamma: Gamma = 0.5
-    delta: Delta = 2.0
     form: Form = "predictive-bidirectional"
     new_only: bool = False
 
@@ -315,28 +295,22 @@ class DMark(Baseline):
         sides = [(offset, GreenRows(self.hash_key(key), self.gamma, model, side)) for offset, side in places]
         return neighbour_bias(sides, self.delta, predicts=self.form.startswith("predictive"), new_only=self.new_only)
 
-    def score(
-        self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
-    ) -> Score:
+    def score(self, key: WatermarkKey, ids: Ids, positions: Ids, fpr: float) -> Score:
         """Score the distinct (left, right) pairs. Published: the z-test over all pairs, repeats included."""
         pairs = Pairs.of(self.hash_key(key), *bigrams(ids, positions), self.gamma)
         return score_pairs(pairs, self.gamma, fpr, published="z-test with repeats")
 
 
 @dataclass(frozen=True)
-class LrDwm(Baseline):
+class LrDwm(GreenLists):
     """LR-DWM: each neighbour has a green list of its own, and a position is biased to those of its known neighbours.
 
     Raban, Fetaya, Chechik 2026 (arXiv 2601.12376). The lists of left and of right neighbours come from two hash keys.
 
     Attributes:
-        gamma: share of green tokens of each list.
-        delta: bias on the logits of green tokens, added once for each committed neighbour.
         new_only: favour only pairs that the text does not hold yet (as dgMARK does; not in the paper).
     """
 
-    gamma: Gamma = 0.5
-    delta: Delta = 2.0
     new_only: bool = False
 
     name: ClassVar[str] = "lr-dwm"
@@ -349,9 +323,7 @@ class LrDwm(Baseline):
     def _sides(self, key: WatermarkKey) -> list[tuple[int, HashKey]]:
         return [(-1, self.hash_key(key, "left")), (1, self.hash_key(key, "right"))]
 
-    def score(
-        self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
-    ) -> Score:
+    def score(self, key: WatermarkKey, ids: Ids, positions: Ids, fpr: float) -> Score:
         """Score tokens that have both neighbours by how many of their two lists they are on, each entry once.
 
         Of the two lists that two adjacent tokens have for each other, only that of the later one was known when it was

@@ -15,7 +15,7 @@ from dgmark.decode.rules import Rule
 from dgmark.detection.p_values import MIN_P
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.baselines.base import Baseline, Score
+from dgmark_lab.baselines.base import Baseline, Ids, Score
 from dgmark_lab.baselines.prf import BITS, HashKey, states, uniform_bits
 
 # (shift, token) pairs that are hashed at once; mean score per token of a typical mark (chance: 1)
@@ -38,9 +38,7 @@ class Gumbel(Baseline):
         """The key's Gumbel noise in place of random draws; needs a temperature above 0."""
         return Rule(noise=GumbelNoise(self.hash_key(key), self.period, model.vocab_size, traits_of(model).device))
 
-    def score(
-        self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
-    ) -> Score:
+    def score(self, key: WatermarkKey, ids: Ids, positions: Ids, fpr: float) -> Score:
         """Sum -ln(1 - u) over the distinct (residue, token) pairs, at the best of all shifts.
 
         Over random keys the u of distinct pairs are independent and uniform, so the sum over n pairs is Gamma(n, 1) at

@@ -19,7 +19,7 @@ from dgmark.decode.rules import Rule
 from dgmark.detection.p_values import MIN_P
 from dgmark.models.denoiser import Denoiser
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.baselines.base import Baseline, Score
+from dgmark_lab.baselines.base import Baseline, Ids, Score
 from dgmark_lab.baselines.green_lists import Delta, position_bias
 from dgmark_lab.baselines.prf import states, uniform_bits
 
@@ -57,15 +57,13 @@ class PatternMark(Baseline):
         start = self.hash_key(key, "start").first & 1
         return position_bias((part == np.array([[start], [1 - start]])) * self.delta, model)
 
-    def parts(self, key: WatermarkKey, tokens: Int[np.ndarray, " n"]) -> UInt8[np.ndarray, " n"]:
+    def parts(self, key: WatermarkKey, tokens: Ids) -> UInt8[np.ndarray, " n"]:
         """Return the part, 0 or 1, of each token."""
         bits = uniform_bits(states(self.hash_key(key), np.zeros(1, dtype=np.int64)), tokens)
         part: UInt8[np.ndarray, " n"] = (bits & 1).astype(np.uint8)
         return part
 
-    def score(
-        self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
-    ) -> Score:
+    def score(self, key: WatermarkKey, ids: Ids, positions: Ids, fpr: float) -> Score:
         """Count alternating windows. Published: their exact distribution under independent fair bits."""
         distinct, place = np.unique(ids, return_inverse=True)
         observed = self.parts(key, distinct)
@@ -108,9 +106,7 @@ class RandomParts:
     their positions and the secret. So a text always has the same p-value.
     """
 
-    def __init__(
-        self, purpose: str, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], secret: bytes | None = None
-    ) -> None:
+    def __init__(self, purpose: str, ids: Ids, positions: Ids, secret: bytes | None = None) -> None:
         header = f"dgmark/{purpose}".encode() + b"\0" + len(ids).to_bytes(8, "little")
         text = ids.astype("<i8").tobytes() + positions.astype("<i8").tobytes()
         seed = hashlib.sha256(header + text + (secret or b"")).digest()

@@ -28,7 +28,7 @@ from dgmark.errors import SettingsError
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.models.load import find_with_weights
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.baselines.base import Baseline, Score
+from dgmark_lab.baselines.base import Baseline, Ids, Score
 from dgmark_lab.baselines.green_lists import Delta, without_held
 from dgmark_lab.baselines.pattern_mark import max_draws, redrawn_p
 from dgmark_lab.baselines.prf import BITS, HashKey, states, uniform_bits
@@ -94,9 +94,7 @@ class Tango(Baseline):
         """
         return _colour_of(self, self.hash_key(key), self.embeddings or key.spec.tokenizer, key.spec.table_size)
 
-    def score(
-        self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
-    ) -> Score:
+    def score(self, key: WatermarkKey, ids: Ids, positions: Ids, fpr: float) -> Score:
         """Count the distinct pairs that match. Published: the binomial test over all pairs, and its z."""
         pairs = self._pairs(ids, positions)
         if not pairs.shape[1]:
@@ -137,7 +135,7 @@ class Tango(Baseline):
         match: Bool[np.ndarray, "*s"] = (one + other) % self.classes == 0
         return match
 
-    def _pairs(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> Int[np.ndarray, "2 pairs"]:
+    def _pairs(self, ids: Ids, positions: Ids) -> Int[np.ndarray, "2 pairs"]:
         """Return the tokens of each pair at the lag, the smaller id first, since the sum has no order."""
         placed = np.full(int(positions.max(initial=0)) + 1 + self.lag, -1)
         placed[positions + self.lag] = ids
