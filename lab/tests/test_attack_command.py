@@ -95,4 +95,4 @@ def test_an_invalid_option_is_refused(arguments: list[str], message: str) -> Non
 def test_the_list_names_every_attack() -> None:
     listed = run("attack", "--list").stdout
     assert all(f"\n{name}  " in "\n" + listed for name in ATTACKS)
-    assert "attack=refill  rounds=3  options={}\n" in listed
+    assert "front=0.25  back=0.0\n" in listed

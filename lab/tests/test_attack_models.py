@@ -1,9 +1,7 @@
-"""Attacks that ask a model: refilling with a dLLM, DIPPER, paraphrase here and behind an endpoint."""
+"""Attacks that ask a model: refilling with a dLLM, DIPPER, paraphrase."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -11,14 +9,13 @@ import pytest
 import torch
 
 from dgmark import load_tokenizer
-from dgmark.errors import InputError, ModelError, ModelNotFound, PromptTooLong, SettingsError
+from dgmark.errors import InputError, ModelNotFound, PromptTooLong, SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark_lab.attacks import attack
 from dgmark_lab.attacks import paraphrase as paraphrase_module
-from dgmark_lab.attacks.budgets import edit_count
+from dgmark_lab.attacks.budgets import edit_count, places
 from dgmark_lab.attacks.paraphrase import PROMPT, load_rewriter
-from dgmark_lab.attacks.refill import masked_places, refill_ids, tokens_of_words
-from support.stub_endpoint import StubEndpoint, answer, stub_endpoint
+from dgmark_lab.attacks.refill import refill_ids, tokens_of_words
 from support.tiny_language_models import WORDS, write_causal, write_t5
 
 STORY = Path(__file__).parents[2] / "tests/texts/willows.txt"
@@ -33,14 +30,10 @@ def dice(seed: int = 0) -> np.random.Generator:
 # --- refill ---
 
 
-@pytest.mark.parametrize("holes", ["random", "contiguous"])
 @pytest.mark.parametrize("budget", [0.1, 0.9])
-def test_refilling_keeps_what_was_not_masked(holes: str, budget: float) -> None:
-    masked, old = masked_places(40, budget, holes, dice()), TEXT.split()
-    assert len(masked) == edit_count(40, budget)
-    if holes == "contiguous":
-        assert masked == list(range(masked[0], masked[-1] + 1))
-    made = attack("refill", model=TOY, budget=budget, holes=holes)(TEXT, dice()).split()
+def test_refilling_keeps_what_was_not_masked(budget: float) -> None:
+    masked, old = places(40, budget, dice()), TEXT.split()
+    made = attack("refill", model=TOY, budget=budget)(TEXT, dice()).split()
     assert len(made) == 40
     changed = [place for place in range(40) if made[place] != old[place]]
     assert changed
@@ -148,48 +141,9 @@ def test_a_causal_model_paraphrases(chat: bool, tmp_path: Path, monkeypatch: pyt
     assert rewrite("", dice()) == ""
     greedy = attack("paraphrase", model=folder, max_tokens=9, temperature=0)
     assert greedy("w3 w4", dice(1)) == greedy("w3 w4", dice(2))
-
-
-@pytest.fixture
-def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[StubEndpoint]:
-    """An endpoint that gives the text back in capitals."""
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with stub_endpoint() as server:
-        server.script = [lambda: answer(server.texts[-1].split("\n\n", 1)[1].upper())]
-        yield server
-
-
-def ask(stub: StubEndpoint, text: str = "The text.", **options: Any) -> str:
-    return attack("paraphrase", model="some-model", endpoint=stub.url, **options)(text, dice())
-
-
-def test_an_endpoint_is_asked_in_the_papers_words(stub: StubEndpoint) -> None:
-    assert ask(stub) == "THE TEXT."
-    (request,) = stub.requests
-    assert request["path"] == "/v1/chat/completions"
-    assert request["model"] == "some-model"
-    assert request["messages"] == [{"role": "user", "content": f"{PROMPT}\n\nThe text."}]
-    assert (request["temperature"], request["max_tokens"]) == (0.2, 256)
-    assert isinstance(request["seed"], int)
-    assert "response_format" not in request
-
-
-@pytest.mark.parametrize(
-    ("reply", "kind", "message"),
-    [
-        ((400, {"error": {"message": "no"}}, {}), InputError, "HTTP 400"),
-        ((422, {"error": {"message": "no"}}, {}), InputError, "HTTP 422"),
-        ((404, {"error": {"message": "no"}}, {}), ModelError, "HTTP 404"),
-        (answer("  "), InputError, "answered with an empty text"),
-        (answer(None), InputError, "the answer has no text"),
-    ],
-)
-def test_a_refusal_or_an_empty_answer_is_no_paraphrase(
-    stub: StubEndpoint, reply: Any, kind: type[Exception], message: str
-) -> None:
-    stub.script = [lambda: reply]
-    with pytest.raises(kind, match=message):
-        ask(stub)
+    monkeypatch.setattr(network, "generate", lambda **given: given["input_ids"])
+    with pytest.raises(InputError, match="answered with an empty text"):
+        rewrite("w3 w4", dice(1))
 
 
 def test_the_papers_prompt_is_the_papers() -> None:

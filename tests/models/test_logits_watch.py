@@ -125,7 +125,7 @@ def test_neither_a_stream_nor_an_infilling_nor_a_refill_ends_in_text(name: str) 
     with pytest.raises(ModelFault, match=came):
         dgmark.infill(model, [["w1", 8, "w2"]], key=KEY, block_length=4)
     with pytest.raises(ModelFault, match=came):
-        Refill(1 / 2, "contiguous", model, {"block_length": 4})(" ".join(["w1"] * 16), np.random.default_rng(1))
+        Refill(1 / 2, "tokens", model, {"block_length": 4})(" ".join(["w1"] * 16), np.random.default_rng(1))
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -70,21 +70,17 @@ class RowOutput:
         schema: schema version of the rows.
         out: a file to append to.
         must_agree: fields that all rows of the file share.
-        remembered: fields of the file's finished rows that the command needs, in addition to those of `Task.same`.
         source: the fields of `Task.same` in words, such as "prompt or seed".
         as_json: print rows, even if they are also written to a file.
         titles: print several texts below their ids; otherwise several texts are printed as rows.
-        collected: return the rows instead of printing them.
     """
 
     schema: int
     out: Path | None = None
     must_agree: Row = field(default_factory=dict)
-    remembered: Sequence[str] = ()
     source: str = "input"
     as_json: bool = False
     titles: bool = False
-    collected: bool = False
 
     def open(self, tasks: Sequence[Task[Any] | BadRow]) -> AbstractContextManager[RowFile | None]:
         """Open the file, if there is one.
@@ -96,7 +92,7 @@ class RowOutput:
         if self.out is None:
             return nullcontext()
         same = {name for task in tasks if isinstance(task, Task) for name in task.same}
-        return RowFile(self.out, {**self.must_agree, "schema": self.schema}, [*same, *self.remembered])
+        return RowFile(self.out, {**self.must_agree, "schema": self.schema}, [*same])
 
     def print(self, rows: Sequence[Row], *, single: bool) -> None:
         """Print rows as JSON Lines, as texts, or not at all."""
@@ -119,7 +115,7 @@ def make_rows(
     *,
     batch_size: int = 1,
     tokens_each: int = 0,
-) -> dict[str, Row]:
+) -> None:
     """Make the rows that the file does not hold yet, batch by batch.
 
     Rows with an error are written behind all others, so that the next run can cut them off and make them again.
@@ -131,10 +127,6 @@ def make_rows(
         batch_size: largest number of rows in a batch.
         tokens_each: largest number of tokens in a row, for the bar; 0 if it is unknown.
 
-    Returns:
-        If they are collected, all rows by id; those that the file held before have the fields of `Task.same` and
-        `RowOutput.remembered`.
-
     Raises:
         InputError: two rows have the same id.
         ResumeMismatch: the file holds rows of other settings, or lines that are not rows.
@@ -144,7 +136,7 @@ def make_rows(
     failed: dict[str, Row] = {}
     errors: list[DgmarkError] = []
     with output.open(tasks) as file:
-        finished = {} if file is None else dict(file.done)
+        finished = {} if file is None else file.done
         _check_finished(tasks, finished, output)
         left = [task for task in tasks if task.row_id not in finished]
         if len(left) < len(tasks):
@@ -163,10 +155,7 @@ def make_rows(
                 if file is not None:
                     file.append(row for row in rows.values() if "error" not in row)
                 bar.rows(len(rows))
-                if output.collected:
-                    finished |= rows
-                else:
-                    output.print([*rows.values()], single=len(tasks) == 1)
+                output.print([*rows.values()], single=len(tasks) == 1)
         if file is not None and failed:
             file.append(failed.values())
     if errors and len(errors) == len(tasks):
@@ -174,7 +163,6 @@ def make_rows(
         raise errors[0] if alone else type(errors[0])(f"{tasks[0].row_id}: {errors[0]}")
     if errors:
         stderr().print(f"{len(errors)} of {len(left)} rows have errors")
-    return finished
 
 
 def _outcomes(

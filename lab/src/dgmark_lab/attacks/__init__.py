@@ -1,48 +1,21 @@
 """Attacks on marked text, by name: each takes a text and a random generator, and returns the attacked text."""
 
 from collections.abc import Callable
-from dataclasses import field, fields
-from typing import Annotated, Any
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
-from pydantic import Field
-from pydantic.dataclasses import dataclass
 
 from dgmark.errors import SettingsError
 from dgmark_lab.attacks.disguise import Homoglyphs, Ocr, Whitespace, ZeroWidth
 from dgmark_lab.attacks.layout import RoundTrip, Wrap
 from dgmark_lab.attacks.paraphrase import Dipper, Paraphrase
 from dgmark_lab.attacks.refill import Refill
-from dgmark_lab.attacks.text_edits import CopyPaste, Crop, Deletion, Insertion, SentenceSwap, Substitution, Synonyms
-from dgmark_lab.options import Options, make
+from dgmark_lab.attacks.text_edits import CopyPaste, Crop, Deletion, Insertion, SentenceSwap, Substitution
+from dgmark_lab.options import make
 
 # (text, rng) -> the attacked text; the same generator state gives the same text
 Attack = Callable[[str, np.random.Generator], str]
-
-
-@dataclass(frozen=True)
-class Chain:
-    """Attack a text again and again with one attack, as Chainwash (2026) does with a rewriting model.
-
-    Attributes:
-        attack: the name of the attack.
-        rounds: how many times.
-        options: of the attack.
-    """
-
-    attack: str = "refill"
-    rounds: Annotated[int, Field(ge=1)] = 3
-    options: Options = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        attack(self.attack, **self.options)  # refuses invalid options now
-
-    def __call__(self, text: str, rng: np.random.Generator) -> str:
-        """Return the text of the last round."""
-        one_round = attack(self.attack, **self.options)
-        for _ in range(self.rounds):
-            text = one_round(text, rng)
-        return text
 
 
 ATTACKS: dict[str, type[Any]] = {
@@ -58,11 +31,9 @@ ATTACKS: dict[str, type[Any]] = {
     "ocr": Ocr,
     "wrap": Wrap,
     "document": RoundTrip,
-    "synonyms": Synonyms,
     "refill": Refill,
     "dipper": Dipper,
     "paraphrase": Paraphrase,
-    "chain": Chain,
 }
 
 
@@ -75,7 +46,6 @@ def attack(name: str, **options: Any) -> Attack:
 
     Raises:
         SettingsError: no attack or option has this name, or a value is invalid.
-        MissingExtra: the attack needs data that is not installed.
     """
     if name not in ATTACKS:
         raise SettingsError(f"there is no attack {name!r}; the attacks are: {', '.join(ATTACKS)}")

@@ -1,4 +1,4 @@
-"""Paraphrases by language models, local ones loaded once, by folder or hub id. Code in their checkpoints is never run.
+"""Paraphrases by language models, loaded once, by folder or hub id. Code in their checkpoints is never run.
 
 DIPPER (Krishna et al. 2023) is an 11-billion-parameter T5 with controls for lexical and order diversity; the paper's
 DIPPER-1 has lexical diversity only, its DIPPER-2 also an order diversity of 10. The paper's other paraphraser is Llama
@@ -20,7 +20,6 @@ from pydantic.dataclasses import dataclass
 from dgmark.checkpoint.folder import first_line
 from dgmark.errors import InputError, MissingExtra, ModelNotFound, SettingsError
 from dgmark.models.load import device_named
-from dgmark_lab.endpoint import Endpoint, NoUsableAnswer, ask, connect
 
 PROMPT = (
     "As an expert copy-editor, please rewrite the following text in your own voice while ensuring that the final "
@@ -82,12 +81,10 @@ class Dipper:
 
 @dataclass(frozen=True)
 class Paraphrase:
-    """Paraphrase with an instruction-tuned language model, run locally or behind an OpenAI-compatible endpoint.
+    """Paraphrase with an instruction-tuned language model.
 
     Attributes:
-        model: folder or hub id of a causal language model of transformers; with an endpoint, the model's name there.
-        endpoint: base URL of an OpenAI-compatible server, like http://localhost:8000/v1; None runs the model locally.
-            Its API key is read from OPENAI_API_KEY only.
+        model: folder or hub id of a causal language model of transformers.
         temperature: sampling temperature; 0 is greedy.
         max_tokens: most tokens of the answer.
         device: a torch device, or "auto" for all available ones.
@@ -95,26 +92,16 @@ class Paraphrase:
     """
 
     model: str = LLAMA
-    endpoint: str | None = None
-    temperature: float = 0.2
-    max_tokens: int = 256
+    temperature: Annotated[float, Field(ge=0)] = 0.2
+    max_tokens: Annotated[int, Field(ge=1)] = 256
     device: str | None = None
     dtype: str | None = None
-
-    def __post_init__(self) -> None:
-        self._service()  # refuses invalid values now
 
     def __call__(self, text: str, rng: np.random.Generator) -> str:
         """Return the paraphrase."""
         if not text.strip():
             return text
         content = f"{PROMPT}\n\n{text}"
-        answer = self._generate(content, rng) if self.endpoint is None else self._ask(content, rng)
-        if not answer.strip():
-            raise InputError(f"{self.model} answered with an empty text")
-        return answer.strip()
-
-    def _generate(self, content: str, rng: np.random.Generator) -> str:
         network, tokenizer = load_rewriter("AutoModelForCausalLM", self.model, self.model, self.device, self.dtype)
         if tokenizer.chat_template:
             turn = [{"role": "user", "content": content}]
@@ -130,26 +117,10 @@ class Paraphrase:
             made = network.generate(
                 **inputs, max_new_tokens=self.max_tokens, pad_token_id=pad, do_sample=bool(sampling), **sampling
             )
-        return str(tokenizer.decode(made[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))
-
-    def _ask(self, content: str, rng: np.random.Generator) -> str:
-        endpoint = self._service()
-        with connect(endpoint) as client:
-            try:
-                question = [{"role": "user", "content": content}]
-                return ask(client, endpoint, question, str, seed=int(rng.integers(2**31)))
-            except NoUsableAnswer as error:
-                raise InputError(f"{self.endpoint} gives no paraphrase of this text: {error}") from error
-
-    def _service(self) -> Endpoint:
-        return Endpoint(
-            model=self.model,
-            base_url=self.endpoint,
-            temperature=self.temperature,
-            max_tokens=self.max_tokens,
-            json_mode=False,
-            timeout=120.0,
-        )
+        answer = tokenizer.decode(made[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True).strip()
+        if not answer:
+            raise InputError(f"{self.model} answered with an empty text")
+        return str(answer)
 
 
 @lru_cache(maxsize=2)

@@ -19,7 +19,7 @@ from dgmark.decode.infilling import config_of_holes
 from dgmark.errors import InputError, PromptTooLong
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.models.load import load_model
-from dgmark_lab.attacks.budgets import Share, edit_count, places
+from dgmark_lab.attacks.budgets import Share, places
 from dgmark_lab.attacks.text_edits import ARBITRARY, decode
 from dgmark_lab.options import Options
 
@@ -30,14 +30,13 @@ class Refill:
 
     Attributes:
         budget: share that is masked, exactly round(budget * n) tokens or words; the model may write the same again.
-        holes: "random" tokens, one "contiguous" span of tokens, or random "words" (the characters between spaces), each
-            written anew with as many tokens as it had.
+        holes: "tokens", or "words" (the characters between spaces), each written anew with as many tokens as it had.
         model: a loaded model, or its name, folder or hub id; its tokenizer counts the tokens.
         settings: of `DecodeConfig`, except length (strategy, temperature, block_length, steps for each block, ...).
     """
 
     budget: Share = 0.3
-    holes: Literal["random", "contiguous", "words"] = "random"
+    holes: Literal["tokens", "words"] = "tokens"
     model: Any = BUILTIN
     settings: Options = field(default_factory=dict)
 
@@ -55,19 +54,10 @@ class Refill:
         if self.holes == "words":
             masked = tokens_of_words(text, encoded.offsets, self.budget, rng)
         else:
-            masked = masked_places(len(encoded.ids), self.budget, self.holes, rng)
+            masked = places(len(encoded.ids), self.budget, rng)
         if not masked:
             return text
         return decode(model.tokenizer, refill_ids(model, encoded.ids, masked, int(rng.integers(2**31)), self.settings))
-
-
-def masked_places(tokens: int, budget: float, holes: str, rng: np.random.Generator) -> list[int]:
-    """Choose the tokens to mask: round(budget * tokens) of them, scattered or in one span."""
-    if holes == "random":
-        return places(tokens, budget, rng)
-    count = edit_count(tokens, budget)
-    start = int(rng.integers(tokens - count + 1))
-    return list(range(start, start + count))
 
 
 def tokens_of_words(text: str, offsets: list[tuple[int, int]], budget: float, rng: np.random.Generator) -> list[int]:

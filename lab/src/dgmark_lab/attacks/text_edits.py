@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
-from dgmark.errors import InputError, MissingExtra, NoTexts, SettingsError
+from dgmark.errors import InputError, NoTexts, SettingsError
 from dgmark.rows.texts import Item, read_texts
 from dgmark_lab.attacks.budgets import Share, edit_count, places
 
@@ -145,18 +145,20 @@ class _PoolEdit(_Edit):
 
     Attributes:
         budget: number of new units as a share of the text's, exactly round(budget * n).
-        source: where they come from: "vocabulary" (uniform over the ordinary tokens, or for words over the tokens that
-            are whole words), or "text" (units of this text, as frequent as there).
     """
 
     budget: Share = 0.1
-    source: Literal["vocabulary", "text"] = "vocabulary"
 
-    def pool(self, units: Sequence[Any]) -> Sequence[Any]:
-        """Return what to draw from: ids, or words without punctuation."""
-        if self.source == "text":
-            return units if self.unit == "token" else cores_of(units)
-        return ordinary_ids(self.loaded).tolist() if self.unit == "token" else _vocabulary_words(self.loaded)
+    def pool(self) -> Sequence[Any]:
+        """Return what to draw from: the vocabulary's ordinary tokens, or those that are whole words.
+
+        Raises:
+            InputError: the vocabulary has no two of them.
+        """
+        pool = ordinary_ids(self.loaded).tolist() if self.unit == "token" else _vocabulary_words(self.loaded)
+        if len(pool) < 2:
+            raise InputError(f"the vocabulary of {self.loaded.name} holds no {self.unit}s: give another tokenizer")
+        return pool
 
 
 @dataclass(frozen=True, config=ARBITRARY)
@@ -166,7 +168,7 @@ class Substitution(_PoolEdit):
     def edit(self, units: list[Any], rng: Dice) -> list[Any]:
         """Replace units, each by a different one."""
         edited = list(units) if self.unit == "token" else cores_of(units)
-        pool = self.pool(units)
+        pool = self.pool()
         for place in places(len(units), self.budget, rng):
             edited[place] = _draw_other(pool, edited[place], rng)
         return edited if self.unit == "token" else with_cores(units, edited)
@@ -177,16 +179,9 @@ class Insertion(_PoolEdit):
     """Insert random tokens or words before a share of the tokens or words."""
 
     def edit(self, units: list[Any], rng: Dice) -> list[Any]:
-        """Insert units, at most one before each; a word with a space.
-
-        Raises:
-            InputError: the pool is empty.
-        """
+        """Insert units, at most one before each; a word with a space."""
         chosen = set(places(len(units), self.budget, rng))
-        pool = self.pool(units)
-        if chosen and not pool:
-            raise InputError("nothing is available to insert: choose another source of replacements")
-        edited = []
+        pool, edited = self.pool(), []
         for place, unit in enumerate(units):
             if place in chosen:
                 drawn = pool[int(rng.integers(len(pool)))]
@@ -265,22 +260,14 @@ class CopyPaste(_Edit):
 
 
 def _draw_other(pool: Sequence[Any], old: Any, rng: Dice) -> Any:
-    """Draw a member of `pool` that is not `old`, so that every edit changes something.
-
-    Raises:
-        InputError: the pool has no other member.
-    """
-    for _ in range(32 if pool else 0):
+    """Draw a member of `pool` that is not `old`, so that every edit changes something."""
+    drawn = old
+    while drawn == old:
         drawn = pool[int(rng.integers(len(pool)))]
-        if drawn != old:
-            return drawn
-    others = [unit for unit in pool if unit != old]
-    if not others:
-        raise InputError(f"nothing is available to replace {old!r}: choose another source of replacements")
-    return others[int(rng.integers(len(others)))]
+    return drawn
 
 
-# --- edits of sentences, and of words by meaning ---
+# --- edits of sentences ---
 
 
 @dataclass(frozen=True)
@@ -304,57 +291,3 @@ class SentenceSwap:
             order[at], order[at + 1] = order[at + 1], order[at]
         parts[sentences] = order
         return "".join(parts)
-
-
-@dataclass(frozen=True)
-class Synonyms:
-    """Replace a share of the words by others of the same WordNet synset.
-
-    Attributes:
-        budget: share of all words to replace, exactly round(budget * n); if fewer have a synonym, all of those.
-    """
-
-    budget: Share = 0.1
-
-    def __post_init__(self) -> None:
-        wordnet()
-
-    def __call__(self, text: str, rng: Dice) -> str:
-        """Return the text with synonyms in it."""
-        lead, words = words_of(text)
-        cores = cores_of(words)
-        left = edit_count(len(cores), self.budget)
-        for place in rng.permutation(len(cores)).tolist():
-            if not left:
-                break
-            if found := synonyms_of(cores[place]):
-                cores[place] = found[int(rng.integers(len(found)))]
-                left -= 1
-        return join_words(lead, with_cores(words, cores))
-
-
-@lru_cache(maxsize=1)
-def wordnet() -> Any:
-    """Return nltk's reader of WordNet.
-
-    Raises:
-        MissingExtra: nltk has no WordNet data here.
-    """
-    from nltk.corpus import wordnet as reader
-
-    try:
-        reader.ensure_loaded()
-    except LookupError as error:
-        raise MissingExtra(
-            "nltk has no WordNet data here: run `python -m nltk.downloader wordnet` on a machine with network access, "
-            "and copy its nltk_data folder to where NLTK_DATA points"
-        ) from error
-    return reader
-
-
-@lru_cache(maxsize=2**16)
-def synonyms_of(word: str) -> tuple[str, ...]:
-    """Return the one-word lemmas that share a synset with `word`, in its case, sorted; () if there are none."""
-    found = {lemma.name() for synset in wordnet().synsets(word.lower()) for lemma in synset.lemmas()}
-    alike = sorted(name for name in found if name.isalpha() and name.lower() != word.lower())
-    return tuple(name.capitalize() if word[:1].isupper() else name for name in alike)

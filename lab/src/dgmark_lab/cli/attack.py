@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.markup import escape
 
-from dgmark.cli.console import command_errors, stdout
+from dgmark.cli.console import command_errors
 from dgmark.cli.options import AsRows, RowsOut
 from dgmark.cli.row_runs import RowOutput, Task, make_rows, one_by_one, tasks_of
 from dgmark.errors import SettingsError
@@ -20,7 +19,8 @@ from dgmark.rows.outputs import check_output
 from dgmark.rows.texts import Item, read_texts
 from dgmark_lab.attacks import ATTACKS, Attack, options_of
 from dgmark_lab.attacks import attack as attack_named
-from dgmark_lab.options import defaults_of, parse_options, summary_of
+from dgmark_lab.cli.baselines import print_kinds
+from dgmark_lab.options import parse_options
 
 ATTACK_SCHEMA = 1
 
@@ -53,7 +53,7 @@ def attack(
 ) -> None:
     """Attack texts by edits, disguises, documents, paraphrases or refilling, to see what a mark survives."""
     if list_attacks:
-        _print_list()
+        print_kinds(ATTACKS)
         return
     if name is None:
         raise SettingsError("no attack is named: give a name; `dgmark-lab attack --list` lists them")
@@ -66,19 +66,6 @@ def attack(
     must_agree: Row = {"attack": name, "options": json.loads(json.dumps(options_of(chosen)))}
     output = RowOutput(ATTACK_SCHEMA, out, must_agree, source="text or seed", as_json=as_json)
     make_rows(tasks, lambda batch, _: one_by_one(lambda task: _attacked(chosen, task, must_agree), batch), output)
-
-
-def _print_list() -> None:
-    console = stdout()
-    for name, kind in ATTACKS.items():
-        console.print(f"[bold]{name}[/bold]  {escape(summary_of(kind))}", soft_wrap=True)
-        options = (f"{option}={_shown(value)}" for option, value in defaults_of(kind).items())
-        console.print("    " + "  ".join(options), soft_wrap=True)
-
-
-def _shown(value: Any) -> str:
-    text = str(value) if value not in (None, "") else "..."
-    return escape(text if len(text) < 50 else f"{text[:47]}...")
 
 
 def _rows(source: str | None) -> Iterator[Row | BadRow]:

@@ -1,33 +1,32 @@
 """`dgmark-lab baselines`: list the baselines and their options."""
 
-import json
+from collections.abc import Mapping
+from typing import Any
 
-from rich.table import Table
-from rich.text import Text
+from rich.markup import escape
 
 from dgmark.cli.console import command_errors, stdout
-from dgmark.cli.options import OneObject
 from dgmark_lab.baselines import BASELINES
 from dgmark_lab.options import defaults_of, summary_of
 
 
 @command_errors
-def baselines(as_json: OneObject = False) -> None:
+def baselines() -> None:
     """List the watermarks that `dgmark generate --baseline` and `dgmark detect --baseline` know."""
-    options = {name: defaults_of(kind) for name, kind in BASELINES.items()}
-    summaries = {name: summary_of(kind) for name, kind in BASELINES.items()}
-    if as_json:
-        print(json.dumps({"baselines": options, "summaries": summaries, "schema": 1}))
-        return
-    table = Table(show_lines=True)
-    for column in ("baseline", "what it does", "options and their defaults"):
-        table.add_column(column, overflow="fold")
-    for name, defaults in options.items():
-        shown = [f"{option}={_shown(default)}" for option, default in defaults.items()]
-        table.add_row(Text(name, style="bold"), Text(summaries[name]), Text("\n".join(shown)))
-    stdout().print(table)
+    print_kinds(BASELINES)
 
 
-def _shown(default: object) -> str:
-    """A default as it is written on the command line."""
-    return ",".join(map(str, default)) if isinstance(default, tuple) else str(default).lower()
+def print_kinds(kinds: Mapping[str, type[Any]]) -> None:
+    """Print what attacks or baselines do, and their options with the defaults as they are written in a command."""
+    console = stdout()
+    for name, kind in kinds.items():
+        console.print(f"[bold]{name}[/bold]  {escape(summary_of(kind))}", soft_wrap=True)
+        options = (f"{option}={_shown(value)}" for option, value in defaults_of(kind).items())
+        console.print("    " + "  ".join(options), soft_wrap=True)
+
+
+def _shown(value: Any) -> str:
+    if value in (None, ""):
+        return "..."
+    text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return escape(text.lower() if isinstance(value, bool) else text)

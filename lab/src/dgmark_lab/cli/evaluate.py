@@ -1,8 +1,6 @@
 """`dgmark-lab evaluate`: measure perplexity and diversity of texts, and compare two sets over the same prompts."""
 
-import hashlib
 import json
-from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from math import exp
 from pathlib import Path
@@ -12,14 +10,12 @@ import typer
 from rich.table import Table
 
 from dgmark.cli import options as opt
+from dgmark.cli.bar import row_bar
 from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.cli.option_groups import option_groups
-from dgmark.cli.row_runs import RowOutput, Task, make_rows
 from dgmark.errors import InputError, SettingsError
 from dgmark.rows.inputs import STDIN
-from dgmark.rows.jsonl import BadRow, Row, read_good_rows
-from dgmark.rows.outputs import check_output
-from dgmark.rows.texts import read_texts
+from dgmark.rows.jsonl import Row, read_good_rows
 from dgmark_lab.evaluate.diversity import Diversity, diversity
 from dgmark_lab.evaluate.intervals import Comparison, Interval, compare_paired
 from dgmark_lab.evaluate.judge import Judge, load_judge
@@ -27,8 +23,7 @@ from dgmark_lab.evaluate.likelihood import Perplexity, ScoredText, score_texts, 
 
 EVALUATION_SCHEMA = 1
 NO_JUDGE = "none"
-_AT_ONCE = 64  # rows of a batch: an interruption loses one batch at most
-_SCORES = ("nats", "tokens", "characters", "bytes")
+_AT_ONCE = 64  # texts between two steps of the progress bar
 _TITLES = {
     "perplexity": "perplexity of texts",
     "nats_per_token": "nats per token",
@@ -44,12 +39,6 @@ class Written:
     row_id: str
     prompt: str | list[int]
     content: str | list[int]
-
-    @property
-    def fingerprint(self) -> str:
-        """A hash of prompt and text, which tells whether a finished row belongs to this text."""
-        content = json.dumps([self.prompt, self.content]).encode()
-        return hashlib.sha256(content).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -67,8 +56,7 @@ def evaluate(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="FILE",
-            help='.jsonl file of rows with "id", "prompt", "text" (- is standard input), a document, or a folder.',
+            metavar="FILE", help='JSON Lines file of rows with "id", "prompt", "text"; - is standard input.'
         ),
     ],
     *,
@@ -94,24 +82,21 @@ def evaluate(
             show_default="the judge's own limit",
         ),
     ] = None,
-    out: opt.RowsOut = None,
     as_json: opt.OneObject = False,
 ) -> None:
     """Measure perplexity (given the prompt), repetition and diversity of texts, each with a 95 % interval.
 
-    With --against OTHER, also measure the differences between the two sets: OTHER minus FILE.
+    With --against OTHER, also measure the differences between the two sets: OTHER minus FILE. With --json, also print
+    the figures of each text.
     """
     if source == against == STDIN:
         raise SettingsError("both files are standard input: give at least one of them by name")
     sources = [source] if against is None else [source, against]
-    outs = [_out(out, number) for number in range(len(sources))]
-    for one in outs:
-        check_output(one, sources)
     sets = [_read(one, ids) for one in sources]
     if against is not None:
         sets = _shared(*sets)
     loaded = None if judge == NO_JUDGE else load_judge(judge, context=context, **loading)
-    evaluated = [_evaluated(one, loaded, to, ids) for one, to in zip(sets, outs, strict=True)]
+    evaluated = [_evaluated(one, loaded) for one in sets]
     differences = _differences(evaluated) if against is not None else {}
     if as_json:
         print(json.dumps(_document(sources, evaluated, differences)))
@@ -126,7 +111,7 @@ def _read(source: str, ids: bool) -> list[Written]:
         InputError: a row is unusable, two rows have the same id, or there is no row.
     """
     texts: dict[str, Written] = {}
-    for row in _rows(source):
+    for row in read_good_rows(source):
         written = _written(row, ids)
         if written.row_id in texts:
             raise InputError(f"two rows of {source} have the id {written.row_id!r}: give each row its own id")
@@ -134,21 +119,6 @@ def _read(source: str, ids: bool) -> list[Written]:
     if not texts:
         raise InputError(f"{'standard input' if source == STDIN else source} holds no text")
     return list(texts.values())
-
-
-def _rows(source: str) -> Iterator[Row]:
-    """The rows of a JSON Lines file or of standard input, or documents as rows without a prompt.
-
-    Raises:
-        InputError: a row or a document cannot be read.
-    """
-    if source == STDIN or source.lower().endswith(".jsonl"):
-        yield from read_good_rows(source)
-        return
-    for item in read_texts(source):
-        if isinstance(item, BadRow):
-            raise item.kind(f"{item.row_id}: {item.error}")
-        yield {"id": item.row_id, "token_ids" if isinstance(item.content, list) else "text": item.content}
 
 
 def _written(row: Row, ids: bool) -> Written:
@@ -185,38 +155,20 @@ def _shared(first: list[Written], second: list[Written]) -> list[list[Written]]:
     return [[one for one, _ in pairs], [two for _, two in pairs]]
 
 
-def _out(out: Path | None, number: int) -> Path | None:
-    """The output file of a set: rows.jsonl for the first, rows.against.jsonl for the second."""
-    if out is None or number == 0:
-        return out
-    return out.with_name(f"{out.stem}.against{out.suffix}")
-
-
-def _evaluated(texts: list[Written], judge: Judge | None, out: Path | None, ids: bool) -> Evaluated:
+def _evaluated(texts: list[Written], judge: Judge | None) -> Evaluated:
     measured = diversity([one.content for one in texts])
-    if judge is None:
-        return Evaluated(texts, measured, None)
-    return Evaluated(texts, measured, summarise(judge, _scores(texts, measured, judge, out, ids)))
+    return Evaluated(texts, measured, None if judge is None else summarise(judge, _scores(texts, judge)))
 
 
-def _scores(texts: list[Written], measured: Diversity, judge: Judge, out: Path | None, ids: bool) -> list[ScoredText]:
-    """Score the texts; scores that the file `out` holds are read from it, and new ones are appended to it."""
-    settings = {"judge": judge.name, "dtype": judge.dtype, "context": judge.context_length, "ids": ids}
-    agree: Row = {"settings": settings, "schema": EVALUATION_SCHEMA}
-    varieties = {one.row_id: asdict(variety) for one, variety in zip(texts, measured.texts, strict=True)}
-
-    def score(batch: list[Task[Written]], _: Callable[[int], None]) -> list[Row]:
-        some = [task.content for task in batch]
-        scored = score_texts(judge, [one.content for one in some], [one.prompt for one in some])
-        return [
-            {"id": task.row_id, **task.same, **scores.to_dict(), **varieties[task.row_id], **agree}
-            for task, scores in zip(batch, scored, strict=True)
-        ]
-
-    tasks = [Task(one.row_id, one, same={"fingerprint": one.fingerprint}) for one in texts]
-    output = RowOutput(EVALUATION_SCHEMA, out, agree, remembered=_SCORES, source="text", collected=True)
-    rows = make_rows(tasks, score, output, batch_size=_AT_ONCE)
-    return [ScoredText(**{name: rows[one.row_id][name] for name in _SCORES}) for one in texts]
+def _scores(texts: list[Written], judge: Judge) -> list[ScoredText]:
+    scored = []
+    with row_bar("texts") as bar:
+        bar.show("", 0, len(texts), 0)
+        for start in range(0, len(texts), _AT_ONCE):
+            some = texts[start : start + _AT_ONCE]
+            scored += score_texts(judge, [one.content for one in some], [one.prompt for one in some])
+            bar.rows(len(some))
+    return scored
 
 
 def _differences(evaluated: list[Evaluated]) -> dict[str, Comparison]:
@@ -241,11 +193,20 @@ def _document(sources: list[str], evaluated: list[Evaluated], differences: dict[
             "source": source,
             "perplexity": None if one.perplexity is None else one.perplexity.to_dict(),
             "diversity": one.diversity.to_dict(),
+            "texts": _texts(one),
         }
         for source, one in zip(sources, evaluated, strict=True)
     ]
     compared = {name: asdict(one) for name, one in differences.items()}
     return {"schema": EVALUATION_SCHEMA, "sets": sets, "differences": compared or None}
+
+
+def _texts(one: Evaluated) -> list[Row]:
+    """The figures of each text."""
+    rows = [{"id": text.row_id, **asdict(found)} for text, found in zip(one.texts, one.diversity.texts, strict=True)]
+    if one.perplexity is not None:
+        rows = [row | scored.to_dict() for row, scored in zip(rows, one.perplexity.texts, strict=True)]
+    return rows
 
 
 def _figures(one: Evaluated) -> dict[str, Interval]:
@@ -256,7 +217,6 @@ def _figures(one: Evaluated) -> dict[str, Interval]:
             "perplexity, mean of texts": one.perplexity.mean,
             "perplexity, median of texts": one.perplexity.median,
             "nats per token": one.perplexity.nats_per_token,
-            "nats per character": one.perplexity.nats_per_character,
             "nats per byte": one.perplexity.nats_per_byte,
         }
     figures |= {f"distinct-{n}": interval for n, interval in one.diversity.distinct.items()}

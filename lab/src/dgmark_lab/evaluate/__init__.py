@@ -1,1 +1,1 @@
-"""The quality of texts: perplexity under a judge, diversity, ratings by a language model, benchmarks, comparisons."""
+"""The quality of texts: perplexity under a judge, diversity, benchmarks, comparisons."""

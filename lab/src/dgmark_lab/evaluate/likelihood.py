@@ -1,7 +1,6 @@
 """Perplexity of texts under a judge, given their prompts, with intervals over texts.
 
-Perplexities are comparable only under the same judge; nats per character and per byte do not depend on how a tokenizer
-splits the text.
+Perplexities are comparable only under the same judge; nats per byte do not depend on how a tokenizer splits the text.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,13 +32,11 @@ class ScoredText:
     Attributes:
         nats: sum of -ln p over its scored tokens.
         tokens: number of scored tokens, in the judge's tokenizer.
-        characters: number of scored characters.
         bytes: number of scored bytes, as UTF-8.
     """
 
     nats: float
     tokens: int
-    characters: int
     bytes: int
 
     @property
@@ -63,7 +60,6 @@ class Perplexity:
         mean: mean of the perplexities of single texts.
         median: median of the perplexities of single texts.
         nats_per_token: over all texts together; its exp is `corpus`.
-        nats_per_character: over all texts together.
         nats_per_byte: over all texts together.
         texts: the single texts, in order.
         judge: the judge's name.
@@ -75,7 +71,6 @@ class Perplexity:
     mean: Interval
     median: Interval
     nats_per_token: Interval
-    nats_per_character: Interval
     nats_per_byte: Interval
     texts: tuple[ScoredText, ...]
     judge: str
@@ -120,7 +115,7 @@ def score_texts(judge: Judge, texts: Sequence[Text], prompts: Sequence[Text] | N
     scored = []
     for text, own in zip(texts, token_nats(judge, texts, prompts), strict=True):
         plain = _scored_part(judge, text, len(own))
-        scored.append(ScoredText(float(own.sum()), len(own), len(plain), len(plain.encode())))
+        scored.append(ScoredText(float(own.sum()), len(own), len(plain.encode())))
     return scored
 
 
@@ -142,7 +137,6 @@ def summarise(judge: Judge, texts: Sequence[ScoredText]) -> Perplexity:
         mean=bootstrap.mean(own),
         median=bootstrap.interval(lambda drawn: np.median(own[drawn], axis=-1), len(own)),
         nats_per_token=per_token,
-        nats_per_character=bootstrap.ratio(nats, _column(counted, "characters")),
         nats_per_byte=bootstrap.ratio(nats, _column(counted, "bytes")),
         texts=tuple(texts),
         judge=judge.name,
