@@ -32,7 +32,7 @@ def answers(lm: DiffusionLM, *kwargs: dict[str, Any]) -> list[str]:
 
 
 def toy(**decoding: Any) -> DiffusionLM:
-    return DiffusionLM(TOY, decoding=decoding)
+    return DiffusionLM(TOY, **decoding)
 
 
 def test_a_continuation_ends_before_the_first_stop() -> None:
@@ -87,12 +87,12 @@ def test_requests_do_not_touch_each_other() -> None:
 
 def test_a_long_prompt_loses_its_beginning() -> None:
     small = ToyDenoiser(end_ids=(), context_length=12)
-    lm = DiffusionLM(small, decoding={"length": 8, "block_length": 8})
+    lm = DiffusionLM(small, length=8, block_length=8)
     (found,) = lm.generate_until(asked("generate_until", ("w9 w8 w7 w1 w2 w3 w4", {})))
     assert found == generate(small, "w1 w2 w3 w4", key=None, length=8, block_length=8, temperature=0)[0].text
     assert lm.truncated == 1
     with pytest.raises(SettingsError, match="no room for a prompt"):
-        DiffusionLM(small, decoding={"length": 12, "block_length": 4})
+        DiffusionLM(small, length=12, block_length=4)
 
 
 def test_a_chat_is_one_turn_in_the_familys_template(tmp_path: Path) -> None:
@@ -117,18 +117,15 @@ QUESTIONS = [
     {"question": "Once upon a time there was a", "answer": "king"},
     {"question": "The sun was shining on the", "answer": "sea"},
 ]
-COMMON = """
+TASK = """
+task: local_generation
+output_type: generate_until
 dataset_path: json
 dataset_kwargs:
   data_files: {data}
   cache_dir: {cache}
 test_split: train
 doc_to_text: "{{{{question}}}}"
-"""
-TASKS = {
-    "local_generation": """
-task: local_generation
-output_type: generate_until
 doc_to_target: "{{{{answer}}}}"
 generation_kwargs:
   until: [","]
@@ -137,8 +134,7 @@ metric_list:
   - metric: exact_match
     aggregation: mean
     higher_is_better: true
-""",
-}
+"""
 
 
 @pytest.fixture
@@ -148,8 +144,7 @@ def local_tasks(tmp_path: Path) -> Path:
     folder.mkdir()
     data = folder / "questions.json"
     data.write_text("".join(json.dumps(one) + "\n" for one in QUESTIONS))
-    for name, content in TASKS.items():
-        (folder / f"{name}.yaml").write_text((content + COMMON).format(data=data, cache=tmp_path / "cache"))
+    (folder / "local_generation.yaml").write_text(TASK.format(data=data, cache=tmp_path / "cache"))
     return folder
 
 
@@ -188,7 +183,7 @@ def test_model_args_name_a_baseline_and_what_is_unknown_is_refused(tmp_path: Pat
     assert lm.baseline is not None
     assert lm.get_model_info()["baseline"]["name"] == "kgw"
     with pytest.raises(SettingsError, match="lenght"):
-        DiffusionLM.create_from_arg_string("lenght=32", {"device": "cpu", "batch_size": 1})
+        DiffusionLM(TOY, lenght=32)
 
 
 def test_a_likelihood_shows_no_mark_and_is_refused() -> None:

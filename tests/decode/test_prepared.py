@@ -79,7 +79,7 @@ def test_generate_stream_and_the_harness_write_the_same_texts(key: WatermarkKey 
     made = [row.text for row in dgmark.generate(model, contexts, key=key, seed=3, batch_size=3, **given)]
     events = dgmark.stream_generate(model, contexts, key=key, seed=3, batch_size=3, **given)
     streamed = {event.row: event.generation.text for event in events if isinstance(event, RowFinished)}
-    harness = DiffusionLM(model, decoding=given, key=key, seed=3, batch_size=3)
+    harness = DiffusionLM(model, key=key, seed=3, batch_size=3, **given)
     answered = harness.generate_until(
         [Instance("generate_until", {}, (context, {}), index) for index, context in enumerate(contexts)]
     )

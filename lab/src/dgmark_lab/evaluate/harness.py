@@ -11,10 +11,9 @@ from lm_eval.__main__ import cli_evaluate
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
-from lm_eval.utils import simple_parse_args_string
 
 from dgmark.checkpoint.folder import BUILTIN
-from dgmark.decode.config import DecodeConfig, Settings
+from dgmark.decode.config import DecodeConfig
 from dgmark.decode.generation import baseline_row, generations
 from dgmark.decode.prompts import Prepared, Request, config_of, key_of_text, rule_of
 from dgmark.errors import SettingsError
@@ -22,7 +21,6 @@ from dgmark.models.chat import template_of
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.models.load import load_model
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.baselines import Baseline
 from dgmark_lab.baselines import baseline as baseline_of
 
 # the harness's own default
@@ -31,78 +29,53 @@ MAX_GEN_TOKS = 256
 
 @register_model("dgmark")
 class DiffusionLM(LM):  # type: ignore[misc]
-    """A model as the harness calls it.
+    """A model as the harness calls it; the arguments are what the harness's `--model_args` name.
 
     Args:
-        model: a loaded model.
-        decoding: decoding settings that hold for every task and override the task's own. Other settings come from the
-            task (greedy if it states none), then from the baseline, then from the model.
-        key: the key to mark with; None for no mark.
-        baseline: another watermark than dgMARK.
+        pretrained: a model as `load_model` takes it, or a loaded one.
+        key: a key or its file, to mark with; None for no mark.
+        baseline: name of another watermark than dgMARK.
         seed: request i is decoded with seed + i.
         batch_size: largest number of requests decoded at once.
+        max_batch_size: ignored; the harness always gives it.
+        device: see `load_model`, as `dtype`, `quantization` and `revision`.
+        dtype: see `device`.
+        quantization: see `device`.
+        revision: see `device`.
+        decoding: decoding settings that hold for every task and override the task's own. Other settings come from the
+            task (greedy if it states none), then from the baseline, then from the model.
 
     Attributes:
         truncated: number of prompts that lost their beginning to fit the context.
 
     Raises:
-        SettingsError: a decoding setting is invalid.
-        KeyFileError: the key is bound to another tokenizer or vocabulary.
+        DgmarkError: the model, the key, the baseline or a decoding setting is unusable.
     """
 
     def __init__(
         self,
-        model: Denoiser,
+        pretrained: str | Denoiser = BUILTIN,
         *,
-        decoding: Settings | None = None,
-        key: WatermarkKey | None = None,
-        baseline: Baseline | None = None,
+        key: WatermarkKey | str | None = None,
+        baseline: str | None = None,
         seed: int = 0,
-        batch_size: int = 8,
+        batch_size: int | str = 8,
+        max_batch_size: int | None = None,  # noqa: ARG002
+        device: str | None = None,
+        dtype: str | None = None,
+        quantization: str | None = None,
+        revision: str | None = None,
+        **decoding: Any,
     ) -> None:
         super().__init__()
-        self.model = model
-        self.decoding: Settings = decoding or {}
-        self.key, self.baseline = key, baseline
-        self.seed, self.batch_size = seed, batch_size
+        loading: dict[str, Any] = {"device": device, "dtype": dtype, "quantization": quantization, "revision": revision}
+        self.model = load_model(pretrained, **loading) if isinstance(pretrained, str) else pretrained
+        self.key = WatermarkKey.load(key) if isinstance(key, str) else key
+        self.baseline = None if baseline is None else baseline_of(baseline)
+        self.decoding = decoding
+        self.seed, self.batch_size = seed, int(batch_size)
         self.truncated = 0
-        rule_of(model, key_of_text(key), baseline).check(self.config({}))
-
-    @classmethod
-    def create_from_arg_obj(
-        cls, arg_dict: Mapping[str, Any], additional_config: Mapping[str, Any] | None = None
-    ) -> "DiffusionLM":
-        """Load what the harness's `--model_args` name.
-
-        Args:
-            arg_dict: "pretrained", "dtype" and "revision" as `load_model` takes them; "key", a key
-                file; "baseline", its name; "seed"; and settings of `DecodeConfig`.
-            additional_config: "device" and "batch_size", from options of their own.
-
-        Raises:
-            DgmarkError: one of them is unusable.
-        """
-        given = {**arg_dict, **(additional_config or {})}
-        given.pop("max_batch_size", None)
-        loading = {name: given.pop(name) for name in ("device", "dtype", "revision") if name in given}
-        model = load_model(given.pop("pretrained", BUILTIN), **loading)
-        key, named = given.pop("key", None), given.pop("baseline", None)
-        seed, batch_size = int(given.pop("seed", 0)), int(given.pop("batch_size", None) or 8)
-        return cls(
-            model,
-            decoding=given,
-            key=None if key is None else WatermarkKey.load(key),
-            baseline=None if named is None else baseline_of(named),
-            seed=seed,
-            batch_size=batch_size,
-        )
-
-    @classmethod
-    def create_from_arg_string(
-        cls, arg_string: str, additional_config: Mapping[str, Any] | None = None
-    ) -> "DiffusionLM":
-        """The same from "name=value,..."."""
-        return cls.create_from_arg_obj(simple_parse_args_string(arg_string), additional_config)
+        rule_of(self.model, key_of_text(self.key), self.baseline).check(self.config({}))
 
     def get_model_info(self) -> dict[str, Any]:
         """What the harness's results record of the model, the key and the settings; the key's secret is not in it."""
@@ -113,7 +86,7 @@ class DiffusionLM(LM):  # type: ignore[misc]
             "tokenizer_fingerprint": self.model.tokenizer.fingerprint,
             "key_fingerprint": None if self.key is None else self.key.fingerprint,
             "baseline": baseline_row(self.baseline),
-            "decoding": dict(self.decoding),
+            "decoding": self.decoding,
             "seed": self.seed,
             "truncated": self.truncated,
             "dgmark_version": version("dgmark"),
