@@ -63,12 +63,11 @@ class DiffusionLM(LM):  # type: ignore[misc]
         max_batch_size: int | None = None,  # noqa: ARG002
         device: str | None = None,
         dtype: str | None = None,
-        quantization: str | None = None,
         revision: str | None = None,
         **decoding: Any,
     ) -> None:
         super().__init__()
-        loading: dict[str, Any] = {"device": device, "dtype": dtype, "quantization": quantization, "revision": revision}
+        loading: dict[str, Any] = {"device": device, "dtype": dtype, "revision": revision}
         self.model = load_model(pretrained, **loading) if isinstance(pretrained, str) else pretrained
         self.key = WatermarkKey.load(key) if isinstance(key, str) else key
         self.baseline = None if baseline is None else baseline_of(baseline)
