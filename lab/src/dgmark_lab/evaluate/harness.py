@@ -38,9 +38,8 @@ class DiffusionLM(LM):  # type: ignore[misc]
         seed: request i is decoded with seed + i.
         batch_size: largest number of requests decoded at once.
         max_batch_size: ignored; the harness always gives it.
-        device: see `load_model`, as `dtype`, `quantization` and `revision`.
+        device: see `load_model`, as `dtype` and `revision`.
         dtype: see `device`.
-        quantization: see `device`.
         revision: see `device`.
         decoding: decoding settings that hold for every task and override the task's own. Other settings come from the
             task (greedy if it states none), then from the baseline, then from the model.
