@@ -6,6 +6,7 @@ import pytest
 
 from dgmark.documents.pdf import PdfLine, join_lines, read_pdf, without_headers
 from dgmark.documents.reading import Limits
+from support.documents import CORPUS
 
 
 def lines(*texts: str, width: float = 5.0, left: float = 0.0) -> list[PdfLine]:
@@ -70,3 +71,18 @@ def test_text_that_stands_upside_down_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_text(f"%PDF-1.4\n{body}trailer<</Size 6/Root 1 0 R>>\n%%EOF")
     with open(tmp_path / "a.pdf", "rb") as file:
         assert read_pdf(file, Limits()).text == " ".join(text)
+
+
+@pytest.mark.parametrize(
+    ("stream", "damaged"), [(b"/FlateDecode>>\nstream\n", True), (b"/Length1 21792>>\nstream\n", False)]
+)
+def test_a_damaged_stream_of_text_is_noted(stream: bytes, damaged: bool, tmp_path: Path) -> None:
+    pytest.importorskip("pypdfium2")
+    content = bytearray((CORPUS / "columns.pdf").read_bytes())
+    start = content.index(stream) + len(stream)
+    content[start + 900 : start + 903] = b"\0\0\0"
+    (tmp_path / "a.pdf").write_bytes(content)
+    with (tmp_path / "a.pdf").open("rb") as file:
+        reading = read_pdf(file, Limits())
+    assert reading.lacking == damaged
+    assert ("1 end of damaged streams is left out" in reading.notes) == damaged

@@ -31,7 +31,7 @@ class Document:
         rows: of a table, the id and the text of each row.
         incomplete: whether something was left out.
         lacking: whether so much was left out that a text without the mark cannot be called that: more than a tenth of
-            the letters, or 400 of them in a run.
+            the letters, 400 of them in a run, or what stood in a damaged part.
     """
 
     text: str

@@ -6,6 +6,7 @@ ended a paragraph, what stands at the head and foot of every page, and what is a
 
 import ctypes
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
@@ -38,6 +39,11 @@ _SPARSE = 400
 _SHAPE_SEGMENTS, _PAGE_SEGMENTS, _MAX_SHAPES = 10, 1000, 50_000
 # of columns that are drawn line by line: lines, and heights of a line to the gap between them and for their width
 _COLUMN_LINES, _GAP, _COLUMN_WIDTH = 5, 1.5, 9
+# streams that are packed by zlib alone; PDFium shows what it can unpack of a damaged one
+_STREAM = re.compile(rb"(?<!end)stream\r?\n")
+_PACKED = re.compile(rb"/Filter\s*(/FlateDecode\b|\[\s*/FlateDecode\s*\])")
+_NO_TEXT = re.compile(rb"/Image\b|/Length1\b")  # pictures and fonts
+_DICTIONARY, _UNPACKED_AT_ONCE = 2000, 2**20  # bytes
 _FREE_TEXT, _WIDGET, _STAMP, _FILE = 3, 20, 13, 17  # PDFium's kinds of annotations
 
 
@@ -57,6 +63,10 @@ def read_pdf(file: BinaryIO, limits: Limits) -> Reading:
     if count > limits.pages:
         raise Refusal(f"has {count} pages; the limit is {limits.pages}")
     unread = Unread()
+    file.seek(0)
+    damaged = _damaged_streams(file.read())
+    unread.damaged = damaged > 0
+    unread.add("ends of damaged streams", damaged, weight=Unread.UNKNOWN * damaged)
     unread.add("attachments", document.count_attachments(), weight=Unread.UNKNOWN * document.count_attachments())
     pages: list[list[PdfLine]] = []
     shapes, texts = [], []
@@ -85,6 +95,31 @@ def read_pdf(file: BinaryIO, limits: Limits) -> Reading:
         raise Refusal(f"holds no text on its {count} pages")
     check_legible(text)
     return reading
+
+
+def _damaged_streams(content: bytes) -> int:
+    """The number of packed streams, other than pictures and fonts, that cannot be unpacked to their end."""
+    if b"/Encrypt" in content:
+        return 0
+    damaged = 0
+    for found in _STREAM.finditer(content):
+        start = content.rfind(b"obj", max(0, found.start() - _DICTIONARY), found.start())
+        dictionary = content[max(0, start) : found.start()]
+        if _PACKED.search(dictionary) and not _NO_TEXT.search(dictionary):
+            damaged += not _unpacks(content[found.end() :])
+    return damaged
+
+
+def _unpacks(packed: bytes) -> bool:
+    """Whether zlib data that begins here can be unpacked to its end, where its checksum stands."""
+    stream = zlib.decompressobj()
+    try:
+        while packed and not stream.eof:
+            stream.decompress(packed, _UNPACKED_AT_ONCE)
+            packed = stream.unconsumed_tail
+    except zlib.error:
+        return False
+    return stream.eof
 
 
 @dataclass(frozen=True)

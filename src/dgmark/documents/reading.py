@@ -49,7 +49,7 @@ class Reading:
         notes: what was left out.
         how: how the text was read, where this is a guess.
         lacking: whether so much was not read that a text without the mark cannot be called that: more than a tenth of
-            the letters, or 400 of them in a run.
+            the letters, 400 of them in a run, or what stood in a damaged part.
         pages: number of pages or chapters, where the kind has them.
         rows: of a table, the id (or the place) and the text of each row.
     """
@@ -76,6 +76,7 @@ class Unread:
         self._counts: Counter[str] = Counter()
         self._weight = 0.0
         self.held: list[Piece] = []  # all texts that the file holds, in its order
+        self.damaged = False  # whether the file held more than can be known
 
     def add(self, what: str, count: int = 1, *, weight: float = 0, place: int | None = None) -> None:
         """Count parts that are not read.
@@ -120,7 +121,7 @@ class Unread:
                 "text as plain text; pages that are pictures, as a scanner makes them, need a program for character "
                 "recognition (OCR) first"
             )
-        much = lack.share > self.SHARE or lack.longest >= self.RUN
+        much = self.damaged or lack.share > self.SHARE or lack.longest >= self.RUN
         return Reading(text, notes, lacking=much, **fields)
 
     def _note(self, what: str, count: int) -> str:
