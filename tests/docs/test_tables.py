@@ -89,7 +89,7 @@ def test_limits_of_the_service_are_those_of_the_code() -> None:
     have: dict[str, Any] = {one.name: one.default for one in fields(ServiceSettings)}
     assert [int(one) for row in table("docs/service.md", "Limits") for one in figures(row[1])] == [
         *(have["queue"], have["at_once"], have["all_bytes"] // MB, have["connections"], have["header_seconds"]),
-        *(have["body_bytes"] // MB, have["body_seconds"], have["max_texts"], have["max_chars"], MAX_SPAN_CHARS),
+        *(have["body_bytes"] // MB, have["body_seconds"], have["max_chars"], MAX_SPAN_CHARS),
         *(have["seconds"], have["worker_bytes"] // (1024 * MB), have["text_seconds"], have["rows"]),
         *(have["answer_seconds"], REST_SECONDS),
     ]

@@ -19,8 +19,7 @@ from dgmark.report.page import to_html, to_json
 from dgmark.report.signing import SigningKey, verify_report
 from dgmark.service import detection_worker
 from dgmark.service.detection_worker import Checker, Options, TooLong
-from dgmark.service.schemas import BatchAnswer, DetectRequest, FullAnswer, PublicAnswer, ReportRequest, VerifyAnswer
-from dgmark.service.worker_pool import TooSlow
+from dgmark.service.schemas import DetectRequest, FullAnswer, PublicAnswer, ReportRequest, VerifyAnswer
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey
 from support.known_keys import known_key
@@ -36,7 +35,7 @@ MIXED = PLAIN + MARKED + PLAIN
 
 
 def checker_of(**keys: WatermarkKey) -> Checker:
-    return Checker(keys, None, max_chars=10**6, max_texts=9, seconds=60, limits=Limits(), commitments={})
+    return Checker(keys, None, max_chars=10**6, seconds=60, limits=Limits(), commitments={})
 
 
 CHECKER = checker_of(one=KEY, two=OTHER)
@@ -183,10 +182,8 @@ def test_answers_tell_what_was_left_out_of_a_document(client: TestClient) -> Non
     notes = ["1 script is left out"]
     body: dict[str, Any] = {"data": {"key": "one", "spans": "true"}, "files": {"document": ("essay.html", page)}}
     one = client.post("/v1/detect", **body).json()
-    (row,) = client.post("/v1/detect/batch", **{**body, "data": {"key": "one"}}).json()["results"]
-    for answer in (one, row):
-        assert answer["document"]["notes"] == notes
-        assert answer["heading"] == "Watermark found, in the part that was read"
+    assert one["document"]["notes"] == notes
+    assert one["heading"] == "Watermark found, in the part that was read"
     report = client.post("/v1/report", **{**body, "data": {"key": "one", "format": "json"}}).json()
     assert report["notes"] == notes
     assert report["sentence"] == one["sentence"]
@@ -198,6 +195,7 @@ def test_answers_tell_what_was_left_out_of_a_document(client: TestClient) -> Non
         ("x.png", b"\x89PNG\r\n\x1a\n", "picture"),
         ("x.txt", b"   ", "no text"),
         ("../../etc/x.pdf", b"%PDF-1.7 broken", "x.pdf"),
+        ("t.csv", b"id,text\nfirst,some words\nsecond,other words\n", "a table with 2 texts"),
     ],
 )
 def test_a_document_that_cannot_be_read_is_never_a_verdict(
@@ -209,70 +207,17 @@ def test_a_document_that_cannot_be_read_is_never_a_verdict(
     assert "etc" not in answer.text
 
 
-def test_a_batch_answers_each_text_in_order(client: TestClient) -> None:
-    texts = [{"id": "a", "text": MARKED}, {"id": "b", "token_ids": [2**30]}, {"id": "c", "text": PLAIN}]
-    rows = client.post("/v1/detect/batch", json={"texts": texts, "key": "one"}).json()
-    BatchAnswer.model_validate(rows)
-    assert [(row["id"], row.get("verdict")) for row in rows["results"]] == [
-        ("a", "watermarked"),
-        ("b", None),
-        ("c", "not_detected"),
-    ]
-    assert "error" in rows["results"][1]
-
-
-def test_a_batch_answers_what_is_finished(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    workers, texts = client.app.state.service.workers, [{"id": name, "text": PLAIN} for name in "ab"]  # type: ignore[attr-defined]
-    run_each = type(workers).run_each
-
-    async def late(checker: Any, work: Any, each: Any) -> list[Any]:
-        return [*await run_each(workers, checker, work, each[:1]), TooSlow("not done")]
-
-    monkeypatch.setattr(workers, "run_each", late)
-    done, lost = client.post("/v1/detect/batch", json={"texts": texts, "key": "one"}).json()["results"]
-    assert (done["id"], done["verdict"], lost) == ("a", "not_detected", {"id": "b", "error": "not done"})
-    wrong = client.post("/v1/detect/batch", json={"texts": texts, "normalise": ["nfc"]})  # which needs one key
-    assert wrong.status_code == 400
-
-
-def test_a_batch_belongs_to_the_keys_that_it_began_with(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    workers, used = client.app.state.service.workers, list[Any]()  # type: ignore[attr-defined]
-    began_with = workers.shared
-
-    async def reloaded(*_: Any) -> Any:
-        monkeypatch.setattr(workers, "shared", "other keys")
-        return [("a", PLAIN)], None
-
-    async def checked_with(checker: Any, *_: Any) -> list[Any]:
-        used.append(checker)
-        return [TooSlow("not done")]
-
-    monkeypatch.setattr(workers, "run", reloaded)
-    monkeypatch.setattr(workers, "run_each", checked_with)
-    client.post("/v1/detect/batch", json={"texts": [{"id": "a", "text": PLAIN}]})
-    assert used == [began_with]
-
-
 def test_what_cannot_be_checked_in_time_is_refused_before_it_begins() -> None:
     checker = checker_of(many=known_key("many", subkeys=65_536), few=known_key("few", subkeys=256))
     most = checker.most_chars(65_536)
     assert 300_000 < most < 400_000
-    for content in ("a" * (most + 1), [5] * (most // 4 + 1)):
-        asked = DetectRequest(text=content) if isinstance(content, str) else DetectRequest(token_ids=content)
+    text = DetectRequest(text="a" * (most + 1))
+    for asked in (text, DetectRequest(token_ids=[5] * (most // 4 + 1))):
         with pytest.raises(TooLong, match=f"would take about 60 seconds.* up to {most:,} characters"):
             checker.detect(asked, None, options_of("many"))
-    row = json.loads(checker.detect_row("a", "a" * (most + 1), None, options_of("many", "few")).content)
-    assert "65,792 sub-keys" in row["error"]
+    with pytest.raises(TooLong, match="65,792 sub-keys"):
+        checker.detect(text, None, options_of("many", "few"))
     assert checker.most_chars(256) == 10**6
-
-
-def test_a_table_is_a_batch_and_not_one_text(client: TestClient) -> None:
-    table = f'id,text\nfirst,"{MARKED.replace(chr(34), "")}"\nsecond,short\n'
-    refused = client.post("/v1/detect", files={"document": ("t.csv", table)})
-    assert refused.status_code == 422
-    assert "/v1/detect/batch" in refused.json()["detail"]
-    rows = client.post("/v1/detect/batch", data={"key": "one"}, files={"document": ("t.csv", table)}).json()["results"]
-    assert [(row["id"], row["verdict"]) for row in rows] == [("first", "watermarked"), ("second", "uncertain")]
 
 
 @pytest.mark.parametrize("kind", ["html", "json"])

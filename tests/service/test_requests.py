@@ -24,7 +24,7 @@ JSON = {"content-type": "application/json"}
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     folder = tmp_path_factory.mktemp("service")
-    with service(folder, "one", body_bytes=100_000, max_chars=5000, max_texts=3) as client:
+    with service(folder, "one", body_bytes=100_000, max_chars=5000) as client:
         yield client
 
 
@@ -104,8 +104,6 @@ def test_too_much_is_refused(client: TestClient) -> None:
     assert client.post("/v1/detect", content=parts(), headers=JSON).status_code == 413
     assert client.post("/v1/detect", json={"text": "word " * 1001}).status_code == 413
     assert client.post("/v1/detect", json={"token_ids": [400] * 5001}).status_code == 413
-    texts = [{"id": str(number), "text": "a"} for number in range(4)]
-    assert client.post("/v1/detect/batch", json={"texts": texts}).status_code == 413
     assert client.post("/v1/detect", json={"text": "word " * 999}).status_code == 200
 
 

@@ -49,12 +49,6 @@ def refuse(shared: str) -> None:
     raise SettingsError("this is wrong")
 
 
-def sleep_or_refuse(shared: str, seconds: float | str) -> int:
-    if isinstance(seconds, str):
-        raise SettingsError("this is wrong")
-    return sleep(shared, seconds)
-
-
 @asynccontextmanager
 async def pool(lost: list[int], *, workers: int = 1, queue: int = 8, seconds: float = 30) -> AsyncIterator[WorkerPool]:
     made = WorkerPool(
@@ -125,21 +119,6 @@ def test_one_pool_through_everything_that_goes_wrong() -> None:
             assert (await workers.run(answer, 10))[0] == "third"
             assert len(lost) == lost_before
 
-            # several pieces of one request: what has a result, and what has none by the end of its time
-            each = [(0.01,), ("not a number",), (60,), (0.01,)]
-            workers.seconds = 1
-            done, wrong, slow, late = await workers.run_each("one", sleep_or_refuse, each)
-            assert (isinstance(done, int), type(wrong), type(slow), type(late)) == (
-                True,
-                SettingsError,
-                TooSlow,
-                TooSlow,
-            )
-            assert workers.held == 0
-            batches = (workers.run_each("one", sleep, [(0.01,)]) for _ in range(4))
-            outcomes = await asyncio.gather(*batches, return_exceptions=True)
-            assert [isinstance(one, Busy) for one in outcomes] == [False] * 3 + [True]
-
             # work that takes too long
             workers.seconds = 0.2
             with pytest.raises(TooSlow):
@@ -157,7 +136,7 @@ def test_workers_that_ended_while_idle_cost_a_request_nothing() -> None:
     async def end_all() -> None:
         async with pool(lost, workers=2, seconds=2) as workers:
             workers.warm = pause
-            for process in await workers.run_each("shared", sleep, [(0.2,), (0.2,)]):
+            for process in await asyncio.gather(workers.run(sleep, 0.2), workers.run(sleep, 0.2)):
                 os.kill(process, signal.SIGKILL)
             await asyncio.sleep(0.5)
             assert (await workers.run(answer, 5))[1] == 5

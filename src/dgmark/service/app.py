@@ -24,7 +24,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     "5XX": {"content": _PROBLEM, "description": "Fault."},
 }
 _BODIES = (
-    *(schemas.DetectRequest, schemas.BatchRequest, schemas.ReportRequest, schemas.Problem),
+    *(schemas.DetectRequest, schemas.ReportRequest, schemas.Problem),
     *(generation_schemas.GenerateRequest, generation_schemas.InfillRequest),
     *(generation_schemas.CompletionRequest, generation_schemas.ChatRequest),
 )

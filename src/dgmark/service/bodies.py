@@ -80,9 +80,9 @@ def json_or_form_body(model: type[BaseModel], document: str) -> dict[str, Any]:
     """The description of a body that is JSON, or a form with a document."""
     described = json_body(model)
     schema = model.model_json_schema(ref_template=_REF)
-    fields = {name: field for name, field in schema["properties"].items() if name not in ("token_ids", "texts")}
+    fields = {name: field for name, field in schema["properties"].items() if name != "token_ids"}
     fields[DOCUMENT] = {"type": "string", "format": "binary", "description": document}
-    choices = [{"required": [name]} for name in ("text", DOCUMENT) if name in fields]
+    choices = [{"required": [name]} for name in ("text", DOCUMENT)]
     form = {**schema, "title": f"{model.__name__}Form", "properties": fields, "oneOf": choices}
     form.pop("$defs", None)
     described["requestBody"]["content"]["multipart/form-data"] = {"schema": form}

@@ -1,6 +1,6 @@
-"""The routes that check texts: one text, a batch, a report. Bodies are JSON, or a form with a document."""
+"""The routes that check texts, and make and verify reports. Bodies are JSON, or a form with a document."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 from fastapi import APIRouter, Request
@@ -8,20 +8,18 @@ from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
 from dgmark.detection.expected import tokens_needed
-from dgmark.errors import DgmarkError, SignatureInvalid
+from dgmark.errors import SignatureInvalid
 from dgmark.report.signed import read_signed_report
 from dgmark.service import schemas
 from dgmark.service.auth import Caller
 from dgmark.service.bodies import json_or_form_body, read_json_or_form
-from dgmark.service.detection_worker import Answer, Checker, Options, Upload, error_row
+from dgmark.service.detection_worker import Answer, Checker, Options, Upload
 from dgmark.service.errors import Refused
 from dgmark.service.policy import Offer
 from dgmark.service.settings import ServiceSettings
 from dgmark.service.state import ServiceState
-from dgmark.service.worker_pool import OutOfMemory, TooSlow, WorkerLost
 from dgmark.version import __version__
 
-R = TypeVar("R", bound=schemas.DetectionOptions)
 T = TypeVar("T", schemas.DetectRequest, schemas.ReportRequest)
 
 # what the public form may choose: anything else would make its verdict a number
@@ -53,27 +51,6 @@ def routes(state: ServiceState) -> APIRouter:
         """The verdict, in the form that your token gives."""
         _, answer = await _checked(state, request, schemas.DetectRequest, Checker.detect)
         return Response(answer.content, media_type="application/json")
-
-    @router.post(
-        "/v1/detect/batch",
-        summary="Check several texts, or the rows of a table",
-        response_model=schemas.BatchAnswer,
-        openapi_extra=json_or_form_body(schemas.BatchRequest, "A table (.csv, .xlsx) in place of texts."),
-    )
-    async def detect_batch(request: Request) -> Response:
-        """An answer for each text, in order, or an error if it cannot be checked, or not in time."""
-        caller = state.auth.authorize(request, "detect:full")
-        asked, upload, options = await _read(state, request, caller, schemas.BatchRequest)
-        checker = state.workers.shared  # with the keys that the options name, whatever is reloaded meanwhile
-        if (upload is None) == (not asked.texts):
-            raise Refused(400, "give texts, or one document, and not both", param="texts")
-        items, document = await state.workers.run(Checker.read_many, asked, upload)
-        work = [(item, content, document, options) for item, content in items]
-        found = zip(items, await state.workers.run_each(checker, Checker.detect_row, work), strict=True)
-        rows = [_row(item, one) for (item, _), one in found]
-        _note(state, request, caller, options, rows)
-        content = b'{"results":[' + b",".join(row.content for row in rows) + b"]}"
-        return Response(content, media_type="application/json")
 
     @router.post(
         "/v1/report",
@@ -125,7 +102,6 @@ def _about(state: ServiceState, caller: Caller) -> schemas.About:
         form="public" if caller.public else "full",
         signed=settings.signer is not None,
         max_chars=settings.max_chars,
-        max_texts=settings.max_texts,
         body_bytes=settings.body_bytes,
         models=[_model(state, offer) for offer in state.offers.values()],
         may_generate=bool(state.offers) and "generate" in caller.scopes,
@@ -157,9 +133,9 @@ def _model(state: ServiceState, offer: Offer) -> schemas.ModelFields:
 
 
 async def _read(
-    state: ServiceState, request: Request, caller: Caller, model: type[R]
-) -> tuple[R, Upload | None, Options]:
-    """The fields of a body, the document in it, and how its texts are checked.
+    state: ServiceState, request: Request, caller: Caller, model: type[T]
+) -> tuple[T, Upload | None, Options]:
+    """The fields of a body, the document in it, and how its text is checked.
 
     Raises:
         Refused: the body is damaged, a key is unknown, or the public form does not let it be chosen.
@@ -198,29 +174,7 @@ async def _checked(
     if sum(one is not None for one in (upload, asked.text, getattr(asked, "token_ids", None))) != 1:
         raise Refused(400, "give text, token_ids or a document, one of them", param="text")
     answer: Answer = await state.workers.run(work, asked, upload, options)
-    _note(state, request, caller, options, [answer])
+    state.metrics.verdicts.labels(answer.verdict).inc()
+    what, form = request.scope["route"].path.removeprefix("/v1/"), "public" if caller.public else "full"
+    state.auth.log(request, caller, what, form=form, keys=list(options.keys), fpr=options.fpr)
     return asked, answer
-
-
-def _row(item: str, found: Answer | DgmarkError) -> Answer:
-    """One text of a batch; what lies with a worker concerns this text, and what lies with the options all."""
-    if isinstance(found, TooSlow | WorkerLost | OutOfMemory):
-        return error_row(item, found)
-    if isinstance(found, DgmarkError):
-        raise found
-    return found
-
-
-def _note(state: ServiceState, request: Request, caller: Caller, options: Options, answers: Sequence[Answer]) -> None:
-    """Count and log the verdicts that are given."""
-    for answer in answers:
-        state.metrics.verdicts.labels(answer.verdict).inc()
-    state.auth.log(
-        request,
-        caller,
-        request.scope["route"].path.removeprefix("/v1/"),
-        form="public" if caller.public else "full",
-        keys=list(options.keys),
-        fpr=options.fpr,
-        texts=len(answers),
-    )

@@ -23,12 +23,12 @@ from dgmark.detection.result import Detection, Scorer
 from dgmark.detection.sentences import heading, meaning, rarity, symbol, verdict_sentence, where
 from dgmark.documents.document import Document, read_opened
 from dgmark.documents.reading import Limits
-from dgmark.errors import DgmarkError, InputError, SettingsError
+from dgmark.errors import InputError, SettingsError
 from dgmark.report.contents import Report
 from dgmark.report.page import to_html, to_json
 from dgmark.report.rate import ChosenRate
 from dgmark.rows.jsonl import sha256_of
-from dgmark.service.schemas import BatchRequest, DetectRequest, ReportRequest, TextOrIds
+from dgmark.service.schemas import DetectRequest, ReportRequest
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey
 
@@ -40,11 +40,7 @@ _MAX_SCORERS = 64  # kept, each for other options
 
 
 class TooLong(InputError):
-    """The texts of a request are longer than the service takes."""
-
-
-class TableDocument(InputError):
-    """A document is a table, which holds many texts."""
+    """The text of a request is longer than the service takes."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +76,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Answer:
-    """A finished answer, and the verdict in it; "error" stands for a text that could not be checked."""
+    """A finished answer, and the verdict in it."""
 
     content: bytes
     verdict: str
@@ -93,8 +89,7 @@ class Checker:
     Attributes:
         keys: the keys by name.
         tokenizer: the keys' tokenizer, or its folder or file; None for the ones that the keys name.
-        max_chars: characters of the texts of one request (ids, if ids are given).
-        max_texts: texts of one batch.
+        max_chars: characters of a text (ids, if ids are given).
         seconds: longest time that one text may take.
         limits: what a document may cost.
         commitments: commitments to keys, by the keys' fingerprints.
@@ -103,7 +98,6 @@ class Checker:
     keys: Mapping[str, WatermarkKey]
     tokenizer: str | None
     max_chars: int
-    max_texts: int
     seconds: float
     limits: Limits
     commitments: Mapping[str, KeyCommitment]
@@ -125,7 +119,7 @@ class Checker:
             SettingsError: an option is invalid, or cannot be combined with another.
             VocabularyMismatch: an id lies outside the keys' vocabulary.
         """
-        content, document = self._read(upload or _content(asked))
+        content, document = self._read(upload or (asked.text if asked.token_ids is None else asked.token_ids) or "")
         detection = self._judge(content, document, options)
         found, unsearched = self._detector_of(detection, options), ""
         if asked.spans and found.finds_spans and not detection.disguised:
@@ -138,35 +132,6 @@ class Checker:
         if unsearched:
             fields["where"] = unsearched
         return Answer(_encoded(fields), detection.verdict)
-
-    def read_many(
-        self, asked: BatchRequest, upload: Upload | None
-    ) -> tuple[list[tuple[str, Content]], Document | None]:
-        """The texts of a batch with their ids, or the rows of a table, and the document that they come from.
-
-        Raises:
-            InputError: the document cannot be read, or the texts are too many or too long.
-        """
-        document = self._document(upload) if upload else None
-        items = [(one.id, _content(one)) for one in asked.texts]
-        if upload and document:
-            items = list(document.rows) if document.rows else [(well_formed(upload.name), document.text)]
-        self._check_size([content for _, content in items])
-        return items, replace(document, text="", rows=()) if document else None
-
-    def detect_row(self, item: str, content: Content, document: Document | None, options: Options) -> Answer:
-        """Check one text of a batch; one that cannot be checked has an `error`.
-
-        Raises:
-            SettingsError: an option is invalid, or cannot be combined with another.
-        """
-        self._scorer(options)  # what is wrong with the options concerns all texts
-        try:
-            detection = self._judge(content, document, options)
-        except DgmarkError as error:
-            return error_row(item, error)
-        fields = self._fields(content, detection, options, DetectRequest())
-        return Answer(_encoded({"id": item, **fields, **_about(document)}), detection.verdict)
 
     def report(self, asked: ReportRequest, upload: Upload | None, options: Options) -> Answer:
         """Make the report of one text, with an empty place for a signature.
@@ -194,12 +159,17 @@ class Checker:
     def _read(self, source: Content | Upload) -> tuple[Content, Document | None]:
         document = self._document(source) if isinstance(source, Upload) else None
         if document is not None and document.rows:
-            raise TableDocument(
-                f"this is a table with {len(document.rows)} texts: send it to /v1/detect/batch, or check one text of it"
+            raise InputError(
+                f"this is a table with {len(document.rows)} texts: send each as a text, or check the file with "
+                "`dgmark detect`"
             )
         content = document.text if document is not None else source
         assert not isinstance(content, Upload)
-        self._check_size([content])
+        if len(content) > self.max_chars:
+            raise TooLong(
+                f"the text has {len(content):,} characters or ids, and one request may hold {self.max_chars:,}: "
+                "check it in parts"
+            )
         return content, document
 
     def _document(self, upload: Upload) -> Document:
@@ -208,16 +178,6 @@ class Checker:
             file.write(upload.content)
             file.seek(0)
             return read_opened(file, name, limits=self.limits)
-
-    def _check_size(self, contents: list[Content]) -> None:
-        if len(contents) > self.max_texts:
-            raise TooLong(f"{len(contents)} texts are more than the {self.max_texts} that one request may hold")
-        length = sum(map(len, contents))
-        if length > self.max_chars:
-            raise TooLong(
-                f"the text has {length:,} characters or ids, and one request may hold {self.max_chars:,}: "
-                "check it in parts"
-            )
 
     # --- checking ---
 
@@ -308,15 +268,6 @@ class Checker:
         if detection.spans is not None:
             fields["spans"] = [_span_fields(span, public=options.public) for span in detection.spans]
         return fields
-
-
-def error_row(item: str, error: DgmarkError) -> Answer:
-    """A text of a batch that could not be checked."""
-    return Answer(_encoded({"id": item, "error": str(error)}), "error")
-
-
-def _content(asked: TextOrIds) -> Content:
-    return asked.token_ids if asked.token_ids is not None else asked.text or ""
 
 
 def _paid(spans: tuple[Span, ...], options: Options) -> tuple[Span, ...]:

@@ -36,9 +36,10 @@ def _one_given(*names: str) -> list[Any]:
     return [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names]
 
 
-class DetectionOptions(RequestFields):
-    """How texts are checked."""
+class _TextToCheck(RequestFields):
+    """A text, and how it is checked."""
 
+    text: str | None = Field(None, description="The text.")
     key: Name | None = Field(None, description="Name of the key to look for.")
     keys: list[Name] | None = Field(
         None, min_length=1, max_length=MAX_KEYS, description="In place of key, names of several; by default all keys."
@@ -55,51 +56,29 @@ class DetectionOptions(RequestFields):
     normalise: list[Step] = Field([], max_length=len(STEPS), description="Disguises to undo if no mark is found.")
 
     @model_validator(mode="after")
-    def _one_way_to_name_keys(self) -> "DetectionOptions":
+    def _one_way_to_name_keys(self) -> "_TextToCheck":
         if self.key is not None and self.keys is not None:
             raise ValueError("give key or keys, not both")
         return self
 
 
-class TextOrIds(RequestFields):
-    """What is checked."""
+class DetectRequest(_TextToCheck):
+    """A text to check."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": _one_given("text", "token_ids")})
 
-    text: str | None = Field(None, description="The text.")
     token_ids: list[TokenId] | None = Field(None, description="The token ids of one response, in place of a text.")
-
-
-class DetectRequest(DetectionOptions, TextOrIds):
-    """A text to check."""
-
     spans: bool = Field(False, description="Find the spans that carry the mark.")
     include_text: bool = Field(False, description="Repeat the exact text that was scored.")
 
 
-class ReportRequest(DetectionOptions):
+class ReportRequest(_TextToCheck):
     """A text to report on."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": _one_given("text")})
 
-    text: str | None = Field(None, description="The text.")
     name: Name = Field("text", description="What the report calls the text.")
     format: Literal["html", "json"] = Field("html", description="A page, or JSON.")
-
-
-class BatchItem(TextOrIds):
-    """One text of a batch."""
-
-    one_of = ("text", "token_ids")
-    id: Name
-
-
-class BatchRequest(DetectionOptions):
-    """Texts to check together."""
-
-    model_config = ConfigDict(json_schema_extra={"oneOf": _one_given("texts")})
-
-    texts: list[BatchItem] = Field([], description="The texts.", json_schema_extra={"minItems": 1})
 
 
 class AnswerFields(BaseModel):
@@ -184,25 +163,6 @@ class FullAnswer(_Row):
     schema_: Annotated[int, Field(alias="schema")]
 
 
-class BatchRow(FullAnswer):
-    """One text of a batch."""
-
-    id: str
-
-
-class ErrorRow(AnswerFields):
-    """A text of a batch that could not be checked."""
-
-    id: str
-    error: str
-
-
-class BatchAnswer(AnswerFields):
-    """The texts of a batch in order."""
-
-    results: list[BatchRow | ErrorRow]
-
-
 class VerifyAnswer(AnswerFields):
     """Whether the signature of a report holds; if it does, who signed it, and what the report states.
 
@@ -266,7 +226,6 @@ class About(AnswerFields):
     form: Literal["full", "public"] | None
     signed: bool
     max_chars: int
-    max_texts: int
     body_bytes: int
     models: list[ModelFields]
     may_generate: bool

@@ -73,8 +73,7 @@ class ServiceSettings:
         body_bytes: size of a request.
         all_bytes: size of all requests that are not answered yet; more are refused with 429.
         body_seconds: time in which a request must have arrived.
-        max_chars: characters of the texts of one request (ids, if ids are given).
-        max_texts: texts of one batch.
+        max_chars: characters of a text or prompt (ids, if ids are given).
         proxies: addresses and networks of proxies, which are believed whose request they pass on (X-Forwarded-For).
         connections: connections that are open at once; more are refused with 429.
         header_seconds: time in which the headers of a request must have arrived.
@@ -112,7 +111,6 @@ class ServiceSettings:
     all_bytes: int = 256 * MB
     body_seconds: float = 30
     max_chars: int = 1_000_000
-    max_texts: int = 256
     proxies: tuple[str, ...] = LOCAL_PROXIES
     connections: int = 1024
     header_seconds: float = 10

@@ -104,7 +104,6 @@ class ServiceState:
             self.keys,
             tokenizer=settings.tokenizer,
             max_chars=settings.max_chars,
-            max_texts=settings.max_texts,
             seconds=settings.seconds,
             limits=limits,
             commitments=self.commitments,

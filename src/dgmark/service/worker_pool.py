@@ -10,10 +10,10 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -142,50 +142,17 @@ class WorkerPool:
             OutOfMemory: it needs more memory than a process has.
             DgmarkError: what the work raises.
         """
-        shared = self.shared
-        with self._place():
-            return await self._result(shared, work, arguments)
-
-    async def run_each(self, shared: Any, work: Callable[..., Any], each: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """The results of `work` on this shared object and each of these arguments, from all processes, in order.
-
-        Together they take the place of one piece of work, and its time. What has no result has a DgmarkError in place
-        of it, as what has not ended by then.
-
-        Raises:
-            Busy: there is no room to wait.
-        """
-        turns = asyncio.Semaphore(self.workers)  # others' work gets its turn between the pieces
-        ends = time.monotonic() + self.seconds
-
-        async def result(arguments: tuple[Any, ...]) -> Any:
-            """The result of one, or the error in place of it."""
-            try:
-                async with asyncio.timeout(ends - time.monotonic()), turns:
-                    return await self._result(shared, work, arguments)
-            except TimeoutError:
-                return TooSlow(f"not done within the {self.seconds:g} seconds that a request may take: ask again")
-            except DgmarkError as error:
-                return error
-
-        with self._place():
-            return await asyncio.gather(*map(result, each))
-
-    @contextmanager
-    def _place(self) -> Iterator[None]:
         if self.held >= self.workers + self.queue:
             raise Busy(self.held * self._mean / self.workers)
+        shared = self.shared
         self.held += 1
         try:
-            yield
+            for _ in range(_ATTEMPTS):
+                with suppress(BrokenProcessPool):
+                    return await self._attempt(shared, work, arguments)
+            raise WorkerLost("the process that checked this ended before it had a result, twice: there is no result")
         finally:
             self.held -= 1
-
-    async def _result(self, *what: Any) -> Any:
-        for _ in range(_ATTEMPTS):
-            with suppress(BrokenProcessPool):
-                return await self._attempt(*what)
-        raise WorkerLost("the process that checked this ended before it had a result, twice: there is no result")
 
     async def _attempt(self, shared: Any, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         worker, future = await self._begin(shared, work, arguments)
