@@ -75,53 +75,38 @@ def test_a_conversation_is_put_into_the_template(served: Served) -> None:
     assert answer.choices[0].message.content == served.alone([chat_prompt(served.model, several)]).text
 
 
-def test_several_texts_of_several_prompts(served: Served) -> None:
-    prompts = ["w1 w2", "w3"]
-    answer = served.client.completions.create(prompt=prompts, n=2, **SHORT)
-    alone = [served.alone(prompt, seed=5 + number) for number, prompt in enumerate(["w1 w2", "w1 w2", "w3", "w3"])]
-    assert [(one.index, one.text) for one in answer.choices] == [(i, one.text) for i, one in enumerate(alone)]
-    assert len({one.model_dump()["id"] for one in answer.choices} | {answer.id}) == 4
-    assert answer.usage is not None
-    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (3, sum(len(x.token_ids) for x in alone))
-    ids = served.client.completions.create(prompt=[[5, 6]], **SHORT)
-    assert ids.choices[0].text == served.alone([[5, 6]]).text
-    chat = served.client.chat.completions.create(messages=USER, n=2, **SHORT)
-    assert chat.choices[0].message.content == served.alone("w3 w4", chat=True).text
-    with pytest.raises(openai.BadRequestError, match="66 texts"):
-        served.client.completions.create(prompt=prompts, n=33, **SHORT)
-    for stream in (False, True):
-        with pytest.raises(openai.BadRequestError, match="empty") as refused:  # one that cannot be gives all up
-            served.client.completions.create(prompt=["w1", ""], stream=stream, **SHORT)
-        assert refused.value.param == "prompt"
+def test_a_prompt_of_ids(served: Served) -> None:
+    answer = served.client.completions.create(prompt=[5, 6], **SHORT)
+    assert answer.choices[0].text == served.alone([[5, 6]]).text
 
 
-@pytest.mark.parametrize(("chat", "n"), [(False, 1), (False, 2), (True, 1), (True, 2)])
-def test_chunks_add_up_to_the_answer_each_choice_by_its_index(served: Served, chat: bool, n: int) -> None:
+def test_several_texts_in_a_request_are_refused_and_what_to_do_is_said(served: Served) -> None:
+    for param, value in (("n", 2), ("n", 0), ("prompt", ["w1", "w2"]), ("prompt", [[5], [6]])):
+        with pytest.raises(openai.BadRequestError, match="send one for each text") as refused:
+            served.client.completions.create(**{"prompt": "w1", **SHORT, param: value})
+        assert refused.value.param == param
+
+
+@pytest.mark.parametrize("chat", [False, True])
+def test_chunks_add_up_to_the_answer(served: Served, chat: bool) -> None:
     client: Any = served.client.chat if chat else served.client
-    prompts: dict[str, Any] = {"messages": USER} if chat else {"prompt": ["w3 w4", "w1 w2"]}
-    words = served.alone("w3 w4", seed=6, chat=chat).text.split()  # of the second text
+    asked: dict[str, Any] = {"messages": USER} if chat else {"prompt": "w3 w4"}
+    words = served.alone("w3 w4", chat=chat).text.split()
     stop = max(words, key=words.index)  # the one that comes last for the first time
-    asked = {**prompts, "n": n, "stop": stop, **SHORT}
+    asked |= {"n": 1, "stop": stop, **SHORT}
     answer = client.completions.create(**asked)
-    chunks = list(client.completions.create(**asked, stream=True, stream_options={"include_usage": True}))
-    parts: list[list[Any]] = [[] for _ in answer.choices]
-    for chunk in chunks[:-1]:
-        (choice,) = chunk.choices
-        parts[choice.index].append(choice)
-    for one, own in zip(parts, answer.choices, strict=True):
-        pieces = [choice.delta.content or "" if chat else choice.text for choice in one]
-        assert "".join(pieces) == (own.message.content if chat else own.text)
-        assert [choice.finish_reason for choice in one] == [None] * (len(one) - 1) + [own.finish_reason]
-        assert not chat or [choice.delta.role for choice in one] == ["assistant"] + [None] * (len(one) - 1)
-    if n == 2:
-        assert answer.choices[1].finish_reason == "stop"
-        assert max(map(len, parts)) > 2  # how many steps a chunk has depends on how fast they are read
-    assert chunks[-2].watermark["enabled"] is True
-    assert len({chunk.id for chunk in chunks}) == 1
-    assert len({choice.id for one in parts for choice in one}) == len(parts)
-    assert [chunk.usage is None for chunk in chunks] == [True] * (len(chunks) - 1) + [False]
-    assert chunks[-1].choices == []
-    assert chunks[-1].usage.prompt_tokens == answer.usage.prompt_tokens
+    *chunks, counts = client.completions.create(**asked, stream=True, stream_options={"include_usage": True})
+    (own,), parts = answer.choices, [chunk.choices[0] for chunk in chunks]
+    pieces = [choice.delta.content or "" if chat else choice.text for choice in parts]
+    assert "".join(pieces) == (own.message.content if chat else own.text)
+    assert [choice.finish_reason for choice in parts] == [None] * (len(parts) - 1) + ["stop"]
+    assert own.finish_reason == "stop"
+    assert not chat or [choice.delta.role for choice in parts] == ["assistant"] + [None] * (len(parts) - 1)
+    assert len(parts) > 2  # how many steps a chunk has depends on how fast they are read
+    assert chunks[-1].watermark["enabled"] is True
+    assert len({chunk.id for chunk in [*chunks, counts]}) == 1
+    assert [chunk.usage for chunk in chunks] == [None] * len(chunks)
+    assert (counts.choices, counts.usage.prompt_tokens) == ([], answer.usage.prompt_tokens)
 
 
 def test_stop_ends_the_text_before_it(served: Served) -> None:
@@ -149,7 +134,6 @@ def test_the_models_are_listed(served: Served) -> None:
 @pytest.mark.parametrize(
     ("changed", "param"),
     [
-        ({"n": 65}, "n"),
         ({"logprobs": True}, "logprobs"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
         ({"frequency_penalty": 0.5}, "frequency_penalty"),

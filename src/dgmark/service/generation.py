@@ -3,14 +3,13 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi import Request
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response
 from sse_starlette.sse import AppStatus, EventSourceResponse
 from starlette.types import Receive, Scope, Send
 
@@ -19,8 +18,6 @@ from dgmark.service.errors import GONE, is_refusal
 from dgmark.service.jobs import Finished, Job, MessageQueue, Started, Stepped
 from dgmark.service.state import ServiceState
 
-T = TypeVar("T")
-Steps = AsyncIterator[Stepped]  # of a text
 Event = dict[str, str]  # the fields of a server-sent event
 
 # texts that are being written when the service ends get an event that says so
@@ -64,6 +61,7 @@ class GenerationTask:
     _outcome: str = "cancelled"
     _began: float = field(default_factory=time.perf_counter)
     _first: tuple[float, int] | None = None  # when the first tokens came, and how many
+    _messages: MessageQueue = field(init=False)
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     def head(self) -> dict[str, Any]:
@@ -99,9 +97,14 @@ class GenerationTask:
             **self.head(),
             "text": self.finished.text,
             "finish_reason": self.finish_reason,
-            "usage": usage_of([self]),
+            "usage": self.usage(),
             "num_denoising_steps": self.finished.steps,
         }
+
+    def usage(self) -> dict[str, int]:
+        """Counts of tokens."""
+        prompt, completion = self.started.prompt_tokens, self.finished.tokens
+        return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
     async def write(self) -> None:
         """Have the text written.
@@ -110,34 +113,39 @@ class GenerationTask:
             DgmarkError: it cannot be.
         """
         async with self._stack:
-            async for _ in await self.start():
+            await self.start()
+            async for _ in self.steps():
                 pass
 
-    async def start(self) -> Steps:
-        """The steps of the text, once the worker has accepted it; whoever does not read them all closes the text.
+    async def start(self) -> None:
+        """Wait until the worker has accepted the text; whoever does not read all its steps closes it.
 
         Raises:
-            DgmarkError: it did not; or, from the steps, the text is given up.
+            DgmarkError: it did not.
         """
         process = self.state.model_process
         assert process is not None
-        messages = await self._stack.enter_async_context(process.run(self.job))
+        self._messages = await self._stack.enter_async_context(process.run(self.job))
         self._stack.callback(self._count)
-        message = await messages.get()
+        message = await self._messages.get()
         if isinstance(message, DgmarkError):
             raise self._given_up(message)
         assert isinstance(message, Started)
         self.started = message
         self.on_start()
-        return self._steps(messages)
 
     async def close(self) -> None:
         """Let the text go, written or not."""
         await self._stack.aclose()
 
-    async def _steps(self, messages: MessageQueue) -> Steps:
+    async def steps(self) -> AsyncIterator[Stepped]:
+        """The steps of the text, which is finished after them.
+
+        Raises:
+            DgmarkError: the text is given up.
+        """
         while self._outcome == "cancelled":
-            message = await messages.get()
+            message = await self._messages.get()
             if isinstance(message, DgmarkError):
                 raise self._given_up(message)
             if isinstance(message, Stepped):
@@ -174,76 +182,39 @@ class GenerationTask:
             metrics.tokens.labels(self.job.model, marked).inc(self.finished.tokens)
 
 
-def usage_of(texts: Sequence[GenerationTask], n: int = 1) -> dict[str, int]:
-    """Counts of tokens; a prompt counts once for its `n` texts, which stand side by side."""
-    prompt, completion = sum(one.started.prompt_tokens for one in texts[::n]), sum(one.finished.tokens for one in texts)
-    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
-
-
-async def whole(texts: Sequence[GenerationTask], answer: Callable[[], Response]) -> Response:
-    """The answer once the texts of a request are written.
+async def whole(text: GenerationTask, fields: Callable[[GenerationTask], dict[str, Any]]) -> Response:
+    """The answer with these fields, once the text is written.
 
     Raises:
-        DgmarkError: one of them cannot be; the others are given up.
+        DgmarkError: it cannot be.
     """
-    response = await _unless_gone(texts[0].request, _all(text.write() for text in texts))
-    return Response(status_code=GONE) if response is None else answer()
+    written = await _unless_gone(text.request, text.write())
+    return JSONResponse(fields(text)) if written else Response(status_code=GONE)
 
 
-async def stream(texts: Sequence[GenerationTask], events: Callable[[list[Steps]], AsyncIterator[Event]]) -> Response:
-    """The answer as events, which are made of the steps of each text, once the worker has accepted all texts.
+async def stream(text: GenerationTask, events: AsyncIterator[Event]) -> Response:
+    """The answer as events, which follow the steps of the text, once the worker has accepted it.
 
     Raises:
-        DgmarkError: it did not accept one.
+        DgmarkError: it did not accept it.
     """
-    steps = None
+    accepted = False
     try:
-        # whoever leaves before that frees the places, too
-        steps = await _unless_gone(texts[0].request, _all(text.start() for text in texts))
+        accepted = await _unless_gone(text.request, text.start())
     finally:
-        if steps is None:
-            await _close(texts)
-    return Response(status_code=GONE) if steps is None else EventStream(events(steps), partial(_close, texts))
+        if not accepted:
+            await text.close()
+    return EventStream(events, text.close) if accepted else Response(status_code=GONE)
 
 
-async def _close(texts: Sequence[GenerationTask]) -> None:
-    for text in texts:
-        await text.close()
-
-
-async def _all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """What all of this work gives; when one fails, the others are cancelled."""
-    tasks = [asyncio.ensure_future(one) for one in work]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def merged(streams: Iterable[AsyncIterator[T]]) -> AsyncIterator[T]:
-    """What several streams yield, as it comes. A slow reader holds all of them up."""
-    ahead = {asyncio.ensure_future(anext(one, None)): one for one in streams}
-    try:
-        while ahead:
-            for task in (await asyncio.wait(ahead, return_when=asyncio.FIRST_COMPLETED))[0]:
-                if (item := task.result()) is not None:
-                    yield item
-                    ahead[asyncio.ensure_future(anext(ahead[task], None))] = ahead[task]
-                del ahead[task]
-    finally:
-        for task in ahead:
-            task.cancel()
-        await asyncio.gather(*ahead, return_exceptions=True)
-
-
-async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
-    """The result of some work, which is cancelled when nobody waits for it any more; None then."""
+async def _unless_gone(request: Request, work: Coroutine[Any, Any, None]) -> bool:
+    """Do some work, which is cancelled when nobody waits for it any more; whether it was done."""
     task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_left(request))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        return task.result() if task.done() else None
+        if task.done():
+            task.result()
+        return task.done()
     finally:
         gone.cancel()
         task.cancel()

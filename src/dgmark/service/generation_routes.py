@@ -6,13 +6,13 @@ from functools import partial
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from dgmark.errors import DgmarkError
 from dgmark.service import generation_schemas as schemas
 from dgmark.service.bodies import json_body, read_json
 from dgmark.service.errors import Refused, id_of, refusal_of
-from dgmark.service.generation import Event, GenerationTask, Steps, event, stream, whole
+from dgmark.service.generation import Event, GenerationTask, event, stream, whole
 from dgmark.service.jobs import FREE_SETTINGS, OFF_WITHOUT_MARK, WEAKENS, Job, request_field
 from dgmark.service.policy import Offer
 from dgmark.service.state import ServiceState
@@ -42,10 +42,8 @@ def routes(state: ServiceState) -> APIRouter:
         openapi_extra=json_body(schemas.GenerateRequest),
     )
     async def generate(request: Request) -> Response:
-        asked, (text,) = await begin(state, request, schemas.GenerateRequest, "gen")
-        if asked.stream:
-            return await stream([text], lambda steps: _events(text, *steps))
-        return await whole([text], lambda: JSONResponse(text.fields()))
+        asked, text = await begin(state, request, schemas.GenerateRequest, "gen")
+        return await (stream(text, _events(text)) if asked.stream else whole(text, GenerationTask.fields))
 
     @router.post(
         "/v1/infill",
@@ -54,22 +52,22 @@ def routes(state: ServiceState) -> APIRouter:
         openapi_extra=json_body(schemas.InfillRequest),
     )
     async def infill(request: Request) -> Response:
-        asked, (text,) = await begin(state, request, schemas.InfillRequest, "fill")
+        asked, text = await begin(state, request, schemas.InfillRequest, "fill")
         if asked.share is not None:  # the answer has a p-value under the key
             state.auth.authorize(request, "detect:full")
-        return await whole([text], lambda: JSONResponse(_infilled(text)))
+        return await whole(text, _infilled)
 
     return router
 
 
-async def begin(state: ServiceState, request: Request, model: type[D], prefix: str) -> tuple[D, list[GenerationTask]]:
-    """What a request of whoever has the scope `generate` asks for, and its texts; nothing is written yet.
+async def begin(state: ServiceState, request: Request, model: type[D], prefix: str) -> tuple[D, GenerationTask]:
+    """What a request of whoever has the scope `generate` asks for, and its text; nothing is written yet.
 
     Args:
         state: what the routes of one service share.
         request: the request.
         model: its fields.
-        prefix: of the texts' ids.
+        prefix: of the text's id.
 
     Raises:
         Refused: they may not, the model is unknown, the prompt is too long, or the policy does not allow it.
@@ -80,31 +78,27 @@ async def begin(state: ServiceState, request: Request, model: type[D], prefix: s
     offer = offer_of(state, asked.model)
     about: dict[str, Any] = {"model": offer.source.name, "policy": offer.policy, "asked": asked.marking_request.enabled}
     log: Callable[..., None] = partial(state.auth.log, request, caller, **about)
-    texts = []
-    for number, content in enumerate(asked.contents()):
-        text_id = f"{prefix}-{secrets.token_hex(16)}"
-        try:
-            mark = offer.marking.choose(asked.marking_request, text_id)
-            _check_settings(offer, asked, mark)
-        except (Refused, MarkingRefused) as error:
-            log("generate refused", param=refusal_of(error, id_of(request)).param)
-            raise
-        seed = secrets.randbits(63) if asked.seed is None else asked.seed + number
-        job = Job(
-            id=text_id,
-            model=offer.source.name,
-            key=mark.key if mark else None,
-            seed=seed,
-            settings=asked.decoding(),
-            own=offer.source.marked if mark else offer.source.unmarked,
-            enforced=offer.marking.enforce,
-            **content,
-        )
-        named = {"key": mark.name if mark else None, "subkey_chosen": mark is not None and mark.chosen}
-        on_start = partial(log, "generate", text=text_id, **named)
-        texts.append(GenerationTask(state, request, job, offer.describe(mark), asked.seed, asked.stops, on_start))
-    _check_prompts(state, [text.job for text in texts])
-    return asked, texts
+    text_id = f"{prefix}-{secrets.token_hex(16)}"
+    try:
+        mark = offer.marking.choose(asked.marking_request, text_id)
+        _check_settings(offer, asked, mark)
+    except (Refused, MarkingRefused) as error:
+        log("generate refused", param=refusal_of(error, id_of(request)).param)
+        raise
+    job = Job(
+        id=text_id,
+        model=offer.source.name,
+        key=mark.key if mark else None,
+        seed=secrets.randbits(63) if asked.seed is None else asked.seed,
+        settings=asked.decoding(),
+        own=offer.source.marked if mark else offer.source.unmarked,
+        enforced=offer.marking.enforce,
+        **asked.content(),
+    )
+    _check_prompt(state, job)
+    named = {"key": mark.name if mark else None, "subkey_chosen": mark is not None and mark.chosen}
+    on_start = partial(log, "generate", text=text_id, **named)
+    return asked, GenerationTask(state, request, job, offer.describe(mark), asked.seed, asked.stops, on_start)
 
 
 def offer_of(state: ServiceState, name: str | None) -> Offer:
@@ -121,17 +115,16 @@ def offer_of(state: ServiceState, name: str | None) -> Offer:
     return state.offers[name]
 
 
-def _check_prompts(state: ServiceState, jobs: list[Job]) -> None:
-    """Refuse prompts that are too long together, or that the model does not take.
+def _check_prompt(state: ServiceState, job: Job) -> None:
+    """Refuse a prompt that is too long, or that the model does not take.
 
     Raises:
-        Refused: they are.
+        Refused: it is.
     """
-    job = jobs[0]
     facts = state.model_facts(job.model)
     if job.chat and facts is not None and not facts.chat:
         raise Refused(400, f"{job.model} has no chat template: send a prompt", param="messages")
-    if sum(job.size for job in jobs) > state.settings.max_chars:
+    if job.size > state.settings.max_chars:
         raise Refused(413, f"the prompt has more than {state.settings.max_chars:,} characters", param="prompt")
 
 
@@ -163,11 +156,11 @@ def _infilled(text: GenerationTask) -> dict[str, Any]:
     return {**fields, **own, **text.finished.figures}
 
 
-async def _events(text: GenerationTask, steps: Steps) -> AsyncIterator[Event]:
+async def _events(text: GenerationTask) -> AsyncIterator[Event]:
     """The events `start`, `step`, `done` and `error`. None says whether a token matches: the groups are secret."""
     yield event({**text.head(), "mask": MASK}, "start")
     try:
-        async for step in steps:
+        async for step in text.steps():
             names = ("step", "block", "positions", "tokens", "pieces")
             yield event({name: getattr(step, name) for name in names}, "step")
         yield event(text.fields(), "done")

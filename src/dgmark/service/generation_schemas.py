@@ -12,9 +12,8 @@ from dgmark.watermark.policy import MarkingRequest
 
 MAX_TOKENS = 1_000_000
 MAX_STOPS = 4
-MAX_CHOICES = 64  # texts of one request
 MAX_LOOKAHEAD = 8  # each costs a forward a step
-Ids = list[TokenId]
+_ONE_TEXT = "a request asks for one text: send one for each text, several at the same time"
 Stop = Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -101,10 +100,6 @@ class DecodingRequest(_DecodingFields):
     def content(self) -> dict[str, Any]:
         """The fields of `Job` that say what is continued or filled, and how long it gets."""
         raise NotImplementedError
-
-    def contents(self) -> list[dict[str, Any]]:
-        """Those of each text that the request asks for."""
-        return [self.content()]
 
     def decoding(self) -> dict[str, Any]:
         """The settings of `DecodeConfig` that the request names."""
@@ -251,7 +246,7 @@ class _OpenAI(SamplingRequest):
     stop: Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS)] | None = Field(
         None, description="What ends the text where it would first stand in it."
     )
-    n: int | None = Field(None, ge=1, le=MAX_CHOICES, description="Texts for each prompt; by default 1.")
+    n: Literal[1] | None = None
     presence_penalty: Literal[0] | None = None
     frequency_penalty: Literal[0] | None = None
     user: str | None = Field(None, description="Whom the text is for; not used.")
@@ -261,15 +256,15 @@ class _OpenAI(SamplingRequest):
     logit_bias: dict[str, float] | None = Field(None, max_length=0)
     response_format: dict[Literal["type"], Literal["text"]] | None = None
 
-    def contents(self) -> list[dict[str, Any]]:
-        """The fields of `Job` for each choice: `n` times the first prompt, then the second."""
-        return [one for one in super().contents() for _ in range(self.n or 1)]
+    @field_validator("n", mode="before")
+    @classmethod
+    def _one_text(cls, value: object) -> object:
+        if value not in (None, 1):
+            raise ValueError(_ONE_TEXT)
+        return value
 
     @model_validator(mode="after")
     def _options_of_a_stream(self) -> "_OpenAI":
-        texts = len(self.contents())
-        if texts > MAX_CHOICES:
-            raise ValueError(f"n and the prompts ask for {texts} texts, and {MAX_CHOICES} is the most")
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options needs stream")
         return self
@@ -283,19 +278,18 @@ class _OpenAI(SamplingRequest):
 class CompletionRequest(_OpenAI):
     """A text to continue."""
 
-    prompt: str | Ids | Annotated[list[str] | list[Ids], Field(min_length=1, max_length=MAX_CHOICES)] = Field(
-        description="Text, or token ids, to continue; or several of those."
-    )
+    prompt: str | list[TokenId] = Field(description="Text, or token ids, to continue.")
     best_of: Literal[1] | None = None
     echo: Literal[False] | None = None
     logprobs: None = None
     suffix: None = None
 
-    def contents(self) -> list[dict[str, Any]]:
-        """The fields of `Job` for each choice: `n` times the first prompt, then the second."""
-        several = isinstance(self.prompt, list) and self.prompt and not isinstance(self.prompt[0], int)
-        prompts, choices = self.prompt if several else [self.prompt], super().contents()
-        return [one | {"prompt": prompt} for prompt in prompts for one in choices]
+    @field_validator("prompt", mode="before")
+    @classmethod
+    def _one_prompt(cls, value: object) -> object:
+        if isinstance(value, list) and value and isinstance(value[0], str | list):
+            raise ValueError(_ONE_TEXT)
+        return value
 
 
 class ChatRequest(_OpenAI):

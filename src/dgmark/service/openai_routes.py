@@ -4,19 +4,18 @@ A diffusion model writes out of order; a chunk has what became readable from the
 """
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from functools import partial
-from itertools import count, repeat
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from dgmark.errors import DgmarkError
 from dgmark.service import generation_schemas as schemas
 from dgmark.service.bodies import json_body
 from dgmark.service.errors import id_of, refusal_of
-from dgmark.service.generation import Event, GenerationTask, Steps, event, merged, stream, usage_of, whole
+from dgmark.service.generation import Event, GenerationTask, event, stream, whole
 from dgmark.service.generation_routes import EVENTS, begin, offer_of
 from dgmark.service.policy import Offer
 from dgmark.service.state import ServiceState
@@ -70,28 +69,23 @@ def _model(offer: Offer, began: int) -> dict[str, Any]:
     return {"id": offer.source.name, "object": "model", "created": began, "owned_by": "dgmark", **own}
 
 
-async def _answer(asked: schemas.CompletionRequest | schemas.ChatRequest, texts: list[GenerationTask]) -> Response:
-    job, kind = texts[0].job, "text_completion"
+async def _answer(asked: schemas.CompletionRequest | schemas.ChatRequest, text: GenerationTask) -> Response:
+    job, kind = text.job, "text_completion"
     if job.chat:
         kind = "chat.completion.chunk" if asked.stream else "chat.completion"
     head = {"id": job.id, "object": kind, "created": int(time.time()), "model": job.model}
-    usage = partial(usage_of, texts, asked.n or 1)
     if asked.stream:
-        counted = usage if asked.stream_options is not None and asked.stream_options.include_usage else None
-        return await stream(texts, lambda steps: _events(head, texts, steps, counted))
-    return await whole(
-        texts,
-        lambda: JSONResponse(
-            {**head, "choices": list(map(_choice, count(), texts)), "usage": usage(), **_own(texts[0])}
-        ),
-    )
+        counted = asked.stream_options is not None and asked.stream_options.include_usage
+        return await stream(text, _events(head, text, counted=counted))
+    return await whole(text, partial(_completion, head))
 
 
-def _choice(index: int, text: GenerationTask) -> dict[str, Any]:
-    """A choice; its id is ours, and that which its sub-key follows from."""
+def _completion(head: dict[str, Any], text: GenerationTask) -> dict[str, Any]:
+    """The answer that begins with these fields."""
     content = text.finished.text
     fields = {"message": {"role": "assistant", "content": content}} if text.job.chat else {"text": content}
-    return {"index": index, "id": text.job.id, **fields, "finish_reason": text.finish_reason, "logprobs": None}
+    choice = {"index": 0, **fields, "finish_reason": text.finish_reason, "logprobs": None}
+    return {**head, "choices": [choice], "usage": text.usage(), **_own(text)}
 
 
 def _own(text: GenerationTask) -> dict[str, Any]:
@@ -103,23 +97,10 @@ def _own(text: GenerationTask) -> dict[str, Any]:
     }
 
 
-async def _events(
-    head: dict[str, Any], texts: list[GenerationTask], steps: list[Steps], usage: Callable[[], object] | None
-) -> AsyncIterator[Event]:
-    """The chunks of all texts as they come, maybe one with the counts, and the end."""
-    head = head if usage is None else {**head, "usage": None}
-    try:
-        async for sent in merged(map(_chunks, repeat(head), count(), texts, steps)):
-            yield sent
-        if usage is not None:
-            yield event({**head, "choices": [], "usage": usage()})
-        yield _DONE
-    except DgmarkError as error:
-        yield event(refusal_of(error, id_of(texts[0].request)).openai())
-
-
-async def _chunks(head: dict[str, Any], index: int, text: GenerationTask, steps: Steps) -> AsyncIterator[Event]:
-    """The chunks of one text; the last one has the reason of its end."""
+async def _events(head: dict[str, Any], text: GenerationTask, *, counted: bool) -> AsyncIterator[Event]:
+    """The chunks of the text, of which the last one has the reason of its end, maybe one with counts, and the end."""
+    if counted:
+        head = {**head, "usage": None}
 
     def chunk(piece: str, reason: str | None = None, *, role: str | None = None, **more: Any) -> Event:
         """An event with a piece of the text."""
@@ -127,16 +108,22 @@ async def _chunks(head: dict[str, Any], index: int, text: GenerationTask, steps:
         if piece or delta:
             delta["content"] = piece
         fields = {"delta": delta} if text.job.chat else {"text": piece}
-        choice = {"index": index, "id": text.job.id, **fields, "finish_reason": reason, "logprobs": None}
+        choice = {"index": 0, **fields, "finish_reason": reason, "logprobs": None}
         return event({**head, "choices": [choice], **more})
 
-    if text.job.chat:
-        yield chunk("", role="assistant", watermark=text.watermark())
     sent = ""
-    async for _ in steps:
-        if piece := text.readable()[len(sent) :]:
-            sent += piece
-            yield chunk(piece)
-    if rest := text.finished.text.removeprefix(sent):
-        yield chunk(rest)
-    yield chunk("", text.finish_reason, **_own(text))
+    try:
+        if text.job.chat:
+            yield chunk("", role="assistant", watermark=text.watermark())
+        async for _ in text.steps():
+            if piece := text.readable()[len(sent) :]:
+                sent += piece
+                yield chunk(piece)
+        if rest := text.finished.text.removeprefix(sent):
+            yield chunk(rest)
+        yield chunk("", text.finish_reason, **_own(text))
+        if counted:
+            yield event({**head, "choices": [], "usage": text.usage()})
+        yield _DONE
+    except DgmarkError as error:
+        yield event(refusal_of(error, id_of(text.request)).openai())
