@@ -257,18 +257,9 @@ def test_a_report_is_verified_with_the_services_own_keys_and_those_it_trusts(tmp
         assert "no report of dgmark" in verify(own.sign(b'{"signature": ""}'))["detail"]
 
 
-def test_the_well_known_document_names_technique_endpoint_and_keys(client: TestClient) -> None:
-    fields = client.get("/.well-known/dgmark.json").json()
-    assert fields["key_fingerprints"] == [KEY.fingerprint, OTHER.fingerprint]
-    assert [one["sha256"] for one in fields["key_commitments"]] == [COMMITMENT.sha256]
-    paths = client.get("/openapi.json").json()["paths"]
-    assert {fields["detection_endpoint"], fields["report_endpoint"]} <= set(paths)
-    assert client.get(fields["jwks_uri"]).status_code == 200
-
-
 def test_no_answer_holds_a_secret(client: TestClient) -> None:
     assert KEY.secret is not None
-    paths = ("/v1/about", "/.well-known/dgmark.json", "/openapi.json", "/metrics")
+    paths = ("/v1/about", "/openapi.json", "/metrics")
     answers = [client.get(path).text for path in paths]
     answers += [client.post("/v1/detect", json={"text": MARKED, "spans": True}).text]
     for secret in (KEY.secret.hex(), base64.b64encode(KEY.secret).decode(), repr(bytes(KEY.secret))):

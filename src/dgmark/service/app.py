@@ -17,7 +17,6 @@ from dgmark.service.settings import ServiceSettings
 from dgmark.service.state import ServiceState
 from dgmark.version import __version__
 
-TECHNIQUE = "dgMARK: keyed watermark for the text of diffusion language models"
 _PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
 _ERRORS: dict[int | str, dict[str, Any]] = {
     "4XX": {"content": _PROBLEM, "description": "What is wrong."},
@@ -71,7 +70,6 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         app.include_router(generation_routes.routes(state))
         app.include_router(openai_routes.routes(state), responses=_OPENAI_ERRORS)
     app.include_router(_operation(state))
-    app.include_router(_well_known(state))
     verifies = bool(settings.report_keys["keys"])
     app.include_router(pages.routes(generates=bool(state.offers), verifies=verifies, fpr=settings.fpr))
     app.add_middleware(RequestMiddleware, settings=settings, metrics=state.metrics, audit=state.audit)
@@ -92,14 +90,9 @@ def _operation(state: ServiceState) -> APIRouter:
     """What those who run the service ask it."""
     router = APIRouter(tags=["operation"])
 
-    @router.get("/health", summary="Whether the service runs")
-    @router.get("/healthz", summary="The same")
+    @router.get("/healthz", summary="Whether the service runs")
     async def healthz() -> dict[str, str]:
         return {"status": "ok"}
-
-    @router.get("/version", summary="The version of dgmark")
-    async def version() -> dict[str, str]:
-        return {"version": __version__}
 
     @router.get("/readyz", summary="Whether it can do all its work: 503 while it starts, loads, cannot log, or stops")
     async def readyz() -> JSONResponse:
@@ -109,39 +102,5 @@ def _operation(state: ServiceState) -> APIRouter:
     async def metrics(request: Request) -> Response:
         state.auth.authorize(request, "admin")
         return Response(generate_latest(state.metrics.registry), media_type=CONTENT_TYPE_LATEST)
-
-    return router
-
-
-def _well_known(state: ServiceState) -> APIRouter:
-    """How a machine finds out what marks are checked here, and whose signature a report has."""
-    router, root = APIRouter(tags=["discovery"]), state.settings.root_path
-
-    @router.get(
-        "/.well-known/dgmark.json", summary="The technique, the keys' fingerprints, and where texts are checked"
-    )
-    async def discovery() -> dict[str, object]:
-        """What a machine needs to know to have a text checked here."""
-        return {
-            "format": "dgmark-discovery",
-            "version": 1,
-            "technique": TECHNIQUE,
-            "content": ["text/plain"],
-            "detection_endpoint": f"{root}/v1/detect",
-            "detection_page": f"{root}/",
-            "report_endpoint": f"{root}/v1/report",
-            "openapi": f"{root}/openapi.json",
-            "jwks_uri": f"{root}/.well-known/jwks.json" if state.settings.signer else None,
-            "key_fingerprints": [key.fingerprint for key in state.keys.values()],
-            "key_commitments": [one.model_dump(mode="json") for one in state.commitments.values()],
-            "fpr": state.settings.fpr,
-            "access": "public" if state.settings.public else "token" if state.settings.needs_token else "local",
-            "dgmark": __version__,
-        }
-
-    @router.get("/.well-known/jwks.json", summary="The public keys that sign reports")
-    async def jwks() -> dict[str, object]:
-        signer = state.settings.signer
-        return signer.to_jwks() if signer else {"keys": []}
 
     return router

@@ -67,6 +67,11 @@ def routes(state: ServiceState) -> APIRouter:
         headers = {"content-disposition": f'attachment; filename="report.{asked.format}"'}
         return Response(content, media_type=_KINDS[asked.format], headers=headers)
 
+    @router.get("/.well-known/jwks.json", summary="The public keys that sign reports")
+    async def jwks() -> dict[str, object]:
+        signer = state.settings.signer
+        return signer.to_jwks() if signer else {"keys": []}
+
     if state.settings.report_keys["keys"]:
 
         @router.post(
