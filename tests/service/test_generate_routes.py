@@ -208,7 +208,7 @@ def test_a_failing_model_is_a_500_and_the_worker_goes_on(service: Service) -> No
     assert service.ask(SHORT).status_code == 200
 
 
-def test_the_metrics_tell_waiting_speed_and_memory(service: Service) -> None:
+def test_the_metrics_tell_waiting_and_speed(service: Service) -> None:
     def measured(name: str) -> float:
         (line,) = [line for line in service.client.get("/metrics").text.splitlines() if line.startswith(f"{name} ")]
         return float(line.rsplit(" ", 1)[1])
@@ -218,8 +218,6 @@ def test_the_metrics_tell_waiting_speed_and_memory(service: Service) -> None:
     before = [measured(name) for name in names]
     service.ask({**SHORT, "max_tokens": 32})
     assert [measured(name) for name in names] == [one + 1 for one in before]
-    assert all(measured(f'dgmark_memory_bytes{{process="{one}"}}') > 1e6 for one in ("checks", "texts"))
-    assert measured("process_resident_memory_bytes") > 1e6
     assert [measured(f'dgmark_waiting{{what="{one}"}}') for one in ("checks", "texts")] == [0, 0]
     assert measured('dgmark_request_seconds_bucket{le="600.0",path="/v1/generate"}') >= 2
 
@@ -241,7 +239,7 @@ def test_whoever_leaves_frees_the_place(service: Service, stream: bool) -> None:
 
 
 def test_a_stream_that_is_left_while_the_worker_hangs_frees_its_place(service: Service) -> None:
-    worker, before = service.state.model_process.pid, service.counted("cancelled")
+    worker, before = service.state.model_process._process.pid, service.counted("cancelled")
     os.kill(worker, signal.SIGSTOP)
     try:
         connection = service.left_open({**SHORT, "stream": True})
@@ -263,7 +261,7 @@ def test_a_stream_says_that_it_lives(service: Service, monkeypatch: pytest.Monke
 def test_a_killed_worker_is_replaced_and_its_texts_say_so(service: Service) -> None:
     with service.events(LONG) as stream:
         assert next(stream)[0] == "start"
-        os.kill(service.state.model_process.pid, signal.SIGKILL)
+        os.kill(service.state.model_process._process.pid, signal.SIGKILL)
         name, problem = list(stream)[-1]
     assert (name, problem["status"]) == ("error", 503)
     assert service.client.get("/readyz").status_code == 503

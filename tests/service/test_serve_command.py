@@ -32,7 +32,7 @@ def served(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
     keys = key_folder(tmp_path, "one")
     command = [sys.executable, "-m", "dgmark", "serve", "--keys", str(keys), "--port", "0"]
     server = subprocess.Popen(
-        [*command, "--log-format", "json", "--workers", "1", "--queue", "50", "--audit", str(tmp_path / "audit.jsonl")],
+        [*command, "--workers", "1", "--queue", "50", "--audit", str(tmp_path / "audit.jsonl")],
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -135,7 +135,7 @@ def test_many_at_once_are_answered_or_refused_and_sigterm_loses_none(
     assert server.stderr
     text = server.stderr.read()
     assert "Traceback" not in text
-    assert any(json.loads(line)["message"].startswith("Finished server process") for line in text.splitlines())
+    assert "Finished server process" in text
 
 
 def test_sighup_reads_the_keys_again_and_reopens_the_audit_log(

@@ -32,7 +32,6 @@ from dgmark.rows.workers import MAX_WORKERS
 from dgmark.watermark.key import WatermarkKey
 
 LogLevel = Literal["debug", "info", "warning", "error"]
-LogFormat = Literal["text", "json"]
 Fields = dict[str, Any]
 # what the command line calls fields of the settings
 _OPTIONS = {"generate_keys": "generate-key", "rows": "batch-size"}
@@ -73,9 +72,8 @@ def log_options(
     log_level: Annotated[
         LogLevel, typer.Option(metavar="LEVEL", help="Log debug, info, warning or error and worse.")
     ] = "info",
-    log_format: Annotated[LogFormat, typer.Option(help="Log lines as text or as JSON objects.")] = "text",
     access_log: Annotated[
-        bool, typer.Option("--access-log", help="Log each request: address, path, status, time; no texts.")
+        bool, typer.Option("--access-log", help="Log each request as JSON: address, path, status, time; no texts.")
     ] = False,
     audit: Annotated[
         Path | None, typer.Option(help="Append policy decisions to this file, without texts or keys.")
@@ -84,7 +82,7 @@ def log_options(
     """What is logged, as fields of `ServiceSettings`."""
     from dgmark.service.logs import log_config
 
-    return {"logging": log_config(log_level, log_format, access=access_log), "audit": audit}
+    return {"logging": log_config(log_level, access=access_log), "audit": audit}
 
 
 def checking_options(

@@ -1,9 +1,7 @@
-"""What the service logs to stderr: as text or as JSON, and once a minute what anybody can cause without end."""
+"""What the service logs to stderr, of which what anybody can cause without end is logged once a minute."""
 
-import json
 import logging
 import time
-from datetime import UTC, datetime
 from typing import Any
 
 # whoever can connect causes these messages: requests that are none, refused connections, no file left for a connection
@@ -36,44 +34,30 @@ class OnceAMinute(logging.Filter):
         return True
 
 
-class JsonFormatter(logging.Formatter):
-    """A JSON object a line: time, level, logger, message, the `fields` of a record, and its traceback."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The line of a record."""
-        row = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-            **getattr(record, "fields", {}),
-        }
-        if record.exc_info:
-            row["exception"] = self.formatException(record.exc_info)
-        return json.dumps(row, ensure_ascii=False)
-
-
-def log_config(level: str = "info", form: str = "text", *, access: bool = False) -> dict[str, Any]:
+def log_config(level: str = "info", *, access: bool = False) -> dict[str, Any]:
     """The argument of `logging.config.dictConfig` for the processes of the service.
 
     Args:
         level: the least level of messages of dgmark and uvicorn; other packages have warnings and errors only.
-        form: of the lines.
-        access: log each request.
+        access: log each request, as a JSON object a line.
     """
-    text = {"format": "%(asctime)s %(levelname)s %(message)s"}
     return {
         "version": 1,
         "disable_existing_loggers": False,
         "filters": {"once a minute": {"()": OnceAMinute}},
-        "formatters": {"line": {"()": JsonFormatter} if form == "json" else text},
+        "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(message)s"}},
         "handlers": {
             "stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["once a minute"]},
+            "access": {"class": "logging.StreamHandler"},
         },
         "root": {"level": "WARNING", "handlers": ["stderr"]},
         "loggers": {
             "uvicorn": {"level": level.upper(), "propagate": True},
             "dgmark": {"level": level.upper()},
-            "dgmark.access": {"level": "INFO" if access else "CRITICAL"},
+            "dgmark.access": {
+                "level": "INFO" if access else "CRITICAL",
+                "handlers": ["access"],
+                "propagate": False,
+            },
         },
     }

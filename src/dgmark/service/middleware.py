@@ -6,11 +6,13 @@ Knows nothing of keys and texts.
 """
 
 import asyncio
+import json
 import logging
 import re
 import secrets
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -102,6 +104,7 @@ class RequestMiddleware:
             self.metrics.requests.labels(path, scope["method"], str(status)).inc()
             self.metrics.seconds.labels(path).observe(seconds)
             fields = {
+                "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
                 "address": (scope.get("client") or ("unknown",))[0],
                 "method": scope["method"],
                 "path": quote(scope["path"][:_MAX_PATH]),  # neither line breaks nor a query, which may hold anything
@@ -109,7 +112,7 @@ class RequestMiddleware:
                 "seconds": round(seconds, 4),
                 "request": request_id,
             }
-            access.info(" ".join(["%s"] * len(fields)), *fields.values(), extra={"fields": fields})
+            access.info("%s", json.dumps(fields))
 
     def _refusal(self, headers: Headers, method: str) -> Refused | None:
         host = headers.get("host", "").lower()

@@ -86,11 +86,6 @@ class ModelProcess:
         """The number of jobs that are under way or wait."""
         return len(self._queues)
 
-    @property
-    def pid(self) -> int | None:
-        """The number of the process."""
-        return self._process.pid
-
     async def start(self) -> None:
         """Start the process; it loads the models after that."""
         self._loop = asyncio.get_running_loop()

@@ -60,7 +60,7 @@ class ServiceSettings:
         public: let requests without a token check texts in the public form: verdict and spans, no numbers.
         signer: signs reports; None leaves them unsigned.
         trusted: published keys of others, and former ones of its own, whose reports it verifies beside `signer`'s.
-        commitments: folder of commitments to these keys and to former ones, which reports name.
+        commitments: folder of commitments, of which reports name that to their key.
         fpr: false-positive rate of verdicts; answers to requests at another one say so in their headings.
         tokenizer: the keys' tokenizer, or its folder or file; None for the ones that the keys name.
         allow_open_keys: accept key files that every user of the machine can read.

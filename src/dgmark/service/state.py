@@ -88,7 +88,6 @@ class ServiceState:
         )
         self.metrics.held.set_function(lambda: pool.held)
         self.metrics.waiting.labels("checks").set_function(lambda: max(0, pool.held - pool.workers))
-        self.metrics.watch("checks", lambda: pool.pids)
         return pool
 
     def _checker(self) -> Checker:
@@ -126,7 +125,6 @@ class ServiceState:
         )
         self.metrics.writing.set_function(lambda: process.held)
         self.metrics.waiting.labels("texts").set_function(lambda: max(0, process.held - process.rows))
-        self.metrics.watch("texts", lambda: [process.pid or 0])
         return process
 
     async def start(self) -> None:

@@ -6,13 +6,12 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from dgmark.errors import InputError
 
@@ -30,7 +29,6 @@ class Metrics:
         self.registry = registry = CollectorRegistry()
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         histogram = partial(Histogram, registry=registry)
-        ProcessCollector(registry=registry)  # memory, processor time and open files of the process that serves
         by_request = "path", "method", "status"
         self.requests = counter("dgmark_requests", "Requests by path, method and status.", by_request)
         said = "Time from the end of a request's headers to its answer."
@@ -39,7 +37,6 @@ class Metrics:
         self.first_token = histogram("dgmark_first_token_seconds", said, ("model",), buckets=_SECONDS)
         said = "Tokens a second of a finished text, from its first tokens on."
         self.speed = histogram("dgmark_text_tokens_per_second", said, ("model",), buckets=[2**n for n in range(13)])
-        self.memory = gauge("dgmark_memory_bytes", "Resident memory of workers, by what they do.", ("process",))
         self.verdicts = counter("dgmark_verdicts", "Texts by verdict.", ("verdict",))
         self.lost = counter("dgmark_workers_lost", "Workers that ended before their work did.")
         self.held = gauge("dgmark_requests_held", "Requests that are checked or wait for a worker.")
@@ -51,23 +48,6 @@ class Metrics:
         self.tokens = counter("dgmark_tokens", "Tokens of finished texts.", ("model", "marked"))
         self.writing = gauge("dgmark_texts_held", "Texts that are written or wait to be.")
         self.waiting = gauge("dgmark_waiting", "Requests that wait for a worker; texts that wait.", ("what",))
-
-    def watch(self, name: str, pids: Callable[[], Iterable[int]]) -> None:
-        """Measure the memory of processes (Linux).
-
-        Args:
-            name: what they are.
-            pids: their numbers at a time.
-        """
-        self.memory.labels(name).set_function(lambda: float(sum(map(_resident, pids()))))
-
-
-def _resident(pid: int) -> int:
-    """The resident memory of a process; 0 where it cannot be read."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, AttributeError):
-        return 0
 
 
 class AuditLog:

@@ -112,11 +112,6 @@ class WorkerPool:
         self._idle: asyncio.Queue[_Worker] = asyncio.Queue()
         self._mean = 0.1
 
-    @property
-    def pids(self) -> list[int]:
-        """The numbers of the processes."""
-        return [worker.pid for worker in self._processes if worker.pid is not None]
-
     async def start(self) -> None:
         """Start the processes, and wait until they are warmed up.
 
