@@ -97,7 +97,6 @@ def test_the_answer_is_the_text_of_generate_and_says_how_it_is_marked(service: S
             "key_id": "main" if key else None,
             "key_fingerprint": key.fingerprint if key else None,
             "policy": "default",
-            **({"weakened": ["block_length", *[*more][:1], "max_tokens"]} if key else {}),
         }
         assert written["usage"]["prompt_tokens"] == 2
         assert written["usage"]["completion_tokens"] == len(alone.token_ids)

@@ -237,40 +237,6 @@ def started(**asked: Any) -> Started:
 
 
 @pytest.mark.parametrize(
-    ("asked", "weakened"),
-    [
-        ({"max_tokens": 32}, []),
-        (
-            {
-                "max_tokens": 32,
-                "settings": {"temperature": 1.5, "min_relative_reward": 0.0, "steps": 32, "block_length": 32},
-            },
-            [],
-        ),
-        (
-            {
-                "max_tokens": 32,
-                "key": "position",
-                "settings": {"min_relative_reward": 1.0, "block_length": 2, "top_k": 1},
-            },
-            ["min_relative_reward", "block_length", "top_k"],
-        ),
-        ({"max_tokens": 32, "settings": {"alpha": 0.5, "bias": 0.5}, "own": {"bias": 1.0}}, ["alpha", "bias"]),
-        ({"max_tokens": 32, "settings": {"alpha": 1.0, "bias": 0.5, "block_length": 1}}, ["block_length"]),
-        ({"max_tokens": 32, "key": "position", "settings": {"alpha": 0.5}}, []),
-        ({"max_tokens": 32, "settings": {"steps": 8, "temperature": 0.5}}, ["num_denoising_steps", "temperature"]),
-        ({"max_tokens": 32, "settings": {"temperature": 0.7}, "own": {"temperature": 0.6}}, []),
-        ({"max_tokens": 32, "settings": {"edit_threshold": 0.1}}, []),
-        ({"max_tokens": 1}, ["max_tokens"]),
-        (HOLES, ["text"]),
-        ({"max_tokens": 1, "key": None}, []),
-    ],
-)
-def test_what_weakens_a_mark_is_told(asked: dict[str, Any], weakened: list[str]) -> None:
-    assert started(**{"key": "plain", "settings": {}, **asked}).weakened == weakened
-
-
-@pytest.mark.parametrize(
     ("asked", "own", "settings"),
     [
         ({"max_tokens": 100}, {}, {"length": 96, "block_length": 32}),

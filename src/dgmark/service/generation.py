@@ -71,15 +71,10 @@ class GenerationTask:
             "model": self.job.model,
             "length": self.started.length,
             "block_length": self.started.block_length,
-            "watermark": self.watermark(),
+            "watermark": self.marking,
             "settings": self.started.settings,
             "seed": self.seed,
         }
-
-    def watermark(self) -> dict[str, Any]:
-        """How the text is marked, and which fields of its request weaken the mark, if any do."""
-        weak = {"weakened": self.started.weakened} if self.started.weakened else {}
-        return {**self.marking, **weak}
 
     def readable(self) -> str:
         """The text from its beginning on that no later step changes: its end may be the beginning of a stop."""

@@ -13,7 +13,7 @@ from dgmark.service import generation_schemas as schemas
 from dgmark.service.bodies import json_body, read_json
 from dgmark.service.errors import Refused, id_of, refusal_of
 from dgmark.service.generation import Event, GenerationTask, event, stream, whole
-from dgmark.service.jobs import FREE_SETTINGS, OFF_WITHOUT_MARK, WEAKENS, Job, request_field
+from dgmark.service.jobs import FREE_SETTINGS, OFF_WITHOUT_MARK, REQUEST_SETTINGS, Job
 from dgmark.service.policy import Offer
 from dgmark.service.state import ServiceState
 from dgmark.watermark.policy import Mark, MarkingRefused
@@ -136,7 +136,7 @@ def _check_settings(offer: Offer, asked: schemas.DecodingRequest, mark: Mark | N
         Refused: such a setting is named.
     """
     if offer.marking.enforce:
-        for name in map(request_field, WEAKENS):
+        for name in (*REQUEST_SETTINGS, "num_denoising_steps"):
             if name not in FREE_SETTINGS and getattr(asked, name, None) is not None:
                 detail = f"every text of this service is marked, and {name} could weaken the mark: leave it out"
                 raise Refused(400, detail, param=name)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, create_model, field_validator, model_validator
 
 from dgmark.decode.config import setting_fields
-from dgmark.service.jobs import WEAKENS
+from dgmark.service.jobs import REQUEST_SETTINGS
 from dgmark.service.schemas import AnswerFields, Name, RequestFields, TokenId
 from dgmark.watermark.policy import MarkingRequest
 
@@ -66,7 +66,7 @@ _DecodingFields = create_model(  # type: ignore[call-overload]
             Field(None, le=MAX_LOOKAHEAD if one.name == "lookahead" else None, description=one.help),
         )
         for one in setting_fields()
-        if one.name in WEAKENS and one.name != "steps"
+        if one.name in REQUEST_SETTINGS
     },
 )
 
@@ -103,7 +103,7 @@ class DecodingRequest(_DecodingFields):
 
     def decoding(self) -> dict[str, Any]:
         """The settings of `DecodeConfig` that the request names."""
-        settings: dict[str, Any] = self.model_dump(include=set(WEAKENS), exclude_none=True)
+        settings: dict[str, Any] = self.model_dump(include=set(REQUEST_SETTINGS), exclude_none=True)
         if settings.get("temperature") == 0 and settings.get("top_p") == 1:
             del settings["top_p"]  # clients send it beside a temperature of 0, and it says nothing
         return settings
@@ -179,14 +179,13 @@ class Usage(AnswerFields):
 
 
 class WatermarkAnswer(AnswerFields):
-    """That and how a text is marked; subkey only if the request chose it, weakened only if it weakens the mark."""
+    """That and how a text is marked; subkey only if the request chose it."""
 
     enabled: bool
     key_id: str | None
     key_fingerprint: str | None
     policy: Literal["default", "enforced"]
     subkey: int | None = None
-    weakened: list[str] | None = None
 
 
 class _Answer(AnswerFields):

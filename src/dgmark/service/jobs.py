@@ -6,9 +6,8 @@ and limits follow the text's length and the request's settings. `MessageQueue` k
 """
 
 import asyncio
-import operator
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,27 +15,17 @@ from dgmark.decode.config import DecodeConfig
 from dgmark.errors import DgmarkError, SettingsError
 from dgmark.watermark.key import WatermarkKey
 
-# the settings of `DecodeConfig` that a request may name: whether its value leaves less of a mark than the service's own
-WEAKENS: Mapping[str, Callable[[Any, Any], bool]] = {
-    # a smaller value leaves less choice of order or of tokens, or moves less mass
-    **dict.fromkeys(("temperature", "top_p", "top_k", "alpha", "bias", "block_length", "steps"), operator.lt),
-    **dict.fromkeys(("strategy", "commit", "threshold"), operator.ne),
-    "edit_threshold": lambda _value, _own: False,  # an edit loses no match
-    "lookahead": operator.lt,
-    "min_relative_reward": operator.gt,
-    "noise": operator.ne,
-}
+# the settings of `DecodeConfig` that a request may name, and `steps` as num_denoising_steps
+REQUEST_SETTINGS = (
+    *("temperature", "top_p", "top_k", "alpha", "bias", "block_length", "strategy", "commit", "threshold"),
+    *("edit_threshold", "lookahead", "min_relative_reward", "noise"),
+)
 # what a request may choose where every text must be marked
 FREE_SETTINGS = ("temperature", "top_p", "top_k", "edit_threshold")
 # settings that say how a mark is made, and their values in a text that has none
 OFF_WITHOUT_MARK = {"alpha": 0.0, "bias": 0.0, "min_relative_reward": 0.0, "lookahead": 1}
 # tokens of a text that must be marked; the model's block if that is shorter
 MIN_MARKED_TOKENS = 32
-
-
-def request_field(setting: str) -> str:
-    """What requests call a setting."""
-    return "num_denoising_steps" if setting == "steps" else setting
 
 
 class FieldError(SettingsError):
@@ -62,14 +51,12 @@ class ModelFacts:
         context_length: tokens of prompt and response together.
         block_length: tokens of a block, unless a request says otherwise.
         chat: whether it has a chat template.
-        defaults: the model's own decoding settings.
         block_multiple: tokens that whole blocks must make up; see `Traits`.
     """
 
     context_length: int
     block_length: int
     chat: bool
-    defaults: Mapping[str, Any] = field(default_factory=dict)
     block_multiple: int | None = None
 
 
@@ -169,21 +156,6 @@ class Job:
         own = {name: value for name, value in self._fitting_own().items() if name not in ("length", "steps")}
         return {**own, **self.settings}
 
-    def weakening_fields(self, facts: ModelFacts, alpha: float, tokens: int) -> list[str]:
-        """The fields of the request that leave less of a mark than the service's own settings.
-
-        Args:
-            facts: what is known of the model.
-            alpha: the default of the key's rule.
-            tokens: how many are written.
-        """
-        own = {**DecodeConfig(alpha=alpha).to_dict(), **facts.defaults, **self.own}
-        # what no setting, or one beyond it, amounts to
-        bounds = {"top_p": 1.0, "top_k": float("inf"), "steps": tokens, "block_length": tokens}
-        own |= {name: min(bound, own[name] or bound) for name, bound in bounds.items()}
-        fields = [request_field(name) for name, value in self.settings.items() if WEAKENS[name](value, own[name])]
-        return [*fields, self.size_param] if tokens < self.min_marked_tokens(facts) else fields
-
     def _fitting_own(self) -> dict[str, Any]:
         """The service's own settings that make sense beside those of the request."""
         strategy = self.settings.get("strategy", "confidence")
@@ -203,13 +175,12 @@ class Job:
 
 @dataclass(frozen=True)
 class Started:
-    """A job is accepted; it may still have to wait. `weakened`: fields of the request that weaken the mark."""
+    """A job is accepted; it may still have to wait."""
 
     length: int
     block_length: int
     prompt_tokens: int
     settings: Mapping[str, Any]
-    weakened: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

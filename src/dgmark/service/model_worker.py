@@ -119,18 +119,17 @@ class ModelWorker:
         """
         model, facts, settings = self.models[job.model], self.facts[job.model], job.infill_settings()
         config, key = config_of_remasking(model, settings), job.key
-        rule = None if key is None else rule_of(model, key)
-        if rule is not None:
-            _check_mark(rule, job, config, config.block_length)
+        if key is not None:
+            _check_mark(rule_of(model, key), job, config, config.block_length)
         # the p-value is that of the whole key, as a checker does not know the sub-key
         marking: dict[str, Any] = (
             {"key": None} if key is None else {"key": replace(key, number=None), "subkey": key.number}
         )
         (made,) = infill(model, [job.prompt], seed=job.seed, **marking, **(job.remask or {}), **settings)
         tokens = sum(end - start for start, end in made.holes)
-        weak = [] if rule is None else _weakened(rule, job, facts, tokens)
+        _check_length(job, facts, tokens)
         others = len(made.token_ids) - tokens
-        self.send((job.id, jobs.Started(config.length, config.block_length, others, config.to_dict(), weak)))
+        self.send((job.id, jobs.Started(config.length, config.block_length, others, config.to_dict())))
         figures = {name: getattr(made.remasking, name) for name in ("masked", "changed", "expected_p", "p_value")}
         steps = len(set(made.trace.step))
         self.send((job.id, jobs.Finished(made.text, False, tokens, steps, made.spans, figures)))
@@ -171,13 +170,10 @@ class ModelWorker:
             ids = encode_prompt(model, chat_prompt(model, job.prompt) if job.chat else job.prompt, job.max_tokens or 1)
             config = DecodeConfig.of(model, **job.text_settings(facts, facts.context_length - len(ids)))
             length, request, tokens = config.length, Request(ids, job.seed, job.key), len(ids)
-        weak = []
         if job.key is not None:
-            rule = rule_of(model, job.key)
-            _check_mark(rule, job, config, length)
-            weak = _weakened(rule, job, facts, length)
-        prepared = Prepared.of(model, [request], config, encode=encode)
-        return _Text(job, model, prepared, tokens, weak)
+            _check_mark(rule_of(model, job.key), job, config, length)
+        _check_length(job, facts, length)
+        return _Text(job, model, Prepared.of(model, [request], config, encode=encode), tokens)
 
 
 def _check_mark(rule: Rule, job: jobs.Job, config: DecodeConfig, tokens: int) -> None:
@@ -206,18 +202,17 @@ def _check_mark(rule: Rule, job: jobs.Job, config: DecodeConfig, tokens: int) ->
         )
 
 
-def _weakened(rule: Rule, job: jobs.Job, facts: jobs.ModelFacts, tokens: int) -> list[str]:
-    """The fields of a job that weaken its mark in so many tokens.
+def _check_length(job: jobs.Job, facts: jobs.ModelFacts, tokens: int) -> None:
+    """Refuse a text of so many tokens where every text must be marked and these are too few.
 
     Raises:
-        FieldError: every text must be marked, and these tokens are too few.
+        FieldError: they are.
     """
     if job.enforced and tokens < (fewest := job.min_marked_tokens(facts)):
         raise jobs.FieldError(
             f"every text of this service is marked, and {tokens} tokens are too few for that: ask for {fewest} or more",
             param=job.size_param,
         )
-    return job.weakening_fields(facts, rule.alpha(DecodeConfig()), tokens)
 
 
 def readable_after(sent: str, text: str) -> str:
@@ -234,7 +229,6 @@ class _Text:
         model: its model.
         prepared: its one request.
         prompt_tokens: the tokens of its prompt.
-        weakened: the fields of the request that weaken the mark.
         tokens: what is written, by position.
         steps: the number of steps.
         settled: with edits, the position before which no token will change.
@@ -246,7 +240,6 @@ class _Text:
     model: Denoiser
     prepared: Prepared
     prompt_tokens: int
-    weakened: list[str]
     tokens: dict[int, int] = field(default_factory=dict)
     steps: int = 0
     settled: int = 0
@@ -262,7 +255,7 @@ class _Text:
     def started(self) -> jobs.Started:
         """That the job is accepted."""
         config = self.prepared.config
-        return jobs.Started(config.length, config.block_length, self.prompt_tokens, config.to_dict(), self.weakened)
+        return jobs.Started(config.length, config.block_length, self.prompt_tokens, config.to_dict())
 
     def add(self, event: Committed) -> jobs.Stepped:
         """Note the commits of one step."""
@@ -371,4 +364,4 @@ def _facts(model: Denoiser) -> jobs.ModelFacts:
         chat = False
     traits = traits_of(model)
     block = traits.defaults.get("block_length", DecodeConfig.block_length)
-    return jobs.ModelFacts(model.context_length, block, chat, traits.defaults, traits.block_multiple)
+    return jobs.ModelFacts(model.context_length, block, chat, traits.block_multiple)

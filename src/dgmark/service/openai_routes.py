@@ -93,7 +93,7 @@ def _own(text: GenerationTask) -> dict[str, Any]:
     return {
         "num_denoising_steps": text.finished.steps,
         "block_length": text.started.block_length,
-        "watermark": text.watermark(),
+        "watermark": text.marking,
     }
 
 
@@ -114,7 +114,7 @@ async def _events(head: dict[str, Any], text: GenerationTask, *, counted: bool) 
     sent = ""
     try:
         if text.job.chat:
-            yield chunk("", role="assistant", watermark=text.watermark())
+            yield chunk("", role="assistant", watermark=text.marking)
         async for _ in text.steps():
             if piece := text.readable()[len(sent) :]:
                 sent += piece
