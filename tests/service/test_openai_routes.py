@@ -88,37 +88,27 @@ def test_several_texts_in_a_request_are_refused_and_what_to_do_is_said(served: S
 
 
 @pytest.mark.parametrize("chat", [False, True])
-def test_chunks_add_up_to_the_answer(served: Served, chat: bool) -> None:
+def test_chunks_add_up_to_the_answer_and_stop_ends_it(served: Served, chat: bool) -> None:
     client: Any = served.client.chat if chat else served.client
-    asked: dict[str, Any] = {"messages": USER} if chat else {"prompt": "w3 w4"}
-    words = served.alone("w3 w4", chat=chat).text.split()
-    stop = max(words, key=words.index)  # the one that comes last for the first time
-    asked |= {"n": 1, "stop": stop, **SHORT}
+    whole = served.alone("w3 w4", chat=chat).text
+    stop = max(whole.split(), key=whole.split().index)  # the word that comes last for the first time
+    asked: dict[str, Any] = {"stop": ["nowhere", stop] if chat else stop, "n": 1, **SHORT}
+    asked |= {"messages": USER} if chat else {"prompt": "w3 w4"}
     answer = client.completions.create(**asked)
     *chunks, counts = client.completions.create(**asked, stream=True, stream_options={"include_usage": True})
     (own,), parts = answer.choices, [chunk.choices[0] for chunk in chunks]
     pieces = [choice.delta.content or "" if chat else choice.text for choice in parts]
-    assert "".join(pieces) == (own.message.content if chat else own.text)
+    assert "".join(pieces) == (own.message.content if chat else own.text) == whole[: whole.index(stop)]
     assert [choice.finish_reason for choice in parts] == [None] * (len(parts) - 1) + ["stop"]
     assert own.finish_reason == "stop"
+    uncounted = client.completions.create(**asked, stream=True)
+    assert all("usage" not in chunk.model_fields_set for chunk in uncounted)
     assert not chat or [choice.delta.role for choice in parts] == ["assistant"] + [None] * (len(parts) - 1)
     assert len(parts) > 2  # how many steps a chunk has depends on how fast they are read
     assert chunks[-1].watermark["enabled"] is True
     assert len({chunk.id for chunk in [*chunks, counts]}) == 1
     assert [chunk.usage for chunk in chunks] == [None] * len(chunks)
     assert (counts.choices, counts.usage.prompt_tokens) == ([], answer.usage.prompt_tokens)
-
-
-def test_stop_ends_the_text_before_it(served: Served) -> None:
-    whole = served.alone("w1 w2").text
-    stop = whole.split()[3]
-    for stops in (stop, ["nowhere", stop]):
-        answer = served.client.completions.create(prompt="w1 w2", stop=stops, **SHORT)
-        chunks = list(served.client.completions.create(prompt="w1 w2", stop=stops, stream=True, **SHORT))
-        assert answer.choices[0].text == whole[: whole.index(stop)]
-        assert "".join(chunk.choices[0].text for chunk in chunks) == whole[: whole.index(stop)]
-        assert all("usage" not in chunk.model_fields_set for chunk in chunks)
-        assert answer.choices[0].finish_reason == chunks[-1].choices[0].finish_reason == "stop"
 
 
 def test_the_models_are_listed(served: Served) -> None:

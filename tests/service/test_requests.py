@@ -77,7 +77,7 @@ DAMAGED = (
 @pytest.mark.parametrize(
     ("request_", "status"),
     [
-        *(({"content": body, "headers": JSON}, 400) for body in (b"", *DAMAGED)),
+        *(({"content": body, "headers": JSON}, 400) for body in DAMAGED),
         ({"content": b"--x\r\nbroken", "headers": {"content-type": "multipart/form-data; boundary=x"}}, 400),
         ({"content": b"", "headers": {"content-type": "multipart/form-data"}}, 400),
         ({"content": b"text", "headers": {"content-type": "text/plain"}}, 415),

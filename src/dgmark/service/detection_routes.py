@@ -13,7 +13,7 @@ from dgmark.report.signed import read_signed_report
 from dgmark.service import schemas
 from dgmark.service.auth import Caller
 from dgmark.service.bodies import json_or_form_body, read_json_or_form
-from dgmark.service.detection_worker import Answer, Checker, Options, Upload
+from dgmark.service.detection_worker import Answer, Checker, Options
 from dgmark.service.errors import Refused
 from dgmark.service.policy import Offer
 from dgmark.service.settings import ServiceSettings
@@ -137,20 +137,12 @@ def _model(state: ServiceState, offer: Offer) -> schemas.ModelFields:
     )
 
 
-async def _read(
-    state: ServiceState, request: Request, caller: Caller, model: type[T]
-) -> tuple[T, Upload | None, Options]:
-    """The fields of a body, the document in it, and how its text is checked.
+def _options(state: ServiceState, caller: Caller, asked: schemas.TextToCheck) -> Options:
+    """How a text is checked.
 
     Raises:
-        Refused: the body is damaged, a key is unknown, or the public form does not let it be chosen.
-        ValidationError: a field is wrong or unknown.
+        Refused: a key is unknown.
     """
-    asked, upload = await read_json_or_form(request, model)
-    if caller.public:
-        for name in sorted(asked.model_fields_set - _PUBLIC_FIELDS):
-            detail = f"{name} can be chosen only with a token of the scope detect:full"
-            state.auth.refuse(request, caller, 403, detail, param=name)
     named = asked.keys or ([asked.key] if asked.key is not None else list(state.keys))
     for name in named:
         if name not in state.keys:
@@ -161,8 +153,7 @@ async def _read(
         # each key has the same share whichever are named, so that a choice of keys is no choice of the rate
         own *= len(keys) / len(state.keys)
     fpr = own if asked.fpr is None else asked.fpr
-    normalise = tuple(asked.normalise)
-    return asked, upload, Options(keys, caller.public, fpr, own, asked.phase, asked.max_crop, normalise)
+    return Options(keys, caller.public, fpr, own, asked.phase, asked.max_crop, tuple(asked.normalise))
 
 
 async def _checked(
@@ -171,11 +162,17 @@ async def _checked(
     """What a request about one text asks for, and the answer of a worker, which is counted and logged.
 
     Raises:
-        Refused: see `_read`; or there is not one text.
+        Refused: the body is damaged, there is not one text, or the public form does not let a field be chosen.
+        ValidationError: a field is wrong or unknown.
         DgmarkError: see `WorkerPool.run`.
     """
     caller = state.auth.authorize(request, "detect", limited=True)
-    asked, upload, options = await _read(state, request, caller, model)
+    asked, upload = await read_json_or_form(request, model)
+    if caller.public:
+        for name in sorted(asked.model_fields_set - _PUBLIC_FIELDS):
+            detail = f"{name} can be chosen only with a token of the scope detect:full"
+            state.auth.refuse(request, caller, 403, detail, param=name)
+    options = _options(state, caller, asked)
     if sum(one is not None for one in (upload, asked.text, getattr(asked, "token_ids", None))) != 1:
         raise Refused(400, "give text, token_ids or a document, one of them", param="text")
     answer: Answer = await state.workers.run(work, asked, upload, options)

@@ -128,10 +128,13 @@ class Checker:
                 detection = detection.with_spans(_paid(found.spans(content), options), content)
             except (TooLong, SettingsError) as error:
                 unsearched = f"Marked spans were not looked for: {error}."
-        fields = self._fields(content, detection, options, asked) | _about(document)
+        fields = self._fields(content, detection, options, asked)
+        if document is not None:
+            fields["document"] = {"kind": document.kind, "notes": list(document.notes), "pages": document.pages}
         if unsearched:
             fields["where"] = unsearched
-        return Answer(_encoded(fields), detection.verdict)
+        encoded = json.dumps(fields, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        return Answer(encoded, detection.verdict)
 
     def report(self, asked: ReportRequest, upload: Upload | None, options: Options) -> Answer:
         """Make the report of one text, with an empty place for a signature.
@@ -157,27 +160,26 @@ class Checker:
     # --- reading ---
 
     def _read(self, source: Content | Upload) -> tuple[Content, Document | None]:
-        document = self._document(source) if isinstance(source, Upload) else None
-        if document is not None and document.rows:
-            raise InputError(
-                f"this is a table with {len(document.rows)} texts: send each as a text, or check the file with "
-                "`dgmark detect`"
-            )
-        content = document.text if document is not None else source
-        assert not isinstance(content, Upload)
+        if isinstance(source, Upload):
+            name = well_formed(PurePath(source.name.replace("\\", "/")).name)[-_MAX_NAME:] or "the document"
+            with tempfile.TemporaryFile() as file:
+                file.write(source.content)
+                file.seek(0)
+                document = read_opened(file, name, limits=self.limits)
+            if document.rows:
+                raise InputError(
+                    f"this is a table with {len(document.rows)} texts: send each as a text, or check the file with "
+                    "`dgmark detect`"
+                )
+            content: Content = document.text
+        else:
+            content, document = source, None
         if len(content) > self.max_chars:
             raise TooLong(
                 f"the text has {len(content):,} characters or ids, and one request may hold {self.max_chars:,}: "
                 "check it in parts"
             )
         return content, document
-
-    def _document(self, upload: Upload) -> Document:
-        name = well_formed(PurePath(upload.name.replace("\\", "/")).name)[-_MAX_NAME:] or "the document"
-        with tempfile.TemporaryFile() as file:
-            file.write(upload.content)
-            file.seek(0)
-            return read_opened(file, name, limits=self.limits)
 
     # --- checking ---
 
@@ -266,7 +268,11 @@ class Checker:
             del row["id"], row["spans"]
             fields |= {**row, "rarity": rarity(detection.p_value)}
         if detection.spans is not None:
-            fields["spans"] = [_span_fields(span, public=options.public) for span in detection.spans]
+            fields["spans"] = [
+                {"start": span.start, "end": span.end}
+                | ({} if options.public else {"p_value": span.p_value, "rarity": rarity(span.p_value)})
+                for span in detection.spans
+            ]
         return fields
 
 
@@ -281,18 +287,3 @@ def _check_span_size(content: Content) -> None:
             f"the text has {len(content):,} characters or ids, and spans are found in up to {MAX_SPAN_CHARS:,}: "
             "check it in parts"
         )
-
-
-def _about(document: Document | None) -> dict[str, Any]:
-    if document is None:
-        return {}
-    return {"document": {"kind": document.kind, "notes": list(document.notes), "pages": document.pages}}
-
-
-def _span_fields(span: Span, *, public: bool) -> dict[str, Any]:
-    numbers = {} if public else {"p_value": span.p_value, "rarity": rarity(span.p_value)}
-    return {"start": span.start, "end": span.end, **numbers}
-
-
-def _encoded(fields: Mapping[str, Any]) -> bytes:
-    return json.dumps(fields, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()

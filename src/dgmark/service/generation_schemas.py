@@ -191,10 +191,13 @@ class WatermarkAnswer(AnswerFields):
 class _Answer(AnswerFields):
     id: str
     model: str
+    text: str
     usage: Usage
     num_denoising_steps: int
     block_length: int
     watermark: WatermarkAnswer
+    settings: dict[str, Any]
+    seed: int | None
 
 
 class InfillAnswer(_Answer):
@@ -204,24 +207,18 @@ class InfillAnswer(_Answer):
     and reached (null without a mark).
     """
 
-    text: str
     spans: list[tuple[int, int]]
     masked: float | None = None
     changed: float | None = None
     expected_p: float | None = None
     p_value: float | None = None
-    settings: dict[str, Any]
-    seed: int | None
 
 
 class GenerateAnswer(_Answer):
     """A text, and how it was written."""
 
-    text: str
     finish_reason: Literal["stop", "length"]
     length: int
-    settings: dict[str, Any]
-    seed: int | None
 
 
 # --- OpenAI's interface

@@ -108,18 +108,9 @@ class Job:
             return "text" if isinstance(self.prompt, str) else "parts"
         return "messages" if self.chat else "prompt"
 
-    @property
-    def size_param(self) -> str:
-        """The field of the request that says how much is written."""
-        return "max_tokens" if self.max_tokens is not None else self.prompt_param
-
     def own_block(self, facts: ModelFacts) -> int:
         """The tokens of a block, unless the request says otherwise."""
         return int(self.own.get("block_length") or facts.block_length)
-
-    def min_marked_tokens(self, facts: ModelFacts) -> int:
-        """How many tokens a marked text should have."""
-        return min(MIN_MARKED_TOKENS, self.own_block(facts))
 
     def text_settings(self, facts: ModelFacts, room: int) -> dict[str, Any]:
         """The settings of a text in whole blocks.

@@ -208,10 +208,11 @@ def _check_length(job: jobs.Job, facts: jobs.ModelFacts, tokens: int) -> None:
     Raises:
         FieldError: they are.
     """
-    if job.enforced and tokens < (fewest := job.min_marked_tokens(facts)):
+    fewest = min(jobs.MIN_MARKED_TOKENS, job.own_block(facts))
+    if job.enforced and tokens < fewest:
         raise jobs.FieldError(
             f"every text of this service is marked, and {tokens} tokens are too few for that: ask for {fewest} or more",
-            param=job.size_param,
+            param="max_tokens" if job.max_tokens is not None else job.prompt_param,
         )
 
 

@@ -36,7 +36,7 @@ def _one_given(*names: str) -> list[Any]:
     return [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names]
 
 
-class _TextToCheck(RequestFields):
+class TextToCheck(RequestFields):
     """A text, and how it is checked."""
 
     text: str | None = Field(None, description="The text.")
@@ -56,13 +56,13 @@ class _TextToCheck(RequestFields):
     normalise: list[Step] = Field([], max_length=len(STEPS), description="Disguises to undo if no mark is found.")
 
     @model_validator(mode="after")
-    def _one_way_to_name_keys(self) -> "_TextToCheck":
+    def _one_way_to_name_keys(self) -> "TextToCheck":
         if self.key is not None and self.keys is not None:
             raise ValueError("give key or keys, not both")
         return self
 
 
-class DetectRequest(_TextToCheck):
+class DetectRequest(TextToCheck):
     """A text to check."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": _one_given("text", "token_ids")})
@@ -72,7 +72,7 @@ class DetectRequest(_TextToCheck):
     include_text: bool = Field(False, description="Repeat the exact text that was scored.")
 
 
-class ReportRequest(_TextToCheck):
+class ReportRequest(TextToCheck):
     """A text to report on."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": _one_given("text")})
