@@ -66,13 +66,14 @@ class GenerationTask:
 
     def head(self) -> dict[str, Any]:
         """What is known of the text before it is written."""
+        settings = self.started.settings
         return {
             "id": self.job.id,
             "model": self.job.model,
-            "length": self.started.length,
-            "block_length": self.started.block_length,
+            "length": settings["length"],
+            "block_length": settings["block_length"],
             "watermark": self.marking,
-            "settings": self.started.settings,
+            "settings": settings,
             "seed": self.seed,
         }
 

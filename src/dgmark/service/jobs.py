@@ -166,10 +166,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Started:
-    """A job is accepted; it may still have to wait."""
+    """A job is accepted, with these settings; it may still have to wait."""
 
-    length: int
-    block_length: int
     prompt_tokens: int
     settings: Mapping[str, Any]
 

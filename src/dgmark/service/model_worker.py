@@ -129,7 +129,7 @@ class ModelWorker:
         tokens = sum(end - start for start, end in made.holes)
         _check_length(job, facts, tokens)
         others = len(made.token_ids) - tokens
-        self.send((job.id, jobs.Started(config.length, config.block_length, others, config.to_dict())))
+        self.send((job.id, jobs.Started(others, config.to_dict())))
         figures = {name: getattr(made.remasking, name) for name in ("masked", "changed", "expected_p", "p_value")}
         steps = len(set(made.trace.step))
         self.send((job.id, jobs.Finished(made.text, False, tokens, steps, made.spans, figures)))
@@ -255,8 +255,7 @@ class _Text:
 
     def started(self) -> jobs.Started:
         """That the job is accepted."""
-        config = self.prepared.config
-        return jobs.Started(config.length, config.block_length, self.prompt_tokens, config.to_dict())
+        return jobs.Started(self.prompt_tokens, self.prepared.config.to_dict())
 
     def add(self, event: Committed) -> jobs.Stepped:
         """Note the commits of one step."""

@@ -92,7 +92,7 @@ def _own(text: GenerationTask) -> dict[str, Any]:
     """The fields that OpenAI's form does not have."""
     return {
         "num_denoising_steps": text.finished.steps,
-        "block_length": text.started.block_length,
+        "block_length": text.started.settings["block_length"],
         "watermark": text.marking,
     }
 
