@@ -21,7 +21,7 @@ from dgmark.service.app import create_app
 from dgmark.service.settings import ModelSource, ServiceSettings
 from support.known_keys import known_key
 from support.marked_texts import marked_text
-from support.services import bearer, key_folder, listening, wait_until_ready
+from support.services import bearer, key_folder, listening, wait_for
 from support.unmarked_texts import PROSE
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -69,7 +69,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     settings = ServiceSettings(keys, workers=1, signer=SIGNER, models=(model,), generate_keys=("one",))
     app = create_app(settings)
     with listening(app) as address:
-        wait_until_ready(app)
+        wait_for(lambda: app.state.service.ready)
         yield address
 
 

@@ -4,8 +4,7 @@ import http.client
 import json
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -19,7 +18,7 @@ import dgmark
 from dgmark.service import generation
 from dgmark.service.generation_schemas import GenerateAnswer, InfillAnswer
 from support import tiny_checkpoints
-from support.services import tiny_service
+from support.services import tiny_service, wait_for
 
 pytestmark = pytest.mark.slow
 SHORT = {"prompt": "w1 w2", "max_tokens": 24, "block_length": 8}
@@ -75,14 +74,6 @@ def _events(answer: httpx.Response) -> Iterator[tuple[str, Any]]:
             name = line[7:]
         elif line.startswith("data: "):
             yield name, json.loads(line[6:])
-
-
-def wait_for(what: Callable[[], bool]) -> None:
-    for _ in range(1200):
-        if what():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it did not happen")
 
 
 def test_the_answer_is_the_text_of_generate_and_says_how_it_is_marked(service: Service) -> None:

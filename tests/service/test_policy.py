@@ -127,7 +127,6 @@ def test_writing_needs_the_scope(client: TestClient, folder: Path) -> None:
         ({"watermark": {"enabled": False}}, 400, "watermark"),
         ({"watermark": {"subkey": 1}}, 400, "watermark.subkey"),
         ({"watermark": {"key_id": "nobody"}}, 400, "watermark.key_id"),
-        ({"watermarking": False}, 400, "watermarking"),
         ({"block_length": 1}, 400, "block_length"),
         ({"num_denoising_steps": 1}, 400, "num_denoising_steps"),
         ({"strategy": "left_to_right"}, 400, "strategy"),

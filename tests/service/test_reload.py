@@ -27,7 +27,7 @@ def state(tmp_path: Path) -> ServiceState:
     commitments = tmp_path / "commitments"
     commitments.mkdir()
     (commitments / "one.json").write_text(KeyCommitment.of(ONE).model_dump_json())
-    return ServiceState.of(ServiceSettings(key_folder(tmp_path, "one"), commitments=commitments))
+    return ServiceState(ServiceSettings(key_folder(tmp_path, "one"), commitments=commitments))
 
 
 @pytest.mark.parametrize("folder", ["keys", "commitments"])

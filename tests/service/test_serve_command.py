@@ -20,7 +20,7 @@ from dgmark.checkpoint.folder import BUILTIN
 from support.command_line import run
 from support.known_keys import known_key
 from support.marked_texts import marked_text
-from support.services import key_folder
+from support.services import key_folder, wait_for
 
 pytestmark = pytest.mark.slow
 MARKED = marked_text(known_key("one", rule="bigram"), 200)
@@ -39,20 +39,13 @@ def served(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
     assert server.stderr
     said = next(filter(None, (re.search(r"running on http://127\.0\.0\.1:(\d+)", line) for line in server.stderr)))
     port = int(said[1])  # the one that it has, not the 0 that was asked for
-    for _ in range(600):
-        assert server.poll() is None, server.stderr and server.stderr.read()
-        if _answer(port, "GET", "/readyz") == 200:
-            break
-        time.sleep(0.1)
+    wait_for(lambda: server.poll() is not None or _answer(port, "GET", "/readyz") == 200)
+    assert server.poll() is None, server.stderr.read()
     yield server, port
     workers = _children(server.pid)
     server.kill()
     server.wait()
-    until = time.monotonic() + 20
-    while any(_lives(one) for one in workers) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not any(_lives(one) for one in workers), "a worker outlived the service"
-    assert server.stderr
+    wait_for(lambda: not any(map(_lives, workers)))  # no worker outlives the service
     server.stderr.close()
 
 
@@ -151,11 +144,8 @@ def test_sighup_reads_the_keys_again_and_reopens_the_audit_log(
     (tmp_path / "keys" / "one.json").rename(tmp_path / "one.json")
     audit.rename(tmp_path / "audit.old")
     server.send_signal(signal.SIGHUP)
-    for _ in range(100):
-        if (said := _answer(port, "POST", "/v1/detect", two)) == 200:
-            break
-        time.sleep(0.1)
-    assert (said, _answer(port, "POST", "/v1/detect", one)) == (200, 400)
+    wait_for(lambda: _answer(port, "POST", "/v1/detect", two) == 200)
+    assert _answer(port, "POST", "/v1/detect", one) == 400
     assert [json.loads(line)["keys"] for line in audit.read_text().splitlines()] == [["two"]]
 
     (tmp_path / "keys" / "two.json").write_text("{")  # a damaged key changes nothing

@@ -3,7 +3,7 @@
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -55,13 +55,13 @@ def listening(app: FastAPI, **config: Any) -> Iterator[str]:
     thread.join(20)
 
 
-def wait_until_ready(app: FastAPI) -> None:
-    """Wait until the models of a service that runs in this process are loaded."""
+def wait_for(what: Callable[[], bool]) -> None:
+    """Wait until something is so, such as that a service is ready."""
     for _ in range(3600):
-        if app.state.service.ready:
+        if what():
             return
         time.sleep(0.05)
-    raise AssertionError("the models are not loaded within three minutes")
+    raise AssertionError("it was not so within three minutes")
 
 
 @contextmanager
@@ -82,7 +82,7 @@ def tiny_service(
     shared: dict[str, Any] = {"tokenizer": str(folder / models[0]), "models": sources, "workers": 1, **settings}
     app = create_app(ServiceSettings(folder / "keys", **shared))
     with listening(app) as url:
-        wait_until_ready(app)
+        wait_for(lambda: app.state.service.ready)
         yield url, app, model, keys
 
 

@@ -42,7 +42,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         KeyFileError: a key or the file of tokens cannot be used, or there is no key.
         InputError: the file of tokens is none, or the audit log cannot be written.
     """
-    state = ServiceState.of(settings)
+    state = ServiceState(settings)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

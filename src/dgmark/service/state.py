@@ -5,7 +5,6 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 from dgmark.detection.detector import Detector
@@ -29,49 +28,39 @@ RELOAD_SECONDS = 60.0  # in which keys must be read again
 Keys = tuple[dict[str, WatermarkKey], dict[str, KeyCommitment], dict[str, Offer]]
 
 
-@dataclass
 class ServiceState:
-    """What the routes of one service share.
+    """What the routes of one service share: at first its settings, and the keys and tokens that they name.
 
     Attributes:
         settings: its settings.
-        keys: its keys by name.
-        commitments: the commitments to its keys and to former ones, by the keys' fingerprints.
-        metrics: its metrics.
         audit: its audit log.
         auth: tells who asks.
+        metrics: its metrics.
+        keys: its keys by name.
+        commitments: the commitments to its keys and to former ones, by the keys' fingerprints.
         offers: its models by name.
         failure: why its models could not be loaded at the start; None if they could.
         on_failure: called when that is known.
         given_up: the texts that were not finished when it was stopped.
+
+    Raises:
+        KeyFileError: a key or the file of tokens cannot be used, or there is no key.
+        SettingsError: a key cannot be looked for, or a model has no key.
+        ModelNotFound: a model, or a key's tokenizer, is unavailable.
+        InputError: the file of tokens or a commitment is none, a key does not meet its commitment, or the audit log
+            cannot be written.
     """
 
-    settings: ServiceSettings
-    keys: dict[str, WatermarkKey]
-    commitments: dict[str, KeyCommitment]
-    metrics: Metrics
-    audit: AuditLog
-    auth: Authenticator
-    offers: dict[str, Offer]
-    failure: DgmarkError | None = None
-    on_failure: Callable[[], object] = lambda: None
-    given_up: int = 0
-    _changing: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    @classmethod
-    def of(cls, settings: ServiceSettings) -> "ServiceState":
-        """Read the keys and tokens that the settings name.
-
-        Raises:
-            KeyFileError: a key or the file of tokens cannot be used, or there is no key.
-            SettingsError: a key cannot be looked for, or a model has no key.
-            ModelNotFound: a model, or a key's tokenizer, is unavailable.
-            InputError: the file of tokens or a commitment is none, a key does not meet its commitment, or the audit log
-                cannot be written.
-        """
-        audit = AuditLog(settings.audit)
-        keys, commitments, offers = _read_keys(settings)
-        return cls(settings, keys, commitments, Metrics(), audit, Authenticator(settings, audit), offers)
+    def __init__(self, settings: ServiceSettings) -> None:
+        self.settings = settings
+        self.audit = AuditLog(settings.audit)
+        self.keys, self.commitments, self.offers = _read_keys(settings)
+        self.auth = Authenticator(settings, self.audit)
+        self.metrics = Metrics()
+        self.failure: DgmarkError | None = None
+        self.on_failure: Callable[[], object] = lambda: None
+        self.given_up = 0
+        self._changing = asyncio.Lock()
 
     @cached_property
     def workers(self) -> WorkerPool:
@@ -203,7 +192,7 @@ async def _read_in_time(settings: ServiceSettings) -> Keys:
 def _read_keys(settings: ServiceSettings) -> Keys:
     """The keys by name, the commitments, and the models that are marked with the keys.
 
-    See `ServiceState.of` for what is raised.
+    See `ServiceState` for what is raised.
     """
     keys = named_keys(settings.keys, allow_open=settings.allow_open_keys)
     for key in keys.values():
