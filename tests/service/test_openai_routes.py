@@ -43,6 +43,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def test_a_chat_completion(served: Served) -> None:
+    several = [("system", "w5"), ("user", "w3"), ("assistant", "w6"), ("user", "w4")]
+    messages: Any = [{"role": role, "content": content} for role, content in several]
+    messages[0]["role"] = "developer"  # OpenAI's newer word for the system
     neutral: Any = {
         "tools": None,
         "logit_bias": {},
@@ -50,8 +53,8 @@ def test_a_chat_completion(served: Served) -> None:
         "parallel_tool_calls": True,
         "response_format": {"type": "text"},
     }
-    answer = served.client.chat.completions.create(messages=USER, **SHORT, **neutral)
-    alone = served.alone("w3 w4", chat=True)
+    answer = served.client.chat.completions.create(messages=messages, **SHORT, **neutral)
+    alone = served.alone([chat_prompt(served.model, several)])
     assert answer.choices[0].message.content == alone.text
     assert answer.choices[0].finish_reason == ("stop" if alone.ended else "length")
     assert answer.usage is not None
@@ -62,22 +65,9 @@ def test_a_chat_completion(served: Served) -> None:
     assert fields["watermark"]["key_fingerprint"] == served.key.fingerprint
 
     body = {"block_length": 8, "watermark": False}
-    unmarked = served.client.completions.create(prompt="w1 w2", **{**SHORT, "extra_body": body})
-    assert unmarked.choices[0].text == served.alone("w1 w2", marked=False).text
+    unmarked = served.client.completions.create(prompt=[5, 6], **{**SHORT, "extra_body": body})
+    assert unmarked.choices[0].text == served.alone([[5, 6]], marked=False).text
     assert not unmarked.model_dump()["watermark"]["enabled"]
-
-
-def test_a_conversation_is_put_into_the_template(served: Served) -> None:
-    several = [("system", "w5"), ("user", "w3"), ("assistant", "w6"), ("user", "w4")]
-    messages: Any = [{"role": role, "content": content} for role, content in several]
-    messages[0]["role"] = "developer"
-    answer = served.client.chat.completions.create(messages=messages, **SHORT)
-    assert answer.choices[0].message.content == served.alone([chat_prompt(served.model, several)]).text
-
-
-def test_a_prompt_of_ids(served: Served) -> None:
-    answer = served.client.completions.create(prompt=[5, 6], **SHORT)
-    assert answer.choices[0].text == served.alone([[5, 6]]).text
 
 
 def test_several_texts_in_a_request_are_refused_and_what_to_do_is_said(served: Served) -> None:
