@@ -43,7 +43,9 @@ def routes(state: ServiceState) -> APIRouter:
     )
     async def generate(request: Request) -> Response:
         asked, text = await begin(state, request, schemas.GenerateRequest, "gen")
-        return await (stream(text, _events(text)) if asked.stream else whole(text, GenerationTask.fields))
+        if asked.stream:
+            return await stream(text, _events(text))
+        return await whole(text, GenerationTask.fields)
 
     @router.post(
         "/v1/infill",
