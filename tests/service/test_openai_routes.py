@@ -65,7 +65,7 @@ def test_a_chat_completion(served: Served) -> None:
     assert fields["watermark"]["key_fingerprint"] == served.key.fingerprint
 
     body = {"block_length": 8, "watermark": False}
-    unmarked = served.client.completions.create(prompt=[5, 6], **{**SHORT, "extra_body": body})
+    unmarked = served.client.completions.create(prompt=[[5, 6]], **{**SHORT, "extra_body": body})
     assert unmarked.choices[0].text == served.alone([[5, 6]], marked=False).text
     assert not unmarked.model_dump()["watermark"]["enabled"]
 

@@ -283,9 +283,11 @@ class CompletionRequest(_OpenAI):
     @field_validator("prompt", mode="before")
     @classmethod
     def _one_prompt(cls, value: object) -> object:
-        if isinstance(value, list) and value and isinstance(value[0], str | list):
+        if not isinstance(value, list) or not value or isinstance(value[0], int):
+            return value
+        if len(value) > 1:
             raise ValueError(_ONE_TEXT)
-        return value
+        return value[0]  # clients that write several texts send a list of one prompt, too
 
 
 class ChatRequest(_OpenAI):
