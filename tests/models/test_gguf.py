@@ -21,7 +21,6 @@ from support import tiny_gguf
 from support.known_keys import bound_key
 
 FILE = tiny_gguf.GOLDEN / "llada.gguf"
-GOLDEN = json.loads((tiny_gguf.GOLDEN / "gguf.json").read_text())
 CLOSE = 1e-3
 
 with_llama = pytest.mark.skipif("not __import__('importlib.util').util.find_spec('llama_cpp')")
@@ -40,13 +39,6 @@ def random_ids(batch: int, length: int, seed: int = 0) -> Tensor:
 
 
 # --- logits
-
-
-def test_the_committed_file_has_the_logits_it_had(model: GgufDenoiser) -> None:
-    logits = model(torch.tensor(GOLDEN["ids"]))[0, :, :: GOLDEN["every"]]
-    expected = torch.tensor(GOLDEN["logits"])
-    assert expected.std() > 2
-    assert (logits - expected).abs().max() < CLOSE
 
 
 @with_llama

@@ -1,8 +1,6 @@
 """Tiny networks as GGUF files, written by the gguf package with rows ordered as llama.cpp has them."""
 
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -180,23 +178,3 @@ def adapters(network: LlamaForCausalLM, rank: int = 2) -> dict[str, torch.Tensor
             made[f"{name}.down"] = random(rank, module.in_features)
             made[f"{name}.up"] = random(module.out_features, rank)
     return made
-
-
-def write_golden() -> None:
-    """Write the file that tests read, and logits that transformers computes of the same network."""
-    with tempfile.TemporaryDirectory() as folder:
-        model, file = diffusion(Path(folder) / "model", "llada", n_layers=2)
-        ids = torch.randint(len(SPECIAL), 260, (1, 12), generator=torch.Generator().manual_seed(0))
-        logits = model(ids)[0, :, ::16].tolist()
-        shutil.copyfile(file, GOLDEN / "llada.gguf")
-    golden = {
-        "fingerprint": model.tokenizer.fingerprint,
-        "ids": ids.tolist(),
-        "every": 16,
-        "logits": [[round(value, 4) for value in row] for row in logits],
-    }
-    (GOLDEN / "gguf.json").write_text(json.dumps(golden) + "\n")
-
-
-if __name__ == "__main__":
-    write_golden()
