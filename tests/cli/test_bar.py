@@ -1,11 +1,6 @@
 """The bar: on a terminal it shows rows, tokens a second and the time left; elsewhere it shows nothing."""
 
 import io
-import json
-import os
-import pty
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,10 +9,6 @@ from rich.console import Console
 from dgmark.cli import bar as bars
 from dgmark.cli.bar import row_bar
 from support.command_line import rows, run
-
-PROMPTS = "".join(
-    json.dumps({"id": f"p{i}", "prompt": f"The {word} was"}) + "\n" for i, word in enumerate(("sea", "sun"))
-)
 
 
 @pytest.fixture
@@ -58,37 +49,14 @@ def test_without_a_terminal_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) ->
     assert screen.getvalue() == ""
 
 
-def command(source: Path, *more: str) -> list[str]:
-    settings = ["--length", "16", "--block-length", "16", "--json", *more]
-    return ["generate", "--no-watermark", "--prompts", str(source), *settings]
-
-
-def test_a_stream_has_no_bar(terminal: io.StringIO, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("options", "number"), [([], 2), (["--stream"], 1)], ids=["rows", "stream"])
+def test_rows_have_a_bar_and_go_to_stdout_and_a_stream_has_none(
+    options: list[str], number: int, terminal: io.StringIO, tmp_path: Path
+) -> None:
     source = tmp_path / "in.jsonl"
-    source.write_text(PROMPTS.splitlines(keepends=True)[0])
-    done = run(*command(source, "--stream"))
-    assert [row["id"] for row in rows(done.stdout)] == ["p0"]
-    assert "rows" not in terminal.getvalue()
-
-
-@pytest.mark.slow
-def test_with_stderr_on_a_terminal_the_rows_still_go_to_stdout(tmp_path: Path) -> None:
-    source = tmp_path / "in.jsonl"
-    source.write_text(PROMPTS)
-    screen, end = pty.openpty()
-    started = [sys.executable, "-m", "dgmark", *command(source)]
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"}
-    with subprocess.Popen(started, stdout=subprocess.PIPE, stderr=end, env=environment) as running:
-        os.close(end)
-        out = running.communicate()[0]
-    shown = b""
-    try:
-        while piece := os.read(screen, 65536):
-            shown += piece
-    except OSError:  # how a terminal says that its other end is closed
-        pass
-    os.close(screen)
-    assert running.returncode == 0, shown
-    assert [json.loads(line)["id"] for line in out.splitlines()] == ["p0", "p1"]
-    assert b'"id"' not in shown
-    assert b"rows" in shown
+    source.write_text("".join(f'{{"id": "p{n}", "prompt": "The sea was"}}\n' for n in range(number)))
+    settings = ["--length", 16, "--block-length", 16, "--json", *options]
+    done = run("generate", "--no-watermark", "--prompts", source, *settings)
+    assert [row["id"] for row in rows(done.stdout)] == ["p0", "p1"][:number]
+    assert ("2/2 rows" in terminal.getvalue()) == (number == 2)
+    assert '"id"' not in terminal.getvalue()

@@ -71,20 +71,6 @@ def test_statistics_are_shown_on_request_with_one_p_value(key_file: Path, texts:
     assert shown("--key", key_file, "-v", texts / "mixed.txt") == card
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("human", "was not found in this text."),
-        ("short", "it is too short. A text without this watermark may come from any other language model"),
-        ("loop", "repeat each other too much. A text without this watermark may come from"),
-    ],
-)
-def test_a_text_without_the_mark_may_come_from_anybody(key_file: Path, texts: Path, name: str, says: str) -> None:
-    said = on_one_line(shown("--key", key_file, texts / f"{name}.txt"))
-    assert says in said
-    assert "may come from any other language model or from a person." in said
-
-
 def test_the_table_has_a_column_for_the_key_and_for_spans_if_asked(
     key_file: Path, texts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dgmark import WatermarkKey, load_tokenizer
+from dgmark import WatermarkKey
 from dgmark.checkpoint.folder import BUILTIN
-from dgmark.watermark.spec import Rule
 from support.command_line import rows, run
 from support.fresh_process import run_fresh
 from support.known_keys import bound_key, key_file_of, known_key
@@ -50,6 +49,7 @@ def test_keygen_prints_the_key_on_stdout_and_what_to_do_next_on_stderr(tmp_path:
         ([], {"rule": "bigram", "nearest": 1, "farthest": 4, "subkeys": 256}, "0.5"),
         (["--nearest", 2, "--farthest", 9], {"rule": "bigram", "nearest": 2, "farthest": 9}, "0.5"),
         (["--subkeys", 1], {"rule": "bigram", "subkeys": 1}, "0.5"),
+        (["--subkeys", 1024], {"subkeys": 1024, "prf": "siphash24-pairs-v1"}, "0.5"),
         (["--rule", "position"], {"rule": "position", "code_length": 16}, "0.6"),
         (["--rotation", 32], {"rotation": 32, "code_length": 0}, None),
     ],
@@ -59,27 +59,9 @@ def test_keygen_makes_a_key_of_the_rule_and_advises_a_temperature(
 ) -> None:
     made = run("keygen", tmp_path / "key.json", *options)
     assert (made.exit_code, re.findall("--temperature (\\S+)", made.stderr)) == (0, [temperature] * bool(temperature))
+    assert ("--payload text.txt" in made.stderr) == (1024 in options)
     shown = json.loads(run("key", "show", tmp_path / "key.json", "--json").stdout)
     assert shown.items() >= fields.items()
-
-
-@pytest.mark.parametrize(
-    ("rule", "options", "wrong"),
-    [
-        ("bigram", ["--temperature", 0], "at temperature 0 nothing is drawn"),
-        ("bigram", ["--temperature", 0, "--bias", 1], None),
-        ("bigram", ["--alpha", 0], "with alpha 0 draws are plain"),
-        ("position", ["--temperature", 0], None),
-    ],
-)
-@pytest.mark.parametrize("command", [["generate", "--prompt", "The sea", *SHORT], ["infill", "The sea [mask:4] was"]])
-def test_settings_that_leave_no_mark_are_refused(
-    tmp_path: Path, command: list[str], rule: Rule, options: list[object], wrong: str | None
-) -> None:
-    WatermarkKey.generate(rule=rule).save(tmp_path / "key.json")
-    done = run(*command, "--key", tmp_path / "key.json", *options)
-    assert (done.exit_code, (wrong or "") in done.stderr) == (2 if wrong else 0, True), done.stderr
-    assert bool(done.stdout) == (wrong is None)
 
 
 def test_a_named_key_names_its_owner_in_the_verdict(tmp_path: Path) -> None:
@@ -108,35 +90,6 @@ def test_keygen_refuses_an_invalid_option(tmp_path: Path, args: list[object], co
     result = run("keygen", tmp_path / "key.json", *args)
     assert (result.exit_code, message in " ".join(result.stderr.split())) == (code, True), result.stderr
     assert not (tmp_path / "key.json").exists()
-
-
-@pytest.mark.slow
-def test_an_interrupted_run_keeps_the_batches_that_are_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import dgmark.decode.generation as generation
-
-    out, prompts = tmp_path / "out.jsonl", tmp_path / "in.jsonl"
-    prompts.write_text("".join(json.dumps({"id": f"p{i}", "prompt": "The sea was"}) + "\n" for i in range(3)))
-    args = ["generate", "--no-watermark", "--prompts", prompts, "--out", out, *SHORT, "--batch-size", 1]
-    real, calls = generation.generations, []
-
-    def interrupted(*given: Any, **more: Any) -> Any:
-        calls.append(given)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return real(*given, **more)
-
-    monkeypatch.setattr(generation, "generations", interrupted)
-    stopped = run(*args)
-    assert stopped.exit_code == 130
-    assert "what was finished is kept" in stopped.stderr
-    assert [row["id"] for row in rows(out.read_text())] == ["p0", "p1"]
-    again = run(*args)
-    assert "2 of 3 rows are already in" in again.stderr
-    made = rows(out.read_text())
-    assert [(row["id"], row["seed"], row["model"], row["schema"]) for row in made] == [
-        (f"p{index}", index, "storyteller", 1) for index in range(3)
-    ]
-    assert all(load_tokenizer().decode(row["token_ids"]) == row["text"] for row in made)
 
 
 def test_generate_reads_a_prompt_or_rows_from_standard_input() -> None:
@@ -193,30 +146,13 @@ def test_generate_takes_either_a_key_or_no_watermark(key_file: Path) -> None:
     assert run("generate", "--prompt", "x", "--key", key_file, "--no-watermark").exit_code == 2
 
 
-def test_detect_writes_the_contracts_fields_in_order_of_input(
-    key_file: Path, marked: list[int], tmp_path: Path
-) -> None:
-    file = tmp_path / "in.jsonl"
-    lines = [{"id": 7, "token_ids": marked}, {"id": "bad"}, {"id": "t", "text": "A short text."}]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines) + "[]\n")
-    result = run("detect", "--key", key_file, "--format", "jsonl", file)
-    assert result.exit_code == 0
-    out = rows(result.stdout)
-    assert [row["id"] for row in out] == ["7", "bad", "t", f"{file}:4"]
-    assert out[0]["verdict"] == "watermarked"
-    assert out[2]["verdict"] == "uncertain"
-    assert "error" in out[1]
-    assert "error" in out[3]
-    wanted = {"p_value", "z_score", "green_fraction", "num_tokens_scored", "num_tokens_matched", "fpr"}
-    assert wanted | {"source_sha256"} <= set(out[0])
-    assert out[0]["schema"] == 1
-    assert "2 of 4 inputs cannot be used" in result.stderr
-
-
 def test_every_format_reports_the_same(key_file: Path, marked: list[int], tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl"
     file.write_text(json.dumps({"id": "a", "token_ids": marked}) + "\n" + json.dumps({"id": "b", "text": "x"}) + "\n")
     by_lines = rows(run("detect", "--key", key_file, "--format", "jsonl", file).stdout)
+    assert [(row["verdict"], row["schema"], len(row["source_sha256"])) for row in by_lines] == [
+        ("watermarked", 1, 64), ("uncertain", 1, 64)
+    ]  # fmt: skip
     assert json.loads(run("detect", "--key", key_file, "--format", "json", file).stdout) == by_lines
     by_csv = list(csv.DictReader(StringIO(run("detect", "--key", key_file, "--format", "csv", file).stdout)))
     assert [(row["id"], row["verdict"], float(row["p_value"])) for row in by_csv] == [
@@ -225,13 +161,6 @@ def test_every_format_reports_the_same(key_file: Path, marked: list[int], tmp_pa
     table = run("detect", "--key", key_file, file).stdout
     assert re.search("a +. found", table)
     assert re.search("b +. uncertain: too", table)
-
-
-def test_detect_prefers_the_text_of_a_generated_row_unless_told_otherwise(key_file: Path, marked: list[int]) -> None:
-    row = json.dumps({"id": "a", "text": "Only a few words.", "token_ids": marked})
-    assert rows(run("detect", "--key", key_file, "--format", "jsonl", stdin=row).stdout)[0]["verdict"] == "uncertain"
-    by_ids = run("detect", "--key", key_file, "--format", "jsonl", "--ids", stdin=row)
-    assert rows(by_ids.stdout)[0]["verdict"] == "watermarked"
 
 
 def test_the_one_of_many_keys_that_marked_the_text_is_named(tmp_path: Path, marked: list[int]) -> None:

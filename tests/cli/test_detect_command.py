@@ -113,13 +113,3 @@ def test_without_a_mark_or_sub_keys_there_is_no_payload(key_file: Path, subkeys_
     assert re.search("payload +none, as no watermark was found", shown.stdout)
     refused = run("detect", "--key", key_file, "--payload", stdin="A text.")
     assert (refused.exit_code, "no key here has sub-keys" in refused.stderr) == (2, True)
-
-
-def test_a_text_is_shown_and_reported_under_its_sub_key(subkeys_file: Path, payload_text: str, tmp_path: Path) -> None:
-    report = tmp_path / "r.json"
-    options = ("--show", "--report", report)
-    assert run("detect", "--key", subkeys_file, *options, stdin=payload_text).exit_code == 0
-    fields = json.loads(report.read_text())
-    assert fields["evidence"]["subkeys_tested"] == 256
-    assert "123" not in json.dumps({name: fields[name] for name in ("sentence", "meaning", "method")})
-    assert '"subkey"' not in report.read_text()

@@ -41,7 +41,7 @@ def test_a_mark_is_made_and_found_with_every_kind_of_family(
     assert ("warning" in keygen.stderr) == (rule == "position")
     # prompts of several lengths, none a whole number of LLaDA 2's blocks
     prompts.write_text(
-        "".join(json.dumps({"id": f"p{i}", "prompt": " ".join(["w1", "w2"] * (3 + i))}) + "\n" for i in (0, 4, 8, 11))
+        "".join(json.dumps({"id": f"p{i}", "prompt": " ".join(["w1", "w2"] * (3 + i))}) + "\n" for i in (0, 11))
     )
     # hot and in any order, or the tiny random model says the same few words again and again
     temperature = 8 if folder.name == "fast-dllm-v2" else 3  # whose logits are larger
@@ -50,7 +50,7 @@ def test_a_mark_is_made_and_found_with_every_kind_of_family(
     marked = run("generate", "--model", folder, "--key", key, "--prompts", prompts, "--json", *settings)
     assert marked.exit_code == 0, marked.stderr
     made = rows(marked.stdout)
-    assert [row["model"] for row in made] == [str(folder)] * 4
+    assert [row["model"] for row in made] == [str(folder)] * 2
     assert not {0, *range(64, 80)} & {token for row in made for token in row["token_ids"]} - {64, 65}
     # ids, as a text leaves out the special tokens that such a model says now and then
     (tmp_path / "marked.jsonl").write_text(
@@ -58,14 +58,7 @@ def test_a_mark_is_made_and_found_with_every_kind_of_family(
     )
     found = run("detect", "--key", key, tmp_path / "marked.jsonl", "--format", "jsonl")
     assert found.exit_code == 0, found.stderr
-    assert [row["verdict"] for row in rows(found.stdout)] == ["watermarked"] * 4
-
-
-def test_a_checkpoint_that_needs_code_is_refused_with_the_reason(tmp_path: Path) -> None:
-    tiny.write(tmp_path / "model", "dream", model_type="wedlm", architectures=["WeDLMForCausalLM"])
-    result = run("generate", "--no-watermark", "--model", tmp_path / "model", "--prompt", "w1")
-    assert result.exit_code == 6
-    assert "runs no code of a checkpoint" in result.stderr
+    assert [row["verdict"] for row in rows(found.stdout)] == ["watermarked"] * 2
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from dgmark import WatermarkKey
 from support.command_line import rows, run
 from support.known_keys import key_file_of, known_key
 
@@ -19,17 +18,6 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("prompts") / "in.jsonl"
     path.write_text("".join(json.dumps({"id": f"p{i}", "prompt": "The sea was"}) + "\n" for i in range(4)))
     return path
-
-
-def test_keygen_makes_sub_keys_and_key_show_names_them(tmp_path: Path) -> None:
-    path = tmp_path / "key.json"
-    made = run("keygen", path, "--subkeys", 1024)
-    assert (made.exit_code, "--temperature 0.5" in made.stderr, "--payload text.txt" in made.stderr) == (0, True, True)
-    assert (WatermarkKey.load(path).spec.subkeys, WatermarkKey.load(path).spec.rule) == (1024, "bigram")
-    shown = json.loads(run("key", "show", path, "--json").stdout)
-    assert (shown["subkeys"], shown["prf"]) == (1024, "siphash24-pairs-v1")
-    assert "1024" in run("key", "show", path).stdout
-    assert str(bytes(WatermarkKey.load(path).secret or b"")) not in json.dumps(shown)
 
 
 def test_a_payload_is_the_sub_key_of_every_row_and_no_row_has_another(
@@ -59,27 +47,6 @@ def test_a_live_stream_is_marked_with_the_sub_key(key_file: Path) -> None:
     assert (live.exit_code, plain.exit_code) == (0, 0)
     assert rows(live.stdout) == rows(plain.stdout)
     assert rows(live.stdout)[0]["subkey"] == 9
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--no-watermark", "--subkey", 1], "a text without a mark has no sub-key"),
-        (["--key", "KEY", "--subkey", 65_536], "sub-key 65536 is not in 0..65535"),
-        (["--key", "KEY", "--subkey", -1], "sub-key -1 is not in 0..65535"),
-        (["--key", "PLAIN", "--subkey", 0], "this key has no sub-keys"),
-        (["--key", "KEY", "--baseline", "kgw"], "baseline kgw marks all texts of a key alike"),
-    ],
-)
-def test_generate_says_what_is_wrong(key_file: Path, tmp_path: Path, options: list[object], message: str) -> None:
-    known_key("plain").save(tmp_path / "plain.json")
-    files = {"KEY": key_file, "PLAIN": tmp_path / "plain.json"}
-    for start in (["generate", "--prompt", "The sea was"], ["infill", "The sea was [mask:8] and"]):
-        if start[0] == "infill" and "--baseline" in options:
-            continue
-        refused = run(*start, *[files.get(str(option), option) for option in options])
-        assert refused.exit_code == 2
-        assert message in " ".join(refused.stderr.split())
 
 
 def test_infill_prints_the_sub_key(key_file: Path, tmp_path: Path) -> None:
