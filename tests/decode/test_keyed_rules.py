@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from dgmark.decode import Rule, Window, keyed_rule
+from dgmark.decode import Window, keyed_rule
 from dgmark.decode.bigram import BigramRule
 from dgmark.decode.keyed_rules import RULES, KeyStore
 from dgmark.decode.rules import Places
@@ -17,7 +17,6 @@ from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import PositionSpec
 from support.known_keys import bound_key
 from support.plain_decoding import bits_at
-from support.rules import places_from
 
 MASK = 2
 TOY = ToyDenoiser(words=400, end_ids=())
@@ -93,36 +92,6 @@ def test_bits_are_those_of_a_loop_over_places_and_candidates(
             assert signs[at] == [expected.get(token, none) for token in tokens[at].tolist()]
             seen.update((reached[at], *bits) for bits in signs[at])
     assert len(seen) > (8 if pairs else 2)  # of two bits each three values
-
-
-def signs_of(rule: Rule, text: list[int], candidates: list[int]) -> list[list[int]]:
-    """The bits of candidates at the first mask of a text."""
-    places = places_from(torch.tensor([text]), text.index(MASK), width=1, mask_id=MASK)
-    signs: list[list[int]] = rule.signs(torch.tensor([candidates]), places)[0].tolist()
-    return signs
-
-
-@pytest.mark.parametrize(
-    ("text", "candidates", "distances", "exist"),
-    [
-        ([5, MASK, 77], [1, 0], (1, 1), [[1, 1], [1, 1]]),
-        ([5, 1, 77, 77, 5, MASK], [1, 0], (1, 1), [[0, 0], [1, 0]]),  # the text holds 5, 1
-        ([5, 5, MASK], [1], (1, 2), [[1, 0, 0, 0]]),  # 5, 1 at two distances
-        ([0, 0, 0, MASK, MASK, 5, 5], [1], (1, 4), [[1, 0, 0, 1, 0, 0, 0, 0]]),
-        ([5, MASK, 5], [5, 1], (1, 1), [[1, 0], [1, 1]]),  # 5, 5 on both sides
-        ([MASK, 5, MASK], [5, 1], (1, 2), [[0, 1, 0, 0], [0, 1, 0, 0]]),
-        ([5, MASK, 77], [5, 77], (1, 1), [[1, 0], [1, 1]]),  # both complete 5, 77
-        ([5, MASK, 77], [5, 1], (1, 1), [[1, 1], [1, 1]]),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("fixed_shapes", [False, True])
-def test_each_pair_is_counted_once(
-    text: list[int], candidates: list[int], distances: tuple[int, int], exist: list[list[int]], fixed_shapes: bool
-) -> None:
-    rule = BigramRule.empty([key_of(*distances)], 1, "cpu", fixed_shapes=fixed_shapes)
-    rule.put(0, key_of(*distances))
-    assert [[abs(sign) for sign in row] for row in signs_of(rule, text, candidates)] == exist
 
 
 @pytest.mark.parametrize(

@@ -62,13 +62,6 @@ def test_every_decoding_setting_can_stand_in_a_file(tmp_path: Path) -> None:
     assert read_settings_file(written(tmp_path / "all.json", decoding=every)).decoding == every
 
 
-def test_a_key_of_another_rule_is_refused_and_told_what_to_do(tmp_path: Path) -> None:
-    path = written(tmp_path / "settings.json")
-    problem = r"a key of rule position, and the key is of rule bigram.*keygen FILE --rule position"
-    with pytest.raises(SettingsError, match=problem):
-        dgmark.read_settings(path, key=dgmark.WatermarkKey.generate(rule="bigram"))
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -17,7 +17,7 @@ from dgmark.engines import KeyStore, uniform_draws
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
-from dgmark.watermark.spec import spec_of
+from support.known_keys import bound_key
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own-loop.md").read_text()
 
@@ -45,17 +45,15 @@ PROMPT = [2, 7, 5, 3]
 CPU = torch.device("cpu")
 
 
-def toy_key(name: int, **spec: Any) -> WatermarkKey:
-    """A key for the toy that is the same in every run."""
-    fingerprint = TOY.tokenizer.fingerprint
-    bound = {"table_size": TOY.vocab_size, "tokenizer": "toy", "tokenizer_fingerprint": fingerprint}
-    return WatermarkKey(spec_of({"rule": "position", **bound, **spec}), "test", bytes([name]) * 32)
-
-
-PAIRS = toy_key(3, rule="bigram", nearest=1, farthest=4, subkeys=16)
+PAIRS = bound_key("many", TOY, subkeys=16)
 KEYS = {
-    "position": [toy_key(1, code_length=8), None, toy_key(2, modulus=3, code_length=9), toy_key(5)],
-    "bigram": [PAIRS.subkey(3), None, toy_key(4, rule="bigram", nearest=1, farthest=4), PAIRS.subkey(9)],
+    "position": [
+        bound_key("one", TOY, code_length=8),
+        None,
+        bound_key("two", TOY, modulus=3, code_length=9),
+        bound_key("three", TOY, code_length=0),
+    ],
+    "bigram": [PAIRS.subkey(3), None, bound_key("one", TOY), PAIRS.subkey(9)],
 }
 
 
@@ -215,7 +213,7 @@ def test_fast_dllm_commits_what_our_loop_commits(
     cache: str, threshold: float | None, spec: dict[str, Any], settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its three loops hand over the whole canvas, then the canvas from the block on, or the block alone."""
-    key, config = toy_key(1, **spec), DecodeConfig(length=24, block_length=8, **settings)
+    key, config = bound_key("one", TOY, **spec), DecodeConfig(length=24, block_length=8, **settings)
     store = KeyStore([key], TOY.vocab_size, "cpu")
     transfer = defined(recipe("Fast-dLLM"), "marked_transfer")(key, 5, config, store, 4, 0)
     let_our_loop_draw_as_recipes_do(monkeypatch, [5])

@@ -53,26 +53,6 @@ def test_pages_that_are_alike_are_kept() -> None:
     assert without_headers(pages[:1]) == (pages[:1], 0)
 
 
-def test_text_that_stands_upside_down_is_read(tmp_path: Path) -> None:
-    pytest.importorskip("pypdfium2")
-    text = [
-        "The king went to the sea and looked at the ships that",
-        "lay there in the harbour, all of them, at anchor.",
-    ]
-    shown = " ".join(f"-1 0 0 -1 500 {100 + 20 * number} Tm ({line}) Tj" for number, line in enumerate(text))
-    objects = [
-        "<</Type/Catalog/Pages 2 0 R>>",
-        "<</Type/Pages/Kids[3 0 R]/Count 1>>",
-        "<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Resources<</Font<</F 5 0 R>>>>/Contents 4 0 R>>",
-        f"<</Length {len(shown) + 15}>>stream\nBT /F 12 Tf {shown} ET\nendstream",
-        "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
-    ]
-    body = "".join(f"{number} 0 obj{content}endobj\n" for number, content in enumerate(objects, 1))
-    (tmp_path / "a.pdf").write_text(f"%PDF-1.4\n{body}trailer<</Size 6/Root 1 0 R>>\n%%EOF")
-    with open(tmp_path / "a.pdf", "rb") as file:
-        assert read_pdf(file, Limits()).text == " ".join(text)
-
-
 @pytest.mark.parametrize(
     ("stream", "damaged"), [(b"/FlateDecode>>\nstream\n", True), (b"/Length1 21792>>\nstream\n", False)]
 )

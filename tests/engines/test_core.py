@@ -139,16 +139,6 @@ def test_draws_are_those_of_splitmix64_in_whole_numbers() -> None:
             assert found[0, place, number].item() == bits * 2.0**-53
 
 
-def test_draws_are_uniform_and_independent_of_each_other() -> None:
-    """Chi-square of pairs of draws over 16 x 16 cells; a rate of 1e-6 in either tail."""
-    draws = uniform_draws(torch.arange(64), torch.full((64,), 5), torch.arange(256).expand(64, 256))
-    cells = (draws * 16).long()
-    counts = torch.bincount((cells[..., 0] * 16 + cells[..., 1]).flatten(), minlength=256).double()
-    expected = draws.numel() / 2 / 256
-    chi2 = float(((counts - expected) ** 2 / expected).sum())
-    assert 155 < chi2 < 378  # 255 degrees of freedom
-
-
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_batch_read_in_parts_gives_the_same(temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
     logits = torch.from_numpy(np.random.default_rng(1).normal(size=(7, 4, SIZE)))

@@ -73,12 +73,3 @@ def test_open_keys_are_refused_unless_allowed(keys: Path) -> None:
             assert Policy.of({"keys": str(keys), "key": "a", "allow_open_keys": True}).default == "a"
     finally:
         (keys / "a.json").chmod(0o600)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{"alpha": 0.5, "bias": 1.0}, {"commit": "threshold", "threshold": 0.8}],
-)
-def test_a_setting_with_effect_is_taken(keys: Path, settings: dict[str, Any]) -> None:
-    config = Policy.of({"keys": str(keys), "key": "a", **settings}).config.to_dict()
-    assert config | settings == config

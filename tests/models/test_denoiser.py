@@ -200,9 +200,3 @@ def test_generate_uses_the_models_defaults_and_says_so() -> None:
 def test_a_block_that_the_models_mask_does_not_hold_is_refused(block_length: int) -> None:
     with pytest.raises(SettingsError, match=f"blocks of 8: block length {block_length} does not divide"):
         DecodeConfig.of(OPINIONATED, block_length=block_length, length=240)
-
-
-def test_an_unknown_setting_is_refused_by_name() -> None:
-    settings: dict[str, Any] = {"temprature": 0.5}
-    with pytest.raises(SettingsError, match="no setting temprature"):
-        DecodeConfig.of(OPINIONATED, **settings)

@@ -1,4 +1,4 @@
-"""Texts that match a key as a marked decode does, made without a model; and edits of them."""
+"""Texts that match a key as a marked decode does, made without a model."""
 
 import random
 import re
@@ -36,16 +36,6 @@ def fitting(key: WatermarkKey, ids: list[int], words: Ids) -> NDArray[np.bool_]:
     counts = matching_pairs(pair_words(before, words), key.pair_key, key.number or 0).sum(axis=0)
     best: NDArray[np.bool_] = counts == counts.max()
     return best
-
-
-def cut(ids: Ids, share: float, seed: int = 1) -> Ids:
-    return ids[np.random.default_rng(seed).random(len(ids)) >= share]
-
-
-def filled(ids: Ids, share: float, seed: int = 1) -> Ids:
-    dice = np.random.default_rng(seed)
-    at = np.flatnonzero(dice.random(len(ids)) < share)
-    return np.insert(ids, at, dice.integers(300, 8000, len(at)))
 
 
 @cache
