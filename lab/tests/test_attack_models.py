@@ -14,7 +14,7 @@ from dgmark.models.toy import ToyDenoiser
 from dgmark_lab.attacks import attack
 from dgmark_lab.attacks import paraphrase as paraphrase_module
 from dgmark_lab.attacks.budgets import edit_count, places
-from dgmark_lab.attacks.paraphrase import PROMPT, load_rewriter
+from dgmark_lab.attacks.paraphrase import load_rewriter
 from dgmark_lab.attacks.refill import refill_ids, tokens_of_words
 from support.tiny_language_models import WORDS, write_causal, write_t5
 
@@ -144,9 +144,3 @@ def test_a_causal_model_paraphrases(chat: bool, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(network, "generate", lambda **given: given["input_ids"])
     with pytest.raises(InputError, match="answered with an empty text"):
         rewrite("w3 w4", dice(1))
-
-
-def test_the_papers_prompt_is_the_papers() -> None:
-    assert PROMPT.startswith("As an expert copy-editor, please rewrite the following text in your own voice while ")
-    assert PROMPT.endswith("biases. Respond only with the paraphrased text.")
-    assert len(PROMPT.split()) == 77

@@ -270,19 +270,6 @@ def test_kgw_decodes_left_to_right_by_default() -> None:
     assert naive.trace.position != sorted(naive.trace.position)
 
 
-def test_greedy_kgw_is_what_a_plain_loop_makes() -> None:
-    (made,) = generate(
-        TOY, [[2, 7, 5]], key=KEY, baseline=baseline("kgw", delta=3), temperature=0, length=12, block_length=6
-    )
-    ids = [2, 7, 5] + [MASK] * 12
-    for place in range(3, 15):
-        logits = TOY(torch.tensor([ids]))[0, place].float()
-        logits = logits + 3.0 * by_list("kgw", ids[place - 1], EVERY)
-        logits[FORBIDDEN] = -torch.inf
-        ids[place] = int(logits.argmax())
-    assert made.token_ids == ids[3:]
-
-
 @pytest.mark.parametrize("name", BASELINES)
 def test_rows_are_the_same_alone_and_together_and_streamed(name: str) -> None:
     prompts = ["w1 w2", "w3 w4", "w5 w6"]

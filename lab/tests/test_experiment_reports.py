@@ -12,13 +12,12 @@ from scipy import stats
 from dgmark.rows.row_file import RowFile
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.experiments.cells import StoredRun
-from dgmark_lab.experiments.estimates import Estimate, auc
+from dgmark_lab.experiments.estimates import auc
 from dgmark_lab.experiments.figures import roc
 from dgmark_lab.experiments.made_with import made_with
 from dgmark_lab.experiments.report import make_report, write_report
 from dgmark_lab.experiments.spec import Experiment
 from dgmark_lab.experiments.store import Store
-from dgmark_lab.experiments.tables import Quantity, quantity_table, to_markdown
 from dgmark_lab.toml_files import parse_toml
 from support.known_keys import builtin_tokenizer, known_key
 
@@ -172,24 +171,6 @@ def test_the_area_under_the_curve_is_the_mann_whitney_statistic() -> None:
     assert ours.low < ours.value < ours.high
     assert auc(unmarked + 100, unmarked).low == 1.0
     assert auc(unmarked, unmarked).value == 0.5
-
-
-NUMBERS = [
-    Quantity("a & b", "TPR", Estimate(0.5, 0.25, 0.75, 8), 0.6),
-    Quantity("a & b", "FPR", None, None),
-    Quantity("c|d", "TPR", None, 0.7),
-    Quantity("nothing", "FPR", None, None),
-]
-
-
-def test_a_table_has_the_papers_numbers_beside_ours() -> None:
-    columns = {"TPR z > 4": "TPR", "FPR": "FPR"}
-    table = quantity_table("Rates", ["a & b", "c|d", "nothing"], NUMBERS, columns)
-    assert table is not None
-    assert table.columns == ["", "TPR z > 4", "paper"]
-    assert table.rows == [["a & b", "0.500 [0.250, 0.750]", "0.600"], ["c|d", "–", "0.700"]]
-    assert to_markdown(table).endswith("| a & b | 0.500 [0.250, 0.750] | 0.600 |\n| c\\|d | – | 0.700 |\n")
-    assert quantity_table("Rates", ["nothing"], NUMBERS, columns) is None
 
 
 def test_a_roc_goes_from_nothing_to_everything() -> None:
