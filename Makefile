@@ -1,8 +1,9 @@
 # Everything runs from .venv, made on first use; set PYTHON to choose another interpreter (3.11 or newer).
 PYTHON ?= python3
 BIN := .venv/bin
-# one thread for each of the test processes: torch's own threads would stand in each other's way
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+# one thread for each of the test processes: torch's own threads would stand in each other's way; a process that has
+# nothing left to do takes half of what another one still has, so that all are busy until the end
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 # modules are compiled when they are first imported, as most never are, and then kept, whatever the shell's setting
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
