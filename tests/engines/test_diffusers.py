@@ -110,7 +110,7 @@ def write(kind: str, scheduler: Any, spread: float = 0.5, **settings: Any) -> An
         ("llada2", 0.7, {"threshold": 0.4, "num_inference_steps": 8}),
         ("llada2", 0.7, {"threshold": 0.4, "num_inference_steps": 8, "editing_threshold": 0.5}),
         ("llada2", 0.5, {"temperature": 0.0, "num_inference_steps": 40}),
-        ("gemma", 30.0, {}),
+        ("gemma", 30.0, {"num_inference_steps": 12}),
         ("gemma", 30.0, {"temperature": 0.0, "confidence_threshold": 1e9}),
     ],
 )
@@ -142,7 +142,7 @@ class Blocks(ToyDenoiser):
     [({}, 2.0), ({"commit": "threshold", "threshold": 0.2}, 0.2)],
     ids=["one by one", "sure ones"],
 )
-@pytest.mark.parametrize("edit", [0.1, 0.3, 0.6])
+@pytest.mark.parametrize("edit", [0.1, 0.6])
 def test_the_loop_edits_as_the_pipeline_does(edit: float, rule: dict[str, Any], threshold: float) -> None:
     """One row at a time: the pipeline goes on editing a row until all rows are filled."""
     config = DecodeConfig(96, 32, temperature=0.0, edit_threshold=edit, **rule)
@@ -162,7 +162,7 @@ def test_the_loop_edits_as_the_pipeline_does(edit: float, rule: dict[str, Any], 
 
 
 @pytest.mark.parametrize("rule", KEYS)
-@pytest.mark.parametrize(("kind", "steps"), [("llada2", 32), ("llada2", 12), ("gemma", 24), ("gemma", 10)])
+@pytest.mark.parametrize(("kind", "steps"), [("llada2", 12), ("gemma", 10)])
 def test_a_row_without_a_key_is_not_changed_by_its_neighbours_marks(kind: str, steps: int, rule: str) -> None:
     """At thresholds that no confidence reaches, so that all rows take the same number of steps."""
     settings = {"num_inference_steps": steps} | ({"threshold": 2.0} if kind == "llada2" else {})
@@ -175,9 +175,8 @@ def test_a_row_without_a_key_is_not_changed_by_its_neighbours_marks(kind: str, s
 @pytest.mark.parametrize(
     ("kind", "spread", "settings"),
     [
-        ("llada2", 0.5, {"gen_length": 180}),
-        ("llada2", 0.5, {"gen_length": 180, "editing_threshold": 0.5}),
-        ("llada2", 0.5, {"gen_length": 180, "editing_threshold": 0.2}),
+        ("llada2", 0.5, {"gen_length": 148}),
+        ("llada2", 0.5, {"gen_length": 148, "editing_threshold": 0.2}),
         ("gemma", 1.0, {}),
         ("gemma", 2.0, {"temperature": 0.0}),
     ],
@@ -200,7 +199,7 @@ def test_the_mark_of_each_row_is_found_in_its_text(
 @pytest.mark.parametrize("kind", ["llada2", "gemma"])
 def test_keyed_draws_are_made_with_the_schedulers_random_numbers(kind: str) -> None:
     """Where bits move nothing, a row with a key is that of the ordinary scheduler."""
-    settings = {"num_inference_steps": 32} | ({"threshold": 2.0} if kind == "llada2" else {})
+    settings = {"num_inference_steps": 12} | ({"threshold": 2.0} if kind == "llada2" else {})
     expected = write(kind, diffusers.BlockRefinementScheduler(threshold=2.0), **settings)
     with patch("dgmark.engines.core.KeyedDraw.apply", lambda *_: None):
         assert torch.equal(write(kind, MarkingBlockRefinementScheduler(PAIRS, threshold=2.0), **settings), expected)
@@ -227,7 +226,7 @@ class Watched(MarkingBlockRefinementScheduler):
 @pytest.mark.parametrize(
     ("kind", "spread", "config", "settings"),
     [
-        ("llada2", 0.7, {}, {"editing_threshold": 0.2}),
+        ("llada2", 0.7, {}, {"editing_threshold": 0.2, "num_inference_steps": 16}),
         ("gemma", 30.0, {"editing_threshold": 0.5}, {}),
         ("gemma", 30.0, {"threshold": 0.3}, {"confidence_threshold": 1e9}),
     ],
@@ -300,18 +299,14 @@ def test_the_keys_are_saved_nowhere_and_no_scheduler_is_made_without_them(tmp_pa
         (bound_key("other", ToyDenoiser()), VocabularyMismatch, "the model predicts"),
         ([KEY, "key.json"], SettingsError, "a key is a WatermarkKey, not a str"),
         ([KEY, PAIRS, None, None], SettingsError, "keys of both rules"),
+        (PAIRS, SettingsError, "at temperature 0 nothing is drawn"),
     ],
 )
 def test_keys_that_cannot_mark_stop_a_text_before_its_first_token(
     keys: Any, error: type[Exception], problem: str
 ) -> None:
     with unchecked(), pytest.raises(error, match=problem):
-        write("llada2", MarkingBlockRefinementScheduler(keys))
-
-
-def test_at_the_pipelines_own_temperature_a_key_of_pairs_needs_a_bias() -> None:
-    with pytest.raises(SettingsError, match="at temperature 0 nothing is drawn"):
-        write("llada2", MarkingBlockRefinementScheduler(PAIRS), temperature=0.0)
+        write("llada2", MarkingBlockRefinementScheduler(keys), temperature=0.0)  # the pipeline's own
 
 
 def test_a_key_is_made_for_a_checkpoint_whose_vocabulary_stands_in_its_text_config(tmp_path: Path) -> None:
