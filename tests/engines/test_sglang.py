@@ -4,23 +4,51 @@ import gc
 import inspect
 import tomllib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import dgmark
 from dgmark.decode import DecodeConfig, decode
 from dgmark.detection.detector import Detector
 from dgmark.engines import sglang
 from dgmark.errors import DgmarkError, SettingsError, VocabularyMismatch
+from dgmark.models.denoiser import BlockOrigin, ConfidenceSource
+from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
-from support.block_causal_toy import BlockCausalToy
 from support.engine_packages import package
 from support.known_keys import bound_key
 from support.rules import rule_of_key
 from support.sglang_stub import DllmAlgorithm, Req, Server, installed
+
+
+@dataclass(frozen=True)
+class BlockCausalToy(ToyDenoiser):
+    """A toy that reads a canvas block by block, as LLaDA 2 and SDAR do: no place sees a later block.
+
+    Attributes:
+        block: tokens in a block; blocks count from the start of the canvas.
+    """
+
+    spread: float = 60.0
+    end_ids: tuple[int, ...] = ()
+    words: int = 60
+    end_bias: float = -1e3
+    forbidden_bias: float = -1e3
+    block: int = 8
+    block_origin: BlockOrigin = "canvas"
+    confidence_source: ConfidenceSource = "sampling"
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        edges = range(0, ids.shape[1], self.block)
+        return torch.cat(
+            [super(BlockCausalToy, self).__call__(ids[:, : low + self.block])[:, low:] for low in edges], 1
+        )
+
 
 TOY = BlockCausalToy()
 LENGTH = 120

@@ -77,7 +77,12 @@ class Req:
     sampling_params: Any
     output_ids: list[int] = field(default_factory=list)
     block: list[int] = field(default_factory=list)
+    done: int = 0  # columns of its finished blocks
     state: Any = None
+
+    @property
+    def committed(self) -> list[int]:
+        return self.origin_input_ids + self.output_ids
 
     @classmethod
     def of(cls, rid: str, prompt: list[int], seed: int | None = None, **custom: Any) -> "Req":
@@ -106,7 +111,7 @@ class Server:
         blocks = forward_batch.input_ids.view(-1, self.block).tolist()
         logits = []
         for req, block in zip(forward_batch.reqs, blocks, strict=True):
-            canvas = torch.tensor([self._committed(req)[: self._low(req)] + block])
+            canvas = torch.tensor([req.committed[: req.done] + block])
             logits.append(self.model(canvas)[0, -self.block :])
         full_logits = torch.cat(logits).to(torch.float32)
         return SimpleNamespace(logits_output=SimpleNamespace(full_logits=full_logits), can_run_graph=False)
@@ -131,15 +136,14 @@ class Server:
     def _round(self, running: list[Req]) -> None:
         for req in running:
             if not req.block:
-                start = self._low(req)
-                req.block = (self._committed(req)[start:] + [self.model.mask_id] * self.block)[: self.block]
+                req.block = (req.committed[req.done :] + [self.model.mask_id] * self.block)[: self.block]
         batch = self._batch(running)
         before = [list(req.block) for req in running]
         _, ids, accepted, states, _ = self.algorithm.run(self, batch, [req.state for req in running])
         blocks = batch.input_ids.view(-1, self.block).tolist()
         for row, req in enumerate(running):
             places = [p for p in range(self.block) if blocks[row][p] != before[row][p]]
-            self.steps.append((req.rid, [self._low(req) + p - len(req.origin_input_ids) for p in places]))
+            self.steps.append((req.rid, [req.done + p - len(req.origin_input_ids) for p in places]))
             if accepted is not None:
                 assert ids[row] == blocks[row]
                 req.block, req.state = blocks[row], states[row]
@@ -148,14 +152,13 @@ class Server:
                 self._finish(req, blocks[row])
 
     def _finish(self, req: Req, block: list[int]) -> None:
-        low = self._low(req)
-        known = max(len(req.origin_input_ids) - low, 0)
+        known = max(len(req.origin_input_ids) - req.done, 0)
         req.output_ids += block[known:]
-        req.done = low + self.block  # type: ignore[attr-defined]
+        req.done += self.block
         req.block, req.state = [], None
 
     def _batch(self, running: list[Req]) -> Any:
-        positions = [self._low(req) + place for req in running for place in range(self.block)]
+        positions = [req.done + place for req in running for place in range(self.block)]
         return SimpleNamespace(
             batch_size=len(running),
             input_ids=torch.tensor([token for req in running for token in req.block]),
@@ -164,10 +167,3 @@ class Server:
             rids=[req.rid for req in running],
             reqs=running,
         )
-
-    def _committed(self, req: Req) -> list[int]:
-        return req.origin_input_ids + req.output_ids
-
-    def _low(self, req: Req) -> int:
-        low: int = getattr(req, "done", 0)
-        return low
