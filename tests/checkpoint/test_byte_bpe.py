@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import tokenizers
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers, trainers
 from tokenizers.models import BPE
@@ -67,19 +67,10 @@ def test_the_special_ids_are_those_of_the_files(dream: Tokenizer, size: int) -> 
 
 
 @given(text=st.text())
+@example("It's 1234 o'clock,  isn't IT?\n\n  Yes: café, naïve, Ångström ... \t x=3;\r\n")
+@example("<|im_start|>user\nA <|mask|>B<tool_call>C<|im_end|>")
+@example("一二三 мир 🙂🙂 \u00a0end ")
 def test_any_text_is_cut_as_qwen2_cuts_it(dream: Tokenizer, qwen2: Qwen2Tokenizer, text: str) -> None:
-    assert dream.encode(text) == qwen2.encode(text, add_special_tokens=False)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "It's 1234 o'clock,  isn't IT?\n\n  Yes: café, naïve, Ångström ... \t x=3;\r\n",
-        "<|im_start|>user\nA <|mask|>B<tool_call>C<|im_end|>",
-        "一二三 мир 🙂🙂 \u00a0end ",
-    ],
-)
-def test_texts_are_cut_as_qwen2_cuts_them(dream: Tokenizer, qwen2: Qwen2Tokenizer, text: str) -> None:
     assert dream.encode(text) == qwen2.encode(text, add_special_tokens=False)
     assert dream.decode(dream.encode(text)) == qwen2.decode(qwen2.encode(text), skip_special_tokens=True)
 
