@@ -214,12 +214,6 @@ def test_lr_dwm_scores_as_published_and_its_p_value_is_that_of_all_lists(gamma: 
         assert found.p_value == pytest.approx(exact, rel=1e-9)
 
 
-@pytest.mark.parametrize(("form", "scored"), [("kgw", 3), ("dmark", 3), ("lr-dwm", 0), ("cdmark", 4), ("gumbel", 8)])
-def test_pairs_are_counted_once(form: str, scored: int) -> None:
-    ids, positions = np.array([5, 7, 5, 7, 6, 7, 5, 8]), np.array([0, 1, 3, 4, 6, 7, 9, 10])
-    assert of_form(form).score(KEY, ids, positions, 0.01).scored == scored
-
-
 @pytest.mark.parametrize("form", ["kgw", "unigram", "gloaguen", "dmark", "lr-dwm", "cdmark"])
 def test_the_exact_test_counts_each_pair_once(form: str) -> None:
     ids = np.random.default_rng(2).integers(4, 300, 120)

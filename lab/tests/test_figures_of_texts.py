@@ -40,15 +40,6 @@ def test_figures_are_the_counts(texts: list[str]) -> None:
     assert found.log_diversity.value == pytest.approx(np.mean(logs))
 
 
-def test_a_loop_is_not_varied_and_prose_is() -> None:
-    loop, prose = (
-        diversity([text]) for text in ("the end " * 40, "he went down to the sea and saw a great white ship")
-    )
-    assert loop.log_diversity.value < 0.001
-    assert prose.log_diversity.value == 20.0
-    assert loop.repeated_4.value > 0.9
-
-
 def test_lengths_and_units() -> None:
     found = diversity([[1, 2, 3], [4] * 9, [], [5, 6]])
     assert (found.unit, found.median_length) == ("token", 2.5)

@@ -23,13 +23,6 @@ def commands(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 COMMANDS = dict(commands(typer.main.get_command(app)))
 
 
-def test_there_are_ten_commands() -> None:
-    names = [name for name in COMMANDS if name and " " not in name]
-    assert sorted(names) == sorted(
-        ["demo", "keygen", "key", "generate", "infill", "detect", "report", "serve", "models", "access"]
-    )
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_help_of_every_command_fits_on_a_screen(name: str) -> None:
     short, long = (CliRunner().invoke(app, [*name.split(), flag], terminal_width=98) for flag in ("-h", "--help"))

@@ -1,11 +1,9 @@
 """`--out` of every command: other files left alone, full disks, inputs that changed."""
 
 import json
-import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -83,26 +81,6 @@ def test_standard_input_is_no_output(name: str, key_file: Path, tmp_path: Path) 
 
 
 # --- no room
-
-
-def limited(size: int) -> Callable[[], None]:
-    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-
-
-def test_a_limit_on_file_size_leaves_whole_rows_and_a_resumable_file(key_file: Path, tmp_path: Path) -> None:
-    """`detect` stands for all commands, which write rows by the same `RowFile`."""
-    source, out, whole = inputs(tmp_path / "in.jsonl", 150), tmp_path / "out.jsonl", tmp_path / "whole.jsonl"
-    size = 80_000
-    code, said = finished(command("detect", source, out, key_file), preexec_fn=limited(size))
-    assert code == 4
-    assert f"{out} cannot be written any further: File too large" in " ".join(said.split())
-    kept = out.read_bytes()
-    assert 0 < len(kept) <= size
-    assert kept.endswith(b"\n")
-    for path in (out, whole):
-        assert run(*command("detect", source, path, key_file)).exit_code == 0
-    assert out.read_bytes() == whole.read_bytes()
-    assert whole.read_bytes().startswith(kept)
 
 
 # --- inputs that changed

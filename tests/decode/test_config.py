@@ -1,6 +1,5 @@
 """Settings that are invalid, or have no meaning under a rule, are refused with the reason."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -105,10 +104,3 @@ def test_an_invalid_length_is_named_where_it_is_positional_too() -> None:
         DecodeConfig(3, BLOCK)
     with pytest.raises(SettingsError, match=r"^length 0 must be greater than or equal to 1; block_length 0 must be"):
         DecodeConfig(0, 0)
-
-
-@pytest.mark.parametrize("cache_mode", ["prefix", "dual"])
-def test_a_model_without_sessions_has_no_cache(cache_mode: Any) -> None:
-    config = replace(DecodeConfig(LENGTH, BLOCK), cache=cache_mode)
-    with pytest.raises(SettingsError, match=f"toy has no cache '{cache_mode}'"):
-        decode(TOY, PROMPTS, config, POSITIONS, SEEDS)

@@ -50,21 +50,6 @@ def test_a_given_sub_key_marks_every_row_and_writes_the_same_text_again() -> Non
     ]
 
 
-@pytest.mark.parametrize("wrong", [-1, 4096, 10**9])
-def test_a_sub_key_that_there_is_not_is_refused(wrong: int) -> None:
-    ways: list[tuple[Any, Any]] = [(dgmark.generate, "w1"), (dgmark.stream_generate, "w1"), (dgmark.infill, [PARTS])]
-    for way, given in ways:
-        with pytest.raises(SettingsError, match=rf"sub-key {wrong} is not in 0\.\.4095"):
-            way(TOY, given, key=KEY, subkey=wrong)
-
-
-def test_text_without_sub_keys_takes_none() -> None:
-    with pytest.raises(SettingsError, match="this key has no sub-keys"):
-        dgmark.generate(TOY, "w1", key=bound_key("one", TOY), subkey=0, **SHORT)
-    with pytest.raises(SettingsError, match="a text without a mark has no sub-key"):
-        dgmark.generate(TOY, "w1", key=None, subkey=0, **SHORT)
-
-
 # --- what the mark is ----------------------------------------------------------------------------
 
 

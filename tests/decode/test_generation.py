@@ -9,9 +9,8 @@ from dgmark import Detector, Generation, WatermarkKey, generate, load_model
 from dgmark.decode import DecodeConfig, Prepared, Request
 from dgmark.decode.generation import generations
 from dgmark.errors import InputError, PromptTooLong
-from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
-from support.known_keys import bound_key, share_of_pairs
+from support.known_keys import bound_key
 
 TOY = ToyDenoiser()
 SMALL = ToyDenoiser(context_length=15, end_ids=(), name="small")
@@ -52,10 +51,6 @@ def test_no_prompts_give_no_texts() -> None:
     assert generate(TOY, [], key=None, **SHORT) == []
 
 
-def test_a_single_text_is_a_list_of_one() -> None:
-    assert generate(TOY, "w1 w2", key=None, **SHORT) == generate(TOY, ["w1 w2"], key=None, **SHORT)
-
-
 def test_a_prompt_of_ids_gives_the_response_of_its_text() -> None:
     (from_ids,) = generate(TOY, [[3, 4]], key=None, **SHORT)
     (from_text,) = generate(TOY, ["w1 w2"], key=None, **SHORT)
@@ -71,13 +66,6 @@ def test_a_text_is_the_same_in_every_batch(key: WatermarkKey | None) -> None:
     assert {row.ended for row in alone} == {True, False}
     for batch_size in (2, 3, 100):
         assert generate(TOY, PROMPTS, key=key, seed=5, batch_size=batch_size, **SHORT) == alone
-
-
-def test_row_i_uses_the_seed_plus_i() -> None:
-    rows = generate(TOY, ["w1"] * 3, key=None, seed=7, **SHORT)
-    assert [row.seed for row in rows] == [7, 8, 9]
-    assert [generate(TOY, "w1", key=None, seed=seed, **SHORT)[0] for seed in (7, 8, 9)] == rows
-    assert len({tuple(row.token_ids) for row in rows}) == 3
 
 
 def test_the_result_says_how_it_was_made() -> None:
@@ -134,20 +122,6 @@ def test_marked_toy_text_is_detected_with_its_key_alone(modulus: int, rotation: 
 
 STORY: dict[str, Any] = {"length": 96, "block_length": 16}
 STORY_PROMPT = "They crossed a hill. At the foot of the hill flowed a brook,"
-
-
-@pytest.mark.slow
-def test_stories_are_detected_from_ids_and_text_with_their_key_alone(storyteller: NetworkDenoiser) -> None:
-    key = bound_key("story", storyteller)
-    marked, unmarked = (generate(storyteller, [STORY_PROMPT] * 2, key=one, **STORY) for one in (key, None))
-    assert sum(len(row.token_ids) for row in marked) > 100
-    assert min(share_of_pairs(key, row.token_ids) for row in marked) > 0.65
-    assert max(share_of_pairs(key, row.token_ids) for row in unmarked) < 0.55
-    detector, other = Detector(key), Detector(bound_key("another", storyteller))
-    for row in marked:
-        assert detector.detect(row.token_ids).verdict == detector.detect(row.text).verdict == "watermarked"
-        assert other.detect(row.token_ids).verdict != "watermarked"
-    assert all(detector.detect(row.token_ids).verdict != "watermarked" for row in unmarked)
 
 
 def test_a_bf16_model_writes_marked_text() -> None:

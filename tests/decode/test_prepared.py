@@ -8,7 +8,7 @@ import pytest
 
 import dgmark
 from dgmark import Generation, WatermarkKey
-from dgmark.decode import DecodeConfig, Prepared, Request, RowFinished
+from dgmark.decode import DecodeConfig, Prepared, Request
 from dgmark.decode.generation import generations
 from dgmark.errors import DgmarkError, InputError, PromptTooLong, SettingsError, TokenizerMismatch, VocabularyMismatch
 from dgmark.models.toy import ToyDenoiser
@@ -65,26 +65,6 @@ def test_a_baseline_of_one_key_at_a_time_decodes_rows_of_a_key_together() -> Non
 
 
 # ---- the same text from every caller ----
-
-
-@pytest.mark.parametrize("key", [None, KEYS[0], KEYS[3], KEYS[6]], ids=["unmarked", "marked", "rotating", "sub-key"])
-def test_generate_stream_and_the_harness_write_the_same_texts(key: WatermarkKey | None) -> None:
-    pytest.importorskip("lm_eval")
-    from lm_eval.api.instance import Instance
-
-    from dgmark_lab.evaluate.harness import DiffusionLM
-
-    model, contexts = replace(TOY, end_ids=()), ["w1 w2", "w3", "w6 w7 w8", "w9"]
-    given: dict[str, Any] = {**SHORT, "temperature": 0.7}
-    made = [row.text for row in dgmark.generate(model, contexts, key=key, seed=3, batch_size=3, **given)]
-    events = dgmark.stream_generate(model, contexts, key=key, seed=3, batch_size=3, **given)
-    streamed = {event.row: event.generation.text for event in events if isinstance(event, RowFinished)}
-    harness = DiffusionLM(model, key=key, seed=3, batch_size=3, **given)
-    answered = harness.generate_until(
-        [Instance("generate_until", {}, (context, {}), index) for index, context in enumerate(contexts)]
-    )
-    assert made == [streamed[row] for row in range(4)] == answered
-    assert len(set(made)) == 4
 
 
 # ---- refusals ----

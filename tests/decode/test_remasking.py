@@ -13,9 +13,8 @@ from dgmark.cli import app
 from dgmark.decode.infilling import Infilling
 from dgmark.decode.remasking import changes, encode_exactly, replaceable, windows, word_ids
 from dgmark.errors import InputError, SettingsError
-from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
-from support.known_keys import bound_key, known_key
+from support.known_keys import bound_key
 from support.word_model import WordModel, text_of
 
 MODEL = WordModel(words=256 + 400 + 20, end_bias=3.0)
@@ -179,11 +178,3 @@ def test_the_command_marks_a_file_and_resumes_rows(tmp_path: Path) -> None:
     assert rows.read_text() == written
     assert run(app, [*options, *files, "--keep", "sea"]).exit_code != 0
     assert rows.read_text() == written
-
-
-@pytest.mark.slow
-def test_a_text_marked_by_the_storyteller_is_found(storyteller: NetworkDenoiser) -> None:
-    text = "The old man sat down by the fire, and after a while he told the children of the sea. " * 12
-    key = known_key("infill", rule="bigram")
-    (made,) = dgmark.infill(storyteller, [text], key=key, share=0.5, seed=3)
-    assert dgmark.Detector(key).detect(made.text).verdict == "watermarked"

@@ -82,11 +82,6 @@ def test_padding_changes_no_row() -> None:
     assert [row.token_ids for row in padded] == [row.token_ids for row in apart]
 
 
-def test_a_model_that_takes_no_padding_says_so() -> None:
-    with pytest.raises(SettingsError, match="cannot leave padding out"):
-        dgmark.generate(TOY, ["w1", "w1 w2"], key=None, pad=True, **SHORT)
-
-
 def test_the_command_streams_one_text_and_prints_it() -> None:
     run = CliRunner().invoke
     options = ["--no-watermark", "--length", "8", "--block-length", "4", "--prompt", "Once upon a time"]

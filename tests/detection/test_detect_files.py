@@ -213,14 +213,6 @@ def test_spans_and_ranges_need_one_key_that_finds_them(
     assert not (tmp_path / "out.jsonl").exists()
 
 
-def test_a_file_among_the_inputs_is_refused(source: Path, tmp_path: Path) -> None:
-    whole = source.read_bytes()
-    for inputs, out in ((source, source), (tmp_path, tmp_path / "deep" / "out.jsonl")):
-        with pytest.raises(SettingsError, match="which is read"):
-            detect_file(DETECTOR, inputs, out)
-    assert source.read_bytes() == whole
-
-
 def test_an_unavailable_tokenizer_is_an_error_before_anything_is_written(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     lost = WatermarkKey(replace(KEY.spec, tokenizer="./moved-away"), KEY.key_id, KEY.secret)

@@ -146,12 +146,6 @@ def test_the_p_values_of_the_corpus_are_those_committed(which: str) -> None:
         check_equal(COMPUTE[which](), json.loads(FILES[which].read_text(encoding="utf-8")), which)
 
 
-def test_the_corpus_has_every_verdict() -> None:
-    golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
-    verdicts = [row["verdict"] for row in golden.values() if "verdict" in row]
-    assert min(verdicts.count(verdict) for verdict in ("watermarked", "not_detected", "uncertain")) >= 10
-
-
 if __name__ == "__main__":
     for name, compute in COMPUTE.items():
         rows = ",\n".join(f"{json.dumps(case)}: {json.dumps(row)}" for case, row in compute().items())

@@ -6,7 +6,6 @@ And what a p-value pays for all that is tried, and for the balance of the group 
 import itertools
 import math
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
@@ -226,20 +225,6 @@ def test_a_tail_keeps_its_digits_within_the_range_of_a_float_and_is_the_smallest
 
 
 # --- counting ------------------------------------------------------------------------------------
-
-
-@settings(max_examples=150)
-@given(
-    pairs=st.lists(st.tuples(st.integers(0, 10**6) | st.integers(0, 5), st.integers(0, 15)), max_size=60),
-    modulus=st.integers(2, 16),
-)
-def test_residue_counts_are_those_of_a_counter(pairs: list[tuple[int, int]], modulus: int) -> None:
-    standing = [(item, residue % modulus) for item, residue in pairs]
-    items = np.array([item for item, _ in standing], dtype=np.int64)
-    residues = np.array([residue for _, residue in standing], dtype=np.int64)
-    counted = Counter(standing)
-    expected = [[counted[item, residue] for residue in range(modulus)] for item in sorted(set(items.tolist()))]
-    assert residue_counts(items, residues, modulus).tolist() == expected
 
 
 # --- the paper's windows -------------------------------------------------------------------------

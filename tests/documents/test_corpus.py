@@ -83,11 +83,6 @@ def test_what_cannot_be_read_is_an_error_with_its_reason(name: str) -> None:
         read(name)
 
 
-def test_every_document_of_the_corpus_is_tested() -> None:
-    tested = {*EXACT, *BROWSED, *NOTED, *CLOSE, *TABLES, *UNREADABLE, "long.txt", "scan.odt"}
-    assert {file.name for file in CORPUS.iterdir() if file.is_file()} == tested
-
-
 def test_pages_and_what_is_left_out_are_stated() -> None:
     pages = read("pages.pdf")
     assert (pages.kind, pages.pages) == ("PDF", 2)

@@ -194,10 +194,3 @@ def test_the_toy_is_the_formula_of_its_docstring() -> None:
             h = (h**3 + h + 1) % prime
         bias = {0: -1.0, 1: 0.5, 7: -1.0, 8: -1.0}.get(v, 0.0)
         assert logits[row, i, v] == 3.0 * (h / prime - 0.5) + bias
-
-
-def test_the_toys_tokenizer_knows_words_mask_and_end() -> None:
-    tokenizer = ToyDenoiser(words=3).tokenizer
-    assert tokenizer.encode("w0 w2 <|mdm_mask|> w1<|endoftext|>") == [2, 4, 0, 3, 1]
-    assert tokenizer.decode([2, 4, 1, 3]) == "w0 w2 w1"
-    assert (tokenizer.vocab_size, set(tokenizer.special_ids), tokenizer.end_ids) == (5, {0, 1}, (1,))

@@ -74,11 +74,6 @@ def position_of(found: Detection) -> PositionFigures:
     return found.position
 
 
-def share_of_pairs(key: WatermarkKey, ids: list[int]) -> float:
-    """The share of the distinct pairs of a text that match under a key of rule "bigram"."""
-    return float(matching_pairs(np.unique(_words(key, ids)), key.pair_key, key.number or 0).mean())
-
-
 def net_matches(key: WatermarkKey | None, ids: list[int]) -> int:
     """What matches in a text less what does not: tokens, or distinct pairs; -1 where no token stands."""
     if key is None:

@@ -399,14 +399,6 @@ def test_anybody_may_read_a_key_file_without_a_secret(tmp_path: Path) -> None:
 # --- silence about the secret --------------------------------------------------------------------
 
 
-def test_the_search_for_the_secret_would_find_it() -> None:
-    assert tells(f"... {SECRET!r} ...")
-    assert tells(SECRET.hex()[8:24])
-    assert tells(SECRET_BASE64[:11])
-    assert tells(str(list(SECRET)))
-    assert not tells("secret")
-
-
 def test_a_key_a_sub_key_the_tables_and_a_detector_do_not_print_the_secret() -> None:
     subkey = known_key("the key of these tests", subkeys=4).subkey(1)  # of the same secret
     text = f"{KEY} {[KEY, subkey]!r} {KEY.tables!r} {Detector(KEY)!r}"
