@@ -12,11 +12,13 @@ from dgmark.detection.detect_files import detect_file
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring, load_keys
 from dgmark.errors import SettingsError
+from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
-from support.known_keys import known_key, known_spec
+from support.known_keys import builtin_tokenizer, known_key, known_spec
 from support.unchecked import unchecked
 
 KEY = known_key("types")
+TOY = ToyDenoiser()
 ROTATING = known_key("types", rotation=16)
 WRONG: list[Any] = [
     *(5.5, float("nan"), b"x", ["a", "b"], [1.5], [[1]], [None], {"a": 1}, object(), True, (1, 2, 3)),
@@ -27,7 +29,7 @@ SEVERAL: list[Any] = [["a", "b"], [[1]], {"a": 1}]
 
 
 def detector(**settings: Any) -> Detector:
-    return Detector(KEY, **settings)
+    return Detector(KEY, **{"tokenizer": builtin_tokenizer(), **settings})
 
 
 # what a call takes, and which of the values above are right for it
@@ -47,12 +49,12 @@ CALLS: dict[str, tuple[Callable[[Any], object], Callable[[Any], bool]]] = {
     "folder of keys": (load_keys, lambda _: False),
     "key file": (WatermarkKey.load, lambda _: False),
     "file of a key": (KEY.save, lambda _: False),
-    "modulus": (lambda value: WatermarkKey.generate(modulus=value), lambda value: value is None),
-    "rotation": (lambda value: WatermarkKey.generate(rotation=value), lambda value: value is None),
-    "code length": (lambda value: WatermarkKey.generate(code_length=value), lambda value: value is None),
-    "grouping": (lambda value: WatermarkKey.generate(grouping=value), lambda value: value is None),
-    "rule": (lambda value: WatermarkKey.generate(rule=value), lambda value: value is None),
-    "farthest": (lambda value: WatermarkKey.generate(farthest=value), lambda value: value is None),
+    "modulus": (lambda value: WatermarkKey.generate(TOY, modulus=value), lambda value: value is None),
+    "rotation": (lambda value: WatermarkKey.generate(TOY, rotation=value), lambda value: value is None),
+    "code length": (lambda value: WatermarkKey.generate(TOY, code_length=value), lambda value: value is None),
+    "grouping": (lambda value: WatermarkKey.generate(TOY, grouping=value), lambda value: value is None),
+    "rule": (lambda value: WatermarkKey.generate(TOY, rule=value), lambda value: value is None),
+    "farthest": (lambda value: WatermarkKey.generate(TOY, farthest=value), lambda value: value is None),
     "model": (WatermarkKey.generate, lambda _: False),
     "secret": (lambda value: WatermarkKey(known_spec(), "id", value), lambda _: False),
     "spec": (lambda value: WatermarkKey(value, "id", KEY.secret), lambda _: False),
