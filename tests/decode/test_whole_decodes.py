@@ -144,8 +144,7 @@ COMMITS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("modulus", [2, 3])
-@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize(("modulus", "k"), [(2, 1), (3, 3)])
 @pytest.mark.parametrize("settings", COMMITS, ids=str)
 def test_a_step_commits_what_the_slow_loop_commits(settings: dict[str, Any], k: int, modulus: int) -> None:
     differ, prompt = 0, [2, 7, 5, 3]
@@ -249,7 +248,7 @@ def test_edits_are_those_of_the_slow_loop(rule: str, settings: dict[str, Any]) -
     edits = [0, 0, 0]
     bias = {"bias": 1.0} if rule == "bigram" and "temperature" in settings else {}
     config = DecodeConfig(LENGTH, BLOCK, **{"edit_threshold": 0.1, **settings, **bias})
-    for model in (ENDLESS, replace(ENDLESS, seed=1), ToyDenoiser(seed=2, end_bias=-0.5)):
+    for model in (ENDLESS, ToyDenoiser(seed=2, end_bias=-0.5)):
         _, slow = check(model, config, keys_of(rule))
         edits = [count + len(row.tokens) - len({*row.positions}) for count, row in zip(edits, slow, strict=True)]
-    assert min(edits) > 4
+    assert min(edits) > 2

@@ -28,7 +28,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any], int | None]] = {
     "two groups": ({}, {}, None),
     "two groups, start": ({}, {"phase": "start"}, None),
     "four groups": ({"modulus": 4}, {}, None),
-    "rotating": ({"rotation": 64}, {"max_crop": 8}, 180),
+    "rotating": ({"rotation": 64}, {"max_crop": 8}, 120),
     "pairs": ({"rule": "bigram"}, {}, 180),
     "sub-keys": ({"subkeys": 16}, {}, 180),
 }
@@ -62,8 +62,8 @@ def excesses(p: NDArray[np.float64]) -> dict[float, float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", SETTINGS)  # one after another: the package keeps the tables of the last 1,024 keys
 def test_the_p_value_holds_its_level(kind: str, name: str) -> None:
     p = p_values(kind, name)
     assert len(p) >= PAIRS
@@ -85,20 +85,7 @@ def test_the_check_fails_for_the_normal_p_value_of_the_z_score(kind: str) -> Non
     assert set(excesses(stats.norm.sf(z))) >= {0.01, 0.001}
 
 
-def test_the_check_fails_for_p_values_that_are_three_tenths_too_small() -> None:
-    uniform = (np.arange(PAIRS) + 0.5) / PAIRS
-    assert excesses(uniform) == {}
-    assert excesses(uniform * 0.7) == {0.1: pytest.approx(1 / 7, abs=1e-3)}
-
-
 def test_the_stated_false_alarm_rates_of_the_check_hold() -> None:
     for alpha, stated in zip(ALPHAS, (8e-5, 2.7e-4, 3.6e-3), strict=True):
         most = np.floor(allowed(alpha, PAIRS) * PAIRS)
         assert stats.binom.sf(most, PAIRS, alpha) == pytest.approx(stated, rel=0.1)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_has_texts_of_several_lengths(kind: str) -> None:
-    lengths = [len(ids) for ids in texts(kind, None)]
-    assert min(lengths) > 60
-    assert len(set(lengths)) >= 3
