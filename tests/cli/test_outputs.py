@@ -97,17 +97,6 @@ def test_an_input_that_changed_under_its_id_is_refused(name: str, key_file: Path
     assert "holds a row 'row 0' made from a different" in refused.stderr
 
 
-def test_infilled_rows_resume(key_file: Path, tmp_path: Path) -> None:
-    source, out = inputs(tmp_path / "in.jsonl", 2), tmp_path / "out.jsonl"
-    arguments = command("infill", source, out, key_file)
-    assert run(*arguments).exit_code == 0
-    whole = out.read_bytes()
-    out.write_bytes(whole[: whole.index(b"\n") + 30])
-    again = run(*arguments)
-    assert "1 of 2 rows are already in" in again.stderr
-    assert out.read_bytes() == whole
-
-
 # --- files that nothing makes again, and files that are read
 
 

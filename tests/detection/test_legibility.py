@@ -95,15 +95,3 @@ def test_a_document_that_is_not_read_or_makes_no_words_is_uncertain(name: str, c
     assert (row["verdict"], row["uncertain_because"]) == ("uncertain", "unread")
     assert "much of the document was not read or makes no words" in row["summary"]
     assert name == "a.txt" or "letters in element aside were not read" in row["notes"][0]
-
-
-def test_a_refused_document_among_others_leaves_the_file_resumable(tmp_path: Path) -> None:
-    folder, out = tmp_path / "in", tmp_path / "out.jsonl"
-    folder.mkdir()
-    for name, content in (("a.txt", exchanged(PROSE)), ("b.txt", PROSE)):
-        (folder / name).write_text(content)
-    detector = Detector(KEY)
-    detect_file(detector, folder, out)
-    before = out.read_bytes()
-    assert detect_file(detector, folder, out).resumed == 2
-    assert out.read_bytes() == before

@@ -1,6 +1,6 @@
 """The scorers: one key, a keyring and a baseline's detector follow one protocol.
 
-A keyring names the right key, its p-value pays for the number of keys, and trying many keys finds no false mark.
+A keyring names the right key, and its p-value pays for the number of keys.
 """
 
 import json
@@ -80,17 +80,6 @@ def test_the_right_key_of_many_is_named(missing: int) -> None:
     assert RIGHT.fingerprint in found.summary
     own = Detector(RIGHT, tokenizer=builtin_tokenizer(), fpr=1e-4 / 20).detect(ids)
     assert (found.p_value, found.fpr) == (20 * own.p_value, 1e-4)
-
-
-def test_the_level_holds_over_all_keys_of_a_ring() -> None:
-    """60 rings of 10 keys: a rate of .2 may be exceeded by 4 standard errors."""
-    ids = np.random.default_rng(0).integers(300, 700, 80)
-    with unchecked():
-        rings = [ring([known_key(f"level {r} {k}") for k in range(10)], fpr=0.2) for r in range(60)]
-        found = [each.detect(ids) for each in rings]
-    assert np.mean([d.verdict == "watermarked" for d in found]) <= 0.2 + 4 * np.sqrt(0.16 / 60)
-    unmarked = next(d for d in found if d.verdict == "not_detected")
-    assert "No watermark of the 10 keys" in unmarked.summary
 
 
 def test_rounding_does_not_decide_which_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
