@@ -10,6 +10,7 @@ from dgmark.decode import Prepared, Request
 from dgmark.decode.generation import generations
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
+from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines import BASELINES, baseline
 from dgmark_lab.experiments.cells import cell_key
 from dgmark_lab.experiments.spec import KeyOptions
@@ -69,6 +70,16 @@ def test_holes_are_filled_with_a_sub_key_of_each_text() -> None:
 
 
 # --- who refuses them ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "message"), [(KEY, r"sub-key 4096 is not in 0\.\.4095"), (None, "text without a mark has")]
+)
+def test_a_sub_key_that_there_is_not_is_refused(key: WatermarkKey | None, message: str) -> None:
+    ways: list[tuple[Any, Any]] = [(dgmark.generate, "w1"), (dgmark.stream_generate, "w1"), (dgmark.infill, [PARTS])]
+    for way, given in ways:
+        with pytest.raises(SettingsError, match=message):
+            way(TOY, given, key=key, subkey=4096)
 
 
 @pytest.mark.parametrize("name", BASELINES)
