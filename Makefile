@@ -8,7 +8,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist w
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 
-.PHONY: demo test check lint quick soak engines-check backends-check docs docs/write.png bench bench-detect audit release clean
+.PHONY: demo test check lint quick soak engines-check backends-check docs bench bench-detect audit release clean
 
 demo: .venv/.generate
 	$(BIN)/dgmark demo
@@ -52,10 +52,6 @@ docs: .venv/.docs
 # README's picture of what the demo prints, with a new key.
 docs/demo.svg: .venv/.generate
 	FORCE_COLOR=1 TERM=xterm-256color COLUMNS=112 $(BIN)/dgmark demo | $(BIN)/python docs/demo_svg.py
-
-# The picture of docs/service.md: a page of the service; it takes Chromium.
-docs/write.png: .venv/.dev
-	$(BIN)/python docs/write_png.py
 
 bench: .venv/.dev
 	$(BIN)/python lab/benchmarks/detect_speed.py
