@@ -39,10 +39,10 @@ engines-check: .venv/.dev
 backends-check: .venv/.backends
 	$(BIN)/python -m pytest tests/models/test_gguf.py tests/models/test_mlx.py
 
-# Attempts to break dgmark, for SECONDS (half an hour); docs/reliability.md says what they hold it to. MORE takes --seed, --only.
+# Attempts to break dgmark; docs/reliability.md says what they hold it to, and what SOAK_ROUNDS and SOAK_SEED set.
 soak: .venv/.dev
 	DGMARK_FUZZED_DOCUMENTS=300 $(BIN)/python -m pytest tests/documents/test_fuzz.py
-	$(BIN)/python -m soak $(if $(SECONDS),--seconds $(SECONDS)) $(MORE)
+	$(BIN)/python -m pytest soak
 
 # The site goes to site/; open site/index.html. Its reference pages are made from the code.
 docs: .venv/.docs

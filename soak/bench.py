@@ -1,40 +1,50 @@
-"""The bench of the attempts: a key, marked texts, what undisturbed runs give; commands, and what their output shows."""
+"""The bench of the attempts: a key, marked texts, what undisturbed runs give; commands, and what they must never do."""
 
 import base64
 import json
 import os
 import random
-import resource
-import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import NamedTuple
+
+import pytest
+
+from support.known_keys import known_key
+from support.marked_texts import marked_text
 
 HANGS = 120  # seconds after which a command counts as hanging
 ROWS = 2000
+KEY = known_key("soak", rule="bigram")
+TEXT = marked_text(KEY, 128)
+SECRETS = (base64.b64encode(KEY.secret or b"")[:24], (KEY.secret or b"").hex()[:32].encode())
 
-Row = dict[str, Any]
 
+class Ran(NamedTuple):
+    """A command that ended."""
 
-@dataclass(frozen=True)
-class Ran:
-    """A command that ended; code None if it hung and was killed."""
-
-    arguments: Sequence[str]
-    code: int | None
+    code: int
     output: bytes
 
 
-@dataclass
 class Bench:
-    """Files for the attempts in one folder."""
+    """Files for the attempts in one folder.
 
-    folder: Path
-    secrets: list[bytes] = field(default_factory=list)
+    Attributes:
+        folder: the folder.
+        key: the file of a key; its secret must never be seen in an output.
+        marked: a text that is found with the key.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.key, self.marked = folder / "key.json", folder / "marked.txt"
+        KEY.save(self.key)
+        self.marked.write_text(TEXT)
 
     def path(self, name: str) -> Path:
         """A path in the folder where nothing is."""
@@ -42,109 +52,56 @@ class Bench:
         path.unlink(missing_ok=True)
         return path
 
-    def start(
-        self,
-        arguments: Sequence[object],
-        stdout: int | IO[bytes] | None = None,
-        limit: Callable[[], None] | None = None,
-    ) -> subprocess.Popen[bytes]:
-        """Start a command in a session of its own; its output goes to a pipe, unless `stdout` is given."""
+    def start(self, arguments: Sequence[object], *limits: str) -> subprocess.Popen[bytes]:
+        """Start a command in a session of its own, under limits as `prlimit` takes them."""
+        limited = ["prlimit", *limits] if limits else []
         return subprocess.Popen(
-            [sys.executable, "-B", "-m", "dgmark", *map(str, arguments)],  # -B: a limit would cut bytecode, too
+            [
+                *limited,
+                sys.executable,
+                "-B",
+                "-m",
+                "dgmark",
+                *map(str, arguments),
+            ],  # -B: limits would cut bytecode, too
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE if stdout is None else stdout,
-            stderr=subprocess.PIPE if stdout is not None else subprocess.STDOUT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             start_new_session=True,
             cwd=self.folder,
-            preexec_fn=limit,
             env={**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"},
         )
 
-    def end(self, process: subprocess.Popen[bytes]) -> Ran:
-        """Wait for a command."""
-        hung = False
+    def end(self, process: subprocess.Popen[bytes], *codes: int) -> Ran:
+        """Wait for a command, which may have these exit codes and does nothing that dgmark promises never to do."""
         try:
-            out, err = process.communicate(timeout=HANGS)
+            output, _ = process.communicate(timeout=HANGS)
         except subprocess.TimeoutExpired:
-            hung = True
-            os.killpg(process.pid, 9)
-            out, err = process.communicate()
-        arguments = list(map(str, process.args[3:]))  # type: ignore[index]
-        return Ran(arguments, None if hung else process.returncode, (out or b"") + (err or b""))
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            raise
+        last = output[-300:].decode(errors="replace")
+        assert process.returncode in codes, last
+        assert b"Traceback" not in output, last
+        assert b"bug in dgmark" not in output, last
+        assert not any(secret in output for secret in SECRETS), "the secret of a key is in the output"
+        return Ran(process.returncode, output)
 
-    def run(self, *arguments: object, limit: Callable[[], None] | None = None) -> Ran:
+    def run(self, *arguments: object, codes: Sequence[int] = (0,), limits: Sequence[str] = ()) -> Ran:
         """Run a command."""
-        return self.end(self.start(arguments, limit=limit))
-
-    def problems(self, ran: Ran, *codes: int) -> list[str]:
-        """What a run did that dgmark promises never to do; `codes` are the exit codes that it may have."""
-        found = {
-            f"hung for {HANGS} s": ran.code is None,
-            f"exit code {ran.code}": ran.code is not None and ran.code not in codes,
-            "traceback": b"Traceback" in ran.output,
-            "a fault of dgmark": b"bug in dgmark" in ran.output,
-            "the secret of a key in the output": any(secret in ran.output for secret in self.secrets),
-        }
-        named = " ".join(ran.arguments)[:200]
-        last = ran.output[-300:].decode(errors="replace").strip().replace("\n", " | ")
-        return [f"{what}: dgmark {named}: {last}" for what, there in found.items() if there]
+        return self.end(self.start(arguments, *limits), *codes)
 
     # --- files ---
 
     @cached_property
-    def key(self) -> Path:
-        """A key of the built-in model; its secret must never be seen in an output. A seed alone gives a text again."""
-        path = self.path("key.json")
-        self.must(self.run("keygen", path, "--subkeys", 1))
-        secret = json.loads(path.read_text())["secret"]
-        self.secrets += [secret[:24].encode(), base64.b64decode(secret).hex()[:32].encode()]
-        return path
-
-    @cached_property
-    def other_key(self) -> Path:
-        """Another key of the same model."""
-        path = self.path("other-key.json")
-        self.must(self.run("keygen", path))
-        return path
-
-    def key_folder(self, name: str) -> Path:
-        """A folder with the key alone."""
-        folder = self.folder / name
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        shutil.copy(self.key, folder)
-        return folder
-
-    @cached_property
-    def marked(self) -> str:
-        """A marked text that is found with the key."""
-        prompt = "Once upon a time there was a king who had three sons, and"
-        options = ["--length", 128, "--block-length", 32, "--cache", "dual", "--seed", 1]
-        path = self.path("marked.jsonl")
-        self.must(self.run("generate", "--key", self.key, "--prompt", prompt, "--out", path, *options))
-        text = str(json.loads(path.read_text())["text"])
-        self.path("marked.txt").write_text(text)
-        return text
-
-    @cached_property
-    def signed_report(self) -> tuple[Path, Path]:
-        """A signed report on the marked text, and the public keys of its signer."""
-        report, signer, jwks = (self.path(name) for name in ("report.html", "signer.json", "jwks.json"))
-        self.must(self.run("report", "keygen", signer))
-        jwks.write_bytes(self.run("report", "jwks", signer).output)
-        options = ("--report", report, "--sign", signer)
-        self.must(self.run("detect", "--key", self.key, *options, self.folder / "marked.txt"))
-        return report, jwks
-
-    @cached_property
     def rows(self) -> Path:
         """Rows of texts: shuffled words of the marked text, so that every row is another text."""
-        words, rng, path = self.marked.split(), random.Random(0), self.path("rows.jsonl")
+        words, rng, path = TEXT.split(), random.Random(0), self.path("rows.jsonl")
         with path.open("w") as file:
             for number in range(ROWS):
                 rng.shuffle(words)
-                row = {"id": f"r{number}", "prompt": "Once", "text": " ".join(words[:60])}
-                file.write(json.dumps(row if number % 50 else {**row, "text": self.marked}) + "\n")
+                text = " ".join(words[:60]) if number % 50 else TEXT
+                file.write(json.dumps({"id": f"r{number}", "prompt": "Once", "text": text}) + "\n")
         return path
 
     @cached_property
@@ -154,40 +111,31 @@ class Bench:
         path.write_text("".join(self.rows.read_text().splitlines(keepends=True)[:40]))
         return path
 
+    # --- commands that write rows ---
+
     def command(self, name: str, out: Path) -> list[object]:
         """A command that writes rows to `out`."""
-        return {
-            "detect": ["detect", "--key", self.key, "--out", out, self.rows],
-            "generate": [
-                *("generate", "--key", self.key, "--prompts", self.few_rows, "--out", out, "--no-trace"),
-                *("--length", 8, "--block-length", 8, "--cache", "dual", "--batch-size", 2),
-            ],
-        }[name]
+        if name == "detect":
+            return ["detect", "--key", self.key, "--out", out, self.rows]
+        command = ["generate", "--key", self.key, "--prompts", self.few_rows, "--out", out, "--no-trace"]
+        return [*command, "--length", 8, "--block-length", 8, "--cache", "dual", "--batch-size", 2]
 
     def undisturbed(self, name: str) -> bytes:
         """The file that the command writes if nothing disturbs it."""
         path = self.folder / f"undisturbed-{name}"
         if not path.exists():
-            self.must(self.run(*self.command(name, path)))
+            self.run(*self.command(name, path))
         return path.read_bytes()
 
-    def must(self, ran: Ran) -> None:
-        """Stop the suite: without this run there is nothing to compare with."""
-        if self.problems(ran, 0):
-            raise RuntimeError(f"an undisturbed run failed: {ran}")
+    def finish(self, command: Sequence[object], out: Path) -> None:
+        """Run a command again: its file is that of an undisturbed run."""
+        self.run(*command)
+        self.check_rows(str(command[0]), out)
 
-
-def limited(kind: int, amount: int) -> Callable[[], None]:
-    """Set a resource limit in the child."""
-    return lambda: resource.setrlimit(kind, (amount, amount))
-
-
-def rows_of(content: bytes) -> tuple[list[Row], int]:
-    """The JSON rows of a file, and how many of its lines are none; a last line without its end does not count."""
-    rows, broken = [], 0
-    for line in content.split(b"\n")[:-1]:
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            broken += 1
-    return rows, broken
+    def check_rows(self, name: str, out: Path) -> None:
+        """Check that a file is that of an undisturbed run, byte for byte."""
+        content, expected = out.read_bytes(), self.undisturbed(name)
+        if content != expected:
+            lines, wanted = content.splitlines(), expected.splitlines()
+            changed = len(set(lines) - set(wanted))
+            pytest.fail(f"{len(lines)} rows in place of {len(wanted)}, {changed} of them changed or broken")
