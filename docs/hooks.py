@@ -5,7 +5,7 @@ A Markdown file becomes a page, a source file becomes a page that shows it with 
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ from dgmark.decode.config import setting_fields
 REPOSITORY = Path(__file__).resolve().parents[1]
 DOCS = REPOSITORY / "docs"
 SOURCES = {".py": "python", ".toml": "toml", ".txt": "text", "": "text"}
-_LINK = re.compile(r"(?<=\]\()(?P<path>[^)#:\s]+)(?P<anchor>#[^)\s]*)?(?=\))")
-_FENCE = re.compile(r"^\s*```")
+# a link's path and anchor; or a block of code, which has neither
+_LINK = re.compile(r"^ *```.*?^ *```|(?<=\]\()(?P<path>[^)#:\s]+)(?P<anchor>#[^)\s]*)?(?=\))", re.DOTALL | re.MULTILINE)
 
 
 def commands() -> str:
@@ -67,12 +67,14 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
         markdown += GENERATED[here]()
 
     def rewritten(match: re.Match[str]) -> str:
+        if match["path"] is None:
+            return match[0]
         target = (original.parent / match["path"]).resolve()
         if not target.is_file() or (target.is_relative_to(DOCS) and original.is_relative_to(DOCS)):
             return match[0]
         return os.path.relpath(_uri(target), Path(here).parent) + (match["anchor"] or "")
 
-    return _outside_code(markdown, lambda line: _LINK.sub(rewritten, line))
+    return _LINK.sub(rewritten, markdown)
 
 
 def _file(target: Path, config: Any) -> Any:
@@ -101,16 +103,5 @@ def _original(uri: str) -> Path:
 
 
 def _targets(page: Path) -> Iterator[Path]:
-    found: list[str] = []
-    _outside_code(page.read_text(encoding="utf-8"), lambda line: found.extend(m["path"] for m in _LINK.finditer(line)))
-    return ((page.parent / path).resolve() for path in found)
-
-
-def _outside_code(markdown: str, change: Callable[[str], Any]) -> str:
-    """`change` applied to each line outside of code blocks."""
-    lines, inside = [], False
-    for line in markdown.split("\n"):
-        if _FENCE.match(line):
-            inside = not inside
-        lines.append(line if inside else change(line) or line)
-    return "\n".join(lines)
+    paths = (match["path"] for match in _LINK.finditer(page.read_text(encoding="utf-8")))
+    return ((page.parent / path).resolve() for path in paths if path)
