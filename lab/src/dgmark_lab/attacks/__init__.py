@@ -1,7 +1,6 @@
 """Attacks on marked text, by name: each takes a text and a random generator, and returns the attacked text."""
 
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -53,15 +52,4 @@ def attack(name: str, **options: Any) -> Attack:
     return instance
 
 
-def options_of(instance: Attack) -> dict[str, Any]:
-    """Return an attack's options as JSON values, defaults included; a model or tokenizer appears by its name."""
-    return {one.name: _plain(getattr(instance, one.name)) for one in fields(instance)}  # type: ignore[arg-type]
-
-
-def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, str | int | float | dict):
-        return value
-    return str(getattr(value, "name", type(value).__name__))
-
-
-__all__ = ["ATTACKS", "Attack", "attack", "options_of"]
+__all__ = ["ATTACKS", "Attack", "attack"]

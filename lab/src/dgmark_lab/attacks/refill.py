@@ -93,7 +93,5 @@ def refill_ids(
     return ids[: canvas.start] + response.token_ids + ids[masked[-1] + 1 :]
 
 
-@lru_cache(maxsize=1)
-def _load(name: str) -> Denoiser:
-    """Load a model; the one loaded last is kept."""
-    return load_model(name)
+# the model loaded last is kept
+_load = lru_cache(maxsize=1)(load_model)

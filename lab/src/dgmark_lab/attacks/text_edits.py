@@ -50,29 +50,12 @@ def words_of(text: str) -> tuple[str, list[Word]]:
     return lead, [Word(*match.groups()) for match in _WORD.finditer(text)]
 
 
-def join_words(lead: str, words: Sequence[Word]) -> str:
-    """Join words to a text."""
-    return lead + "".join(map(str, words))
-
-
-def cores_of(words: Sequence[Word]) -> list[str]:
-    """Return the letters of words, without punctuation."""
-    return [word.core for word in words]
-
-
-def with_cores(words: Sequence[Word], cores: Sequence[str]) -> list[Word]:
-    """Return the same words with other letters."""
-    return [word._replace(core=core) for word, core in zip(words, cores, strict=True)]
-
-
 def decode(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
     """Decode ids to text; unlike in a model's output, special tokens are kept."""
     return str(tokenizer.backend.decode(list(ids), skip_special_tokens=False))
 
 
-@lru_cache(maxsize=4)
-def _load_once(name: str) -> Tokenizer:
-    return load_tokenizer(name)
+_load_once = lru_cache(maxsize=4)(load_tokenizer)
 
 
 @lru_cache(maxsize=4)
@@ -124,7 +107,7 @@ class _Edit(ABC):
         """Return the edited text."""
         if self.unit == "word":
             lead, words = words_of(text)
-            return join_words(lead, self.edit(words, rng))
+            return lead + "".join(map(str, self.edit(words, rng)))
         ids = self.loaded.encode(text)
         edited = self.edit(ids, rng)
         return decode(self.loaded, edited) if edited != ids else text
@@ -167,11 +150,14 @@ class Substitution(_PoolEdit):
 
     def edit(self, units: list[Any], rng: Dice) -> list[Any]:
         """Replace units, each by a different one."""
-        edited = list(units) if self.unit == "token" else cores_of(units)
-        pool = self.pool()
+        edited, pool = list(units), self.pool()
         for place in places(len(units), self.budget, rng):
-            edited[place] = _draw_other(pool, edited[place], rng)
-        return edited if self.unit == "token" else with_cores(units, edited)
+            old = units[place]
+            if self.unit == "token":
+                edited[place] = _draw_other(pool, old, rng)
+            else:
+                edited[place] = old._replace(core=_draw_other(pool, old.core, rng))
+        return edited
 
 
 @dataclass(frozen=True, config=ARBITRARY)

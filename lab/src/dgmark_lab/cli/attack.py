@@ -1,8 +1,8 @@
 """`dgmark-lab attack`: change texts as an attacker would."""
 
-import json
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +17,7 @@ from dgmark.rows.inputs import STDIN
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, read_rows, sha256_of
 from dgmark.rows.outputs import check_output
 from dgmark.rows.texts import Item, read_texts
-from dgmark_lab.attacks import ATTACKS, Attack, options_of
+from dgmark_lab.attacks import ATTACKS, Attack
 from dgmark_lab.attacks import attack as attack_named
 from dgmark_lab.cli.baselines import print_kinds
 from dgmark_lab.options import parse_options
@@ -63,7 +63,7 @@ def attack(
     chosen = attack_named(name, **options)
     check_output(out, [inputs or STDIN])
     tasks = tasks_of(_rows(inputs), _task, seed=seed, purpose="text to attack")
-    must_agree: Row = {"attack": name, "options": json.loads(json.dumps(options_of(chosen)))}
+    must_agree: Row = {"attack": name, "options": asdict(chosen)}  # type: ignore[call-overload]
     output = RowOutput(ATTACK_SCHEMA, out, must_agree, source="text or seed", as_json=as_json)
     make_rows(tasks, lambda batch, _: one_by_one(lambda task: _attacked(chosen, task, must_agree), batch), output)
 
