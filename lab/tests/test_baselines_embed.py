@@ -22,7 +22,6 @@ from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import PositionSpec
 from dgmark_lab.baselines import BASELINES, Gloaguen, PatternMark, Tango, baseline
 from dgmark_lab.baselines.cdmark import spreading_vector
-from dgmark_lab.baselines.green_lists import GreenRows
 from dgmark_lab.baselines.gumbel import GumbelNoise
 from dgmark_lab.baselines.prf import states, threshold, uniform_bits
 from support.command_line import run
@@ -171,15 +170,6 @@ def test_new_only_takes_the_bias_from_pairs_that_the_text_holds(name: str, lag: 
                 assert fresh[number, token] == 0
                 spared += int(plain[number, token] > 0)
     assert spared > 20
-
-
-def test_cached_evicted_and_computed_rows_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dgmark_lab.baselines.green_lists._CACHED_BYTES", 10 * V)
-    rows = GreenRows(baseline("kgw").hash_key(KEY), 0.5, TOY)
-    dice = torch.Generator().manual_seed(0)
-    for size in (1, 4, 9, 3, 30, 2, 10):
-        tokens = torch.randint(V, (size,), generator=dice)
-        assert torch.equal(rows(tokens), rows.compute(tokens))
 
 
 # ---- Gloaguen's energy, in full: every context and every token, differentiated by torch ----

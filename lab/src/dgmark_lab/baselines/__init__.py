@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dgmark.errors import SettingsError
-from dgmark_lab.baselines.base import Baseline, BaselineDetector
+from dgmark_lab.baselines.base import Baseline
 from dgmark_lab.baselines.cdmark import CdMark
 from dgmark_lab.baselines.gloaguen import Gloaguen
 from dgmark_lab.baselines.green_lists import DMark, Kgw, LrDwm, Unigram
@@ -38,19 +38,4 @@ def parse_baseline(name: str, texts: Sequence[str]) -> Baseline:
     return baseline(name, **parse_options(texts))
 
 
-__all__ = [
-    "BASELINES",
-    "Baseline",
-    "BaselineDetector",
-    "CdMark",
-    "DMark",
-    "Gloaguen",
-    "Gumbel",
-    "Kgw",
-    "LrDwm",
-    "PatternMark",
-    "Tango",
-    "Unigram",
-    "baseline",
-    "parse_baseline",
-]
+__all__ = ["BASELINES", "Baseline", "Gloaguen", "Gumbel", "PatternMark", "Tango", "baseline", "parse_baseline"]

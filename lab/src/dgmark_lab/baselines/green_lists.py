@@ -7,6 +7,7 @@ pair once, whatever the published one does.
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -25,9 +26,8 @@ from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines.base import Baseline, Ids, Score
 from dgmark_lab.baselines.prf import HashKey, states, threshold, uniform_bits
 
-# bytes of cached rows, and words hashed at once
+# of cached rows
 _CACHED_BYTES = 2**26
-_AT_ONCE = 2**17
 
 Side = Literal["left", "right"]
 Form = Literal["normal", "predictive", "bidirectional", "predictive-bidirectional"]
@@ -119,29 +119,20 @@ class GreenRows:
     """
 
     def __init__(self, hash_key: HashKey, gamma: float, model: Denoiser, side: Side = "left") -> None:
-        self._hash_key = hash_key
-        self._limit = threshold(gamma)
-        self._side = side
-        self._vocabulary = torch.arange(model.vocab_size, device=traits_of(model).device)
-        self._rows: dict[int, Tensor] = {}
+        vocabulary = torch.arange(model.vocab_size, device=traits_of(model).device)
 
-    def compute(self, tokens: Int[Tensor, " n"]) -> Bool[Tensor, "n vocab"]:
-        """Compute the row of each token, which is on this side of the pair."""
-        one, other = tokens[:, None], self._vocabulary
-        left, right = (one, other) if self._side == "left" else (other, one)
-        rows: Bool[Tensor, "n vocab"] = uniform_bits(states(self._hash_key, left), right) < self._limit
-        return rows
+        @lru_cache(maxsize=max(1, _CACHED_BYTES // model.vocab_size))
+        def row(token: int) -> Bool[Tensor, " vocab"]:
+            one = torch.tensor([token], device=vocabulary.device)
+            left, right = (one, vocabulary) if side == "left" else (vocabulary, one)
+            green: Bool[Tensor, " vocab"] = uniform_bits(states(hash_key, left), right) < threshold(gamma)
+            return green
+
+        self.row = row
 
     def __call__(self, tokens: Int[Tensor, " n"]) -> Bool[Tensor, "n vocab"]:
-        """Return the row of each token."""
-        wanted, vocab = tokens.tolist(), len(self._vocabulary)
-        missing = [token for token in dict.fromkeys(wanted) if token not in self._rows]
-        if len(self._rows) + len(missing) > _CACHED_BYTES // vocab:
-            self._rows.clear()
-            missing = list(dict.fromkeys(wanted))
-        for part in torch.split(torch.tensor(missing, device=tokens.device, dtype=torch.long), 1 + _AT_ONCE // vocab):
-            self._rows.update(zip(part.tolist(), self.compute(part), strict=True))
-        return torch.stack([self._rows[token] for token in wanted])
+        """Return the row of each token, which is on this side of the pair."""
+        return torch.stack([self.row(token) for token in tokens.tolist()])
 
 
 def without_held(
