@@ -10,7 +10,7 @@ import csv
 from collections import defaultdict
 from pathlib import Path
 
-from dgmark_lab.experiments.estimates import Estimate
+from dgmark_lab.evaluate.estimates import Estimate
 from dgmark_lab.experiments.figures import Line, heat_figure, line_panels
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"

@@ -28,8 +28,8 @@ from dgmark.checkpoint.folder import BUILTIN, builtin_folder
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.rows.outputs import atomic_write
 from dgmark.watermark.bigrams import matching_pairs
+from dgmark_lab.evaluate.estimates import share
 from dgmark_lab.evaluate.pooled import pairs_in, pooled_p
-from dgmark_lab.experiments.estimates import share
 from dgmark_lab.experiments.prompt_sets import BUILTIN_PROMPTS
 from dgmark_lab.experiments.tables import with_interval
 from dgmark_lab.training.config import TrainingConfig, read_config

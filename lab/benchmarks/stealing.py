@@ -29,7 +29,7 @@ from dgmark.models.load import NetworkDenoiser
 from dgmark_lab.attacks.stealing import StolenKey, StolenPositions, nothing_of, residue_words, scrub
 from dgmark_lab.attacks.text_edits import decode as text_of
 from dgmark_lab.attacks.text_edits import ordinary_ids
-from dgmark_lab.experiments.estimates import percent
+from dgmark_lab.evaluate.estimates import percent
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
 from dgmark_lab.experiments.tables import with_interval
 from shared import arguments, print_header, print_made_with, print_row

@@ -11,8 +11,8 @@ from scipy import stats
 
 from dgmark.rows.row_file import RowFile
 from dgmark.watermark.key import WatermarkKey
+from dgmark_lab.evaluate.estimates import auc
 from dgmark_lab.experiments.cells import StoredRun
-from dgmark_lab.experiments.estimates import auc
 from dgmark_lab.experiments.figures import roc
 from dgmark_lab.experiments.made_with import made_with
 from dgmark_lab.experiments.report import make_report, write_report

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dgmark_lab.evaluate.estimates import Estimate
 from dgmark_lab.experiments.conditions import EDITS
-from dgmark_lab.experiments.estimates import Estimate
 from dgmark_lab.experiments.figures import heat_figure
 from dgmark_lab.experiments.frontier import Measured, matched
 from dgmark_lab.experiments.spec import Experiment

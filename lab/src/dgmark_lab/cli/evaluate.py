@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass
-from math import exp
+from math import exp, isnan
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +17,7 @@ from dgmark.errors import InputError, SettingsError
 from dgmark.rows.inputs import STDIN
 from dgmark.rows.jsonl import Row, read_good_rows
 from dgmark_lab.evaluate.diversity import Diversity, diversity
-from dgmark_lab.evaluate.intervals import Comparison, Interval, compare_paired
+from dgmark_lab.evaluate.estimates import Comparison, Estimate, compare_paired
 from dgmark_lab.evaluate.judge import Judge, load_judge
 from dgmark_lab.evaluate.likelihood import Perplexity, ScoredText, score_texts, summarise
 
@@ -28,7 +28,7 @@ _TITLES = {
     "perplexity": "perplexity of texts",
     "nats_per_token": "nats per token",
     "log_diversity": "log diversity",
-    "repeated_4": "repeated 4-grams",
+    "distinct_4": "distinct-4",
 }
 
 
@@ -99,7 +99,9 @@ def evaluate(
     evaluated = [_evaluated(one, loaded) for one in sets]
     differences = _differences(evaluated) if against is not None else {}
     if as_json:
-        print(json.dumps(_document(sources, evaluated, differences)))
+        document = json.dumps(_document(sources, evaluated, differences))
+        # fewer than five texts have no interval: NaN, which JSON does not know
+        print(json.dumps(json.loads(document, parse_constant=lambda _: None)))
         return
     stdout().print(_table(sources, evaluated, differences))
 
@@ -176,7 +178,7 @@ def _differences(evaluated: list[Evaluated]) -> dict[str, Comparison]:
     first, second = (one.diversity.texts for one in evaluated)
     measured = {
         "log_diversity": compare_paired([one.log_diversity for one in first], [one.log_diversity for one in second]),
-        "repeated_4": compare_paired([one.repeated_4 for one in first], [one.repeated_4 for one in second]),
+        "distinct_4": compare_paired([one.distinct[4] for one in first], [one.distinct[4] for one in second]),
     }
     scored, others = (one.perplexity for one in evaluated)
     if scored is not None and others is not None:
@@ -209,18 +211,17 @@ def _texts(one: Evaluated) -> list[Row]:
     return rows
 
 
-def _figures(one: Evaluated) -> dict[str, Interval]:
+def _figures(one: Evaluated) -> dict[str, Estimate]:
     figures = {}
     if one.perplexity is not None:
         figures = {
             "perplexity, all texts together": one.perplexity.corpus,
             "perplexity, mean of texts": one.perplexity.mean,
             "perplexity, median of texts": one.perplexity.median,
-            "nats per token": one.perplexity.nats_per_token,
             "nats per byte": one.perplexity.nats_per_byte,
         }
     figures |= {f"distinct-{n}": interval for n, interval in one.diversity.distinct.items()}
-    return {**figures, "repeated 4-grams": one.diversity.repeated_4, "log diversity": one.diversity.log_diversity}
+    return {**figures, "log diversity": one.diversity.log_diversity}
 
 
 def _table(sources: list[str], evaluated: list[Evaluated], differences: dict[str, Comparison]) -> Table:
@@ -239,7 +240,7 @@ def _table(sources: list[str], evaluated: list[Evaluated], differences: dict[str
     return table
 
 
-def _shown(interval: Interval) -> str:
-    if interval.low is None or interval.high is None:
+def _shown(interval: Estimate) -> str:
+    if isnan(interval.low):
         return f"{interval.value:.4g}"
     return f"{interval.value:.4g} ({interval.low:.4g} to {interval.high:.4g})"

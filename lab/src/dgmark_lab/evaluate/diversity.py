@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Integer
 
 from dgmark.errors import InputError
-from dgmark_lab.evaluate.intervals import Bootstrap, Interval
+from dgmark_lab.evaluate.estimates import Estimate, mean
 
 DISTINCT = (1, 2, 3, 4)
 # for a text without any repetition, whose log diversity would be infinite (Kirchenbauer et al. 2024)
@@ -50,7 +50,6 @@ class TextDiversity:
 
     length: int
     distinct: dict[int, float]
-    repeated_4: float
     log_diversity: float
 
 
@@ -61,21 +60,19 @@ class Diversity:
     Attributes:
         unit: "word" or "token".
         distinct: distinct-n by n.
-        repeated_4: repeated 4-grams, 1 - distinct-4.
         log_diversity: Kirchenbauer et al. 2024.
         median_length: the texts' median length, in units.
         texts: the single texts.
     """
 
     unit: str
-    distinct: dict[int, Interval]
-    repeated_4: Interval
-    log_diversity: Interval
+    distinct: dict[int, Estimate]
+    log_diversity: Estimate
     median_length: float
     texts: tuple[TextDiversity, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values, without the single texts."""
+        """As plain values, without the single texts."""
         content = asdict(self)
         return {**{name: value for name, value in content.items() if name != "texts"}, "num_texts": len(self.texts)}
 
@@ -89,7 +86,6 @@ def diversity(texts: Sequence[str | Sequence[int]]) -> Diversity:
     Raises:
         InputError: there is no text, or texts and ids are mixed.
     """
-    bootstrap = Bootstrap()
     kinds = {isinstance(text, str) for text in texts}
     if len(kinds) != 1:
         raise InputError(
@@ -104,9 +100,8 @@ def diversity(texts: Sequence[str | Sequence[int]]) -> Diversity:
     )
     return Diversity(
         unit="word" if kinds == {True} else "token",
-        distinct={n: bootstrap.mean(np.array([one.distinct[n] for one in each])) for n in DISTINCT},
-        repeated_4=bootstrap.mean(np.array([one.repeated_4 for one in each])),
-        log_diversity=bootstrap.mean(np.array([one.log_diversity for one in each])),
+        distinct={n: mean(np.array([one.distinct[n] for one in each])) for n in DISTINCT},
+        log_diversity=mean(np.array([one.log_diversity for one in each])),
         median_length=float(np.median([one.length for one in each])),
         texts=each,
     )
@@ -118,6 +113,5 @@ def _text_diversity(ids: TokenIds) -> TextDiversity:
     return TextDiversity(
         length=len(ids),
         distinct=distinct,
-        repeated_4=1 - distinct[4],
         log_diversity=-log(max(1 - product, exp(-MAX_LOG_DIVERSITY))),
     )

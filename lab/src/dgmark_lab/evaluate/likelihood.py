@@ -15,7 +15,8 @@ from torch.nn import functional
 
 from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.errors import InputError
-from dgmark_lab.evaluate.intervals import Bootstrap, Interval
+from dgmark_lab.evaluate import estimates
+from dgmark_lab.evaluate.estimates import Estimate, mean, quantile, ratio
 from dgmark_lab.evaluate.judge import Judge
 
 Text = str | Sequence[int]
@@ -59,7 +60,6 @@ class Perplexity:
         corpus: exp(nats per token) over all texts together ("perplexity of the corpus").
         mean: mean of the perplexities of single texts.
         median: median of the perplexities of single texts.
-        nats_per_token: over all texts together; its exp is `corpus`.
         nats_per_byte: over all texts together.
         texts: the single texts, in order.
         judge: the judge's name.
@@ -67,11 +67,10 @@ class Perplexity:
         context: most tokens that it read at once.
     """
 
-    corpus: Interval
-    mean: Interval
-    median: Interval
-    nats_per_token: Interval
-    nats_per_byte: Interval
+    corpus: Estimate
+    mean: Estimate
+    median: Estimate
+    nats_per_byte: Estimate
     texts: tuple[ScoredText, ...]
     judge: str
     dtype: str
@@ -83,7 +82,7 @@ class Perplexity:
         return sum(text.tokens for text in self.texts)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values, without the single texts."""
+        """As plain values, without the single texts."""
         content = {name: value for name, value in asdict(self).items() if name != "texts"}
         return {**content, "num_texts": len(self.texts), "num_tokens": self.tokens}
 
@@ -125,19 +124,16 @@ def summarise(judge: Judge, texts: Sequence[ScoredText]) -> Perplexity:
     Raises:
         InputError: no text has a scored token.
     """
-    bootstrap = Bootstrap()
     counted = [text for text in texts if text.tokens]
     if not counted:
         raise InputError("no text has a token to score: every response is empty, or is one token without a prompt")
     nats, tokens = _column(counted, "nats"), _column(counted, "tokens")
     own = np.exp(nats / tokens)
-    per_token = bootstrap.ratio(nats, tokens)
     return Perplexity(
-        corpus=per_token.map(exp),
-        mean=bootstrap.mean(own),
-        median=bootstrap.interval(lambda drawn: np.median(own[drawn], axis=-1), len(own)),
-        nats_per_token=per_token,
-        nats_per_byte=bootstrap.ratio(nats, _column(counted, "bytes")),
+        corpus=estimates.perplexity(nats, tokens),
+        mean=mean(own),
+        median=quantile(own, 0.5),
+        nats_per_byte=ratio(nats, _column(counted, "bytes")),
         texts=tuple(texts),
         judge=judge.name,
         dtype=judge.dtype,

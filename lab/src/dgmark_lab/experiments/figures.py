@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from dgmark_lab.experiments.estimates import Estimate
+from dgmark_lab.evaluate.estimates import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,15 +36,14 @@ class Line:
     labels: list[str] = field(default_factory=list)
 
 
-def line_figure(
-    lines: Iterable[Line], *, x: str, y: str, title: str, width: float = 7.5, log_x: bool = False, log_y: bool = False
-) -> "Figure":
-    """Draw lines with error bars; see `line_panels`."""
-    return line_panels({title: lines}, x=x, y=y, width=width, log_x=log_x, log_y=log_y)
-
-
 def line_panels(
-    panels: Mapping[str, Iterable[Line]], *, x: str, y: str, width: float, log_x: bool = False, log_y: bool = False
+    panels: Mapping[str, Iterable[Line]],
+    *,
+    x: str,
+    y: str,
+    width: float = 7.5,
+    log_x: bool = False,
+    log_y: bool = False,
 ) -> "Figure":
     """Draw lines with error bars, in panels side by side in which lines of one name have one colour.
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from dgmark_lab.evaluate.intervals import MIN_TEXTS
-from dgmark_lab.experiments.estimates import Estimate, share
+from dgmark_lab.evaluate.estimates import MIN_TEXTS, Estimate, share
 
 # nine texts in ten are less perplexing than this one
 WORST = 0.9
@@ -39,11 +38,6 @@ class Measured:
     tokens: Float[np.ndarray, " texts"]
     others: Mapping[str, Float[np.ndarray, " texts"]]
     found: Mapping[str, Float[np.ndarray, " texts"]]
-
-    @property
-    def perplexity(self) -> float:
-        """exp(all nats / all tokens)."""
-        return float(np.exp(self.nats.sum() / self.tokens.sum()))
 
     @property
     def each(self) -> Float[np.ndarray, " texts"]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dgmark_lab.experiments.estimates import Estimate
+from dgmark_lab.evaluate.estimates import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,8 +15,8 @@ from jaxtyping import Float
 
 from dgmark.rows.jsonl import Row
 from dgmark_lab.evaluate.diversity import distinct_ngrams, repeated_ngrams
+from dgmark_lab.evaluate.estimates import Estimate, mean
 from dgmark_lab.experiments.cells import CellRows, StoredRun
-from dgmark_lab.experiments.estimates import Estimate, mean
 from dgmark_lab.experiments.tables import Quantity, Section, quantity_table
 
 PERMUTATIONS = 10_000

@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Bool
 
 from dgmark.detection.position_rule import window_statistic
+from dgmark_lab.evaluate.estimates import Estimate, auc
 from dgmark_lab.experiments.cells import CellRows, PerText, StoredRun
-from dgmark_lab.experiments.estimates import Estimate, auc
-from dgmark_lab.experiments.figures import Line, line_figure, roc
+from dgmark_lab.experiments.figures import Line, line_panels, roc
 from dgmark_lab.experiments.spec import DGMARK, RATES, Attack
 from dgmark_lab.experiments.tables import Quantity, Section, Table, number, with_interval
 from dgmark_lab.experiments.views.detection import detection
@@ -30,13 +30,10 @@ def length_curve(run: StoredRun) -> Section:
             if q := known.get((cell.name, quantity)):
                 _add(lines, cell.group, cell.at or 0.0, q.ours, q.paper)
         texts = _texts_each(q.ours for (_, name), q in known.items() if name == quantity)
-        figures[f"tpr-at-{rate.rstrip('%').replace('.', '_')}-percent"] = line_figure(
-            [lines[name] for name in _order(run, lines)],
-            x="length of the text, tokens",
-            y="TPR, % of marked texts",
-            title=f"TPR at a false-positive rate of {rate}{texts}",
-            log_x=True,
-        )
+        title = f"TPR at a false-positive rate of {rate}{texts}"
+        panel = {title: [lines[name] for name in _order(run, lines)]}
+        figure = line_panels(panel, x="length of the text, tokens", y="TPR, % of marked texts", log_x=True)
+        figures[f"tpr-at-{rate.rstrip('%').replace('.', '_')}-percent"] = figure
     return Section(tables.quantities, tables.tables, figures=figures)
 
 
@@ -98,12 +95,9 @@ def _under_attack(run: StoredRun, attack: Attack) -> Section:
     slug = "".join(c if c.isalnum() else "-" for c in attack.label.lower())
     figures: dict[str, Figure] = {}
     if len(attack.values) > 1:
-        figures[f"auc-{slug}"] = line_figure(
-            lines.values(),
-            x="budget, share of the tokens" if attack.option == "budget" else attack.option,
-            y="AUC against unmarked text",
-            title=f"{attack.label}{_texts_each(q.ours for q in quantities)}",
-        )
+        panel = {f"{attack.label}{_texts_each(q.ours for q in quantities)}": lines.values()}
+        x = "budget, share of the tokens" if attack.option == "budget" else attack.option
+        figures[f"auc-{slug}"] = line_panels(panel, x=x, y="AUC against unmarked text")
     if strongest:
         figures[f"roc-{slug}"] = roc(strongest, title=f"{attack.label}, {attack.option} {attack.values[-1]:g}")
     return Section(quantities, [table], figures=figures)

@@ -5,8 +5,8 @@ from statistics import NormalDist
 import numpy as np
 
 from dgmark_lab.evaluate.diversity import repeated_ngrams
+from dgmark_lab.evaluate.estimates import Estimate, auc, mean, percent, perplexity, quantile, share
 from dgmark_lab.experiments.cells import CellRows, Scores, StoredRun
-from dgmark_lab.experiments.estimates import Estimate, auc, mean, percent, perplexity, quantile, share
 from dgmark_lab.experiments.spec import DGMARK, RATES, PaperNumbers
 from dgmark_lab.experiments.tables import Quantity, Section, quantity_table
 

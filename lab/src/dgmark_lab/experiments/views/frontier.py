@@ -12,10 +12,10 @@ import numpy as np
 
 from dgmark.detection.normalise import STEPS
 from dgmark_lab.evaluate.diversity import distinct_ngrams, repeated_ngrams
+from dgmark_lab.evaluate.estimates import Estimate, mean, percent, perplexity, quantile
 from dgmark_lab.experiments.cells import CellRows, PerText, Scores, StoredRun
 from dgmark_lab.experiments.conditions import CONDITIONS, EDITS
-from dgmark_lab.experiments.estimates import Estimate, mean, percent, perplexity, quantile
-from dgmark_lab.experiments.figures import Line, line_figure
+from dgmark_lab.experiments.figures import Line, line_panels
 from dgmark_lab.experiments.frontier import WORST, Matched, Measured, matched
 from dgmark_lab.experiments.spec import DGMARK, Experiment
 from dgmark_lab.experiments.tables import Quantity, Section, quantity_table
@@ -232,12 +232,6 @@ def _figures(sweeps: Mapping[str, Sequence[str]], quantities: Sequence[Quantity]
         points = [(known[cell, "distinct-2"], known[cell, "perplexity"]) for cell in shown]
         if len(points) > 1:
             lines.append(Line(name, points, [cell.rpartition(" = ")[2] for cell in shown]))
-    figure = line_figure(
-        lines,
-        x="distinct-2",
-        y="perplexity under the judge",
-        title="Quality and diversity, over temperatures (labels; 95 % intervals over texts)",
-        width=8.5,
-        log_y=True,
-    )
+    title = "Quality and diversity, over temperatures (labels; 95 % intervals over texts)"
+    figure = line_panels({title: lines}, x="distinct-2", y="perplexity under the judge", width=8.5, log_y=True)
     return {"perplexity-by-diversity": figure}

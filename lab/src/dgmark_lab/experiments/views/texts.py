@@ -3,8 +3,8 @@
 import numpy as np
 from jaxtyping import Float
 
+from dgmark_lab.evaluate.estimates import Estimate, mean
 from dgmark_lab.experiments.cells import CellRows, StoredRun
-from dgmark_lab.experiments.estimates import Estimate, mean
 from dgmark_lab.experiments.figures import density_figure
 from dgmark_lab.experiments.tables import Quantity, Section, Table, quantity_table
 from dgmark_lab.experiments.views.curves import matches
