@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass
-from math import exp, isnan
+from math import exp
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +20,7 @@ from dgmark_lab.evaluate.diversity import Diversity, diversity
 from dgmark_lab.evaluate.estimates import Comparison, Estimate, compare_paired
 from dgmark_lab.evaluate.judge import Judge, load_judge
 from dgmark_lab.evaluate.likelihood import Perplexity, ScoredText, score_texts, summarise
+from dgmark_lab.experiments.tables import with_interval
 
 EVALUATION_SCHEMA = 1
 NO_JUDGE = "none"
@@ -193,8 +194,8 @@ def _document(sources: list[str], evaluated: list[Evaluated], differences: dict[
     sets = [
         {
             "source": source,
-            "perplexity": None if one.perplexity is None else one.perplexity.to_dict(),
-            "diversity": one.diversity.to_dict(),
+            "perplexity": one.perplexity and _without_texts(one.perplexity) | {"num_tokens": one.perplexity.tokens},
+            "diversity": _without_texts(one.diversity),
             "texts": _texts(one),
         }
         for source, one in zip(sources, evaluated, strict=True)
@@ -203,11 +204,18 @@ def _document(sources: list[str], evaluated: list[Evaluated], differences: dict[
     return {"schema": EVALUATION_SCHEMA, "sets": sets, "differences": compared or None}
 
 
+def _without_texts(measured: Diversity | Perplexity) -> Row:
+    """The figures of a set, without those of each text."""
+    figures = {name: value for name, value in asdict(measured).items() if name != "texts"}
+    return {**figures, "num_texts": len(measured.texts)}
+
+
 def _texts(one: Evaluated) -> list[Row]:
     """The figures of each text."""
     rows = [{"id": text.row_id, **asdict(found)} for text, found in zip(one.texts, one.diversity.texts, strict=True)]
     if one.perplexity is not None:
-        rows = [row | scored.to_dict() for row, scored in zip(rows, one.perplexity.texts, strict=True)]
+        scores = [asdict(scored) | {"perplexity": scored.perplexity} for scored in one.perplexity.texts]
+        rows = [row | score for row, score in zip(rows, scores, strict=True)]
     return rows
 
 
@@ -231,16 +239,10 @@ def _table(sources: list[str], evaluated: list[Evaluated], differences: dict[str
     table.add_row("texts", *counts)
     columns = [_figures(one) for one in evaluated]
     for name in columns[0]:
-        table.add_row(name, *(_shown(column[name]) for column in columns))
+        table.add_row(name, *(with_interval(column[name], 3) for column in columns))
     if differences:
         table.add_section()
     for name, one in differences.items():
         split = f"larger in {one.larger}, smaller in {one.smaller}, sign test p = {one.sign_p_value:.2g}"
-        table.add_row(f"difference, {_TITLES[name]}", "", f"{_shown(one.difference)}; {split}")
+        table.add_row(f"difference, {_TITLES[name]}", "", f"{with_interval(one.difference, 3)}; {split}")
     return table
-
-
-def _shown(interval: Estimate) -> str:
-    if isnan(interval.low):
-        return f"{interval.value:.4g}"
-    return f"{interval.value:.4g} ({interval.low:.4g} to {interval.high:.4g})"

@@ -4,9 +4,8 @@ Units are token ids if texts are given as ids, else words (split at white space)
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import exp, log
-from typing import Any
 
 import numpy as np
 from jaxtyping import Integer
@@ -70,11 +69,6 @@ class Diversity:
     log_diversity: Estimate
     median_length: float
     texts: tuple[TextDiversity, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values, without the single texts."""
-        content = asdict(self)
-        return {**{name: value for name, value in content.items() if name != "texts"}, "num_texts": len(self.texts)}
 
 
 def diversity(texts: Sequence[str | Sequence[int]]) -> Diversity:

@@ -4,9 +4,8 @@ Perplexities are comparable only under the same judge; nats per byte do not depe
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import exp
-from typing import Any
 
 import numpy as np
 import torch
@@ -45,10 +44,6 @@ class ScoredText:
         """exp(nats per token); None if no token was scored."""
         return exp(self.nats / self.tokens) if self.tokens else None
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
-        return {**asdict(self), "perplexity": self.perplexity}
-
 
 @dataclass(frozen=True)
 class Perplexity:
@@ -80,11 +75,6 @@ class Perplexity:
     def tokens(self) -> int:
         """Scored tokens of all texts."""
         return sum(text.tokens for text in self.texts)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values, without the single texts."""
-        content = {name: value for name, value in asdict(self).items() if name != "texts"}
-        return {**content, "num_texts": len(self.texts), "num_tokens": self.tokens}
 
 
 def perplexity(judge: Judge, texts: Sequence[Text], prompts: Sequence[Text] | None = None) -> Perplexity:
