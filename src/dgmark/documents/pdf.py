@@ -43,7 +43,7 @@ _COLUMN_LINES, _GAP, _COLUMN_WIDTH = 5, 1.5, 9
 _STREAM = re.compile(rb"(?<!end)stream\r?\n")
 _PACKED = re.compile(rb"/Filter\s*(/FlateDecode\b|\[\s*/FlateDecode\s*\])")
 _NO_TEXT = re.compile(rb"/Image\b|/Length1\b")  # pictures and fonts
-_DICTIONARY, _UNPACKED_AT_ONCE = 2000, 2**20  # bytes
+_DICTIONARY, _AT_ONCE = 2000, 2**16  # bytes
 _FREE_TEXT, _WIDGET, _STAMP, _FILE = 3, 20, 13, 17  # PDFium's kinds of annotations
 
 
@@ -103,23 +103,26 @@ def _damaged_streams(content: bytes) -> int:
         return 0
     damaged = 0
     for found in _STREAM.finditer(content):
-        start = content.rfind(b"obj", max(0, found.start() - _DICTIONARY), found.start())
-        dictionary = content[max(0, start) : found.start()]
+        dictionary = content[max(0, found.start() - _DICTIONARY) : found.start()].rpartition(b"obj")[2]
         if _PACKED.search(dictionary) and not _NO_TEXT.search(dictionary):
-            damaged += not _unpacks(content[found.end() :])
+            damaged += not _unpacks(content, found.end())
     return damaged
 
 
-def _unpacks(packed: bytes) -> bool:
-    """Whether zlib data that begins here can be unpacked to its end, where its checksum stands."""
+def _unpacks(content: bytes, start: int) -> bool:
+    """Whether the zlib data that begins at `start` can be unpacked to its end, where its checksum stands."""
     stream = zlib.decompressobj()
     try:
-        while packed and not stream.eof:
-            stream.decompress(packed, _UNPACKED_AT_ONCE)
-            packed = stream.unconsumed_tail
+        for place in range(start, len(content), _AT_ONCE):
+            piece = content[place : place + _AT_ONCE]
+            while piece and not stream.eof:
+                stream.decompress(piece, _AT_ONCE)
+                piece = stream.unconsumed_tail
+            if stream.eof:
+                return True
     except zlib.error:
-        return False
-    return stream.eof
+        pass
+    return False
 
 
 @dataclass(frozen=True)
