@@ -53,15 +53,42 @@ def test_pages_that_are_alike_are_kept() -> None:
     assert without_headers(pages[:1]) == (pages[:1], 0)
 
 
-@pytest.mark.parametrize(
-    ("stream", "damaged"), [(b"/FlateDecode>>\nstream\n", True), (b"/Length1 21792>>\nstream\n", False)]
-)
-def test_a_damaged_stream_of_text_is_noted(stream: bytes, damaged: bool, tmp_path: Path) -> None:
+def test_text_that_stands_upside_down_is_read(tmp_path: Path) -> None:
     pytest.importorskip("pypdfium2")
-    content = bytearray((CORPUS / "columns.pdf").read_bytes())
-    start = content.index(stream) + len(stream)
-    content[start + 900 : start + 903] = b"\0\0\0"
-    (tmp_path / "a.pdf").write_bytes(content)
+    text = [
+        "The king went to the sea and looked at the ships that",
+        "lay there in the harbour, all of them, at anchor.",
+    ]
+    shown = " ".join(f"-1 0 0 -1 500 {100 + 20 * number} Tm ({line}) Tj" for number, line in enumerate(text))
+    objects = [
+        "<</Type/Catalog/Pages 2 0 R>>",
+        "<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        "<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Resources<</Font<</F 5 0 R>>>>/Contents 4 0 R>>",
+        f"<</Length {len(shown) + 15}>>stream\nBT /F 12 Tf {shown} ET\nendstream",
+        "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+    ]
+    body = "".join(f"{number} 0 obj{content}endobj\n" for number, content in enumerate(objects, 1))
+    (tmp_path / "a.pdf").write_text(f"%PDF-1.4\n{body}trailer<</Size 6/Root 1 0 R>>\n%%EOF")
+    with open(tmp_path / "a.pdf", "rb") as file:
+        assert read_pdf(file, Limits()).text == " ".join(text)
+
+
+EMPTY = b"9 0 obj<</Length 0/Filter/FlateDecode>>stream\n\nendstream endobj\n"
+
+
+@pytest.mark.parametrize(
+    ("place", "changed", "damaged"),
+    [
+        (b"/FlateDecode>>\nstream\n", b"\0\0\0", True),
+        (b"/Length1 21792>>\nstream\n", b"\0\0\0", False),  # a font
+        (b"%%EOF", EMPTY, False),
+    ],
+)
+def test_a_damaged_stream_of_text_is_noted(place: bytes, changed: bytes, damaged: bool, tmp_path: Path) -> None:
+    pytest.importorskip("pypdfium2")
+    content = (CORPUS / "columns.pdf").read_bytes()
+    start = content.index(place) + len(place) + (900 if place.endswith(b"stream\n") else 1)
+    (tmp_path / "a.pdf").write_bytes(content[:start] + changed + content[start + len(changed) :])
     with (tmp_path / "a.pdf").open("rb") as file:
         reading = read_pdf(file, Limits())
     assert reading.lacking == damaged

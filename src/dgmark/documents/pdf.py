@@ -42,7 +42,9 @@ _COLUMN_LINES, _GAP, _COLUMN_WIDTH = 5, 1.5, 9
 # streams that are packed by zlib alone; PDFium shows what it can unpack of a damaged one
 _STREAM = re.compile(rb"(?<!end)stream\r?\n")
 _PACKED = re.compile(rb"/Filter\s*(/FlateDecode\b|\[\s*/FlateDecode\s*\])")
-_NO_TEXT = re.compile(rb"/Image\b|/Length1\b")  # pictures and fonts
+# pictures, fonts, and what describes a document or its colours
+_NO_TEXT = re.compile(rb"/(Image|Length1|Type1C|CIDFontType0C|OpenType|Metadata|Alternate)\b")
+_ENCRYPTED = re.compile(rb"/Encrypt\s*(\d+\s+\d+\s+R|<<)")
 _DICTIONARY, _AT_ONCE = 2000, 2**16  # bytes
 _FREE_TEXT, _WIDGET, _STAMP, _FILE = 3, 20, 13, 17  # PDFium's kinds of annotations
 
@@ -66,7 +68,7 @@ def read_pdf(file: BinaryIO, limits: Limits) -> Reading:
     file.seek(0)
     damaged = _damaged_streams(file.read())
     unread.damaged = damaged > 0
-    unread.add("ends of damaged streams", damaged, weight=Unread.UNKNOWN * damaged)
+    unread.add("ends of damaged streams", damaged)
     unread.add("attachments", document.count_attachments(), weight=Unread.UNKNOWN * document.count_attachments())
     pages: list[list[PdfLine]] = []
     shapes, texts = [], []
@@ -99,19 +101,22 @@ def read_pdf(file: BinaryIO, limits: Limits) -> Reading:
 
 def _damaged_streams(content: bytes) -> int:
     """The number of packed streams, other than pictures and fonts, that cannot be unpacked to their end."""
-    if b"/Encrypt" in content:
+    if _ENCRYPTED.search(content):
         return 0
-    damaged = 0
-    for found in _STREAM.finditer(content):
+    damaged = at = 0
+    while found := _STREAM.search(content, at):
+        at = found.end()
         dictionary = content[max(0, found.start() - _DICTIONARY) : found.start()].rpartition(b"obj")[2]
-        if _PACKED.search(dictionary) and not _NO_TEXT.search(dictionary):
-            damaged += not _unpacks(content, found.end())
+        empty = content[at : at + 12].lstrip().startswith(b"endstream")
+        if not empty and _PACKED.search(dictionary) and not _NO_TEXT.search(dictionary):
+            whole, at = _unpack(content, at)  # the search goes on behind it: no byte is unpacked twice
+            damaged += not whole
     return damaged
 
 
-def _unpacks(content: bytes, start: int) -> bool:
-    """Whether the zlib data that begins at `start` can be unpacked to its end, where its checksum stands."""
-    stream = zlib.decompressobj()
+def _unpack(content: bytes, start: int) -> tuple[bool, int]:
+    """Whether zlib data that begins at `start` unpacks to its end, where its checksum stands; and where it stopped."""
+    stream, place = zlib.decompressobj(), start
     try:
         for place in range(start, len(content), _AT_ONCE):
             piece = content[place : place + _AT_ONCE]
@@ -119,10 +124,10 @@ def _unpacks(content: bytes, start: int) -> bool:
                 stream.decompress(piece, _AT_ONCE)
                 piece = stream.unconsumed_tail
             if stream.eof:
-                return True
+                return True, min(place + _AT_ONCE, len(content)) - len(stream.unused_data)
     except zlib.error:
-        pass
-    return False
+        return False, place
+    return False, len(content)
 
 
 @dataclass(frozen=True)
