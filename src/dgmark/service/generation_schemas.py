@@ -165,7 +165,9 @@ class GenerateRequest(SamplingRequest):
     """A text to write."""
 
     one_of = ("prompt", "messages")
-    prompt: str | list[TokenId] | None = Field(None, description="Text, or token ids, to continue.")
+    prompt: str | list[TokenId] | None = Field(
+        None, description="Text, or token ids, to continue, or a list of one of these."
+    )
     messages: Messages | None = Field(None, description="Messages to a chat model, in place of a prompt.")
     stream: bool = Field(False, description="Answer with an event for each step.")
 
@@ -242,7 +244,7 @@ class _OpenAI(SamplingRequest):
     stop: Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS)] | None = Field(
         None, description="What ends the text where it would first stand in it."
     )
-    n: Literal[1] | None = None
+    n: Literal[1] | None = Field(None, description="Number of texts: a request asks for one.")
     presence_penalty: Literal[0] | None = None
     frequency_penalty: Literal[0] | None = None
     user: str | None = Field(None, description="Whom the text is for; not used.")

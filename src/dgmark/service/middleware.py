@@ -103,16 +103,18 @@ class RequestMiddleware:
             path, seconds = getattr(scope.get("route"), "path", "other"), time.perf_counter() - began
             self.metrics.requests.labels(path, scope["method"], str(status)).inc()
             self.metrics.seconds.labels(path).observe(seconds)
-            fields = {
-                "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-                "address": (scope.get("client") or ("unknown",))[0],
-                "method": scope["method"],
-                "path": quote(scope["path"][:_MAX_PATH]),  # neither line breaks nor a query, which may hold anything
-                "status": status,
-                "seconds": round(seconds, 4),
-                "request": request_id,
-            }
-            access.info("%s", json.dumps(fields))
+            if access.isEnabledFor(logging.INFO):
+                fields = {
+                    "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+                    "address": (scope.get("client") or ("unknown",))[0],
+                    "method": scope["method"],
+                    # neither line breaks nor a query, which may hold anything
+                    "path": quote(scope["path"][:_MAX_PATH]),
+                    "status": status,
+                    "seconds": round(seconds, 4),
+                    "request": request_id,
+                }
+                access.info("%s", json.dumps(fields))
 
     def _refusal(self, headers: Headers, method: str) -> Refused | None:
         host = headers.get("host", "").lower()
