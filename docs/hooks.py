@@ -20,7 +20,9 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 DOCS = REPOSITORY / "docs"
 SOURCES = {".py": "python", ".toml": "toml", ".txt": "text", "": "text"}
 # a link's path and anchor; or a block of code, which has neither
-_LINK = re.compile(r"^ *```.*?^ *```|(?<=\]\()(?P<path>[^)#:\s]+)(?P<anchor>#[^)\s]*)?(?=\))", re.DOTALL | re.MULTILINE)
+_LINK = re.compile(
+    r"^[ \t]*```.*?^[ \t]*```|(?<=\]\()(?P<path>[^)#:\s]+)(?P<anchor>#[^)\s]*)?(?=\))", re.DOTALL | re.MULTILINE
+)
 
 
 def commands() -> str:

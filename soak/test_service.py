@@ -56,6 +56,7 @@ def served(bench: Bench, tmp_path: Path) -> Iterator[Served]:
         said += os.read(process.stdout.fileno(), 4096) or pytest.fail(f"no service started: {said!r}")
     one, ready = Served(process.pid, int(port[1]), tmp_path), False
     while not ready:
+        assert process.poll() is None, "the service ended before it was ready"
         with suppress(OSError):
             ready = bool(one.ask("/readyz"))
         time.sleep(0.2)

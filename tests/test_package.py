@@ -46,6 +46,7 @@ def heavy_after(code: str) -> set[str]:
 )
 def test_keys_and_detection_need_no_heavy_package(code: str) -> None:
     assert heavy_after(f"import dgmark; {code}") == set()
+    assert heavy_after("import scipy") == {"scipy"}
 
 
 @pytest.mark.parametrize("package", [*TORCH_FREE, "dgmark.cli"])

@@ -18,6 +18,7 @@ from dgmark_lab.experiments.made_with import made_with
 from dgmark_lab.experiments.report import make_report, write_report
 from dgmark_lab.experiments.spec import Experiment
 from dgmark_lab.experiments.store import Store
+from dgmark_lab.experiments.tables import Table, to_markdown
 from dgmark_lab.toml_files import parse_toml
 from support.known_keys import builtin_tokenizer, known_key
 
@@ -179,3 +180,7 @@ def test_a_roc_goes_from_nothing_to_everything() -> None:
     points = np.stack([np.asarray(line.get_xdata()), np.asarray(line.get_ydata())], axis=1)
     # below the first false positive the curve stands at half of one, as the axis has no zero
     assert points == pytest.approx(np.array([[0.125, 0], [0.125, 1 / 3], [0.25, 1], [0.5, 1], [1, 1]]))
+
+
+def test_a_bar_in_a_cell_ends_no_column() -> None:
+    assert "| a\\|b | 1 |" in to_markdown(Table("", ["", "x"], [["a|b", "1"]]))

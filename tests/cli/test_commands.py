@@ -280,3 +280,10 @@ def test_the_demo_detects_the_mark_after_the_cut_without_a_download(
     other = run("demo", "--model", "other")
     assert other.exit_code == 2
     assert "the demo runs a built-in model" in other.stderr
+
+
+def test_detect_prefers_the_text_of_a_row_unless_told_otherwise(key_file: Path, marked: list[int]) -> None:
+    row = json.dumps({"id": "a", "text": "Only a few words.", "token_ids": marked})
+    for more, verdict in (([], "uncertain"), (["--ids"], "watermarked")):
+        (found,) = rows(run("detect", "--key", key_file, "--format", "jsonl", *more, stdin=row).stdout)
+        assert found["verdict"] == verdict

@@ -20,7 +20,7 @@ from dgmark.models.load import load_model
 from support import tiny_gguf
 from support.known_keys import bound_key
 
-FILE = tiny_gguf.GOLDEN / "llada.gguf"
+FILE = tiny_gguf.GOLDEN / "llada.gguf"  # made by tiny_gguf.diffusion(folder, "llada", n_layers=2)
 CLOSE = 1e-3
 
 with_llama = pytest.mark.skipif("not __import__('importlib.util').util.find_spec('llama_cpp')")

@@ -82,6 +82,11 @@ def tells(text: str, secret: bytes = SECRET) -> bool:
     return any(whole[at : at + 8] in text for whole in notations for at in range(len(whole) - 7))
 
 
+def test_the_search_for_the_secret_would_find_it() -> None:
+    assert all(map(tells, (f"... {SECRET!r} ...", SECRET.hex()[8:24], SECRET_BASE64[:11], str(list(SECRET)))))
+    assert not tells("secret")
+
+
 @pytest.fixture
 def key_file(tmp_path: Path) -> Path:
     """The key of these tests, saved."""

@@ -239,10 +239,10 @@ def _table(sources: list[str], evaluated: list[Evaluated], differences: dict[str
     table.add_row("texts", *counts)
     columns = [_figures(one) for one in evaluated]
     for name in columns[0]:
-        table.add_row(name, *(with_interval(column[name], 3) for column in columns))
+        table.add_row(name, *(with_interval(column[name], 4) for column in columns))
     if differences:
         table.add_section()
     for name, one in differences.items():
         split = f"larger in {one.larger}, smaller in {one.smaller}, sign test p = {one.sign_p_value:.2g}"
-        table.add_row(f"difference, {_TITLES[name]}", "", f"{with_interval(one.difference, 3)}; {split}")
+        table.add_row(f"difference, {_TITLES[name]}", "", f"{with_interval(one.difference, 4)}; {split}")
     return table

@@ -141,7 +141,7 @@ def compare_paired(first: Sequence[float], second: Sequence[float]) -> Compariso
     Raises:
         InputError: there is no pair.
     """
-    if not first:
+    if not first or len(first) != len(second):
         raise InputError("no pair of texts has the figure that is to be compared")
     difference = np.array(second) - np.array(first)
     larger, smaller = int((difference > 0).sum()), int((difference < 0).sum())
