@@ -110,7 +110,7 @@ def test_texts_are_those_of_transformers(tmp_path: Path, family: str, settings: 
 def test_the_commands_run(model: GgufDenoiser, tmp_path: Path) -> None:
     options = ["--n-threads", "1", "--n-batch", "80", "--n-gpu-layers", "0"]
     key, out = str(tmp_path / "key.json"), str(tmp_path / "out.jsonl")
-    bound_key("test", model).save(tmp_path / "key.json")  # a new key might end the text early
+    bound_key("test", model).save(tmp_path / "key.json")
     for command in (
         ["generate", "--model", str(FILE), "--key", key, "--prompt", "the", "--length", "64", "--out", out, *options],
         ["detect", "--key", key, out],
@@ -118,7 +118,8 @@ def test_the_commands_run(model: GgufDenoiser, tmp_path: Path) -> None:
         done = CliRunner().invoke(app, command)
         assert done.exit_code in (0, 1), done.output
     (row,) = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
-    assert (row["dtype"], len(row["token_ids"])) == ("f32", 64)
+    assert row["dtype"] == "f32"
+    assert 0 < len(row["token_ids"]) <= 64  # under some sub-keys it ends early
 
 
 # --- refusals
