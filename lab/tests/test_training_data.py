@@ -6,13 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dgmark.checkpoint.tokenizer import load_tokenizer, wrap
-from dgmark.errors import InputError
+from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark_lab.training.config import Rows
-from dgmark_lab.training.corpus import Corpus, Document, prepare_corpus, read_documents, sentence_ends, train_bpe
+from dgmark_lab.training.corpus import Corpus, prepare_corpus, read_documents, sentence_ends
 from dgmark_lab.training.objective import held_out_rows
 from dgmark_lab.training.rows import SHORTEST, RowSource
-from support.training_setup import tiny_corpus, write_tales
+from support.training_setup import write_tales
 
 
 def source(corpus: Corpus, **changes: object) -> RowSource:
@@ -23,39 +22,23 @@ def source(corpus: Corpus, **changes: object) -> RowSource:
 # ---- tokens ----
 
 
-def test_a_new_tokenizer_gives_any_text_back_and_keeps_newlines_apart() -> None:
-    tokenizer = wrap(train_bpe(["The fox said.\nThe king heard."] * 9, 300), "new")
-    text = "The fox\nsaid: naïve 狐 \t…\n\nEnd"
-    ids = tokenizer.encode(text)
-    assert tokenizer.decode(ids) == text
-    newlines = [tokenizer.decode([one]) for one in ids if "\n" in tokenizer.decode([one])]
-    assert newlines == ["\n", "\n", "\n"]
-
-
 def test_sentences_end_with_their_marks_and_quotes() -> None:
     tokenizer = load_tokenizer()
     ends = sentence_ends(tokenizer)
     said = [tokenizer.decode([int(one)]) for one in np.flatnonzero(ends)]
     assert {".", "!", "?", '."', "\n"} <= set(said)
-    assert not ends[tokenizer.encode(" the")].any()
-    assert not ends[tokenizer.encode(",")].any()
+    assert not ends[tokenizer.encode(" the,")].any()
 
 
-def test_a_corpus_holds_every_document_token_for_token(corpus: Corpus) -> None:
-    written = [corpus.tokens[start : start + size] for start, size in corpus.documents]
-    texts = [corpus.tokenizer.decode(ids.tolist()) for ids in written]
-    assert texts == [one.text for one in read_documents(corpus.folder.parent / "tales.jsonl")]
-
-
-def test_a_corpus_is_made_once_and_made_again_for_other_data(tmp_path: Path) -> None:
-    first = tiny_corpus(tmp_path)
-    made = (first.folder / "manifest.json").stat().st_mtime_ns
-    assert (tiny_corpus(tmp_path).folder / "manifest.json").stat().st_mtime_ns == made
-    other, shipped = write_tales(tmp_path / "other.jsonl", 5, seed=9), load_tokenizer()
-    again = prepare_corpus(other, first.folder, tokenizer=shipped)
-    assert len(again.documents) == 5
-    assert again.tokenizer.fingerprint == again.made_from["tokenizer"] == shipped.fingerprint
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["other.jsonl", "tales.jsonl", "tokens"]
+def test_a_corpus_holds_every_document_and_is_made_again_for_other_data(tmp_path: Path) -> None:
+    for seed in (0, 9):
+        data = write_tales(tmp_path / "tales.jsonl", seed=seed)
+        corpus = prepare_corpus(data, tmp_path / "tokens")
+        written = [corpus.tokens[start : start + size].tolist() for start, size in corpus.documents]
+        assert [corpus.tokenizer.decode(ids) for ids in written] == [one.text for one in read_documents(data)]
+        made = (tmp_path / "tokens/manifest.json").stat().st_mtime_ns
+        prepare_corpus(data, tmp_path / "tokens")
+        assert (tmp_path / "tokens/manifest.json").stat().st_mtime_ns == made
 
 
 # ---- rows ----
@@ -103,13 +86,11 @@ def test_a_share_of_the_rows_ends_early_with_a_sentence_and_is_filled(corpus: Co
 # ---- held-out rows ----
 
 
-def test_held_out_rows_are_stretches_of_text_with_their_characters(corpus: Corpus) -> None:
-    documents = list(read_documents(corpus.folder.parent / "tales.jsonl"))
+def test_held_out_rows_are_stretches_of_text_with_their_characters(corpus: Corpus, tmp_path: Path) -> None:
+    documents = list(read_documents(write_tales(tmp_path / "tales.jsonl")))
     held_out = held_out_rows(documents, corpus.tokenizer, 24, 20)
     assert held_out.ids.shape == (20, 24)
     for ids, characters in zip(held_out.ids, held_out.characters, strict=True):
         text = corpus.tokenizer.decode(ids.tolist())
         assert any(text in one.text for one in documents)
         assert characters == len(text)
-    with pytest.raises(InputError, match="smaller --length"):
-        held_out_rows([Document("a", ["short"])], corpus.tokenizer, 24, 2)

@@ -41,7 +41,6 @@ def settings(kind: str = "storyteller", **sections: Any) -> Content:
     content: Content = {
         "kind": kind,
         "network": {"width": 32, "blocks": 2, "heads": 2, "hidden": 48, "context": 48},
-        "tokenizer": {"source": "new", "vocab_size": 320},
         "rows": {"length": 48, "batch": 8},
         "schedule": {"steps": 12, "warmup_steps": 2, "decay_steps": 4},
         "record": {"log_steps": 1, "evaluate_steps": 4, "evaluate_rows": 4},
@@ -59,8 +58,8 @@ def tiny(kind: str = "storyteller", **sections: Any) -> TrainingConfig:
 
 
 def tiny_corpus(folder: Path) -> Corpus:
-    """Forty tales with a tokenizer of their own."""
-    return prepare_corpus(write_tales(folder / "tales.jsonl"), folder / "tokens", tokenizer=None, vocab_size=320)
+    """Forty tales."""
+    return prepare_corpus(write_tales(folder / "tales.jsonl"), folder / "tokens")
 
 
 def trainer(config: TrainingConfig, corpus: Corpus, out: Path, **more: Any) -> Trainer:
@@ -68,22 +67,11 @@ def trainer(config: TrainingConfig, corpus: Corpus, out: Path, **more: Any) -> T
     return Trainer(config, corpus, out, CPU, **more)
 
 
-def same_tensors(left: Any, right: Any) -> bool:
-    """Whether two nested structures hold the same values, tensors bit by bit."""
-    if isinstance(left, torch.Tensor):
-        return isinstance(right, torch.Tensor) and left.dtype == right.dtype and torch.equal(left, right)
-    if isinstance(left, dict):
-        return left.keys() == right.keys() and all(same_tensors(left[key], right[key]) for key in left)
-    if isinstance(left, list | tuple):
-        return len(left) == len(right) and all(map(same_tensors, left, right))
-    return bool(left == right)
-
-
 # --- a narrator of a few thousand parameters, trained for a few steps ---
 
 NARRATOR_SETTINGS: dict[str, Any] = {
     "own_texts": {"texts": 8, "batch": 4, "length": 24, "most_repeated": 1.0},
-    "adapter": {"rank": 4},
+    "rank": 4,
     "rows": {"context": 8, "response": 16, "block_lengths": [4, 8], "batch": 4, "own_share": 0.5},
     "masking": {"ordered_share": 0.5, "spreads": [1.0, 4.0], "largest_weight": 8.0},
     "optimizer": {"lr": 0.01, "mask_lr": 0.05},

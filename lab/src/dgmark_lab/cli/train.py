@@ -50,17 +50,13 @@ def _command(kind: "Kind") -> Callable[..., None]:
         init: Annotated[Path | None, typer.Option(help="Model folder with the initial weights.")] = None,
         max_seconds: MaxSeconds = None,
         device: Device = None,
-        steps: Annotated[
-            int | None, typer.Option(min=1, help="Overrides schedule.steps; may change until the decay begins.")
-        ] = None,
     ) -> None:
         import dgmark_lab.training
         from dgmark_lab.training.config import read_config
         from dgmark_lab.training.trainer import train
 
         path = config or Path(dgmark_lab.training.__file__).with_name(f"{kind}.toml")
-        settings = read_config(path, kind, steps=steps)
-        target = _device(device)
+        settings, target = read_config(path, kind), _device(device)
         _report(train(settings, data, out, heldout=heldout, init=init, max_seconds=max_seconds, device=target))
 
     main.__doc__ = f"Train the {kind}: start, or continue where the run in --out stopped."
@@ -111,13 +107,16 @@ def evaluate(
 
     What its texts are like, `dgmark generate` and `dgmark-lab evaluate` tell.
     """
-    from dgmark_lab.training import evaluate as evaluation
     from dgmark_lab.training.corpus import write_json
+    from dgmark_lab.training.evaluate import evaluate as bounds_of
 
     target = _device(device)
-    figures = evaluation.evaluate(model, data, against=against or [], rows=rows, length=length, device=target)
+    figures = bounds_of(model, data, against=against or [], rows=rows, length=length, device=target)
     write_json(out, figures)
-    stdout().print(evaluation.markdown(figures), markup=False, soft_wrap=True, end="")
+    for name, bound in figures["bounds"].items():
+        nats = f"{bound['per_token']:.3f} nats a token, {bound['per_character']:.4f} a character"
+        errors = f"{bound['monte_carlo_error']:.4f} of the draws, {bound['text_error']:.3f} of the rows"
+        stdout().print(f"{name}: {nats}; standard errors a token: {errors}", markup=False, soft_wrap=True)
 
 
 @train_app.command()

@@ -21,19 +21,6 @@ class LlamaNetwork(Table):
     hidden: PositiveInt = Field(description="width of the SwiGLU layer")
     context: PositiveInt = Field(description="largest number of positions")
 
-    @model_validator(mode="after")
-    def _heads_divide(self) -> "LlamaNetwork":
-        if self.width % (2 * self.heads):
-            raise ValueError(f"width {self.width} is not an even number of dimensions for each of {self.heads} heads")
-        return self
-
-
-class TokenizerSettings(Table):
-    """The tokenizer: the built-in model's, or a new one trained on the data."""
-
-    source: Literal["storyteller", "new"] = "storyteller"
-    vocab_size: int = Field(default=8192, ge=300, le=65_536, description="size of a new tokenizer")
-
 
 class Rows(Table):
     """Settings of rows: how documents become rows."""
@@ -50,8 +37,8 @@ class Rows(Table):
     def _lengths(self) -> "Rows":
         if any(short > self.length for short in self.short_lengths):
             raise ValueError(f"short_lengths {list(self.short_lengths)} must not exceed length {self.length}")
-        if (self.short_share > 0) != bool(self.short_lengths):
-            raise ValueError("short_share and short_lengths go together: give both or neither")
+        if self.short_share > 0 and not self.short_lengths:
+            raise ValueError("short_share needs short_lengths")
         return self
 
 
@@ -62,12 +49,6 @@ class Masking(Table):
     prefix_share: Share = Field(default=0.5, description="share of rows that keep a prefix unmasked")
     prefix_min: PositiveInt = 8
     prefix_max: PositiveInt = 96
-
-    @model_validator(mode="after")
-    def _prefix(self) -> "Masking":
-        if self.prefix_min > self.prefix_max:
-            raise ValueError(f"prefix_min {self.prefix_min} is more than prefix_max {self.prefix_max}")
-        return self
 
 
 class Schedule(Table):
@@ -99,15 +80,8 @@ class OptimizerSettings(Table):
     ema_decay: float = Field(default=0.999, ge=0, lt=1)
 
 
-class Speed(Table):
-    """Settings that change only the speed; they may change when a run is resumed."""
-
-    micro_rows: PositiveInt | None = Field(default=None, description="rows of one forward; by default the whole batch")
-    autocast: Literal["auto", "bf16", "off"] = "auto"
-
-
 class Record(Table):
-    """How often to log, evaluate and save."""
+    """How often to log, evaluate and save; it may change when a run is resumed."""
 
     log_steps: PositiveInt = 10
     evaluate_steps: PositiveInt = 500
@@ -124,15 +98,13 @@ class RunConfig(Table):
 
 
 class TrainingConfig(RunConfig):
-    """All settings of a run of the storyteller or the judge."""
+    """All settings of a run of the storyteller, or of the judge, which masks nothing."""
 
     kind: Kind
     network: LlamaNetwork
-    tokenizer: TokenizerSettings = TokenizerSettings()
     rows: Rows
     masking: Masking | None = None
     optimizer: OptimizerSettings = OptimizerSettings()
-    speed: Speed = Speed()
 
     @model_validator(mode="after")
     def _fits(self) -> "TrainingConfig":
@@ -140,36 +112,19 @@ class TrainingConfig(RunConfig):
             raise ValueError("a storyteller needs the section [masking]; a judge has none")
         if self.rows.length > self.network.context:
             raise ValueError(f"rows of {self.rows.length} tokens exceed the context {self.network.context}")
-        if self.speed.micro_rows is not None and self.rows.batch % self.speed.micro_rows:
-            raise ValueError(f"speed.micro_rows {self.speed.micro_rows} does not divide rows.batch {self.rows.batch}")
-        shortest = min((*self.rows.short_lengths, self.rows.length))
-        if self.masking is not None and self.masking.prefix_max >= shortest:
-            raise ValueError(
-                f"prefix_max {self.masking.prefix_max} leaves nothing to mask in rows of {shortest} tokens"
-            )
         return self
 
 
-def read_config(path: Path, kind: Kind, *, steps: int | None = None) -> TrainingConfig:
-    """Read the settings of a TOML file.
-
-    Args:
-        path: the file.
-        kind: the kind of model that it is to describe.
-        steps: replaces schedule.steps.
+def read_config(path: Path, kind: Kind) -> TrainingConfig:
+    """Read the settings of a TOML file that describes this kind of model.
 
     Raises:
-        SettingsError: the file is missing, not TOML, has an invalid key or value, or describes another kind of model;
-            or warm-up and decay need more than `steps`.
+        SettingsError: the file is missing, not TOML, has an invalid key or value, or describes another kind of model.
     """
     config = read_toml(path, TrainingConfig)
     if config.kind != kind:
         raise SettingsError(f"{path} describes a {config.kind}: run `dgmark-lab train {config.kind}` with it")
-    if steps is None:
-        return config
-    if steps < config.schedule.warmup_steps + config.schedule.decay_steps:
-        raise SettingsError(f"--steps {steps} is less than warm-up and decay need; lower those in the settings")
-    return config.model_copy(update={"schedule": config.schedule.model_copy(update={"steps": steps})})
+    return config
 
 
 # ---- the narrator ----
@@ -197,18 +152,12 @@ class OwnTexts(Table):
     sampling: Sampling = Sampling()
 
 
-class AdapterSettings(Table):
-    """Settings of the adapters."""
-
-    rank: PositiveInt = 32
-
-
 class BlockRows(Table):
     """Settings of rows: how texts become rows."""
 
     context: PositiveInt = Field(description="most tokens before the response")
     response: PositiveInt = Field(description="tokens of a response")
-    block_lengths: tuple[PositiveInt, ...] = Field(description="one is drawn for each row")
+    block_lengths: tuple[PositiveInt, ...] = Field(min_length=1, description="one is drawn for each row")
     late_block_lengths: tuple[PositiveInt, ...] = Field(default=(), description="block_lengths from step late_from on")
     late_from: int = Field(default=0, ge=0)
     batch: PositiveInt = Field(description="rows of a step")
@@ -222,8 +171,6 @@ class BlockRows(Table):
             lengths = getattr(self, name)
             if any(self.response % block for block in lengths):
                 raise ValueError(f"{name} {list(lengths)} must divide response {self.response}")
-        if not self.block_lengths:
-            raise ValueError("block_lengths is empty")
         return self
 
     def lengths_at(self, step: int) -> tuple[int, ...]:
@@ -256,7 +203,7 @@ class NarratorConfig(RunConfig):
         default=False,
         description="at a token of the base with nothing unmasked after it in its block, learn the base's odds",
     )
-    adapter: AdapterSettings
+    rank: PositiveInt = Field(default=32, description="rank of the adapters")
     rows: BlockRows
     masking: BlockMasking
     optimizer: AdapterOptimizer

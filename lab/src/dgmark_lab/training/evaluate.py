@@ -1,6 +1,6 @@
 """The quality of trained models: their bound on the same held-out documents (cross entropy of autoregressive ones)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from dgmark.checkpoint.tokenizer import load_tokenizer
-from dgmark_lab.training.corpus import MASK, file_hash, read_documents, special_id
+from dgmark_lab.training.corpus import file_hash, read_documents
 from dgmark_lab.training.networks import load_network
 from dgmark_lab.training.objective import held_out_bound, held_out_rows
 
@@ -17,13 +17,7 @@ THIS = "this model"
 
 
 def evaluate(
-    model: str,
-    data: Path,
-    *,
-    against: Sequence[str] = (),
-    rows: int = 256,
-    length: int = 320,
-    device: torch.device,
+    model: str, data: Path, *, against: Sequence[str], rows: int, length: int, device: torch.device
 ) -> dict[str, Any]:
     """Compute the bounds of models on held-out documents, as plain JSON values.
 
@@ -45,21 +39,6 @@ def evaluate(
     for name, folder in models.items():
         network, tokenizer = load_network(folder), load_tokenizer(folder)
         network.module.to(device).train(False)
-        mask_id = None if network.family == "llama" else special_id(tokenizer, MASK)
         held_out = held_out_rows(documents, tokenizer, length, rows)
-        bounds[name] = asdict(held_out_bound(network, held_out, mask_id))
+        bounds[name] = asdict(held_out_bound(network, held_out))
     return {"heldout_sha256": file_hash(data), "bounds": bounds, "schema": SCHEMA}
-
-
-def markdown(figures: Mapping[str, Any]) -> str:
-    """Render the bounds as a table."""
-    lines = [
-        "| held-out text | nats a token | Monte-Carlo error | error over rows | nats a character | rows of tokens |",
-        "|---|---|---|---|---|---|",
-    ]
-    for name, row in figures["bounds"].items():
-        lines.append(
-            f"| {name} | {row['per_token']:.3f} | {row['monte_carlo_error']:.4f} | {row['text_error']:.3f} "
-            f"| {row['per_character']:.4f} | {row['rows']} x {row['tokens'] // row['rows']} |"
-        )
-    return "\n".join(lines) + "\n"

@@ -23,17 +23,17 @@ from dgmark.models.families.llada import RENAMINGS
 from dgmark.models.load import NetworkDenoiser, load_model
 from dgmark.rows.outputs import atomic_folder
 from dgmark_lab.training.config import LlamaNetwork, TrainingConfig
-from dgmark_lab.training.corpus import END, MASK, PAD, START, special_id, write_json
+from dgmark_lab.training.corpus import END, MASK, write_json
 
 # LLaDA's names of the tensors of a block, and of the others
 _BLOCK = ("attn_norm", "ff_norm", "q_proj", "k_proj", "v_proj", "attn_out", "ff_proj", "up_proj", "ff_out")
 _TOP = ("wte", "ln_f", "ff_out")
 _TOKENIZER_CONFIG = {
     "tokenizer_class": "PreTrainedTokenizerFast",
-    "bos_token": START,
-    "eos_token": END,
-    "pad_token": PAD,
-    "mask_token": MASK,
+    "bos_token": "<|startoftext|>",
+    "eos_token": "<|endoftext|>",
+    "pad_token": "<|pad|>",
+    "mask_token": "<|mdm_mask|>",
     "clean_up_tokenization_spaces": False,
 }
 
@@ -43,12 +43,12 @@ class Network:
     """A network of transformers.
 
     Attributes:
-        family: "llada" or "llama".
         module: the network with its head.
+        mask_id: id of the mask token of a masked diffusion model, in LLaDA's layout; None for an autoregressive Llama.
     """
 
-    family: str
     module: Any = field(repr=False)
+    mask_id: int | None
 
     def logits_at(
         self, ids: Int[Tensor, "batch length"], positions: Int[Tensor, " targets"]
@@ -69,8 +69,8 @@ def new_network(config: TrainingConfig, tokenizer: Tokenizer, init: Path | None)
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        family = "llada" if config.kind == "storyteller" else "llama"
-        network = build_network(family, config.network, tokenizer.vocab_size, special_id(tokenizer, END))
+        mask_id = MASK if config.kind == "storyteller" else None
+        network = build_network(config.network, tokenizer.vocab_size, mask_id)
     with torch.no_grad():
         for name, param in network.module.named_parameters():
             # what writes into the residual stream is scaled down by the number of blocks, as in GPT-2
@@ -84,8 +84,8 @@ def new_network(config: TrainingConfig, tokenizer: Tokenizer, init: Path | None)
     return network
 
 
-def build_network(family: str, sizes: LlamaNetwork, vocab_size: int, end_id: int) -> Network:
-    """Build a network of this family with random weights from torch's generator."""
+def build_network(sizes: LlamaNetwork, vocab_size: int, mask_id: int | None) -> Network:
+    """Build a network with random weights from torch's generator: bidirectional if there is a mask token."""
     llama = LlamaConfig(
         hidden_size=sizes.width,
         intermediate_size=sizes.hidden,
@@ -98,12 +98,12 @@ def build_network(family: str, sizes: LlamaNetwork, vocab_size: int, end_id: int
         rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
         tie_word_embeddings=True,
         bos_token_id=None,
-        eos_token_id=end_id,
+        eos_token_id=END,
         pad_token_id=None,
         use_cache=False,
     )
-    llama.is_causal = family == "llama"
-    return Network(family, LlamaForCausalLM(llama))
+    llama.is_causal = mask_id is None
+    return Network(LlamaForCausalLM(llama), mask_id)
 
 
 def load_network(name_or_path: str | Path) -> Network:
@@ -118,14 +118,14 @@ def load_network(name_or_path: str | Path) -> Network:
     if family == "llada":
         model = load_model(str(folder), device="cpu", dtype="fp32")
         assert isinstance(model, NetworkDenoiser)
-        return Network("llada", model.network.requires_grad_(True))
+        return Network(model.network.requires_grad_(True), model.mask_id)
     if family != "llama":
         raise CheckpointFormat(f"{folder} is of model_type {family!r}; training supports llada and llama")
     try:
         module = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
     except (OSError, RuntimeError, ValueError) as error:
         raise CheckpointFormat(f"{folder} cannot be loaded: {error}") from error
-    return Network("llama", module)
+    return Network(module, None)
 
 
 def quiet_transformers() -> None:
@@ -147,8 +147,8 @@ def save_model(network: Network, tokenizer: Tokenizer, folder: Path, *, context:
         context: most positions that the model was trained on.
     """
     with atomic_folder(folder) as beside:
-        if network.family == "llada":
-            write_json(beside / "config.json", llada_config(network.module, tokenizer, context))
+        if network.mask_id is not None:
+            write_json(beside / "config.json", llada_config(network, context))
             save_torch_state_dict(llada_state(network.module), beside)
         else:
             module = copy.deepcopy(network.module).to("cpu", torch.bfloat16)
@@ -178,9 +178,9 @@ def _native_name(name: str) -> str:
     return next(new for old, ours in RENAMINGS.items() if (new := re.sub(old, ours, name)) != name)
 
 
-def llada_config(module: LlamaForCausalLM, tokenizer: Tokenizer, context: int) -> dict[str, Any]:
+def llada_config(network: Network, context: int) -> dict[str, Any]:
     """Return the configuration with LLaDA's field names."""
-    config: Any = module.config
+    config = network.module.config
     return {
         "model_type": "llada",
         "architectures": ["LLaDAModelLM"],
@@ -201,7 +201,7 @@ def llada_config(module: LlamaForCausalLM, tokenizer: Tokenizer, context: int) -
         "include_bias": False,
         "include_qkv_bias": False,
         "max_sequence_length": context,
-        "mask_token_id": special_id(tokenizer, MASK),
+        "mask_token_id": network.mask_id,
         "eos_token_id": config.eos_token_id,
         "pad_token_id": config.eos_token_id,
         "torch_dtype": "bfloat16",

@@ -7,7 +7,6 @@ Models", Eq. 3; with a prefix kept, Eq. 5). The held-out bound is this mean for 
 stratified over the rows of a repeat; repeats are independent, so their spread gives the Monte-Carlo error.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -35,15 +34,6 @@ class Batch:
     positions: Int[np.ndarray, " targets"]
     targets: Int[np.ndarray, " targets"]
     weights: Float[np.ndarray, " targets"]
-
-    def split(self, rows: int | None) -> Iterator["Batch"]:
-        """Yield the batch in parts of at most `rows` rows; their losses add up to the whole's."""
-        batch, length = self.inputs.shape
-        for start in range(0, batch, rows or batch):
-            inputs = self.inputs[start : start + (rows or batch)]
-            begin, end = start * length, (start + len(inputs)) * length
-            inside = (self.positions >= begin) & (self.positions < end)
-            yield Batch(inputs, self.positions[inside] - begin, self.targets[inside], self.weights[inside])
 
 
 def stratified_times(count: int, rng: np.random.Generator, smallest: float = 0.0) -> Float[np.ndarray, " count"]:
@@ -161,21 +151,19 @@ def held_out_rows(documents: list[Document], tokenizer: Tokenizer, length: int, 
     return HeldOut(ids, characters)
 
 
-def held_out_bound(
-    network: Network, held_out: HeldOut, mask_id: int | None, *, repeats: int = 4, seed: int = 0, batch: int = 16
-) -> Bound:
+def held_out_bound(network: Network, held_out: HeldOut, *, repeats: int = 4, seed: int = 0, batch: int = 16) -> Bound:
     """Compute a model's bound on held-out rows.
 
     Args:
         network: the model, on its device.
         held_out: the rows.
-        mask_id: id of the mask token; None for an autoregressive model, whose cross entropy is no random draw.
-        repeats: independent draws of times and masks for every row, at least 2.
+        repeats: independent draws of times and masks for every row, at least 2; the cross entropy of an autoregressive
+            model is no random draw.
         seed: seed of the draws; two models measured with one seed see the same masks.
         batch: rows of a forward.
     """
     rows, length = held_out.ids.shape
-    sums = np.empty((1 if mask_id is None else repeats, rows))
+    sums = np.empty((1 if network.mask_id is None else repeats, rows))
     for repeat in range(len(sums)):
         rng = np.random.default_rng((seed, repeat))
         times = stratified_times(rows, rng)
@@ -183,12 +171,12 @@ def held_out_bound(
         for start in range(0, rows, batch):
             part = slice(start, start + batch)
             ids = held_out.ids[part]
-            if mask_id is None:
+            if network.mask_id is None:
                 whole = autoregressive(RowBatch(ids, np.full(len(ids), length, np.int64)))
                 # the first token is not predicted: scale to the row's full length
                 task = replace(whole, weights=np.full(len(whole.targets), length / (length - 1), np.float32))
             else:
-                task = masked_batch(ids, masked[part], 1.0 / times[part], mask_id)
+                task = masked_batch(ids, masked[part], 1.0 / times[part], network.mask_id)
             sums[repeat, part] = row_nats(network, task)
     by_repeat, by_row = sums.mean(1) / length, sums.mean(0) / length
     return Bound(

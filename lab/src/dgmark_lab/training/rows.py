@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Int, UInt16
 
 from dgmark_lab.training.config import Rows
-from dgmark_lab.training.corpus import END, Corpus, sentence_ends, special_id
+from dgmark_lab.training.corpus import END, Corpus, sentence_ends
 
 # a last window with fewer tokens than this is left out
 SHORTEST = 32
@@ -45,9 +45,7 @@ class RowSource:
     seed: int
 
     def __post_init__(self) -> None:
-        tokenizer = self.corpus.tokenizer
-        self._end_id = special_id(tokenizer, END)
-        self._sentence_end = sentence_ends(tokenizer)
+        self._sentence_end = sentence_ends(self.corpus.tokenizer)
         # a step reads windows of at most two epochs; all sizes are kept, since each step counts through them
         self._windows = lru_cache(maxsize=2)(self.epoch)
         self._sizes = cache(lambda epoch: len(self._windows(epoch)))
@@ -60,7 +58,7 @@ class RowSource:
         length = self.settings.length
         if rng.random() < self.settings.short_share:
             length = int(rng.choice(self.settings.short_lengths))
-        ids = np.full((batch, length), self._end_id, np.int64)
+        ids = np.full((batch, length), END, np.int64)
         sizes = np.minimum(windows[:, 1], length)
         early = rng.random(batch) < self.settings.end_share
         cuts = rng.random(batch)

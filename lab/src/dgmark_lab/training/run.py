@@ -10,7 +10,6 @@ import signal
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -23,52 +22,25 @@ from dgmark.rows.outputs import atomic_file, atomic_write
 from dgmark_lab.training.config import RunConfig, Schedule
 
 STATE, LOG = "state.pt", "log.jsonl"
-SCHEMA = 1
-
-# sections that may change when a run is resumed
-_FREE_SECTIONS = ("speed", "record")
-# the end of the schedule may move before the decay begins: the steps so far would have been the same
-_END_KEYS = {"schedule.steps", "schedule.decay_steps"}
 
 Row = dict[str, Any]
 Config = TypeVar("Config", bound=RunConfig)
 Batch = TypeVar("Batch")
 
 
-@dataclass(frozen=True)
-class State:
-    """A run at the end of a step.
-
-    Attributes:
-        step: number of steps done.
-        tokens: number of tokens seen, or predicted.
-        seconds: time spent in training, over all pieces of the run.
-        config: the settings, as plain values.
-        made_from: hashes of the data.
-        tensors: state dicts of networks and optimizers, by name.
-    """
-
-    step: int
-    tokens: int
-    seconds: float
-    config: dict[str, Any]
-    made_from: dict[str, str]
-    tensors: dict[str, Any]
-
-
-def load_state(path: Path) -> State:
-    """Read a state file, with tensors on the CPU.
+def load_state(path: Path) -> dict[str, Any]:
+    """Read what `Run.save` wrote, with tensors on the CPU.
 
     Raises:
-        ResumeMismatch: the file is missing, damaged, or of another version.
+        ResumeMismatch: the file is missing or damaged.
     """
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-        if content.pop("schema") != SCHEMA:
-            raise ValueError("another version")
-        return State(**content)
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        return state
     except Exception as error:  # torch, pickle and zipfile each have their own errors
-        raise ResumeMismatch(f"{path} cannot be resumed from ({error}); delete it to start again") from error
+        raise ResumeMismatch(
+            f"{path} cannot be resumed from ({error}); if it is damaged, delete it to start again"
+        ) from error
 
 
 class Run(ABC, Generic[Config, Batch]):
@@ -118,9 +90,9 @@ class Run(ABC, Generic[Config, Batch]):
     def resume(self) -> None:
         """Continue at the step of the state file, if there is one; rows of the log after it describe lost work."""
         if self.state is not None:
-            self.step, self.tokens, self.seconds = self.state.step, self.state.tokens, self.state.seconds
+            self.step, self.tokens, self.seconds = (self.state[name] for name in ("step", "tokens", "seconds"))
             for name, part in self.parts.items():
-                part.load_state_dict(self.state.tensors[name])
+                part.load_state_dict(self.state["tensors"][name])
             self.state = None
         self.out.mkdir(parents=True, exist_ok=True)
         valid = [row for row in read_log(self.out / LOG) if row["step"] <= self.step]
@@ -183,16 +155,16 @@ class Run(ABC, Generic[Config, Batch]):
 
     def save(self) -> None:
         """Write the state file; a crash leaves the previous one intact."""
-        state = State(
-            step=self.step,
-            tokens=self.tokens,
-            seconds=self.seconds,
-            config=self.config.model_dump(mode="json"),
-            made_from=self._made_from,
-            tensors={name: part.state_dict() for name, part in self.parts.items()},
-        )
+        state = {
+            "step": self.step,
+            "tokens": self.tokens,
+            "seconds": self.seconds,
+            "config": self.config.model_dump(mode="json"),
+            "made_from": self._made_from,
+            "tensors": {name: part.state_dict() for name, part in self.parts.items()},
+        }
         with atomic_file(self.out / STATE) as beside:
-            torch.save({"schema": SCHEMA, **vars(state)}, beside)
+            torch.save(state, beside)
 
     def _log_losses(self, means: Tensor) -> None:
         loss, plain = means.tolist()
@@ -214,23 +186,19 @@ class Run(ABC, Generic[Config, Batch]):
             os.fsync(file.fileno())
         stderr().print(str(row), markup=False, soft_wrap=True)
 
-    def _check_same_run(self, state: State) -> None:
+    def _check_same_run(self, state: dict[str, Any]) -> None:
         """Refuse to resume a run with other settings or data.
 
         Raises:
-            ResumeMismatch: settings or data differ; the message names the settings.
+            ResumeMismatch: settings or data differ; the message names the sections of the settings.
         """
-        path, new = self.out / STATE, self.config.model_dump(mode="json")
-        different = [key for key in differing_keys(state.config, new) if key.split(".")[0] not in _FREE_SECTIONS]
-        if state.step <= min(Schedule(**one["schedule"]).decay_start for one in (state.config, new)):
-            different = [key for key in different if key not in _END_KEYS]
+        path, old, new = self.out / STATE, state["config"], self.config.model_dump(mode="json")
+        different = [name for name in new if name != "record" and old.get(name) != new[name]]
         if different:
-            moved = _END_KEYS.intersection(different)
-            hint = " (the end may move only before the decay begins)" if moved else ""
             raise ResumeMismatch(
-                f"{path} was made with another {', '.join(different)}{hint}; undo the change, or choose another --out"
+                f"{path} was made with another {', '.join(different)}; undo the change, or choose another --out"
             )
-        if state.made_from != self._made_from:
+        if state["made_from"] != self._made_from:
             raise ResumeMismatch(f"{path} was trained on other data, tokenizer or base; choose another --out")
 
 
@@ -239,18 +207,6 @@ def trapezoid(step: int, schedule: Schedule) -> float:
     up = (step + 1) / schedule.warmup_steps
     down = (schedule.steps - step) / schedule.decay_steps if step >= schedule.decay_start else 1.0
     return min(up, down, 1.0)
-
-
-def differing_keys(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
-    """List the dotted names of the values in which two settings, as plain dicts, differ."""
-    names: list[str] = []
-    for key in [*old, *(key for key in new if key not in old)]:
-        before, after = old.get(key), new.get(key)
-        if isinstance(before, dict) and isinstance(after, dict):
-            names += differing_keys(before, after, f"{prefix}{key}.")
-        elif before != after:
-            names.append(prefix + key)
-    return names
 
 
 def read_log(path: Path) -> list[Row]:

@@ -1,11 +1,10 @@
 """Training of the storyteller and the judge, the same for both and for every device.
 
-A step draws rows and masks (functions of seed and step), sums the loss of its parts, clips the gradients, steps both
-optimizers, and averages the weights.
+A step draws rows and masks (functions of seed and step), clips the gradients, steps both optimizers, and averages the
+weights.
 """
 
 import time
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,9 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.models.load import faster_dtype
 from dgmark_lab.training.config import OptimizerSettings, TrainingConfig
-from dgmark_lab.training.corpus import MASK, Corpus, prepare_corpus, read_documents, special_id
+from dgmark_lab.training.corpus import Corpus, prepare_corpus, read_documents
 from dgmark_lab.training.networks import Network, new_network, save_model
 from dgmark_lab.training.objective import (
     Batch,
@@ -63,7 +61,6 @@ class Trainer(Run[TrainingConfig, Batch]):
         super().__init__(config, corpus.made_from, out, device)
         self.held_out = held_out
         self.tokenizer = corpus.tokenizer
-        self.mask_id = None if config.masking is None else special_id(self.tokenizer, MASK)
         self.rows = RowSource(corpus, config.rows, config.seed)
         start = init if self.state is None else None
         self.network = new_network(config, self.tokenizer, start)
@@ -76,46 +73,41 @@ class Trainer(Run[TrainingConfig, Batch]):
     def batch(self, step: int) -> Batch:
         """Return the batch of a step (from 0)."""
         rows = self.rows.step(step)
-        if self.config.masking is None or self.mask_id is None:
+        if self.config.masking is None or self.network.mask_id is None:
             return autoregressive(rows)
-        return masked_diffusion(rows, self.rows.masks_rng(step), self.config.masking, self.mask_id)
+        return masked_diffusion(rows, self.rows.masks_rng(step), self.config.masking, self.network.mask_id)
 
     def update(self, batch: Batch) -> Tensor:
         """Make one step, and return (loss, plain cross entropy), still on the device."""
-        measured = torch.zeros(2, dtype=torch.float64, device=self.device)
-        for part in batch.split(self.config.speed.micro_rows):
-            if not len(part.targets):
-                continue
-            with self._autocast():
-                losses, weights = target_losses(self.network, part, self.device)
-            loss = (losses * weights).sum()
-            loss.backward()  # type: ignore[no-untyped-call]
-            measured += torch.stack([loss.detach(), losses.detach().sum() / len(batch.targets)])
+        with self._autocast():
+            losses, weights = target_losses(self.network, batch, self.device)
+        loss = (losses * weights).sum()
+        loss.backward()  # type: ignore[no-untyped-call]
         clip_grad_norm_(self.network.module.parameters(), self.config.optimizer.clip_norm)
         self.take_step()
         self.average.update_parameters(self.network.module)
         self.tokens += batch.inputs.size
-        return measured
+        return torch.stack([loss, losses.mean()]).detach()
 
     def evaluate(self) -> dict[str, float]:
         """Measure the averaged weights on the held-out rows, with the same masks every time."""
         if self.held_out is None:
             return {}
-        network = Network(self.network.family, self.average.module.train(False))
+        network = Network(self.average.module.train(False), self.network.mask_id)
         with self._autocast():
-            bound = held_out_bound(network, self.held_out, self.mask_id, repeats=2)
+            bound = held_out_bound(network, self.held_out, repeats=2)
         return {"heldout": bound.per_token, "heldout_per_character": bound.per_character}
 
     def save(self) -> None:
         """Write the state file, and the averaged weights as a model folder."""
         super().save()
-        network = Network(self.network.family, self.average.module)
+        network = Network(self.average.module, self.network.mask_id)
         save_model(network, self.tokenizer, self.out / MODEL, context=self.config.rows.length)
 
-    def _autocast(self) -> AbstractContextManager[Any]:
-        mode = self.config.speed.autocast
-        on = mode == "bf16" or (mode == "auto" and faster_dtype(self.device) == torch.bfloat16)
-        return torch.autocast(self.device.type, torch.bfloat16) if on else nullcontext()
+    def _autocast(self) -> torch.autocast:
+        """Return the context of forwards: in bf16 where this is faster."""
+        on = faster_dtype(self.device) == torch.bfloat16
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=on)
 
 
 def make_optimizers(
@@ -168,8 +160,7 @@ def train(
     start = time.monotonic()
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
-    known = None if config.tokenizer.source == "new" else load_tokenizer(config.tokenizer.source)
-    corpus = prepare_corpus(data, out / TOKENS, tokenizer=known, vocab_size=config.tokenizer.vocab_size)
+    corpus = prepare_corpus(data, out / TOKENS)
     rows = None
     if heldout is not None:
         documents = list(read_documents(heldout))

