@@ -142,7 +142,6 @@ def test_the_bound_lies_within_its_stated_error() -> None:
     assert 0 < found.monte_carlo_error < 0.05 * exact
     assert abs(found.per_token - exact) < 4 * found.monte_carlo_error
     assert found.per_character == pytest.approx(found.per_token * 7 / 30)
-    assert (found.rows, found.tokens, found.repeats) == (256, 256 * 7, 16)
     few = HeldOut(held_out.ids[:8], held_out.characters[:8])
     one, again, other = (held_out_bound(network, few, seed=seed) for seed in (1, 1, 2))
     assert one == again != other
@@ -156,4 +155,4 @@ def test_cross_entropy_of_an_autoregressive_model_is_per_predicted_token() -> No
     found = held_out_bound(network, HeldOut(ids, np.full(5, 40)), batch=2)
     assert found.per_token == pytest.approx(float(nats), rel=1e-4)
     assert found.per_character == pytest.approx(float(nats) * 12 / 40, rel=1e-4)
-    assert (found.monte_carlo_error, found.repeats) == (0, 1)
+    assert found.monte_carlo_error == 0

@@ -6,20 +6,17 @@ from pathlib import Path
 import pytest
 
 import dgmark
-from dgmark.checkpoint.folder import NARRATOR, builtin_folder, find_checkpoint, read_object
+from dgmark.checkpoint.folder import NARRATOR, builtin_folder, find_checkpoint
 from dgmark.checkpoint.tokenizer import load_tokenizer
-from dgmark.models.assembly import ADAPTERS, BASE, Base
+from dgmark.models.assembly import ADAPTERS
 from dgmark.models.load import load_model
-from dgmark_lab.training.narrator.folders import SMOLLM2
 from support.fresh_process import run_fresh
 from support.known_keys import bound_key
 
 WORDS = {"the", "of", "and", "a", "to", "in", "was", "he", "that", "his", "it", "with", "as", "her", "for", "had", "at"}
 
 
-def test_its_parts_are_those_that_training_names() -> None:
-    checkpoint = find_checkpoint(NARRATOR)
-    assert Base(**read_object(checkpoint.folder / BASE)) == SMOLLM2
+def test_the_shipped_weights_are_small() -> None:
     shipped = sum((builtin_folder(NARRATOR).parent / name).stat().st_size for name in SHIPPED)
     assert shipped < 60_000_000
 

@@ -108,7 +108,7 @@ def evaluate(
     What its texts are like, `dgmark generate` and `dgmark-lab evaluate` tell.
     """
     from dgmark_lab.training.corpus import write_json
-    from dgmark_lab.training.evaluate import evaluate as bounds_of
+    from dgmark_lab.training.objective import bounds_of
 
     target = _device(device)
     figures = bounds_of(model, data, against=against or [], rows=rows, length=length, device=target)

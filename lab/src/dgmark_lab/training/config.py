@@ -110,6 +110,10 @@ class TrainingConfig(RunConfig):
     def _fits(self) -> "TrainingConfig":
         if (self.masking is not None) != (self.kind == "storyteller"):
             raise ValueError("a storyteller needs the section [masking]; a judge has none")
+        if self.network.width % (2 * self.network.heads):
+            raise ValueError(f"width {self.network.width} is not even for each of {self.network.heads} heads")
+        if self.masking is not None and self.masking.prefix_min > self.masking.prefix_max:
+            raise ValueError(f"prefix_min is more than prefix_max {self.masking.prefix_max}")
         if self.rows.length > self.network.context:
             raise ValueError(f"rows of {self.rows.length} tokens exceed the context {self.network.context}")
         return self

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt16
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.errors import InputError, NoTexts
@@ -39,17 +40,18 @@ def write_json(path: Path, content: Any) -> None:
 # ---- documents ----
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(BaseModel):
     """One document, such as a book or a tale."""
 
-    doc_id: str
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
+    id: str
     paragraphs: list[str]
 
     @property
     def text(self) -> str:
-        """Its paragraphs, one a line."""
-        return "\n".join(self.paragraphs)
+        """Its paragraphs that are not blank, one a line."""
+        return "\n".join(one for one in self.paragraphs if one.strip())
 
 
 def read_documents(path: Path) -> Iterator[Document]:
@@ -63,8 +65,12 @@ def read_documents(path: Path) -> Iterator[Document]:
     with open_input(str(path), _WHAT) as file, _OPENERS.get(path.suffix, nullcontext)(file) as lines:
         try:
             for number, line in enumerate(lines, 1):
-                document = _document(line, f"{path}:{number}")
-                if document.paragraphs:
+                try:
+                    document = Document.model_validate_json(line)
+                except ValidationError as error:
+                    reason = error.errors()[0]["msg"]
+                    raise InputError(f'{path}:{number} is no {{"id": ..., "paragraphs": [texts]}}: {reason}') from None
+                if document.text:
                     empty = False
                     yield document
         except (lzma.LZMAError, EOFError, OSError) as error:
@@ -81,17 +87,6 @@ def file_hash(path: Path) -> str:
     """
     with open_input(str(path), _WHAT) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _document(line: bytes, source: str) -> Document:
-    try:
-        row = json.loads(line)
-        paragraphs = row["paragraphs"]
-        if not all(isinstance(paragraph, str) for paragraph in paragraphs):
-            raise TypeError("a paragraph is not a text")
-        return Document(str(row["id"]), [one for one in paragraphs if one.strip()])
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f'{source} is not a document {{"id": ..., "paragraphs": [texts]}}: {error!r}') from error
 
 
 # ---- token ids ----

