@@ -16,8 +16,9 @@ from dgmark.checkpoint.folder import find_checkpoint
 from dgmark.errors import ResumeMismatch, SettingsError
 from dgmark_lab.training import config as config_module
 from dgmark_lab.training.config import Kind, Schedule, read_config
-from dgmark_lab.training.corpus import Corpus
+from dgmark_lab.training.corpus import Corpus, read_documents
 from dgmark_lab.training.networks import llada_state, load_network
+from dgmark_lab.training.objective import held_out_rows
 from dgmark_lab.training.run import load_state, read_log, trapezoid
 from dgmark_lab.training.trainer import averaged
 from support.command_line import run
@@ -91,6 +92,16 @@ def test_a_run_in_pieces_is_the_run_in_one_go_and_learns_and_leaves_a_model(tmp_
     assert (bounds["this model"]["monte_carlo_error"] > 0) == (kind == "storyteller")  # a judge has no masks
     assert f"this model: {bounds['this model']['per_token']:.3f} nats a token" in done.stdout
     assert str(tmp_path) not in out.read_text()
+
+
+def test_the_average_is_evaluated(corpus: Corpus, tmp_path: Path) -> None:
+    documents = list(read_documents(write_tales(tmp_path / "tales.jsonl")))
+    piece = trainer(tiny("judge"), corpus, tmp_path, held_out=held_out_rows(documents, corpus.tokenizer, 48, 4))
+    with torch.no_grad():
+        for weight in piece.average.parameters():
+            weight.zero_()
+    # weights of zero know nothing of 8,192 tokens
+    assert piece.evaluate()["heldout"] == pytest.approx(np.log(8192))
 
 
 def test_what_does_not_belong_to_a_run_is_refused(corpus: Corpus, tmp_path: Path) -> None:
