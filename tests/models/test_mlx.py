@@ -85,7 +85,7 @@ def test_weights_may_be_quantized_by_mlx(tmp_path: Path, family: str) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config | {"quantization": sizes, "quantization_config": sizes}))
     quantized = load_model(str(tmp_path), device="mlx")
     assert torch.equal(quantized(random_ids(2, 40)), model(random_ids(2, 40)))  # whose network is now the quantized one
-    with pytest.raises(CheckpointFormat, match="quantized already"):
+    with pytest.raises(CheckpointFormat, match="the weights are quantized"):
         load_model(str(tmp_path), device="cpu")
 
 
