@@ -62,6 +62,8 @@ def test_windows_of_an_epoch_follow_each_other_through_every_document(corpus: Co
 def test_an_epoch_shows_every_window_once(corpus: Corpus) -> None:
     rows = source(corpus, end_share=0)
     windows = rows.epoch(0).tolist()
+    assert windows != rows.epoch(2).tolist()
+    assert sorted(windows) == sorted(rows.epoch(2).tolist())
     texts = [corpus.tokens[start : start + size].tolist() + [0] * (48 - size) for start, size in windows]
     seen = [row for step in range(len(windows) // 8) for row in rows.step(step).ids.tolist()]
     assert seen == texts[: len(seen)]

@@ -219,6 +219,8 @@ def test_soft_targets_are_the_odds_that_the_base_draws_from(material: dict[str, 
     config = settings(soft_targets=True, own_texts=SETTINGS["own_texts"] | {"sampling": {"top_k": 6, "penalty": 1.5}})
     piece = trainer(material, tmp_path, config)
     network = LlamaForCausalLM.from_pretrained(material["base"], dtype=torch.float32)
+    for _, layer in piece.model.adapters():
+        torch.nn.init.normal_(layer.up, std=0.3)
     checked = 0
     for step in range(4):
         batch = piece.batch(step)
@@ -228,6 +230,7 @@ def test_soft_targets_are_the_odds_that_the_base_draws_from(material: dict[str, 
             log_odds = piece._log_odds(batch, wanted)
             hard, soft = piece._cross_entropy(batch)[0], piece._cross_entropy(batch, soft=True)[0]
             assert torch.equal(hard[~front], soft[~front])
+            assert torch.equal(log_odds, piece._log_odds(batch, wanted))  # the adapters work again
             for number, (row, _, offset) in enumerate(wanted.nonzero().tolist()):
                 place = config.rows.context + offset
                 assert hard[number] == -log_odds[number, batch.ids[row, place]]

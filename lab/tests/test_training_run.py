@@ -1,5 +1,6 @@
 """Training of the storyteller and the judge: settings, schedule, resuming, learning, and the model that it leaves."""
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -135,6 +136,14 @@ def test_a_run_starts_from_another_model_s_weights(corpus: Corpus, tmp_path: Pat
 def test_the_trapezoid_rises_stays_and_falls() -> None:
     shape = [trapezoid(step, Schedule(steps=10, warmup_steps=4, decay_steps=4)) for step in range(10)]
     assert shape == [0.25, 0.5, 0.75, 1, 1, 1, 1, 0.75, 0.5, 0.25]
+
+
+def test_a_batch_is_a_function_of_seed_and_step(corpus: Corpus, tmp_path: Path) -> None:
+    pieces = [trainer(tiny(seed=seed), corpus, tmp_path / str(seed)) for seed in (0, 1)]
+    masked = [piece.batch(step).inputs == 2 for piece in pieces for step in (0, 1)]
+    for one, other in itertools.combinations(masked, 2):
+        assert not np.array_equal(one, other)
+    np.testing.assert_array_equal(pieces[0].batch(0).inputs == 2, masked[0])
 
 
 def test_muon_takes_only_the_matrices_of_the_blocks(corpus: Corpus, tmp_path: Path) -> None:

@@ -29,8 +29,6 @@ from dgmark_lab.training.objective import (
 from dgmark_lab.training.rows import RowSource
 from dgmark_lab.training.run import Run
 
-MODEL, TOKENS = "model", "tokens"
-
 
 class Trainer(Run[TrainingConfig, Batch]):
     """A run of the storyteller or the judge; its folder also holds the model with averaged weights.
@@ -102,7 +100,7 @@ class Trainer(Run[TrainingConfig, Batch]):
         """Write the state file, and the averaged weights as a model folder."""
         super().save()
         network = Network(self.average.module, self.network.mask_id)
-        save_model(network, self.tokenizer, self.out / MODEL, context=self.config.rows.length)
+        save_model(network, self.tokenizer, self.out / "model", context=self.config.rows.length)
 
     def _autocast(self) -> torch.autocast:
         """Return the context of forwards: in bf16 where this is faster."""
@@ -160,7 +158,7 @@ def train(
     start = time.monotonic()
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
-    corpus = prepare_corpus(data, out / TOKENS)
+    corpus = prepare_corpus(data, out / "tokens")
     rows = None
     if heldout is not None:
         documents = list(read_documents(heldout))
