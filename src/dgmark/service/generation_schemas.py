@@ -165,9 +165,7 @@ class GenerateRequest(SamplingRequest):
     """A text to write."""
 
     one_of = ("prompt", "messages")
-    prompt: str | list[TokenId] | None = Field(
-        None, description="Text, or token ids, to continue, or a list of one of these."
-    )
+    prompt: str | list[TokenId] | None = Field(None, description="Text, or token ids, to continue.")
     messages: Messages | None = Field(None, description="Messages to a chat model, in place of a prompt.")
     stream: bool = Field(False, description="Answer with an event for each step.")
 
@@ -276,7 +274,7 @@ class _OpenAI(SamplingRequest):
 class CompletionRequest(_OpenAI):
     """A text to continue."""
 
-    prompt: str | list[TokenId] = Field(description="Text, or token ids, to continue.")
+    prompt: str | list[TokenId] = Field(description="Text, or token ids, to continue, or a list of one of these.")
     best_of: Literal[1] | None = None
     echo: Literal[False] | None = None
     logprobs: None = None

@@ -15,7 +15,7 @@ from dgmark.decode.config import DecodeConfig
 from dgmark.errors import DgmarkError, SettingsError
 from dgmark.watermark.key import WatermarkKey
 
-# the settings of `DecodeConfig` that a request may name, and `steps` as num_denoising_steps
+# the settings of `DecodeConfig` that a request names as they are; it names `steps` num_denoising_steps
 REQUEST_SETTINGS = (
     *("temperature", "top_p", "top_k", "alpha", "bias", "block_length", "strategy", "commit", "threshold"),
     *("edit_threshold", "lookahead", "min_relative_reward", "noise"),
