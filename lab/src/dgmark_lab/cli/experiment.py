@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
@@ -12,12 +12,9 @@ from dgmark.cli.bar import RowBar, row_bar
 from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.cli.option_groups import option_groups
 from dgmark.cli.options import BatchSize, Loading, Pad, loading_options
-from dgmark_lab.experiments.plan import RunOptions
-from dgmark_lab.experiments.prompt_sets import named_files
-from dgmark_lab.experiments.report import keys_of, make_report, write_report
-from dgmark_lab.experiments.run import run_experiment
-from dgmark_lab.experiments.spec import SetupName, experiment_names, load_experiment
-from dgmark_lab.experiments.store import Store
+
+if TYPE_CHECKING:
+    from dgmark_lab.experiments.spec import SetupName
 
 experiment_app = typer.Typer(no_args_is_help=True, help="Reproduce the paper's tables and figures.")
 
@@ -41,13 +38,13 @@ KeyFile = Annotated[
 @command_errors
 def list_experiments() -> None:
     """List the experiments: what each one shows, and its number of cells and texts."""
+    from dgmark_lab.experiments.spec import experiment_names, load_experiment
+
+    setups: tuple[SetupName, ...] = ("builtin", "paper")
     for name in experiment_names():
         one = load_experiment(name)
         stdout().print(Text.assemble((one.name, "bold"), f"  {one.source}: {one.title}"), soft_wrap=True)
-        sizes = [
-            f"{setup}: {len(one.cells_of(setup))} cells of {one.setup(setup).texts} texts"
-            for setup in get_args(SetupName)
-        ]
+        sizes = [f"{setup}: {len(one.cells_of(setup))} cells of {one.setup(setup).texts} texts" for setup in setups]
         stdout().print(Text("  " + "; ".join(sizes)), soft_wrap=True)
 
 
@@ -87,6 +84,12 @@ def run(
     runs: Runs = Path("runs"),
 ) -> None:
     """Make and measure the texts of an experiment that are still missing; after an interruption, run it again."""
+    from dgmark_lab.experiments.plan import RunOptions
+    from dgmark_lab.experiments.prompt_sets import named_files
+    from dgmark_lab.experiments.run import run_experiment
+    from dgmark_lab.experiments.spec import load_experiment
+    from dgmark_lab.experiments.store import Store
+
     experiment, files = load_experiment(name), named_files(prompts or [])
     setup, other = _setup(model)
     options = RunOptions(
@@ -106,7 +109,7 @@ def run(
         run_experiment(experiment, Store(runs), options, partial(_show_progress, bar))
 
 
-def _setup(model: str) -> tuple[SetupName, str | None]:
+def _setup(model: str) -> "tuple[SetupName, str | None]":
     """The setup and the model that --model names; None for the models of the setup."""
     if model in ("builtin", BUILTIN):
         return "builtin", None
@@ -134,6 +137,10 @@ def report(
     ] = None,
 ) -> None:
     """Write the results of a run next to the paper's numbers: report.md, numbers.csv and pictures."""
+    from dgmark_lab.experiments.report import keys_of, make_report, write_report
+    from dgmark_lab.experiments.spec import load_experiment
+    from dgmark_lab.experiments.store import Store
+
     experiment, store = load_experiment(name), Store(runs)
     (setup, _), keys = _setup(model), keys_of(store, key)
     made = make_report(experiment, store, setup, keys)
