@@ -55,15 +55,9 @@ class Bench:
     def start(self, arguments: Sequence[object], *limits: str) -> subprocess.Popen[bytes]:
         """Start a command in a session of its own, under limits as `prlimit` takes them."""
         limited = ["prlimit", *limits] if limits else []
+        command = [sys.executable, "-B", "-m", "dgmark", *map(str, arguments)]  # -B: limits would cut bytecode, too
         return subprocess.Popen(
-            [
-                *limited,
-                sys.executable,
-                "-B",
-                "-m",
-                "dgmark",
-                *map(str, arguments),
-            ],  # -B: limits would cut bytecode, too
+            [*limited, *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass
-from math import exp
+from math import exp, isnan
 from pathlib import Path
 from typing import Annotated
 
@@ -100,9 +100,7 @@ def evaluate(
     evaluated = [_evaluated(one, loaded) for one in sets]
     differences = _differences(evaluated) if against is not None else {}
     if as_json:
-        document = json.dumps(_document(sources, evaluated, differences))
-        # fewer than five texts have no interval: NaN, which JSON does not know
-        print(json.dumps(json.loads(document, parse_constant=lambda _: None)))
+        print(json.dumps(_document(sources, evaluated, differences), allow_nan=False))
         return
     stdout().print(_table(sources, evaluated, differences))
 
@@ -200,14 +198,25 @@ def _document(sources: list[str], evaluated: list[Evaluated], differences: dict[
         }
         for source, one in zip(sources, evaluated, strict=True)
     ]
-    compared = {name: asdict(one) for name, one in differences.items()}
+    compared = {name: _plain(one) for name, one in differences.items()}
     return {"schema": EVALUATION_SCHEMA, "sets": sets, "differences": compared or None}
 
 
 def _without_texts(measured: Diversity | Perplexity) -> Row:
     """The figures of a set, without those of each text."""
-    figures = {name: value for name, value in asdict(measured).items() if name != "texts"}
+    figures = _plain(measured)
+    del figures["texts"]
     return {**figures, "num_texts": len(measured.texts)}
+
+
+def _plain(measured: Diversity | Perplexity | Comparison) -> Row:
+    """As JSON values: fewer than five texts have no interval, whose bounds are NaN, which JSON does not know."""
+    return asdict(
+        measured,
+        dict_factory=lambda pairs: {
+            name: None if isinstance(value, float) and isnan(value) else value for name, value in pairs
+        },
+    )
 
 
 def _texts(one: Evaluated) -> list[Row]:

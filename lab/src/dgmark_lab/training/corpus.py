@@ -70,7 +70,7 @@ def read_documents(path: Path) -> Iterator[Document]:
                 except ValidationError as error:
                     reason = error.errors()[0]["msg"]
                     raise InputError(f'{path}:{number} is no {{"id": ..., "paragraphs": [texts]}}: {reason}') from None
-                if document.text:
+                if any(map(str.strip, document.paragraphs)):
                     empty = False
                     yield document
         except (lzma.LZMAError, EOFError, OSError) as error:
