@@ -22,6 +22,7 @@ from dgmark.rows.outputs import atomic_file, atomic_write
 from dgmark_lab.training.config import RunConfig, Schedule
 
 STATE, LOG = "state.pt", "log.jsonl"
+SCHEMA = 1
 
 Row = dict[str, Any]
 Config = TypeVar("Config", bound=RunConfig)
@@ -32,10 +33,12 @@ def load_state(path: Path) -> dict[str, Any]:
     """Read what `Run.save` wrote, with tensors on the CPU.
 
     Raises:
-        ResumeMismatch: the file is missing or damaged.
+        ResumeMismatch: the file is missing, damaged, or of another version.
     """
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        if state["schema"] != SCHEMA:
+            raise ValueError("another version")
         return state
     except Exception as error:  # torch, pickle and zipfile each have their own errors
         raise ResumeMismatch(
@@ -156,6 +159,7 @@ class Run(ABC, Generic[Config, Batch]):
     def save(self) -> None:
         """Write the state file; a crash leaves the previous one intact."""
         state = {
+            "schema": SCHEMA,
             "step": self.step,
             "tokens": self.tokens,
             "seconds": self.seconds,
