@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -100,27 +101,42 @@ def test_an_input_that_changed_under_its_id_is_refused(name: str, key_file: Path
 # --- files that nothing makes again, and files that are read
 
 
-def kept(kind: str, path: Path) -> None:
-    """Write a file of this kind."""
-    signing = SigningKey.generate()
-    if kind == "watermark key":
-        known_key("outputs").save(path)
-    elif kind == "signing key":
-        signing.save(path)
-    elif kind == "key set":
-        path.write_text(json.dumps({"keys": [*signing.to_jwks()["keys"], signing._key.as_dict(private=True)]}))
-    elif kind == "commitment":
-        path.write_text(KeyCommitment.of(known_key("outputs")).model_dump_json(indent=2))
-    else:
-        TokenFile(path).add("somebody", ["detect"])
+def kept() -> dict[str, str]:
+    """Contents of files that nothing makes again."""
+    with TemporaryDirectory() as folder:
+        key, signing, tokens = (Path(folder, name) for name in ("key.json", "signing.json", "tokens.json"))
+        known_key("outputs").save(key)
+        SigningKey.generate().save(signing)
+        TokenFile(tokens).add("somebody", ["detect"])
+        watermark, signer, access = key.read_text(), signing.read_text(), tokens.read_text()
+    fields = json.loads(watermark)
+    public = SigningKey.generate().to_jwks()["keys"]
+    return {
+        "watermark key": watermark,
+        "half a watermark key": watermark[: watermark.index('"secret"') + 20],
+        "list of watermark keys": json.dumps([fields, fields]),
+        "watermark keys as lines": f"{json.dumps(fields)}\n" * 2,
+        "watermark keys as a table": f'"key_id","secret"\n"{fields["key_id"]}","{fields["secret"]}"\n',
+        "watermark key far from the start": " " * (2**20 - 3) + json.dumps({"mine": {"secret": fields["secret"]}}),
+        "signing key": signer,
+        "half a signing key": signer[: signer.index('"d"') + 10],
+        "key set": json.dumps({"keys": [*public, json.loads(signer)]}),
+        "commitment": KeyCommitment.of(known_key("outputs")).model_dump_json(indent=2),
+        "tokens": access,
+        "half the tokens": access[: len(access) // 2],
+    }
+
+
+KEPT = kept()
 
 
 @pytest.mark.parametrize("option", ["--report", "--extract", "--out"])
-@pytest.mark.parametrize("kind", ["watermark key", "signing key", "key set", "commitment", "tokens"])
+@pytest.mark.parametrize("kind", KEPT)
 def test_what_nothing_makes_again_is_never_overwritten(option: str, kind: str, key_file: Path, tmp_path: Path) -> None:
     """Whether the file is the key in use, or lies there under the name of an output."""
     out, text = tmp_path / "key.json", tmp_path / "text.txt"
-    kept(kind, out)
+    out.write_text(KEPT[kind])
+    out.chmod(0o600)
     text.write_text("A text of some words, and not of many.")
     before = out.read_bytes()
     commands = [["--key", key_file], ["--key", out]]
@@ -135,7 +151,7 @@ def test_what_nothing_makes_again_is_never_overwritten(option: str, kind: str, k
 
 
 def test_the_audit_log_is_no_file_that_is_kept(key_file: Path, tmp_path: Path) -> None:
-    kept("tokens", tmp_path / "tokens.json")
+    (tmp_path / "tokens.json").write_text(KEPT["tokens"])
     before = (tmp_path / "tokens.json").read_bytes()
     refused = run("serve", "--keys", key_file.parent, "--audit", tmp_path / "tokens.json")
     assert (refused.exit_code, "never overwritten" in refused.stderr) == (2, True)

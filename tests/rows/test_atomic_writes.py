@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dgmark.errors import InputError, SettingsError
+from dgmark.rows.jsonl import to_line
 from dgmark.rows.outputs import atomic_file, atomic_folder, atomic_write, check_output
 
 
@@ -115,6 +116,32 @@ def test_a_file_without_room_is_an_error_of_input_and_leaves_the_old_file(tmp_pa
     assert said.stdout == f"{path} cannot be written: File too large; make room, or choose another place\n"
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_rows_that_speak_of_a_secret_are_no_key(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    rows = ({"id": name, "text": 'A "secret": nobody knew it.', "d": 4} for name in ("secret", "d"))
+    path.write_text("".join(to_line(row) + "\n" for row in rows))
+    check_output(path, [])
+    atomic_write(path, "other rows")
+    assert path.read_text() == "other rows"
+
+
+def test_a_key_in_utf_16_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "key.json"
+    path.write_text('{"secret": ""}', encoding="utf-16")
+    with pytest.raises(SettingsError, match="never overwritten"):
+        atomic_write(path, "rows")
+
+
+def test_a_folder_that_holds_a_key_is_not_replaced(tmp_path: Path) -> None:
+    key = tmp_path / "model" / "deep" / "key.json"
+    key.parent.mkdir(parents=True)
+    key.write_text('{"secret": ""}')
+    with pytest.raises(SettingsError, match="never overwritten"), atomic_folder(tmp_path / "model"):
+        pass
+    assert key.read_text() == '{"secret": ""}'
+    assert os.listdir(tmp_path) == ["model"]
 
 
 @pytest.mark.parametrize("taken", ["/dev/full", "."])

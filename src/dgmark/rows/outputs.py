@@ -1,8 +1,8 @@
 """Outputs: never a file that is read, never a key, and written whole or not at all."""
 
 import errno
-import json
 import os
+import re
 import secrets
 import shutil
 import sys
@@ -13,9 +13,13 @@ from pathlib import Path
 from dgmark.errors import InputError, SettingsError
 from dgmark.rows.inputs import STDIN
 
-# files that nothing makes again, by their "format": watermark keys, commitments to them, and access tokens
-_PROTECTED = ("dgmark-key", "dgmark-key-commitment", "dgmark-tokens")
-MAX_PROTECTED_BYTES = 2**20
+# What files have in them that nothing makes again: watermark keys, commitments to them, access tokens, and private JSON
+# Web Keys, as signing keys are. They are looked for anywhere in a file, so that a list of keys and a file that was cut
+# off are found, too. A row of dgmark may have the id "secret", so such a value is not looked for.
+_PROTECTED = re.compile(
+    rb"""(?<!": )["']secret["']|"dgmark-(?:key|key-commitment|tokens)"|"d"\s*:\s*"[\w-]|PRIVATE KEY-----"""
+)
+_CHUNK, _OVERLAP = 2**20, 2**8  # bytes of a file that are searched at a time, and those that are searched twice
 
 
 def check_output(out: Path | None, sources: Iterable[str | None]) -> None:
@@ -82,25 +86,38 @@ def atomic_file(path: Path, *, over_protected: bool = False) -> Iterator[Path]:
 
 
 def _refuse_protected(path: Path) -> None:
-    """Refuse a file that nothing makes again: one of `_PROTECTED`, or with private JSON Web Keys, as signing keys are.
+    """Refuse to write over a file that holds anything of `_PROTECTED`, or may hold it.
 
     Raises:
-        SettingsError: it is one.
+        SettingsError: it does, or cannot be read.
     """
     try:
-        content = (
-            json.loads(path.read_bytes()) if path.is_file() and path.stat().st_size <= MAX_PROTECTED_BYTES else None
+        protected = path.is_file() and _is_protected(path)
+    except OSError as error:
+        raise SettingsError(
+            f"{path} exists and cannot be read ({error.strerror}), so that it may hold a key: choose another file for "
+            "the output"
+        ) from error
+    if protected:
+        raise SettingsError(
+            f"{path} holds a private key, access tokens or a commitment to a key, or a part of one, and is never "
+            "overwritten: choose another file for the output, or move this one away"
         )
-    except (OSError, ValueError, RecursionError):
-        return
-    if not isinstance(content, dict):
-        return
-    members = content.get("keys")
-    keys = [content, *(members if isinstance(members, list) else [])]
-    private = any(isinstance(key, dict) and {"kty", "d"} <= key.keys() for key in keys)
-    if private or content.get("format") in _PROTECTED:
-        what = "a private key" if private else f"a file of the format {content['format']}"
-        raise SettingsError(f"{path} is {what} and is never overwritten: choose another file for the output")
+
+
+def _is_protected(path: Path) -> bool:
+    """Whether a file holds anything of `_PROTECTED`, in UTF-8 or UTF-16.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    searched = b""
+    with open(path, "rb") as file:
+        while chunk := file.read(_CHUNK):
+            searched = searched[-_OVERLAP:] + chunk.replace(b"\0", b"")  # UTF-16 has zeros between letters
+            if _PROTECTED.search(searched):
+                return True
+    return False
 
 
 @contextmanager
@@ -108,8 +125,14 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder next to `folder`. If the block succeeds, it replaces `folder`.
 
     Of a link, the folder that it leads to is replaced.
+
+    Raises:
+        SettingsError: a file in `folder` is one that nothing makes again, such as a key.
     """
     folder = Path(os.path.realpath(folder))
+    for place, _, names in os.walk(folder):
+        for name in names:
+            _refuse_protected(Path(place, name))
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
     temporary.mkdir()
