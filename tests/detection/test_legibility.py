@@ -87,11 +87,11 @@ def test_a_document_of_data_is_read_or_refused(name: str, content: str, verdict:
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("a.html", f"<p>{PROSE}</p><aside>{MARKED[:2000]}</aside>"), ("a.txt", exchanged(MARKED)[:300])],
+    [("a.html", f"<p>{PROSE}</p><template>{MARKED[:2000]}</template>"), ("a.txt", exchanged(MARKED)[:300])],
     ids=["not read to the end", "short, of exchanged letters"],
 )
 def test_a_document_that_is_not_read_or_makes_no_words_is_uncertain(name: str, content: str, tmp_path: Path) -> None:
     row = scored(tmp_path / name, content)
     assert (row["verdict"], row["uncertain_because"]) == ("uncertain", "unread")
     assert "much of the document was not read or makes no words" in row["summary"]
-    assert name == "a.txt" or "letters in element aside were not read" in row["notes"][0]
+    assert name == "a.txt" or "letters in element template were not read" in row["notes"][0]

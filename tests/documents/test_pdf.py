@@ -91,5 +91,5 @@ def test_a_damaged_stream_of_text_is_noted(place: bytes, changed: bytes, damaged
     (tmp_path / "a.pdf").write_bytes(content[:start] + changed + content[start + len(changed) :])
     with (tmp_path / "a.pdf").open("rb") as file:
         reading = read_pdf(file, Limits())
-    assert reading.lacking == damaged
+    assert (reading.uncertain_because == "unread") == damaged
     assert ("1 end of damaged streams is left out" in reading.notes) == damaged

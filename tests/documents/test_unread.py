@@ -247,7 +247,8 @@ def read(kind: str, content: bytes) -> Reading:
 
 def verdict_on(reading: Reading) -> str:
     detection = DETECTOR.detect(reading.text)
-    return of_document(detection, DETECTOR.reader, reading.text, incomplete=False, lacking=reading.lacking).verdict
+    because = reading.uncertain_because
+    return of_document(detection, DETECTOR.reader, reading.text, incomplete=False, uncertain_because=because).verdict
 
 
 def outcome(kind: str, content: bytes) -> str:
@@ -374,7 +375,7 @@ def test_marked_text_in_any_node_is_never_called_not_marked(kind: str) -> None:
 def test_what_is_not_read_is_named_with_its_place() -> None:
     letters = f"{sum(one.isalpha() for one in TEXT):,} letters in"
     named = {
-        "element p": read_html(html(f'<aside class="x"><p>{TEXT}</p></aside>')),
+        "element p": read_html(html(f'<template class="x"><p>{TEXT}</p></template>')),
         "word/x.xml, element w:t": read(".docx", docx("", kind="comments", part=W)),
         "styles.xml, element text:p": read(".odt", odt("", styles=f"<style:header>{T}</style:header>")),
         "o/c 1, element p": read(".epub", epub(P, ordered=False)),
@@ -384,19 +385,19 @@ def test_what_is_not_read_is_named_with_its_place() -> None:
     }
     for place, reading in named.items():
         assert reading.notes == (f"{letters} {place} were not read",)
-        assert reading.lacking
+        assert reading.uncertain_because == "unread"
 
 
 @pytest.mark.parametrize(
     ("inner", "much"),
     [
-        (f"<aside><p>{TEXT[:150]}</p></aside>", False),
-        (f"<aside><p>{TEXT[:450]}</p></aside>", True),  # more than a tenth
-        ("<nav>" + "<a href='x'>Tales of the sea</a>" * 90 + "</nav>", False),  # labels
+        (f"<template><p>{TEXT[:90]}</p></template>", False),
+        (f"<template><p>{TEXT[:450]}</p></template>", True),  # more than a tenth
+        ("<template>Tales of the sea</template>" * 90, True),  # of which each is short
         (f"<script>{TEXT}</script>", False),
     ],
 )
 def test_a_tenth_that_is_not_read_makes_a_text_uncertain(inner: str, much: bool) -> None:
     reading = read_html(html(inner))
-    assert reading.lacking == much
+    assert reading.uncertain_because == ("unread" if much else None)
     assert verdict_on(reading) == ("uncertain" if much else "not_detected")

@@ -301,7 +301,13 @@ def _checked(detect: Callable[[], Detection], scorer: Scorer, item: Item) -> Det
         detection = detect()
         if item.kind is None:
             return detection
-        return of_document(detection, scorer.reader, item.content, incomplete=item.incomplete, lacking=item.lacking)
+        return of_document(
+            detection,
+            scorer.reader,
+            item.content,
+            incomplete=item.incomplete,
+            uncertain_because=item.uncertain_because,
+        )
     except DgmarkError as error:
         return BadRow(item.row_id, str(error), type(error), sha256_of(item.content))
 

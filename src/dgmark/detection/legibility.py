@@ -6,8 +6,10 @@ Encoded data and letters whose file shows others to its readers hold no mark tha
 import random
 import re
 from dataclasses import replace
+from typing import cast
 
 from dgmark.checkpoint.tokenizer import Tokenizer
+from dgmark.detection.finding import Uncertain
 from dgmark.detection.reader import Reader, TextOrIds
 from dgmark.detection.result import Detection
 from dgmark.errors import InputError
@@ -27,7 +29,7 @@ _LETTER_SHARE = 0.1  # of the signs of a part, the least that are letters
 
 
 def of_document(
-    detection: Detection, reader: Reader, content: TextOrIds, *, incomplete: bool, lacking: bool
+    detection: Detection, reader: Reader, content: TextOrIds, *, incomplete: bool, uncertain_because: str | None
 ) -> Detection:
     """The detection of the text of a document, which is `uncertain` where too much of the document was not read.
 
@@ -36,7 +38,7 @@ def of_document(
         reader: the reader of its scorer.
         content: the text; ids stand in no document.
         incomplete: whether something was left out of the document.
-        lacking: whether so much was that a text without the mark cannot be called that.
+        uncertain_because: why a text without the mark cannot be called that, if so: "unread" or "not_shown".
 
     Raises:
         InputError: the text does not look like text, and no mark was found in it.
@@ -48,8 +50,9 @@ def of_document(
                 "does not look like text: its letters make no words of any language, as in encoded data or in a PDF "
                 "whose letters stand for others. Give the text itself, or the file under the ending of its kind"
             )
-        if (lacking or strange) and detection.verdict == "not_detected":
-            detection = replace(detection, verdict="uncertain", uncertain_because="unread")
+        because = uncertain_because or ("unread" if strange else None)
+        if because and detection.verdict == "not_detected":
+            detection = replace(detection, verdict="uncertain", uncertain_because=cast(Uncertain, because))
     return replace(detection, incomplete=incomplete)
 
 

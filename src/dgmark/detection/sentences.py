@@ -179,5 +179,7 @@ def _why(found: Finding) -> str:
             return f"its {counted(found)}, repeat each other too much."
         case "unread":
             return "much of the document was not read or makes no words, and the watermark may stand there."
+        case "not_shown":
+            return "much of what was read is not shown by the document, and may hide the watermark of the rest."
         case _:
             return f"with {counted(found)}, it is too short."

@@ -30,8 +30,9 @@ class Document:
         pages: number of pages (PDF), chapters (EPUB) or sheets (Excel); None for other kinds.
         rows: of a table, the id and the text of each row.
         incomplete: whether something was left out.
-        lacking: whether so much was left out that a text without the mark cannot be called that: more than a tenth of
-            the letters, 400 of them in a run, or what stood in a damaged part.
+        uncertain_because: why a text without the mark cannot be called that, if so: "unread" (more than a tenth of the
+            letters were not read, or 400, or a part of unknown size) or "not_shown" (as many were read that the
+            document does not show).
     """
 
     text: str
@@ -40,7 +41,7 @@ class Document:
     pages: int | None = None
     rows: tuple[tuple[str, str], ...] = ()
     incomplete: bool = False
-    lacking: bool = False
+    uncertain_because: str | None = None
 
     @property
     def sha256(self) -> str:
@@ -97,7 +98,7 @@ def read_opened(file: BinaryIO, name: str, *, text_column: str = TEXT_COLUMN, li
     note = mismatch(name, kind)
     notes = (*([note] if note else []), *reading.how, *reading.notes)
     incomplete = bool(reading.notes)
-    return Document(reading.text, str(kind), notes, reading.pages, reading.rows, incomplete, reading.lacking)
+    return Document(reading.text, str(kind), notes, reading.pages, reading.rows, incomplete, reading.uncertain_because)
 
 
 def _read(file: BinaryIO, name: str, column: str, limits: Limits) -> tuple[Kind, Reading]:

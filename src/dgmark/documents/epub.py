@@ -4,8 +4,9 @@ import posixpath
 from typing import Any
 from urllib.parse import unquote
 
+from dgmark.documents.account import Account
 from dgmark.documents.html_text import add_html
-from dgmark.documents.reading import PAGE_CHARS, Limits, Reading, Refusal, Unread
+from dgmark.documents.reading import PAGE_CHARS, Limits, Reading, Refusal
 from dgmark.documents.text_builder import TextBuilder
 from dgmark.documents.zip_archive import ZipArchive
 
@@ -27,15 +28,15 @@ def read_epub(archive: ZipArchive, limits: Limits) -> Reading:
         }
         if encrypted & chapters.keys():
             raise Refusal("is protected against reading (DRM): its chapters are encrypted")
-    builder, unread = TextBuilder(), Unread()
+    builder, account = TextBuilder(), Account()
     for name, kind in chapters.items():
         builder.block(2)
         if "html" in kind or "svg" in kind:
-            add_html(builder, archive.read(name), unread)
+            add_html(builder, archive.read(name), account)
         else:
-            unread.add("chapters of pictures", weight=PAGE_CHARS)
-    unread.held += archive.pieces()
-    return unread.reading(builder.text, pages=len(chapters))
+            account.add("chapters of pictures", weight=PAGE_CHARS)
+    account.held += archive.pieces()
+    return account.reading(builder.text, pages=len(chapters))
 
 
 def _chapters(archive: ZipArchive) -> dict[str, str]:

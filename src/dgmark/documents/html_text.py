@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from dgmark.documents.completeness import ROLES, markup_pieces
-from dgmark.documents.reading import Reading, Refusal, Unread
+from dgmark.documents.account import Account
+from dgmark.documents.markup import ROLES, markup_pieces
+from dgmark.documents.reading import Reading, Refusal
 from dgmark.documents.text_builder import TextBuilder
 
 # not text for a reader, wherever it stands
@@ -46,19 +47,19 @@ def read_html(content: bytes, encoding: str | None = None) -> Reading:
     Raises:
         Refusal: the page is nested too deeply, or most of it is not read.
     """
-    builder, unread = TextBuilder(), Unread()
-    named = add_html(builder, content, unread, encoding=encoding)
-    unread.held += markup_pieces(content.decode(named, "replace"))
-    return unread.reading(builder.text)
+    builder, account = TextBuilder(), Account()
+    named = add_html(builder, content, account, encoding=encoding)
+    account.held += markup_pieces(content.decode(named, "replace"))
+    return account.reading(builder.text)
 
 
-def add_html(builder: TextBuilder, content: bytes, unread: Unread, *, encoding: str | None = None) -> str:
+def add_html(builder: TextBuilder, content: bytes, account: Account, *, encoding: str | None = None) -> str:
     """Add the text of a page to `builder`. Paragraphs have an empty line between them, as browsers copy them.
 
     Args:
         builder: where the text goes.
         content: the page.
-        unread: counts what is left out.
+        account: counts what is left out, and takes what stands around the text of the page.
         encoding: its character set; by default the one that it names.
 
     Returns:
@@ -76,12 +77,22 @@ def add_html(builder: TextBuilder, content: bytes, unread: Unread, *, encoding: 
         raise Refusal(f"is nested too deeply to be read ({fatal[0].message})")
     named = "utf-8" if root is None else root.getroottree().docinfo.encoding or "utf-8"
     while root is not None:  # what stands behind the end of a page has a root of its own
-        _walk(etree.iterwalk(root, events=("start", "end", "comment", "pi")), builder, unread)
+        _walk(root, builder, account)
         root = root.getnext()
     return str(named)
 
 
-def _walk(events: Any, builder: TextBuilder, unread: Unread) -> None:
+def _add_beside(element: Any, account: Account) -> None:
+    """Read a part of the page that stands around its text behind it."""
+    builder = TextBuilder()
+    _walk(element, builder, account)
+    account.add_beside(element.get("role") or element.tag, builder.text)
+
+
+def _walk(top: Any, builder: TextBuilder, account: Account) -> None:
+    from lxml import etree
+
+    events = etree.iterwalk(top, events=("start", "end", "comment", "pi"))
     preserved = 0
     skipped = None
     visible = [True]
@@ -93,7 +104,10 @@ def _walk(events: Any, builder: TextBuilder, unread: Unread) -> None:
     for event, element in events:
         tag = element.tag if isinstance(element.tag, str) else None
         if event == "start":
-            if _leave_out(element, tag, builder, unread):
+            around = element is not top and _around(element)
+            if around:
+                _add_beside(element, account)
+            if around or _leave_out(element, tag, builder, account):
                 events.skip_subtree()
                 skipped = element
                 continue
@@ -113,27 +127,26 @@ def _walk(events: Any, builder: TextBuilder, unread: Unread) -> None:
                 if tag in _BLOCKS:
                     builder.block(2 if tag in _PARAGRAPHS else 1)
             skipped = None
-        add(element.tail)
+        if element is not top:
+            add(element.tail)
 
 
-def _leave_out(element: Any, tag: str | None, builder: TextBuilder, unread: Unread) -> bool:
+def _leave_out(element: Any, tag: str | None, builder: TextBuilder, account: Account) -> bool:
     """Whether the text of an element is not read; what is seen of it is counted."""
     if "url(" in _style(element):
-        unread.add("pictures", weight=Unread.UNKNOWN)
-    if _around(element):
-        unread.add("pictures", sum(1 for _ in element.iter(*_PICTURES)))
-    elif _hidden(element) or (tag in _NEVER and not element.get("shadowrootmode")):
+        account.add("pictures", weight=Account.UNKNOWN)
+    if _hidden(element) or (tag in _NEVER and not element.get("shadowrootmode")):
         return True
-    elif tag == "script":
-        unread.add("scripts", int(bool(_PROGRAMS.match(element.get("type", "").lower()))))
+    if tag == "script":
+        account.add("scripts", int(bool(_PROGRAMS.match(element.get("type", "").lower()))))
     elif tag == "iframe" and element.get("srcdoc"):
-        add_html(builder, element.get("srcdoc").encode(), unread, encoding="utf-8")
+        add_html(builder, element.get("srcdoc").encode(), account, encoding="utf-8")
     elif tag in _MEDIA:
-        unread.add("embedded objects", weight=Unread.UNKNOWN)
+        account.add("embedded objects", weight=Account.UNKNOWN)
     else:
         drawn = sum(len(path.get("d", "")) for path in element.iter("path")) if tag == "svg" else 0
         if tag in _PICTURES or drawn > _LETTERS:
-            unread.add_picture(*_size(element))
+            account.add_picture(*_size(element))
         elif tag == "input" and element.get("type", "text").lower() in _FIELDS:
             builder.add(element.get("value"))
         return _is_reference(element)

@@ -4,10 +4,11 @@ from email import message_from_bytes, policy
 from email.message import EmailMessage
 from typing import Any, cast
 
+from dgmark.documents.account import Account, Piece
 from dgmark.documents.charsets import decode
-from dgmark.documents.completeness import Piece, markup_pieces
 from dgmark.documents.html_text import add_html
-from dgmark.documents.reading import Reading, Unread
+from dgmark.documents.markup import markup_pieces
+from dgmark.documents.reading import Reading
 from dgmark.documents.text_builder import TextBuilder
 
 _NO_TEXT = ("text/css", "text/javascript")
@@ -21,23 +22,23 @@ def read_mail(content: bytes) -> Reading:
     """
     message = message_from_bytes(content, policy=policy.default)
     body = message.get_body(("html", "plain")) or EmailMessage()
-    builder, unread = TextBuilder(), Unread()
+    builder, account = TextBuilder(), Account()
     beside = [part for parent in message.walk() if _is_related(parent) for part in parent.iter_parts()]
     for part in message.walk():
         kind, media = part.get_content_type(), part.get_content_maintype()
         if media == "text" and kind not in _NO_TEXT:
             place, text = part.get_filename() or kind, _decoded(part)
-            unread.held += markup_pieces(text, f"{place}, ") if "html" in kind else [Piece(place, text)]
+            account.held += markup_pieces(text, f"{place}, ") if "html" in kind else [Piece(place, text)]
         elif media not in ("text", "multipart", "message") and part not in beside:
-            unread.add("attachments", weight=Unread.UNKNOWN)
+            account.add("attachments", weight=Account.UNKNOWN)
     text, how = _decoded(body), list[str]()
     if "\ufffd" in text:
         text, how = decode(cast(bytes, body.get_payload(decode=True)))
     if body.get_content_subtype() == "html":
-        add_html(builder, text.encode(), unread, encoding="utf-8")
+        add_html(builder, text.encode(), account, encoding="utf-8")
     else:
         builder.add(text, exact=True)
-    return unread.reading(builder.text, how=tuple(how))
+    return account.reading(builder.text, how=tuple(how))
 
 
 def _is_related(part: EmailMessage) -> bool:

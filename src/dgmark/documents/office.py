@@ -9,9 +9,10 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from dgmark.documents.account import Account
 from dgmark.documents.charsets import decode
 from dgmark.documents.html_text import add_html
-from dgmark.documents.reading import Reading, Refusal, Unread
+from dgmark.documents.reading import Reading, Refusal
 from dgmark.documents.text_builder import TextBuilder
 from dgmark.documents.zip_archive import LOCKED, ZipArchive
 
@@ -34,20 +35,20 @@ def read_docx(archive: ZipArchive) -> Reading:
     Raises:
         Refusal: the document is damaged, or most of it is not read.
     """
-    builder, unread = TextBuilder(), Unread()
+    builder, account = TextBuilder(), Account()
     archive.check_xml()
     main = next((part for kind, part in _related(archive, "").values() if kind == "officeDocument"), None)
     if main is None:
         raise Refusal("is damaged: it does not say where its text stands")
     related = _related(archive, main)
-    document = _Document(builder, unread, archive, related)
+    document = _Document(builder, account, archive, related)
     document.add(archive.xml(main))
     for kind, part in sorted(related.values()):
         if kind in ("footnotes", "endnotes"):
             builder.block()
             document.add(archive.xml(part))
-    unread.held += archive.pieces()
-    return unread.reading(builder.text)
+    account.held += archive.pieces()
+    return account.reading(builder.text)
 
 
 def _related(archive: ZipArchive, part: str) -> dict[str, tuple[str, str]]:
@@ -78,17 +79,17 @@ def read_odt(archive: ZipArchive) -> Reading:
     body = archive.xml("content.xml").find("{*}body/{*}text")
     if body is None:
         raise Refusal("is damaged: it has no body of text")
-    builder, unread = TextBuilder(), Unread()
-    document = _Document(builder, unread, archive)
+    builder, account = TextBuilder(), Account()
+    document = _Document(builder, account, archive)
     for top in (body, *body.iterfind(".//{*}note/{*}note-body")):
         builder.block()
         document.add(top)
     for part in {"content.xml", "styles.xml"} & archive.names:
         backgrounds = archive.xml(part).iter("{*}fill-image", "{*}background-image")
         fills = [one for one in backgrounds if _get(one, "href")]
-        unread.add("pictures", len(fills), weight=Unread.UNKNOWN * len(fills))
-    unread.held += archive.pieces()
-    return unread.reading(builder.text)
+        account.add("pictures", len(fills), weight=Account.UNKNOWN * len(fills))
+    account.held += archive.pieces()
+    return account.reading(builder.text)
 
 
 @dataclass(frozen=True)
@@ -97,13 +98,13 @@ class _Document:
 
     Attributes:
         builder: where the text goes.
-        unread: counts what is not read.
+        account: counts what is not read.
         archive: the document.
         related: of a Word document, what its main part names; its text stands only in elements of its own.
     """
 
     builder: TextBuilder
-    unread: Unread
+    account: Account
     archive: ZipArchive
     related: dict[str, tuple[str, str]] | None = None
 
@@ -133,9 +134,9 @@ class _Document:
         """Add what an element stands for; whether its contents are not read."""
         kind = _get(element, "type")
         if name in _DELETED:
-            self.unread.add("tracked deletions")
+            self.account.add("tracked deletions")
         elif name in ("object", "subDoc"):
-            self.unread.add("embedded objects", weight=Unread.UNKNOWN)
+            self.account.add("embedded objects", weight=Account.UNKNOWN)
         elif name == "frame" and [*element.iterchildren("{*}object", "{*}object-ole", "{*}plugin")]:
             self._add_picture(element, "width", "height", "embedded objects")
         else:
@@ -157,19 +158,19 @@ class _Document:
                 self._add_picture(size, "cx", "cy")
         elif name == "imagedata":
             style = dict(part.split(":", 1) for part in element.getparent().get("style", "").split(";") if ":" in part)
-            self.unread.add_picture(_points(style.get("width")), _points(style.get("height")))
+            self.account.add_picture(_points(style.get("width")), _points(style.get("height")))
         elif (
             name == "contentPart"
             or (name == "fill" and _get(element, "id"))
             or (name == "blipFill" and element.getparent().prefix != "pic")
         ):
-            self.unread.add_picture(None, None)  # ink, and pictures behind text
+            self.account.add_picture(None, None)  # ink, and pictures behind text
         elif name == "sym":
             self._add_symbol(element)
         elif name == "frame" and element.find("{*}image") is not None:
             self._add_picture(element, "width", "height")
         elif name == "section-source" and not _text(element.getparent()):
-            self.unread.add("linked sections", weight=Unread.UNKNOWN)
+            self.account.add("linked sections", weight=Account.UNKNOWN)
         elif name in ("altChunk", "relIds"):
             self._add_linked(
                 *(self.related or {}).get(_get(element, "id" if name == "altChunk" else "dm") or "", ("", ""))
@@ -189,15 +190,15 @@ class _Document:
         if ending and kind == "diagramData":
             self.add(self.archive.xml(part))
         elif ending in (".html", ".htm", ".xhtml"):
-            add_html(self.builder, self.archive.read(part), self.unread)
+            add_html(self.builder, self.archive.read(part), self.account)
         elif ending == ".txt":
             self.builder.add(decode(self.archive.read(part))[0], exact=True)
         else:
-            self.unread.add("embedded objects", weight=Unread.UNKNOWN)
+            self.account.add("embedded objects", weight=Account.UNKNOWN)
         self.builder.block()
 
     def _add_picture(self, element: Any, width: str, height: str, what: str = "pictures") -> None:
-        self.unread.add_picture(_points(_get(element, width)), _points(_get(element, height)), what)
+        self.account.add_picture(_points(_get(element, width)), _points(_get(element, height)), what)
 
 
 def _text(top: Any) -> str:

@@ -13,9 +13,9 @@ from itertools import accumulate, islice, pairwise
 from statistics import median
 from typing import Any, BinaryIO
 
+from dgmark.documents.account import Account, Piece
 from dgmark.documents.charsets import check_legible
-from dgmark.documents.completeness import Piece
-from dgmark.documents.reading import PAGE_CHARS, Limits, Reading, Refusal, Unread
+from dgmark.documents.reading import PAGE_CHARS, Limits, Reading, Refusal
 from dgmark.documents.text_builder import without_bullets
 from dgmark.documents.zip_archive import LOCKED
 
@@ -64,35 +64,34 @@ def read_pdf(file: BinaryIO, limits: Limits) -> Reading:
         raise Refusal(LOCKED if "password" in str(error).lower() else f"is damaged: {error}") from error
     if count > limits.pages:
         raise Refusal(f"has {count} pages; the limit is {limits.pages}")
-    unread = Unread()
+    account = Account()
     file.seek(0)
     damaged = _damaged_streams(file.read())
-    unread.damaged = damaged > 0
-    unread.add("ends of damaged streams", damaged)
-    unread.add("attachments", document.count_attachments(), weight=Unread.UNKNOWN * document.count_attachments())
+    account.add_unknown("ends of damaged streams", damaged)
+    account.add("attachments", document.count_attachments(), weight=Account.UNKNOWN * document.count_attachments())
     pages: list[list[PdfLine]] = []
     shapes, texts = [], []
     try:
         for page in (document[number] for number in range(count)):
             number = len(pages) + 1
-            unread.held.append(Piece(f"page {number}", page.get_textpage().get_text_range(errors="replace")))
+            account.held.append(Piece(f"page {number}", page.get_textpage().get_text_range(errors="replace")))
             pages.append(_lines(page, pypdfium2.raw))
             shapes.append(_shapes(page, pypdfium2.raw))
-            texts += _annotations(page, number, pypdfium2.raw, unread)
+            texts += _annotations(page, number, pypdfium2.raw, account)
     except pypdfium2.PdfiumError as error:
         raise Refusal(f"is damaged: {error}") from error
     lines, repeated = without_headers(pages)
     sparse = [
-        covered > Unread.PICTURE and sum(len(line.text) for line in page) < _SPARSE
+        covered > Account.PICTURE and sum(len(line.text) for line in page) < _SPARSE
         for page, (covered, _, _) in zip(lines, shapes, strict=True)
     ]
     enough = _SPARSE if 2 * sum(sparse) > count else _MIN_CHARS
     for number, page in enumerate(lines):
-        _count(number + 1, page, shapes[number], enough, unread)
-    unread.add("lines that repeat at the head and foot of pages", repeated)
+        _count(number + 1, page, shapes[number], enough, account)
+    account.add("lines that repeat at the head and foot of pages", repeated)
     text = "\n".join([join_lines([line for page in lines for line in page]), *texts]).strip("\n")
     left_out = "\n".join(line.text for page in pages for line in page)  # lines that repeat; pages count their letters
-    reading = unread.reading(text, besides=left_out, pages=count)
+    reading = account.reading(text, left_out=left_out, pages=count)
     if not text:
         raise Refusal(f"holds no text on its {count} pages")
     check_legible(text)
@@ -193,7 +192,7 @@ def _level(one: Box, two: Box) -> bool:
     return min(one[3], two[3]) - max(one[1], two[1]) > 0.5 * (two[3] - two[1])
 
 
-def _annotations(page: Any, page_number: int, raw: Any, unread: Unread) -> list[str]:
+def _annotations(page: Any, page_number: int, raw: Any, account: Account) -> list[str]:
     """The texts that were typed onto a page or into its form; comments, stamps and files are counted."""
     texts = []
     for number in range(raw.FPDFPage_GetAnnotCount(page)):
@@ -207,21 +206,21 @@ def _annotations(page: Any, page_number: int, raw: Any, unread: Unread) -> list[
         if kind in (_FREE_TEXT, _WIDGET):
             texts.append(text)
         elif kind in (_STAMP, _FILE):
-            unread.add("stamps" if kind == _STAMP else "attachments", weight=Unread.UNKNOWN)
-        unread.held.append(Piece(f"comments of page {page_number}", text))
+            account.add("stamps" if kind == _STAMP else "attachments", weight=Account.UNKNOWN)
+        account.held.append(Piece(f"comments of page {page_number}", text))
     return [text for text in texts if text.strip()]
 
 
-def _count(number: int, lines: list[PdfLine], shapes: tuple[float, int, int], enough: int, unread: Unread) -> None:
+def _count(number: int, lines: list[PdfLine], shapes: tuple[float, int, int], enough: int, account: Account) -> None:
     """Count what a page shows beside its text."""
     size = sum(len(line.text) + 1 for line in lines) - 1
     covered, pictures, segments = shapes
-    if covered > Unread.PICTURE and size < max(enough, 0 if covered > _NEARLY_ALL else PAGE_CHARS * covered):
-        unread.add("pages of pictures", weight=PAGE_CHARS, place=number)
+    if covered > Account.PICTURE and size < max(enough, 0 if covered > _NEARLY_ALL else PAGE_CHARS * covered):
+        account.add("pages of pictures", weight=PAGE_CHARS, page=number)
     elif segments > _PAGE_SEGMENTS:
-        unread.add("pages of drawn letters", weight=PAGE_CHARS if size < _MIN_CHARS else 0, place=number)
+        account.add("pages of drawn letters", weight=PAGE_CHARS if size < _MIN_CHARS else 0, page=number)
     elif pictures:
-        unread.add("pictures", pictures, place=number)
+        account.add("pictures", pictures, page=number)
 
 
 def _shapes(page: Any, raw: Any) -> tuple[float, int, int]:
@@ -238,7 +237,7 @@ def _shapes(page: Any, raw: Any) -> tuple[float, int, int]:
             box, form = form.get_matrix().on_rect(*box), form.container
         share = max(0.0, box[2] - box[0]) * max(0.0, box[3] - box[1]) / (page.get_width() * page.get_height())
         covered += share
-        pictures += share > Unread.STAMP
+        pictures += share > Account.STAMP
     return covered, pictures, segments
 
 

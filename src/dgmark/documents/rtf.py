@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator
 
-from dgmark.documents.completeness import Piece
-from dgmark.documents.reading import Reading, Refusal, Unread
+from dgmark.documents.account import Account, Piece
+from dgmark.documents.reading import Reading, Refusal
 from dgmark.documents.text_builder import TextBuilder, without_bullets
 
 # striprtf writes "|" for the end of a table's cell; a paragraph instead keeps "|" for texts that hold it
@@ -35,9 +35,9 @@ def read_rtf(content: bytes) -> Reading:
     source = content.decode("latin-1").rstrip("\0\r\n \t")
     if not source.endswith("}"):
         raise Refusal("is cut off: its last bracket is missing")
-    unread = Unread()
-    unread.held += _pieces(source)
-    source = source[:-1] + "".join(f"\\par {group}" for group in _beside(source, unread)) + "}"
+    account = Account()
+    account.held += _pieces(source)
+    source = source[:-1] + "".join(f"\\par {group}" for group in _beside(source, account)) + "}"
     source = _CELL.sub(lambda found: found[1] or "\\par ", source)
     try:
         text = str(rtf_to_text(source, errors="replace"))  # type: ignore[no-untyped-call]
@@ -47,10 +47,10 @@ def read_rtf(content: bytes) -> Reading:
     for line in without_bullets(text).split("\n"):
         builder.add(line.strip(), exact=True)
         builder.end_line()
-    return unread.reading(builder.text, ascii_only=True)
+    return account.reading(builder.text, ascii_only=True)
 
 
-def _beside(source: str, unread: Unread) -> Iterator[str]:
+def _beside(source: str, account: Account) -> Iterator[str]:
     """The groups that are read and stand beside the body; the others are counted."""
     opened: list[tuple[str, int]] = []
     at = 0
@@ -63,10 +63,10 @@ def _beside(source: str, unread: Unread) -> Iterator[str]:
             if word in _READ:
                 yield source[start:at].replace(f"\\{word}", "", 1)
             elif word == "object":
-                unread.add("embedded objects", weight=Unread.UNKNOWN)
+                account.add("embedded objects", weight=Account.UNKNOWN)
             elif word == "pict" and "nonshppict" not in (name for name, _ in opened):  # a copy for old readers
                 sides = [int(side) / _TWIPS for side in _PICTURE_SIDE.findall(source[start:at])]
-                unread.add_picture(*(sides if len(sides) == 2 else (None, None)))
+                account.add_picture(*(sides if len(sides) == 2 else (None, None)))
 
 
 def _pieces(source: str) -> Iterator[Piece]:

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 
-from dgmark.documents.completeness import NO_PARTS, Piece, markup_pieces
+from dgmark.documents.account import Piece
 from dgmark.documents.kinds import Kind
+from dgmark.documents.markup import NO_PARTS, markup_pieces
 from dgmark.documents.reading import MB, Limits, Refusal
 
 _MIMETYPES = {

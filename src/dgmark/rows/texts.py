@@ -35,7 +35,7 @@ class Item:
         kind: the kind of its document, such as "PDF"; None for rows.
         notes: what was left out of the document, and what the reader should know.
         incomplete: whether something was left out of the document.
-        lacking: whether so much was that a text without the mark cannot be called that.
+        uncertain_because: why a text without the mark cannot be called that, if so: "unread" or "not_shown".
     """
 
     row_id: str
@@ -43,7 +43,7 @@ class Item:
     kind: str | None = None
     notes: tuple[str, ...] = ()
     incomplete: bool = False
-    lacking: bool = False
+    uncertain_because: str | None = None
 
 
 def read_texts(
@@ -153,7 +153,7 @@ def _items_of(name: str, document: Document) -> Iterator[Item | BadRow]:
     for row_id, text in texts if document.kind in TABLES else [(name, document.text)]:
         item = _text(row_id, text)
         if isinstance(item, Item):
-            left_out = document.incomplete, document.lacking
+            left_out = document.incomplete, document.uncertain_because
             item = Item(item.row_id, item.content, document.kind, document.notes, *left_out)
         yield item
 

@@ -200,7 +200,13 @@ class Checker:
         found = scorer.detect(content)
         if document is None:
             return found
-        return of_document(found, scorer.reader, content, incomplete=document.incomplete, lacking=document.lacking)
+        return of_document(
+            found,
+            scorer.reader,
+            content,
+            incomplete=document.incomplete,
+            uncertain_because=document.uncertain_because,
+        )
 
     def most_chars(self, subkeys: int) -> int:
         """The longest text on which so many sub-keys can be tried within the time of a request."""
