@@ -2,7 +2,7 @@
 
 import pytest
 
-from dgmark.documents.charsets import decode
+from dgmark.documents.charsets import decode, decode_page
 from dgmark.documents.reading import Refusal
 
 WESTERN = "Über die Brücke ging ein Müller; “Il était une fois une fenêtre”, sagte er – und lachte. " * 3
@@ -57,3 +57,44 @@ def test_text_of_any_script_is_legible() -> None:
 def test_what_is_no_text_is_refused(content: bytes) -> None:
     with pytest.raises(Refusal):
         decode(content)
+
+
+PAGE = "<html><head>{}</head><body><p>{}</p></body></html>"
+
+
+@pytest.mark.parametrize(
+    ("stated", "encoding", "text"),
+    [
+        ('<meta charset="utf-16">', "utf-8", WESTERN),
+        ("<meta charset=UTF-16BE>", "ascii", "plain words"),
+        ('<META http-equiv="Content-Type" content="text/html; charset=utf-16le">', "utf-8", POLISH),
+        ('<meta charset="iso-8859-1">', "cp1252", WESTERN),
+        ('<meta charset="ascii">', "cp1252", WESTERN),
+        ('<meta charset="gb2312">', "gb18030", CHINESE + "\u3447"),
+        ('<meta charset="x-user-defined">', "cp1252", WESTERN),
+        ('<meta content="text/html;charset=koi8-r" http-equiv=content-type>', "koi8-r", RUSSIAN),
+        ('<!-- <meta charset="koi8-r"> --><meta charset="windows-1251">', "cp1251", RUSSIAN),
+        ('<meta charset="unheard-of"><meta charset="windows-1250"><meta charset="koi8-r">', "cp1250", POLISH),
+        ('<meta name="charset" content="charset=koi8-r"><meta charset="utf8">', "utf-8", RUSSIAN),
+        ('<script>"<meta charset=koi8-r>"</script><meta charset="utf-8">', "utf-8", RUSSIAN),
+        ("", "utf-8", RUSSIAN),
+        ("", "cp1251", RUSSIAN),
+        ('<meta charset="koi8-r">', "utf-8-sig", RUSSIAN),
+        ('<meta charset="koi8-r">', "utf-16", RUSSIAN),
+    ],
+)
+def test_a_page_is_decoded_as_browsers_do(stated: str, encoding: str, text: str) -> None:
+    page = PAGE.format(stated, text)
+    assert decode_page(page.encode(encoding))[0] == page
+
+
+def test_the_declaration_of_xml_counts_behind_what_the_page_states() -> None:
+    declared = '<?xml version="1.0" encoding="windows-1251"?>'
+    page = declared + PAGE.format("", RUSSIAN)
+    assert decode_page(page.encode("cp1251"))[0] == page
+    page = declared + PAGE.format('<meta charset="utf-8">', RUSSIAN)
+    assert decode_page(page.encode())[0] == page
+
+
+def test_the_note_of_a_guess_stands_for_pages_too() -> None:
+    assert "was read as cp1251" in decode_page(PAGE.format("", RUSSIAN).encode("cp1251"))[1][0]

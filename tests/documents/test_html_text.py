@@ -47,7 +47,7 @@ def test_a_page_is_its_own_text_and_then_what_stands_around_it() -> None:
     ],
 )
 def test_tags_spaces_and_characters(page: str, text: str) -> None:
-    assert read_html(page.encode(), "utf-8").text == text
+    assert read_html(page.encode()).text == text
 
 
 def test_the_page_names_its_character_set() -> None:

@@ -6,6 +6,8 @@ Knows nothing of kinds of documents.
 import codecs
 import re
 import unicodedata
+from html.parser import HTMLParser
+from typing import Any
 
 from dgmark.documents.reading import Refusal
 
@@ -22,6 +24,12 @@ _PLAIN_CONTROLS = frozenset("\t\n\f\r\x1b")
 # the sets of texts from before Unicode; Windows' Latin sets contain the ISO ones
 _LEGACY = [*(f"cp{n}" for n in range(1250, 1259)), "cp874", "cp932", "cp949", "big5", "gb18030", "euc_jp", "koi8_r"]
 _LEGACY += ["mac_roman"]
+# what a page states in its head, in `<meta http-equiv="content-type">` and in the declaration of XML
+_IN_CONTENT = re.compile(r"""charset\s*=\s*["']?\s*([^\s"';]+)""", re.IGNORECASE)
+_IN_DECLARATION = re.compile(rb"""<\?xml[^>]{0,200}?\sencoding\s*=\s*["']([^"']{1,40})["']""")
+# what browsers take for the encodings that a page can only state by mistake, and for a part of a larger set
+_MEANT = {"utf-16le": "utf-8", "utf-16be": "utf-8", "x-user-defined": "windows-1252", "gbk": "gb18030"}
+_HEAD = 2**16  # bytes of a page in which its character set is stated
 # of the first characters, the share that may be unreadable
 _SAMPLE, _MAX_UNREADABLE = 100_000, 0.05
 
@@ -41,6 +49,57 @@ def decode(content: bytes) -> tuple[str, list[str]]:
     text, notes = _decode(content)
     check_legible(text)
     return unify_line_ends(text), notes
+
+
+def decode_page(content: bytes) -> tuple[str, list[str]]:
+    """Decode a page of HTML as browsers do, by the WHATWG's encoding standard. Line ends stay.
+
+    The byte order mark decides, then what the page states. Labels have the meaning that they have on the web:
+    "iso-8859-1" is Windows-1252, and UTF-16 that is stated in letters of ASCII is UTF-8. A page that states nothing is
+    decoded as plain text is.
+
+    Returns:
+        The page, and notes on how it was read.
+
+    Raises:
+        Refusal: the page states nothing, and its bytes are no text.
+        ModuleNotFoundError: webencodings is not installed.
+    """
+    encoding = None if content.startswith(tuple(mark for mark, _ in _MARKS)) else _stated_encoding(content)
+    if encoding is None:
+        return _decode(content)
+    return encoding.codec_info.decode(content, "replace")[0], []
+
+
+def _stated_encoding(content: bytes) -> Any:
+    """The encoding that a page states, as webencodings has it; None if it states none that browsers know."""
+    from webencodings import lookup
+
+    metas = _Metas()
+    metas.feed(content[:_HEAD].decode("latin-1"))
+    declared = _IN_DECLARATION.match(content)
+    labels = [*metas.labels, *([declared[1].decode("latin-1")] if declared else [])]
+    stated = next(filter(None, map(lookup, labels)), None)
+    if stated is None:
+        return None
+    return lookup(_MEANT.get(stated.name, stated.name))
+
+
+class _Metas(HTMLParser):
+    """Collects the labels of character sets in a page's `meta` elements, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.labels: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag != "meta":
+            return
+        values = {name: value or "" for name, value in reversed(attrs)}  # the first of a name counts
+        if "charset" in values:
+            self.labels.append(values["charset"])
+        elif values.get("http-equiv", "").lower() == "content-type":
+            self.labels += _IN_CONTENT.findall(values.get("content", ""))[:1]
 
 
 def unify_line_ends(text: str) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from dgmark.documents.account import Account
+from dgmark.documents.charsets import decode_page
 from dgmark.documents.html_text import add_html
 from dgmark.documents.reading import PAGE_CHARS, Limits, Reading, Refusal
 from dgmark.documents.text_builder import TextBuilder
@@ -32,7 +33,7 @@ def read_epub(archive: ZipArchive, limits: Limits) -> Reading:
     for name, kind in chapters.items():
         builder.block(2)
         if "html" in kind or "svg" in kind:
-            add_html(builder, archive.read(name), account)
+            add_html(builder, decode_page(archive.read(name))[0], account)
         else:
             account.add("chapters of pictures", weight=PAGE_CHARS)
     account.held += archive.pieces()

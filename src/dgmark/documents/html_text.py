@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dgmark.documents.account import Account
+from dgmark.documents.charsets import decode_page
 from dgmark.documents.markup import ROLES, markup_pieces
 from dgmark.documents.reading import Reading, Refusal
 from dgmark.documents.text_builder import TextBuilder
@@ -41,45 +42,40 @@ _VISIBILITY = re.compile(r"visibility\s*:\s*(\w+)")
 _EXACT = re.compile(r"white-space\s*:\s*(pre|break-spaces)")
 
 
-def read_html(content: bytes, encoding: str | None = None) -> Reading:
+def read_html(content: bytes) -> Reading:
     """Read a page of HTML: its text without scripts, hidden parts, navigation, page header and page footer.
 
     Raises:
         Refusal: the page is nested too deeply, or most of it is not read.
     """
+    page, how = decode_page(content)
     builder, account = TextBuilder(), Account()
-    named = add_html(builder, content, account, encoding=encoding)
-    account.held += markup_pieces(content.decode(named, "replace"))
-    return account.reading(builder.text)
+    add_html(builder, page, account)
+    account.held += markup_pieces(page)
+    return account.reading(builder.text, how=tuple(how))
 
 
-def add_html(builder: TextBuilder, content: bytes, account: Account, *, encoding: str | None = None) -> str:
+def add_html(builder: TextBuilder, page: str, account: Account) -> None:
     """Add the text of a page to `builder`. Paragraphs have an empty line between them, as browsers copy them.
 
     Args:
         builder: where the text goes.
-        content: the page.
+        page: the page.
         account: counts what is left out, and takes what stands around the text of the page.
-        encoding: its character set; by default the one that it names.
-
-    Returns:
-        The character set.
 
     Raises:
         Refusal: the page is nested too deeply.
     """
     from lxml import etree
 
-    parser = etree.HTMLParser(encoding=encoding, huge_tree=True, no_network=True)
-    root = etree.fromstring(content, parser) if content.strip() else None
+    parser = etree.HTMLParser(encoding="utf-8", huge_tree=True, no_network=True)
+    root = etree.fromstring(page.encode("utf-8", "replace"), parser) if page.strip() else None
     fatal = [entry for entry in parser.error_log if entry.type_name == "ERR_RESOURCE_LIMIT"]
     if fatal:
         raise Refusal(f"is nested too deeply to be read ({fatal[0].message})")
-    named = "utf-8" if root is None else root.getroottree().docinfo.encoding or "utf-8"
     while root is not None:  # what stands behind the end of a page has a root of its own
         _walk(root, builder, account)
         root = root.getnext()
-    return str(named)
 
 
 def _add_beside(element: Any, account: Account) -> None:
@@ -140,7 +136,7 @@ def _leave_out(element: Any, tag: str | None, builder: TextBuilder, account: Acc
     if tag == "script":
         account.add("scripts", int(bool(_PROGRAMS.match(element.get("type", "").lower()))))
     elif tag == "iframe" and element.get("srcdoc"):
-        add_html(builder, element.get("srcdoc").encode(), account, encoding="utf-8")
+        add_html(builder, element.get("srcdoc"), account)
     elif tag in _MEDIA:
         account.add("embedded objects", weight=Account.UNKNOWN)
     else:

@@ -35,7 +35,7 @@ def read_mail(content: bytes) -> Reading:
     if "\ufffd" in text:
         text, how = decode(cast(bytes, body.get_payload(decode=True)))
     if body.get_content_subtype() == "html":
-        add_html(builder, text.encode(), account, encoding="utf-8")
+        add_html(builder, text, account)
     else:
         builder.add(text, exact=True)
     return account.reading(builder.text, how=tuple(how))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dgmark.documents.account import Account
-from dgmark.documents.charsets import decode
+from dgmark.documents.charsets import decode, decode_page
 from dgmark.documents.html_text import add_html
 from dgmark.documents.reading import Reading, Refusal
 from dgmark.documents.text_builder import TextBuilder
@@ -190,7 +190,7 @@ class _Document:
         if ending and kind == "diagramData":
             self.add(self.archive.xml(part))
         elif ending in (".html", ".htm", ".xhtml"):
-            add_html(self.builder, self.archive.read(part), self.account)
+            add_html(self.builder, decode_page(self.archive.read(part))[0], self.account)
         elif ending == ".txt":
             self.builder.add(decode(self.archive.read(part))[0], exact=True)
         else:
