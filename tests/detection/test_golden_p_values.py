@@ -4,7 +4,6 @@ They change only on purpose, together with `STATISTICS_VERSION`. To write them a
 `PYTHONPATH=tests python tests/detection/test_golden_p_values.py`
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -15,11 +14,13 @@ import pytest
 
 from dgmark import Detector, Keyring, WatermarkKey
 from dgmark.detection.result import PAYLOAD_FIELDS, Detection
+from support.goldens import Rows, check_equal, forty_texts, read_golden, write_golden
 from support.known_keys import builtin_tokenizer, known_key
 from support.marked_texts import marked_ids
 from support.unchecked import unchecked
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "p_values.json"
+KINDS_GOLDEN = Path(__file__).parents[1] / "golden" / "p_values_kinds.json"
 PAIRS_GOLDEN = Path(__file__).parents[1] / "golden" / "p_values_pairs.json"
 TEXTS = Path(__file__).parents[1] / "texts"
 
@@ -119,34 +120,68 @@ def chosen(detection: Figures) -> Figures:
     return {name: detection[name] for name in COMPUTED}
 
 
-COMPUTE: dict[str, Callable[[], dict[str, Figures]]] = {"plain": figures, "pairs": pair_figures}
-FILES = {"plain": GOLDEN, "pairs": PAIRS_GOLDEN}
+KINDS_OF_KEYS: dict[str, dict[str, Any]] = {
+    "bigram": {"rule": "bigram"},
+    "sub-keys": {"subkeys": 256},
+    "position": {"code_length": 16},
+    "position i mod 2": {},
+    "position modulus 3": {"modulus": 3},
+    "position rotation 32": {"rotation": 32},
+    "position keyless": {"grouping": "token-id"},
+}
 
 
-def check_equal(found: Any, expected: Any, name: str) -> None:
-    """Check that figures are the same, and floats to 9 digits: the last ones depend on the processor."""
-    if isinstance(expected, dict):
-        assert found.keys() == expected.keys(), name
-        for key, value in expected.items():
-            check_equal(found[key], value, f"{name}: {key}")
-    elif isinstance(expected, list | tuple):
-        assert len(found) == len(expected), name
-        for one, other in zip(found, expected, strict=True):
-            check_equal(one, other, name)
-    elif isinstance(expected, float):
-        assert found == pytest.approx(expected, rel=1e-9, abs=0), name
-    else:
-        assert found == expected, name
+def kinds_of_text() -> dict[str, list[Any]]:
+    """Of forty texts under each kind of key, and of a ring of them, the figures in the order in which they are listed.
+
+    Verdict, why it is uncertain, p-value, z-score, tokens scored and matched, the rule's own figures, what was undone,
+    the sub-key with its confidence, and the spans.
+    """
+    found: dict[str, list[Any]] = {}
+    tokenizer = builtin_tokenizer()
+    keys = {name: known_key(f"golden kinds {name}", **spec) for name, spec in KINDS_OF_KEYS.items()}
+    for name, key in keys.items():
+        texts = forty_texts(key.subkey(200) if key.num_subkeys > 1 else key)
+        detector = Detector(key, tokenizer=tokenizer)
+        for title, detection in zip(texts, detector.detect_many(texts.values()), strict=True):
+            spans = detector.spans(texts[title]) if detector.finds_spans else ()
+            found[f"{name}/{title}"] = [*listed(detection), [list(asdict(span).values()) for span in spans]]
+    ring, texts = Keyring([*keys.values()], tokenizer=tokenizer), forty_texts(keys["bigram"])
+    for title, detection in zip(texts, ring.detect_many(texts.values()), strict=True):
+        found[f"ring/{title}"] = [detection.key_fingerprint, *listed(detection)]
+    return found
+
+
+def listed(detection: Detection) -> list[Any]:
+    """The figures of a detection in one list."""
+    own = [
+        None if figures is None else list(asdict(figures).values()) for figures in (detection.pairs, detection.position)
+    ]
+    return [
+        detection.verdict,
+        detection.uncertain_because,
+        detection.p_value,
+        detection.z_score,
+        detection.num_tokens_scored,
+        detection.num_tokens_matched,
+        *own,
+        list(detection.normalised),
+        detection.subkey,
+        detection.subkey_confidence,
+    ]
+
+
+COMPUTE: dict[str, Callable[[], Rows]] = {"plain": figures, "pairs": pair_figures, "kinds": kinds_of_text}
+FILES = {"plain": GOLDEN, "pairs": PAIRS_GOLDEN, "kinds": KINDS_GOLDEN}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("which", COMPUTE)
 def test_the_p_values_of_the_corpus_are_those_committed(which: str) -> None:
     with unchecked():
-        check_equal(COMPUTE[which](), json.loads(FILES[which].read_text(encoding="utf-8")), which)
+        check_equal(COMPUTE[which](), read_golden(FILES[which]), which)
 
 
 if __name__ == "__main__":
     for name, compute in COMPUTE.items():
-        rows = ",\n".join(f"{json.dumps(case)}: {json.dumps(row)}" for case, row in compute().items())
-        FILES[name].write_text(f"{{\n{rows}\n}}\n", encoding="utf-8")
+        write_golden(FILES[name], compute())

@@ -1,0 +1,119 @@
+"""Texts that the baselines marked and detections of theirs when they were committed: the same ids and figures.
+
+They change only on purpose. To write them anew: `PYTHONPATH=tests python lab/tests/test_golden_baselines.py`
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dgmark import Detection, Generation, generate
+from dgmark.models.toy import ToyDenoiser
+from dgmark_lab.baselines import BASELINES, Baseline, baseline
+from support.goldens import check_equal, forty_texts, order_of_commits, read_golden, words_of, write_golden
+from support.known_keys import bound_key, builtin_tokenizer, known_key
+from support.unchecked import unchecked
+
+GOLDEN = Path(__file__).parent / "golden" / "baselines.json"
+
+Options = dict[str, Any]
+TOY = ToyDenoiser(words=200, padding=3, spread=6.0, end_bias=-4.0, forbidden_bias=5.0)
+TOY_KEY = bound_key("golden baselines", TOY, rule="position")
+KEY = known_key("golden baselines")
+PROMPTS = [" ".join(f"w{(7 * row + 3 * place) % 40}" for place in range(1 + row % 3)) for row in range(12)]
+FPR = 1e-3  # which bounds how many keys are drawn where p-values are by rank
+
+# two settings of each baseline, and the decoding settings of each
+SETTINGS: list[tuple[str, Options, Options]] = [
+    ("kgw", {}, {}),
+    ("kgw", {"gamma": 0.25, "delta": 4.0}, {"strategy": "confidence"}),
+    ("unigram", {}, {}),
+    ("unigram", {"gamma": 0.25, "delta": 3.0}, {"temperature": 0.0}),
+    ("pattern-mark", {}, {"strategy": "left_to_right"}),
+    ("pattern-mark", {"delta": 4.0, "pattern_length": 4}, {}),
+    ("gloaguen", {"delta": 8.0}, {}),
+    ("gloaguen", {"offsets": (-1, 1), "delta": 16.0, "gamma": 0.25, "top_k": 20}, {"strategy": "random"}),
+    ("dmark", {}, {}),
+    ("dmark", {"form": "bidirectional", "delta": 4.0, "new_only": True}, {"strategy": "random"}),
+    ("lr-dwm", {}, {}),
+    ("lr-dwm", {"gamma": 0.25, "delta": 4.0, "new_only": True}, {"temperature": 0.0}),
+    ("cdmark", {}, {}),
+    ("cdmark", {"delta": 3.0}, {"temperature": 0.7, "top_k": 30}),
+    ("gumbel", {}, {}),
+    ("gumbel", {"period": 16}, {"strategy": "left_to_right", "top_p": 0.9}),
+    ("tango", {"colours": "hash"}, {}),
+    ("tango", {"colours": "hash", "classes": 2, "lag": 1, "new_only": True}, {"strategy": "random"}),
+]
+NAMES = [" ".join([name, *(f"{field}={value}" for field, value in options.items())]) for name, options, _ in SETTINGS]
+
+
+def write_texts(made: Baseline, settings: Options) -> list[Generation]:
+    """Twelve texts that the baseline marks."""
+    return generate(
+        TOY,
+        PROMPTS,
+        key=TOY_KEY,
+        baseline=made,
+        seed=5,
+        batch_size=4,
+        length=24,
+        block_length=8,
+        **settings,
+    )
+
+
+def detections(made: Baseline, key: Any, contents: Any, tokenizer: Any) -> list[list[Any]]:
+    """The figures of detections of the baseline's mark."""
+    detector = made.detector(key, fpr=FPR, tokenizer=tokenizer)
+    return [listed(detection) for detection in detector.detect_many(contents)]
+
+
+def listed(found: Detection) -> list[Any]:
+    """Verdict, why it is uncertain, p-values, z-score, what was scored and matched, and the shift."""
+    shift = None if found.position is None else [found.position.shift, found.position.shifts_tested]
+    return [
+        found.verdict,
+        found.uncertain_because,
+        found.p_value,
+        found.p_published,
+        found.z_score,
+        found.num_tokens_scored,
+        found.num_tokens_matched,
+        shift,
+    ]
+
+
+def figures(number: int) -> Options:
+    """Twelve texts with the order of the first three, what is detected in each and in forty others."""
+    name, options, settings = SETTINGS[number]
+    made = baseline(name, **options)
+    texts = write_texts(made, settings)
+    others = forty_texts(KEY)
+    return {
+        "ids": [words_of(text.token_ids) for text in texts],
+        "commits": [order_of_commits(text.trace) for text in texts[:3]],
+        "detections": detections(made, TOY_KEY, [text.token_ids for text in texts], TOY.tokenizer),
+        "detections of others": detections(made, KEY, others.values(), builtin_tokenizer()),
+    }
+
+
+@cache
+def golden() -> Options:
+    return read_golden(GOLDEN)
+
+
+def test_every_baseline_has_two_settings() -> None:
+    assert [*golden()] == NAMES
+    assert sorted(name for name, *_ in SETTINGS) == sorted([*BASELINES] * 2)
+
+
+@pytest.mark.parametrize("number", range(len(SETTINGS)), ids=NAMES)
+def test_texts_and_detections_are_those_committed(number: int) -> None:
+    with unchecked():
+        check_equal(figures(number), golden()[NAMES[number]], NAMES[number])
+
+
+if __name__ == "__main__":
+    write_golden(GOLDEN, {name: figures(number) for number, name in enumerate(NAMES)})
