@@ -57,6 +57,14 @@ def test_every_row_has_an_id(lines: list[bytes], row: Row | BadRow) -> None:
     assert parsed(*lines) == [row]
 
 
+@pytest.mark.parametrize("name", ["text", "token_ids", "id", "prompt", "other"])
+@pytest.mark.parametrize("row", ['{{"{0}": "a", "{0}": "b"}}', '{{"in": [{{"{0}": 1, "x": 2, "{0}": 1}}]}}'])
+def test_two_fields_of_one_name_are_an_error_of_their_row(name: str, row: str) -> None:
+    good, bad, after = parsed(b'{"id": "a"}', row.format(name).encode(), b'{"id": "b", "ID": "c"}')
+    assert (good, after) == ({"id": "a"}, {"id": "b", "ID": "c"})
+    assert bad == BadRow("in.jsonl:2", f'two fields are named "{name}": keep one of them, or name them apart')
+
+
 @settings(max_examples=200)
 @given(lines=st.lists(st.binary(max_size=30), max_size=5))
 def test_no_bytes_make_reading_crash(lines: list[bytes]) -> None:

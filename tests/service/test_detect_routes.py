@@ -61,6 +61,16 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
         yield client
 
 
+def test_a_body_that_names_a_field_twice_is_refused(client: TestClient) -> None:
+    """Whoever checked it may have looked at the other one."""
+    headers = {"content-type": "application/json"}
+    for body in ('{"text": "one", "text": "two"}', '{"text": "one", "keys": 1, "keys": 1}'):
+        answer = client.post("/v1/detect", content=body, headers=headers)
+        (error,) = answer.json()["errors"]
+        assert (answer.status_code, error["param"] in ("text", "keys")) == (400, True)
+        assert "duplicate field" in json.dumps(error)
+
+
 @pytest.mark.parametrize("fpr", [1e-4, 0.3, 1e-2, 1e-6, 1e-12])
 def test_the_answer_is_the_librarys_at_the_asked_rate(client: TestClient, fpr: float) -> None:
     for text in (MARKED, PLAIN, MIXED, "Five words are too few."):

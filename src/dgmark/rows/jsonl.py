@@ -6,6 +6,7 @@ Knows nothing about the meaning of the rows.
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from io import BufferedIOBase
@@ -50,8 +51,41 @@ def sha256_of(content: str | list[int]) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+class RepeatedField(ValueError):
+    """An object of JSON has two fields of one name, of which parsers take either.
+
+    Attributes:
+        name: the name.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f'two fields are named "{name}": keep one of them, or name them apart')
+        self.name = name
+
+
+def parse_json(content: str | bytes) -> Any:
+    """Parse JSON in which no object has two fields of one name.
+
+    Raises:
+        RepeatedField: one has.
+        ValueError: it is not valid JSON.
+        RecursionError: it is nested too deeply.
+    """
+    return json.loads(content, object_pairs_hook=_named_once)
+
+
+def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise RepeatedField(name)
+    return fields
+
+
 def parse_rows(lines: Iterable[bytes | None], source: str) -> Iterator[Row | BadRow]:
     """Parse a JSON Lines stream; each row has an `id` (its own, or "source:line"). Blank lines are skipped.
+
+    A row with two fields of one name is a bad row, at any depth. Names that differ by case are two names.
 
     Args:
         lines: the lines; None in place of a line that is too long.
@@ -65,7 +99,10 @@ def parse_rows(lines: Iterable[bytes | None], source: str) -> Iterator[Row | Bad
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = parse_json(line)
+        except RepeatedField as error:
+            yield BadRow(name, str(error))
+            continue
         except (ValueError, RecursionError) as error:
             yield BadRow(name, f"not valid JSON: {error}")
             continue

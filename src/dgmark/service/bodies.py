@@ -9,6 +9,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException
 
+from dgmark.rows.jsonl import RepeatedField, parse_json
 from dgmark.service.detection_worker import Upload
 from dgmark.service.errors import Refused
 
@@ -16,6 +17,7 @@ R = TypeVar("R", bound=BaseModel)
 
 DOCUMENT = "document"
 _MAX_FIELDS = 64
+_REPEATED = "this is a duplicate field"
 _REF = "#/components/schemas/{model}"
 
 
@@ -23,12 +25,19 @@ async def read_json(request: Request, model: type[R]) -> R:
     """The fields of a JSON body.
 
     Raises:
-        Refused: the body is of another kind.
+        Refused: the body is of another kind, or names a field twice.
         ValidationError: a field is wrong or unknown.
     """
     if _kind(request) != "application/json":
         raise Refused(415, "send application/json", param="content-type")
-    return model.model_validate_json(await request.body(), strict=True)
+    body = await request.body()
+    try:
+        parse_json(body)
+    except RepeatedField as error:
+        raise Refused(400, _REPEATED, param=error.name) from None
+    except (ValueError, RecursionError):
+        pass  # the model says what is wrong
+    return model.model_validate_json(body, strict=True)
 
 
 async def read_json_or_form(request: Request, model: type[R]) -> tuple[R, Upload | None]:
@@ -53,7 +62,7 @@ async def read_json_or_form(request: Request, model: type[R]) -> tuple[R, Upload
                 elif _is_list(model, name):
                     values.setdefault(name, []).append(value)
                 elif name in values:
-                    raise Refused(400, "this is a duplicate field", param=name)
+                    raise Refused(400, _REPEATED, param=name)
                 else:
                     values[name] = value
     except MultiPartException as error:
