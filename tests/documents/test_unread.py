@@ -16,11 +16,12 @@ from dgmark.detection.legibility import of_document
 from dgmark.documents.epub import read_epub
 from dgmark.documents.html_text import read_html
 from dgmark.documents.mail import read_mail
-from dgmark.documents.office import read_docx, read_odt
+from dgmark.documents.opendocument import read_odt
 from dgmark.documents.pdf import read_pdf
 from dgmark.documents.reading import Limits, Reading, Refusal
 from dgmark.documents.rtf import read_rtf
 from dgmark.documents.tables import read_csv
+from dgmark.documents.word import read_docx
 from dgmark.documents.zip_archive import ZipArchive
 from dgmark.errors import InputError
 from support.known_keys import known_key
@@ -149,6 +150,7 @@ def mail(kind: str, content: str, more: str = "") -> bytes:
 
 
 P, W, T = f"<p>{TEXT}</p>", f"<w:p><w:r><w:t>{TEXT}</w:t></w:r></w:p>", f"<text:p>{TEXT}</text:p>"
+NOTE = '<w:p><w:r><w:footnoteReference w:id="1"/></w:r></w:p>'
 SVG = f"<svg><text>{TEXT}</text></svg>"
 OUTLINE = ("20 20 m " + "30 30 40 40 50 50 c " * 12 + "f ") * 90
 FOOT = "Downloaded from the library of the university on a day of the week, for the use of its members only, page"
@@ -178,7 +180,7 @@ CASES = {
     ".docx altChunk of HTML": (docx('<w:altChunk r:id="x"/>', kind="aFChunk", part=P, ending="html"), READ),
     ".docx altChunk": (docx('<w:altChunk r:id="x"/>', part=P, ending="rtf"), "noted: 1 embedded object is left out"),
     ".docx SmartArt": (docx('<dgm:relIds r:dm="x"/>', kind="diagramData", part=f"<a:p><a:t>{TEXT}</a:t></a:p>"), READ),
-    ".docx footnote": (docx("", kind="footnotes", part=W), READ),
+    ".docx footnote": (docx(NOTE, kind="footnotes", part=f'<w:footnote w:id="1">{W}</w:footnote>'), READ),
     ".docx deletion": (docx(f"<w:del><w:delText>{TEXT}</w:delText></w:del>"), "noted: 1 tracked deletion is left out"),
     ".docx fldSimple": (docx(f"<w:p><w:fldSimple><w:t>{TEXT}</w:t></w:fldSimple></w:p>"), READ),
     ".docx ruby": (docx(f"<w:ruby><w:rt><w:t>x</w:t></w:rt><w:rubyBase><w:t>{TEXT}</w:t></w:rubyBase></w:ruby>"), READ),
@@ -376,8 +378,8 @@ def test_what_is_not_read_is_named_with_its_place() -> None:
     letters = f"{sum(one.isalpha() for one in TEXT):,} letters in"
     named = {
         "element p": read_html(html(f'<template class="x"><p>{TEXT}</p></template>')),
-        "word/x.xml, element w:t": read(".docx", docx("", kind="comments", part=W)),
-        "styles.xml, element text:p": read(".odt", odt("", styles=f"<style:header>{T}</style:header>")),
+        "word/x.xml, element t": read(".docx", docx("", kind="comments", part=W)),
+        "styles.xml, element p": read(".odt", odt("", styles=f"<style:header>{T}</style:header>")),
         "o/c 1, element p": read(".epub", epub(P, ordered=False)),
         "group header": read_rtf(rtf(f"{{\\header {TEXT}}}")),
         "comments of page 1": read(".pdf", pdf(lines(BODY), notes=note("Text"))),

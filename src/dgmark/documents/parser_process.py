@@ -18,11 +18,12 @@ from dgmark.documents.epub import read_epub
 from dgmark.documents.html_text import read_html
 from dgmark.documents.kinds import Kind
 from dgmark.documents.mail import read_mail
-from dgmark.documents.office import read_docx, read_odt
+from dgmark.documents.opendocument import read_odt
 from dgmark.documents.pdf import read_pdf
 from dgmark.documents.reading import MB, Limits, Reading, Refusal
 from dgmark.documents.rtf import read_rtf
 from dgmark.documents.tables import read_csv, read_workbook
+from dgmark.documents.word import read_docx
 from dgmark.documents.zip_archive import ZipArchive
 
 try:
