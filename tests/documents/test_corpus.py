@@ -15,16 +15,16 @@ EXACT = [
     *("story.txt", "latin.txt", "utf16.txt", "windows.txt"),
     *("story.docx", "soft.docx"),
     *("story.odt", "soft.odt"),
-    *("story.rtf", "pages.rtf", "soft.rtf"),
+    *("story.rtf", "soft.rtf"),
     *("story.pdf", "pages.pdf", "soft.pdf"),
 ]
 # whose pages have a header and a footer
-ENDED = ["pages.docx", "columns.docx", "pages.odt", "columns.odt"]
+ENDED = ["pages.docx", "columns.docx", "pages.odt", "columns.odt", "pages.rtf"]
 # browsers leave an empty line between paragraphs when they copy them
 BROWSED = ["story.html", "soft.html", "story.epub", "layout.epub"]
 NOTED = ["layout.docx", "layout.odt"]
-# characters inserted, left out or replaced; the texts have 1,044 (story) and 3,136
-CLOSE = {"layout.rtf": 1, "layout.html": 50, "columns.pdf": 40, "layout.pdf": 45}
+# characters inserted, left out or replaced; the texts have 1,044 (story) and 3,136; layout.rtf has a note of 31
+CLOSE = {"layout.rtf": 34, "layout.html": 50, "columns.pdf": 40, "layout.pdf": 45}
 # whose empty lines or other lines shift the positions of most tokens, which a key of the position rule does not follow
 SHIFTED = {"story.html", "soft.html", "story.epub", "layout.pdf"}
 TABLES = ["table.csv", "table.xlsx"]

@@ -381,7 +381,7 @@ def test_what_is_not_read_is_named_with_its_place() -> None:
         "word/x.xml, element t": read(".docx", docx("", kind="comments", part=W)),
         "styles.xml, element p": read(".odt", odt("", styles=f"<style:header>{T}</style:header>")),
         "o/c 1, element p": read(".epub", epub(P, ordered=False)),
-        "group header": read_rtf(rtf(f"{{\\header {TEXT}}}")),
+        "group own": read_rtf(rtf(f"{{\\*\\own {TEXT}}}")),
         "comments of page 1": read(".pdf", pdf(lines(BODY), notes=note("Text"))),
         "text/plain": read_mail(mail("text/plain", BODY, f"\n--B\n\n{TEXT}\n")),
     }
