@@ -83,7 +83,10 @@ ANY: list[Options] = [  # settings that every rule takes
 OF_POSITIONS: list[Options] = [
     {"temperature": 0.0},
     {"lookahead": 3},
+    {"lookahead": 3, "alpha": 0.5},
+    {"lookahead": 3, "lookahead_proposals": "kept"},
     {"lookahead": 3, "lookahead_proposals": "kept", "noise": "fixed"},
+    {"lookahead": 3, "edit_threshold": 0.1},
     {"lookahead": 2, "temperature": 0.0, "strategy": "margin", "steps": 9},
     {"min_relative_reward": 0.5},
     {"min_relative_reward": 0.3, "commit": "threshold", "threshold": 0.3, "edit_threshold": 0.1},
@@ -120,6 +123,7 @@ def cases() -> list[Case]:
     found += [Case("toy", "position", settings) for settings in OF_POSITIONS]
     found += [Case("toy", "position modulus 3, rotation 4", {"lookahead": 3})]
     found += [Case("sure", key, {"commit": "threshold", "threshold": share}) for share in (0.3, 0.9) for key in rules]
+    found += [Case("sure", "position", {"commit": "threshold", "threshold": 0.5, "lookahead": 3})]
     found += [Case(model, key) for model in ("as Dream", "as LLaDA 2") for key in rules]
     found += [Case("word pieces", key, {"round_trip_check": check}) for check in (True, False) for key in rules]
     found += [Case("toy", key, {"block_length": 8}, "infill") for key in (*rules, "sub-keys")]
