@@ -157,6 +157,7 @@ FOOT = "Downloaded from the library of the university on a day of the week, for 
 SCAN = "{\\pict\\picwgoal9000\\pichgoal12000 00}"
 BACKGROUNDS = '<style:background-image r:href="x"/><style:background-image/>'
 ATTACHED = "/Names<</EmbeddedFiles<</Names[(a)<</Type/Filespec/F(a)>>]>>>>"
+ATTACHMENT = "Content-Disposition: attachment"
 CASES = {
     ".html SVG text": (html(SVG), READ),
     ".html MathML text": (html(f"<math><mtext>{TEXT}</mtext></math>"), READ),
@@ -167,7 +168,7 @@ CASES = {
     ".html script": (html(f'<script>document.write("{TEXT}")</script>'), "noted: 1 script is left out"),
     ".html picture": (html('<img src="page.png">'), "noted: 1 picture is left out"),
     ".html pictures of pages": (html('<img src="page.png">' * 9, SHORT), REFUSED),
-    ".html drawn letters": (html(f'<svg><path d="{"C 2 2 3 3 4 4 " * 300}"/></svg>'), "noted: 1 picture is left out"),
+    ".html drawn letters": (html(f'<svg><path d="{"C 2 2 3 3 4 4 " * 300}"/></svg>'), "noted: 1 drawing is left out"),
     ".html picture aside": (html('<aside><img src="page.png"></aside>'), "noted: 1 picture is left out"),
     ".docx picture of a page": (docx(picture(500, 700)), "noted: 1 picture is left out"),
     ".docx pictures of pages": (docx(picture(500, 700) * 3), REFUSED),
@@ -223,7 +224,8 @@ CASES = {
     ".csv two columns": (f"text,text\nx,{TEXT}\n".encode(), 'refused: has 2 columns "text"'),
     ".eml base64": (mail("text/plain", TEXT), READ),
     ".eml HTML": (mail("text/html", P), READ),
-    ".eml most attached": (mail("text/plain", "See there.", f"\n--B\n\n{TEXT}\n"), REFUSED),
+    ".eml most attached": (mail("text/plain", "See there.", f"\n--B\n{ATTACHMENT}\n\n{TEXT}\n"), REFUSED),
+    ".eml further text": (mail("text/plain", "See there.", f"\n--B\n\n{TEXT}\n"), READ),
     ".eml picture": (mail("text/html", f'{BODY}<img src="cid:1">'), "noted: 1 picture is left out"),
 }  # fmt: skip
 
@@ -383,7 +385,7 @@ def test_what_is_not_read_is_named_with_its_place() -> None:
         "o/c 1, element p": read(".epub", epub(P, ordered=False)),
         "group own": read_rtf(rtf(f"{{\\*\\own {TEXT}}}")),
         "comments of page 1": read(".pdf", pdf(lines(BODY), notes=note("Text"))),
-        "text/plain": read_mail(mail("text/plain", BODY, f"\n--B\n\n{TEXT}\n")),
+        "text/plain": read_mail(mail("text/plain", BODY, f"\n--B\n{ATTACHMENT}\n\n{TEXT}\n")),
     }
     for place, reading in named.items():
         assert reading.notes == (f"{letters} {place} were not read",)

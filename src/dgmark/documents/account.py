@@ -121,7 +121,9 @@ class Account:
         """
         beside = self._read_beside(body)
         text = "\n\n".join(part for part in (body, *(piece.text for piece in beside)) if part.strip())
-        unread = unread_letters(f"{text}\n{left_out}", self.held, ascii_only=ascii_only)
+        whole = {_letters(piece.text) for piece in self._beside}
+        held = [piece for piece in self.held if piece.group is None or _letters(piece.text) not in whole]
+        unread = unread_letters(f"{text}\n{left_out}", held, ascii_only=ascii_only)
         notes = (*self._notes(), *_letter_notes(unread, "were not read"))
         if self._weight + unread.total() > len(text):
             read = f"{len(text)} characters of text" if text else "no text"

@@ -1,17 +1,43 @@
-"""EPUB books to text: the chapters in the order of the spine."""
+"""EPUB books to text: the chapters in the order of the spine, then the table of contents and the titles."""
 
 import posixpath
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from dgmark.documents.account import Account
+from dgmark.documents.account import Account, Piece
 from dgmark.documents.charsets import decode_page
+from dgmark.documents.data_urls import is_page
 from dgmark.documents.html_text import add_html
+from dgmark.documents.labels import join_labels
+from dgmark.documents.markup import LABELS, markup_pieces, style_pieces
 from dgmark.documents.reading import PAGE_CHARS, Limits, Reading, Refusal
+from dgmark.documents.style_sheets import Open, parse_sheet
 from dgmark.documents.text_builder import TextBuilder
 from dgmark.documents.zip_archive import ZipArchive
 
+_CONTAINER = "META-INF/container.xml"
 _ENCRYPTION = "META-INF/encryption.xml"
+# what a book says of itself and readers of books show
+_ABOUT = ("title", "creator", "description", "publisher", "rights", "subject", "contributor", "source", "coverage")
+_CONTENTS = "application/x-dtbncx+xml"  # the table of contents of EPUB 2
+
+
+class _Item(NamedTuple):
+    """A part of a book: its name in the archive, its media type and what it is for."""
+
+    name: str
+    kind: str
+    properties: str
+
+
+class _Package(NamedTuple):
+    """What the package file says: its name, its root, the parts of the book by id, and the ids of the chapters."""
+
+    name: str
+    root: Any
+    items: dict[str, _Item]
+    spine: list[str]
 
 
 def read_epub(archive: ZipArchive, limits: Limits) -> Reading:
@@ -20,41 +46,104 @@ def read_epub(archive: ZipArchive, limits: Limits) -> Reading:
     Raises:
         Refusal: the book is damaged, protected, has too many chapters, or most of it is not read.
     """
-    chapters = _chapters(archive)
+    package = _package(archive)
+    chapters = list(dict.fromkeys(package.items[one] for one in package.spine))
     if len(chapters) > limits.pages:
         raise Refusal(f"has {len(chapters)} chapters; the limit is {limits.pages}")
     if _ENCRYPTION in archive.names:
         encrypted = {
             unquote(one.get("URI") or "") for one in archive.xml(_ENCRYPTION).iterfind(".//{*}CipherReference")
         }
-        if encrypted & chapters.keys():
+        if encrypted & {one.name for one in chapters}:
             raise Refusal("is protected against reading (DRM): its chapters are encrypted")
     builder, account = TextBuilder(), Account()
-    for name, kind in chapters.items():
+    for chapter in chapters:
         builder.block(2)
-        if "html" in kind or "svg" in kind:
-            add_html(builder, decode_page(archive.read(name))[0], account)
-        else:
-            account.add("chapters of pictures", weight=PAGE_CHARS)
-    account.held += archive.pieces()
+        _add_chapter(builder, archive, chapter, account)
+    for item in package.items.values():
+        _add_contents(archive, item, chapters, account)
+    about = [one.text or "" for name in _ABOUT for one in package.root.iterfind(f".//{{*}}metadata//{{*}}{name}")]
+    account.add_beside("titles", join_labels(about))
+    account.held += _pieces(archive, package)
     return account.reading(builder.text, pages=len(chapters))
 
 
-def _chapters(archive: ZipArchive) -> dict[str, str]:
-    """The names of the chapters, in reading order, with their kinds."""
-    container = archive.xml("META-INF/container.xml")
-    root = next((one.get("full-path") for one in container.iterfind(".//{*}rootfile")), None)
-    if not root:
+def _add_chapter(builder: TextBuilder, archive: ZipArchive, chapter: _Item, account: Account) -> None:
+    if is_page(chapter.kind):
+        page = decode_page(archive.read(chapter.name))[0]
+        add_html(builder, page, account, open_file=_opener(archive, chapter.name))
+    elif chapter.kind.startswith("text/"):
+        builder.add(decode_page(archive.read(chapter.name))[0], exact=True)
+    else:
+        account.add("chapters of pictures", weight=PAGE_CHARS)
+
+
+def _add_contents(archive: ZipArchive, item: _Item, chapters: list[_Item], account: Account) -> None:
+    """Read a table of contents that is no chapter behind the chapters."""
+    if item in chapters or item.name not in archive.names:
+        return
+    if item.kind == _CONTENTS:
+        labels = archive.xml(item.name).iterfind(".//{*}text")
+        account.add_beside("table of contents", join_labels(["".join(one.itertext()) for one in labels]))
+    elif "nav" in item.properties.split() and is_page(item.kind):
+        builder = TextBuilder()
+        page = decode_page(archive.read(item.name))[0]
+        add_html(builder, page, account, open_file=_opener(archive, item.name))
+        account.add_beside("table of contents", builder.text)
+
+
+def _opener(archive: ZipArchive, page: str) -> Open:
+    """Opens the files beside a page of the book."""
+
+    def open_file(address: str) -> str | None:
+        name = _place(posixpath.dirname(page), address)
+        return decode_page(archive.read(name))[0] if name in archive.names else None
+
+    return open_file
+
+
+def _pieces(archive: ZipArchive, package: _Package) -> Iterator[Piece]:
+    """The texts of every part of the book but for those that say how it is packed."""
+    kinds = {item.name: item.kind for item in package.items.values()}
+    sheets = {name: decode_page(archive.read(name))[0] for name in sorted(archive.names) if _is_sheet(name, kinds)}
+    shown = frozenset(one for sheet in sheets.values() for one in parse_sheet(sheet).attributes)
+    for name in sorted(archive.names - {_CONTAINER, _ENCRYPTION}):
+        if name in sheets:
+            yield from style_pieces(sheets[name], f"{name}, ")
+            continue
+        content = archive.read(name)
+        if content.lstrip(b"\xef\xbb\xbf\xff\xfe\0 \t\r\n").startswith(b"<"):
+            page = is_page(kinds.get(name, "html")) and name != package.name and kinds.get(name) != _CONTENTS
+            pieces = markup_pieces(decode_page(content)[0], f"{name}, ", page=page, shown=shown)
+            # what the package says of the book is dates and numbers beside what is read
+            yield from (one._replace(group=LABELS) for one in pieces) if name == package.name else pieces
+        elif kinds.get(name, "").startswith("text/"):
+            yield Piece(name, decode_page(content)[0])
+
+
+def _is_sheet(name: str, kinds: dict[str, str]) -> bool:
+    return kinds.get(name) == "text/css" or (name not in kinds and name.lower().endswith(".css"))
+
+
+def _package(archive: ZipArchive) -> _Package:
+    container = archive.xml(_CONTAINER)
+    name = next((one.get("full-path") for one in container.iterfind(".//{*}rootfile")), None)
+    if not name:
         raise Refusal("is damaged: it does not say where its contents stand")
-    contents = archive.xml(root)
-    folder = posixpath.dirname(root)
-
-    def place(item: Any) -> str:
-        return posixpath.normpath(posixpath.join(folder, unquote(item.get("href") or "")))
-
-    items = {item.get("id"): item for item in contents.iterfind(".//{*}manifest/{*}item")}
-    spine = [one.get("idref") for one in contents.iterfind(".//{*}spine/{*}itemref")]
-    chapters = {place(items[one]): items[one].get("media-type") or "" for one in spine if one in items}
+    root = archive.xml(name)
+    folder = posixpath.dirname(name)
+    items = {
+        one.get("id") or "": _Item(
+            _place(folder, one.get("href") or ""), one.get("media-type") or "", one.get("properties") or ""
+        )
+        for one in root.iterfind(".//{*}manifest/{*}item")
+    }
+    spine = [one.get("idref") or "" for one in root.iterfind(".//{*}spine/{*}itemref")]
+    chapters = [one for one in spine if one in items]
     if not chapters:
         raise Refusal("holds no chapter")
-    return chapters
+    return _Package(name, root, items, chapters)
+
+
+def _place(folder: str, address: str) -> str:
+    return posixpath.normpath(posixpath.join(folder, unquote(address.partition("#")[0])))

@@ -2,7 +2,9 @@
 
 import re
 
-_SPACE = re.compile("[ \t\n\r\f]+")
+# spaces that end no line and those of other widths read as a space
+_WIDE = re.compile("[\u00a0\u2000-\u200a\u202f\u205f]")
+_SPACE = re.compile("[ \t\n\r\f\u00a0\u2000-\u200a\u202f\u205f]+")
 _BULLET = re.compile("^[ \t]*[\uf000-\uf0ff•◦▪‣·][ \t]+", re.MULTILINE)
 
 
@@ -30,7 +32,7 @@ class TextBuilder:
         if not piece:
             return
         if exact:
-            self._put(piece)
+            self._put(_WIDE.sub(" ", piece))
             return
         words = _SPACE.sub(" ", piece)
         body = words.strip(" ")

@@ -26,6 +26,7 @@ _DECLARATIONS = [
     name.encode(code) for name in ("<!DOCTYPE", "<!ENTITY") for code in ("ascii", "utf-16-le", "utf-16-be")
 ]
 _ENCODING = re.compile(rb"""<\?xml[^>]*encoding=["']([\w.-]+)""")
+_PAGES = (".html", ".htm", ".xhtml", ".svg")
 LOCKED = "is encrypted with a password: save it without one"
 
 
@@ -87,7 +88,8 @@ class ZipArchive:
         for name in sorted(self.names):
             content = b"" if name.startswith(NO_PARTS) or name.endswith(NO_PARTS) else self.read(name)
             if content.lstrip(b"\xef\xbb\xbf\xff\xfe\0 \t\r\n").startswith(b"<"):
-                yield from markup_pieces(_decoded(content), f"{name}, ")
+                page = name.lower().endswith(_PAGES)
+                yield from markup_pieces(_decoded(content), f"{name}, ", page=page)
 
     def kind(self) -> Kind:
         """Which kind of document it is.

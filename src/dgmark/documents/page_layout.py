@@ -1,0 +1,212 @@
+"""How the parts of a page stand to each other: which begin a line, which stand side by side, and in which order."""
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from dgmark.documents.page_styles import Declared, Look, PageStyles, keyword, length_of, moves, resolved
+
+_BLOCKS = frozenset((
+    "address", "article", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl", "dt", "fieldset",
+    "figcaption", "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "html", "li",
+    "main", "ol", "p", "pre", "section", "summary", "table", "tbody", "tfoot", "thead", "tr", "ul", "nav", "aside",
+    "menu", "search", "dialog", "legend", "listing", "xmp", "plaintext", "hgroup", "optgroup",
+))  # fmt: skip
+# what stands beside its neighbours with room between
+_CELLS = frozenset(("td", "th", "text", "mtd", "option"))
+_INLINE = frozenset((
+    "inline", "inline-block", "inline-flex", "inline-grid", "inline-table", "contents", "ruby", "ruby-text", "run-in",
+    "ruby-base", "inherit", "math",
+))  # fmt: skip
+_FLEX = frozenset(("flex", "inline-flex", "grid", "inline-grid", "-webkit-flex", "-webkit-box", "-ms-flexbox"))
+_PLAIN = Look()
+_SHIFT = 16  # pixels: words that are moved so far stand elsewhere
+_FEW = 3  # parts in a row, from which on their order counts
+_BACKWARDS = 0.25  # of the steps from a part to the next, those that may lead back
+
+
+class _Box(NamedTuple):
+    """What is declared for an element's box.
+
+    Attributes:
+        display: the value of `display`, if it has one.
+        apart: whether the element floats, or is placed by itself.
+        row: whether the children stand beside each other.
+        right: whether it floats at the right.
+    """
+
+    display: str | None = None
+    apart: bool = False
+    row: bool = False
+    right: bool = False
+
+
+_BOX = _Box()
+
+
+def _box_of(declared: Declared) -> _Box:
+    display, side = _display(declared), keyword(declared, "float", _PLAIN)
+    apart = side in ("left", "right") or keyword(declared, "position", _PLAIN) in ("absolute", "fixed")
+    return _Box(display, apart, display in _FLEX and "column" not in _direction(declared), side == "right")
+
+
+class PageLayout:
+    """The lines and rows of a page.
+
+    Args:
+        root: the root of the page. Parts that styles show in another order are put in that order.
+        styles: what is declared for its elements.
+
+    Attributes:
+        misplaced: elements that are shown in another order than the page holds them, and were not put in order.
+    """
+
+    def __init__(self, root: Any, styles: PageStyles) -> None:
+        self._styles = styles
+        self._boxes: dict[int, _Box] = {}
+        self.misplaced: set[Any] = set()
+        elements = [one for one in root.iter() if isinstance(one.tag, str)]
+        self._cells = {child for element in elements for child in self._row(element)}
+        self._blocks = {one for one in elements if one not in self._cells and self._begins_line(one)}
+        self._with_blocks = _holders(elements, self._blocks)
+        rows = {cell.getparent() for cell in self._cells}
+        # a row whose cells hold lines of their own is read cell by cell
+        broken = {row for row in rows if any(one in self._with_blocks for one in row if one in self._cells)}
+        self._blocks |= {cell for cell in self._cells if cell.getparent() in broken}
+        self._cells -= self._blocks
+        for element in elements:
+            if styles.declares_order and len(element) >= _FEW - 1:
+                self._put_in_order(element)
+
+    def is_block(self, element: Any) -> bool:
+        """Whether an element begins a line and ends it."""
+        return element in self._blocks
+
+    def is_cell(self, element: Any) -> bool:
+        """Whether an element stands in a line beside others, with room between."""
+        return element in self._cells
+
+    def _row(self, element: Any) -> list[Any]:
+        """The children of an element that stand beside each other."""
+        flex = self._box(element).row
+        return [one for one in element if isinstance(one.tag, str) and (flex or self._is_beside(one))]
+
+    def _is_beside(self, element: Any) -> bool:
+        box = self._box(element)
+        if box.display is not None:
+            return box.display == "table-cell"
+        return element.tag in (_BLOCKS if box.apart else _CELLS)
+
+    def _begins_line(self, element: Any) -> bool:
+        display = self._box(element).display
+        if display is None:
+            return element.tag in _BLOCKS
+        return display not in _INLINE
+
+    def _box(self, element: Any) -> _Box:
+        declared = self._styles.of(element)
+        if not declared:
+            return _BOX
+        if id(declared) not in self._boxes:
+            self._boxes[id(declared)] = _box_of(declared)
+        return self._boxes[id(declared)]
+
+    def _put_in_order(self, element: Any) -> None:
+        """Put the children of an element in the order in which styles show them, or note that they are not in it."""
+        children = [one for one in element if isinstance(one.tag, str)]
+        if self._box(element).display in _FLEX:
+            ordered = sorted(children, key=self._place_in_row)
+            if "reverse" in _direction(self._styles.of(element)):
+                ordered.reverse()
+            if ordered != children:
+                texts = [element.text, *(one.tail for one in element)]
+                if len(children) < len(element) or any(one and one.strip() for one in texts):
+                    self.misplaced.update(children)
+                else:
+                    element[:] = ordered
+            self._check(children, self._grid_place)
+        self._check(children, self._absolute_place)
+        shifts = {one: at for one in children if (at := self._shift(one)) is not None}
+        if len(set(shifts.values())) >= _FEW:
+            self.misplaced.update(shifts)
+        floats = [one for one in children if self._box(one).right]
+        if len(floats) >= _FEW:
+            self.misplaced.update(floats)
+
+    def _check(self, children: list[Any], place: Any) -> None:
+        placed = [(one, at) for one in children if (at := place(one)) is not None]
+        steps = len(placed) - 1
+        back = sum(later[1] < earlier[1] for earlier, later in pairwise(placed))
+        if steps >= _FEW - 1 and back > _BACKWARDS * steps:
+            self.misplaced.update(one for one, _ in placed)
+
+    def _place_in_row(self, element: Any) -> float:
+        return _whole(self._styles.of(element), "order") or 0
+
+    def _shift(self, element: Any) -> tuple[float, ...] | None:
+        """How far words are moved out of their line; None if they are not, or only a little."""
+        declared = self._styles.of(element)
+        if not declared or element in self._blocks:
+            return None
+        found = moves(declared, _PLAIN)
+        if keyword(declared, "position", _PLAIN) in ("relative", "sticky"):
+            found += [length_of(declared, side, _PLAIN, 20) for side in ("left", "top", "right", "bottom")]
+        shift = tuple(one or 0.0 for one in found)
+        return shift if any(abs(one) >= _SHIFT for one in shift) else None
+
+    def _grid_place(self, element: Any) -> tuple[float, float] | None:
+        declared = self._styles.of(element)
+        area = [one.value for one in resolved(declared.get("grid-area", []), {}) if one.type == "number"]
+        row = _whole(declared, "grid-row") or _whole(declared, "grid-row-start") or (area[0] if area else None)
+        column = _whole(declared, "grid-column") or _whole(declared, "grid-column-start")
+        column = column or (area[1] if len(area) > 1 else None)
+        return None if row is None and column is None else (row or 0, column or 0)
+
+    def _absolute_place(self, element: Any) -> tuple[float, float] | None:
+        declared = self._styles.of(element)
+        if keyword(declared, "position", _PLAIN) not in ("absolute", "fixed"):
+            return None
+        top, left, bottom, right = (
+            length_of(declared, one, _PLAIN, 1000) for one in ("top", "left", "bottom", "right")
+        )
+        if top is None and left is None and bottom is None and right is None:
+            return None
+        return (
+            -bottom if top is None and bottom is not None else top or 0,
+            left if left is not None else -(right or 0),
+        )
+
+
+def _holders(elements: list[Any], blocks: set[Any]) -> set[Any]:
+    """The elements that hold a block or a line end."""
+    holders: set[Any] = set()
+    for element in reversed(elements):
+        if element in blocks or element in holders or element.tag == "br":
+            parent = element.getparent()
+            if parent is not None:
+                holders.add(parent)
+    return holders
+
+
+def _display(declared: Declared) -> str | None:
+    """What is declared for `display`; of two words the one that says how an element's children stand."""
+    if "display" not in declared:
+        return None
+    words = [one.lower_value for one in resolved(declared["display"], {}) if one.type == "ident"]
+    if not words or words[0] in ("revert", "revert-layer", "unset"):
+        return None if words[:1] != ["unset"] else "inline"
+    if words[0] == "initial":
+        return "inline"
+    if len(words) > 1 and words[0] == "inline":
+        return f"inline-{words[1]}" if words[1] in ("flex", "grid", "table") else "inline-block"
+    return str(words[1] if len(words) > 1 and words[1] in _FLEX else words[0])
+
+
+def _direction(declared: Declared) -> str:
+    tokens: Iterable[Any] = [*declared.get("flex-direction", []), *declared.get("flex-flow", [])]
+    return " ".join(one.lower_value for one in tokens if one.type == "ident")
+
+
+def _whole(declared: Declared, name: str) -> float | None:
+    numbers = [one for one in resolved(declared.get(name, []), {}) if one.type == "number"]
+    return None if not numbers else float(numbers[0].value)
