@@ -13,11 +13,7 @@ from dgmark.documents.data_urls import data_text, is_page
 from dgmark.documents.labels import LABEL_ATTRIBUTES, join_labels
 from dgmark.documents.style_sheets import parse_declarations, parse_sheet, shown_attributes, shown_strings
 
-# the deliberate exceptions, which are not counted: elements by their local names, attributes, and parts of packed files
-_NO_ELEMENTS = frozenset((
-    "script", "style", "deltext", "delinstrtext", "movefrom", "tracked-changes", "instrtext", "binary-data",
-))  # fmt: skip
-NO_PARTS = ("META-INF/", "docProps/", "customXml/", "word/glossary/", "meta.xml", "settings.xml", ".opf", ".ncx")
+_NO_ELEMENTS = frozenset(("script", "style"))
 # the attributes of HTML, SVG and MathML that hold names, addresses, numbers and settings
 _NAMES = """
     abbr accept accept-charset accesskey action align allow archive async autocapitalize autocomplete autofocus axis
@@ -48,7 +44,6 @@ _WORD = re.compile(r"(?<![^\s(\"'“‘«])[^\W\d_]{2,}(?![^\s.,;:!?)\"'”’»
 _ADDRESS = re.compile(r"\s*\S*[./#?=:@]\S*\s*")
 _DATA = ("{", "[", "<")  # what begins with it is data or markup
 _ENTITY = re.compile(r"ENTITY\s+(?:%\s+)?\S+\s+(?:\"([^\"]*)\"?|'([^']*)'?)")
-_BUTTON = "MACROBUTTON"  # the field whose code is shown
 
 
 def markup_pieces(
@@ -108,11 +103,10 @@ class _Markup(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = dict(attrs)
-        name = tag.rpartition(":")[2]
         _, skipped, group = self._open[-1] if self._open else ("", False, None)
         if "hidden" in values or _HIDING.search((values.get("style") or "").lower()) or tag in _HIDDEN_PARTS:
             group = HIDDEN
-        skipped = skipped or name in _NO_ELEMENTS
+        skipped = skipped or tag in _NO_ELEMENTS
         self._end_style()
         if tag == "style":
             self._style = []
@@ -135,7 +129,7 @@ class _Markup(HTMLParser):
         tag, skipped, group = self._open[-1] if self._open else ("", False, None)
         if tag == "style" and self._style is not None:
             self._style.append(data)
-        elif (not skipped or _BUTTON in data) and data.strip():
+        elif not skipped and data.strip():
             place = f"{self._part}element {tag or 'none'}"
             if tag == "title":
                 self._pieces.append((Piece(place, data, LABELS), "element title"))
@@ -170,7 +164,7 @@ class _Markup(HTMLParser):
             self._shown |= shown_attributes(declarations)
             self._add([Piece(place, one) for one in shown_strings(declarations)])
         elif not self._page:
-            if name not in ("style", "class", "instr") and _PROSE.match(value):
+            if _PROSE.match(value):
                 self._add([Piece(place, value)])
         else:
             self._pieces.append((Piece(place, value, _group(tag, name, value)), f"attribute {attribute}"))

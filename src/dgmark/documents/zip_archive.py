@@ -3,16 +3,12 @@
 Knows nothing of what the parts mean.
 """
 
-import re
 import zipfile
 import zlib
-from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 
-from dgmark.documents.account import Piece
 from dgmark.documents.kinds import Kind
-from dgmark.documents.markup import NO_PARTS, markup_pieces
 from dgmark.documents.reading import MB, Limits, Refusal
 
 _MIMETYPES = {
@@ -25,8 +21,6 @@ _FOLDERS = {"word": Kind.DOCX, "xl": Kind.XLSX}
 _DECLARATIONS = [
     name.encode(code) for name in ("<!DOCTYPE", "<!ENTITY") for code in ("ascii", "utf-16-le", "utf-16-be")
 ]
-_ENCODING = re.compile(rb"""<\?xml[^>]*encoding=["']([\w.-]+)""")
-_PAGES = (".html", ".htm", ".xhtml", ".svg")
 LOCKED = "is encrypted with a password: save it without one"
 
 
@@ -83,14 +77,6 @@ class ZipArchive:
         except etree.XMLSyntaxError as error:
             raise Refusal(f"is damaged: {error}") from error
 
-    def pieces(self) -> Iterator[Piece]:
-        """The texts of every part that is XML or HTML, but for `NO_PARTS`."""
-        for name in sorted(self.names):
-            content = b"" if name.startswith(NO_PARTS) or name.endswith(NO_PARTS) else self.read(name)
-            if content.lstrip(b"\xef\xbb\xbf\xff\xfe\0 \t\r\n").startswith(b"<"):
-                page = name.lower().endswith(_PAGES)
-                yield from markup_pieces(_decoded(content), f"{name}, ", page=page)
-
     def kind(self) -> Kind:
         """Which kind of document it is.
 
@@ -119,13 +105,3 @@ class ZipArchive:
         for name in self.names:
             if name.endswith((".xml", ".rels")) and any(one in self.read(name) for one in _DECLARATIONS):
                 raise Refusal(f"is refused: its part {name} declares XML entities, as attacks on readers do")
-
-
-def _decoded(content: bytes) -> str:
-    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return content.decode("utf-16", "replace")
-    named = _ENCODING.match(content)
-    try:
-        return content.decode(named[1].decode() if named else "utf-8", "replace")
-    except LookupError:
-        return content.decode("utf-8", "replace")
