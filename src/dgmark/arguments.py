@@ -1,15 +1,27 @@
 """Arguments of functions and fields of files as what they should be, or an error that says what is wrong with them."""
 
+import math
 import operator
 import os
-from collections.abc import Iterable
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from numbers import Real
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
+import numpy as np
 from pydantic import BeforeValidator
 
 from dgmark.errors import SettingsError
+
+Kind = TypeVar("Kind")
+Number = TypeVar("Number", int, float)
+_HUGE = 10**300
+MAX_NAME = 80  # characters of a name
+# what Unicode counts as letters or signs, though it shows nothing: fillers, joiners, variation selectors, blanks
+_BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 
 
 def _whole_number(value: Any) -> Any:
@@ -22,6 +34,20 @@ def _whole_number(value: Any) -> Any:
 FirstVersion = Annotated[Literal[1], BeforeValidator(_whole_number)]
 
 
+def shown(value: object, most: int = 80) -> str:
+    """A value as a message quotes it: its `repr`, cut short; its type if it has none."""
+    try:
+        text = repr(value)
+    except Exception:  # whatever an object does, or a number of too many digits
+        return f"of type {type(value).__name__}"
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def is_of(value: object, *kinds: type) -> bool:
+    """Whether the type of a value is one of these or below one; `isinstance` also believes what an object claims."""
+    return issubclass(type(value), kinds)
+
+
 def whole(name: str, value: Any) -> int:
     """A whole number, Python's or numpy's.
 
@@ -30,10 +56,10 @@ def whole(name: str, value: Any) -> int:
     """
     try:
         if not isinstance(value, bool):
-            return operator.index(value)
+            return _not_huge(name, operator.index(value))
     except TypeError:
         pass
-    raise SettingsError(f"{name} {value!r} is not a whole number")
+    raise SettingsError(f"{name} {shown(value)} is not a whole number")
 
 
 def number(name: str, value: Any) -> float:
@@ -42,9 +68,17 @@ def number(name: str, value: Any) -> float:
     Raises:
         SettingsError: `value` is not one.
     """
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise SettingsError(f"{name} {value!r} is not a number")
-    return value  # type: ignore[return-value] # an int stays an int
+    if is_of(value, bool) or not is_of(value, Real):
+        raise SettingsError(f"{name} {shown(value)} is not a number")
+    real: float = _not_huge(name, value)  # an int stays an int
+    return real
+
+
+def _not_huge(name: str, value: Number) -> Number:
+    """Refuse a number that no float holds, and that Python may not even print."""
+    if -_HUGE < value < _HUGE or value != value or value in (math.inf, -math.inf):
+        return value
+    raise SettingsError(f"{name} is a number of more than 300 digits")
 
 
 def as_path(value: Any, what: str) -> Path:
@@ -55,11 +89,83 @@ def as_path(value: Any, what: str) -> Path:
         what: what is there, such as "a key file".
 
     Raises:
-        SettingsError: `value` is neither a text nor a path.
+        SettingsError: `value` is neither a text nor a path, or no file can have this name.
     """
-    if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
+    return Path(path_text(value, what))
+
+
+def path_text(value: Any, what: str) -> str:
+    """An argument as the text of a path, as it was written; see `as_path`.
+
+    Raises:
+        SettingsError: see `as_path`.
+    """
+    try:
+        text = os.fspath(value)
+    except TypeError:  # also of a PathLike that gives no path
+        text = None
+    if not isinstance(text, str):
         raise SettingsError(f"the path of {what} is a str or a Path, not a {type(value).__name__}")
-    return Path(value)
+    if not text:
+        raise SettingsError(f"the path of {what} is empty: give one")
+    try:
+        possible = b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:  # a surrogate that stands for no byte
+        possible = False
+    if not possible:
+        raise SettingsError(f"the path of {what}, {shown(text)}, holds a character that no file's name can hold")
+    return text
+
+
+def instance(name: str, value: Any, kind: type[Kind]) -> Kind:
+    """An argument that must be of a class.
+
+    Raises:
+        SettingsError: it is not.
+    """
+    if not is_of(value, kind):
+        raise SettingsError(f"{name} is of type {type(value).__name__}: give a {kind.__name__}")
+    return value  # type: ignore[no-any-return]
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or false, Python's or numpy's. Anything else is refused: texts such as "no" are true.
+
+    Raises:
+        SettingsError: `value` is neither.
+    """
+    if is_of(value, bool, np.bool_):
+        return bool(value)
+    raise SettingsError(f"{name} {shown(value)} is neither True nor False")
+
+
+def check_name(name: Any, what: str) -> None:
+    """Refuse what cannot name somebody or something in a sentence, on a page or on a terminal.
+
+    Args:
+        name: the name. No message quotes it: it may be a secret in the wrong place.
+        what: what has this name, such as "a key".
+
+    Raises:
+        SettingsError: it is not 1 to 80 visible characters on one line; spaces may stand between others.
+    """
+    problem = _fault_of_name(name)
+    if problem:
+        raise SettingsError(f"the name of {what} {problem}: give 1 to {MAX_NAME} visible characters on one line")
+
+
+def _fault_of_name(name: Any) -> str:
+    if not is_of(name, str):
+        return f"is of type {type(name).__name__}, not a text"
+    if not 1 <= len(name) <= MAX_NAME:
+        return f"has {len(name)} characters"
+    hidden = next((one for one in name if not one.isprintable() or _BLANK.match(one)), None)
+    if hidden is not None:
+        return f"holds U+{ord(hidden):04X}, which shows nothing"
+    if name != name.strip():
+        return "begins or ends with a space"
+    # combining marks alone would stand on whatever is before them
+    return "begins with a combining mark" if unicodedata.category(name[0])[0] == "M" else ""
 
 
 def several(value: Any, what: str) -> list[Any]:
@@ -70,8 +176,12 @@ def several(value: Any, what: str) -> list[Any]:
         what: what it holds, such as "texts".
 
     Raises:
-        SettingsError: `value` has no items.
+        SettingsError: `value` has no items, or is a text or a mapping, whose items are not meant.
     """
-    if not isinstance(value, Iterable):
+    items = None
+    if is_of(value, Iterable) and not is_of(value, str, bytes, bytearray, range, Mapping):
+        with suppress(TypeError):
+            items = iter(value)
+    if items is None:
         raise SettingsError(f"several {what} are given as a list, not as a {type(value).__name__}")
-    return list(value)
+    return list(items)

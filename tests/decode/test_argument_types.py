@@ -1,11 +1,18 @@
 """Arguments of a wrong type are refused with one of dgmark's errors, which names the argument."""
 
+import shutil
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import torch
 
 import dgmark
+from dgmark.checkpoint.folder import find_checkpoint
 from dgmark.errors import InputError, ModelNotFound, SettingsError
 from dgmark.models.toy import ToyDenoiser
 from support.known_keys import bound_key
@@ -21,10 +28,15 @@ KEY = bound_key("types", TOY)
         ({"model": None}, SettingsError, "a model is wanted, and None has no mask_id"),
         ({"model": "storyteller"}, SettingsError, "a model is wanted, not its name"),
         ({"model": torch.nn.Linear(2, 2)}, SettingsError, "has no mask_id, end_ids, vocab_size"),
-        ({"prompts": None}, InputError, "prompts are a text, or a list"),
-        ({"prompts": [None]}, InputError, "None"),
-        ({"prompts": [[1.5]]}, InputError, "1.5"),
-        ({"prompts": [["x"]]}, InputError, "a prompt is a text or a list of token ids"),
+        ({"prompts": None}, SettingsError, "give several texts as a list"),
+        ({"prompts": [None]}, SettingsError, r"text 0 \(counted from 0\) cannot be used: it is missing"),
+        ({"prompts": [[1.5]]}, SettingsError, "is 1.5, not a whole number"),
+        ({"prompts": [["x"]]}, SettingsError, "this is a list of texts"),
+        ({"prompts": [b"w1"]}, SettingsError, "these are bytes"),
+        ({"prompts": {"a": "w1"}}, SettingsError, "a mapping with the keys 'a'"),
+        ({"prompts": [[]]}, InputError, "the prompt is empty"),
+        ({"progress": 5}, SettingsError, "progress is a function"),
+        ({"chat": "no"}, SettingsError, "chat 'no' is neither True nor False"),
         ({"seed": "1"}, SettingsError, "seed '1' is not a whole number"),
         ({"seed": None}, SettingsError, "seed None is not a whole number"),
         ({"seed": 1.5}, SettingsError, "seed 1.5 is not a whole number"),
@@ -53,6 +65,14 @@ def test_generate_refuses(arguments: dict[str, Any], error: type[Exception], mes
         ({"texts": ["w1", 4, "w2"]}, InputError, "give a list of such lists"),
         ({"texts": [None]}, InputError, "a text to fill is a list of strings and hole lengths, not None"),
         ({"seed": "x"}, SettingsError, "seed 'x' is not a whole number"),
+        ({"texts": None}, InputError, "give a list of such lists"),
+        ({"texts": [["w1", 4, b"w2"]]}, InputError, "a string or a positive number of tokens"),
+        ({"share": "x"}, SettingsError, "share 'x' is not a number"),
+        ({"share": 0.5, "keep": 5}, SettingsError, "keep is a regular expression as a text"),
+        ({"share": 0.5, "keep": "a{99999999999}"}, SettingsError, "is not a regular expression"),
+        ({"share": 0.5, "target": "x"}, SettingsError, "target 'x' is not a number"),
+        ({"share": 0.5, "texts": [["w1", 4]]}, InputError, "a string without holes"),
+        ({"share": 0.5, "texts": [[5, 6]]}, InputError, "text 0 is token ids"),
     ],
     ids=str,
 )
@@ -62,7 +82,35 @@ def test_infill_refuses(arguments: dict[str, Any], error: type[Exception], messa
         dgmark.infill(**given)
 
 
-@pytest.mark.parametrize("name", [None, 5, b"storyteller"], ids=str)
+def test_nothing_to_write_is_nothing_written() -> None:
+    assert dgmark.generate(TOY, [], key=KEY, length=4, block_length=4) == []
+    assert dgmark.infill(TOY, [], key=KEY, block_length=4) == []
+    assert dgmark.infill(TOY, [], key=KEY, block_length=4, share=0.5) == []
+
+
+@pytest.mark.parametrize("kind", [np.array, pa.array, pl.Series, pd.Series], ids=lambda kind: kind.__module__)
+def test_prompts_may_stand_in_a_column(kind: Any) -> None:
+    def texts(prompts: Any) -> list[Any]:
+        made = dgmark.generate(TOY, prompts, key=KEY, length=4, block_length=4)
+        assert all(type(one.prompt) in (str, list) for one in made)
+        return made
+
+    with unchecked():
+        assert texts(kind(["w1", "w2 w3"])) == texts(["w1", "w2 w3"])
+        assert texts([kind([3, 4]), kind([5])]) == texts([[3, 4], [5]])
+
+
+def test_a_model_may_be_named_by_a_path(tmp_path: Path) -> None:
+    folder = shutil.copytree(find_checkpoint("storyteller").folder, tmp_path / "storyteller")
+    loaded = dgmark.load_model(folder, device="cpu", dtype="fp32")
+    assert loaded.tokenizer.fingerprint == dgmark.load_tokenizer(folder).fingerprint
+    assert (loaded.name, dgmark.load_tokenizer(folder).name) == (str(folder), str(folder))
+    assert dgmark.WatermarkKey.generate(folder).spec.tokenizer == str(folder)
+    with pytest.raises(ModelNotFound, match="no model 'storyteller'"):
+        dgmark.load_model(Path("storyteller"))
+
+
+@pytest.mark.parametrize("name", [None, 5, b"storyteller", "", "a\0b", "a\ud800b", Path("a\0b")], ids=ascii)
 def test_load_model_refuses(name: Any) -> None:
     with unchecked(), pytest.raises(ModelNotFound, match="a model is given by name, folder or hub id"):
         dgmark.load_model(name)

@@ -21,6 +21,7 @@ from dgmark.service.telemetry import MAX_REFUSALS_A_MINUTE, AuditLog
 from support.command_line import run
 from support.known_keys import known_key
 from support.marked_texts import marked_text
+from support.odd_values import UNFIT_NAMES
 from support.services import bearer, key_folder, service
 
 MARKED = marked_text(known_key("one", rule="bigram"), 300)
@@ -243,10 +244,23 @@ def test_what_is_no_token_file_is_refused(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="not a file of access tokens"):
             TokenFile(path).tokens()
     path.unlink()
-    for name, scopes, wrong in (("a b", ["detect"], "name"), ("a", ["root"], "scopes"), ("a", [], "scopes")):
-        with pytest.raises(SettingsError, match=wrong):
-            TokenFile(path).add(name, scopes)
+    for scopes in (["root"], []):
+        with pytest.raises(SettingsError, match="scopes"):
+            TokenFile(path).add("a", scopes)
+    for name in UNFIT_NAMES:
+        with pytest.raises(SettingsError, match="1 to 80 visible characters"):
+            TokenFile(path).add(name, ["detect"])
+    for place in (tmp_path, Path("/"), Path("."), Path(".."), Path("a\0b")):
+        with pytest.raises(SettingsError):
+            TokenFile(place)
+    assert not path.exists()
     TokenFile(path).add("a", ["detect"])
+    content = path.read_text()
+    for name in UNFIT_NAMES:
+        path.write_text(content.replace('"a"', json.dumps(name)))
+        with pytest.raises(InputError, match="not a file of access tokens"):
+            TokenFile(path).tokens()
+    path.write_text(content)
     with pytest.raises(SettingsError, match="already"):
         TokenFile(path).add("a", ["detect"])
     with pytest.raises(SettingsError, match="no token 'b'"):

@@ -38,6 +38,7 @@ from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.key_file import KeyFilePermissionWarning
 from dgmark.watermark.spec import Grouping, PositionSpec
 from support.known_keys import builtin_tokenizer, known_key, known_spec
+from support.odd_values import UNFIT_NAMES
 from support.unchecked import unchecked
 
 KEY = known_key("the key of these tests")
@@ -339,11 +340,13 @@ def test_a_field_of_any_value_is_either_read_or_refused(field: str, value: objec
     assert content[field] == value
 
 
-@pytest.mark.parametrize("name", ["", " ", "a\nb", "\x1b[2J", "\u202eEMCA", "x" * 81])
-def test_a_name_that_cannot_stand_in_a_sentence_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="cannot stand in a sentence"):
-        replace(KEY, name=name)
-    refused(written(tmp_path / "key.json", saved() | {"name": name}), "cannot stand in a sentence")
+@pytest.mark.parametrize("field", ["name", "key_id"])
+@pytest.mark.parametrize("name", UNFIT_NAMES, ids=ascii)
+def test_a_name_that_cannot_be_shown_is_refused(field: str, name: str, tmp_path: Path) -> None:
+    changes: Any = {field: name}
+    with pytest.raises(SettingsError, match="1 to 80 visible characters"):
+        replace(KEY, **changes)
+    refused(written(tmp_path / "key.json", saved() | changes), "is not a key file")
 
 
 def test_a_name_changes_nothing_that_a_key_does(tmp_path: Path) -> None:

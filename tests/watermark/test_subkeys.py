@@ -17,7 +17,7 @@ def test_the_sub_key_of_a_request_is_the_same_for_ever(request_id: str, subkey: 
     message = b"dgmark/request/siphash24-pairs-v1\0" + request_id.encode("utf-8", "surrogatepass") + bytes(range(32))
     assert int.from_bytes(hashlib.shake_256(message).digest(8), "little") % 65_536 == subkey
     for count in (2, 64, 65_536):
-        assert subkey_of(WatermarkKey(known_spec(subkeys=count), "", bytes(range(32))), request_id) == subkey % count
+        assert subkey_of(WatermarkKey(known_spec(subkeys=count), "id", bytes(range(32))), request_id) == subkey % count
 
 
 def test_a_sub_key_has_the_keys_name_and_its_own_number() -> None:

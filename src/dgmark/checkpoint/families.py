@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from dgmark.arguments import shown
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.errors import CheckpointFormat, SettingsError
 
@@ -401,8 +402,8 @@ def family_of(checkpoint: Checkpoint, name: str | None = None) -> Family:
         SettingsError: no family has this name.
     """
     if name is not None:
-        if name not in FAMILIES:
-            raise SettingsError(f"family {name!r} is not one of: {', '.join(FAMILIES)}")
+        if not isinstance(name, str) or name not in FAMILIES:
+            raise SettingsError(f"family {shown(name)} is not one of: {', '.join(FAMILIES)}")
         return FAMILIES[name]
     path = checkpoint.folder / "config.json"
     model_type, architectures = checkpoint.config.get("model_type"), checkpoint.config.get("architectures") or []

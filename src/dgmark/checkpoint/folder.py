@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from dgmark.arguments import path_text, shown
 from dgmark.checkpoint.gguf import is_gguf, read_header
 from dgmark.errors import CheckpointFormat, MissingExtra, ModelNotFound, SettingsError
 
@@ -69,40 +70,53 @@ class Checkpoint:
         return [self.config[name] for name in names]
 
 
-def find_checkpoint(name_or_path: str, revision: str | None = None, *, weights: bool = False) -> Checkpoint:
+def find_checkpoint(
+    name_or_path: str | os.PathLike[str], revision: str | None = None, *, weights: bool = False
+) -> Checkpoint:
     """Find a built-in model by name, a local folder or GGUF file by path, or a checkpoint by hub id.
 
     Args:
-        name_or_path: name, path or hub id; an existing folder wins over a hub id.
+        name_or_path: name, path or hub id; an existing folder wins over a hub id. A `Path` is always a path.
         revision: branch, tag or commit of a hub id.
         weights: whether to fetch the weights of a hub id as well.
 
     Raises:
         MissingExtra: the built-in models are not installed.
-        ModelNotFound: there is no such built-in model or folder with a `config.json`, and the hub id cannot be fetched.
+        ModelNotFound: this is no name or path, there is no such built-in model or folder with a `config.json`, or the
+            hub id cannot be fetched.
         CheckpointFormat: the folder's `config.json` or the GGUF file is unreadable.
         SettingsError: a revision of a built-in model is requested.
     """
-    if not isinstance(name_or_path, str | os.PathLike):
-        raise ModelNotFound(f"a model is given by name, folder or hub id, not by {name_or_path!r}")
-    builtin = name_or_path in BUILTINS
+    try:
+        name = path_text(name_or_path, "a model")
+    except SettingsError as error:
+        raise ModelNotFound(
+            f"a model is given by name, folder or hub id, not by {shown(name_or_path)}: {error}"
+        ) from None
+    if revision is not None and not isinstance(revision, str):
+        raise SettingsError(f"a revision is the name of a branch, tag or commit, not {shown(revision)}")
+    builtin = is_builtin(name_or_path)
     if builtin and revision is not None:
         raise SettingsError(
-            f"the built-in {name_or_path} has no revisions: leave the revision ({revision}) out, or name the model by "
-            "a hub id"
+            f"the built-in {name} has no revisions: leave the revision ({revision}) out, or name the model by a hub id"
         )
-    folder = builtin_folder(name_or_path) if builtin else Path(os.path.expanduser(name_or_path))
+    folder = builtin_folder(name) if builtin else Path(os.path.expanduser(name))
     if is_gguf(folder):
-        return Checkpoint(name=str(name_or_path), folder=folder, config=read_header(folder).config)
-    if not os.path.isdir(folder) and is_hub_id(name_or_path):
-        folder = snapshot(name_or_path, revision, weights=weights)
+        return Checkpoint(name=name, folder=folder, config=read_header(folder).config)
+    if isinstance(name_or_path, str) and not os.path.isdir(folder) and is_hub_id(name):
+        folder = snapshot(name, revision, weights=weights)
     path = folder / "config.json"
     if not os.path.isfile(path):
         raise ModelNotFound(
-            f"no model {name_or_path!r}: give a built-in name ({', '.join(BUILTINS)}), a folder that holds a "
+            f"no model {name!r}: give a built-in name ({', '.join(BUILTINS)}), a folder that holds a "
             "config.json, a GGUF file, or a hub id such as 'GSAI-ML/LLaDA-8B-Instruct'"
         )
-    return Checkpoint(name=name_or_path, folder=folder, config=read_object(path))
+    return Checkpoint(name=name, folder=folder, config=read_object(path))
+
+
+def is_builtin(name_or_path: object) -> bool:
+    """Whether this names a built-in model; a `Path` does not."""
+    return isinstance(name_or_path, str) and name_or_path in BUILTINS
 
 
 def is_hub_id(name: str) -> bool:

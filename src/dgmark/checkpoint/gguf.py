@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from dgmark.arguments import as_path
 from dgmark.errors import CheckpointFormat, SettingsError
 
 # diffusion models that llama.cpp computes, as its files call them; the families of dgmark have the same names
@@ -34,9 +35,13 @@ _BITS = {0: 32, 1: 16, 30: 16}
 
 def is_gguf(path: object) -> bool:
     """Whether this is the path of a GGUF file, by its name or its first bytes; false for a file that cannot be read."""
-    if not isinstance(path, str | os.PathLike) or not os.path.isfile(path := os.path.expanduser(path)):
+    try:
+        path = os.path.expanduser(as_path(path, "a model"))
+    except SettingsError:
         return False
-    if os.fspath(path).endswith(".gguf"):
+    if not os.path.isfile(path):
+        return False
+    if path.endswith(".gguf"):
         return True
     try:
         with open(path, "rb") as file:

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import tokenizers
 
-from dgmark.arguments import as_path
+from dgmark.arguments import instance, path_text, several
 from dgmark.checkpoint.byte_bpe import gguf_byte_bpe, is_byte_bpe, read_byte_bpe
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.gguf import is_gguf, read_header
-from dgmark.errors import CheckpointFormat, ModelNotFound
+from dgmark.contents.accepted import ids_of
+from dgmark.errors import CheckpointFormat, ModelNotFound, SettingsError
 
 # End-of-text and end-of-turn tokens of all families; a vocabulary that lacks one ignores it.
 END_TOKENS = (
@@ -42,6 +43,7 @@ _MODEL_FLAGS = (
 )
 _TOKEN_FLAGS = ("special", "single_word", "lstrip", "rstrip", "normalized")
 
+_MOST_IDS = 2**32  # that a tokenizer can have
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -74,25 +76,45 @@ class Tokenizer:
     fingerprint: str
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of `text`, without added special tokens."""
+        """Token ids of `text`, without added special tokens.
+
+        Raises:
+            SettingsError: `text` is not a text.
+        """
         return self.encode_batch([text])[0]
 
     def encode_with_offsets(self, text: str) -> EncodedText:
-        """Token ids of `text`, and the characters that each covers."""
-        encoding = self.backend.encode(well_formed(text), add_special_tokens=False)
+        """Token ids of `text`, and the characters that each covers.
+
+        Raises:
+            SettingsError: `text` is not a text.
+        """
+        encoding = self.backend.encode(well_formed(instance("the text", text, str)), add_special_tokens=False)
         return EncodedText(list(encoding.ids), list(encoding.offsets))
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
-        """Token ids of many texts. Computes no offsets, which would double the cost."""
-        batch = self.backend.encode_batch_fast([well_formed(text) for text in texts], add_special_tokens=False)
+        """Token ids of many texts. Computes no offsets, which would double the cost.
+
+        Raises:
+            SettingsError: `texts` is no list, or an item is not a text.
+        """
+        formed = [well_formed(instance("a text", text, str)) for text in several(texts, "texts")]
+        batch = self.backend.encode_batch_fast(formed, add_special_tokens=False)
         return [list(encoding.ids) for encoding in batch]
 
     def decode(self, ids: list[int]) -> str:
-        """Text of token ids. Special tokens are left out."""
-        return str(self.backend.decode(ids, skip_special_tokens=True))
+        """Text of token ids. Special tokens, and ids that stand for no token, are left out.
+
+        Raises:
+            SettingsError: `ids` are not token ids, or one is out of range.
+        """
+        content = ids_of(ids)
+        if content.size and not 0 <= int(content.min()) <= int(content.max()) < _MOST_IDS:
+            raise SettingsError("a token id is a whole number from 0 to 2^32 - 1, and one of these is not")
+        return str(self.backend.decode(content.tolist(), skip_special_tokens=True))
 
 
-def load_tokenizer(name_or_path: str = BUILTIN, revision: str | None = None) -> Tokenizer:
+def load_tokenizer(name_or_path: str | os.PathLike[str] = BUILTIN, revision: str | None = None) -> Tokenizer:
     """Load the tokenizer of a model name, a model folder, a hub id, a `tokenizer.json` file or a GGUF file.
 
     Raises:
@@ -100,11 +122,12 @@ def load_tokenizer(name_or_path: str = BUILTIN, revision: str | None = None) -> 
         CheckpointFormat: the file is not a fast tokenizer.
         SettingsError: this is neither a name nor a path.
     """
+    name = path_text(name_or_path, "a tokenizer")
     # os.path, whose answer is False for "~nobody" and for names that are too long
-    path = Path(os.path.expanduser(as_path(name_or_path, "a tokenizer")))
+    path = Path(os.path.expanduser(name))
     if os.path.isfile(path) or os.path.isfile(path / "tokenizer.json") or is_byte_bpe(path):
-        return read_tokenizer(path, name_or_path)
-    return read_tokenizer(find_checkpoint(name_or_path, revision).folder, name_or_path)
+        return read_tokenizer(path, name)
+    return read_tokenizer(find_checkpoint(name_or_path, revision).folder, name)
 
 
 def read_tokenizer(path: Path, name: str) -> Tokenizer:

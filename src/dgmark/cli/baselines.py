@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
+from dgmark.arguments import check_name
 from dgmark.cli.option_groups import OptionGroup
 from dgmark.errors import MissingExtra, SettingsError
 
@@ -43,6 +44,7 @@ def baseline_of(baseline: BaselineName = None, baseline_option: BaselineOptions 
         if baseline_option:
             raise SettingsError("--baseline-option needs a baseline: name it with --baseline")
         return None
+    check_name(baseline, "the --baseline")
     offered = list(entry_points(group="dgmark.baselines", name="parse"))
     if not offered:
         raise MissingExtra("--baseline needs the package dgmark-lab: run `pip install ./lab` in a checkout of dgmark")

@@ -22,7 +22,7 @@ from dgmark.errors import InputError, SettingsError
 from dgmark.report.contents import Report
 from dgmark.report.page import write_report
 from dgmark.report.signing import SigningKey
-from dgmark.rows.inputs import STDIN
+from dgmark.rows.inputs import STDIN, names_of
 from dgmark.rows.jsonl import BadRow
 from dgmark.rows.outputs import atomic_write, check_output
 from dgmark.rows.texts import Item
@@ -51,7 +51,7 @@ def detect(
     commitment = options.named_commitment(scorer)
     if not inputs and sys.stdin.isatty():
         raise SettingsError("give texts to score: files, folders, or - for standard input")
-    sources = inputs or [STDIN]
+    sources = names_of(inputs or [STDIN])
     if options.out:
         scoring: dict[str, Any] = {"only": options.ranges, "spans": options.spans, "payload": options.payload}
         tally = detect_file(

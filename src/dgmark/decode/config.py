@@ -11,6 +11,7 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_v
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
+from dgmark.arguments import shown
 from dgmark.errors import SettingsError
 
 if TYPE_CHECKING:  # so that the command line reads the settings without importing torch
@@ -142,8 +143,9 @@ class DecodeConfig:
         Raises:
             SettingsError: a setting is unknown, or invalid for this model or for any.
         """
-        from dgmark.models.denoiser import traits_of
+        from dgmark.models.denoiser import check_model, traits_of
 
+        check_model(model)
         traits = traits_of(model)
         config = cls(**{**traits.defaults, **settings})
         multiple = traits.block_multiple
@@ -268,4 +270,4 @@ def _problem(error: Any) -> str:
     if error["type"] == "unexpected_keyword_argument":
         return f"there is no setting {name}; the settings are {', '.join(names)}"
     allowed = error["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-    return f"{name} {error['input']!r:.80} {allowed}"
+    return f"{name} {shown(error['input'])} {allowed}"

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from dgmark.arguments import flag
 from dgmark.decode.canvas import BatchEvents, BlockFinished, Committed, Completed, Progress, Response, Trace, collect
-from dgmark.decode.prompts import Baseline, Prepared, Prompt, requests_of
+from dgmark.decode.prompts import Baseline, Prepared, Prompt, Prompts, check_progress, prompts_of, requests_of
 from dgmark.errors import DgmarkError, ModelFault
 from dgmark.models.denoiser import Denoiser
 from dgmark.watermark.key import WatermarkKey
@@ -52,7 +53,7 @@ class Generation:
         names = ("prompt", "chat", "text", "token_ids", "ended", "model", "dtype", "seed", "key_fingerprint", "subkey")
         row = {"id": row_id} | {name: getattr(self, name) for name in (*names, "baseline", "settings")}
         row["schema"] = GENERATION_SCHEMA
-        return {**row, "trace": asdict(self.trace)} if with_trace else row
+        return {**row, "trace": asdict(self.trace)} if flag("with_trace", with_trace) else row
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ Event = Committed | BlockFinished | RowFinished
 
 def generate(
     model: Denoiser,
-    prompts: str | Sequence[Prompt],
+    prompts: Prompts,
     *,
     key: WatermarkKey | None,
     subkey: int | None = None,
@@ -84,7 +85,7 @@ def generate(
 
     Args:
         model: a loaded model.
-        prompts: texts or lists of token ids; a single text is a list of one.
+        prompts: texts or lists of token ids, as `Detector.detect_many` takes them; a single text is a list of one.
         key: a key for the model's tokenizer and vocabulary; None for text without a mark. If it has sub-keys, each row
             is marked with another one, which the operating system draws: then only `subkey` gives a text again.
         subkey: the sub-key to mark all rows with instead, 0 to N - 1: their payload.
@@ -103,17 +104,19 @@ def generate(
 
     Raises:
         SettingsError: a setting is invalid or leaves no mark, a prompt does not fit the context, the key is no
-            `WatermarkKey`, or it has no such sub-key.
+            `WatermarkKey`, it has no such sub-key, or a prompt is neither a text nor token ids.
+        InputError: a prompt is empty, or has an id that the model does not have.
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
-    requests = requests_of(prompts, key, seed, subkey)
+    check_progress(progress)
+    requests = requests_of(prompts_of(prompts), key, seed, subkey)
     prepared = Prepared.of(model, requests, settings, baseline=baseline, chat=chat, pad=pad, batch_size=batch_size)
     return [generation for rows in prepared.chunks() for generation in generations(prepared, rows, progress)]
 
 
 def stream_generate(
     model: Denoiser,
-    prompts: str | Sequence[Prompt],
+    prompts: Prompts,
     *,
     key: WatermarkKey | None,
     subkey: int | None = None,
@@ -138,7 +141,7 @@ def stream_generate(
         SettingsError: see `generate`.
         KeyFileError: see `generate`.
     """
-    requests = requests_of(prompts, key, seed, subkey)
+    requests = requests_of(prompts_of(prompts), key, seed, subkey)
     prepared = Prepared.of(model, requests, settings, baseline=baseline, chat=chat, pad=pad, batch_size=batch_size)
     return events_of(prepared)
 

@@ -6,11 +6,14 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
+from dgmark.arguments import shown
 from dgmark.checkpoint.tokenizer import Tokenizer
+from dgmark.contents.accepted import as_text
+from dgmark.contents.kinds import is_id
 from dgmark.decode.canvas import Canvas, Progress, Trace
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.generation import responses_of
-from dgmark.decode.prompts import Prepared, Request, requests_of
+from dgmark.decode.prompts import Prepared, Request, check_progress, prompts_of, requests_of
 from dgmark.decode.remasking import Remasker, Remasking
 from dgmark.errors import InputError, PromptTooLong, SettingsError
 from dgmark.models.denoiser import Denoiser, check_model, traits_of
@@ -114,16 +117,17 @@ def infill(
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
     check_model(model)
+    check_progress(progress)
     for name in ("length", "steps"):
         if settings.get(name) is not None:
             raise SettingsError(f"infilling takes no {name}, because the holes set the number of tokens: leave it out")
     if share is not None:
         remasker = Remasker(model, key, config_of_remasking(model, settings), share, keep, target)
-        return [_remasked(model, remasker, request, progress) for request in requests_of(texts, key, seed, subkey)]
+        return [_remasked(model, remasker, one, progress) for one in requests_of(_whole(texts), key, seed, subkey)]
     if keep is not None or target is not None:
         raise SettingsError("keep and target say how holes are chosen: give the share of tokens to mask, too")
     config = config_of_holes(model, settings)
-    requests = requests_of([holed_text(model, parts) for parts in texts], key, seed, subkey)
+    requests = requests_of([holed_text(model, parts) for parts in _sequence(texts)], key, seed, subkey)
     prepared = Prepared.of(model, requests, config, encode=lambda text: text.canvas(model.mask_id))
     made = []
     for row, request in enumerate(prepared.requests):
@@ -132,10 +136,24 @@ def infill(
     return made
 
 
+def _whole(texts: Any) -> list[str]:
+    """Texts without holes.
+
+    Raises:
+        InputError: one of them is none.
+    """
+    try:
+        prompts = prompts_of(texts)
+    except SettingsError as error:
+        raise InputError(f"with a share, a text to fill is a string without holes: {error}") from None
+    for number, prompt in enumerate(prompts):
+        if not isinstance(prompt, str):
+            raise InputError(f"with a share, a text to fill is a string without holes: text {number} is token ids")
+    return [str(prompt) for prompt in prompts]
+
+
 def _remasked(model: Denoiser, remasker: Remasker, request: Request, progress: Progress | None) -> Infilling:
     """Mask and fill a share of a text; see `infill`."""
-    if not isinstance(request.prompt, str):
-        raise InputError(f"with a share, a text to fill is a string without holes, not {request.prompt!r}")
     ids, places, trace, remasking = remasker.fill(request.prompt, request, progress)
     holes = _runs(places)
     edges = [0, *(edge for hole in holes for edge in hole), len(ids)]
@@ -247,29 +265,50 @@ def holed_text(model: Denoiser, parts: Parts) -> HoledText:
         InputError: it has no hole, or nothing around its holes, or a part is none.
         PromptTooLong: it does not fit the context.
     """
-    if isinstance(parts, str) or not isinstance(parts, Sequence):
-        raise InputError(
-            f"a text to fill is a list of strings and hole lengths, not {parts!r}: give a list of such lists, like "
-            f"{_EXAMPLE}; holes_in splits a text with [mask:N] in it"
-        )
     ids: list[int] = []
     holes: list[tuple[int, int]] = []
-    # before a list of this length is made
-    _check_room(model, sum(part for part in parts if isinstance(part, int) and part > 0))
-    for part in parts:
-        if isinstance(part, str):
-            ids += model.tokenizer.encode(part)
-        elif isinstance(part, int) and not isinstance(part, bool) and part > 0:
-            holes.append((len(ids), len(ids) + part))
-            ids += [model.mask_id] * part
+    pieces = [_piece(part) for part in _sequence(parts)]
+    _check_room(model, sum(piece for piece in pieces if not isinstance(piece, str)))  # before so long a list is made
+    for piece in pieces:
+        if isinstance(piece, str):
+            ids += model.tokenizer.encode(piece)
         else:
-            raise InputError(f"a part of a text to fill is a string or a positive number of tokens, not {part!r}")
+            holes.append((len(ids), len(ids) + piece))
+            ids += [model.mask_id] * piece
     if not holes:
         raise InputError("there is no hole to fill: give a number of tokens between the strings, or [mask:N]")
     if len(ids) == sum(end - start for start, end in holes):
         raise InputError("there is no text around the holes: give the model at least one token to start from")
     _check_room(model, len(ids))
-    return HoledText(list(parts), ids, holes)
+    return HoledText(pieces, ids, holes)
+
+
+def _sequence(value: Any) -> Sequence[Any]:
+    """The texts to fill, or the parts of one of them.
+
+    Raises:
+        InputError: this is no list.
+    """
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise InputError(
+            f"a text to fill is a list of strings and hole lengths, not {shown(value)}: give a list of such lists, "
+            f"like {_EXAMPLE}; holes_in splits a text with [mask:N] in it"
+        )
+    return value
+
+
+def _piece(part: object) -> str | int:
+    """A part of a text to fill: a string, or the tokens of a hole.
+
+    Raises:
+        InputError: it is neither.
+    """
+    text = as_text(part)
+    if text is not None:
+        return text
+    if is_id(part) and int(part) > 0:  # type: ignore[call-overload]
+        return int(part)  # type: ignore[call-overload,no-any-return]
+    raise InputError(f"a part of a text to fill is a string or a positive number of tokens, not {shown(part)}")
 
 
 def _check_room(model: Denoiser, tokens: int) -> None:

@@ -3,12 +3,14 @@
 `generate`, `stream_generate`, `infill`, benchmarks and experiments all prepare their prompts here.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 
+from dgmark.arguments import flag, shown
+from dgmark.contents.accepted import TextOrIds, as_text, content_of, contents_of
 from dgmark.decode.canvas import Canvas, Commits
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.keyed_rules import keyed_rule, kind_of
@@ -21,6 +23,8 @@ from dgmark.models.denoiser import Denoiser, Traits, check_model, traits_of
 from dgmark.watermark.key import WatermarkKey, check_key
 
 Prompt = str | list[int]
+# what `prompts_of` takes: a text, or several texts and lists of token ids
+Prompts = str | Iterable[TextOrIds]
 
 
 @runtime_checkable
@@ -53,7 +57,17 @@ def check_seed(seed: object) -> None:
         SettingsError: the seed is no whole number of 64 bits.
     """
     if type(seed) is not int or not -(2**63) <= seed < 2**64:
-        raise SettingsError(f"seed {seed!r} is not a whole number from -2^63 to 2^64 - 1")
+        raise SettingsError(f"seed {shown(seed)} is not a whole number from -2^63 to 2^64 - 1")
+
+
+def check_progress(progress: object) -> None:
+    """Refuse what cannot be called after a step.
+
+    Raises:
+        SettingsError: it is not callable, and not None.
+    """
+    if progress is not None and not callable(progress):
+        raise SettingsError(f"progress is a function of a number of tokens, not a {type(progress).__name__}")
 
 
 @dataclass(frozen=True)
@@ -199,11 +213,13 @@ class Prepared:
             PromptTooLong: a prompt leaves no room for the response.
         """
         check_model(model)
+        chat = flag("chat", chat)
+        pad = None if pad is None else flag("pad", pad)
         if type(batch_size) is not int or batch_size < 1:
-            raise SettingsError(f"batch size {batch_size!r} is not a whole number of at least 1")
+            raise SettingsError(f"batch size {shown(batch_size)} is not a whole number of at least 1")
         if baseline is not None and not isinstance(baseline, Baseline):
             raise SettingsError(
-                f"a baseline is wanted, not {baseline!r}: dgmark_lab.baselines.baseline makes one of its name"
+                f"a baseline is wanted, not {shown(baseline)}: dgmark_lab.baselines.baseline makes one of its name"
             )
         config = settings if isinstance(settings, DecodeConfig) else config_of(model, baseline, settings)
         rules = {key: rule_of(model, key, baseline) for key in {request.key for request in requests}}
@@ -285,22 +301,29 @@ class Prepared:
         return (None if self.pad else canvas.start, canvas.layout), mark
 
 
+def prompts_of(prompts: Any) -> list[Prompt]:
+    """One text, or several texts and lists of token ids, as a list of prompts.
+
+    Raises:
+        SettingsError: they are neither.
+    """
+    text = as_text(prompts)
+    contents = contents_of(prompts) if text is None else [text]
+    return [content if isinstance(content, str) else content.tolist() for content in contents]
+
+
 def requests_of(
-    prompts: str | Sequence[Any], key: WatermarkKey | None, seed: int, subkey: int | None = None
+    prompts: Sequence[Any], key: WatermarkKey | None, seed: int, subkey: int | None = None
 ) -> list[Request]:
-    """Make a request for each prompt, all with one key, row i with seed + i; a single text is a list of one.
+    """Make a request for each prompt, all with one key, row i with seed + i.
 
     Each row has a sub-key of its own if the key has sub-keys, unless `subkey` is the number of one.
 
     Raises:
-        InputError: the prompts are neither a text nor a list.
         SettingsError: the seed is no whole number of 64 bits, or there is no such sub-key.
     """
-    if not isinstance(prompts, str | Sequence):
-        raise InputError(f"prompts are a text, or a list of texts and of lists of token ids, not {prompts!r}")
     check_seed(seed)
-    rows = [prompts] if isinstance(prompts, str) else list(prompts)
-    return [Request(prompt, seed + index, key_of_text(key, subkey)) for index, prompt in enumerate(rows)]
+    return [Request(prompt, seed + index, key_of_text(key, subkey)) for index, prompt in enumerate(prompts)]
 
 
 def config_of(model: Denoiser, baseline: Baseline | None, settings: Settings) -> DecodeConfig:
@@ -333,18 +356,16 @@ def encode_prompt(model: Denoiser, prompt: Prompt, length: int, *, chat: bool = 
     """Encode a prompt, or a message in the model's chat template, that leaves room for `length` more tokens.
 
     Raises:
+        SettingsError: the prompt is neither a text nor token ids.
         InputError: the prompt has no token.
         InputError: the prompt has an id that the model does not have.
         PromptTooLong: the prompt leaves no room for `length` tokens.
     """
-    if not isinstance(prompt, str) and not (isinstance(prompt, list) and all(type(i) is int for i in prompt)):
-        raise InputError(
-            f"a prompt is a text or a list of token ids, not {prompt!r}; give several prompts as a list of those"
-        )
-    if isinstance(prompt, str):
-        ids = chat_prompt(model, prompt) if chat else model.tokenizer.encode(prompt)
+    content = content_of(prompt)
+    if isinstance(content, str):
+        ids = chat_prompt(model, content) if chat else model.tokenizer.encode(content)
     else:
-        ids = prompt
+        ids = content.tolist()
     if not ids:
         raise InputError("the prompt is empty: give the model at least one token to continue from")
     name = traits_of(model).name

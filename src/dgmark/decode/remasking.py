@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from dgmark.arguments import is_of, number, shown
 from dgmark.checkpoint.tokenizer import EncodedText, Tokenizer
 from dgmark.decode.canvas import Canvas, Progress, Trace
 from dgmark.decode.config import DecodeConfig
@@ -86,14 +87,11 @@ class Remasker:
         keep: str | None,
         target: float | None,
     ) -> None:
-        if not 0 < share <= 1:
-            raise SettingsError(f"share {share!r} is not above 0 and at most 1: give the share of tokens to mask")
-        try:
-            re.compile(keep or "")
-        except re.error as error:
-            raise SettingsError(f"keep {keep!r} is not a regular expression: {error}") from None
-        if target is not None and not 0 < target < 1:
-            raise SettingsError(f"target {target!r} is no p-value between 0 and 1")
+        if not 0 < number("share", share) <= 1:
+            raise SettingsError(f"share {shown(share)} is not above 0 and at most 1: give the share of tokens to mask")
+        _check_expression(keep)
+        if target is not None and not 0 < number("target", target) < 1:
+            raise SettingsError(f"target {shown(target)} is no p-value between 0 and 1")
         if target is not None and key is None:
             raise SettingsError("a text without a mark reaches no p-value: leave the target out")
         self._model, self.config, self._share, self._keep, self._target = model, config, share, keep, target
@@ -188,6 +186,22 @@ class Remasker:
         return ids[: canvas.start] + response.token_ids + ids[end:], response.trace
 
 
+def _check_expression(keep: str | None) -> None:
+    """Refuse what is no regular expression.
+
+    Raises:
+        SettingsError: it is none, and not None.
+    """
+    if keep is None:
+        return
+    if not is_of(keep, str):
+        raise SettingsError(f"keep is a regular expression as a text, not a {type(keep).__name__}")
+    try:
+        re.compile(keep)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise SettingsError(f"keep {shown(keep)} is not a regular expression: {error}") from None
+
+
 def word_ids(tokenizer: Tokenizer) -> frozenset[int]:
     """The tokens that are a space and a word in small letters, wherever they follow another token."""
     first = tokenizer.encode("a")[0]
@@ -224,7 +238,7 @@ def replaceable(text: str, encoded: EncodedText, words: frozenset[int], keep: st
         InputError: there is none.
     """
     kept = bytearray(len(text))
-    for pattern in (_ALWAYS_KEPT, re.compile(keep or r"(?!)", re.S | re.M)):
+    for pattern in (_ALWAYS_KEPT, re.compile(r"(?!)" if keep is None else keep, re.S | re.M)):
         for match in pattern.finditer(text):
             kept[slice(*match.span())] = b"\1" * len(match.group())
     places = [

@@ -7,6 +7,7 @@ preference is treated like a candidate that does not match.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from dgmark.decode.canvas import Canvas
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.round_trip import RoundTrip
 from dgmark.decode.rules import Places, Rule, Window
+from dgmark.errors import SettingsError
 from dgmark.models.denoiser import BlockOrigin
 
 _DREAM_EPSILON = 1e-3
@@ -61,10 +63,35 @@ def select_positions(
         quota: how many positions to commit in each row; rows with fewer masked positions commit them all.
         confident: whether a threshold commits the candidate (`confident_places`); None if none does.
         readable: whether the candidate survives re-tokenization (`RoundTrip`); None if no candidate goes last.
+
+    Raises:
+        SettingsError: an argument is not a tensor of this type and shape on the device of the scores.
     """
+    optional = {"confident": confident, "readable": readable}
+    given = {name: value for name, value in optional.items() if value is not None}
+    _check_tensors(scores, quota, {"masked": masked, "preferred": preferred, **given})
     order = order_of(scores, masked, preferred, confident, readable)
     first = torch.arange(scores.shape[-1], device=scores.device) < quota[:, None]
     return torch.zeros_like(masked).scatter(-1, order, first) & masked
+
+
+def _check_tensors(scores: object, quota: object, places: Mapping[str, object]) -> None:
+    """Refuse what is not a tensor of the right type, shape and device, without reading a value."""
+    if not isinstance(scores, Tensor) or not scores.is_floating_point() or scores.dim() != 2 or _is_scattered(scores):
+        raise SettingsError("scores are a tensor of floating-point numbers of the shape (batch, block)")
+    if not isinstance(quota, Tensor) or quota.shape != scores.shape[:1] or quota.is_floating_point():
+        raise SettingsError(f"quota is a tensor of {len(scores)} whole numbers, one for each row of the scores")
+    for name, value in places.items():
+        if not isinstance(value, Tensor) or value.dtype != torch.bool or value.shape != scores.shape:
+            raise SettingsError(f"{name} is a tensor of booleans of the shape of the scores, {tuple(scores.shape)}")
+    for value in (quota, *places.values()):
+        assert isinstance(value, Tensor)
+        if value.device != scores.device or _is_scattered(value):
+            raise SettingsError(f"all arguments are dense tensors on one device, that of the scores, {scores.device}")
+
+
+def _is_scattered(values: Tensor) -> bool:
+    return values.is_nested or values.layout is not torch.strided
 
 
 class Choice(NamedTuple):

@@ -6,12 +6,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from dgmark.arguments import FirstVersion
+from dgmark.arguments import FirstVersion, as_path
 from dgmark.checkpoint.folder import model_option
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.errors import SettingsError
 from dgmark.rows.inputs import open_file
-from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.key import WatermarkKey, check_key
 from dgmark.watermark.spec import Rule
 
 FORMAT, VERSION = "dgmark-settings", 1
@@ -91,6 +91,7 @@ def read_settings(path: str | Path, *, key: WatermarkKey | None) -> Settings:
     Raises:
         SettingsError: the file is unusable, or was made for keys with another position code.
     """
-    tuned = read_settings_file(Path(path))
+    check_key(key, or_none=True)
+    tuned = read_settings_file(as_path(path, "a settings file"))
     tuned.check_key(key)
     return tuned.decoding

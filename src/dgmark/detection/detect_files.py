@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import cast
 
-from dgmark.arguments import as_path
+from dgmark.arguments import as_path, flag, instance
 from dgmark.detection.detector import NO_SPANS, Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.legibility import of_document
@@ -181,14 +181,16 @@ def detect_file(
         InputError: the file cannot be written, or another process is writing it.
     """
     check_workers(workers)
-    scoring = ScoringOptions(checked_ranges(only), bool(spans), bool(payload))
+    ids = flag("ids", ids)
+    scoring = ScoringOptions(checked_ranges(only), flag("spans", spans), flag("payload", payload))
+    instance("the text column", text_column, str)
     scorer = scoring.check(scorer)
     sources = [str(Path(name)) for name in names_of(inputs)]
     out = as_path(out, "the output")
     check_output(out, sources)
     tally = Tally()
     items = read_sources(sources, prefer_ids=ids, text_column=text_column, on_skip=tally.skipped.append)
-    settings = settings_hash(scorer, scoring, ids=bool(ids))
+    settings = settings_hash(scorer, scoring, ids=ids)
     with RowFile(out, {"schema": DETECTION_SCHEMA, **shared_fields(scorer), SETTINGS: settings}) as file:
         tally.resumed = _skip_finished(file, items, tally)
         scored = tally.count(score(scorer, items, scoring, workers))

@@ -4,18 +4,20 @@ The false-positive rate holds for any text chosen without knowledge of the key. 
 z-score; here it is on the p-value. Knows nothing of models and prompts, and needs no torch.
 """
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
-from dgmark.arguments import number, whole
+from dgmark.arguments import instance, number, shown, whole
 from dgmark.checkpoint.tokenizer import Tokenizer
+from dgmark.contents.accepted import Content, TextOrIds, content_of, contents_of
 from dgmark.detection.bigram_rule import PairTest
 from dgmark.detection.finding import Phase, ScoredToken, Span
 from dgmark.detection.normalise import WRAPPING, check_steps, readings, unwrap
 from dgmark.detection.p_values import adjusted_p, bonferroni_p
 from dgmark.detection.position_rule import PositionTest
-from dgmark.detection.reader import Ranges, Reader, ScoredIds, TextOrIds, at_words, several_texts
+from dgmark.detection.reader import Ranges, Reader, ScoredIds, at_words
 from dgmark.detection.result import Detection, verdict_of
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey, check_key
@@ -29,6 +31,7 @@ NO_SPANS = (
 )
 # no p-value is below the smallest normal float, and shares of the rate must be representable as well
 MIN_FPR = 1e-300
+_MOST_KEYS = 10**15
 # A test says its p-value, which has paid for nothing that is tried beside it; why a typical mark would not be found
 # (`uncertain_because`); the fields of a `Detection` that are the rule's own (`figures`); and which tokens match
 # (`matched_tokens`).
@@ -48,7 +51,8 @@ class Detector:
             all numbers of missing tokens are looked at.
         normalise: steps of `normalise.STEPS` that undo disguises, tried if the unchanged text does not show the mark.
             Ids are never changed.
-        keys_tested: how many keys are tried, including this one; p-values pay for all of them.
+        keys_tested: how many keys are tried, including this one: a whole number of at least 1. P-values pay for all of
+            them.
 
     A text that the steps change, or that is hard-wrapped, is tried as it is and with all of that undone, and pays for
     both readings.
@@ -65,7 +69,7 @@ class Detector:
         self,
         key: WatermarkKey,
         *,
-        tokenizer: Tokenizer | str | None = None,
+        tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
         fpr: float = DEFAULT_FPR,
         phase: Phase = "any",
         max_crop: int = DEFAULT_MAX_CROP,
@@ -73,10 +77,13 @@ class Detector:
         keys_tested: int = 1,
     ) -> None:
         check_key(key)
+        keys_tested = whole("keys tested", keys_tested)
+        if keys_tested < 1:
+            raise SettingsError(f"keys tested {keys_tested} is below 1: count this key and all others that are tried")
         check_fpr(fpr, keys_tested * key.num_subkeys)
         check_steps(normalise)
         _check_shifts(phase, max_crop)
-        self.key, self.keys_tested, self.fpr = key, keys_tested, fpr
+        self.key, self.keys_tested, self.fpr = key, keys_tested, float(fpr)
         self.phase: Phase = phase
         self.max_crop, self.normalise = max_crop, tuple(normalise)
         self.reader = Reader(key, tokenizer)
@@ -105,7 +112,8 @@ class Detector:
         could hide everything behind it.
 
         Args:
-            text_or_ids: the text or ids.
+            text_or_ids: a text, or token ids as a list of whole numbers or as an integer array of one dimension and at
+                least 16 bits, of numpy, pandas, Arrow, polars or torch.
             only: ranges [start, end) to score, in characters (in indices for ids), such as the infilled parts of a
                 text. Tokens that straddle an edge are not scored. Positions count from the first token of the text.
 
@@ -113,18 +121,24 @@ class Detector:
             VocabularyMismatch: an id lies outside the key's vocabulary.
             SettingsError: the input is neither a text nor ids, or a range is empty or lies outside the text.
         """
+        content = content_of(text_or_ids)
         if only is None:
-            return self.detect_many([text_or_ids])[0]
+            return self.detect_many([content])[0]
         if self.normalise:
             raise SettingsError("ranges refer to the unchanged text: leave normalisation out")
-        return self.score(self.reader.read(text_or_ids, only))
+        return self.score(self.reader.read(content, only))
 
     def detect_many(self, texts_or_ids: Iterable[TextOrIds]) -> list[Detection]:
         """Score several texts or responses, encoding the texts together; the detections equal those of `detect`.
 
+        Args:
+            texts_or_ids: what `detect` takes, several times: a list, an iterator, or one column of a table (an array or
+                series of numpy, pandas, Arrow or polars); ids also as an array of two dimensions.
+
         Raises:
             VocabularyMismatch: an id lies outside the key's vocabulary.
-            SettingsError: the input is one text instead of several, or an item is neither a text nor ids.
+            SettingsError: the input is one text instead of several, a mapping or a table, or an item is neither a text
+                nor ids.
         """
         return detect_readings(self.reader, self.score, texts_or_ids, self.normalise)
 
@@ -144,11 +158,11 @@ class Detector:
         """
         if not self.finds_spans:
             raise SettingsError(NO_SPANS)
-        tried = [content for content, _ in readings(text_or_ids)]
+        tried = [content for content, _ in readings(content_of(text_or_ids))]
         found = [self._spans(content, len(tried)) for content in tried]
         return min(found, key=lambda spans: min((span.p_value for span in spans), default=1.0))
 
-    def _spans(self, content: TextOrIds, tried: int) -> tuple[Span, ...]:
+    def _spans(self, content: Content, tried: int) -> tuple[Span, ...]:
         """The spans of one of the readings of a text, which share the rate."""
         tokens, offsets = self.reader.locate(content)
         found = PairTest(self.key, tokens).spans(self.fpr / tried)
@@ -170,7 +184,10 @@ class Detector:
         """
         if not isinstance(detection, Detection):
             raise SettingsError(f"a detection is what detect returns, not a {type(detection).__name__}")
-        ids, offsets = self.reader.encode(unwrap(text) if detection.normalised == (WRAPPING,) else text)
+        content = content_of(text)
+        if isinstance(content, str) and detection.normalised == (WRAPPING,):
+            content = unwrap(content)
+        ids, offsets = self.reader.encode(content)
         scored = self.reader.scored(ids)
         matches = self.test(scored).matched_tokens(detection).tolist()
         matched = dict(zip(scored.positions.tolist(), matches, strict=True))
@@ -188,13 +205,20 @@ class Detector:
 
         Raises:
             VocabularyMismatch: an id lies outside the key's vocabulary.
+            SettingsError: `tokens` is not what `reader` reads.
         """
+        instance("the tokens", tokens, ScoredIds)
         if isinstance(self.key.spec, BigramSpec):
             return PairTest(self.key, tokens)
         return PositionTest(self.key, tokens, self.phase, self.max_crop)
 
     def p_value(self, test: TextTest, share: float) -> float:
-        """The p-value of a test that has this share of the rate, once it has paid for the keys and sub-keys."""
+        """The p-value of a test that has this share of the rate, once it has paid for the keys and sub-keys.
+
+        Raises:
+            SettingsError: `test` is no test, or the share is not above 0 and at most 1.
+        """
+        _check_share(test, share)
         return bonferroni_p(adjusted_p(test.p_value, share), self._tried)
 
     def score(self, tokens: ScoredIds, share: float = 1.0) -> Detection:
@@ -202,12 +226,22 @@ class Detector:
 
         Args:
             tokens: the scored tokens.
-            share: the share of the rate that this text has.
+            share: the share of the rate that this text has, above 0 and at most 1.
+
+        Raises:
+            VocabularyMismatch: an id lies outside the key's vocabulary.
+            SettingsError: an argument is of a wrong type or out of range.
         """
         return self.detection(self.test(tokens), len(tokens.ids), share)
 
     def detection(self, test: TextTest, scored: int, share: float) -> Detection:
-        """The detection of a text by its test, of which so many tokens are scored."""
+        """The detection of a text by its test, of which so many tokens are scored.
+
+        Raises:
+            SettingsError: an argument is of a wrong type or out of range.
+        """
+        _check_share(test, share)
+        scored = whole("the number of scored tokens", scored)
         level = self.fpr / self._tried
         p = adjusted_p(test.p_value, share)
         uncertain = test.uncertain_because(share, level) if p > level else None
@@ -241,7 +275,7 @@ def detect_readings(
         texts_or_ids: the texts or responses.
         steps: steps that undo disguises.
     """
-    tried = [readings(item, steps) for item in several_texts(texts_or_ids)]
+    tried = [readings(item, steps) for item in contents_of(texts_or_ids)]
     tokens = iter(reader.read_many([content for one in tried for content, _ in one]))
     found = [[replace(score(next(tokens), 1 / len(one)), normalised=undone) for _, undone in one] for one in tried]
     return [min(one, key=lambda detection: detection.p_value) for one in found]
@@ -251,7 +285,7 @@ def detect(text_or_ids: TextOrIds, key: WatermarkKey, **settings: Any) -> Detect
     """Score one text, or the token ids of one response, against one key.
 
     Args:
-        text_or_ids: the text or ids.
+        text_or_ids: the text or ids, see `Detector.detect`.
         key: the key.
         settings: those of `Detector`: tokenizer, fpr, phase, max_crop, normalise.
     """
@@ -269,16 +303,26 @@ def check_fpr(fpr: float, keys: int = 1) -> None:
     Raises:
         SettingsError: the rate is not below 1, or each key's share is below 1e-300.
     """
+    if keys > _MOST_KEYS:
+        raise SettingsError(f"more than {_MOST_KEYS:,} keys and sub-keys cannot be tested")
     if not MIN_FPR * keys <= number("fpr", fpr) < 1:
         raise SettingsError(
-            f"fpr {fpr} is not between 0 and 1 (at least {MIN_FPR * keys}): give the share of unmarked texts that "
-            "may be called watermarked, such as 1e-4"
+            f"fpr {shown(fpr)} is not between 0 and 1 (at least {MIN_FPR * keys}): give the share of unmarked texts "
+            "that may be called watermarked, such as 1e-4"
         )
+
+
+def _check_share(test: object, share: float) -> None:
+    """Refuse what is no test, and a share of the rate by which a p-value cannot be divided."""
+    if not isinstance(test, PairTest | PositionTest):
+        raise SettingsError(f"a test is what Detector.test returns, not a {type(test).__name__}")
+    if not MIN_FPR < number("the share", share) <= 1:
+        raise SettingsError(f"the share {shown(share)} of the rate is not above 0 and at most 1")
 
 
 def _check_shifts(phase: Phase, max_crop: int) -> None:
     """Refuse invalid settings of missing tokens."""
     if not isinstance(phase, str) or phase not in get_args(Phase):
-        raise SettingsError(f"phase {phase!r} is not one of: {', '.join(get_args(Phase))}")
+        raise SettingsError(f"phase {shown(phase)} is not one of: {', '.join(get_args(Phase))}")
     if whole("max crop", max_crop) < 0:
         raise SettingsError(f"max crop {max_crop} is negative")

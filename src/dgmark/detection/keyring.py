@@ -11,11 +11,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from dgmark.arguments import as_path, several
+from dgmark.arguments import as_path, check_name, several
 from dgmark.checkpoint.tokenizer import Tokenizer
+from dgmark.contents.accepted import TextOrIds, content_of
 from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, Detector, detect_readings, setting_of
 from dgmark.detection.finding import Phase
-from dgmark.detection.reader import Reader, ScoredIds, TextOrIds
+from dgmark.detection.reader import Reader, ScoredIds
 from dgmark.detection.result import Detection
 from dgmark.errors import KeyFileNotFound, SettingsError, TokenizerMismatch
 from dgmark.watermark.key import WatermarkKey, check_key
@@ -43,7 +44,7 @@ class Keyring:
         self,
         keys: Sequence[WatermarkKey],
         *,
-        tokenizer: Tokenizer | str | None = None,
+        tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
         fpr: float = DEFAULT_FPR,
         phase: Phase = "any",
         max_crop: int = DEFAULT_MAX_CROP,
@@ -62,18 +63,24 @@ class Keyring:
         return self._detectors[0].settings | {"keys": keys}
 
     def detect(self, text_or_ids: TextOrIds) -> Detection:
-        """Score one text, or the token ids of one response, against every key.
+        """Score one text, or the token ids of one response, against every key; see `Detector.detect`.
 
         Returns:
             The detection of the likeliest key. Its p-value is multiplied by the number of keys.
 
         Raises:
             VocabularyMismatch: an id lies outside the keys' vocabulary.
+            SettingsError: the input is neither a text nor ids.
         """
-        return self.detect_many([text_or_ids])[0]
+        return self.detect_many([content_of(text_or_ids)])[0]
 
     def detect_many(self, texts_or_ids: Iterable[TextOrIds]) -> list[Detection]:
-        """Score several texts or responses, encoding the texts together; the detections equal those of `detect`."""
+        """Score several texts or responses, encoding the texts together; the detections equal those of `detect`.
+
+        Raises:
+            VocabularyMismatch: an id lies outside the keys' vocabulary.
+            SettingsError: see `Detector.detect_many`.
+        """
         return detect_readings(self.reader, self._detect_scored, texts_or_ids)
 
     def _detect_scored(self, tokens: ScoredIds, share: float) -> Detection:
@@ -113,20 +120,31 @@ def load_keys(folder: str | Path, *, allow_open: bool = False) -> list[Watermark
         KeyFileFormat: a `.json` file is not a key file.
         SettingsError: `folder` is not a path.
     """
-    return list(named_keys(folder, allow_open=allow_open).values())
+    return [WatermarkKey.load(file, allow_open=allow_open) for file in _key_files(folder)]
 
 
 def named_keys(folder: str | Path, *, allow_open: bool = False) -> dict[str, WatermarkKey]:
-    """What `load_keys` reads, by the files' names without their ending."""
-    if not os.path.isdir(as_path(folder, "a folder of keys")):
+    """What `load_keys` reads, by the files' names without their ending, for those who name keys.
+
+    Raises:
+        SettingsError: a file's name is no name of 1 to 80 visible characters.
+    """
+    files = _key_files(folder)
+    for file in files:
+        check_name(file.stem, f"the key in the folder {folder}")
+    return {file.stem: WatermarkKey.load(file, allow_open=allow_open) for file in files}
+
+
+def _key_files(folder: str | Path) -> list[Path]:
+    path = as_path(folder, "a folder of keys")
+    if not os.path.isdir(path):
         raise KeyFileNotFound(f"{folder} is not a folder: give the folder that holds the key files")
-    files = sorted(Path(folder).glob("*.json"))
+    files = sorted(path.glob("*.json"))
     if not files:
         raise KeyFileNotFound(
-            f"the folder {folder} holds no key file (*.json): "
-            f"make one with `dgmark keygen {Path(folder) / 'main.json'}`"
+            f"the folder {folder} holds no key file (*.json): make one with `dgmark keygen {path / 'main.json'}`"
         )
     for file in files:
         if not file.is_file():  # reading a pipe may never end
             raise KeyFileNotFound(f"{file} is no regular file: take it out of the folder of keys")
-    return {file.stem: WatermarkKey.load(file, allow_open=allow_open) for file in files}
+    return files

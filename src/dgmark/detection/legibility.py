@@ -5,12 +5,13 @@ Encoded data and letters whose file shows others to its readers hold no mark tha
 
 import random
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.finding import Uncertain
-from dgmark.detection.reader import Reader, TextOrIds
+from dgmark.detection.reader import Reader
 from dgmark.detection.result import Detection
 from dgmark.errors import InputError
 
@@ -29,7 +30,12 @@ _LETTER_SHARE = 0.1  # of the signs of a part, the least that are letters
 
 
 def of_document(
-    detection: Detection, reader: Reader, content: TextOrIds, *, incomplete: bool, uncertain_because: str | None
+    detection: Detection,
+    reader: Reader,
+    content: str | Sequence[int],
+    *,
+    incomplete: bool,
+    uncertain_because: str | None,
 ) -> Detection:
     """The detection of the text of a document, which is `uncertain` where too much of the document was not read.
 

@@ -10,8 +10,8 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from dgmark.arguments import several
-from dgmark.detection.reader import TextOrIds
+from dgmark.arguments import several, shown
+from dgmark.contents.accepted import Content
 from dgmark.errors import SettingsError
 from dgmark.extras import needed_extra
 
@@ -159,7 +159,7 @@ def normalise(text: str, steps: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     return text, tuple(changed)
 
 
-def readings(content: TextOrIds, steps: Sequence[str] = ()) -> list[tuple[TextOrIds, tuple[str, ...]]]:
+def readings(content: Content, steps: Sequence[str] = ()) -> list[tuple[Content, tuple[str, ...]]]:
     """What is scored: a text as it is and, if that changes it, with the steps applied and hard wrapping undone.
 
     Returns:
@@ -182,5 +182,5 @@ def check_steps(steps: Sequence[str]) -> None:
     """
     for name in several(steps, "normalisation steps"):
         if not isinstance(name, str) or name not in STEPS:
-            raise SettingsError(f"normalisation {name!r} is not one of: all, {', '.join(STEPS)}")
+            raise SettingsError(f"normalisation {shown(name)} is not one of: all, {', '.join(STEPS)}")
         STEPS[name]("")

@@ -14,18 +14,17 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Int
 
-from dgmark.arguments import several, whole
+from dgmark.arguments import several, shown, whole
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
+from dgmark.contents.accepted import TextOrIds, content_of, contents_of
 from dgmark.errors import ModelNotFound, SettingsError
 from dgmark.watermark.groups import check_ids
 from dgmark.watermark.key import WatermarkKey
 
-TextOrIds = str | Sequence[int] | np.ndarray
 Ranges = Sequence[tuple[int, int]]
 
 # characters that the edge of a span is moved at most: scripts without spaces have no words to find
 _MAX_WORD = 32
-_WANTED = "give one text, or the token ids of one text as a list of whole numbers"
 
 
 @dataclass(frozen=True)
@@ -53,10 +52,10 @@ class Reader:
         TokenizerMismatch: the tokenizer is not the key's.
     """
 
-    def __init__(self, key: WatermarkKey, tokenizer: Tokenizer | str | None = None) -> None:
+    def __init__(self, key: WatermarkKey, tokenizer: Tokenizer | str | os.PathLike[str] | None = None) -> None:
         self._key = key
         if tokenizer is not None:
-            self.tokenizer = load_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
+            self.tokenizer = load_tokenizer(tokenizer) if isinstance(tokenizer, str | os.PathLike) else tokenizer
             key.check_tokenizer(self.tokenizer)
 
     @cached_property
@@ -79,11 +78,11 @@ class Reader:
         self._key.check_tokenizer(tokenizer)
         return tokenizer
 
-    def read(self, text_or_ids: TextOrIds, only: Ranges | None = None) -> ScoredIds:
+    def read(self, content: TextOrIds, only: Ranges | None = None) -> ScoredIds:
         """Read the scored tokens of a text, or of the ids of one response.
 
         Args:
-            text_or_ids: the text or ids.
+            content: the text or ids, as `dgmark.contents` accepts them.
             only: ranges [start, end) to score, in characters (in indices for ids); tokens that straddle an edge are
                 left out.
 
@@ -91,36 +90,38 @@ class Reader:
             VocabularyMismatch: an id lies outside the key's vocabulary.
             SettingsError: the input is neither a text nor ids, or a range is empty or lies outside the text.
         """
+        content = content_of(content)
         if only is None:
-            return self.read_many([text_or_ids])[0]
-        return _inside(*self.locate(text_or_ids), only, len(text_or_ids))
+            return self.read_many([content])[0]
+        return _inside(*self.locate(content), only, len(content))
 
-    def read_many(self, texts_or_ids: Iterable[TextOrIds]) -> list[ScoredIds]:
+    def read_many(self, contents: Iterable[TextOrIds]) -> list[ScoredIds]:
         """Read several texts or responses as `read` does, encoding the texts together.
 
         Raises:
             VocabularyMismatch: an id lies outside the key's vocabulary.
             SettingsError: the input is one text instead of several, or an item is neither a text nor ids.
         """
-        items = several_texts(texts_or_ids)
+        items = contents_of(contents)
         encoded = iter(self.tokenizer.encode_batch([item for item in items if isinstance(item, str)]) or [])
         return [
             self.scored(np.array(next(encoded), dtype=np.int64) if isinstance(item, str) else self._response(item))
             for item in items
         ]
 
-    def locate(self, text_or_ids: TextOrIds) -> tuple[ScoredIds, Int[np.ndarray, "n 2"]]:
+    def locate(self, content: TextOrIds) -> tuple[ScoredIds, Int[np.ndarray, "n 2"]]:
         """Read as `read` does, with the characters [start, end) that each token covers (the indices for ids)."""
-        ids, offsets = self.encode(text_or_ids)
+        ids, offsets = self.encode(content)
         scored = self.scored(ids)
         return scored, offsets[scored.positions]
 
-    def encode(self, text_or_ids: TextOrIds) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, "n 2"]]:
+    def encode(self, content: TextOrIds) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, "n 2"]]:
         """All tokens with their offsets, including the tokens that are not scored."""
-        if isinstance(text_or_ids, str):
-            encoding = self.tokenizer.encode_with_offsets(text_or_ids)
+        content = content_of(content)
+        if isinstance(content, str):
+            encoding = self.tokenizer.encode_with_offsets(content)
             return np.array(encoding.ids, dtype=np.int64), np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
-        ids = self._response(text_or_ids)
+        ids = self._response(content)
         return ids, np.arange(len(ids))[:, None] + np.arange(2)
 
     def scored(self, ids: Int[np.ndarray, " n"]) -> ScoredIds:
@@ -128,12 +129,11 @@ class Reader:
         positions = self._is_scored[ids].nonzero()[0]
         return ScoredIds(ids[positions], positions)
 
-    def _response(self, ids: Sequence[int] | np.ndarray) -> Int[np.ndarray, " n"]:
+    def _response(self, ids: Int[np.ndarray, " n"]) -> Int[np.ndarray, " cut"]:
         """The ids up to the first end token, checked."""
-        array = _flat(ids)
-        check_ids(array, self._key.spec.table_size)
-        ends = self._is_end[array].nonzero()[0]
-        return array[: ends[0]] if len(ends) else array
+        check_ids(ids, self._key.spec.table_size)
+        ends = self._is_end[ids].nonzero()[0]
+        return ids[: ends[0]] if len(ends) else ids
 
     @cached_property
     def _is_end(self) -> Bool[np.ndarray, " vocab"]:
@@ -147,17 +147,6 @@ class Reader:
         table = np.zeros(self._key.spec.table_size, dtype=bool)
         table[list(ids)] = True
         return table
-
-
-def several_texts(texts_or_ids: Iterable[TextOrIds]) -> list[TextOrIds]:
-    """Several texts or responses as a list.
-
-    Raises:
-        SettingsError: they are one text instead of several.
-    """
-    if isinstance(texts_or_ids, str | bytes):
-        raise SettingsError("this is one text, not a list of texts: give it to detect, or in a list")
-    return several(texts_or_ids, "texts")
 
 
 def _inside(tokens: ScoredIds, offsets: Int[np.ndarray, "n 2"], only: Ranges, length: int) -> ScoredIds:
@@ -212,28 +201,6 @@ def checked_ranges(only: Ranges) -> list[tuple[int, int]]:
     ranges = []
     for pair in several(only, "ranges"):
         if not isinstance(pair, list | tuple) or len(pair) != 2:
-            raise SettingsError(f"a range is a pair (start, end), not {pair!r}: give a list of such pairs")
+            raise SettingsError(f"a range is a pair (start, end), not {shown(pair)}: give a list of such pairs")
         ranges.append((whole("a range's start", pair[0]), whole("a range's end", pair[1])))
     return ranges
-
-
-def _flat(ids: object) -> Int[np.ndarray, " n"]:
-    try:
-        array = np.asarray(ids)
-    except (ValueError, OverflowError):  # ragged, or too large for any id
-        raise SettingsError(_WANTED + _advice(ids)) from None
-    whole = not array.size or np.issubdtype(array.dtype, np.integer)
-    if array.ndim != 1 or not whole or isinstance(ids, bytearray):
-        raise SettingsError(_WANTED + _advice(ids))
-    return array.astype(np.int64)
-
-
-def _advice(content: object) -> str:
-    """What the input is in place of a text or its ids, and what to do with it."""
-    if isinstance(content, bytes | bytearray):
-        return "; these are bytes: decode them to a text first, with bytes.decode()"
-    if isinstance(content, os.PathLike):
-        return "; this is a path: give the text that dgmark.read_document reads, or score it with dgmark.detect_file"
-    if isinstance(content, list | tuple):
-        return "; score several texts one by one, or together with detect_many"
-    return f", not a {type(content).__name__}"

@@ -4,9 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
+from dgmark.arguments import flag, several
+from dgmark.contents.accepted import Content, TextOrIds, content_of
 from dgmark.detection.finding import Finding, Span, Verdict
-from dgmark.detection.reader import Reader, TextOrIds
+from dgmark.detection.reader import Reader
 from dgmark.detection.sentences import summary
+from dgmark.errors import SettingsError
 
 DETECTION_SCHEMA = 1
 # raised whenever a text's p-value changes, so that no file mixes p-values of two versions
@@ -25,8 +28,20 @@ class Detection(Finding):
         return summary(self)
 
     def with_spans(self, spans: Sequence[Span], content: TextOrIds) -> "Detection":
-        """This detection with the spans of its text, or of its ids."""
-        return replace(self, spans=tuple(spans), marked_share=share_of(spans, content))
+        """This detection with the spans of its text, or of its ids.
+
+        Args:
+            spans: what `Detector.spans` found.
+            content: the text or ids.
+
+        Raises:
+            SettingsError: one of the spans, or the content, is of another type.
+        """
+        spans = several(spans, "spans")
+        for span in spans:
+            if not isinstance(span, Span):
+                raise SettingsError(f"a span is what Detector.spans finds, not a {type(span).__name__}")
+        return replace(self, spans=tuple(spans), marked_share=share_of(spans, content_of(content)))
 
     def to_row(self, row_id: str, *, payload: bool = False) -> dict[str, Any]:
         """The detection as a JSON row.
@@ -35,6 +50,7 @@ class Detection(Finding):
             row_id: the text's id.
             payload: include the sub-key found and its confidence.
         """
+        payload = flag("payload", payload)
         row = asdict(self) | {"summary": self.summary, "normalised": list(self.normalised)}
         row["spans"] = None if self.spans is None else [asdict(span) for span in self.spans]
         if not payload:
@@ -82,10 +98,10 @@ class Scorer(Protocol):
         ...
 
 
-def share_of(spans: Iterable[Span], content: TextOrIds) -> float:
+def share_of(spans: Iterable[Span], content: Content | list[int]) -> float:
     """The share of a text that spans cover, in characters that are no white space; of ids, in ids."""
     return sum(_size(content[span.start : span.end]) for span in spans) / max(1, _size(content))
 
 
-def _size(content: TextOrIds) -> int:
+def _size(content: Content | list[int]) -> int:
     return len("".join(content.split())) if isinstance(content, str) else len(content)

@@ -8,15 +8,16 @@ import os
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from dgmark.arguments import as_path
+from dgmark.arguments import instance, number, path_text, whole
 from dgmark.documents.charsets import decode
 from dgmark.documents.kinds import HEAD, TABLES, Kind, mismatch, recognise
 from dgmark.documents.reading import MB, Limits, Reading, Refusal
 from dgmark.documents.sandbox import parse_in_process
-from dgmark.errors import InputError, MissingExtra, NoTexts
+from dgmark.errors import InputError, MissingExtra, NoTexts, SettingsError
 from dgmark.extras import install_hint
 
 TEXT_COLUMN = "text"
+_MOST = 2**53  # of any limit
 
 
 @dataclass(frozen=True)
@@ -64,15 +65,14 @@ def read_document(
         limits: what the document may cost.
 
     Raises:
-        SettingsError: `path` is neither a text nor a path.
+        SettingsError: `path` is neither a text nor a path, or another argument is of a wrong type.
         NoTexts: the file cannot be opened.
         InputError: it holds no text.
         InputError: most of it cannot be read, as of a scan.
         InputError: it is a picture, encrypted, damaged, of a kind that is not read, or beyond a limit.
         MissingExtra: the extra `documents` is not installed.
     """
-    as_path(path, "a document")
-    name = os.fspath(path)
+    name = path_text(path, "a document")
     try:
         with open(name, "rb") as file:
             return read_opened(file, name, text_column=text_column, limits=limits)
@@ -82,7 +82,8 @@ def read_document(
 
 def read_opened(file: BinaryIO, name: str, *, text_column: str = TEXT_COLUMN, limits: Limits | None = None) -> Document:
     """Read an open file of the system, as `read_document` does; `name` stands in the errors."""
-    limits = limits or Limits()
+    instance("the text column", text_column, str)
+    limits = Limits() if limits is None else _checked(limits)
     size = os.fstat(file.fileno()).st_size
     try:
         if size > limits.file_bytes:
@@ -99,6 +100,20 @@ def read_opened(file: BinaryIO, name: str, *, text_column: str = TEXT_COLUMN, li
     notes = (*([note] if note else []), *reading.how, *reading.notes)
     incomplete = bool(reading.notes)
     return Document(reading.text, str(kind), notes, reading.pages, reading.rows, incomplete, reading.uncertain_because)
+
+
+def _checked(limits: object) -> Limits:
+    """Limits, once checked to be numbers from 0 on.
+
+    Raises:
+        SettingsError: they are not.
+    """
+    limits = instance("limits", limits, Limits)
+    for name, value in vars(limits).items():
+        check = number if name == "seconds" else whole  # the parser's process, which has no time for this, takes them
+        if not 0 <= check(f"limit {name}", value) < _MOST:
+            raise SettingsError(f"limit {name} {value!r:.40} is not from 0 to 2^53")
+    return limits
 
 
 def _read(file: BinaryIO, name: str, column: str, limits: Limits) -> tuple[Kind, Reading]:

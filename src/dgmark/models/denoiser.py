@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from dgmark.arguments import shown
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.errors import ModelFault, SettingsError
 
@@ -68,7 +69,7 @@ def check_model(model: object) -> None:
     if missing or not callable(model):
         lacks = ", ".join(missing) or "__call__"
         raise SettingsError(
-            f"a model is wanted, and {model!r} has no {lacks}: give what load_model returns, or see Denoiser"
+            f"a model is wanted, and {shown(model)} has no {lacks}: give what load_model returns, or see Denoiser"
         )
 
 
@@ -138,7 +139,11 @@ def traits_of(model: object) -> Traits:
     traits: dict[str, Any] = {name: value for name, value in attributes.items() if value is not absent}
     traits["name"] = str(traits.get("name", type(model).__name__))
     if "device" in traits:
-        traits["device"] = torch.device(traits["device"])
+        try:
+            traits["device"] = torch.device(traits["device"])
+        except (RuntimeError, TypeError) as error:
+            device = shown(traits["device"])
+            raise SettingsError(f"{traits['name']} states the device {device}, which torch does not know") from error
     return Traits(**traits)
 
 

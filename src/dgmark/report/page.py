@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dgmark.arguments import as_path, instance
 from dgmark.detection.sentences import matches, rarity, symbol, where
 from dgmark.errors import SettingsError
 from dgmark.extras import needed_extra
@@ -101,9 +102,9 @@ def check_report_path(path: str | os.PathLike[str]) -> None:
     """Refuse a file name that does not say which kind of report is meant.
 
     Raises:
-        SettingsError: the name ends neither in .html nor in .json.
+        SettingsError: the name ends neither in .html nor in .json, or no file can have it.
     """
-    if Path(path).suffix.lower() not in _WRITERS:
+    if as_path(path, "a report").suffix.lower() not in _WRITERS:
         raise SettingsError(f"the report {path} does not end in .html or .json: the ending chooses the kind of report")
 
 
@@ -116,10 +117,13 @@ def write_report(report: Report, path: str | os.PathLike[str], *, signer: Signin
         signer: the key to sign it with; unsigned by default.
 
     Raises:
-        SettingsError: the name ends neither in .html nor in .json.
+        SettingsError: the name ends neither in .html nor in .json, or another argument is of a wrong type.
         InputError: the file cannot be written.
         MissingExtra: jinja2 is not installed.
     """
+    instance("the report", report, Report)
+    if signer is not None:
+        instance("the signer", signer, SigningKey)
     check_report_path(path)
     document = _WRITERS[Path(path).suffix.lower()](report)
-    atomic_write(Path(path), signer.sign(document) if signer else document)
+    atomic_write(Path(path), document if signer is None else signer.sign(document))

@@ -38,7 +38,7 @@ def read_signed_report(document: bytes, jwks: object) -> dict[str, Any]:
     try:
         fields = json.loads(html.unescape(in_page[1].decode()) if in_page else document)
         if fields["heading"]:
-            return {"key_id": key_id, "signer": signer if isinstance(signer, str) else None, **stated(fields)}
+            return {"key_id": key_id, "signer": signer, **stated(fields)}
     except (ValueError, TypeError, KeyError, RecursionError):
         pass
     raise SignatureInvalid(f"key {key_id} signed this file, and it was not changed, but it is no report of dgmark")

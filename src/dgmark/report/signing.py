@@ -9,14 +9,15 @@ import base64
 import json
 import os
 import re
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from dgmark.arguments import as_path, check_name
 from dgmark.errors import InputError, KeyFileFormat, SettingsError, SignatureInvalid
 from dgmark.extras import needed_extra
 from dgmark.rows.inputs import read_bytes
 from dgmark.watermark.groups import Secret
-from dgmark.watermark.key_file import check_mode, check_name, read_private, write_private
+from dgmark.watermark.key_file import check_mode, read_private, write_private
 
 if TYPE_CHECKING:
     from joserfc.jwk import KeySet, OKPKey
@@ -31,9 +32,17 @@ class SigningKey:
     """A private Ed25519 key that signs reports.
 
     It never leaves this object except into its file.
+
+    Raises:
+        SettingsError: it is made of another kind of key.
     """
 
     def __init__(self, key: "OKPKey") -> None:
+        if not _is_signing_key(key):
+            raise SettingsError(
+                f"a signing key is made of a private Ed25519 key, not of a {type(key).__name__}: "
+                "see SigningKey.generate and SigningKey.load"
+            )
         self._key = key
 
     @classmethod
@@ -47,8 +56,10 @@ class SigningKey:
             SettingsError: the name cannot stand in a sentence.
             MissingExtra: joserfc is not installed.
         """
-        check_name(name)
-        named: Any = {"name": name} if name else None  # the type of joserfc knows the registered members only
+        named: Any = None  # the type of joserfc knows the registered members only
+        if name is not None:
+            check_name(name, "whoever signs")
+            named = {"name": name}
         return cls(_okp().generate_key("Ed25519", parameters=named))
 
     @property
@@ -65,7 +76,7 @@ class SigningKey:
         """
         public = {"alg": ALGORITHM, "use": "sig", "kid": self.key_id}
         text = Secret(json.dumps({**self._key.as_dict(private=True), **public}, indent=2).encode() + b"\n")
-        write_private(Path(path), text)
+        write_private(as_path(path, "a signing key"), text)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, allow_open: bool = False) -> "SigningKey":
@@ -81,13 +92,15 @@ class SigningKey:
             KeyFileFormat: it is not a private Ed25519 key.
             MissingExtra: joserfc is not installed.
         """
-        content, mode = read_private(Path(path), "dgmark report keygen")
+        path = as_path(path, "a signing key")
+        content, mode = read_private(path, "dgmark report keygen")
         key = _imported(content)
         if key is None:
             raise KeyFileFormat(
-                f"{path} is not a signing key (a private Ed25519 JSON Web Key): make one with `dgmark report keygen`"
+                f"{path} is not a signing key (a private Ed25519 JSON Web Key, under a name of up to 80 visible "
+                "characters, if any): make one with `dgmark report keygen`"
             )
-        check_mode(mode, Path(path), allow_open)
+        check_mode(mode, path, allow_open)
         return cls(key)
 
     def to_jwks(self) -> dict[str, Any]:
@@ -103,7 +116,7 @@ class SigningKey:
         Raises:
             SettingsError: the document has no such place, or is signed already.
         """
-        before, signature, after = _cut(document) or (b"", b"-", b"")
+        before, signature, after = _cut(_bytes_of(document)) or (b"", b"-", b"")
         if signature:
             raise SettingsError("this document has no empty place for a signature: only unsigned reports can be signed")
         from joserfc import jws
@@ -122,7 +135,24 @@ def _imported(text: bytes) -> "OKPKey | None":
         key = okp.import_key(json.loads(text))
     except (JoseError, ValueError, TypeError, KeyError, RecursionError):
         return None
-    return key if key.is_private and key.curve_name == "Ed25519" else None
+    return key if _is_signing_key(key) else None
+
+
+def _is_signing_key(key: object) -> bool:
+    """Whether this is a private Ed25519 key, under a name that can be shown, if it has one."""
+    if not isinstance(key, _okp()) or not key.is_private or key.curve_name != "Ed25519":
+        return False
+    return _is_shown(key.as_dict(private=False).get("name"))
+
+
+def _is_shown(name: object) -> bool:
+    """Whether whoever signs has no name, or one that can be shown."""
+    try:
+        if name is not None:
+            check_name(name, "whoever signs")
+    except SettingsError:
+        return False
+    return True
 
 
 def read_key_set(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -153,13 +183,14 @@ def verify_report(document: bytes, jwks: object) -> str:
     Raises:
         SignatureInvalid: there is no signature, it is of none of these keys, or the document was changed.
         InputError: `jwks` is not a key set with Ed25519 keys.
+        SettingsError: `document` is not bytes.
         MissingExtra: joserfc is not installed.
     """
     keys = _key_set(jwks)
     from joserfc import jws
     from joserfc.errors import JoseError
 
-    parts = _cut(document)
+    parts = _cut(_bytes_of(document))
     if parts is None or not parts[1]:
         raise SignatureInvalid("this file holds no signature of dgmark: it is not a report, or it was never signed")
     before, signature, after = parts
@@ -175,6 +206,19 @@ def verify_report(document: bytes, jwks: object) -> str:
     raise SignatureInvalid(
         "the signature does not hold: the file was changed after it was signed, or it was signed with a key that is "
         "not among the trusted ones; get the report and the keys again from whoever made it"
+    )
+
+
+def _bytes_of(document: object) -> bytes:
+    """The bytes of a report's file.
+
+    Raises:
+        SettingsError: they are none.
+    """
+    if isinstance(document, bytes):
+        return document
+    raise SettingsError(
+        f"a report is given as the bytes of its file, with read_bytes(), not as a {type(document).__name__}"
     )
 
 
@@ -202,14 +246,18 @@ def _key_set(jwks: object) -> "KeySet":
 
     try:
         keys = jwks["keys"] if isinstance(jwks, dict) else []
-        if keys and all(key["kty"] == "OKP" and key["crv"] == "Ed25519" and key["kid"] for key in keys):
+        if keys and all(key["kty"] == "OKP" and key["crv"] == "Ed25519" and _has_names(key) for key in keys):
             return KeySet.import_key_set({"keys": keys})
     except (JoseError, ValueError, TypeError, KeyError, AttributeError):
         pass
     raise InputError(
-        "these are not public keys for reports (a JSON Web Key Set with Ed25519 keys): whoever signs reports makes "
-        "them with `dgmark report jwks`"
+        "these are not public keys for reports (a JSON Web Key Set with Ed25519 keys, each with its id, and under a "
+        "name of up to 80 visible characters, if any): whoever signs reports makes them with `dgmark report jwks`"
     )
+
+
+def _has_names(key: Mapping[str, Any]) -> bool:
+    return key["kid"] is not None and _is_shown(key["kid"]) and _is_shown(key.get("name"))
 
 
 def _okp() -> "type[OKPKey]":

@@ -24,7 +24,7 @@ def names_of(inputs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) 
     """The names of inputs that are given as one name or as several, as they were given.
 
     Raises:
-        SettingsError: a name is neither a text nor a path.
+        SettingsError: a name is neither a text nor a path, or no file can have it.
     """
     names = [inputs] if isinstance(inputs, str | os.PathLike) else several(inputs, "inputs")
     for name in names:
@@ -37,8 +37,9 @@ def open_file(path: str | os.PathLike[str]) -> io.BufferedReader:
 
     Raises:
         OSError: it cannot be opened, or is a folder or a device.
+        SettingsError: no file can have this name.
     """
-    file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
+    file = open(as_path(path, "a file"), "rb")  # noqa: SIM115 (the caller closes it)
     mode = os.fstat(file.fileno()).st_mode
     if stat.S_ISREG(mode) or stat.S_ISFIFO(mode):
         return file
@@ -56,6 +57,7 @@ def open_input(path: str, what: str = "a file") -> Iterator[io.BufferedIOBase]:
 
     Raises:
         NoTexts: it cannot be opened, or reading it in the block fails.
+        SettingsError: no file can have this name.
     """
     try:
         if path == STDIN:
@@ -86,7 +88,7 @@ def read_bytes(path: str | os.PathLike[str], what: str = "a file") -> bytes:
     Raises:
         InputError: it cannot be read, or is longer than `MAX_LINE_BYTES` bytes.
     """
-    name = os.fspath(path)
+    name = os.fspath(as_path(path, what))
     with open_input(name, what) as file:
         return checked_size(file.read(MAX_LINE_BYTES + 1), STDIN_NAME if name == STDIN else name)
 

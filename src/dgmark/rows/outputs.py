@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from dgmark.arguments import as_path
 from dgmark.errors import InputError, SettingsError
 from dgmark.rows.inputs import STDIN
 
@@ -35,7 +36,7 @@ def check_output(out: Path | None, sources: Iterable[str | None]) -> None:
         SettingsError: the output is read, or is a file that nothing makes again, such as a key.
     """
     if out is not None:
-        _refuse_protected(out)
+        _refuse_protected(as_path(out, "the output"))
     for source in sources:
         if out is None or source is None:
             continue
@@ -64,10 +65,10 @@ def atomic_file(path: Path, *, over_protected: bool = False) -> Iterator[Path]:
         over_protected: replace a file that nothing makes again, as its owner does.
 
     Raises:
-        SettingsError: `path` is a file that nothing makes again, such as a key.
+        SettingsError: `path` is a file that nothing makes again, such as a key, or no file can have this name.
         OSError: `path` is a folder or a device, or cannot be written.
     """
-    path = Path(os.path.realpath(path))
+    path = Path(os.path.realpath(as_path(path, "the output")))
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is not a file")
     if not over_protected:

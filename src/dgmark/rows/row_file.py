@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO
 
+from dgmark.arguments import as_path
 from dgmark.errors import InputError, ResumeMismatch
 from dgmark.rows.jsonl import Row, to_line
 
@@ -157,6 +158,7 @@ class RowFile:
 
 def _opened(path: Path) -> IO[bytes]:
     """Open a regular file to append to it, without a buffer; create it if there is none."""
+    as_path(path, "the output")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file: IO[bytes] = open(path, "a+b", buffering=0)  # noqa: SIM115 (closed by the RowFile)

@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from threading import Thread
 from typing import Any, TypeVar
 
+from dgmark.arguments import shown
 from dgmark.errors import InputError, SettingsError
 
 Input = TypeVar("Input")
@@ -36,7 +37,7 @@ def check_workers(workers: int) -> None:
         SettingsError: `workers` is not a whole number from 1 to 256.
     """
     if type(workers) is not int or not 1 <= workers <= MAX_WORKERS:
-        raise SettingsError(f"workers {workers!r} is not a whole number from 1 to {MAX_WORKERS}")
+        raise SettingsError(f"workers {shown(workers)} is not a whole number from 1 to {MAX_WORKERS}")
 
 
 def map_in_order(

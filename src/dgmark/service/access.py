@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import portalocker
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from dgmark.arguments import FirstVersion
+from dgmark.arguments import FirstVersion, as_path, check_name
 from dgmark.errors import InputError, KeyFileNotFound, SettingsError
 from dgmark.rows.inputs import open_file
 from dgmark.rows.outputs import atomic_write
@@ -32,7 +32,6 @@ PREFIX = "dgm_"  # tells people, and scanners of repositories, what they have fo
 MAX_FILE_BYTES = 2**20
 API_TOKEN = "DGMARK_API_TOKEN"  # noqa: S105 (its name)
 MIN_SECRET = 24
-_NAME = r"^[\w.@-]{1,64}$"
 
 
 class Token(BaseModel):
@@ -40,10 +39,16 @@ class Token(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str = Field(pattern=_NAME)
+    name: str
     scopes: tuple[Scope, ...] = Field(min_length=1)
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
     created: str
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        check_name(name, "a token")
+        return name
 
 
 class _TokenFile(BaseModel):
@@ -62,11 +67,16 @@ class TokenFile:
 
     Attributes:
         path: the file.
+
+    Raises:
+        SettingsError: the path is that of a folder, or no file can have it.
     """
 
     path: Path
 
     def __post_init__(self) -> None:
+        if os.path.isdir(as_path(self.path, "the token file")):
+            raise SettingsError(f"{self.path} is a folder: give the path of a token file, such as tokens.json")
         self._seen: tuple[int, ...] | None = None
         self._tokens: tuple[Token, ...] = ()
 
@@ -86,7 +96,7 @@ class TokenFile:
                 with open_file(self.path) as file:
                     self._tokens = _TokenFile.model_validate_json(file.read(MAX_FILE_BYTES)).tokens
                 self._seen = seen
-        except ValidationError:
+        except (ValidationError, SettingsError):
             raise InputError(
                 f"{self.path} is not a file of access tokens: give the file that `dgmark access keygen` wrote"
             ) from None
@@ -104,6 +114,7 @@ class TokenFile:
             SettingsError: the name is taken, is none, or a scope is none.
             InputError: the file is not one of tokens, or cannot be written.
         """
+        check_name(name, "the token")
         secret = PREFIX + secrets.token_urlsafe(32)
         fields = {"name": name, "scopes": tuple(dict.fromkeys(scopes)), "sha256": _hash(secret)}
         with self._locked():
@@ -115,7 +126,7 @@ class TokenFile:
             try:
                 token = Token.model_validate({**fields, "created": datetime.now(UTC).isoformat(timespec="seconds")})
             except ValidationError as error:
-                raise SettingsError(_what_is_wrong(error, name)) from None
+                raise SettingsError(f"a token's scopes are one or more of: {', '.join(SCOPES)}") from error
             self._write((*tokens, token))
         return secret
 
@@ -173,9 +184,3 @@ def environment_token() -> Token | None:
 
 def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _what_is_wrong(error: ValidationError, name: str) -> str:
-    if any(one["loc"][0] == "name" for one in error.errors()):
-        return f"{name!r} is not a token's name: take up to 64 letters, digits and the characters . _ @ -"
-    return f"a token's scopes are one or more of: {', '.join(SCOPES)}"

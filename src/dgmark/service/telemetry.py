@@ -13,6 +13,7 @@ from typing import IO, Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from dgmark.arguments import as_path
 from dgmark.errors import InputError
 
 log = logging.getLogger("dgmark.service")
@@ -74,7 +75,11 @@ class AuditLog:
     def _opened(self) -> IO[bytes] | None:
         try:
             # without a buffer, which would write later what could not be written
-            return None if self._path is None else open(self._path, "ab", buffering=0, opener=_private)
+            return (
+                None
+                if self._path is None
+                else open(as_path(self._path, "the audit log"), "ab", buffering=0, opener=_private)
+            )
         except OSError as error:
             raise InputError(
                 f"the audit log {self._path} cannot be written ({error.strerror}): choose another place"

@@ -6,12 +6,12 @@ random bits. Knows nothing of texts and reports. Ours.
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints, ValidationError, model_validator
 
 from dgmark.arguments import FirstVersion, as_path
 from dgmark.errors import CommitmentMismatch, InputError, SettingsError
@@ -31,6 +31,9 @@ class KeyCommitment(BaseModel):
         key_fingerprint: fingerprint of the key; 64 bits, so too short to bind a key by itself.
         sha256: the digest, 64 hex digits; the same whenever one commits to this key.
         created: when the commitment was made, by the clock of whoever made it. Its publication proves a date, not this.
+
+    Raises:
+        SettingsError: a field is missing, unknown or invalid.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -40,6 +43,16 @@ class KeyCommitment(BaseModel):
     key_fingerprint: Annotated[str, StringConstraints(pattern="^[0-9a-f]{16}$")]
     sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
     created: AwareDatetime
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _refuse(cls, fields: Any, build: Callable[[Any], "KeyCommitment"]) -> "KeyCommitment":
+        """Raise what pydantic finds as a SettingsError, which quotes no value."""
+        try:
+            return build(fields)
+        except ValidationError as error:
+            places = ", ".join(sorted({".".join(map(str, one["loc"])) for one in error.errors()}))
+        raise SettingsError(f"a commitment of version 1 has other fields (invalid or missing: {places or 'all'})")
 
     @classmethod
     def of(cls, key: WatermarkKey) -> "KeyCommitment":
@@ -67,12 +80,11 @@ class KeyCommitment(BaseModel):
         content = read_bytes(as_path(path, "a commitment"), "what `dgmark key commit` printed")
         try:
             return cls.model_validate_json(content)
-        except ValidationError as error:
-            places = ", ".join(sorted({".".join(map(str, one["loc"])) for one in error.errors()}))
-        raise InputError(
-            f"{path} is not a commitment of version 1 (invalid or missing: {places or 'all'}): give what "
-            "`dgmark key commit` printed"
-        )
+        except ValidationError:  # it is not even JSON
+            problem = "it is not JSON"
+        except SettingsError as error:
+            problem = str(error)
+        raise InputError(f"{path} is not a commitment ({problem}): give what `dgmark key commit` printed")
 
     def check(self, key: WatermarkKey) -> None:
         """Refuse a key that does not meet this commitment.

@@ -14,9 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 from pydantic import ValidationError
 
-from dgmark.arguments import as_path, whole
+from dgmark.arguments import as_path, check_name, is_of, whole
 from dgmark.checkpoint.families import family_of
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
@@ -24,7 +25,7 @@ from dgmark.errors import CheckpointFormat, KeyFileFormat, SettingsError, Tokeni
 from dgmark.watermark.bigrams import BIGRAM_PRF, DISTANCES, hash_key
 from dgmark.watermark.groups import GroupTables, Secret
 from dgmark.watermark.hashes import SipHashKey
-from dgmark.watermark.key_file import KeyFile, check_mode, check_name, read_private, write_private
+from dgmark.watermark.key_file import KeyFile, check_mode, read_private, write_private
 from dgmark.watermark.spec import DEFAULT_CODE, BigramSpec, Grouping, PositionSpec, Rule, WatermarkSpec, spec_of
 
 # ids of a padded vocabulary beside twice the tokenizer's own; a table beyond that costs memory and serves no model
@@ -53,6 +54,7 @@ class WatermarkKey:
     `secret` is None only for the keyless grouping "token-id". `key_id` is random and public: a name to file it under.
     `number` is that of a sub-key, which marks one text; None for the whole key.
     `name` is public and says whose texts it marks, such as "ACME"; None if that is not said.
+    `key_id` and `name` have 1 to 80 visible characters.
     """
 
     spec: WatermarkSpec
@@ -72,14 +74,16 @@ class WatermarkKey:
             if len(self.secret) != SECRET_BYTES:
                 raise SettingsError(f"the secret has {len(self.secret)} bytes instead of {SECRET_BYTES}")
             object.__setattr__(self, "secret", Secret(self.secret))
-        check_name(self.name)
+        check_name(self.key_id, "the key, its key_id,")
+        if self.name is not None:
+            check_name(self.name, "whoever marks with the key")
         if self.number is not None:
             self._check_subkey(self.number)
 
     @classmethod
     def generate(
         cls,
-        model: "str | ModelLike" = BUILTIN,
+        model: "str | os.PathLike[str] | ModelLike" = BUILTIN,
         *,
         rule: Rule | None = None,
         modulus: int | None = None,
@@ -116,7 +120,7 @@ class WatermarkKey:
             SettingsError: an option is out of range or of the other rule.
             ModelNotFound: no such model.
         """
-        if isinstance(model, str):
+        if isinstance(model, str | os.PathLike):
             tokenizer, table_size = load_tokenizer(model), find_checkpoint(model).vocab_size
         elif isinstance(model, ModelLike):
             tokenizer, table_size = model.tokenizer, model.vocab_size
@@ -135,7 +139,7 @@ class WatermarkKey:
             rule = "position" if positions else "bigram"
         if isinstance(rule, str) and rule == "bigram":
             given = dict(zip(of_pairs, DISTANCES, strict=True)) | {"subkeys": DEFAULT_SUBKEYS} | given
-        elif subkeys == 1:
+        elif is_of(subkeys, int, np.integer) and subkeys == 1:
             del given["subkeys"]  # as of every key of rule "position"
         bound = {"table_size": table_size, "tokenizer": tokenizer.name, "tokenizer_fingerprint": tokenizer.fingerprint}
         spec = spec_of({"rule": rule, **bound, **given})
@@ -273,7 +277,10 @@ class WatermarkKey:
         Raises:
             TokenizerMismatch: the tokenizers differ.
             VocabularyMismatch: the padded vocabularies differ.
+            SettingsError: this is not a model.
         """
+        if not isinstance(model, ModelLike):
+            raise SettingsError(f"a model has a tokenizer and a vocab_size, which a {type(model).__name__} lacks")
         self.check_tokenizer(model.tokenizer)
         self.check_vocabulary(model.vocab_size)
 
@@ -282,8 +289,9 @@ class WatermarkKey:
 
         Raises:
             VocabularyMismatch: the sizes differ.
+            SettingsError: the size is not a whole number.
         """
-        if vocab_size != self.spec.table_size:
+        if whole("vocabulary", vocab_size) != self.spec.table_size:
             raise VocabularyMismatch(
                 f"key {self.fingerprint} has groups for {self.spec.table_size} token ids, the model predicts "
                 f"{vocab_size}: make a key for this model with `dgmark keygen --model`"
@@ -378,9 +386,9 @@ def subkey_of(key: WatermarkKey, request_id: str) -> int:
     return number
 
 
-def block_length_of(model: "str | ModelLike") -> int | None:
+def block_length_of(model: "str | os.PathLike[str] | ModelLike") -> int | None:
     """The block length of a model's own decoding settings; None if dgmark's own loop does not decode it."""
-    if not isinstance(model, str):
+    if not isinstance(model, str | os.PathLike):
         block = getattr(model, "defaults", {}).get("block_length")
         return None if block is None else int(block)
     checkpoint = find_checkpoint(model)

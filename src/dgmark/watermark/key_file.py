@@ -8,24 +8,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dgmark.arguments import FirstVersion
-from dgmark.errors import KeyFileError, KeyFileExists, KeyFileFormat, KeyFileNotFound, SettingsError
+from dgmark.arguments import FirstVersion, as_path, flag
+from dgmark.errors import KeyFileError, KeyFileExists, KeyFileFormat, KeyFileNotFound
 from dgmark.rows.inputs import open_file
 from dgmark.watermark.groups import Secret
 
 MAX_FILE_BYTES = 65_536
-
-
-def check_name(name: str | None) -> None:
-    """Refuse what cannot name the owner of a key in a sentence, on a page or on a terminal.
-
-    Raises:
-        SettingsError: it is not a line of 1 to 80 visible characters.
-    """
-    if name is not None and (not isinstance(name, str) or not name.strip() or len(name) > 80 or not name.isprintable()):
-        raise SettingsError(
-            f"the name {name!r:.90} cannot stand in a sentence: give 1 to 80 visible characters on one line"
-        )
 
 
 class KeyFilePermissionWarning(UserWarning):
@@ -77,7 +65,7 @@ def check_mode(mode: int, path: Path, allow_open: bool) -> None:
     Raises:
         KeyFileError: every user of the machine can read it, and `allow_open` is false.
     """
-    if mode & stat.S_IROTH and not allow_open:
+    if mode & stat.S_IROTH and not flag("allow_open", allow_open):
         raise KeyFileError(
             f"every user of this machine can read the key file {path} (mode {mode:04o}): "
             f"run `chmod 600 {path}`, and replace the key if it may have been read"
@@ -97,6 +85,7 @@ def write_private(path: Path, content: Secret) -> None:
         KeyFileExists: `path` exists.
         KeyFileNotFound: the file cannot be written.
     """
+    as_path(path, "a key file")
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:

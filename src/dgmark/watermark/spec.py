@@ -22,6 +22,7 @@ from pydantic import (
 )
 from pydantic.dataclasses import dataclass
 
+from dgmark.arguments import whole
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.errors import SettingsError
 from dgmark.watermark.bigrams import BIGRAM_PRF, DISTANCES, MAX_DISTANCE, MAX_TABLE
@@ -138,6 +139,7 @@ class _Spec:
 
         None for shorter blocks, and for keys with other groups or codes, than were measured.
         """
+        block_length = whole("block length", block_length)
         measured = [shares for block, shares in MEASURED_MATCH.items() if block <= block_length]
         strength = self._relative_strength
         if not measured or strength is None:

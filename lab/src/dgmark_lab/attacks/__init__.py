@@ -1,10 +1,12 @@
 """Attacks on marked text, by name: each takes a text and a random generator, and returns the attacked text."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from dgmark.contents.accepted import text_of
 from dgmark.errors import SettingsError
 from dgmark_lab.attacks.disguise import Homoglyphs, Ocr, Whitespace, ZeroWidth
 from dgmark_lab.attacks.layout import RoundTrip, Wrap
@@ -44,12 +46,21 @@ def attack(name: str, **options: Any) -> Attack:
         options: fields of its class.
 
     Raises:
-        SettingsError: no attack or option has this name, or a value is invalid.
+        SettingsError: no attack or option has this name, or a value is invalid; the attack raises it for what is not
+            a text.
     """
     if name not in ATTACKS:
         raise SettingsError(f"there is no attack {name!r}; the attacks are: {', '.join(ATTACKS)}")
-    instance: Attack = make(ATTACKS[name], f"attack {name}", options)
-    return instance
+    return partial(_on_text, make(ATTACKS[name], f"attack {name}", options))
+
+
+def _on_text(attacker: Attack, text: str, rng: np.random.Generator) -> str:
+    """What an attack makes of a text.
+
+    Raises:
+        SettingsError: it is not a text.
+    """
+    return attacker(text_of(text), rng)
 
 
 __all__ = ["ATTACKS", "Attack", "attack"]

@@ -1,5 +1,6 @@
 """What all baselines have in common: a name, options as plain values, and a detector built on a score."""
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -10,10 +11,11 @@ import numpy as np
 from jaxtyping import Int
 
 from dgmark.checkpoint.tokenizer import Tokenizer
+from dgmark.contents.accepted import TextOrIds
 from dgmark.decode.rules import Rule
 from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, check_fpr
 from dgmark.detection.finding import PositionFigures, Uncertain
-from dgmark.detection.reader import Reader, ScoredIds, TextOrIds
+from dgmark.detection.reader import Reader, ScoredIds
 from dgmark.detection.result import Detection, verdict_of
 from dgmark.detection.sentences import MIN_TOKENS
 from dgmark.models.denoiser import Denoiser
@@ -87,7 +89,11 @@ class Baseline(ABC):
         """
 
     def detector(
-        self, key: WatermarkKey, *, fpr: float = DEFAULT_FPR, tokenizer: Tokenizer | str | None = None
+        self,
+        key: WatermarkKey,
+        *,
+        fpr: float = DEFAULT_FPR,
+        tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
     ) -> "BaselineDetector":
         """Return a detector of this baseline with these options under `key`; see `BaselineDetector`."""
         return BaselineDetector(self, key, fpr=fpr, tokenizer=tokenizer)
@@ -113,7 +119,7 @@ class BaselineDetector:
         key: WatermarkKey,
         *,
         fpr: float = DEFAULT_FPR,
-        tokenizer: Tokenizer | str | None = None,
+        tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
     ) -> None:
         check_key(key)
         check_fpr(fpr)

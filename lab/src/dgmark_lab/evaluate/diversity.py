@@ -3,13 +3,13 @@
 Units are token ids if texts are given as ids, else words (split at white space), as in most papers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import exp, log
 
 import numpy as np
-from jaxtyping import Integer
 
+from dgmark.contents.accepted import TextOrIds, contents_of, ids_of
 from dgmark.errors import InputError
 from dgmark_lab.evaluate.estimates import Estimate, mean
 
@@ -17,7 +17,7 @@ DISTINCT = (1, 2, 3, 4)
 # for a text without any repetition, whose log diversity would be infinite (Kirchenbauer et al. 2024)
 MAX_LOG_DIVERSITY = 20.0
 
-TokenIds = Sequence[int] | Integer[np.ndarray, " tokens"]
+TokenIds = TextOrIds
 
 
 # --- one text ---
@@ -25,7 +25,7 @@ TokenIds = Sequence[int] | Integer[np.ndarray, " tokens"]
 
 def distinct_ngrams(ids: TokenIds, n: int = 4) -> float:
     """Return the number of different n-grams over that of all n-grams ("distinct-n"); 1.0 for fewer than n tokens."""
-    tokens = np.asarray(ids, np.int64)
+    tokens = ids_of(ids)
     if len(tokens) < n:
         return 1.0
     grams = np.lib.stride_tricks.sliding_window_view(tokens, n)
@@ -71,7 +71,7 @@ class Diversity:
     texts: tuple[TextDiversity, ...]
 
 
-def diversity(texts: Sequence[str | Sequence[int]]) -> Diversity:
+def diversity(texts: Iterable[TextOrIds]) -> Diversity:
     """Measure the diversity of a set of texts.
 
     Args:
@@ -80,7 +80,8 @@ def diversity(texts: Sequence[str | Sequence[int]]) -> Diversity:
     Raises:
         InputError: there is no text, or texts and ids are mixed.
     """
-    kinds = {isinstance(text, str) for text in texts}
+    contents = contents_of(texts)
+    kinds = {isinstance(text, str) for text in contents}
     if len(kinds) != 1:
         raise InputError(
             "no text to measure" if not kinds else "texts and token ids are mixed: give all texts in one form"
@@ -90,7 +91,7 @@ def diversity(texts: Sequence[str | Sequence[int]]) -> Diversity:
         _text_diversity(
             [words.setdefault(word, len(words)) for word in text.split()] if isinstance(text, str) else text
         )
-        for text in texts
+        for text in contents
     )
     return Diversity(
         unit="word" if kinds == {True} else "token",

@@ -13,12 +13,13 @@ from jaxtyping import Float
 from torch.nn import functional
 
 from dgmark.checkpoint.tokenizer import well_formed
+from dgmark.contents.accepted import TextOrIds, content_of, contents_of
 from dgmark.errors import InputError
 from dgmark_lab.evaluate import estimates
 from dgmark_lab.evaluate.estimates import Estimate, mean, quantile, ratio
 from dgmark_lab.evaluate.judge import Judge
 
-Text = str | Sequence[int]
+Text = TextOrIds
 
 # Most tokens of a forward, padding included, which bounds the memory of its logits (2 GB for 262,144 ids in bf16). A
 # longer window is a batch by itself.
@@ -101,7 +102,7 @@ def _scored_part(judge: Judge, text: Text, tokens: int) -> str:
 
 def score_texts(judge: Judge, texts: Sequence[Text], prompts: Sequence[Text] | None = None) -> list[ScoredText]:
     """Score the texts one by one; for arguments and errors see `perplexity`."""
-    scored = []
+    scored, texts = [], contents_of(texts)
     for text, own in zip(texts, token_nats(judge, texts, prompts), strict=True):
         plain = _scored_part(judge, text, len(own))
         scored.append(ScoredText(float(own.sum()), len(own), len(plain.encode())))
@@ -153,8 +154,10 @@ def _ids_of(judge: Judge, text: Text) -> list[int]:
 
     Raises:
         InputError: an id is not in the judge's vocabulary.
+        SettingsError: it is neither a text nor ids.
     """
-    ids = judge.tokenizer.encode(text) if isinstance(text, str) else [int(i) for i in text]
+    content = content_of(text)
+    ids = judge.tokenizer.encode(content) if isinstance(content, str) else content.tolist()
     wrong = next((i for i in ids if not 0 <= i < judge.vocab_size), None)
     if wrong is not None:
         raise InputError(
@@ -182,10 +185,12 @@ def token_nats(
     Raises:
         InputError: the numbers of prompts and texts differ, or an id is not in the judge's vocabulary.
     """
+    texts = contents_of(texts)
+    prompts = None if prompts is None else contents_of(prompts)
     if prompts is not None and len(prompts) != len(texts):
         raise InputError(f"{len(texts)} texts and {len(prompts)} prompts: each text has one prompt")
     bodies = [_ids_of(judge, text) for text in texts]
-    heads = [_ids_of(judge, prompt) for prompt in prompts or [""] * len(texts)]
+    heads = [_ids_of(judge, prompt) for prompt in ([""] * len(texts) if prompts is None else prompts)]
     first = [0 if head or judge.opening else 1 for head in heads]
     results = [np.empty(max(0, len(body) - skip)) for body, skip in zip(bodies, first, strict=True)]
     windows = [

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Int
 
+from dgmark.contents.accepted import ids_of
 from dgmark.detection.match_null import MatchNull
 from dgmark.watermark.bigrams import matching_pairs, pair_words, pairs_of
 from dgmark.watermark.key import WatermarkKey
@@ -30,7 +31,7 @@ def pairs_in(key: WatermarkKey, texts: Sequence[Sequence[int]]) -> tuple[Counts,
     """The distinct pairs of texts of token ids, and how many texts hold each."""
     found = []
     for text in texts:
-        ids = np.array(text, dtype=np.int64)
+        ids = ids_of(text)
         left, right = pairs_of(np.arange(len(ids)), key.pair_spec.nearest, key.pair_spec.farthest)
         found.append(np.unique(pair_words(ids[left], ids[right])))
     pairs, counts = np.unique(np.concatenate(found), return_counts=True)

@@ -75,7 +75,7 @@ def cell_keys(base: WatermarkKey, options: KeyOptions, count: int) -> list[Water
     if count > 1 and key.secret is None:
         raise SettingsError("an experiment with several keys needs a key with a secret (see `dgmark keygen`)")
     secrets = [hashlib.sha256(bytes([number]) + (key.secret or b"")).digest() for number in range(1, count)]
-    return [key, *(replace(key, key_id=f"{key.key_id}-{n}", secret=one) for n, one in enumerate(secrets, 1))]
+    return [key, *(replace(key, key_id=f"{key.key_id[:64]}-{n}", secret=one) for n, one in enumerate(secrets, 1))]
 
 
 def attack_hash(name: str, options: Mapping[str, Any]) -> str:
