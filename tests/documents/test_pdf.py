@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dgmark.documents.pdf import PdfLine, join_lines, read_pdf, without_headers
+from dgmark.documents.pdf import read_pdf
+from dgmark.documents.pdf_lines import PdfLine, join_lines, without_headers
 from dgmark.documents.reading import Limits
 from support.documents import CORPUS
 

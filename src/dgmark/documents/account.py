@@ -146,11 +146,12 @@ class Account:
         return None
 
     def _read_beside(self, body: str) -> list[Piece]:
-        """The texts beside the body that the body does not hold, each once."""
-        index = _Index(_letters(body))
-        once = {piece.text: piece for piece in reversed(self._beside)}.values()
-        lettered = ((piece, _letters(piece.text)) for piece in reversed(once))
-        return [piece for piece, letters in lettered if len(letters) >= _FEWEST and any(index.gaps(letters))]
+        """The texts beside the body that neither the body nor a text before them holds."""
+        once = list({piece.text: piece for piece in self._beside}.values())
+        letters = [_letters(text) for text in (body, *(piece.text for piece in once))]
+        index, starts = _Index("".join(letters)), accumulate(map(len, letters))
+        lettered = zip(once, letters[1:], starts, strict=False)
+        return [piece for piece, own, start in lettered if len(own) >= _FEWEST and any(index.gaps(own, start))]
 
     def _notes(self) -> Iterator[str]:
         """What was counted and is not read."""
@@ -228,12 +229,13 @@ class _Index:
         for place in range(0, len(read) - _BLOCK + 1, _BLOCK):
             self._blocks.setdefault(read[place : place + _BLOCK], place)
 
-    def gaps(self, held: str) -> Iterator[tuple[int, int]]:
-        """The runs [start, end) of these letters that stand nowhere in what was read."""
+    def gaps(self, held: str, before: int | None = None) -> Iterator[tuple[int, int]]:
+        """The runs [start, end) of these letters that stand nowhere in what was read, up to the letter `before`."""
+        stop_at = len(self._read) if before is None else before
         at = end = 0
         while at + _BLOCK <= len(held):
             place = self._blocks.get(held[at : at + _BLOCK], -1)
-            start, stop = self._agreement(held, at, place, end) if place >= 0 else (at, at)
+            start, stop = self._agreement(held, at, place, end) if 0 <= place < stop_at else (at, at)
             if stop - start < _AGREE:
                 at += 1
                 continue
