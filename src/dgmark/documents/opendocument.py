@@ -337,7 +337,7 @@ class _Story:
         return False
 
     def _add_tab(self, _: Any) -> bool:
-        self._builder.add("\t", exact=True)
+        self._builder.add(" ", exact=True)
         return False
 
     def _end_line(self, _: Any) -> bool:

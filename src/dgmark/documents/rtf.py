@@ -48,7 +48,7 @@ _SIGNS = {
     **dict.fromkeys(("lbr", "\n", "\r"), "\n"),
     **dict.fromkeys(("tab", "~", "emspace", "enspace", "qmspace"), " "),
     "emdash": "\u2014", "endash": "\u2013", "bullet": "\u2022", "lquote": "\u2018", "rquote": "\u2019",
-    "ldblquote": "\u201c", "rdblquote": "\u201d", "zwj": "\u200d", "zwnj": "\u200c", "_": "\u2011", "\\": "\\",
+    "ldblquote": "\u201c", "rdblquote": "\u201d", "zwj": "\u200d", "zwnj": "\u200c", "_": "-", "\\": "\\",
     "{": "{", "}": "}",
 }  # fmt: skip
 _CODE_PAGES = {"mac": 10000, "pc": 437, "pca": 850}

@@ -30,7 +30,7 @@ from dgmark.documents.word_styles import (
 from dgmark.documents.xml_pieces import xml_pieces
 from dgmark.documents.zip_archive import ZipArchive
 
-_SIGNS = {"tab": "\t", "ptab": "\t", "noBreakHyphen": "\u2011"}
+_SIGNS = {"tab": " ", "ptab": " ", "noBreakHyphen": "-"}  # as a text that is typed anew has them
 _NESTED = frozenset(("p", "r", "tbl", "tr", "tc", "drawing", "pict"))  # each has a look of its own
 # where fonts of letters may have theirs, as fonts of signs do
 _PRIVATE = {code: code - 0xF000 for code in range(0xF020, 0xF100)}

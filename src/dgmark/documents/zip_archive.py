@@ -68,6 +68,7 @@ class ZipArchive:
 
         Raises:
             Refusal: the part is missing or damaged.
+            MemoryError: it needs more memory than there is.
         """
         from lxml import etree
 
@@ -75,6 +76,8 @@ class ZipArchive:
             parser = etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=True)
             return etree.fromstring(self.read(name), parser)
         except etree.XMLSyntaxError as error:
+            if error.msg.startswith("unknown error"):  # how libxml2 says that its memory is used up
+                raise MemoryError from error
             raise Refusal(f"is damaged: {error}") from error
 
     def kind(self) -> Kind:
