@@ -17,6 +17,7 @@ _PAGE_AREA = 595.0 * 842  # of a page of A4, in square points
 _SHOWN = 10  # notes that an error lists
 _PLURAL = re.compile(r"s\b")
 _DATA = re.compile(r"[a-z]+://\S+|[!-~]{60,}")  # addresses and encoded data
+_NO_LETTERS, _NO_ASCII_LETTERS = re.compile(r"[\W\d_]+"), re.compile("[^A-Za-z]+")
 # letters that must agree to count as read, and of the blocks by which such places are found
 _AGREE, _BLOCK = 16, 8
 _FEWEST = 3  # letters of a text that can be read by itself
@@ -217,7 +218,7 @@ def unread_letters(text: str, held: Iterable[Piece], *, ascii_only: bool = False
 
 
 def _letters(text: str, ascii_only: bool = False) -> str:
-    return "".join(one for one in text if one.isalpha() and (one.isascii() or not ascii_only))
+    return (_NO_ASCII_LETTERS if ascii_only else _NO_LETTERS).sub("", text)
 
 
 class _Index:

@@ -10,7 +10,7 @@ from dgmark.documents.charsets import decode, decode_page
 from dgmark.documents.data_urls import is_page
 from dgmark.documents.html_text import add_html
 from dgmark.documents.markup import LABELS, markup_pieces, style_pieces
-from dgmark.documents.reading import Reading
+from dgmark.documents.reading import Reading, Refusal
 from dgmark.documents.text_builder import TextBuilder
 
 _NO_TEXT = ("text/css", "text/javascript")
@@ -80,7 +80,7 @@ class _Mail:
         if part.get_content_type() in ("message/external-body", "message/partial"):
             self.account.add("parts stored elsewhere", weight=Account.UNKNOWN)
         elif part.is_multipart():
-            for one in part.iter_parts() if part.get_content_type() == "message/rfc822" else ():
+            for one in part.iter_parts():
                 self.read_header(one)
                 self.read(one, shown=shown)
         else:
@@ -101,7 +101,8 @@ class _Mail:
 
     def _beside(self, part: Any, *, related: bool) -> None:
         """Count a part that is shown in place of another, or within it."""
-        seen = related and part.get_content_maintype() in ("image", "font", "audio", "video")
+        media = part.get_content_maintype()
+        seen = related and media in ("image", "font", "audio", "video") and not is_page(part.get_content_type())
         if not seen:  # the page counts the pictures that it shows
             self.read(part, shown=False)
 
@@ -109,9 +110,15 @@ class _Mail:
         place, text = part.get_filename() or kind, _decoded(part)
         page = is_page(kind)
         if "\ufffd" in text:
-            payload = cast(bytes, part.get_payload(decode=True))
-            text, how = decode_page(payload) if page else decode(payload)
-            self.how += how
+            payload = cast(bytes, part.get_payload(decode=True) or b"")
+            try:
+                text, how = decode_page(payload) if page else decode(payload)
+            except Refusal:
+                if shown and not self.texts:
+                    raise
+                self.account.add("attachments", weight=Account.UNKNOWN)
+                return
+            self.how += how if shown else []
         marked = page or kind in ("text/enriched", "text/richtext")
         self.account.held += markup_pieces(text, f"{place}, ") if marked else [Piece(place, text)]
         if not shown:

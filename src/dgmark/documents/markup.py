@@ -25,13 +25,14 @@ _NAMES = """
     imagesizes imagesrcset inert inputmode instr integrity is ismap itemid itemprop itemref itemscope itemtype lang
     language link list loading longdesc marginheight marginwidth max maxlength media method min minlength multiple
     muted name nohref nonce noresize noshade novalidate nowrap object pattern ping points poster prefix
-    preserveaspectratio profile property readonly referrerpolicy rel required resource rev rowspan rows rules
+    preserveaspectratio profile property readonly referrerpolicy rel required resource rev role rowspan rows rules
     sandbox scheme scope scrolling shape size sizes slot span spellcheck src srclang srcset start step stroke
     stroke-linecap stroke-linejoin stroke-width style tabindex target text-anchor transform translate type typeof
     usemap valign valuetype vertical-align viewbox vlink vocab vspace width wrap x xmlns y
 """
 _TECHNICAL = frozenset(_NAMES.split())
 _NEVER_SHOWN = frozenset(("meta", "link", "script", "style", "base", "html", "head", "param", "source"))
+_SENT = frozenset(("option", "button", "li", "data", "meter", "progress"))  # whose value is no text on the page
 _TECHNICAL_PREFIXES = ("xmlns", "on", "aria-labelledby", "aria-describedby", "aria-controls", "aria-owns")
 # of a page's parts, those that no program shows at first, and whose labels count only if there are many
 _HIDDEN_PARTS = frozenset(("dialog", "template", "noscript"))
@@ -182,9 +183,9 @@ class _Markup(HTMLParser):
 
 def _group(tag: str, name: str, value: str) -> str | None:
     """The group of an attribute; None if it counts only where a style shows it."""
-    if tag in _NEVER_SHOWN:
+    if tag in _NEVER_SHOWN or (name == "value" and tag in _SENT):
         return None
-    if name in LABEL_ATTRIBUTES or (name == "value" and tag in ("input", "button")):
+    if name in LABEL_ATTRIBUTES or (name == "value" and tag == "input"):
         return LABELS
     if name in _TECHNICAL or name.startswith(_TECHNICAL_PREFIXES) or value.lstrip().startswith(_DATA):
         return None

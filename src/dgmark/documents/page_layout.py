@@ -22,7 +22,8 @@ _FLEX = frozenset(("flex", "inline-flex", "grid", "inline-grid", "-webkit-flex",
 _PLAIN = Look()
 _SHIFT = 16  # pixels: words that are moved so far stand elsewhere
 _FEW = 3  # parts in a row, from which on their order counts
-_BACKWARDS = 0.25  # of the steps from a part to the next, those that may lead back
+# of the steps from a part to the next, those that may lead back, and those that may leave out a place
+_BACKWARDS, _APART = 0.25, 0.5
 
 
 class _Box(NamedTuple):
@@ -33,12 +34,22 @@ class _Box(NamedTuple):
         apart: whether the element floats, or is placed by itself.
         row: whether the children stand beside each other.
         right: whether it floats at the right.
+        reversed: whether the children stand from the last to the first.
+        order: its number among its neighbours.
+        cell: its row and column in a grid.
+        place: how far it is from the top and from the left, if it is placed by itself.
+        shift: how far it is moved out of its line, if that is more than a little.
     """
 
     display: str | None = None
     apart: bool = False
     row: bool = False
     right: bool = False
+    reversed: bool = False
+    order: float = 0
+    cell: tuple[float, float] | None = None
+    place: tuple[float, float] | None = None
+    shift: tuple[float, ...] | None = None
 
 
 _BOX = _Box()
@@ -46,8 +57,43 @@ _BOX = _Box()
 
 def _box_of(declared: Declared) -> _Box:
     display, side = _display(declared), keyword(declared, "float", _PLAIN)
-    apart = side in ("left", "right") or keyword(declared, "position", _PLAIN) in ("absolute", "fixed")
-    return _Box(display, apart, display in _FLEX and "column" not in _direction(declared), side == "right")
+    position = keyword(declared, "position", _PLAIN)
+    absolute = position in ("absolute", "fixed")
+    direction = _direction(declared)
+    return _Box(
+        display,
+        apart=absolute or side in ("left", "right"),
+        row=display in _FLEX and "column" not in direction,
+        right=side == "right",
+        reversed=display in _FLEX and "reverse" in direction,
+        order=_first_number(declared, "order") or 0,
+        cell=_grid_cell(declared),
+        place=_place(declared) if absolute else None,
+        shift=_shift(declared, relative=position in ("relative", "sticky")),
+    )
+
+
+def _grid_cell(declared: Declared) -> tuple[float, float] | None:
+    area = [one.value for one in resolved(declared.get("grid-area", []), {}) if one.type == "number"]
+    row = _first_number(declared, "grid-row") or _first_number(declared, "grid-row-start")
+    column = _first_number(declared, "grid-column") or _first_number(declared, "grid-column-start")
+    row, column = row or next(iter(area), None), column or next(iter(area[1:]), None)
+    return None if row is None and column is None else (row or 0, column or 0)
+
+
+def _place(declared: Declared) -> tuple[float, float] | None:
+    top, left, bottom, right = (length_of(declared, one, _PLAIN, 1000) for one in ("top", "left", "bottom", "right"))
+    if top is None and left is None and bottom is None and right is None:
+        return None
+    return -(bottom or 0) if top is None else top, -(right or 0) if left is None else left
+
+
+def _shift(declared: Declared, *, relative: bool) -> tuple[float, ...] | None:
+    found = moves(declared, _PLAIN)
+    if relative:
+        found += [length_of(declared, side, _PLAIN, 20) for side in ("left", "top", "right", "bottom")]
+    shift = tuple(one or 0.0 for one in found)
+    return shift if any(abs(one) >= _SHIFT for one in shift) else None
 
 
 class PageLayout:
@@ -113,68 +159,43 @@ class PageLayout:
 
     def _put_in_order(self, element: Any) -> None:
         """Put the children of an element in the order in which styles show them, or note that they are not in it."""
-        children = [one for one in element if isinstance(one.tag, str)]
-        if self._box(element).display in _FLEX:
-            ordered = sorted(children, key=self._place_in_row)
-            if "reverse" in _direction(self._styles.of(element)):
+        boxes = {one: self._box(one) for one in element if isinstance(one.tag, str)}
+        own = self._box(element)
+        if own.display in _FLEX:
+            ordered = sorted(boxes, key=lambda one: boxes[one].order)
+            if own.reversed:
                 ordered.reverse()
-            if ordered != children:
-                texts = [element.text, *(one.tail for one in element)]
-                if len(children) < len(element) or any(one and one.strip() for one in texts):
-                    self.misplaced.update(children)
-                else:
-                    element[:] = ordered
-            self._check(children, self._grid_place)
-        self._check(children, self._absolute_place)
-        shifts = {one: at for one in children if (at := self._shift(one)) is not None}
+            if ordered != list(boxes):
+                self._sort(element, ordered)
+            self._check({one: box.cell for one, box in boxes.items() if box.cell is not None})
+        self._check({one: box.place for one, box in boxes.items() if box.place is not None})
+        shifts = {one: box.shift for one, box in boxes.items() if box.shift is not None and one not in self._blocks}
         if len(set(shifts.values())) >= _FEW:
             self.misplaced.update(shifts)
-        floats = [one for one in children if self._box(one).right]
+        floats = [one for one, box in boxes.items() if box.right]
         if len(floats) >= _FEW:
             self.misplaced.update(floats)
 
-    def _check(self, children: list[Any], place: Any) -> None:
-        placed = [(one, at) for one in children if (at := place(one)) is not None]
-        steps = len(placed) - 1
-        back = sum(later[1] < earlier[1] for earlier, later in pairwise(placed))
-        if steps >= _FEW - 1 and back > _BACKWARDS * steps:
-            self.misplaced.update(one for one, _ in placed)
+    def _sort(self, element: Any, ordered: list[Any]) -> None:
+        texts = [element.text, *(one.tail for one in element)]
+        if len(ordered) < len(element) or any(one and one.strip() for one in texts):
+            self.misplaced.update(ordered)
+        else:
+            element[:] = ordered
 
-    def _place_in_row(self, element: Any) -> float:
-        return _whole(self._styles.of(element), "order") or 0
+    def _check(self, places: dict[Any, tuple[float, float]]) -> None:
+        if len(places) >= _FEW and _is_shuffled(list(places.values())):
+            self.misplaced.update(places)
 
-    def _shift(self, element: Any) -> tuple[float, ...] | None:
-        """How far words are moved out of their line; None if they are not, or only a little."""
-        declared = self._styles.of(element)
-        if not declared or element in self._blocks:
-            return None
-        found = moves(declared, _PLAIN)
-        if keyword(declared, "position", _PLAIN) in ("relative", "sticky"):
-            found += [length_of(declared, side, _PLAIN, 20) for side in ("left", "top", "right", "bottom")]
-        shift = tuple(one or 0.0 for one in found)
-        return shift if any(abs(one) >= _SHIFT for one in shift) else None
 
-    def _grid_place(self, element: Any) -> tuple[float, float] | None:
-        declared = self._styles.of(element)
-        area = [one.value for one in resolved(declared.get("grid-area", []), {}) if one.type == "number"]
-        row = _whole(declared, "grid-row") or _whole(declared, "grid-row-start") or (area[0] if area else None)
-        column = _whole(declared, "grid-column") or _whole(declared, "grid-column-start")
-        column = column or (area[1] if len(area) > 1 else None)
-        return None if row is None and column is None else (row or 0, column or 0)
-
-    def _absolute_place(self, element: Any) -> tuple[float, float] | None:
-        declared = self._styles.of(element)
-        if keyword(declared, "position", _PLAIN) not in ("absolute", "fixed"):
-            return None
-        top, left, bottom, right = (
-            length_of(declared, one, _PLAIN, 1000) for one in ("top", "left", "bottom", "right")
-        )
-        if top is None and left is None and bottom is None and right is None:
-            return None
-        return (
-            -bottom if top is None and bottom is not None else top or 0,
-            left if left is not None else -(right or 0),
-        )
+def _is_shuffled(places: list[tuple[float, float]]) -> bool:
+    """Whether parts at these places, from the top and from the left, are in no order of rows and in none of columns."""
+    rows = {at: n for n, at in enumerate(sorted(set(places)))}
+    columns = {at: n for n, at in enumerate(sorted(set(places), key=lambda at: (at[1], at[0])))}
+    steps = [(one, other) for one, other in pairwise(places) if one != other]
+    back = sum(rows[other] < rows[one] for one, other in steps)
+    apart = sum(rows[other] != rows[one] + 1 and columns[other] != columns[one] + 1 for one, other in steps)
+    return back > _BACKWARDS * len(steps) or apart > _APART * len(steps)
 
 
 def _holders(elements: list[Any], blocks: set[Any]) -> set[Any]:
@@ -207,6 +228,6 @@ def _direction(declared: Declared) -> str:
     return " ".join(one.lower_value for one in tokens if one.type == "ident")
 
 
-def _whole(declared: Declared, name: str) -> float | None:
+def _first_number(declared: Declared, name: str) -> float | None:
     numbers = [one for one in resolved(declared.get(name, []), {}) if one.type == "number"]
     return None if not numbers else float(numbers[0].value)
