@@ -177,7 +177,7 @@ def test_a_missing_column_is_an_error_that_names_what_there_is(key_file: Path, t
 
 def test_empty_cells_are_bad_rows_and_empty_rows_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    path.write_text("text,note\nfirst,x\n,y\n,\nshort\n")
+    path.write_text("text,note\nfirst,x\n,y\n,\nlast,\n")
     items = list(read_texts(str(path)))
     assert [(item.row_id, isinstance(item, BadRow)) for item in items] == [
         (f"{path}:2", False),

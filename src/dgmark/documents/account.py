@@ -108,17 +108,20 @@ class Account:
         """Count a text that is read although readers of the file do not see it, such as one of size 0."""
         self._not_shown[place] += len(_letters(text))
 
-    def reading(self, body: str, *, left_out: str = "", ascii_only: bool = False, **fields: Any) -> Reading:
+    def reading(
+        self, body: str, *, left_out: str = "", ascii_only: bool = False, refuse: bool = True, **fields: Any
+    ) -> Reading:
         """The reading of a document: its body, then what stands beside it, with notes on what was not read.
 
         Args:
             body: the text of the body.
             left_out: what was left out on purpose; its letters count as read.
             ascii_only: compare only the letters of ASCII, where those of other alphabets are encoded by fonts.
+            refuse: refuse a document of which most was not read.
             fields: further fields of the reading.
 
         Raises:
-            Refusal: most of the document was not read.
+            Refusal: most of the document was not read, and `refuse` is set.
         """
         beside = self._read_beside(body)
         text = "\n\n".join(part for part in (body, *(piece.text for piece in beside)) if part.strip())
@@ -126,7 +129,7 @@ class Account:
         held = [piece for piece in self.held if piece.group is None or _letters(piece.text) not in whole]
         unread = unread_letters(f"{text}\n{left_out}", held, ascii_only=ascii_only)
         notes = (*self._notes(), *_letter_notes(unread, "were not read"))
-        if self._weight + unread.total() > len(text):
+        if refuse and self._weight + unread.total() > len(text):
             read = f"{len(text)} characters of text" if text else "no text"
             raise Refusal(
                 f"is not read for the most part: {'; '.join(notes[:_SHOWN])}; it holds {read} beside that. Give its "
@@ -148,6 +151,8 @@ class Account:
 
     def _read_beside(self, body: str) -> list[Piece]:
         """The texts beside the body that neither the body nor a text before them holds."""
+        if not self._beside:
+            return []
         once = list({piece.text: piece for piece in self._beside}.values())
         letters = [_letters(text) for text in (body, *(piece.text for piece in once))]
         index, starts = _Index("".join(letters)), accumulate(map(len, letters))
@@ -192,6 +197,8 @@ def unread_letters(text: str, held: Iterable[Piece], *, ascii_only: bool = False
         ascii_only: compare only the letters of ASCII.
     """
     pieces = [(piece, _letters(_DATA.sub(" ", piece.text), ascii_only)) for piece in held]
+    if not pieces:
+        return Counter()  # without an index of the text, which may be long
     ends = list(accumulate(len(letters) for _, letters in pieces))
     kinds: dict[tuple[str, str | None], Counter[str]] = {}
     for piece, letters in pieces:
