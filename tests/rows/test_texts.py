@@ -1,7 +1,11 @@
-"""Texts from standard input: read as they arrive."""
+"""Texts from standard input, read as they arrive, and from rows, with notes."""
 
+import csv
+import json
+import re
 from io import BytesIO
 from itertools import count, islice
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -36,3 +40,31 @@ def test_the_first_line_that_is_not_blank_decides_what_standard_input_is(
 ) -> None:
     monkeypatch.setattr("dgmark.rows.inputs.sys.stdin", SimpleNamespace(buffer=BytesIO(content)))
     assert list(read_texts("-")) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("A <b>bold</b> word.", "HTML or XML"),
+        ("<p>A line", "HTML or XML"),
+        ("Salt &amp; pepper", "HTML or XML"),
+        (r"{\rtf1\ansi A word.}", "RTF"),
+        (r"An \emph{odd} word.", "TeX"),
+        ("A [b]bold[/b] word.", "codes of a forum"),
+        ("A \x1b[31mred\x1b[0m word.", "codes of a terminal"),
+        ("If a < b and c > d, AT&T & co [b]; x[i] = C:\\new", None),
+    ],
+)
+def test_a_text_with_markup_has_a_note(text: str, kind: str | None, tmp_path: Path) -> None:
+    rows, table = tmp_path / "rows.jsonl", tmp_path / "table.csv"
+    rows.write_text(
+        "".join(json.dumps({"id": name, "text": one}) + "\n" for name, one in (("a", text), ("b", "Plain.")))
+    )
+    with open(table, "w", newline="") as file:
+        csv.writer(file).writerows([("id", "text"), ("a", text), ("b", "Plain.")])
+    for path in (rows, table):
+        first, second = read_texts(str(path))
+        assert isinstance(first, Item)
+        assert isinstance(second, Item)
+        assert (first.content, second.notes) == (text, ())
+        assert [re.findall(r"signs of markup \((.*?)\)", note) for note in first.notes] == ([[kind]] if kind else [])

@@ -265,7 +265,9 @@ def to_row(scored: Scored, *, payload: bool = False) -> Row:
     if isinstance(scored, BadRow):
         return scored.to_row(DETECTION_SCHEMA)
     item, detection = scored
-    document = {} if item.kind is None else {"kind": item.kind, "notes": list(item.notes)}
+    document: Row = {} if item.kind is None else {"kind": item.kind}
+    if document or item.notes:
+        document["notes"] = list(item.notes)
     return {**detection.to_row(item.row_id, payload=payload), **document, SOURCE_SHA256: sha256_of(item.content)}
 
 

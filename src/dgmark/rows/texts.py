@@ -7,13 +7,14 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BufferedIOBase
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from dgmark.documents.document import TEXT_COLUMN, Document, read_opened
 from dgmark.documents.kinds import OLD_OFFICE, SUFFIXES, TABLES
+from dgmark.documents.markup_signs import markup_note
 from dgmark.documents.reading import Limits
 from dgmark.errors import InputError, NoTexts
 from dgmark.rows.inputs import STDIN, open_input
@@ -33,7 +34,7 @@ class Item:
         row_id: the id of its row, or the name of its document.
         content: the text or the ids.
         kind: the kind of its document, such as "PDF"; None for rows.
-        notes: what was left out of the document, and what the reader should know.
+        notes: what was left out of the document, and what the reader should know of it or of the text.
         incomplete: whether something was left out of the document.
         uncertain_because: why a text without the mark cannot be called that, if so: "unread" or "not_shown".
     """
@@ -149,12 +150,14 @@ def _spooled(content: bytes) -> BinaryIO:
 
 def _items_of(name: str, document: Document) -> Iterator[Item | BadRow]:
     """The text of a document, or the texts of a table."""
-    texts = [(f"{name}:{row_id}", text) for row_id, text in document.rows]
-    for row_id, text in texts if document.kind in TABLES else [(name, document.text)]:
-        item = _text(row_id, text)
+    if document.kind in TABLES:
+        items = [_text_of_row(f"{name}:{row_id}", text) for row_id, text in document.rows]
+    else:
+        items = [_text(name, document.text)]
+    for item in items:
         if isinstance(item, Item):
             left_out = document.incomplete, document.uncertain_because
-            item = Item(item.row_id, item.content, document.kind, document.notes, *left_out)
+            item = Item(item.row_id, item.content, document.kind, (*document.notes, *item.notes), *left_out)
         yield item
 
 
@@ -167,6 +170,12 @@ def _text(name: str, text: str) -> Item | BadRow:
     if len(text) > MAX_CHARS:
         return _too_long(name, f"the text has {len(text)} characters")
     return Item(name, text) if text.strip() else BadRow(name, _EMPTY, InputError)
+
+
+def _text_of_row(name: str, text: str) -> Item | BadRow:
+    """A text that stands in a row, with a note if it holds markup, for which rows have no kind of their own."""
+    item, note = _text(name, text), markup_note(text)
+    return replace(item, notes=(note,)) if note and isinstance(item, Item) else item
 
 
 def _too_long(name: str, what: str) -> BadRow:
@@ -186,7 +195,7 @@ def _item_of(row: Row | BadRow, prefer_ids: bool, text_column: str) -> Item | Ba
         return Item(row["id"], ids) if ids else BadRow(row["id"], _EMPTY, InputError)
     if not isinstance(text, str):
         return BadRow(row["id"], str(row.get("error") or f'no "{text_column}" and no "token_ids"'))
-    return _text(row["id"], text)
+    return _text_of_row(row["id"], text)
 
 
 def prompt_of(row: Row) -> str | list[int] | BadRow:
