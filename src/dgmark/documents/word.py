@@ -13,10 +13,10 @@ from dgmark.documents.charsets import decode, decode_page
 from dgmark.documents.elements import attribute, child, children, local, number, points, texts, value
 from dgmark.documents.html_text import add_html
 from dgmark.documents.markup import markup_pieces
+from dgmark.documents.office_parts import Link, OfficeParts
 from dgmark.documents.reading import Reading
 from dgmark.documents.text_builder import TextBuilder
 from dgmark.documents.word_fields import Fields
-from dgmark.documents.word_parts import Link, WordParts
 from dgmark.documents.word_styles import (
     Look,
     Numbering,
@@ -58,7 +58,7 @@ def read_docx(archive: ZipArchive) -> Reading:
         Refusal: the document is damaged, or most of it is not read.
     """
     archive.check_xml()
-    document = _Word(WordParts(archive))
+    document = _Word(OfficeParts(archive))
     body = TextBuilder()
     document.read(document.parts.main, document.parts.tree(document.parts.main), body)
     document.read_apart()
@@ -81,7 +81,7 @@ class _Word:
         referred: the ids of the notes and comments that the text refers to, by their kind.
     """
 
-    def __init__(self, parts: WordParts) -> None:
+    def __init__(self, parts: OfficeParts) -> None:
         self.parts = parts
         self.account = Account()
         self.styles = WordStyles(parts.tree(parts.named("styles")))

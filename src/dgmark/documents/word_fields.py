@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from dgmark.documents.elements import attribute, children, local, texts
-from dgmark.documents.word_parts import WordParts
+from dgmark.documents.office_parts import OfficeParts
 
 _ARGUMENT = re.compile(r'\s*(?:"([^"]*)"|(\S+))')
 _TIP = re.compile(r'\\o\s+"([^"]*)"')
@@ -25,7 +25,7 @@ _LAST_STEP = re.compile(r"(@?)(?:[\w.-]+:)?([\w.-]+)(?:\[\d+\])?$")
 class Fields:
     """Looks up what fields and bound controls show."""
 
-    def __init__(self, parts: WordParts) -> None:
+    def __init__(self, parts: OfficeParts) -> None:
         self._parts = parts
 
     def shown(self, code: str, *, has_result: bool) -> tuple[str, str] | None:

@@ -1,4 +1,7 @@
-"""The parts of a Word document by the relations between them, which say what each is; their paths say nothing."""
+"""The parts of a Word document or a workbook by the relations between them, which say what each is.
+
+Their paths say nothing.
+"""
 
 import posixpath
 from collections.abc import Iterator
@@ -16,6 +19,7 @@ _SETTINGS = frozenset((
     "glossaryDocument", "diagramLayout", "diagramQuickStyle", "diagramColors", "chartStyle", "chartColorStyle",
     "people", "commentsIds", "commentsExtended", "commentsExtensible", "keyMapCustomizations", "attachedToolbars",
     "wordVbaData", "vbaProject", "printerSettings", "origin", "signature", "recipientData", "mailMergeRecipientData",
+    "calcChain", "connections", "person",
 ))  # fmt: skip
 
 
@@ -26,11 +30,11 @@ class Link(NamedTuple):
     part: str
 
 
-class WordParts:
-    """The parts of a Word document.
+class OfficeParts:
+    """The parts of a Word document or a workbook.
 
     Attributes:
-        main: the part that holds the body.
+        main: the part that holds the body, or names the sheets.
 
     Raises:
         Refusal: the document does not say where its text stands.
