@@ -140,6 +140,7 @@ def inline() -> Iterator[tuple[str, str]]:
 def words() -> Iterator[tuple[str, str]]:
     """Pages that show the text word by word."""
     found = TEXT.split()
+    order = sorted(range(len(found)), key=lambda n: (n * 7919) % len(found))
 
     def each(element: str, around: str = "{}", style: str = "") -> str:
         return page(around.format("".join(element.format(one) for one in found)), f"<style>{style}</style>")
@@ -154,12 +155,15 @@ def words() -> Iterator[tuple[str, str]]:
     yield "formula", each("<mi>{}</mi><mspace/>", "<math><mrow>{}</mrow></math>")
     yield "words of a formula", each("<mtext>{}</mtext><mo> </mo>", "<math>{}</math>")
     yield "svg", each("<text>{}</text>", "<svg>{}</svg>")
+    yield "words of a drawing", each('<tspan x="1">{}</tspan>', "<svg><text>{}</text></svg>")
+    yield "spaces by style", each("<i>{}</i>", "{}", "i::after{content:'\\a0'}")
+    areas = "".join(f'<i style="grid-area:a{n}">{found[n]} </i>' for n in order)
+    yield "named parts of a grid", page(f'<div style="display:grid">{areas}</div>')
     yield "no-break spaces", page(TEXT.replace(" ", "&nbsp;"))
     yield "thin spaces", page(TEXT.replace(" ", "\u2009"))
     yield "options", each("<option>{}</option>", "<select>{}</select>")
     yield "data list", each("<option value=x>{}</option>", "<datalist>{}</datalist>")
     yield "readings", each("<ruby>x<rt>{}</rt></ruby>")
-    order = sorted(range(len(found)), key=lambda n: (n * 7919) % len(found))
     items = "".join(f'<i style="order:{n}">{found[n]}&nbsp;</i>' for n in order)
     yield "order", page(f'<div style="display:flex">{items}</div>')
     backwards = "".join(f"<i>{one} </i>" for one in reversed(found))
@@ -217,6 +221,10 @@ def styles() -> Iterator[tuple[str, str]]:
         "hidden and shown on the screen",
         page(f"<p class=h>{TEXT}</p>", "<style>@media print{.h{display:none}}</style>"),
     )
+    yield "a template", page(f"<template>{TEXT}</template>", "<style>template{display:block}</style>")
+    yield "a script", page(f"<script type=x>{TEXT}</script>", "<style>script{display:block}</style>")
+    name = "<style>#b::before{content:attr(|data-t)}</style>"
+    yield "an attribute without a namespace", page(f'<p id=b data-t="{TEXT}"></p>', name)
     hover = "<style>.h{display:none}p:hover .h{display:block}</style>"
     yield "shown under the pointer", page(f"<p>x<span class=h>{TEXT}</span></p>", hover)
 

@@ -253,7 +253,7 @@ class _Page:
         if not declared:
             return
         self._add_backgrounds(declared)
-        text = "".join(one for one in text if one.isascii() or one.isalnum())  # without signs
+        text = "".join(one for one in text if one.isascii() or one.isalnum() or one.isspace())  # no signs
         if text:
             block = keyword(declared, "display", look) == "block"
             if block:
@@ -281,7 +281,10 @@ class _Page:
             for one in element.iter("option", "optgroup"):
                 self._count_attributes(one)
             return True
-        if tag in _NEVER and not element.get("shadowrootmode"):
+        shown = "display" in declared and tag in (*_NEVER, "script")
+        if shown:
+            self._account.add_beside("parts that styles show", "".join(element.itertext()))
+        if (tag in _NEVER and not element.get("shadowrootmode")) or (shown and tag == "script"):
             return True
         return self._leave_out_part(element, declared, look, builder)
 
@@ -369,8 +372,9 @@ def _is_hidden(element: Any, declared: Declared, look: Look) -> bool:
 
 
 def _is_word(element: Any) -> bool:
-    """Whether an element of a formula is a word, which stands apart from its neighbours."""
-    return element.tag in _WORDS and sum(map(str.isalpha, "".join(element.itertext()))) > 1
+    """Whether an element of a formula or a drawing is a word that stands apart from its neighbours."""
+    apart = element.tag in _WORDS or (element.tag == "tspan" and ("x" in element.attrib or "dx" in element.attrib))
+    return apart and sum(map(str.isalpha, "".join(element.itertext()))) > 1
 
 
 def _is_reference(element: Any) -> bool:

@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from dgmark.documents.page_styles import Declared, Look, PageStyles, keyword, length_of, moves, resolved
+from dgmark.documents.style_sheets import first_ident
 
 _BLOCKS = frozenset((
     "address", "article", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl", "dt", "fieldset",
@@ -21,6 +22,7 @@ _INLINE = frozenset((
 _FLEX = frozenset(("flex", "inline-flex", "grid", "inline-grid", "-webkit-flex", "-webkit-box", "-ms-flexbox"))
 _PLAIN = Look()
 _SHIFT = 16  # pixels: words that are moved so far stand elsewhere
+_AREAS = 8  # a grid with more named parts is no frame of a page
 _FEW = 3  # parts in a row, from which on their order counts
 # of the steps from a part to the next, those that may lead back, and those that may leave out a place
 _BACKWARDS, _APART = 0.25, 0.5
@@ -37,6 +39,7 @@ class _Box(NamedTuple):
         reversed: whether the children stand from the last to the first.
         order: its number among its neighbours.
         cell: its row and column in a grid.
+        area: whether it stands in a part of a grid that has a name.
         place: how far it is from the top and from the left, if it is placed by itself.
         shift: how far it is moved out of its line, if that is more than a little.
     """
@@ -48,6 +51,7 @@ class _Box(NamedTuple):
     reversed: bool = False
     order: float = 0
     cell: tuple[float, float] | None = None
+    area: bool = False
     place: tuple[float, float] | None = None
     shift: tuple[float, ...] | None = None
 
@@ -68,6 +72,7 @@ def _box_of(declared: Declared) -> _Box:
         reversed=display in _FLEX and "reverse" in direction,
         order=_first_number(declared, "order") or 0,
         cell=_grid_cell(declared),
+        area=first_ident(declared.get("grid-area", [])) not in (None, "auto"),
         place=_place(declared) if absolute else None,
         shift=_shift(declared, relative=position in ("relative", "sticky")),
     )
@@ -167,6 +172,9 @@ class PageLayout:
                 ordered.reverse()
             if ordered != list(boxes):
                 self._sort(element, ordered)
+            named = [one for one, box in boxes.items() if box.area]
+            if len(named) > _AREAS:
+                self.misplaced.update(named)
             self._check({one: box.cell for one, box in boxes.items() if box.cell is not None})
         self._check({one: box.place for one, box in boxes.items() if box.place is not None})
         shifts = {one: box.shift for one, box in boxes.items() if box.shift is not None and one not in self._blocks}

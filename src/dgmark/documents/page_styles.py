@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from dgmark.documents.style_sheets import Declaration, Sheet, first_ident, parse_declarations
+from dgmark.documents.style_sheets import Declaration, Sheet, attribute_name, first_ident, parse_declarations
 
 Declared = Mapping[str, list[Any]]  # the tokens of each property
 
@@ -279,7 +279,7 @@ def _content(value: list[Any], element: Any) -> str:
         if token.type == "string":
             parts.append(token.value)
         elif token.type == "function" and token.lower_name == "attr":
-            parts.append(element.get(first_ident(token.arguments) or "", ""))
+            parts.append(dict(element.items()).get(attribute_name(token), ""))
         elif token.type == "literal" and token.value == "/":
             break  # what follows is read aloud
     return "".join(parts)

@@ -104,8 +104,12 @@ def shown_strings(declarations: Iterable[Declaration]) -> list[str]:
 def shown_attributes(declarations: Iterable[Declaration]) -> set[str]:
     """The names of the attributes that declarations show by `attr()`."""
     functions = [token for one in declarations for token in tokens_within(one.value) if token.type == "function"]
-    named = [first_ident(one.arguments) for one in functions if one.lower_name == "attr"]
-    return {one for one in named if one}
+    return {attribute_name(one) for one in functions if one.lower_name == "attr"} - {""}
+
+
+def attribute_name(function: Any) -> str:
+    """The name in `attr()`, without its namespace, in lower case; empty if there is none."""
+    return next((str(one.lower_value) for one in function.arguments if one.type == "ident"), "")
 
 
 def tokens_within(tokens: Iterable[Any]) -> Iterator[Any]:
