@@ -1,14 +1,16 @@
 """Word, OpenDocument and RTF: what is seen is read wherever it stands, and decoys that nobody sees acquit no text."""
 
+import io
 import re
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
 import pytest
 
-from dgmark import Detector
+from dgmark import Detector, read_document
 from dgmark.detection.legibility import of_document
 from dgmark.documents.opendocument import read_odt
 from dgmark.documents.reading import Limits, Reading, Refusal
@@ -313,3 +315,19 @@ def test_a_rtf_file_of_brackets_is_read_in_time_that_grows_with_its_size() -> No
     assert read_rtf(rtf("{" * depth + TEXT + "}" * depth)).text == TEXT
     with pytest.raises(Refusal, match="cut off"):
         read_rtf(b"{\\rtf1 " + b"{" * depth)
+
+
+@pytest.mark.parametrize("name", ["letter.docm", "letter.dotx", "letter.dotm", "letter.ott"])
+def test_templates_and_documents_with_macros_are_read_under_their_names(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(opendocument(p("")) if name.endswith("t") else word(w("")))
+    document = read_document(path)
+    assert (document.text.split(), document.notes) == (BODY.split(), ())
+
+
+def test_parts_that_name_a_type_are_read_as_old_office_programs_write_them() -> None:
+    manifest = '<!DOCTYPE manifest PUBLIC "-//OpenOffice.org//DTD Manifest 1.0//EN" "Manifest.dtd"><manifest/>'
+    content = io.BytesIO(opendocument(p("")))
+    with zipfile.ZipFile(content, "a") as archive:
+        archive.writestr("META-INF/manifest.xml", manifest)
+    assert read(".odt", content.getvalue()).text.split() == BODY.split()

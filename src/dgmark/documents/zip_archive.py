@@ -3,6 +3,7 @@
 Knows nothing of what the parts mean.
 """
 
+import re
 import zipfile
 import zlib
 from pathlib import PurePosixPath
@@ -17,10 +18,11 @@ _MIMETYPES = {
     b"application/vnd.oasis.opendocument.text-template": Kind.ODT,
 }
 _FOLDERS = {"word": Kind.DOCX, "xl": Kind.XLSX}
-# no XML of these documents declares a type or entities; in UTF-16 too
-_DECLARATIONS = [
-    name.encode(code) for name in ("<!DOCTYPE", "<!ENTITY") for code in ("ascii", "utf-16-le", "utf-16-be")
-]
+# no XML of these documents declares entities, or in UTF-16 a type; old office programs name a type in some parts
+_DECLARATIONS = re.compile(
+    rb"<!ENTITY|<!DOCTYPE[^<>\[]*\[|"
+    + b"|".join(name.encode(code) for name in ("<!DOCTYPE", "<!ENTITY") for code in ("utf-16-le", "utf-16-be"))
+)
 LOCKED = "is encrypted with a password: save it without one"
 
 
@@ -106,5 +108,5 @@ class ZipArchive:
             Refusal: a part does.
         """
         for name in self.names:
-            if name.endswith((".xml", ".rels")) and any(one in self.read(name) for one in _DECLARATIONS):
+            if name.endswith((".xml", ".rels")) and _DECLARATIONS.search(self.read(name)):
                 raise Refusal(f"is refused: its part {name} declares XML entities, as attacks on readers do")
