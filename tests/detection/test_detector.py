@@ -28,7 +28,8 @@ FIRST = 4  # the ids below are special
 ROW = [
     "id", "verdict", "p_value", "z_score", "green_fraction", "num_tokens_scored", "num_tokens_matched", "fpr",
     "key_fingerprint", "guaranteed", "summary", "pairs", "position", "normalised",
-    "spans", "marked_share", "keys_tested", "baseline", "p_published", "uncertain_because", "schema",
+    "normalise_would_change", "spans", "marked_share", "keys_tested", "baseline", "p_published", "uncertain_because",
+    "schema",
 ]  # fmt: skip
 
 
@@ -206,7 +207,7 @@ def test_only_the_ranges_given_are_scored_at_their_positions() -> None:
         *(("fpr", rate, "is not between 0 and 1") for rate in (0.0, 1.0, -0.1, 2.0, math.nan)),
         ("phase", "end", "phase 'end' is not one of: any, start"),
         ("max_crop", -1, "max crop -1 is negative"),
-        ("normalise", ["shout"], "nfc, invisible, homoglyphs, quotes, whitespace"),
+        ("normalise", ["shout"], "ansi, nfc, invisible, compatibility, homoglyphs, quotes, whitespace"),
     ],
 )
 def test_an_invalid_setting_is_refused_by_name(setting: str, wrong: Any, message: str) -> None:
@@ -289,7 +290,7 @@ def test_a_row_is_plain_json_and_has_the_values_of_the_detection(content: Any, o
     row = found.to_row("row 7")
     assert list(row) == ROW
     assert (row["id"], row["schema"], row["summary"]) == ("row 7", 1, found.summary)
-    fields = asdict(found) | {"normalised": []}
+    fields = asdict(found) | {"normalised": [], "normalise_would_change": []}
     assert {name: fields[name] for name in fields if name in row} == {name: row[name] for name in row if name in fields}
     assert (row["pairs"] is None, row["position"] is None) == (not found.pairs, not found.position)
     assert (found.pairs is None) != (found.position is None)

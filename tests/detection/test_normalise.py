@@ -1,19 +1,18 @@
-"""Disguises are undone, honest text of any script stays unchanged, and the p-value pays for both tries."""
+"""Disguises are undone or named, honest text of any script stays unchanged, and the p-value pays for both tries."""
 
 import sys
-import textwrap
+import unicodedata
+from collections.abc import Callable
 
 import pytest
 
-from dgmark.checkpoint.folder import BUILTIN
 from dgmark.detection import sentences as words
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
-from dgmark.detection.normalise import STEPS, WRAPPING, nfc, normalise, unwrap
+from dgmark.detection.normalise import STEPS, disguises_in, nfc, normalise
 from dgmark.errors import MissingExtra, SettingsError
-from support.known_keys import bound_key, builtin_tokenizer, known_key
+from support.known_keys import builtin_tokenizer, known_key
 from support.marked_texts import marked_text
-from support.unmarked_texts import PROSE
 
 ALL = tuple(STEPS)
 
@@ -22,6 +21,12 @@ ALL = tuple(STEPS)
     ("step", "disguised", "plain"),
     [
         ("nfc", "cafe\u0301", "café"),
+        (
+            "ansi",
+            "\x1b[1;31mwa\x1b[0mter\x1b]0;title\x07ma\x1b]8;;http://x\x1b\\rk \x1b(Bof\x1b7 _\x08a m\x08man",
+            "watermark of a man",
+        ),
+        ("compatibility", "𝗮 𝑚𝑜𝑚𝑒𝑛𝑡 ｌａｔｅｒ，ｔｈｅ ⓜⓐⓝ 𝟐 ﬁ ℋ", "a moment later,the man 2 fi H"),
         ("invisible", "wa\u200bter\ufeffma\u00adrk\u202e", "watermark"),
         ("invisible", "w\u200da\u200ct", "wat"),
         ("invisible", "w\u034fa\u061ct\ufe00e\ufe0fr\ufff9m\ufffba\U000e0100r\U000e01efk", "watermark"),
@@ -52,6 +57,8 @@ def test_each_step_undoes_its_disguise(step: str, disguised: str, plain: str) ->
         "क्‍ष",
         "👩‍👩‍👧",
         "x² café",
+        "第1章，①～Ⅷ。",
+        "1º ½ ™",
         "\u2764\ufe0f \u2764\ufe0e",
         "\ufe0f",
     ],
@@ -119,70 +126,65 @@ def test_stacked_marks_are_left_and_a_few_are_put_in_order() -> None:
     assert nfc(stacked) == stacked[:-2] + "\u00e9"
 
 
-# --- hard wrapping
+# --- disguises that nobody asked to undo
 
-WILLOWS = (PROSE / "willows.txt").read_text()
-
-
-def wrapped(text: str, width: int) -> str:
-    return "\n".join(textwrap.fill(line, width, break_on_hyphens=False) for line in text.split("\n"))
+BOLD = {ord("a") + n: chr(0x1D5EE + n) for n in range(26)}
+WIDE = {code: code + 0xFEE0 for code in range(0x21, 0x7F)}
 
 
-@pytest.mark.parametrize("width", [60, 72, 76])
-def test_unwrapping_restores_what_was_wrapped_and_no_more(width: int) -> None:
-    text = WILLOWS.replace("--", ", ")[:3000].rsplit("\n", 1)[0]
-    found = unwrap(wrapped(text, width))
-    joined = [old for old, new in zip(text, found, strict=True) if old != new]
-    # nothing shows that a paragraph ends where its last line is full; 2 of 11 do so at 60 columns
-    assert joined == ["\n"] * len(joined)
-    assert len(joined) <= 2 < text.count("\n")
-    hyphens = textwrap.fill(WILLOWS[:900], width)
-    assert len(unwrap(hyphens)) == len(hyphens)
+def _between_words(sign: str) -> Callable[[str], str]:
+    return lambda text: text.replace(" ", sign)
+
+
+DISGUISES: dict[str, list[Callable[[str], str]]] = {
+    "ansi": [lambda t: t.replace(" ", "\x1b[0m \x1b[32m"), lambda t: "".join(f"{one}\b{one}" for one in t)],
+    "nfc": [lambda t: unicodedata.normalize("NFD", t.translate(dict(zip(b"aeo", "áéó", strict=True))))],
+    "invisible": [_between_words(" " + one) for one in "\u200b\u200d\u2060\ufeff\u00ad\U000e0061"],
+    "compatibility": [lambda t: t.translate(BOLD), lambda t: t.translate(WIDE)],
+    "homoglyphs": [lambda t: t.replace("a", "а"), lambda t: t.replace("o", "ο")],
+    "whitespace": [_between_words(one) for one in ("\u00a0", "\u2009", "\u3000", "  ")],
+}
+CASES = [(step, number) for step, disguises in DISGUISES.items() for number in range(len(disguises))]
+
+
+@pytest.mark.parametrize(("step", "number"), CASES)
+def test_a_text_without_the_mark_names_the_disguises_in_it(step: str, number: int) -> None:
+    text = DISGUISES[step][number](marked_text(known_key("words"), 300))
+    found = detector_of(()).detect(text)
+    assert found.verdict != "watermarked"
+    assert step in found.normalise_would_change
+    for sentence in (found.summary, words.verdict_sentence(found, public=True)):
+        assert "--normalise all" in sentence
+        assert f"normalise={list(found.normalise_would_change)}" in sentence
+    assert found.to_row("a")["normalise_would_change"] == list(found.normalise_would_change)
+    undone = detector_of(found.normalise_would_change).detect(text)
+    assert undone.normalise_would_change == ()
+    assert undone.verdict == "watermarked" or step == "nfc"  # where other letters stand in place of the marked ones
+
+
+def test_several_keys_are_told_to_take_one() -> None:
+    ring = Keyring([known_key("words"), known_key("others")], tokenizer=builtin_tokenizer())
+    found = ring.detect(marked_text(known_key("words"), 300).replace(" ", "\u00a0"))
+    assert "test it again for one key with these undone, by --normalise all" in found.summary
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        WILLOWS,
+        "“It’s a quotation”, he said – and left … " * 9,
+        "Il demanda\u202f: «\u00a0Où est-il\u00a0?\u00a0» Puis il partit\u00a0; elle resta. " * 9,
+        "Война и мир, том первый. " * 9,
+        "می‌خواهم کتاب‌ها را بخوانم " * 9,
+        "हिन्दी में क्‍ष लिखा है " * 9,
+        "שלום עולם \u200f(HTML) " * 9,
+        ("好的　你好，世界。" * 30 + "ＡＢＣ。") * 3,
+        "👩‍👩‍👧 \u2764\ufe0f ok " * 9,
+        "Let x ∈ ℝ be a number between zero and one, and let f map every such number to another one of its kind. " * 3,
+        "def f(x):\n    y  = x\n    return y  # a comment\n" * 9,
+        "One sentence.  Another sentence follows it.  " * 9,
+        "\x1b[31mred\x1b[0m " + "and a long text without any colour at all " * 9,
         "",
-        "\n" * 99,
-        "Two lines of the usual width are not enough to say that somebody\nhas wrapped them: chance does it, too.",
-        "\n".join(f"A list with {'many ' * (n % 7)}points" for n in range(40)),
-        "\n".join(f"{'x' * 20},{n:030},{'y' * 10}" for n in range(100, 140)),
-        "\n".join(["def function(argument):", "    return argument", "", "print(function(1))"] * 20),
-        "\n\n".join(["A paragraph of one line that is about as wide as any other here."] * 20),
     ],
-    ids=["prose", "empty", "blank", "two lines", "list", "table", "code", "paragraphs"],
 )
-def test_what_is_not_wrapped_stays(text: str) -> None:
-    assert unwrap(text) == text
-
-
-@pytest.mark.parametrize("width", [60, 72])
-def test_a_wrapped_mark_is_found_and_both_readings_are_paid_for(width: int) -> None:
-    key = bound_key("words", BUILTIN, rule="bigram")
-    plain = marked_text(key, 60)
-    detector, text = Detector(key), wrapped(plain, width)
-    found, intact = detector.detect(text), detector.detect(plain)
-    assert (found.verdict, found.normalised) == ("watermarked", (WRAPPING,))
-    assert found.p_value == pytest.approx(2 * intact.p_value)
-    assert "read as spaces" in " ".join(words.meaning(found))
-    assert detector.detect_many([plain, text]) == [intact, found]
-    assert detector.tokens(text, found) == detector.tokens(plain, intact)
-    ring = Keyring([key, known_key("others")], tokenizer=builtin_tokenizer())
-    assert ring.detect(text).p_value == pytest.approx(2 * ring.detect(plain).p_value)
-    (span,), (same,) = detector.spans(text), detector.spans(plain)
-    assert (span.start, span.end) == (same.start, same.end)
-    assert span.p_value == pytest.approx(2 * same.p_value)
-
-
-def test_a_text_that_was_marked_with_its_line_ends_is_found_by_its_first_reading() -> None:
-    text = marked_text(known_key("words"), 100) + "\n" + wrapped("A few further words of no mark. " * 8, 60)
-    assert unwrap(text) != text
-    found = detector_of(()).detect(text)
-    assert (found.verdict, found.normalised) == ("watermarked", ())
-
-
-def test_a_wrapped_disguise_is_undone_in_one_reading() -> None:
-    found = detector_of().detect(wrapped(marked_text(known_key("words"), 120), 72).replace(" ", "\u00a0"))
-    assert (found.verdict, found.normalised, found.disguised) == ("watermarked", ("whitespace", WRAPPING), True)
+def test_what_is_ordinary_is_no_disguise(text: str) -> None:
+    assert disguises_in(text) == ()

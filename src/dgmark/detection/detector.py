@@ -14,10 +14,11 @@ from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.contents.accepted import Content, TextOrIds, content_of, contents_of
 from dgmark.detection.bigram_rule import PairTest
 from dgmark.detection.finding import Phase, ScoredToken, Span
-from dgmark.detection.normalise import WRAPPING, check_steps, readings, unwrap
+from dgmark.detection.normalise import check_steps, disguises_in
 from dgmark.detection.p_values import adjusted_p, bonferroni_p
 from dgmark.detection.position_rule import PositionTest
 from dgmark.detection.reader import Ranges, Reader, ScoredIds, at_words
+from dgmark.detection.readings import TextReading, readings
 from dgmark.detection.result import Detection, verdict_of
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey, check_key
@@ -54,8 +55,8 @@ class Detector:
         keys_tested: how many keys are tried, including this one: a whole number of at least 1. P-values pay for all of
             them.
 
-    A text that the steps change, or that is hard-wrapped, is tried as it is and with all of that undone, and pays for
-    both readings.
+    A text that the steps change, that is hard-wrapped, or whose words stand in signs of markup or on lines of their
+    own, is tried as it is and with all of that undone, and pays for both readings.
 
     Attributes:
         reader: reads texts and ids.
@@ -158,17 +159,17 @@ class Detector:
         """
         if not self.finds_spans:
             raise SettingsError(NO_SPANS)
-        tried = [content for content, _ in readings(content_of(text_or_ids))]
-        found = [self._spans(content, len(tried)) for content in tried]
+        tried = readings(content_of(text_or_ids))
+        found = [self._spans(reading, len(tried)) for reading in tried]
         return min(found, key=lambda spans: min((span.p_value for span in spans), default=1.0))
 
-    def _spans(self, content: Content, tried: int) -> tuple[Span, ...]:
+    def _spans(self, reading: TextReading, tried: int) -> tuple[Span, ...]:
         """The spans of one of the readings of a text, which share the rate."""
-        tokens, offsets = self.reader.locate(content)
+        tokens, offsets = self.reader.locate(reading.content)
         found = PairTest(self.key, tokens).spans(self.fpr / tried)
         edges = [(int(offsets[span.first, 0]), int(offsets[span.last - 1, 1])) for _, span in found]
-        if isinstance(content, str):
-            edges = at_words(content, edges)
+        if isinstance(reading.content, str):
+            edges = [reading.original(start, end) for start, end in at_words(reading.content, edges)]
         return tuple(
             Span(start, end, span.last - span.first, bonferroni_p(span.p_value, tried), number)
             for (start, end), (number, span) in zip(edges, found, strict=True)
@@ -184,14 +185,13 @@ class Detector:
         """
         if not isinstance(detection, Detection):
             raise SettingsError(f"a detection is what detect returns, not a {type(detection).__name__}")
-        content = content_of(text)
-        if isinstance(content, str) and detection.normalised == (WRAPPING,):
-            content = unwrap(content)
-        ids, offsets = self.reader.encode(content)
+        reading = readings(content_of(text))[-1 if detection.normalised and not detection.disguised else 0]
+        ids, offsets = self.reader.encode(reading.content)
         scored = self.reader.scored(ids)
         matches = self.test(scored).matched_tokens(detection).tolist()
         matched = dict(zip(scored.positions.tolist(), matches, strict=True))
-        return [ScoredToken(start, end, matched.get(place)) for place, (start, end) in enumerate(offsets.tolist())]
+        places = [reading.original(start, end) for start, end in offsets.tolist()]
+        return [ScoredToken(start, end, matched.get(number)) for number, (start, end) in enumerate(places)]
 
     # --- the test of tokens ---
 
@@ -275,10 +275,21 @@ def detect_readings(
         texts_or_ids: the texts or responses.
         steps: steps that undo disguises.
     """
-    tried = [readings(item, steps) for item in contents_of(texts_or_ids)]
-    tokens = iter(reader.read_many([content for one in tried for content, _ in one]))
-    found = [[replace(score(next(tokens), 1 / len(one)), normalised=undone) for _, undone in one] for one in tried]
-    return [min(one, key=lambda detection: detection.p_value) for one in found]
+    texts = contents_of(texts_or_ids)
+    tried = [readings(item, steps) for item in texts]
+    tokens = iter(reader.read_many([reading.content for one in tried for reading in one]))
+    found = [
+        [replace(score(next(tokens), 1 / len(one)), normalised=reading.undone) for reading in one] for one in tried
+    ]
+    likeliest = [min(one, key=lambda detection: detection.p_value) for one in found]
+    return [_with_disguises(detection, item, steps) for detection, item in zip(likeliest, texts, strict=True)]
+
+
+def _with_disguises(detection: Detection, content: Content, steps: Sequence[str]) -> Detection:
+    """The detection, which names what steps that were not applied would undo, if no mark was found."""
+    if detection.verdict == "watermarked" or not isinstance(content, str):
+        return detection
+    return replace(detection, normalise_would_change=tuple(step for step in disguises_in(content) if step not in steps))
 
 
 def detect(text_or_ids: TextOrIds, key: WatermarkKey, **settings: Any) -> Detection:

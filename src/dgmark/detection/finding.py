@@ -6,7 +6,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from dgmark.detection.normalise import WRAPPING
+from dgmark.detection.readings import LAYOUT
 
 # the share of a text from which on spans count as all of it
 WHOLE_TEXT = 0.8
@@ -81,8 +81,10 @@ class Finding:
         guaranteed: whether the p-value rests on a secret key; false for grouping token-id.
         pairs: what rule "bigram" counts; None for others.
         position: what rule "position" finds of the place of the text; None for others.
-        normalised: what was undone in the text before it was scored: disguises, by the steps' names, and "wrapping";
-            empty if the text was scored unchanged.
+        normalised: what was undone in the text before it was scored: disguises, by the steps' names, "markup" and
+            "wrapping"; empty if the text was scored unchanged.
+        normalise_would_change: the steps that would undo disguises of many words of a text in which no mark was found,
+            and that were not applied; empty otherwise.
         spans: the spans that carry the mark; None if not requested.
         marked_share: the share of the text that the spans cover, in characters that are no white space (in ids, if
             ids were given); None if not requested.
@@ -116,6 +118,7 @@ class Finding:
     pairs: PairFigures | None = None
     position: PositionFigures | None = None
     normalised: tuple[str, ...] = ()
+    normalise_would_change: tuple[str, ...] = ()
     spans: tuple[Span, ...] | None = None
     marked_share: float | None = None
     keys_tested: int = 1
@@ -131,7 +134,7 @@ class Finding:
     @property
     def disguised(self) -> bool:
         """Whether a disguise was undone, so that places in what was scored are not places in the text."""
-        return self.normalised not in ((), (WRAPPING,))
+        return not LAYOUT.issuperset(self.normalised)
 
     @property
     def in_part(self) -> bool:

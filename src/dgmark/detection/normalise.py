@@ -1,7 +1,6 @@
-"""Undo what changes a text's tokens but not its words: disguises, such as look-alike letters, and hard wrapping.
+"""Disguises, which change a text's tokens but not what a reader sees: undone on request, and named where they matter.
 
-Each step against disguises is a function in a dict. `readings` gives the unchanged text first, and then the text with
-all of it undone and the names of the steps that changed it. Knows nothing of tokens and keys. Ours.
+Each step is a function in a dict. Knows nothing of tokens and keys. Ours.
 """
 
 import re
@@ -11,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from dgmark.arguments import several, shown
-from dgmark.contents.accepted import Content
+from dgmark.documents.terminal import TERMINAL_CODES, without_terminal_codes
 from dgmark.errors import SettingsError
 from dgmark.extras import needed_extra
 
@@ -24,12 +23,16 @@ _VARIATION_SELECTORS = frozenset(map(chr, range(0xFE00, 0xFE10)))
 _JOINER = re.compile("(?<=[\\x00-\\x7f])[\u200c\u200d]|[\u200c\u200d](?=[\\x00-\\x7f])")
 _QUOTES = str.maketrans(dict.fromkeys("“”„‟«»＂", '"') | dict.fromkeys("‘’‚‛‹›＇", "'"))
 _SPACES = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\t ]+")
+# letters that Unicode has for other shapes of letters: letterlike and mathematical ones, circled and squared ones,
+# ligatures, and the full width
+_SHAPES = (
+    range(0x2100, 0x2150), range(0x24B6, 0x24EA), range(0xFB00, 0xFB07), range(0xFF10, 0xFF5B), range(0x1D400, 0x1D800),
+    range(0x1F130, 0x1F18A),
+)  # fmt: skip
+_SHAPE_TAGS = ("<font>", "<wide>", "<circle>", "<square>")
+_FULL_WIDTH = re.compile("[\uff01-\uff5e]+")
 _LINE_ENDS = re.compile("\r\n?|[\u0085\u2028\u2029]")
 _WORD, _ASCII_LETTER = re.compile(r"\w+"), re.compile("[A-Za-z]")
-WRAPPING = "wrapping"
-# a text is hard-wrapped if its lines are so wide, and as many of them, and such a share of them, end for want of room
-_WIDTHS = range(40, 101)
-_LEAST_WRAPPED, _SHARE_WRAPPED = 3, 1 / 3
 
 
 def nfc(text: str) -> str:
@@ -58,6 +61,33 @@ def _unless_presentation(run: re.Match[str]) -> str:
         return ""
     before, behind = run.string[run.start() - 1 : run.start()], run.string[run.end() : run.end() + 1]
     return "" if _WORD.match(before) or _WORD.match(behind) else run[0]
+
+
+def fold_shapes(text: str) -> str:
+    """Replace letters of other shapes, such as mathematical and fullwidth ones, by the letters that they stand for.
+
+    This is Unicode's compatibility form (NFKC) of letters alone: raised digits and fractions stay. Fullwidth signs are
+    replaced beside fullwidth letters.
+    """
+    if text.isascii():
+        return text
+    return _FULL_WIDTH.sub(_narrowed, text).translate(_shapes())
+
+
+def _narrowed(run: re.Match[str]) -> str:
+    return unicodedata.normalize("NFKC", run[0]) if any(map(str.isalpha, run[0])) else run[0]
+
+
+@cache
+def _shapes() -> dict[int, str]:
+    """The letters that are shapes of others."""
+    letters = {}
+    for code in (code for codes in _SHAPES for code in codes):
+        meant = unicodedata.normalize("NFKC", chr(code))
+        tag, ligature = unicodedata.decomposition(chr(code)).partition(" ")[0], code in _SHAPES[2]
+        if meant.isalnum() and (ligature or (tag in _SHAPE_TAGS and not (meant.isdigit() and tag == "<circle>"))):
+            letters[code] = meant
+    return letters
 
 
 def fold_homoglyphs(text: str) -> str:
@@ -114,35 +144,14 @@ def fold_whitespace(text: str) -> str:
 
 
 STEPS: dict[str, Callable[[str], str]] = {
+    "ansi": without_terminal_codes,
     "nfc": nfc,
     "invisible": remove_invisible,
+    "compatibility": fold_shapes,
     "homoglyphs": fold_homoglyphs,
     "quotes": fold_quotes,
     "whitespace": fold_whitespace,
 }
-
-
-def unwrap(text: str) -> str:
-    """Replace the line ends of hard wrapping by spaces, if a text shows it; offsets stay the same.
-
-    The width is that of the longest line, lines of URLs and the like apart. Where the first word of the next line had
-    no room, the line was wrapped; where it had, somebody ended the line.
-    """
-    lines = text.split("\n")
-    sizes = [len(line.rstrip()) for line in lines]
-    width = max((size for size in sizes if size < _WIDTHS.stop), default=0)
-    if width not in _WIDTHS:
-        return text
-    ends, within = [], 0
-    for line, size, after in zip(lines, sizes, lines[1:], strict=False):
-        inside = 0 < size <= width and bool(after[:1].strip())
-        needed = size + 1 + len(after[: width + 1].split(" ", 1)[0])
-        within += inside
-        ends.append(" " if inside and " " in line.strip() and needed > width else "\n")
-    wrapped = ends.count(" ")
-    if wrapped < _LEAST_WRAPPED or wrapped < _SHARE_WRAPPED * within:
-        return text
-    return "".join(map("".join, zip(lines, [*ends, ""], strict=True)))
 
 
 def normalise(text: str, steps: Sequence[str]) -> tuple[str, tuple[str, ...]]:
@@ -159,20 +168,6 @@ def normalise(text: str, steps: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     return text, tuple(changed)
 
 
-def readings(content: Content, steps: Sequence[str] = ()) -> list[tuple[Content, tuple[str, ...]]]:
-    """What is scored: a text as it is and, if that changes it, with the steps applied and hard wrapping undone.
-
-    Returns:
-        One or two readings, each with the names of what was undone. Ids have one.
-    """
-    if not isinstance(content, str):
-        return [(content, ())]
-    changed, undone = normalise(content, steps)
-    unwrapped = unwrap(changed)
-    undone += (WRAPPING,) * (unwrapped != changed)
-    return [(content, ()), (unwrapped, undone)] if undone else [(content, ())]
-
-
 def check_steps(steps: Sequence[str]) -> None:
     """Refuse unknown steps, and steps whose packages are missing.
 
@@ -184,3 +179,49 @@ def check_steps(steps: Sequence[str]) -> None:
         if not isinstance(name, str) or name not in STEPS:
             raise SettingsError(f"normalisation {shown(name)} is not one of: all, {', '.join(STEPS)}")
         STEPS[name]("")
+
+
+# --- disguises that matter
+
+# what the steps undo, where an ordinary text seldom has it; quotation marks have ordinary forms
+_WORDS = re.compile(r"[^\W\d_]+")
+_OTHER_SCRIPTS = re.compile("[\u0370-\u03ff\u0400-\u058f\u13a0-\u13ff\u1f00-\u1fff]")
+_COMBINING = re.compile("[\u0300-\u036f]+")
+_UNSEEN = re.compile(
+    "[\u00ad\u034f\u061c\u180e\u200b\u2060-\u2064\u2066-\u2069\u202a-\u202e\ufeff\ufff9-\ufffb\U000e0000-\U000e01ef]+"
+    "|(?<=\\w)[\ufe00-\ufe0f]|[\ufe00-\ufe0f](?=\\w)"
+)
+_SHAPED = re.compile("[" + "".join(f"{chr(codes.start)}-{chr(codes.stop - 1)}" for codes in _SHAPES) + "]+")
+_ODD_SPACES = re.compile(" {2,}|[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
+_BEFORE_SPACE, _BEHIND_SPACE = re.compile("[a-zA-Z\u00c0-\u052f,;]"), re.compile("[a-zA-Z\u00c0-\u052f]")
+_LEAST_DISGUISED = 1 / 20  # for each word, so many of them
+_WORD_LENGTH = 8  # characters of a word, in scripts without spaces
+
+
+def disguises_in(text: str) -> tuple[str, ...]:
+    """The steps that would undo something in this text that can cost it a mark: one in twenty words is concerned."""
+    least = max(1.0, _LEAST_DISGUISED * max(len(text.split()), len(text) / _WORD_LENGTH))
+    found = {"ansi": _count(TERMINAL_CODES, text) if "\x1b" in text or "\x08" in text else 0}
+    found["whitespace"] = sum(1 for space in _ODD_SPACES.finditer(text) if _within_line(text, *space.span()))
+    if not text.isascii():
+        found["nfc"] = 0 if unicodedata.is_normalized("NFC", text) else _count(_COMBINING, text)
+        found["invisible"] = _count(_UNSEEN, text) + _count(_JOINER, text)
+        found["compatibility"] = sum(
+            not _shapes().keys().isdisjoint(map(ord, run[0])) for run in _SHAPED.finditer(text)
+        )
+        found["homoglyphs"] = _mixed_words(text) if _OTHER_SCRIPTS.search(text) else 0
+    return tuple(step for step in STEPS if found.get(step, 0) >= least)
+
+
+def _count(pattern: re.Pattern[str], text: str) -> int:
+    return sum(1 for _ in pattern.finditer(text))
+
+
+def _within_line(text: str, start: int, end: int) -> bool:
+    """Whether words stand on both sides: spaces beside signs are ordinary in French, and at line starts in programs."""
+    return start > 0 and bool(_BEFORE_SPACE.match(text, start - 1) and _BEHIND_SPACE.match(text, end))
+
+
+def _mixed_words(text: str) -> int:
+    """The number of words that hold ASCII letters and letters of scripts that look like them."""
+    return sum(1 for word in _WORDS.findall(text) if _OTHER_SCRIPTS.search(word) and _ASCII_LETTER.search(word))

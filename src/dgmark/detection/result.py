@@ -51,7 +51,8 @@ class Detection(Finding):
             payload: include the sub-key found and its confidence.
         """
         payload = flag("payload", payload)
-        row = asdict(self) | {"summary": self.summary, "normalised": list(self.normalised)}
+        row = asdict(self) | {"summary": self.summary}
+        row |= {name: list(row[name]) for name in ("normalised", "normalise_would_change")}
         row["spans"] = None if self.spans is None else [asdict(span) for span in self.spans]
         if not payload:
             for span in row["spans"] or ():

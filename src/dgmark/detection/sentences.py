@@ -6,13 +6,21 @@ The report, the command line and `Detection.summary` all say it in these words.
 import math
 
 from dgmark.detection.finding import Finding
-from dgmark.detection.normalise import WRAPPING
+from dgmark.detection.readings import LAYOUT, MARKUP, WRAPPING
 
 MIN_TOKENS = 200
 ANY_SOURCE = "A text without this watermark may come from any other language model or from a person."
 _NO_SECRET = "But this key has no secret (it is keyless): anybody can make this mark or remove it."  # noqa: S105
 _SCALES = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
 _RAREST = 10**15
+_DISGUISES = {
+    "ansi": "codes for a terminal",
+    "nfc": "letters with separate accents",
+    "invisible": "invisible characters",
+    "compatibility": "mathematical or fullwidth letters",
+    "homoglyphs": "look-alike letters of other alphabets",
+    "whitespace": "no-break or repeated spaces",
+}
 _HEADINGS = {"watermarked": "Watermark{} found", "not_detected": "No watermark{} found", "uncertain": "Inconclusive"}
 # signs without praise or blame: neither is a marked text right, nor an unmarked one wrong
 _SYMBOLS = {"watermarked": "●", "not_detected": "○", "uncertain": "?"}
@@ -83,10 +91,10 @@ def verdict_sentence(found: Finding, *, public: bool = False) -> str:
             else _NO_SECRET
         )
     if found.verdict == "uncertain":
-        return f"The test is inconclusive for this text: {_why(found)}"
+        return f"The test is inconclusive for this text: {_why(found)}{_disguises(found)}"
     if found.keys_tested > 1:
-        return f"No watermark of the {found.keys_tested:,} keys was found in {text}."
-    return f"The {_mark(found)} was not found in {text}."
+        return f"No watermark of the {found.keys_tested:,} keys was found in {text}.{_disguises(found)}"
+    return f"The {_mark(found)} was not found in {text}.{_disguises(found)}"
 
 
 def where(found: Finding) -> str:
@@ -129,10 +137,12 @@ def meaning(found: Finding) -> list[str]:
                 "often missed."
             )
     if found.disguised:
-        undone = ", ".join(step for step in found.normalised if step != WRAPPING)
+        undone = ", ".join(step for step in found.normalised if step not in LAYOUT)
         sentences.append(f"The text was cleaned of disguises before it was tested: {undone}.")
+    if MARKUP in found.normalised:
+        sentences.append("The signs of markup around its words were left out.")
     if WRAPPING in found.normalised:
-        sentences.append("Line ends that only wrap the text's lines were read as spaces.")
+        sentences.append("Line ends that only lay out the text's words in lines were read as spaces.")
     return sentences
 
 
@@ -169,6 +179,19 @@ def _finding(found: Finding, text: str) -> str:
 def _mark(found: Finding) -> str:
     name = "" if found.baseline is None else f"{found.baseline} "
     return f"{name}watermark of {found.key_name or f'key {found.key_fingerprint}'}"
+
+
+def _disguises(found: Finding) -> str:
+    """What in the text can cost it a mark, and how to undo it; empty if there is little of that."""
+    if not found.normalise_would_change:
+        return ""
+    steps = found.normalise_would_change
+    named = " and ".join(_DISGUISES[step] for step in steps)
+    one_key = " for one key" if found.keys_tested > 1 else ""
+    return (
+        f" But many of its words hold {named}, which can hide a watermark: test it again{one_key} with these undone, "
+        f"by --normalise all on the command line or normalise={list(steps)} in Python and HTTP."
+    )
 
 
 def _why(found: Finding) -> str:

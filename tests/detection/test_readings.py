@@ -1,0 +1,214 @@
+"""Texts are read as they are and with their layout undone; places in the second reading lead back to the text."""
+
+import math
+import textwrap
+
+import numpy as np
+import pytest
+
+from dgmark.checkpoint.folder import BUILTIN
+from dgmark.detection import line_ends
+from dgmark.detection import sentences as words
+from dgmark.detection.detector import Detector
+from dgmark.detection.keyring import Keyring
+from dgmark.detection.normalise import STEPS
+from dgmark.detection.readings import MARKUP, WRAPPING, readings
+from dgmark.documents.mapped_text import MappedText
+from support.known_keys import bound_key, builtin_tokenizer, known_key
+from support.marked_texts import marked_text
+from support.unmarked_texts import PROSE
+
+KEY = known_key("words", rule="bigram")
+MARKED = marked_text(KEY, 240).strip()
+
+
+def unwrap(text: str) -> str:
+    return line_ends.unwrap(MappedText.of(text)).text
+
+
+# --- hard wrapping
+
+WILLOWS = (PROSE / "willows.txt").read_text()
+
+
+def wrapped(text: str, width: int) -> str:
+    return "\n".join(textwrap.fill(line, width, break_on_hyphens=False) for line in text.split("\n"))
+
+
+@pytest.mark.parametrize("width", [60, 72, 76])
+def test_unwrapping_restores_what_was_wrapped_and_no_more(width: int) -> None:
+    text = WILLOWS.replace("--", ", ")[:3000].rsplit("\n", 1)[0]
+    found = unwrap(wrapped(text, width))
+    joined = [old for old, new in zip(text, found, strict=True) if old != new]
+    # nothing shows that a paragraph ends where its last line is full; 2 of 11 do so at 60 columns
+    assert joined == ["\n"] * len(joined)
+    assert len(joined) <= 2 < text.count("\n")
+    hyphens = textwrap.fill(WILLOWS[:900], width)
+    assert len(unwrap(hyphens)) == len(hyphens)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        WILLOWS,
+        "",
+        "\n" * 99,
+        "Two lines of the usual width are not enough to say that somebody\nhas wrapped them: chance does it, too.",
+        "\n".join(f"A list with {'many ' * (n % 7)}points" for n in range(40)),
+        "\n".join(f"{'x' * 20},{n:030},{'y' * 10}" for n in range(100, 140)),
+        "\n".join(["def function(argument):", "    return argument", "", "print(function(1))"] * 20),
+        "\n\n".join(["A paragraph of one line that is about as wide as any other here."] * 20),
+    ],
+    ids=["prose", "empty", "blank", "two lines", "list", "table", "code", "paragraphs"],
+)
+def test_what_is_not_wrapped_stays(text: str) -> None:
+    assert unwrap(text) == text
+
+
+@pytest.mark.parametrize("width", [60, 72])
+def test_a_wrapped_mark_is_found_and_both_readings_are_paid_for(width: int) -> None:
+    key = bound_key("words", BUILTIN, rule="bigram")
+    plain = marked_text(key, 60)
+    detector, text = Detector(key), wrapped(plain, width)
+    found, intact = detector.detect(text), detector.detect(plain)
+    assert (found.verdict, found.normalised) == ("watermarked", (WRAPPING,))
+    assert found.p_value == pytest.approx(2 * intact.p_value)
+    assert "read as spaces" in " ".join(words.meaning(found))
+    assert detector.detect_many([plain, text]) == [intact, found]
+    assert detector.tokens(text, found) == detector.tokens(plain, intact)
+    ring = Keyring([key, known_key("others")], tokenizer=builtin_tokenizer())
+    assert ring.detect(text).p_value == pytest.approx(2 * ring.detect(plain).p_value)
+    (span,), (same,) = detector.spans(text), detector.spans(plain)
+    assert (span.start, span.end) == (same.start, same.end)
+    assert span.p_value == pytest.approx(2 * same.p_value)
+
+
+def test_a_text_that_was_marked_with_its_line_ends_is_found_by_its_first_reading() -> None:
+    text = marked_text(known_key("words"), 100) + "\n" + wrapped("A few further words of no mark. " * 8, 60)
+    assert unwrap(text) != text
+    found = Detector(known_key("words"), tokenizer=builtin_tokenizer()).detect(text)
+    assert (found.verdict, found.normalised) == ("watermarked", ())
+
+
+def test_a_wrapped_disguise_is_undone_in_one_reading() -> None:
+    found = Detector(known_key("words"), tokenizer=builtin_tokenizer(), normalise=tuple(STEPS)).detect(
+        wrapped(marked_text(known_key("words"), 120), 72).replace(" ", "\u00a0")
+    )
+    assert (found.verdict, found.normalised, found.disguised) == ("watermarked", ("whitespace", WRAPPING), True)
+
+
+# --- words on lines of their own
+
+
+def pieces(text: str, size: int) -> list[str]:
+    return [text[at : at + size] for at in range(0, len(text), size)]
+
+
+ALONE = {
+    "lines": "\n".join(MARKED.split()),
+    "paragraphs": "\n\n".join(MARKED.split()),
+    "far apart": "\n \n\n".join(MARKED.split()),
+    "indented": "\n".join(f"    {word}  " for word in MARKED.split()),
+    "a list": "\n".join(f"- {word}" for word in MARKED.split()),
+    "a numbered list": "\n".join(f"{n % 900}. {word}" for n, word in enumerate(MARKED.split())),
+    "headings": "\n\n".join(f"## {word}" for word in MARKED.split()),
+    "quoted": "\n".join(f"> {word}" for word in MARKED.split()),
+    "letters": "\n".join(MARKED),
+    "letters far apart": "\n\n".join(MARKED),
+    "three letters": "\n".join(pieces(MARKED, 3)),
+    "seven letters": "\n".join(pieces(MARKED, 7)),
+    "bold": "\n".join(f"**{word}**" for word in MARKED.split()),
+    "elements": "".join(f"<p>{word}</p>\n" for word in MARKED.split()),
+}
+
+
+@pytest.mark.parametrize("layout", ALONE)
+def test_words_and_letters_on_lines_of_their_own_are_put_together(layout: str) -> None:
+    text = ALONE[layout]
+    detector = Detector(KEY)
+    found = detector.detect(text)
+    assert (found.verdict, found.normalised[-1]) == ("watermarked", WRAPPING)
+    assert math.log(found.p_value) < 0.95 * math.log(detector.detect(MARKED).p_value)
+    (span,) = detector.spans(text)
+    assert len(text[span.start : span.end]) > 0.9 * len(text)
+    assert text[span.start].isalpha()
+    tokens = detector.tokens(text, found)
+    assert all(0 <= one.start < one.end <= len(text) for one in tokens)
+    assert [one.start for one in tokens] == sorted(one.start for one in tokens)
+
+
+def test_only_the_part_that_stands_alone_is_put_together_and_paragraphs_stay() -> None:
+    alone = "a moment later the man was not aware of his companion and he left\n\nthen he came back to us"
+    one_a_line = "\n".join("\n".join(part.split()) for part in alone.split("\n"))
+    text = f"The first line.\n{one_a_line}\nThe last line of it."
+    assert unwrap(text) == f"The first line.\n{alone.replace(chr(10) * 2, chr(10))}\nThe last line of it."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no\ntime\nto\nbe\nin\nthe\nsea\nand\nat\nnight\nit\nwas\nnot",
+        "\n".join(sorted({word.lower() for word in MARKED.split() if word.isalpha()})),
+        "\n".join(f"    {word}," for word in MARKED.split()),
+        "\n".join(f"usr/{n}/file_{n}.txt" for n in range(40)),
+        "\n".join(str(n * 37) for n in range(40)),
+        "\n".join(["}", "});", "]", "{", "end"] * 9),
+        "\n".join(["First words", "are two"] * 20),
+        "\n".join("-=" * 9 for _ in range(30)),
+    ],
+    ids=["few", "alphabet", "commas", "paths", "numbers", "brackets", "two words", "rules"],
+)
+def test_lists_and_programs_stay_as_they_are(text: str) -> None:
+    assert unwrap(text) == text
+
+
+# --- markup
+
+EACH = {
+    "bold": "**{}**",
+    "cursive": "_{}_",
+    "code": "`{}`",
+    "links": "[{}](https://example.org/a_b?c=d)",
+    "numbered links": "[{}][12]",
+    "comments": "{}<!-- some words -->",
+    "elements": '<span class="x">{}</span>',
+    "struck": "~~{}~~",
+    "TeX": "\\emph{{{}}}",
+    "TeX group": "{{\\bf {}}}",
+    "TeX colour": "\\textcolor{{red}}{{{}}}",
+    "role": ":emphasis:`{}`",
+    "reST link": "`{} <https://example.org>`_",
+    "Org": "[[target][{}]]",
+    "wiki": "[[target|{}]]",
+    "wiki bold": "'''{}'''",
+    "wiki link": "[https://example.org {}]",
+    "AsciiDoc": "link:target[{}]",
+    "AsciiDoc reference": "<<target,{}>>",
+    "forum": "[b]{}[/b]",
+    "texinfo": "@emph{{{}}}",
+    "troff": "\\fB{}\\fP",
+    "Perl": "B<{}>",
+    "notes": "{}[^1]",
+}
+
+
+@pytest.mark.parametrize("markup", EACH)
+def test_a_mark_whose_words_stand_in_markup_is_found_and_its_span_lies_in_the_text(markup: str) -> None:
+    text = " ".join(EACH[markup].format(word) for word in MARKED.split())
+    detector = Detector(KEY)
+    found, plain = detector.detect(text), detector.detect(MARKED)
+    assert (found.verdict, found.normalised) == ("watermarked", (MARKUP,))
+    assert found.p_value == pytest.approx(2 * plain.p_value)
+    assert not found.disguised
+    assert "signs of markup" in " ".join(words.meaning(found))
+    (span,) = detector.spans(text)
+    assert len(text[span.start : span.end]) > 0.9 * len(text)
+    for shown, token in zip(detector.tokens(text, found), detector.tokens(MARKED, plain), strict=True):
+        assert text[shown.start : shown.end].endswith(MARKED[token.start : token.end].strip())
+
+
+def test_a_text_with_little_markup_has_one_reading() -> None:
+    sentence = "a **bold** word, and `code` in a sentence of many other words that no sign of a language touches at all"
+    assert len(readings(f"# Heading\n\n* {sentence}.\n" * 9)) == 1
+    assert len(readings(MARKED)) == 1
+    assert len(readings(np.arange(3))) == 1
