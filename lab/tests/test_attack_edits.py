@@ -227,3 +227,10 @@ def test_every_attack_says_what_it_does_in_a_line() -> None:
 def test_invalid_options_are_refused(name: str, options: dict[str, Any], message: str) -> None:
     with unchecked(), pytest.raises(SettingsError, match=message):
         attack(name, **options)
+
+
+@pytest.mark.parametrize("wrong", [b"A text.", None, [5, 6], {"text": "A text."}], ids=repr)
+@pytest.mark.parametrize("name", ["deletion", "sentence-swap", "homoglyphs", "wrap"])
+def test_only_a_text_is_attacked(name: str, wrong: Any) -> None:
+    with unchecked(), pytest.raises(SettingsError):
+        attack(name)(wrong, dice())

@@ -2,18 +2,21 @@
 
 import math
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dgmark.errors import InputError
+from dgmark.errors import InputError, SettingsError
 from dgmark.watermark.bigrams import matching_pairs
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.evaluate.diversity import diversity, repeated_ngrams
+from dgmark_lab.evaluate.diversity import distinct_ngrams, diversity, repeated_ngrams
 from dgmark_lab.evaluate.estimates import Estimate, auc, compare_paired, mean, ratio
 from dgmark_lab.evaluate.pooled import pairs_in, pooled_p
+from support.known_keys import known_key
+from support.unchecked import unchecked
 
 # ---- diversity, against counts made by hand and by slow loops ----
 
@@ -116,3 +119,17 @@ def test_the_p_value_is_the_share_of_outcomes_with_as_many_matches(number: int) 
     matched = counts[matching_pairs(pairs, key.pair_key)].sum()
     outcomes = np.array(list(product((0, 1), repeat=len(pairs)))) @ counts
     assert pooled_p(key, TEXTS) == pytest.approx(np.mean(outcomes >= matched))
+
+
+def test_bytes_are_no_texts_and_no_ids() -> None:
+    key = known_key("figures", rule="bigram")
+    kinds: list[Any] = [b"a text", memoryview(b"a text"), np.frombuffer(b"a text", np.uint8)]
+    with unchecked():
+        for wrong in kinds:
+            with pytest.raises(SettingsError, match="bytes"):
+                distinct_ngrams(wrong)
+            with pytest.raises(SettingsError, match="bytes"):
+                diversity([wrong])
+            with pytest.raises(SettingsError, match="bytes"):
+                pooled_p(key, [wrong])
+        assert distinct_ngrams(np.array([5, 6, 5, 6], np.uint16), 1) == 0.5

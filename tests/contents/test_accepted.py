@@ -3,8 +3,6 @@
 import enum
 import itertools
 import re
-import subprocess
-import sys
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -23,6 +21,7 @@ from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.errors import SettingsError
 from dgmark_lab.baselines import baseline
+from support.fresh_process import run_fresh
 from support.known_keys import builtin_tokenizer, known_key
 from support.odd_values import ARRAYS, BYTE_LIKE, PLAIN, TABLES
 from support.unchecked import unchecked
@@ -300,5 +299,4 @@ def test_no_library_is_imported_for_a_text() -> None:
         "import sys; from dgmark.contents.accepted import contents_of; contents_of(['a', [5, 6]])\n"
         "print([name for name in ('pandas', 'polars', 'pyarrow', 'torch') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert run_fresh(code).strip() == "[]"

@@ -13,6 +13,7 @@ import typer
 from dgmark.arguments import check_name
 from dgmark.cli.option_groups import OptionGroup
 from dgmark.errors import MissingExtra, SettingsError
+from dgmark.extras import needed_extra
 
 if TYPE_CHECKING:
     from dgmark.decode.prompts import Baseline
@@ -38,7 +39,7 @@ def baseline_of(baseline: BaselineName = None, baseline_option: BaselineOptions 
 
     Raises:
         SettingsError: the baseline or an option does not exist, or options are given without a baseline.
-        MissingExtra: no installed package offers baselines.
+        MissingExtra: no installed package offers baselines, or torch is not installed.
     """
     if baseline is None:
         if baseline_option:
@@ -48,7 +49,8 @@ def baseline_of(baseline: BaselineName = None, baseline_option: BaselineOptions 
     offered = list(entry_points(group="dgmark.baselines", name="parse"))
     if not offered:
         raise MissingExtra("--baseline needs the package dgmark-lab: run `pip install ./lab` in a checkout of dgmark")
-    parse: Callable[[str, Sequence[str]], DetectableBaseline] = offered[0].load()
+    with needed_extra("generate", "--baseline"):
+        parse: Callable[[str, Sequence[str]], DetectableBaseline] = offered[0].load()
     return parse(baseline, baseline_option or [])
 
 

@@ -126,7 +126,7 @@ class BaselineDetector:
         baseline.hash_key(key)
         self.baseline = baseline
         self.key = key
-        self.fpr = fpr
+        self.fpr = float(fpr)
         self.reader = Reader(key, tokenizer)
 
     @property
