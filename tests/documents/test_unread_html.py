@@ -388,3 +388,12 @@ def test_marked_text_in_books_and_e_mails_is_never_called_not_marked() -> None:
 
 def test_words_that_no_one_sees_never_hide_a_mark() -> None:
     assert [name for name, content in decoys() if outcome(content.encode()) == "not_detected"] == []
+
+
+def test_attributes_that_all_chapters_share_count_once() -> None:
+    names = [f"c{n}.xhtml" for n in range(40)]
+    items = "".join(f'<item id="{name}" href="{name}" media-type="text/html"/>' for name in names)
+    spine = "".join(f'<itemref idref="{name}"/>' for name in names)
+    chapter = '<p aria-label="related pages of this book">Words {}</p>'
+    reading = read(book({name: chapter.format(name) for name in names}, items, spine))
+    assert reading.notes == ()

@@ -10,7 +10,7 @@ from dgmark.documents.charsets import decode_page
 from dgmark.documents.data_urls import is_page
 from dgmark.documents.html_text import add_html
 from dgmark.documents.labels import join_labels
-from dgmark.documents.markup import LABELS, markup_pieces, style_pieces
+from dgmark.documents.markup import ATTRIBUTES, LABELS, markup_pieces, style_pieces
 from dgmark.documents.reading import PAGE_CHARS, Limits, Reading, Refusal
 from dgmark.documents.style_sheets import Open, parse_sheet
 from dgmark.documents.text_builder import TextBuilder
@@ -64,7 +64,7 @@ def read_epub(archive: ZipArchive, limits: Limits) -> Reading:
         _add_contents(archive, item, chapters, account)
     about = [one.text or "" for name in _ABOUT for one in package.root.iterfind(f".//{{*}}metadata//{{*}}{name}")]
     account.add_beside("titles", join_labels(about))
-    account.held += _pieces(archive, package)
+    account.held += _once(_pieces(archive, package))
     return account.reading(builder.text, pages=len(chapters))
 
 
@@ -119,6 +119,16 @@ def _pieces(archive: ZipArchive, package: _Package) -> Iterator[Piece]:
             yield from (one._replace(group=LABELS) for one in pieces) if name == package.name else pieces
         elif kinds.get(name, "").startswith("text/"):
             yield Piece(name, decode_page(content)[0])
+
+
+def _once(pieces: Iterator[Piece]) -> Iterator[Piece]:
+    """Without the attributes that chapters share, but for one of each."""
+    seen: set[str] = set()
+    for piece in pieces:
+        if piece.group != ATTRIBUTES or piece.text not in seen:
+            yield piece
+        if piece.group == ATTRIBUTES:
+            seen.add(piece.text)
 
 
 def _is_sheet(name: str, kinds: dict[str, str]) -> bool:
