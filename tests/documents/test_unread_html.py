@@ -157,6 +157,8 @@ def words() -> Iterator[tuple[str, str]]:
     yield "svg", each("<text>{}</text>", "<svg>{}</svg>")
     yield "words of a drawing", each('<tspan x="1">{}</tspan>', "<svg><text>{}</text></svg>")
     yield "spaces by style", each("<i>{}</i>", "{}", "i::after{content:'\\a0'}")
+    yield "margins", each('<i style="margin-right:1em">{}</i>')
+    yield "room by a class", each("<i>{}</i>", "{}", "i{padding:0 .3em}")
     areas = "".join(f'<i style="grid-area:a{n}">{found[n]} </i>' for n in order)
     yield "named parts of a grid", page(f'<div style="display:grid">{areas}</div>')
     yield "no-break spaces", page(TEXT.replace(" ", "&nbsp;"))

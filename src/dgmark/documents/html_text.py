@@ -233,6 +233,8 @@ class _Page:
             builder.block(2 if tag in _PARAGRAPHS else 1)
         elif self._layout.is_cell(element) or tag == "mspace" or _is_word(element):
             builder.add(" ")
+        elif self._layout.has_room(element):
+            builder.room()
         if tag == "br":
             builder.end_line()
         if tag == "li" and any(map(str.isalpha, look.marker)):
@@ -246,6 +248,8 @@ class _Page:
             builder.block(2 if element.tag in _PARAGRAPHS else 1)
         elif self._layout.is_cell(element) or _is_word(element):
             builder.add(" ")
+        elif self._layout.has_room(element):
+            builder.room()
 
     def _generated(self, element: Any, where: str, builder: TextBuilder, look: Look) -> None:
         """Read the text that styles put before or after what an element holds."""

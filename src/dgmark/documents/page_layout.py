@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from dgmark.documents.page_styles import Declared, Look, PageStyles, keyword, length_of, moves, resolved
+from dgmark.documents.page_styles import Declared, Look, PageStyles, keyword, length, length_of, moves, resolved
 from dgmark.documents.style_sheets import first_ident
 
 _BLOCKS = frozenset((
@@ -22,6 +22,7 @@ _INLINE = frozenset((
 _FLEX = frozenset(("flex", "inline-flex", "grid", "inline-grid", "-webkit-flex", "-webkit-box", "-ms-flexbox"))
 _PLAIN = Look()
 _SHIFT = 16  # pixels: words that are moved so far stand elsewhere
+_EDGES, _ROOM = ("margin", "padding"), 2.5  # pixels: margins of that width look like a space
 _AREAS = 8  # a grid with more named parts is no frame of a page
 _FEW = 3  # parts in a row, from which on their order counts
 # of the steps from a part to the next, those that may lead back, and those that may leave out a place
@@ -41,6 +42,7 @@ class _Box(NamedTuple):
         cell: its row and column in a grid.
         area: whether it stands in a part of a grid that has a name.
         place: how far it is from the top and from the left, if it is placed by itself.
+        room: whether its margins keep it apart from its neighbours in the line.
         shift: how far it is moved out of its line, if that is more than a little.
     """
 
@@ -53,6 +55,7 @@ class _Box(NamedTuple):
     cell: tuple[float, float] | None = None
     area: bool = False
     place: tuple[float, float] | None = None
+    room: bool = False
     shift: tuple[float, ...] | None = None
 
 
@@ -74,8 +77,17 @@ def _box_of(declared: Declared) -> _Box:
         cell=_grid_cell(declared),
         area=first_ident(declared.get("grid-area", [])) not in (None, "auto"),
         place=_place(declared) if absolute else None,
+        room=_has_room(declared),
         shift=_shift(declared, relative=position in ("relative", "sticky")),
     )
+
+
+def _has_room(declared: Declared) -> bool:
+    widths = [length_of(declared, f"{name}-{side}", _PLAIN) for name in _EDGES for side in ("left", "right")]
+    for name in _EDGES:
+        sides = [length(one, _PLAIN.size) for one in resolved(declared.get(name, []), {}) if one.type != "whitespace"]
+        widths += sides[:1] if len(sides) < 2 else [*sides[1:2], *sides[3:4]]
+    return any(one is not None and one >= _ROOM for one in widths)
 
 
 def _grid_cell(declared: Declared) -> tuple[float, float] | None:
@@ -132,6 +144,10 @@ class PageLayout:
     def is_block(self, element: Any) -> bool:
         """Whether an element begins a line and ends it."""
         return element in self._blocks
+
+    def has_room(self, element: Any) -> bool:
+        """Whether an element that stands in a line keeps its neighbours away by its margins."""
+        return element not in self._blocks and self._box(element).room
 
     def is_cell(self, element: Any) -> bool:
         """Whether an element stands in a line beside others, with room between."""

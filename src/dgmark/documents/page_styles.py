@@ -19,7 +19,7 @@ _SIDES = ("left", "top", "right", "bottom")
 _READ = frozenset((
     *_BOXES, *_SIDES, "display", "visibility", "opacity", "font-size", "font", "color", "-webkit-text-fill-color",
     "background", "background-color", "background-image", "position", "text-indent", "margin", "margin-left",
-    "margin-top", "clip", "clip-path", "overflow", "overflow-x", "overflow-y", "transform", "scale", "translate",
+    "margin-right", "padding", "padding-left", "padding-right", "margin-top", "clip", "clip-path", "overflow", "overflow-x", "overflow-y", "transform", "scale", "translate",
     "order", "flex-direction", "flex-flow", "direction", "unicode-bidi", "float", "grid-row", "grid-column",
     "grid-row-start", "grid-column-start", "grid-area", "content", "list-style", "list-style-type", "white-space",
     "all", "content-visibility", "shown-on-demand", "filter", "inset", "zoom", "min-width", "min-height",
@@ -334,13 +334,13 @@ def _font_size(declared: Declared, above: Look) -> float:
     for token in tokens:
         if token.type == "ident":
             return float(_SIZES.get(token.lower_value, above.size))
-        length = _length(token, above.size, whole=above.size)
-        if length is not None:
-            return length
+        size = length(token, above.size, whole=above.size)
+        if size is not None:
+            return size
     return above.size
 
 
-def _length(token: Any, size: float, whole: float | None = None) -> float | None:
+def length(token: Any, size: float, whole: float | None = None) -> float | None:
     """A length in pixels; percentages are of `whole`."""
     if token.type == "number":
         return float(token.value) if token.value == 0 else None
@@ -359,7 +359,7 @@ def length_of(declared: Declared, name: str, look: Look, whole: float | None = N
     """The value of a property in pixels, if it is a length; percentages are of `whole`."""
     for token in resolved(declared.get(name, []), look.variables):
         if token.type != "whitespace":
-            return _length(token, look.size, whole)
+            return length(token, look.size, whole)
     return None
 
 
@@ -441,9 +441,9 @@ def _reasons(declared: Declared, look: Look) -> Iterable[str]:
     placed = position in ("absolute", "fixed", "relative", "sticky")
     shifts = [length_of(declared, side, look, 1000) for side in _SIDES] if placed else []
     if "inset" in declared and placed:
-        shifts += [_length(one, look.size, 1000) for one in resolved(declared["inset"], look.variables)]
+        shifts += [length(one, look.size, 1000) for one in resolved(declared["inset"], look.variables)]
     inner = [length_of(declared, name, look, 1000) for name in ("text-indent", "margin-left", "margin-top")]
-    inner += [_length(one, look.size, 1000) for one in resolved(declared.get("margin", []), look.variables)]
+    inner += [length(one, look.size, 1000) for one in resolved(declared.get("margin", []), look.variables)]
     moved = [*shifts, *moves(declared, look), *inner]
     if any(one is not None and (one <= -_FAR or one >= 10 * _FAR) for one in moved):
         yield "text off the page"
@@ -466,8 +466,8 @@ def moves(declared: Declared, look: Look) -> list[float | None]:
     found: list[float | None] = []
     for function in _functions(declared, "transform", look):
         if function.lower_name.startswith("translate"):
-            found += [_length(one, look.size, 20) for one in function.arguments]
-    return found + [_length(one, look.size, 20) for one in resolved(declared.get("translate", []), look.variables)]
+            found += [length(one, look.size, 20) for one in function.arguments]
+    return found + [length(one, look.size, 20) for one in resolved(declared.get("translate", []), look.variables)]
 
 
 def _is_clipped(declared: Declared, look: Look, apart: bool) -> bool:
@@ -482,7 +482,7 @@ def _is_clipped(declared: Declared, look: Look, apart: bool) -> bool:
     if not path or first_ident(path) in ("none", "initial", "unset", "inherit"):
         return False
     insets = [one for one in _functions(declared, "clip-path", look) if one.lower_name == "inset"]
-    lengths = [_length(one, look.size, 1000) for function in insets for one in function.arguments]
+    lengths = [length(one, look.size, 1000) for function in insets for one in function.arguments]
     return not insets or any(one is not None and one >= 400 for one in lengths)
 
 

@@ -21,6 +21,7 @@ class TextBuilder:
         self._gap = 0  # line ends that the next text must stand behind
         self._at_start = True  # whether white space would begin a line
         self._space = False  # whether the next text stands behind a space
+        self._room = False  # whether the next word stands apart from the last one
 
     def add(self, piece: str | None, *, exact: bool = False) -> None:
         """Add text.
@@ -42,6 +43,10 @@ class TextBuilder:
             self._put(body)
             self._space = words[-1] == " "
 
+    def room(self) -> None:
+        """What follows stands a little apart: a word that would follow upon another has a space before it."""
+        self._room = True
+
     def end_line(self) -> None:
         """End the line, also if it is empty."""
         self._put("\n")
@@ -60,9 +65,11 @@ class TextBuilder:
         return "".join(self._parts).replace("\u00ad", "").strip("\n")
 
     def _put(self, piece: str) -> None:
+        words = bool(self._parts) and self._parts[-1][-1:].isalpha() and piece[:1].isalpha()
+        spaced = self._space and not self._at_start and piece != "\n"
         if self._gap:
             self._parts.append("\n" * self._gap)
-        elif self._space and not self._at_start and piece != "\n":
+        elif spaced or (self._room and words):
             self._parts.append(" ")
-        self._gap, self._space, self._at_start = 0, False, False
+        self._gap, self._space, self._room, self._at_start = 0, False, False, False
         self._parts.append(piece)
