@@ -19,7 +19,8 @@ _SIDES = ("left", "top", "right", "bottom")
 _READ = frozenset((
     *_BOXES, *_SIDES, "display", "visibility", "opacity", "font-size", "font", "color", "-webkit-text-fill-color",
     "background", "background-color", "background-image", "position", "text-indent", "margin", "margin-left",
-    "margin-right", "padding", "padding-left", "padding-right", "margin-top", "clip", "clip-path", "overflow", "overflow-x", "overflow-y", "transform", "scale", "translate",
+    "margin-right", "padding", "padding-left", "padding-right", "margin-top",
+    "clip", "clip-path", "overflow", "overflow-x", "overflow-y", "transform", "scale", "translate",
     "order", "flex-direction", "flex-flow", "direction", "unicode-bidi", "float", "grid-row", "grid-column",
     "grid-row-start", "grid-column-start", "grid-area", "content", "list-style", "list-style-type", "white-space",
     "all", "content-visibility", "shown-on-demand", "filter", "inset", "zoom", "min-width", "min-height",
