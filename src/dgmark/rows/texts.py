@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from io import BufferedIOBase
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
+from dgmark.contents.kinds import is_id
 from dgmark.documents.document import TEXT_COLUMN, Document, read_opened
 from dgmark.documents.kinds import OLD_OFFICE, SUFFIXES, TABLES
 from dgmark.documents.markup_signs import markup_note
@@ -206,5 +207,5 @@ def prompt_of(row: Row) -> str | list[int] | BadRow:
     return BadRow(row["id"], 'no "prompt": give a text, or a list of token ids')
 
 
-def _are_ids(ids: list[object]) -> bool:
-    return all(type(i) is int and abs(i) < 2**31 for i in ids)
+def _are_ids(ids: list[Any]) -> bool:
+    return all(is_id(i) and abs(i) < 2**31 for i in ids)

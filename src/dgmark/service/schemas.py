@@ -12,7 +12,7 @@ from dgmark.detection.result import DETECTION_FIELDS, Detection
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Rate = Annotated[float, Field(ge=MIN_FPR * 1000, lt=1)]
-TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+TokenId = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 Step = Literal["ansi", "nfc", "invisible", "compatibility", "homoglyphs", "quotes", "whitespace"]
 
 MAX_KEYS = 1000
