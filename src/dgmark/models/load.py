@@ -196,7 +196,8 @@ def dtype_named(dtype: str | torch.dtype | None, device: torch.device) -> torch.
         return faster_dtype(device)
     known = {str(each): each for each in DTYPES.values()} | DTYPES
     if not isinstance(dtype, str | torch.dtype) or str(dtype) not in known:
-        raise SettingsError(f"dtype {shown(dtype)} is not one of: {', '.join(DTYPES)} (or a torch dtype)")
+        named = repr(str(dtype)) if isinstance(dtype, torch.dtype) else shown(dtype)
+        raise SettingsError(f"dtype {named} is not one of: {', '.join(DTYPES)} (or a torch dtype)")
     return known[str(dtype)]
 
 

@@ -1,12 +1,10 @@
 """Attacks on marked text, by name: each takes a text and a random generator, and returns the attacked text."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from dgmark.contents.accepted import text_of
 from dgmark.errors import SettingsError
 from dgmark_lab.attacks.disguise import Homoglyphs, Ocr, Whitespace, ZeroWidth
 from dgmark_lab.attacks.layout import RoundTrip, Wrap
@@ -51,16 +49,8 @@ def attack(name: str, **options: Any) -> Attack:
     """
     if name not in ATTACKS:
         raise SettingsError(f"there is no attack {name!r}; the attacks are: {', '.join(ATTACKS)}")
-    return partial(_on_text, make(ATTACKS[name], f"attack {name}", options))
-
-
-def _on_text(attacker: Attack, text: str, rng: np.random.Generator) -> str:
-    """What an attack makes of a text.
-
-    Raises:
-        SettingsError: it is not a text.
-    """
-    return attacker(text_of(text), rng)
+    instance: Attack = make(ATTACKS[name], f"attack {name}", options)
+    return instance
 
 
 __all__ = ["ATTACKS", "Attack", "attack"]

@@ -11,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic.dataclasses import dataclass
 
+from dgmark.contents.accepted import text_of
 from dgmark_lab.attacks.budgets import Share, places
 
 # Latin letters and the Cyrillic ones that look like them in most fonts
@@ -43,6 +44,7 @@ class _Replacement:
 
     def __call__(self, text: str, rng: np.random.Generator) -> str:
         """Return the changed text."""
+        text = text_of(text)
         found = list(self.pattern.finditer(text))
         pieces, start = [], 0
         for number in places(len(found), self.budget, rng):

@@ -17,6 +17,7 @@ from markdown_it import MarkdownIt
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from dgmark.contents.accepted import text_of
 from dgmark.documents.document import read_document
 
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # characters that XML cannot hold
@@ -45,6 +46,7 @@ class Wrap:
 
     def __call__(self, text: str, rng: np.random.Generator) -> str:  # noqa: ARG002 (every attack has this signature)
         """Return the text in shorter lines; lines that it has already stay apart."""
+        text = text_of(text)
         lines = text.split("\n")
         return "\n".join(
             textwrap.fill(line, self.width, break_long_words=False, break_on_hyphens=False) for line in lines
@@ -64,6 +66,7 @@ class RoundTrip:
 
     def __call__(self, text: str, rng: np.random.Generator) -> str:  # noqa: ARG002 (every attack has this signature)
         """Return the text as it is read from the document."""
+        text = text_of(text)
         if not text.strip():
             return text
         suffix, write = _WRITERS[self.format]

@@ -18,6 +18,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from dgmark.checkpoint.folder import first_line
+from dgmark.contents.accepted import text_of
 from dgmark.errors import InputError, MissingExtra, ModelNotFound, SettingsError
 from dgmark.models.load import device_named
 
@@ -59,6 +60,7 @@ class Dipper:
 
     def __call__(self, text: str, rng: np.random.Generator) -> str:
         """Return the paraphrase, in one paragraph, as DIPPER writes it."""
+        text = text_of(text)
         sentences = [sentence for sentence in _SENTENCE.split(" ".join(text.split())) if sentence]
         if not sentences:
             return text
@@ -99,6 +101,7 @@ class Paraphrase:
 
     def __call__(self, text: str, rng: np.random.Generator) -> str:
         """Return the paraphrase."""
+        text = text_of(text)
         if not text.strip():
             return text
         content = f"{PROMPT}\n\n{text}"

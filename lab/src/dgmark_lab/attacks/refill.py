@@ -13,6 +13,7 @@ from pydantic import field_validator
 from pydantic.dataclasses import dataclass
 
 from dgmark.checkpoint.folder import BUILTIN
+from dgmark.contents.accepted import text_of
 from dgmark.decode import Canvas, Prepared, Request
 from dgmark.decode.canvas import collect
 from dgmark.decode.infilling import config_of_holes
@@ -49,6 +50,7 @@ class Refill:
 
     def __call__(self, text: str, rng: np.random.Generator) -> str:
         """Rewrite a share of the text's tokens; all others stay."""
+        text = text_of(text)
         model = _load(self.model) if isinstance(self.model, str) else self.model
         encoded = model.tokenizer.encode_with_offsets(text)
         if self.holes == "words":

@@ -16,6 +16,7 @@ from pydantic.dataclasses import dataclass
 
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
+from dgmark.contents.accepted import text_of
 from dgmark.errors import InputError, NoTexts, SettingsError
 from dgmark.rows.texts import Item, read_texts
 from dgmark_lab.attacks.budgets import Share, edit_count, places
@@ -105,6 +106,7 @@ class _Edit(ABC):
 
     def __call__(self, text: str, rng: Dice) -> str:
         """Return the edited text."""
+        text = text_of(text)
         if self.unit == "word":
             lead, words = words_of(text)
             return lead + "".join(map(str, self.edit(words, rng)))
@@ -268,6 +270,7 @@ class SentenceSwap:
 
     def __call__(self, text: str, rng: Dice) -> str:
         """Return the text with its sentences in another order."""
+        text = text_of(text)
         # sentences and, between them, spaces in turns; a text that ends in a space has an empty last sentence
         parts = _SENTENCE_END.split(text)
         sentences = slice(0, len(parts) - (not parts[-1]), 2)
