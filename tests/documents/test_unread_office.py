@@ -331,3 +331,10 @@ def test_parts_that_name_a_type_are_read_as_old_office_programs_write_them() -> 
     with zipfile.ZipFile(content, "a") as archive:
         archive.writestr("META-INF/manifest.xml", manifest)
     assert read(".odt", content.getvalue()).text.split() == BODY.split()
+
+
+def test_ids_that_xml_does_not_allow_harm_nothing_and_other_faults_are_damage() -> None:
+    odd = '<text:p xml:id="part#1">x</text:p>'
+    assert read(".odt", opendocument(p(odd))).text.split() == [*BODY.split(), "x"]
+    with pytest.raises(Refusal, match="is damaged"):
+        read(".odt", opendocument(p(f"{odd}<text:p>")))
