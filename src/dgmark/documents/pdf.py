@@ -37,7 +37,7 @@ _SPARSE = 400
 # shapes of so many segments draw letters (others draw lines and boxes); a page with so many of them is drawn text
 _SHAPE_SEGMENTS, _PAGE_SEGMENTS, _MAX_SHAPES = 10, 1000, 50_000
 _DRAWN = 100  # letters that may be drawn outside of the text, on a page and in all
-_SAME = 0.8  # share of the letters of a page that its fonts must have where ActualText states others
+_SAME = 0.5  # share of the letters of a page that its fonts must have where ActualText states others
 _NOT_LETTERS = re.compile(r"[\W\d_]+")
 
 

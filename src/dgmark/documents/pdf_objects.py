@@ -78,7 +78,9 @@ def _parts(content: bytes) -> tuple[int, list[bytes]]:
             parts.append(unpacked)
         else:
             end = content.find(b"endstream", at)
-            at = end if end >= 0 else at
+            if end < 0:
+                break
+            at = end
     outside.append(content[at:])
     return damaged, [b"\n".join(outside), *filter(None, parts)]
 
@@ -122,8 +124,11 @@ def _shown_strings(part: bytes) -> Iterator[tuple[str, str]]:
 def _strings(part: bytes, start: int) -> tuple[list[str], int]:
     """The string at `start`, or those of the array that begins there, and where it ends."""
     depth, at = 0, start
-    texts = []
-    while found := _TOKEN.search(part, at):
+    texts: list[str] = []
+    found = _TOKEN.match(part, start)
+    if not found:
+        return texts, at
+    while found:
         token, at = found[0], found.end()
         if token == b"(":
             raw, at = _literal(part, at)
@@ -138,7 +143,8 @@ def _strings(part: bytes, start: int) -> tuple[list[str], int]:
             break  # a dictionary: its keys are found by themselves
         if depth <= 0:
             break
-    return texts, at
+        found = _TOKEN.search(part, at)
+    return texts, at if found else len(part)
 
 
 def _literal(part: bytes, start: int) -> tuple[bytes, int]:

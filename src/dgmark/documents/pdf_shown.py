@@ -28,7 +28,7 @@ _REPLACED = 20  # letters of a page that ActualText replaces; it is used for lig
 # letters without ascenders and descenders have one height in a font; of so many on a page, this share may differ by
 # this much
 _LOW = frozenset("acemnorsuvwxz")
-_SAMPLE, _ENOUGH, _DIFFERENT, _OTHER = 150, 20, 0.25, 0.3
+_STRIDE, _SAMPLE, _ENOUGH, _DIFFERENT, _OTHER = 7919, 150, 20, 0.25, 0.3
 _DARK = bytes(0 if shade < 128 else 1 if shade < 215 else 3 for shade in range(256))
 _CORNERS = 2.5  # corners of a letter of 9 points
 _FEW = 10  # letters that the ends of lines and boxes of a page may be
@@ -116,7 +116,8 @@ def has_other_letters(content: Any, raw: Any) -> bool:
     """Whether the letters of a page's text are not those that its fonts draw: letters of one height differ in it."""
     heights: dict[int, list[float]] = defaultdict(list)
     count = content.count_chars()
-    for at in range(0, count, max(1, count // _SAMPLE)):
+    # a wide stride: in even steps, the sample of a text that repeats could hold few of its letters
+    for at in {number * _STRIDE % count for number in range(_SAMPLE)} if count else ():
         if chr(raw.FPDFText_GetUnicode(content, at)) not in _LOW:
             continue
         shape = raw.FPDFText_GetTextObject(content, at)
