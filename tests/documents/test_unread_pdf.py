@@ -42,7 +42,7 @@ def pdf(content: str, *objects: str, page: str = "", resources: str = "", fonts:
         *objects,
     ]
     body = "".join(f"{number} 0 obj\n{one}\nendobj\n" for number, one in enumerate(all_objects, 1))
-    return f"%PDF-1.7\n{body}trailer<</Root 1 0 R>>\n%%EOF".encode()
+    return f"%PDF-1.7\n{body}trailer<</Root 1 0 R>>\n%%EOF".encode("latin-1")
 
 
 def drawn(text: str, top: int = 780, size: float = 9, piece: int = 0) -> str:
@@ -179,6 +179,8 @@ def noted_constructs() -> Iterator[tuple[str, bytes]]:
     codes = "".join(f"{33 + at % 90:02X}" for at in range(1800))
     rows = "\n".join(f"BT /Q 9 Tf 20 {780 - at // 9} Td <{codes[at : at + 180]}> Tj ET" for at in range(0, 3600, 180))
     yield "map of another text", pdf(rows, font, cmap, fonts="/Q 6 0 R")
+    place = "q 600 0 0 300 0 0 cm BI /W 1 /H 1 /BPC 8 /CS /G ID x EI Q"
+    yield "picture in an annotation", annotation("Square", "/AP<</N 7 0 R>>", form(place))
     yield "script", pdf(body, catalog=f"/OpenAction<</S/JavaScript/JS(app.alert\\('{TEXT}'\\))>>")
     popup = annotation("Popup", "/AP<</N 7 0 R>>", form(drawn(TEXT, 290)))
     yield "drawing of a pop-up", popup
@@ -187,6 +189,8 @@ def noted_constructs() -> Iterator[tuple[str, bytes]]:
     group = "<</Type/OCG/Name(x)>>"
     yield "decoys in a layer that is off", pdf(mixed_with("/OC /L BDC", "EMC"), group, resources=layer, catalog=off)
     yield "white decoys", pdf(mixed_with("1 g", "0 g"))
+    picture = "q 600 0 0 800 0 0 cm BI /W 1 /H 1 /BPC 8 /CS /G ID \xff EI Q"
+    yield "white decoys on a white picture", pdf(f"{picture} {mixed_with('1 g', '0 g')}")
     yield "transparent decoys", pdf(mixed_with("q /T gs", "Q"), resources="/ExtGState<</T<</ca 0>>>>")
     yield "tiny decoys", pdf(mixed_with("q .01 0 0 .01 5 5 cm", "Q"))
     yield "squeezed decoys", pdf(mixed_with("1 Tz", "100 Tz"))

@@ -56,9 +56,8 @@ def read_pdf(file: BinaryIO, limits: Limits) -> Reading:
         raise Refusal(LOCKED if "password" in str(error).lower() else f"is damaged: {error}") from error
     if count > limits.pages:
         raise Refusal(f"has {count} pages; the limit is {limits.pages}")
-    logging.getLogger("pypdfium2").setLevel(
-        logging.ERROR
-    )  # it warns of forms that it does not draw; they are read here
+    # it warns of forms that it does not draw; they are read here
+    logging.getLogger("pypdfium2").setLevel(logging.ERROR)
     reader = _Reader(document, pypdfium2.raw)
     try:
         for number in range(count):
@@ -109,7 +108,7 @@ class _Reader:
             switch(hidden_text(objects, pictures, raw), False, raw)
             content = page.get_textpage()
         self._drawn.append(compare(page, objects, content, account, raw))
-        self._count_shapes(page, objects, pictures)
+        self._count_shapes(page, objects, pictures_of(objects, raw))
 
     def _objects(self, page: Any) -> list[Any]:
         raw = self._raw

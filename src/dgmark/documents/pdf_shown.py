@@ -6,10 +6,10 @@ of its text must leave a mark there; what is drawn outside of all text and pictu
 """
 
 import ctypes
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
 from itertools import pairwise
-from math import log2, sqrt
+from math import log2, prod, sqrt
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -137,14 +137,14 @@ def has_other_letters(content: Any, raw: Any) -> bool:
 class Drawing:
     """A page as it is drawn, in shades of grey."""
 
-    def __init__(self, page: Any, pictures: list[Picture], raw: Any) -> None:
+    def __init__(self, page: Any, undrawn: list[Box], raw: Any) -> None:
         scale = min(1.0, sqrt(_PIXELS / max(1.0, page.get_width() * page.get_height())))
         bitmap = page.render(scale=scale, grayscale=True, may_draw_forms=False, draw_annots=False)
         self.pixels = bytearray(bitmap.buffer)
         self.width, self.height, self.stride = bitmap.width, bitmap.height, bitmap.stride
         self._scale = scale
         self._covered = bytearray(len(self.pixels))  # by text, of which height
-        self._pictures = [picture.box for picture in pictures]
+        self._undrawn = undrawn
         corners = [self._on_device(page, raw, *point) for point in ((0, 0), (1000, 0), (0, 1000))]
         self._origin = corners[0]
         self._across, self._up = (
@@ -165,30 +165,30 @@ class Drawing:
         top, bottom = y + box[0] * ay + box[1] * uy, y + box[2] * ay + box[3] * uy
         return min(left, right), min(top, bottom), max(left, right), max(top, bottom)
 
-    def hidden(self, box: Box, letters_of: Callable[[Box], int]) -> tuple[str, int]:
-        """Why a run of text is not seen, and how many of its letters; each run is asked once, in the order of drawing.
+    def hidden(self, box: Box, text_of: Callable[[Box], str]) -> tuple[str, str]:
+        """Why a run of text is not seen, and what of it; each run is asked once, in the order of drawing.
 
         Args:
             box: the box of the run.
-            letters_of: the number of letters in a box of the page.
+            text_of: gives the text in a box of the page.
         """
         left, top, right, bottom = self._pixels_of(box)
         width, height = right - left, bottom - top
         start, end = max(0, int(left)), min(self.width, int(right) + 1)
         rows = range(max(0, int(top)), min(self.height, int(bottom) + 1))
         if end - start < 0.5 * width or len(rows) < 0.5 * height:
-            return "outside of the page", letters_of(box)
+            return "outside of the page", text_of(box)
         tiny = _TINY * self._scale
-        if min(width, height) < tiny and (max(width, height) < tiny or letters_of(box) > 1):
-            return "too small to be read", letters_of(box)
-        if not (self._pictures and _inside(box, self._pictures)):
-            plain = self._plain_parts(box, rows, start, end)
-            letters = sum(found for found in map(letters_of, plain) if found > 1 or len(plain) == 1)
-            if letters:
-                return "not drawn in a colour of its own", letters
+        if min(width, height) < tiny and (max(width, height) < tiny or letters_in(text_of(box)) > 1):
+            return "too small to be read", text_of(box)
+        if not _inside(box, self._undrawn):
+            plain = [text_of(part) for part in self._plain_parts(box, rows, start, end)]
+            text = "".join(part for part in plain if len(plain) == 1 or letters_in(part) > 1)
+            if letters_in(text):
+                return "not drawn in a colour of its own", text
         if self._cover(rows, start, end, 1 + int(2 * log2(1 + height))):
-            return "under other text", letters_of(box)
-        return "", 0
+            return "under other text", text_of(box)
+        return "", ""
 
     def _plain_parts(self, box: Box, rows: range, start: int, end: int) -> list[Box]:
         """The parts of a box in which nothing is drawn."""
@@ -248,20 +248,15 @@ def compare(page: Any, objects: list[Any], content: Any, account: Account, raw: 
         The letters that may be drawn outside of text and pictures.
     """
     pictures = pictures_of(objects, raw)
-    big = [
-        shape
-        for shape in objects
-        if shape.type == raw.FPDF_PAGEOBJ_IMAGE and shape.get_px_size()[0] * shape.get_px_size()[1] > _DECODED
-    ]
-    switch(big, False, raw)
-    drawing = Drawing(page, pictures, raw)
+    shapes = [shape for shape in objects if shape.type == raw.FPDF_PAGEOBJ_IMAGE]
+    undrawn = [shape for shape in shapes if prod(shape.get_px_size()) > _DECODED]
+    switch(undrawn, False, raw)
+    drawing = Drawing(page, [box_on_page(shape) for shape in undrawn], raw)
     boxes = [content.get_rect(at) for at in range(content.count_rects())]
-    not_shown: Counter[str] = Counter()
     for box in boxes:
-        why, letters = drawing.hidden(box, lambda place: letters_in(content.get_text_bounded(*place)))
-        not_shown[why] += letters
-    for why, letters in not_shown.items():  # the account drops what has no letters
-        account.add_not_shown(f"text {why}", "a" * letters)
+        why, text = drawing.hidden(box, lambda place: str(content.get_text_bounded(*place)))
+        if text:
+            account.add_not_shown(f"text {why}", text)
     for box in (*boxes, *(picture.box for picture in pictures)):
         drawing.erase(box)
     return drawing.letters()
