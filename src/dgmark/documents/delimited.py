@@ -115,7 +115,8 @@ def read_delimited(text: str, is_header: IsHeader) -> list[Row]:
     in_first = [one for one in (stated[1] if stated else _DELIMITERS) if first and one in first[0]]
     headers: list[Row] = []
     for delimiter in in_first or [_ONE_COLUMN]:
-        ways = [_read(text, delimiter, quote) for quote in ('"', None)]
+        first_way = _read(text, delimiter, '"')
+        ways = [first_way, _read(text, delimiter, None) if '"' in text else first_way]
         enclosed, plain = (grid if grid.rows and is_header(grid.rows[0].cells) else None for grid in ways)
         if enclosed or plain:
             grid = _fitting(enclosed, plain)
@@ -259,31 +260,43 @@ def _refuse_other_conventions(grid: _Grid, is_header: IsHeader) -> None:
         Refusal: backslashes escape, single quotation marks enclose, blanks stand between separators and quotation
             marks, or the rows have more cells than the first names.
     """
-    delimiter, text = grid.delimiter, grid.text
-    separators = {*_DELIMITERS} if delimiter == _ONE_COLUMN else {delimiter}
-    escapes = {'"', "\\"}
-    if not any(cell.enclosed for cell in grid.cells()):
-        escapes |= {"\n", "", *separators, *("ntrN0" if delimiter == "\t" else "")}
-    behind = {found[1] for found in re.finditer(r"\\([^\\]|\\|\Z)", text)} if "\\" in text else set()
-    if behind and (behind <= escapes or ('"' in behind and grid.quote is None)):
-        line = text.count("\n", 0, text.index("\\")) + 1
-        raise _unclear(line, "backslash", "escapes what stands behind it, or is a letter of a text")
-    if re.search(f"(?:^|[\n{re.escape(delimiter)}])'", text):
-        single = _read(text, delimiter, "'")
+    separators = {*_DELIMITERS} if grid.delimiter == _ONE_COLUMN else {grid.delimiter}
+    if "\\" in grid.text:
+        _refuse_escapes(grid, separators)
+    if re.search(f"(?:^|[\n{re.escape(grid.delimiter)}])'", grid.text):
+        single = _read(grid.text, grid.delimiter, "'")
         if single.fault is None and single.rows != grid.rows and is_header(single.rows[0].cells):
-            signs = {"'", "\n", *separators}
-            cells = [cell for cell in single.cells() if cell.enclosed and signs & set(cell.text)]
-            if cells and all(cell.enclosed for cell in single.cells() if "'" in cell.text):
-                raise _unclear(cells[0].line, "single quotation mark", "encloses a cell, or is a letter of a text")
-    if delimiter != "\t":
+            _refuse_single_marks(single, separators)
+    if ' "' in grid.text and grid.delimiter != "\t":
         for row in grid.rows:
             if any(re.match(' +"', cell) and cell.count('"') % 2 for cell in row.cells):
                 raise _unclear(row.line, _MARK, "stands behind a separator and a blank")
-    if delimiter == _ONE_COLUMN:
+    if grid.delimiter == _ONE_COLUMN:
         _refuse_more_columns(grid.rows)
 
 
+def _refuse_escapes(grid: _Grid, separators: set[str]) -> None:
+    """Refuse backslashes that all stand before what is escaped; those of texts stand before other letters, too."""
+    text = grid.text
+    escapes = {'"', "\\"}
+    if not any(cell.enclosed for cell in grid.cells()):
+        escapes |= {"\n", "", *separators, *("ntrN0" if grid.delimiter == "\t" else "")}
+    behind = {found[1] for found in re.finditer(r"\\([^\\]|\\|\Z)", text)}
+    if behind <= escapes or ('"' in behind and grid.quote is None):
+        line = text.count("\n", 0, text.index("\\")) + 1
+        raise _unclear(line, "backslash", "escapes what stands behind it, or is a letter of a text")
+
+
+def _refuse_single_marks(single: _Grid, separators: set[str]) -> None:
+    """Refuse a table that fits with single quotation marks around cells, too, if some of these cells need them."""
+    cells = list(single.cells())
+    needed = [cell for cell in cells if cell.enclosed and {"'", "\n", *separators} & set(cell.text)]
+    if needed and all(cell.enclosed for cell in cells if "'" in cell.text):
+        raise _unclear(needed[0].line, "single quotation mark", "encloses a cell, or is a letter of a text")
+
+
 def _refuse_more_columns(rows: list[Row]) -> None:
+    """Refuse a table of one column whose rows all have the same number of separators, none with a blank behind it."""
     texts = [row.cells[0] for row in rows[1:]]
     for delimiter in _DELIMITERS:
         counts = {text.count(delimiter) for text in texts}

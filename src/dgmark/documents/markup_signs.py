@@ -20,4 +20,4 @@ def markup_note(text: str) -> str | None:
     kinds = [kind for kind, sign in _SIGNS.items() if sign.search(text)]
     if not kinds:
         return None
-    return f"the text holds signs of markup ({', '.join(kinds)}), which were scored with it: take the markup out first"
+    return f"the text holds signs of markup ({', '.join(kinds)}) between its words: give it without them to be sure"

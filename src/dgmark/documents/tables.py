@@ -1,9 +1,9 @@
 """Tables (.csv, .xlsx) to the texts of one column."""
 
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from dgmark.documents.account import Account, Piece
 from dgmark.documents.charsets import decode, unify_line_ends
@@ -49,11 +49,11 @@ def read_workbook(file: BinaryIO, archive: ZipArchive, column: str) -> Reading:
     file.seek(0)
     texts = _Texts(column)
     headers: list[list[str]] = []
+    known: set[int] = set()  # hashes of all cells
     try:
         book = CalamineWorkbook.from_filelike(file)
         for name in book.sheet_names:
-            cells = ([unify_line_ends(str(cell)) for cell in row] for row in book.get_sheet_by_name(name).iter_rows())
-            rows = ((f"{name}:{number}", row) for number, row in enumerate(cells, 1) if _any(row))
+            rows = _rows_of(name, book.get_sheet_by_name(name).iter_rows(), known)
             _, header = next(rows, ("", []))
             headers.append(header)
             texts.add(header, rows)
@@ -64,11 +64,20 @@ def read_workbook(file: BinaryIO, archive: ZipArchive, column: str) -> Reading:
         raise _no_column(column, [name for header in headers for name in header])
     account = Account()
     account.held += (Piece("columns without a name", text) for text in texts.unnamed)
-    hold_beside_cells(account, archive, texts.is_known)
+    hold_beside_cells(account, archive, lambda text: _hash(text) in known)
     joined = "\n".join(text for _, text in texts.rows)
     reading = account.reading(joined, refuse=False, pages=len(headers), how=texts.how())
     sheets = (f'{without} of its {len(headers)} sheets have no column "{column}" and are left out',) if without else ()
     return replace(reading, text="", rows=tuple(texts.rows), notes=(*sheets, *texts.notes(), *reading.notes))
+
+
+def _rows_of(sheet: str, rows: Iterable[list[Any]], known: set[int]) -> Iterator[tuple[str, list[str]]]:
+    """The place and the cells of each row that is not blank; the hashes of the cells go into `known`."""
+    for number, row in enumerate(rows, 1):
+        cells = [unify_line_ends(str(cell)) for cell in row]
+        if _any(cells):
+            known.update(map(_hash, cells))
+            yield f"{sheet}:{number}", cells
 
 
 class _Texts:
@@ -83,9 +92,7 @@ class _Texts:
         self.rows: list[tuple[str, str]] = []
         self.unnamed: list[str] = []
         self._column = column
-        self._letters = 0  # of the texts
         self._others: Counter[str] = Counter()  # letters of the other columns
-        self._known: set[int] = set()  # hashes of all cells
 
     def are_named_by(self, header: list[str]) -> bool:
         """Whether the column is one of these.
@@ -110,31 +117,28 @@ class _Texts:
         Raises:
             Refusal: two columns have the same name.
         """
-        self._known.update(map(_hash, header))
         if not self.are_named_by(header):
-            self._known.update(_hash(cell) for _, row in rows for cell in row)
+            deque(rows, maxlen=0)  # they are known, and left out
             return
         names = [_name(cell) for cell in header]
         text_at, id_at = names.index(_name(self._column)), names.index(_ID) if _ID in names else None
         for place, row in rows:
-            self._known.update(map(_hash, row))
             self.rows.append((row[id_at] if id_at is not None and row[id_at] else place, row[text_at]))
-            self._letters += _letters_in(row[text_at])
             for at, cell in enumerate(row):
                 if at and not names[at]:
                     self.unnamed.append(cell)
                 elif at not in (text_at, id_at):
                     self._others[header[at].strip()] += _letters_in(cell)
 
-    def is_known(self, text: str) -> bool:
-        """Whether a cell holds this text."""
-        return _hash(text) in self._known
-
     def notes(self) -> tuple[str, ...]:
         """What the other columns hold, if it may be a text."""
         letters = self._others.total()
-        if letters < Account.LETTERS and letters <= Account.SHARE * (letters + self._letters):
+        if not letters:
             return ()
+        if letters < Account.LETTERS:
+            read = sum(_letters_in(text) for _, text in self.rows)
+            if letters <= Account.SHARE * (letters + read):
+                return ()
         most = ", ".join(f'"{name}"' for name, count in self._others.most_common(3) if count)
         return (
             f'{letters:,} letters stand in columns other than "{self._column}", most of them in {most}, and were not '
