@@ -48,9 +48,15 @@ def test_text_of_any_script_is_legible() -> None:
         "שלום עולם\u200f",
         "สวัสดีชาวโลก",
         "👩‍👩‍👧 \u00adsoft\u200b",
-        "tab\tand\x1b[0m escape\f" * 3,
+        "tab\tand escape\f" * 3,
     ):
         assert decode(text.encode())[0] == text
+
+
+def test_codes_for_a_terminal_go_with_a_note() -> None:
+    text, notes = decode("\x1b[1;31mred\x1b[0m \x1b]0;a title\x07b\bbo\bol\bld\bd \x1b(B\x9b4mline".encode())
+    assert text == "red bold line"
+    assert notes == ["codes that steer a terminal, such as colours, were left out"]
 
 
 @pytest.mark.parametrize("content", [b"\0" * 90, b"word\1\2" * 9, "\ue000\ue001 ab".encode(), b"\xff\xfeab\0" * 9])

@@ -51,7 +51,6 @@ def test_the_first_line_that_is_not_blank_decides_what_standard_input_is(
         (r"{\rtf1\ansi A word.}", "RTF"),
         (r"An \emph{odd} word.", "TeX"),
         ("A [b]bold[/b] word.", "codes of a forum"),
-        ("A \x1b[31mred\x1b[0m word.", "codes of a terminal"),
         ("If a < b and c > d, AT&T & co [b]; x[i] = C:\\new", None),
     ],
 )
@@ -68,3 +67,16 @@ def test_a_text_with_markup_has_a_note(text: str, kind: str | None, tmp_path: Pa
         assert isinstance(second, Item)
         assert (first.content, second.notes) == (text, ())
         assert [re.findall(r"signs of markup \((.*?)\)", note) for note in first.notes] == ([[kind]] if kind else [])
+
+
+def test_codes_of_a_terminal_are_noted_in_rows_and_left_out_of_tables(tmp_path: Path) -> None:
+    rows, table = tmp_path / "rows.jsonl", tmp_path / "table.csv"
+    coded = "A \x1b[31mred\x1b[0m word."
+    rows.write_text(json.dumps({"id": "a", "text": coded}))
+    table.write_text(f"id,text\na,{coded}\n")
+    (in_row,), (in_table,) = read_texts(str(rows)), read_texts(str(table))
+    assert isinstance(in_row, Item)
+    assert isinstance(in_table, Item)
+    assert (in_row.content, in_table.content) == (coded, "A red word.")
+    assert "codes of a terminal" in in_row.notes[0]
+    assert in_table.notes == ("codes that steer a terminal, such as colours, were left out",)

@@ -45,6 +45,7 @@ _REASONS = {
     "repetitive": "too repetitive",
     "unread": "much was not read",
     "not_shown": "much is not shown",
+    "markup": "words in markup",
 }
 _SURE = 0.9  # probability below which one payload is not stated for a text
 _ID_SHARE = 0.275  # of the width of a terminal, for the names of texts in a table

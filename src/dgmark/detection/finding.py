@@ -13,7 +13,7 @@ WHOLE_TEXT = 0.8
 
 Verdict = Literal["watermarked", "not_detected", "uncertain"]
 Phase = Literal["any", "start"]
-Uncertain = Literal["empty", "short", "repetitive", "unread", "not_shown"]
+Uncertain = Literal["empty", "short", "repetitive", "unread", "not_shown", "markup"]
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,9 @@ class Finding:
         p_published: the p-value by the baseline's own publication, for comparison; None for dgmark.
         uncertain_because: why the verdict is "uncertain": "empty" (no token is scored), "short" (as many different
             tokens would not tell either), "repetitive", "unread" (of the document that held the text, so much was not
-            read, or makes no words, that it cannot be called not detected), or "not_shown" (so much of the text is not
-            shown by the document); None for the other verdicts.
+            read, or makes no words, that it cannot be called not detected), "not_shown" (so much of the text is not
+            shown by the document), or "markup" (signs of markup touch so many of its words); None for the other
+            verdicts.
         subkeys_tested: how many sub-keys of the key were tried, which the p-value pays for.
         subkey: the sub-key of the mark, which is the payload of the text; None if no mark was found or the key has no
             sub-keys. Rows leave it out unless it is asked for.

@@ -44,7 +44,8 @@ def of_document(
         reader: the reader of its scorer.
         content: the text; ids stand in no document.
         incomplete: whether something was left out of the document.
-        uncertain_because: why a text without the mark cannot be called that, if so: "unread" or "not_shown".
+        uncertain_because: why a text without the mark cannot be called that, if so: "unread", "not_shown" or
+            "markup".
 
     Raises:
         InputError: the text does not look like text, and no mark was found in it.

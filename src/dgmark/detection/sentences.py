@@ -204,5 +204,7 @@ def _why(found: Finding) -> str:
             return "much of the document was not read or makes no words, and the watermark may stand there."
         case "not_shown":
             return "much of what was read is not shown by the document, and may hide the watermark of the rest."
+        case "markup":
+            return "signs of markup stand between many of its words, and may have cost it a watermark."
         case _:
             return f"with {counted(found)}, it is too short."

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from dgmark.documents.reading import Refusal
+from dgmark.documents.terminal import without_terminal_codes
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -35,7 +36,7 @@ _SAMPLE, _MAX_UNREADABLE = 100_000, 0.05
 
 
 def decode(content: bytes) -> tuple[str, list[str]]:
-    """Decode a text file. Line ends of Windows and of old Macs become line feeds.
+    """Decode a text file. Line ends of Windows and of old Macs become line feeds; codes for a terminal go.
 
     UTF-8 is tried first, after the byte order marks; a text that is UTF-8 with few broken bytes is read as that.
 
@@ -46,7 +47,10 @@ def decode(content: bytes) -> tuple[str, list[str]]:
         Refusal: the bytes are no text.
         ModuleNotFoundError: the text is not Unicode, and charset-normalizer is not installed.
     """
-    text, notes = _decode(content)
+    coded, notes = _decode(content)
+    text = without_terminal_codes(coded)
+    if text != coded:
+        notes.append("codes that steer a terminal, such as colours, were left out")
     check_legible(text)
     return unify_line_ends(text), notes
 

@@ -5,12 +5,13 @@ Plain text is decoded here. Every other kind is parsed in a process of its own (
 
 import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 from dgmark.arguments import instance, number, path_text, whole
 from dgmark.documents.charsets import decode
-from dgmark.documents.kinds import HEAD, TABLES, Kind, mismatch, recognise
+from dgmark.documents.inline_markup import without_markup
+from dgmark.documents.kinds import AS_THEY_STAND, HEAD, TABLES, Kind, begins_as, is_plain, mismatch, recognise
 from dgmark.documents.reading import MB, Limits, Reading, Refusal
 from dgmark.documents.sandbox import parse_in_process
 from dgmark.errors import InputError, MissingExtra, NoTexts, SettingsError
@@ -18,6 +19,9 @@ from dgmark.extras import install_hint
 
 TEXT_COLUMN = "text"
 _MOST = 2**53  # of any limit
+# of the words of a text that is scored with its signs of markup, the share that they touch where a note says so, and
+# where it is not called not marked
+_MARKUP_NOTED, _MARKUP_UNCERTAIN = 1 / 8, 1 / 4
 
 
 @dataclass(frozen=True)
@@ -32,8 +36,8 @@ class Document:
         rows: of a table, the id and the text of each row.
         incomplete: whether something was left out.
         uncertain_because: why a text without the mark cannot be called that, if so: "unread" (more than a tenth of the
-            letters were not read, or 400, or a part of unknown size) or "not_shown" (as many were read that the
-            document does not show).
+            letters were not read, or 400, or a part of unknown size), "not_shown" (as many were read that the document
+            does not show) or "markup" (signs of markup touch more than a quarter of the words).
     """
 
     text: str
@@ -53,8 +57,8 @@ class Document:
 def read_document(
     path: str | os.PathLike[str], *, text_column: str = TEXT_COLUMN, limits: Limits | None = None
 ) -> Document:
-    """Read the text of a file: plain text, Markdown, HTML, PDF, RTF, .docx, .odt, .epub, .eml, .mht,
-    .csv or .xlsx.
+    """Read the text of a file: plain text, Markdown, HTML, PDF, RTF, .docx, .odt, .epub, .eml, .mht, .ipynb, .srt,
+    .xml, .po, .json, .csv, .xlsx and others.
 
     The kind is recognised by the content, then by the name. All kinds but plain text need the extra `documents`. They
     are parsed in a process of their own, without keys and with limits.
@@ -94,7 +98,7 @@ def read_opened(file: BinaryIO, name: str, *, text_column: str = TEXT_COLUMN, li
     except ModuleNotFoundError as error:
         library = (error.name or "a library").replace("_", "-")
         raise MissingExtra(f"reading {name} needs {library}: {install_hint('documents')}") from error
-    if not reading.text.strip() and kind not in TABLES:
+    if not reading.text.strip() and not reading.rows and kind not in TABLES:
         raise InputError(f"{name} holds no text")
     note = mismatch(name, kind)
     notes = (*([note] if note else []), *reading.how, *reading.notes)
@@ -119,7 +123,28 @@ def _checked(limits: object) -> Limits:
 def _read(file: BinaryIO, name: str, column: str, limits: Limits) -> tuple[Kind, Reading]:
     head = file.read(HEAD)
     kind = recognise(name, head)
-    if kind not in (Kind.TEXT, Kind.MARKDOWN):
-        return parse_in_process(file, kind, column, limits)
+    if kind not in AS_THEY_STAND:
+        kind, reading = parse_in_process(file, kind, column, limits)
+        return kind, _weighed(reading) if kind is Kind.NOTEBOOK else reading
     text, how = decode(head + file.read())
-    return kind, Reading(text, how=tuple(how))
+    reading = Reading(text, how=tuple(how))
+    begins = begins_as(head)
+    if kind in (Kind.TEXT, Kind.MARKDOWN) and begins is not None:
+        how.append(
+            f"its content looks like {begins}, and is scored as it stands, with its signs of markup: name it as such a "
+            "file to have its text scored"
+        )
+        reading = Reading(text, how=tuple(how))
+    elif kind is Kind.TEXT and not is_plain(name):  # programs, logs and other data
+        return kind, reading
+    return kind, _weighed(reading)
+
+
+def _weighed(reading: Reading) -> Reading:
+    """The reading of a text that is scored with its signs of markup, which says so if they touch many of its words."""
+    _, share = without_markup(reading.text)
+    if share <= _MARKUP_NOTED:
+        return reading
+    note = f"signs of markup touch {share:.0%} of its words; these are scored with the signs, and once more without"
+    because = reading.uncertain_because or ("markup" if share > _MARKUP_UNCERTAIN else None)
+    return replace(reading, how=(*reading.how, note), uncertain_because=because)

@@ -13,7 +13,7 @@ import numpy as np
 
 from dgmark.documents.mapped_text import MappedText
 
-_SIGNS = r"*_`[]{}<>\~=|&@'"
+_SIGNS = r"*_`[]{}<>\~=|&@'/+^"
 _FEWEST_SIGNS = 1 / 16  # for each space, the signs from which on a text is looked at
 _MANY_COMMANDS = 3  # of TeX, from which on its braces and other signs count
 
@@ -68,7 +68,7 @@ def _replaced(pattern: str, new: str, flags: int = 0) -> Callable[[str], Edits]:
 # --- HTML and XML
 
 _comments = _construct(r"<!--(?:(?!<!--|-->).)*-->", re.DOTALL)
-_pod = _construct(r"\b[BCFIL]<([^<>\n]{1,300})>")  # Perl's B<words>, which look like tags
+_POD = _construct(r"\b[BCFIL]<([^<>\n]{1,300})>")
 _TAG = re.compile(r"</?([A-Za-z][\w:.-]*)(?:\s[^<>]*)?/?>|<![A-Za-z][^<>]*>|<\?[A-Za-z][^<>]*>")
 _CLOSING = re.compile(r"</([A-Za-z][\w:.-]*)\s*>")
 _UNCLOSED = frozenset(("br", "hr", "img", "input", "wbr", "meta", "link", "p", "li", "tr", "td", "th"))
@@ -77,6 +77,11 @@ _INLINE = frozenset((
     "q", "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "tt", "u", "var", "wbr",
 ))  # fmt: skip
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]\w{1,30});")
+
+
+def _pod(text: str) -> Edits:
+    """Perl's B<words>, in texts without tags."""
+    return iter(()) if "</" in text else _POD(text)
 
 
 def _tags(text: str) -> Edits:
@@ -130,9 +135,18 @@ def _paired(sign: str, *, within_words: bool = False) -> Callable[[str], Edits]:
     return _construct(rf"{before}(?P<run>[{sign}]{{1,5}}){inner}(?P=run){behind}")
 
 
+_CODE = re.compile(r"\[/?([A-Za-z*]{1,10})(?:=[^\[\]\n]{1,100})?\]")
+_CLOSING_CODE = re.compile(r"\[/([A-Za-z]{1,10})\]")
+
+
+def _forum_codes(text: str) -> Edits:
+    """The codes of forums, as in [b]words[/b], that the text closes."""
+    closed = {name.lower() for name in _CLOSING_CODE.findall(text)}
+    return ((found.start(), found.end(), "") for found in _CODE.finditer(text) if found[1].lower() in closed)
+
+
 _CONSTRUCTS = (
-    # forums' [b]words[/b]
-    _construct(r"\[/?(?:b|i|u|s|url|color|size|font|quote|code|center)(?:=[^\[\]\n]{1,100})?\]", re.IGNORECASE),
+    _forum_codes,
     # [[target][words]], [[target|words]], [[words]], [words](target), [words][number], [https://target words]
     _construct(rf"\[\[(?:{_INNER}\]\[|[^\[\]|\n]{{1,300}}\|)?({_INNER})\]\]"),
     _construct(rf"!?\[({_INNER})\]\([^()\n]{{0,1000}}\)"),

@@ -24,11 +24,23 @@ class Kind(StrEnum):
     MAIL = "e-mail or web archive"
     CSV = "table as text"
     XLSX = "Excel workbook"
+    NOTEBOOK = "notebook"
+    SUBTITLES = "subtitles"
+    XML = "XML"
+    SVG = "SVG"
+    JSON = "JSON"
+    CATALOGUE = "catalogue of messages"
+    TEX = "TeX"
+    RST = "reStructuredText"
+    ORG = "Org"
+    ASCIIDOC = "AsciiDoc"
+    WIKI = "text of a wiki"
+    MARKED_UP = "text with markup"
 
 
 _SUFFIXES_OF = {
     Kind.TEXT: (".txt", ".text"),
-    Kind.MARKDOWN: (".md", ".markdown"),
+    Kind.MARKDOWN: (".md", ".markdown", ".mdown", ".mkd", ".mdx", ".rmd", ".qmd"),
     Kind.HTML: (".html", ".htm", ".xhtml"),
     Kind.PDF: (".pdf",),
     Kind.RTF: (".rtf",),
@@ -38,13 +50,45 @@ _SUFFIXES_OF = {
     Kind.MAIL: (".eml", ".mht", ".mhtml"),
     Kind.CSV: (".csv", ".tsv"),
     Kind.XLSX: (".xlsx",),
-}
+    Kind.NOTEBOOK: (".ipynb",),
+    Kind.SUBTITLES: (".srt", ".vtt", ".sbv", ".ass", ".ssa", ".sub", ".lrc"),
+    Kind.XML: (
+        ".xml", ".tei", ".docbook", ".dbk", ".dita", ".fb2", ".rss", ".atom", ".opml", ".ttml", ".dfxp", ".xliff",
+        ".xlf", ".tmx",
+    ),
+    Kind.SVG: (".svg",),
+    Kind.JSON: (".json",),
+    Kind.CATALOGUE: (".po", ".pot"),
+    Kind.TEX: (".tex", ".latex", ".ltx"),
+    Kind.RST: (".rst", ".rest"),
+    Kind.ORG: (".org",),
+    Kind.ASCIIDOC: (".adoc", ".asciidoc"),
+    Kind.WIKI: (".wiki", ".mediawiki", ".creole"),
+    Kind.MARKED_UP: (".textile", ".texi", ".texinfo", ".pod"),
+}  # fmt: skip
 SUFFIXES = {suffix: kind for kind, suffixes in _SUFFIXES_OF.items() for suffix in suffixes}
 OLD_OFFICE = (".doc", ".xls", ".ppt")  # never read, and refused with a reason
 TABLES = (Kind.CSV, Kind.XLSX)
+# kinds that are scored as they stand, with their signs of markup
+MARKUP = (Kind.MARKDOWN, Kind.TEX, Kind.RST, Kind.ORG, Kind.ASCIIDOC, Kind.WIKI, Kind.MARKED_UP)
+AS_THEY_STAND = (Kind.TEXT, *MARKUP)
 HEAD = 2**16  # bytes that recognition needs; the header of an e-mail may be long
 
-_NAMED_TEXTS = {Kind.TEXT, Kind.MARKDOWN, Kind.HTML, Kind.CSV, Kind.MAIL}
+# kinds whose files are texts that may begin with anything; their readers refuse what they cannot read
+_NAMED_TEXTS = {
+    Kind.HTML, Kind.CSV, Kind.MAIL, Kind.NOTEBOOK, Kind.SUBTITLES, Kind.XML, Kind.SVG, Kind.JSON, Kind.CATALOGUE,
+    *AS_THEY_STAND,
+}  # fmt: skip
+_BEGINNINGS = {
+    Kind.HTML: re.compile(rb"<!doctype html|<html", re.IGNORECASE),
+    Kind.SVG: re.compile(rb"(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*|<!DOCTYPE svg[^>]*>\s*)*<svg\b", re.DOTALL),
+    Kind.XML: re.compile(rb"<\?xml\b"),
+    Kind.SUBTITLES: re.compile(rb"WEBVTT\b|1\r?\n(?:\d+:)?\d+:\d\d[.,]\d+ -->|\[Script Info\]"),
+    Kind.NOTEBOOK: re.compile(rb"\{\s*\"(?:cells|nbformat|metadata|worksheets)\".*\"cell_type\"", re.DOTALL),
+    Kind.JSON: re.compile(rb"\{\s*\"[^\"\n]{0,200}\"\s*:|\[\s*(?:\"[^\"\n]*\"\s*[,\]]|\{\s*\"[^\"\n]{0,200}\"\s*:)"),
+    Kind.CATALOGUE: re.compile(rb'(?:#[^\n]*\n|\s)*msg(?:id|ctxt) "'),
+    Kind.TEX: re.compile(rb"(?:%[^\n]*\n|\s)*\\(?:documentclass|documentstyle|begin\{document\})"),
+}
 _MAIL = re.compile(rb"([!-9;-~]+:[^\n]*\n([ \t][^\n]*\n)*)*?MIME-Version:", re.IGNORECASE)
 _PICTURE = "is a picture, which holds no text that can be read: give the text in it as text"
 _OLD_OFFICE = (
@@ -90,19 +134,29 @@ def recognise(name: str, head: bytes) -> Kind | None:
 def _kind_of_text(name: str, head: bytes) -> Kind:
     """The kind of a file whose first bytes are text.
 
-    The name decides among the kinds that are text. HTML is recognised by its first tag, and an e-mail by its header, if
-    the name says none of them: a .txt or .py file may well hold a web page's source as its text.
+    The name decides among the kinds that are text: a .txt or .py file may well hold a web page's source as its text. A
+    file without an ending, or with that of an old Office file, is what its first bytes say; XML and subtitles have
+    many endings.
     """
     named = _named(name)
     if named in _NAMED_TEXTS:
         return named
     suffix = PurePath(name).suffix.lower()
+    begins = begins_as(head)
     if suffix and named is None and suffix not in OLD_OFFICE:  # Word saves web pages and archives as .doc too
-        return Kind.TEXT
-    if _MAIL.match(head):
-        return Kind.MAIL
-    start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    return Kind.HTML if start.startswith((b"<!doctype html", b"<html")) else Kind.TEXT
+        return begins if begins in (Kind.XML, Kind.SVG, Kind.SUBTITLES, Kind.NOTEBOOK) else Kind.TEXT
+    return Kind.MAIL if _MAIL.match(head) else begins or Kind.TEXT
+
+
+def begins_as(head: bytes) -> Kind | None:
+    """The kind of text that these first bytes say; None if they say none."""
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    return next((kind for kind, beginning in _BEGINNINGS.items() if beginning.match(start)), None)
+
+
+def is_plain(name: str) -> bool:
+    """Whether a name says no kind of text but a plain one: it ends in .txt, or in nothing."""
+    return PurePath(name).suffix.lower() in ("", *_SUFFIXES_OF[Kind.TEXT])
 
 
 def _named(name: str) -> Kind | None:

@@ -13,17 +13,22 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, BinaryIO, NoReturn
 
+from dgmark.documents.catalogues import read_catalogue
 from dgmark.documents.charsets import check_legible, unify_line_ends
 from dgmark.documents.epub import read_epub
 from dgmark.documents.html_text import read_html
+from dgmark.documents.json_text import read_json
 from dgmark.documents.kinds import Kind
 from dgmark.documents.mail import read_mail
+from dgmark.documents.notebooks import read_notebook
 from dgmark.documents.opendocument import read_odt
 from dgmark.documents.pdf import read_pdf
 from dgmark.documents.reading import MB, Limits, Reading, Refusal
 from dgmark.documents.rtf import read_rtf
+from dgmark.documents.subtitles import read_subtitles
 from dgmark.documents.tables import read_csv, read_workbook
 from dgmark.documents.word import read_docx
+from dgmark.documents.xml_text import read_xml
 from dgmark.documents.zip_archive import ZipArchive
 
 try:
@@ -89,6 +94,12 @@ def _read(file: BinaryIO, request: dict[str, Any], limits: Limits) -> tuple[Kind
             Kind.CSV: lambda: read_csv(content, column),
             Kind.MAIL: lambda: read_mail(content),
             Kind.HTML: lambda: read_html(content),
+            Kind.SVG: lambda: read_html(content),
+            Kind.XML: lambda: read_xml(content),
+            Kind.NOTEBOOK: lambda: read_notebook(content),
+            Kind.SUBTITLES: lambda: read_subtitles(content),
+            Kind.CATALOGUE: lambda: read_catalogue(content),
+            Kind.JSON: lambda: read_json(content, column),
         }
     reading = readers[kind]()
     check_legible(reading.text)  # empty where the document is a table

@@ -41,8 +41,8 @@ class Reading:
         notes: what was left out.
         how: how the text was read, where this is a guess.
         uncertain_because: why a text without the mark cannot be called that, if so: "unread" (more than a tenth of the
-            letters were not read, or 400, or a part of unknown size) or "not_shown" (as many were read that the
-            document does not show).
+            letters were not read, or 400, or a part of unknown size), "not_shown" (as many were read that the document
+            does not show) or "markup" (signs of markup touch more than a quarter of the words).
         pages: number of pages or chapters, where the kind has them.
         rows: of a table, the id (or the place) and the text of each row.
     """

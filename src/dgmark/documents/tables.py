@@ -23,7 +23,7 @@ def read_csv(content: bytes, column: str) -> Reading:
         Refusal: no column has this name, or it is not clear which cells are the texts.
     """
     text, how = decode(content)
-    texts = _Texts(column)
+    texts = Texts(column)
     header, *rows = read_delimited(text, texts.are_named_by)
     if not texts.are_named_by(header.cells):
         raise _no_column(column, header.cells)
@@ -47,7 +47,7 @@ def read_workbook(file: BinaryIO, archive: ZipArchive, column: str) -> Reading:
 
     archive.check_xml()
     file.seek(0)
-    texts = _Texts(column)
+    texts = Texts(column)
     headers: list[list[str]] = []
     known: set[int] = set()  # hashes of all cells
     try:
@@ -80,7 +80,7 @@ def _rows_of(sheet: str, rows: Iterable[list[Any]], known: set[int]) -> Iterator
             yield f"{sheet}:{number}", cells
 
 
-class _Texts:
+class Texts:
     """The texts of one column of a table, and what stands in its other columns.
 
     Attributes:

@@ -14,14 +14,15 @@ from typing import Any, BinaryIO, cast
 
 from dgmark.contents.kinds import is_id
 from dgmark.documents.document import TEXT_COLUMN, Document, read_opened
-from dgmark.documents.kinds import OLD_OFFICE, SUFFIXES, TABLES
+from dgmark.documents.kinds import OLD_OFFICE, SUFFIXES, TABLES, Kind
 from dgmark.documents.markup_signs import markup_note
 from dgmark.documents.reading import Limits
 from dgmark.errors import InputError, NoTexts
 from dgmark.rows.inputs import STDIN, open_input
 from dgmark.rows.jsonl import BadRow, Row, read_rows, rows_or_text
 
-TEXT_SUFFIXES = (*SUFFIXES, ".jsonl")
+# in folders; most drawings hold no text
+TEXT_SUFFIXES = (*(suffix for suffix, kind in SUFFIXES.items() if kind is not Kind.SVG), ".jsonl")
 # characters of a text, or token ids of a response: more than the Bible has
 MAX_CHARS = 5_000_000
 _EMPTY = "the text is empty"
@@ -37,7 +38,7 @@ class Item:
         kind: the kind of its document, such as "PDF"; None for rows.
         notes: what was left out of the document, and what the reader should know of it or of the text.
         incomplete: whether something was left out of the document.
-        uncertain_because: why a text without the mark cannot be called that, if so: "unread" or "not_shown".
+        uncertain_because: why a text without the mark cannot be called that, if so: "unread", "not_shown" or "markup".
     """
 
     row_id: str
@@ -151,7 +152,7 @@ def _spooled(content: bytes) -> BinaryIO:
 
 def _items_of(name: str, document: Document) -> Iterator[Item | BadRow]:
     """The text of a document, or the texts of a table."""
-    if document.kind in TABLES:
+    if document.kind in TABLES or document.rows:
         items = [_text_of_row(f"{name}:{row_id}", text) for row_id, text in document.rows]
     else:
         items = [_text(name, document.text)]

@@ -1,0 +1,92 @@
+"""JSON to texts: objects that have the column of the texts are a table, and all else is a text of its strings."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from dgmark.documents.account import Account
+from dgmark.documents.charsets import decode
+from dgmark.documents.reading import Reading, Refusal
+from dgmark.documents.tables import Texts
+
+
+class _Object(dict[str, Any]):
+    """An object, which also knows the fields whose names it has twice."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.pairs = pairs
+
+
+def parse_json(text: str) -> list[Any]:
+    """The values of a JSON text: one, or several behind each other, as in JSON Lines.
+
+    Raises:
+        Refusal: it is no JSON.
+    """
+    decoder = json.JSONDecoder(object_pairs_hook=_Object)
+    values, at = [], 0
+    while at < len(text):
+        if text[at].isspace():
+            at += 1
+            continue
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except ValueError as error:
+            raise Refusal(
+                f"is no JSON ({error}): it is damaged, or it is plain text and should be named .txt"
+            ) from error
+        values.append(value)
+    return values
+
+
+def read_json(content: bytes, column: str) -> Reading:
+    """Read the texts of a table of objects, or else all strings as one text, each on a line of its own.
+
+    Raises:
+        Refusal: it is no JSON, or an object of a table has two fields of one name.
+    """
+    text, how = decode(content)
+    values = parse_json(text)
+    objects = values[0] if len(values) == 1 and isinstance(values[0], list) else values
+    if objects and all(isinstance(one, _Object) for one in objects):
+        table = _table(objects, column)
+        if table is not None:
+            return Reading(rows=tuple(table.rows), notes=table.notes(), how=(*how, *table.how()))
+    how.append("all strings in it were read, one a line; names of fields and numbers were not")
+    return Account().reading("\n".join(_strings(values)), how=tuple(how))
+
+
+def _table(objects: list[_Object], column: str) -> Texts | None:
+    """The texts of a table whose rows are objects; None if no field has the name of the column."""
+    header = list(dict.fromkeys(name for one in objects for name in one))
+    texts = Texts(column)
+    if not texts.are_named_by(header):
+        return None
+    for number, one in enumerate(objects, 1):
+        if len(one) < len(one.pairs):
+            raise Refusal(f"names a field twice in object {number}: give each field of an object a name of its own")
+    rows = ((str(number), [_cell(one.get(name)) for name in header]) for number, one in enumerate(objects, 1))
+    texts.add(header, rows)
+    return texts
+
+
+def _cell(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return "\n".join(_strings([value])) if isinstance(value, list | dict) else json.dumps(value)
+
+
+def _strings(values: list[Any]) -> Iterator[str]:
+    """All strings, in order."""
+    opened = [iter(values)]
+    while opened:
+        value = next(opened[-1], opened)
+        if value is opened:
+            opened.pop()
+        elif isinstance(value, str):
+            yield value
+        elif isinstance(value, _Object):
+            opened.append(iter([one for _, one in value.pairs]))
+        elif isinstance(value, list):
+            opened.append(iter(value))
