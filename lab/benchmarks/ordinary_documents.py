@@ -26,7 +26,6 @@ PROMPTS = ("The old man looked at the sea.", "There was a time when nobody in th
 MARKED_WORDS, LENGTH = 300, 256
 REFUSED, NOT_DETECTED, UNCERTAIN, FOUND = "refused", "not_detected", "uncertain", "watermarked"
 NO_PLACE = "no place"
-REASONS = ("short", "repetitive", "unread")
 
 
 @dataclass(frozen=True)
@@ -126,14 +125,15 @@ def holds(path: Path, text: str) -> bool:
 
 def print_as_they_are(verdicts: Sequence[Verdict]) -> None:
     """Print how many documents have each verdict, by kind."""
-    titles = ["kind", "packages", "documents", "not detected", *(f"uncertain: {why}" for why in REASONS)]
+    reasons = sorted({one.because for one in verdicts if one.verdict == UNCERTAIN})
+    titles = ["kind", "packages", "documents", "not detected", *(f"uncertain: {why}" for why in reasons)]
     print_header([*titles, "refused", "watermarked", "uncertain or refused"])
     for kind, of_kind in by_kind(verdicts).items():
         counts = Counter(one.verdict for one in of_kind)
         why = Counter(one.because for one in of_kind)
         packages = len({one.chosen.package for one in of_kind})
         share = (counts[UNCERTAIN] + counts[REFUSED]) / len(of_kind)
-        cells = [kind, packages, len(of_kind), counts[NOT_DETECTED], *(why[reason] for reason in REASONS)]
+        cells = [kind, packages, len(of_kind), counts[NOT_DETECTED], *(why[reason] for reason in reasons)]
         print_row([*cells, counts[REFUSED], counts[FOUND], f"{share:.1%}"])
 
 
