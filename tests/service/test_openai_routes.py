@@ -94,7 +94,7 @@ def test_chunks_add_up_to_the_answer_and_stop_ends_it(served: Served, chat: bool
     uncounted = client.completions.create(**asked, stream=True)
     assert all("usage" not in chunk.model_fields_set for chunk in uncounted)
     assert not chat or [choice.delta.role for choice in parts] == ["assistant"] + [None] * (len(parts) - 1)
-    assert len(parts) > 2  # how many steps a chunk has depends on how fast they are read
+    assert len(parts) > 1  # how many steps a chunk has depends on how fast they are read
     assert chunks[-1].watermark["enabled"] is True
     assert len({chunk.id for chunk in [*chunks, counts]}) == 1
     assert [chunk.usage for chunk in chunks] == [None] * len(chunks)
