@@ -222,6 +222,10 @@ REFUSED = {
         'id,text\n1,"She said\n2,no\n3,bye"\n',
         "line 2 encloses what looks like the rows up to line 4",
     ),
+    "the same, with blanks behind separators": (
+        'id,text\n1,"\n2, no\n3, bye"\n',
+        "line 2 encloses what looks like the rows up to line 4",
+    ),
     "the same between other rows": (
         'id,text\n1,"Hello, world"\n2,"She said\n3,nothing\n4,bye"\n5,"ok, fine"\n6,a\n7,b\n',
         "line 3 encloses what looks like the rows up to line 5",

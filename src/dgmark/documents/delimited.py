@@ -200,6 +200,8 @@ def _look_like_rows(row: Row, lines: list[str], grid: _Grid) -> bool:
     shown = {at: split[1:] if at < long else split[:-1] for at, forms in enumerate(grid.forms) if forms and at != long}
     if shown:
         return any(all(_form(cells[at]) in grid.forms[at] for cells in found) for at, found in shown.items())
+    if any(all(_form(cells[at]) == _form(split[0][at]) for cells in split[1:]) for at in range(long)):
+        return True
     # punctuation has a blank behind it
     spaced = any(cell.startswith(" ") for cell in grid.rows[0].cells)
     return spaced or not any(cell.startswith(" ") for cells in split[1:] for cell in cells[1:])
