@@ -18,6 +18,7 @@ from support.known_keys import bound_key, builtin_tokenizer, known_key
 from support.marked_texts import marked_text
 from support.unmarked_texts import PROSE
 
+PROSE_WORDS = (PROSE / "willows.txt").read_text().split()
 KEY = known_key("words", rule="bigram")
 MARKED = marked_text(KEY, 240).strip()
 
@@ -104,6 +105,10 @@ def pieces(text: str, size: int) -> list[str]:
     return [text[at : at + size] for at in range(0, len(text), size)]
 
 
+def pairs_of(words: list[str], size: int) -> list[str]:
+    return [" ".join(words[at : at + size]) for at in range(0, len(words), size)]
+
+
 ALONE = {
     "lines": "\n".join(MARKED.split()),
     "paragraphs": "\n\n".join(MARKED.split()),
@@ -113,6 +118,8 @@ ALONE = {
     "a numbered list": "\n".join(f"{n % 900}. {word}" for n, word in enumerate(MARKED.split())),
     "headings": "\n\n".join(f"## {word}" for word in MARKED.split()),
     "quoted": "\n".join(f"> {word}" for word in MARKED.split()),
+    "two words": "\n".join(pairs_of(MARKED.split(), 2)),
+    "four words far apart": "\n\n".join(pairs_of(MARKED.split(), 4)),
     "letters": "\n".join(MARKED),
     "letters far apart": "\n\n".join(MARKED),
     "three letters": "\n".join(pieces(MARKED, 3)),
@@ -127,7 +134,8 @@ def test_words_and_letters_on_lines_of_their_own_are_put_together(layout: str) -
     text = ALONE[layout]
     detector = Detector(KEY)
     found = detector.detect(text)
-    assert (found.verdict, found.normalised[-1]) == ("watermarked", WRAPPING)
+    assert found.verdict == "watermarked"
+    assert WRAPPING in found.normalised
     assert math.log(found.p_value) < 0.95 * math.log(detector.detect(MARKED).p_value)
     (span,) = detector.spans(text)
     assert len(text[span.start : span.end]) > 0.9 * len(text)
@@ -140,8 +148,8 @@ def test_words_and_letters_on_lines_of_their_own_are_put_together(layout: str) -
 def test_only_the_part_that_stands_alone_is_put_together_and_paragraphs_stay() -> None:
     alone = "a moment later the man was not aware of his companion and he left\n\nthen he came back to us"
     one_a_line = "\n".join("\n".join(part.split()) for part in alone.split("\n"))
-    text = f"The first line.\n{one_a_line}\nThe last line of it."
-    assert unwrap(text) == f"The first line.\n{alone.replace(chr(10) * 2, chr(10))}\nThe last line of it."
+    text = f"This is the first line.\n{one_a_line}\nThis is the last line."
+    assert unwrap(text) == f"This is the first line.\n{alone.replace(chr(10) * 2, chr(10))}\nThis is the last line."
 
 
 @pytest.mark.parametrize(
@@ -153,10 +161,11 @@ def test_only_the_part_that_stands_alone_is_put_together_and_paragraphs_stay() -
         "\n".join(f"usr/{n}/file_{n}.txt" for n in range(40)),
         "\n".join(str(n * 37) for n in range(40)),
         "\n".join(["}", "});", "]", "{", "end"] * 9),
-        "\n".join(["First words", "are two"] * 20),
+        "\n".join(["First words", "Second words", "are two"] * 20),
+        "\n".join(["return value", "x = 3", "call(it)"] * 20),
         "\n".join("-=" * 9 for _ in range(30)),
     ],
-    ids=["few", "alphabet", "commas", "paths", "numbers", "brackets", "two words", "rules"],
+    ids=["few", "alphabet", "commas", "paths", "numbers", "brackets", "two words", "statements", "rules"],
 )
 def test_lists_and_programs_stay_as_they_are(text: str) -> None:
     assert unwrap(text) == text
@@ -200,11 +209,44 @@ def test_a_mark_whose_words_stand_in_markup_is_found_and_its_span_lies_in_the_te
     assert (found.verdict, found.normalised) == ("watermarked", (MARKUP,))
     assert found.p_value == pytest.approx(2 * plain.p_value)
     assert not found.disguised
-    assert "signs of markup" in " ".join(words.meaning(found))
+    assert "such as those of markup" in " ".join(words.meaning(found))
     (span,) = detector.spans(text)
     assert len(text[span.start : span.end]) > 0.9 * len(text)
     for shown, token in zip(detector.tokens(text, found), detector.tokens(MARKED, plain), strict=True):
         assert text[shown.start : shown.end].endswith(MARKED[token.start : token.end].strip())
+
+
+BETWEEN = {
+    "low lines": "_", "plus signs": "+", "escaped": "%20", "bars": " | ", "dots": " · ", "slashes": "/", "tabs": "\t",
+    "hashes": " #", "mentions": " @", "brackets": "] [", "quotes": '" "', "braces": "}} {{", "dollars": "$ $",
+    "classes": "]{.underline} [", "arguments": " ]( x )[ ", "colours": "{color} {color:red}", "icons": " icon:x[] ",
+    "notes": "[1] ", "numbers": " 7) ", "breaks": "<br>\n", "escapes": " \\", "unknown": " \\verb|x|",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("between", BETWEEN)
+def test_what_stands_between_all_words_reads_as_a_space(between: str) -> None:
+    text = BETWEEN[between].join(MARKED.split())
+    found = Detector(KEY).detect(text)
+    assert found.verdict == "watermarked"
+    assert MARKUP in found.normalised
+    assert math.log(found.p_value) < 0.9 * math.log(Detector(KEY).detect(MARKED).p_value)
+    numbered = "".join(f"{word}<{number:03}:{number}> " for number, word in enumerate(MARKED.split()))
+    assert Detector(KEY).detect(numbered).verdict == "watermarked"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ", ".join(MARKED.split()),
+        "\n".join(f"{word},{n}" for n, word in enumerate(MARKED.split()[:20])),
+        "One - two - three. " * 9 + "a/b/c/d/e, f_g_h. " * 9,
+        "".join(f"| {word} | {other} cell |\n" for word, other in zip(MARKED.split(), PROSE_WORDS, strict=False)),
+    ],
+    ids=["list", "columns", "signs here and there", "table"],
+)
+def test_lists_and_tables_have_no_separators(text: str) -> None:
+    assert len(readings(text)) == 1
 
 
 def test_a_text_with_little_markup_has_one_reading() -> None:

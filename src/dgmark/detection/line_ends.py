@@ -17,17 +17,24 @@ _WIDTHS = range(40, 101)
 _LEAST_WRAPPED, _SHARE_WRAPPED = 3, 1 / 3
 # lines of one word are a text if so many follow each other, and such a share of them are words
 _LEAST_WORDS, _SHARE_WORDS = 16, 3 / 4
+_FEW_WORDS, _SHARE_LOWER = (
+    4,
+    1 / 2,
+)  # of lines of a few words, the share that go on with the sentence of the line before
+_LONGEST = 80  # characters of a line of a few words
 _PIECE = 8  # characters of the longest line that may hold a piece of a text that was cut without regard to words
 _SHARE_CUT = 0.8  # of the lines of such a text, the least share that are equally long
 # the word of a line, behind the sign of a list
 _ALONE = re.compile(r"[^\S\n]*(?:(?:[-*+>•|]|#{1,6}|\d{1,3}[.)])[^\S\n]+)?(\S{1,40})[^\S\n]*\|?")
+_FEW = re.compile(rf"[^\S\n]*(\S{{1,40}}(?:[^\S\n]+\S{{1,40}}){{0,{_FEW_WORDS - 1}}})[^\S\n]*")
 _WORD = re.compile(r"[^\w\s]{0,3}[^\W\d_]+(?:['’-][^\W\d_]+)*[^\w\s]{0,3}")
 
 
 def unwrap(mapped: MappedText) -> MappedText:
     """Read line ends that belong to the layout as spaces, if the text shows them."""
-    mapped = mapped.edited(_wrapped(mapped.text))
-    return mapped.edited(_words_alone(mapped.text))
+    for find in (_wrapped, _words_alone, _short_lines):
+        mapped = mapped.edited(find(mapped.text))
+    return mapped
 
 
 def _wrapped(text: str) -> Iterator[tuple[int, int, str]]:
@@ -86,24 +93,27 @@ def _words_alone(text: str) -> Iterator[tuple[int, int, str]]:
 
 def _lines(text: str) -> Iterator[_Line | None]:
     """The lines of one word or of a few letters; None for each other line that is not empty."""
+    return _lines_of(text, _ALONE, _PIECE)
+
+
+def _lines_of(text: str, words: re.Pattern[str], piece: int) -> Iterator[_Line | None]:
+    """The lines that are such words, or have at most so many characters; None for each other that is not empty."""
     start = 0
     for number, line in enumerate(text.split("\n")):
         end = start + len(line)
         if line.strip():
-            word = _ALONE.fullmatch(line) if len(line) < 2 * 40 else None
+            word = words.fullmatch(line) if len(line) < _LONGEST else None
             if word:
                 yield _Line(number, start + word.start(1), start + word.end(1), start, end)
-            elif len(line) <= _PIECE:
-                yield _Line(number, start, end, start, end)
             else:
-                yield None
+                yield _Line(number, start, end, start, end) if len(line) <= piece else None
         start = end + 1
 
 
 def _joined(text: str, run: Sequence[_Line]) -> Iterator[tuple[int, int, str]]:
     if len(run) < _LEAST_WORDS:
         return
-    usual = Counter(after.number - line.number for line, after in pairwise(run)).most_common(1)[0][0]
+    usual = _usual_distance(run)
     size = _piece_size([line.line_end - line.line_start for line in run])
     words = [text[line.start : line.end] for line in run]
     if size:
@@ -112,10 +122,34 @@ def _joined(text: str, run: Sequence[_Line]) -> Iterator[tuple[int, int, str]]:
         for line, after in pairwise(run):
             whole = line.line_end - line.line_start == size and after.number - line.number == usual
             yield line.line_end, after.line_start, "" if whole else " "
-    elif statistics.mean(bool(_WORD.fullmatch(word)) for word in words) >= _SHARE_WORDS and not _is_list(words):
+    elif _are_words(words) and not _is_list(words):
         yield run[0].line_start, run[0].start, ""
         for line, after in pairwise(run):
             yield line.end, after.start, " " if after.number - line.number == usual else "\n"
+
+
+def _short_lines(text: str) -> Iterator[tuple[int, int, str]]:
+    """The line ends of a text in lines of one to four words, which break its sentences anywhere."""
+    for short, run in groupby(_lines_of(text, _FEW, 0), lambda line: line is not None):
+        lines = [line for line in run if line] if short else []
+        if len(lines) < _LEAST_WORDS:
+            continue
+        usual = _usual_distance(lines)
+        texts = [text[line.start : line.end] for line in lines]
+        lower = statistics.mean(one.lstrip("\"'“‘(")[:1].islower() for one in texts)
+        words = [word for one in texts for word in one.split()]
+        if lower >= _SHARE_LOWER and _are_words(words) and not _is_list(texts):
+            for line, after in pairwise(lines):
+                yield line.end, after.start, " " if after.number - line.number == usual else "\n"
+
+
+def _usual_distance(run: Sequence[_Line]) -> int:
+    """How many lines most lines of a run lie apart."""
+    return Counter(after.number - line.number for line, after in pairwise(run)).most_common(1)[0][0]
+
+
+def _are_words(words: Sequence[str]) -> bool:
+    return statistics.mean(bool(_WORD.fullmatch(word)) for word in words) >= _SHARE_WORDS
 
 
 def _piece_size(sizes: Sequence[int]) -> int | None:

@@ -14,7 +14,6 @@ from dgmark.documents.mapped_text import MappedText
 
 MARKUP, WRAPPING = "markup", "wrapping"
 LAYOUT = frozenset((MARKUP, WRAPPING))  # what is undone without being asked for
-LEAST_MARKUP = 1 / 8  # the share of words that signs of markup touch, from which on a text is also read without them
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,8 @@ class TextReading:
 def readings(content: Content, steps: Sequence[str] = ()) -> list[TextReading]:
     """What is scored: a text as it is and, if that changes it, with the steps applied and its layout undone.
 
-    The layout is what stands around the words: signs of markup, if they touch more than an eighth of the words, and
-    line ends that wrap lines or stand behind each word.
+    The layout is what stands around the words: signs of markup, if they touch more than an eighth of the words, what
+    stands between words in place of a space, and line ends that wrap lines or stand behind each few words.
 
     Returns:
         One or two readings. Ids have one.
@@ -49,11 +48,8 @@ def readings(content: Content, steps: Sequence[str] = ()) -> list[TextReading]:
     if not isinstance(content, str):
         return [as_it_is]
     changed, undone = normalise(content, steps)
-    mapped, touched = without_markup(changed)
-    if touched > LEAST_MARKUP:
-        undone += (MARKUP,)
-    else:
-        mapped = MappedText.of(changed)
+    mapped = without_markup(changed)[0]
+    undone += (MARKUP,) * (mapped.text != changed)
     unwrapped = unwrap(mapped)
     undone += (WRAPPING,) * (unwrapped.text != mapped.text)
     return [as_it_is, TextReading(unwrapped.text, undone, unwrapped)] if undone else [as_it_is]

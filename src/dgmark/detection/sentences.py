@@ -140,7 +140,7 @@ def meaning(found: Finding) -> list[str]:
         undone = ", ".join(step for step in found.normalised if step not in LAYOUT)
         sentences.append(f"The text was cleaned of disguises before it was tested: {undone}.")
     if MARKUP in found.normalised:
-        sentences.append("The signs of markup around its words were left out.")
+        sentences.append("Signs between its words, such as those of markup, were left out.")
     if WRAPPING in found.normalised:
         sentences.append("Line ends that only lay out the text's words in lines were read as spaces.")
     return sentences

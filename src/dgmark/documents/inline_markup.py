@@ -12,26 +12,31 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from dgmark.documents.mapped_text import MappedText
+from dgmark.documents.separators import without_separators
 
 _SIGNS = r"*_`[]{}<>\~=|&@'/+^"
 _FEWEST_SIGNS = 1 / 16  # for each space, the signs from which on a text is looked at
+_LEAST_TOUCHED = 1 / 8  # the share of words that known signs touch, from which on they are left out
 _MANY_COMMANDS = 3  # of TeX, from which on its braces and other signs count
 
 Edits = Iterator[tuple[int, int, str]]
 
 
 def without_markup(text: str) -> tuple[MappedText, float]:
-    """The text without signs of markup, and the share of its words that such signs touched.
+    """The text without signs of markup, and the share of its words that known signs touch.
 
-    Signs that stand at the beginnings of lines, as in lists, are left.
+    A text in which these touch few words keeps them. What stands between many words in a row in place of a space is
+    left out of any text. Signs that stand at the beginnings of lines, as in lists, are left.
     """
-    mapped = MappedText.of(text)
+    mapped, touched = MappedText.of(text), 0.0
     spaces = text.count(" ") + text.count("\n") + 1
-    if sum(map(text.count, _SIGNS)) < _FEWEST_SIGNS * spaces:
-        return mapped, 0.0
-    for find in (_comments, _pod, _tags, *(_TEX if _is_tex(text) else ()), *_CONSTRUCTS, _entities):
-        mapped = mapped.edited(find(mapped.text))
-    return mapped, _touched(mapped)
+    if sum(map(text.count, _SIGNS)) >= _FEWEST_SIGNS * spaces:
+        for find in (_comments, _pod, _tags, *(_TEX if _is_tex(text) else ()), *_CONSTRUCTS, _entities):
+            mapped = mapped.edited(find(mapped.text))
+        touched = _touched(mapped)
+        if touched <= _LEAST_TOUCHED:
+            mapped = MappedText.of(text)
+    return without_separators(mapped), touched
 
 
 def _touched(mapped: MappedText) -> float:
@@ -41,6 +46,8 @@ def _touched(mapped: MappedText) -> float:
         return 0.0
     places = np.concatenate([[-1], mapped.places, [mapped.places[-1] + 1]])  # as if behind and before other characters
     breaks = np.flatnonzero(np.diff(places) != 1)
+    if not len(breaks):
+        return 0.0
     starts, ends = np.array(words).T
     return float(np.mean(np.searchsorted(breaks, ends, "right") > np.searchsorted(breaks, starts)))
 

@@ -13,8 +13,8 @@ class MappedText:
 
     Attributes:
         text: the text.
-        places: for each character, its index in the original; of a character that was put in, the index of what it
-            stands for. They ascend.
+        places: for each character, its index in the original; of a character that was put in, the index of the last
+            one that it stands for. They ascend.
     """
 
     text: str
@@ -39,7 +39,7 @@ class MappedText:
             if start == end:
                 continue
             texts += (self.text[at:start], new)
-            places += (self.places[at:start], np.full(len(new), self.places[start]))
+            places += (self.places[at:start], np.full(len(new), self.places[end - 1]))
             at = end
         if not texts:
             return self
