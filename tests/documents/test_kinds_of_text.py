@@ -88,6 +88,9 @@ FILES = {
     "markdown.ipynb": notebook(cell("x", "code", shown(plain="<x>", markdown=MARKED))),
     "html.ipynb": notebook(cell("x", "code", shown(plain="<x>", html=["<p>", escape(MARKED), "</p>"]))),
     "error.ipynb": notebook(cell("x", "code", {"output_type": "error", "traceback": [f"\x1b[31m{MARKED}\x1b[0m"]})),
+    "drawing.ipynb": notebook(
+        cell("x", "code", {"data": {"image/svg+xml": f"<svg><text>{MARKED}</text></svg>", "text/plain": "<x>"}})
+    ),
     "version 3.ipynb": json.dumps(
         {"worksheets": [{"cells": [{"cell_type": "code", "input": MARKED, "outputs": []}]}], "nbformat": 3}
     ),
@@ -114,6 +117,7 @@ FILES = {
     "words.ass": script(["".join(f"{{\\k20}}{word} " for word in WORDS)]),
     "lines.sub": "".join(f"{{{n}}}{{{n + 9}}}{{y:i}}{line}\n" for n, line in enumerate(LINES)),
     "bars.sub": f"{{0}}{{90}}{'|'.join(LINES)}\n",
+    "words.smi": "<SAMI><BODY>\n" + "".join(f"<SYNC Start={n}><P Class=EN>{word}\n" for n, word in enumerate(WORDS)),
     "lines.lrc": "[ti:x]\n" + "".join(f"[00:{n:02}.00]{line}\n" for n, line in enumerate(LINES)),
     "words.lrc": "".join(f"[00:{n % 60:02}.00] <00:01.00> {word}\n" for n, word in enumerate(WORDS)),
     "whole.po": catalogue([MARKED]),
@@ -259,6 +263,16 @@ def test_what_is_not_of_its_kind_is_refused(kind: str, content: str, reason: str
         ("ipynb", notebook(cell(PLAIN, "code", {"data": {"image/png": "iVBOR", "text/plain": "x"}})), "1 picture is"),
         ("ipynb", notebook({**cell(PLAIN), "attachments": {"a.png": {}}}), "1 picture is left out"),
         ("ipynb", notebook(cell(PLAIN, "code", {"data": {"application/x": "y"}})), "1 output of other kinds is"),
+        ("ipynb", notebook(cell(PLAIN, "code", {"data": {"application/javascript": "x"}})), "1 script is left out"),
+        (
+            "ipynb",
+            notebook(cell(PLAIN, "code", shown(html=f"<p hidden>{MARKED}</p>"))),
+            "letters in element p were not",
+        ),
+        ("po", f'msgid ""\nmsgstr "{MARKED}"\n\nmsgid "a"\nmsgstr "b"\n', "read behind the body: headers"),
+        ("xml", f"<TEI><teiHeader><p>{MARKED}</p></teiHeader><p>{PLAIN}</p></TEI>", "read behind the body: headers"),
+        ("xml", f"<a>{PLAIN}<script>{MARKED}</script></a>", "1 script is left out"),
+        ("xml", f"<a>{PLAIN}" + "".join(f'<w form="{word}"/>' for word in WORDS) + "</a>", "letters of single words"),
         ("vtt", f"WEBVTT\n\nNOTE x\n\n00:01.000 --> 00:02.000\n{PLAIN}\n", "1 comment is left out"),
         ("vtt", f"WEBVTT\n\n{PLAIN}\n", "letters in text without a time were read, although"),
         ("xml", f'<a>{PLAIN}<b note="{MARKED[:300]}"/></a>', "letters in attribute note of b were not read"),

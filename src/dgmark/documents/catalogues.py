@@ -18,7 +18,7 @@ Entry = dict[str, str]
 def read_catalogue(content: bytes) -> Reading:
     """Read the translations of a catalogue, each on lines of its own, and messages that are not translated.
 
-    The messages that are translated, obsolete entries and comments are read behind them.
+    The messages that are translated, obsolete entries, comments and the header are read behind them.
 
     Raises:
         Refusal: it is no catalogue.
@@ -30,14 +30,17 @@ def read_catalogue(content: bytes) -> Reading:
     if not current:
         raise Refusal("is no catalogue of messages: it has no msgid. If it is plain text, name it .txt")
     obsolete = list(_entries(line[2:].strip() for line in lines if line.startswith("#~")))
-    body, originals = [], []
+    body, originals, headers = [], [], []
     for entry in current:
         translations = [value for name, value in entry.items() if name.startswith("msgstr") and value]
         messages = [entry[name] for name in ("msgid", "msgid_plural") if entry.get(name)]
-        if messages:  # the entry without a message is the header
+        if messages:
             body += translations or messages
             originals += messages if translations else []
+        else:
+            headers += translations
     account.add_beside("messages in the original", "\n".join(originals))
+    account.add_beside("headers", "\n".join(headers))
     account.add_beside("obsolete entries", "\n".join(value for entry in obsolete for value in entry.values()))
     comments = filter(None, map(_COMMENT.match, lines))
     account.add_beside("comments", "\n".join(found[1] for found in comments))

@@ -7,6 +7,7 @@ a text may mix them, and may be cut out of a document. Runs in time that grows w
 
 import html
 import re
+import unicodedata
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -17,7 +18,6 @@ from dgmark.documents.separators import without_separators
 _SIGNS = r"*_`[]{}<>\~=|&@'/+^"
 _FEWEST_SIGNS = 1 / 16  # for each space, the signs from which on a text is looked at
 _LEAST_TOUCHED = 1 / 8  # the share of words that known signs touch, from which on they are left out
-_MANY_COMMANDS = 3  # of TeX, from which on its braces and other signs count
 
 Edits = Iterator[tuple[int, int, str]]
 
@@ -110,7 +110,23 @@ def _entities(text: str) -> Edits:
 # --- TeX
 
 _COMMAND = re.compile(r"\\[A-Za-z]{2,}\*?(?:\[[^\[\]]{0,200}\])?\{|\{\\[A-Za-z]{2,} ")
+# TeX's signs of accents, and the accents that Unicode puts behind a letter
+_ACCENTS = dict(
+    zip("\"'`^~=.uvHckr", "\u0308\u0301\u0300\u0302\u0303\u0304\u0307\u0306\u030c\u030b\u0327\u0328\u030a", strict=True)
+)
+_ACCENT = re.compile(r"""\\(["'`^~=.]|[uvHckr](?=\{))(?:\{\\?([A-Za-z])\}|\\?([A-Za-z]))""")
+
+
+def _accents(text: str) -> Edits:
+    r"""The letters with TeX's accents, such as \\'e."""
+    for found in _ACCENT.finditer(text):
+        letter = unicodedata.normalize("NFC", (found[2] or found[3]) + _ACCENTS[found[1]])
+        if len(letter) == 1:
+            yield found.start(), found.end(), letter
+
+
 _TEX = (
+    _accents,
     _construct(r"(?<!\\)%[^\n]*"),
     _construct(
         r"\\(?:documentclass|usepackage|begin|end|label|[a-z]{0,4}ref|cite[a-z]{0,8}|bibliography(?:style)?|input|"
@@ -126,8 +142,7 @@ _TEX = (
 
 
 def _is_tex(text: str) -> bool:
-    commands = _COMMAND.finditer(text)
-    return all(next(commands, None) for _ in range(_MANY_COMMANDS))
+    return bool(_COMMAND.search(text))
 
 
 # --- Markdown, reStructuredText, Org, AsciiDoc, wikis, forums

@@ -51,7 +51,7 @@ _SUFFIXES_OF = {
     Kind.CSV: (".csv", ".tsv"),
     Kind.XLSX: (".xlsx",),
     Kind.NOTEBOOK: (".ipynb",),
-    Kind.SUBTITLES: (".srt", ".vtt", ".sbv", ".ass", ".ssa", ".sub", ".lrc"),
+    Kind.SUBTITLES: (".srt", ".vtt", ".sbv", ".ass", ".ssa", ".sub", ".lrc", ".smi"),
     Kind.XML: (
         ".xml", ".tei", ".docbook", ".dbk", ".dita", ".fb2", ".rss", ".atom", ".opml", ".ttml", ".dfxp", ".xliff",
         ".xlf", ".tmx",

@@ -7,11 +7,13 @@ from dgmark.documents.account import Account
 from dgmark.documents.charsets import decode
 from dgmark.documents.html_text import add_html
 from dgmark.documents.json_text import parse_json
+from dgmark.documents.markup import markup_pieces
 from dgmark.documents.reading import Reading, Refusal
 from dgmark.documents.terminal import without_terminal_codes
 from dgmark.documents.text_builder import TextBuilder
 
 _PLAIN = ("text/markdown", "text/plain", "text/latex")  # that a reader sees, by preference
+_PAGES = ("text/html", "html", "image/svg+xml", "svg")
 _STREAMS = ("text", "traceback")
 
 
@@ -48,13 +50,15 @@ def _add_output(builder: TextBuilder, account: Account, output: dict[str, Any]) 
         ends = "\n" if name == "traceback" else ""
         _add(builder, without_terminal_codes(_joined(output.get(name), ends)))
     data = _dict(output.get("data")) or {name: output[name] for name in ("html", "png", "svg") if name in output}
-    page = next((data[name] for name in ("text/html", "html") if name in data), None)
+    page = next((data[name] for name in _PAGES if name in data), None)
     plain = next((data[name] for name in _PLAIN if name in data), None)
-    if any(name.startswith("image/") or name in ("png", "svg") for name in data):
-        account.add("pictures", weight=Account.UNKNOWN)
-    elif page is not None:
+    account.add("scripts", sum("javascript" in name for name in data))
+    if page is not None:
         builder.block(2)
         add_html(builder, _joined(page), account)
+        account.held += markup_pieces(_joined(page))
+    elif any(name.startswith("image/") or name == "png" for name in data):
+        account.add("pictures", weight=Account.UNKNOWN)
     elif plain is not None:
         _add(builder, without_terminal_codes(_joined(plain)))
     elif data:

@@ -1,4 +1,4 @@
-"""Subtitles (.srt, .vtt, .sbv, .ass, .sub, .lrc) to what is said in them: a running text without times and styles."""
+"""Subtitles (.srt, .vtt, .sbv, .ass, .sub, .lrc, .smi) to what is said in them: a running text, without times."""
 
 import html
 import re
@@ -14,6 +14,8 @@ _HEADED = re.compile(r"WEBVTT(?:[ \t].*)?")
 _ASIDE = re.compile(r"(NOTE|STYLE|REGION)(?:[ \t].*)?")
 _FRAMES = re.compile(r"\{\d+\}\{\d*\}|\[\d+\]\[\d*\]")  # MicroDVD, MPL2
 _LYRIC = re.compile(rf"(?:\[{_TIME}\])+")
+_SAMI = re.compile(r"<SAMI\b", re.IGNORECASE)
+_SYNC = re.compile(r"<SYNC\b[^<>]*>", re.IGNORECASE)
 _ABOUT = re.compile(r"\[[a-z]{2,8}:[^\]]*\]")
 _DRAWING = re.compile(r"\{[^{}]*\\p[1-9][^{}]*\}[^{]*")
 _STYLES = re.compile(r"<[^<>]*>|\{[\\yYcCfFsSpP][^{}]*\}")
@@ -39,6 +41,8 @@ def _cues(lines: list[str], account: Account) -> Iterator[str]:
     """The lines of text, with their styles."""
     if any(line.startswith("Dialogue:") for line in lines):
         return _script_lines(lines, account)
+    if any(map(_SAMI.match, lines)):
+        return iter(_SYNC.split(" ".join(lines))[1:])
     filled = [line for line in lines if line.strip()]
     if filled and all(_FRAMES.match(line) for line in filled):
         return (_FRAMES.sub("", line, count=1) for line in filled)

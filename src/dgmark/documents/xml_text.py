@@ -6,6 +6,7 @@ they are letters, words or paragraphs.
 
 import re
 from enum import Enum
+from itertools import islice
 from typing import Any
 
 from dgmark.documents.account import Account
@@ -18,10 +19,13 @@ from dgmark.documents.text_builder import TextBuilder
 _EXACT = frozenset(("programlisting", "screen", "literallayout", "synopsis", "pre", "code", "verbatim", "codeblock"))
 _LINE_ENDS = frozenset(("lb", "br", "newline", "cr"))
 _RUNNING = frozenset(("s", "seg", "sentence", "sent", "cl", "phr", "w", "pc", "tok", "token", "word", "punc"))
-_NOT_SHOWN = frozenset(("script", "style", "metadata", "binary", "binaryObject", "teiHeader"))
+_NOT_SHOWN = frozenset(("script", "style", "binary", "binaryObject"))
+_HEADERS = frozenset(("teiHeader",))
 _MARKUP = re.compile(r"</[A-Za-z][A-Za-z0-9]*\s*>|<(?:br|hr|p)\s*/?>", re.IGNORECASE)
+_VALUE = re.compile(r"[^\W\d_]+[.,;:!?]?")
 _SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 _WORD = 40  # letters of the longest word
+_NODES = 64  # elements that are looked at for the beginning of a text
 _SHARE_WORDS = 0.8  # of the parts of an element, the share that are words, if these are its parts
 _BEFORE = tuple(".,;:!?)]}»”’…%")  # signs with no space before them
 _BEHIND = tuple("([{«“‘¿¡")
@@ -59,7 +63,16 @@ def read_xml(content: bytes) -> Reading:
     _walk(root, builder, account)
     for piece in markup_pieces(source, page=False):
         account.held += markup_pieces(piece.text) if _MARKUP.search(piece.text) else [piece]
-    return account.reading(builder.text, how=tuple(how))
+    return account.reading(builder.text, how=(*how, *_words_in_attributes(root, builder.text)))
+
+
+def _words_in_attributes(root: Any, text: str) -> list[str]:
+    """A note if attributes hold as many different words as may be a text; sentences in them are counted as unread."""
+    values = {value for element in root.iter("*") for value in element.attrib.values() if _VALUE.fullmatch(value)}
+    letters = sum(map(len, values))
+    if letters < max(Account.LETTERS, Account.SHARE * len(text)):
+        return []
+    return [f"attributes hold {letters:,} letters of single words, which are not read"]
 
 
 def _walk(root: Any, builder: TextBuilder, account: Account) -> None:
@@ -73,7 +86,12 @@ def _walk(root: Any, builder: TextBuilder, account: Account) -> None:
     for event, element in events:
         if event == "start":
             name = _name(element)
-            if name in _NOT_SHOWN:
+            if name in _NOT_SHOWN or (name in _HEADERS and element is not root):
+                account.add("scripts", int(name == "script"))
+                if name in _HEADERS:
+                    header = TextBuilder()
+                    _walk(element, header, account)
+                    account.add_beside("headers", header.text)
                 events.skip_subtree()
                 skipped = element
                 continue
@@ -133,13 +151,12 @@ def _parts_of(element: Any, running: frozenset[str]) -> _Parts:
 
 
 def _text(element: Any) -> str:
-    """The beginning of the text in an element."""
+    """The beginning of the text in an element, from its first few elements, however deep these lie."""
     found = []
-    length = 0
-    for text in element.itertext():
-        found.append(text)
-        length += len(text)
-        if length > _WORD:
+    for node in islice(element.iter(), _NODES):
+        found += [node.text or ""] if isinstance(node.tag, str) else []
+        found += [node.tail or ""] if node is not element else []
+        if sum(map(len, found)) > _WORD:
             break
     return "".join(found)
 
