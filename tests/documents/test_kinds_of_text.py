@@ -1,7 +1,9 @@
 """Marked text in each kind of file that is text: whole and word by word, it is found, or the verdict says why not."""
 
 import json
+import random
 from collections.abc import Callable
+from contextlib import suppress
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -367,3 +369,18 @@ def test_a_picture_without_text_is_an_error(tmp_path: Path) -> None:
     path.write_text('<svg xmlns="http://www.w3.org/2000/svg"><path d="M 0 0"/></svg>')
     with pytest.raises(InputError, match="holds no text"):
         read_document(path)
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_damaged_files_are_read_or_refused(kind: str) -> None:
+    dice = random.Random(kind)
+    sources = [content.encode() for name, content in FILES.items() if name.endswith(f".{kind}")]
+    for _ in range(60):
+        content = bytearray(dice.choice(sources))
+        for _ in range(dice.randrange(1, 30)):
+            start = dice.randrange(len(content))
+            content[start : start + dice.randrange(3)] = dice.choice(
+                [b"<", b'"', b"{", b"}", b"\xff", b"\n", b"&", b""]
+            )
+        with suppress(Refusal):
+            assert isinstance(READERS[kind](bytes(content)).text, str)
