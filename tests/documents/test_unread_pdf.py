@@ -140,6 +140,11 @@ def read_constructs() -> Iterator[tuple[str, bytes]]:
     shuffled = words(TEXT)
     random.Random(1).shuffle(shuffled)
     yield "words in any order", pdf(placed(shuffled))
+    yield "decoys outside of the page", pdf(mixed_with("q 1 0 0 1 700 0 cm", "Q"))
+    yield "decoys outside of the crop box", pdf(mixed_with("q 1 0 0 1 0 800 cm", "Q"), page="/CropBox[0 0 600 800]")
+    off_the_edge = [f"{TEXT[at : at + 100]} {' '.join(DECOYS[at : at + 40])}" for at in range(0, len(TEXT), 100)]
+    rows = "".join(f"BT /F 9 Tf 200 {780 - 12 * n} Td ({row}) Tj ET " for n, row in enumerate(off_the_edge))
+    yield "decoys at the ends of lines that leave the page", pdf(rows, page="/CropBox[190 0 600 800]")
     yield "invisible decoys", pdf(mixed_with("3 Tr", "0 Tr"))
 
 
@@ -194,8 +199,6 @@ def noted_constructs() -> Iterator[tuple[str, bytes]]:
     yield "transparent decoys", pdf(mixed_with("q /T gs", "Q"), resources="/ExtGState<</T<</ca 0>>>>")
     yield "tiny decoys", pdf(mixed_with("q .01 0 0 .01 5 5 cm", "Q"))
     yield "squeezed decoys", pdf(mixed_with("1 Tz", "100 Tz"))
-    yield "decoys outside of the page", pdf(mixed_with("q 1 0 0 1 700 0 cm", "Q"))
-    yield "decoys outside of the crop box", pdf(mixed_with("q 1 0 0 1 0 800 cm", "Q"), page="/CropBox[0 0 600 800]")
     yield "clipped decoys", pdf(mixed_with("q 0 0 1 1 re W n", "Q"))
     decoys = drawn(" ".join(DECOYS[:450]), 390, size=6)
     yield "covered decoys", pdf(f"{decoys} 1 g 0 0 600 402 re f 0 g {drawn(TEXT)}")

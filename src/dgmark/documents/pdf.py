@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from dgmark.documents.account import Account, Piece
 from dgmark.documents.charsets import check_legible
 from dgmark.documents.pdf_annotations import add_form_data, add_strings, flattened, text_behind
-from dgmark.documents.pdf_lines import PdfLine, join_lines, page_lines, without_headers
+from dgmark.documents.pdf_lines import PdfLine, join_lines, page_text, without_headers
 from dgmark.documents.pdf_objects import scan
 from dgmark.documents.pdf_shown import (
     Picture,
@@ -94,9 +94,10 @@ class _Reader:
         pictures = pictures_of(objects, raw)
         self._leave_out(page, objects, pictures)
         content = page.get_textpage()
-        lines, text = page_lines(content, raw)
-        account.held.append(Piece(f"page {number + 1}", text))
-        self._pages.append(lines)
+        found = page_text(content, page.get_bbox(), raw)
+        account.held.append(Piece(f"page {number + 1}", found.text))
+        account.add("letters outside of their pages", found.outside)
+        self._pages.append(found.lines)
         if has_other_letters(content, raw):
             account.add_unknown("pages whose letters stand for others", page=number + 1)
         annotations = raw.FPDFPage_GetAnnotCount(page) and add_strings(page, self._document.formenv, raw, account)

@@ -67,11 +67,11 @@ def flattened(document: Any, number: int, page: Any, raw: Any) -> Any:
 
 
 def text_behind(page: Any, count: int, raw: Any) -> str:
-    """The text of a page's objects behind the first ones."""
+    """The text of a page's objects behind the first ones, but for what stands outside of the page."""
     first = [raw.FPDFPage_GetObject(page, number) for number in range(count)]
     for shape in first:
         raw.FPDFPageObj_SetIsActive(shape, False)
-    text = str(page.get_textpage().get_text_range(errors="replace"))
+    text = str(page.get_textpage().get_text_bounded(*page.get_bbox()))
     for shape in first:
         raw.FPDFPageObj_SetIsActive(shape, True)
     return text.replace("\r\n", "\n").replace("\ufffe", "")

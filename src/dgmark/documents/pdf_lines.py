@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 from unicodedata import bidirectional
 
 from dgmark.documents.text_builder import without_bullets
@@ -48,39 +48,96 @@ class PdfLine:
         return shared > 0.5 * min(self.right - self.left, other.right - other.left)
 
 
-def page_lines(content: Any, raw: Any) -> tuple[list[PdfLine], str]:
-    """The lines of a page, in the order of its text; of columns that are drawn line by line, column by column.
+class PageText(NamedTuple):
+    """The text of a page.
+
+    Attributes:
+        lines: its lines.
+        text: all of its text, in the order of the lines if it is complete there.
+        outside: the number of letters outside of the page, which stand in neither.
+    """
+
+    lines: list[PdfLine]
+    text: str
+    outside: int
+
+
+def page_text(content: Any, page: Box, raw: Any) -> PageText:
+    """The text of a page, in the order of its text; of columns that are drawn line by line, column by column.
+
+    Words that are drawn in an order of their own are put in order by their places.
 
     Args:
         content: PDFium's text of the page.
+        page: the box of the page.
         raw: PDFium's functions.
-
-    Returns:
-        The lines, and all of its text, in the order of the lines if it is complete there. Words that are drawn in an
-        order of their own are put in order by their places.
     """
-    boxes = [content.get_rect(number) for number in range(content.count_rects())]
     whole = content.get_text_range(errors="replace")
+    found = [content.get_rect(number) for number in range(content.count_rects())]
+    boxes = [box for box in (_within(one, page) for one in found) if box]
+    outside = 0
+    if boxes != found:
+        seen = _without_outside(content, whole, page, raw)
+        outside = sum(map(str.isalpha, whole)) - sum(map(str.isalpha, "".join(seen.values())))
+    else:
+        seen = dict(_text_lines(whole))
+    text = "\n".join(seen.values())
     if _is_mixed(content, boxes, raw):
         lines = _by_place(content, boxes)
-        text = "\n".join(line.text for line in lines)
-        if not _lacks_letters(text, whole):
-            return lines, text
-    lines, start = _columns(content, boxes), 0
-    if lines:
-        text = "\n".join(line.text for line in lines)
-        return lines, whole if _lacks_letters(text, whole) else text
+        by_place = "\n".join(line.text for line in lines)
+        if not _lacks_letters(by_place, text):
+            return PageText(lines, by_place, outside)
+    if lines := _columns(content, boxes):
+        by_column = "\n".join(line.text for line in lines)
+        return PageText(lines, text if _lacks_letters(by_column, text) else by_column, outside)
+    return PageText(_in_order(content, seen, raw), text, outside)
+
+
+def _within(box: Box, page: Box) -> Box | None:
+    """The part of a box that lies on the page, if any."""
+    left, bottom, right, top = page
+    if box[2] <= left or box[0] >= right or box[3] <= bottom or box[1] >= top:
+        return None
+    return max(box[0], left), max(box[1], bottom), min(box[2], right), min(box[3], top)
+
+
+def _text_lines(whole: str) -> Iterator[tuple[int, str]]:
+    """The lines of PDFium's text, each with the index of its start in UTF-16."""
+    start = 0
     for line in whole.split("\r\n"):
-        length = len(line.encode("utf-16-le", "surrogatepass")) // 2
+        yield start, line
+        start += len(line.encode("utf-16-le", "surrogatepass")) // 2 + 2
+
+
+def _without_outside(content: Any, whole: str, page: Box, raw: Any) -> dict[int, str]:
+    """The lines of a text without the letters whose middle lies outside of the page, by their starts in UTF-16."""
+    left, bottom, right, top = page
+    lines = {}
+    for start, line in _text_lines(whole):
+        seen, place = [], start
+        for one in line:
+            at = raw.FPDFText_GetCharIndexFromTextIndex(content, place)
+            box = content.get_charbox(at) if at >= 0 else None
+            place += 1 + (one > "\uffff")
+            if not box or (left <= (box[0] + box[2]) / 2 <= right and bottom <= (box[1] + box[3]) / 2 <= top):
+                seen.append(one)
+        lines[start] = "".join(seen)
+    return lines
+
+
+def _in_order(content: Any, seen: dict[int, str], raw: Any) -> list[PdfLine]:
+    """The lines of a text in its order."""
+    lines = []
+    for start, line in seen.items():
         text = line.strip(" \t\0\n")
         if text:
+            length = len(line.encode("utf-16-le", "surrogatepass")) // 2
             ends = [raw.FPDFText_GetCharIndexFromTextIndex(content, at) for at in (start, start + length - 1)]
             edges = [content.get_charbox(at, loose=True) if at >= 0 else (0.0,) * 4 for at in ends]
             begin, end = edges[0][0], edges[1][2]
             # mirrored where it runs to the left: upside down, or in a script from right to left
             lines.append(PdfLine(text, begin, end) if begin <= end else PdfLine(text, -begin, -end))
-        start += length + 2
-    return lines, whole
+    return lines
 
 
 def _lacks_letters(text: str, whole: str) -> bool:

@@ -28,7 +28,8 @@ _REPLACED = 20  # letters of a page that ActualText replaces; it is used for lig
 # letters without ascenders and descenders have one height in a font; of so many on a page, this share may differ by
 # this much
 _LOW = frozenset("acemnorsuvwxz")
-_STRIDE, _SAMPLE, _ENOUGH, _DIFFERENT, _OTHER = 7919, 150, 20, 0.25, 0.3
+_STRIDE, _SAMPLE, _ENOUGH, _DIFFERENT, _OTHER = 7919, 150, 15, 0.15, 0.3
+_CHANCE = 3  # letters of other heights, such as initials
 _DARK = bytes(0 if shade < 128 else 1 if shade < 215 else 3 for shade in range(256))
 _CORNERS = 2.5  # corners of a letter of 9 points
 _FEW = 10  # letters that the ends of lines and boxes of a page may be
@@ -131,7 +132,7 @@ def has_other_letters(content: Any, raw: Any) -> bool:
     kinds = [rare, *(found for found in heights.values() if len(found) >= 5)]
     different = sum(abs(height - median(found)) > _OTHER * median(found) for found in kinds for height in found)
     total = sum(map(len, kinds))
-    return total >= _ENOUGH and different > _DIFFERENT * total
+    return total >= _ENOUGH and different > max(_CHANCE, _DIFFERENT * total)
 
 
 class Drawing:
@@ -176,8 +177,8 @@ class Drawing:
         width, height = right - left, bottom - top
         start, end = max(0, int(left)), min(self.width, int(right) + 1)
         rows = range(max(0, int(top)), min(self.height, int(bottom) + 1))
-        if end - start < 0.5 * width or len(rows) < 0.5 * height:
-            return "outside of the page", text_of(box)
+        if end <= start or not rows:
+            return "", ""  # outside of the page: not read
         tiny = _TINY * self._scale
         if min(width, height) < tiny and (max(width, height) < tiny or letters_in(text_of(box)) > 1):
             return "too small to be read", text_of(box)
