@@ -17,6 +17,7 @@ from dgmark.documents.epub import read_epub
 from dgmark.documents.html_text import read_html
 from dgmark.documents.mail import read_mail
 from dgmark.documents.reading import Limits, Reading, Refusal
+from dgmark.documents.style_sheets import parse_sheet
 from dgmark.documents.zip_archive import ZipArchive
 from support.known_keys import known_key
 from support.marked_texts import marked_text
@@ -399,3 +400,14 @@ def test_attributes_that_all_chapters_share_count_once() -> None:
     chapter = '<p aria-label="related pages of this book">Words {}</p>'
     reading = read(book({name: chapter.format(name) for name in names}, items, spine))
     assert reading.notes == ()
+
+
+def test_a_style_sheet_that_chapters_share_is_parsed_once() -> None:
+    names = [f"c{n}.xhtml" for n in range(3)]
+    items = "".join(f'<item id="{name}" href="{name}" media-type="text/html"/>' for name in names)
+    spine = "".join(f'<itemref idref="{name}"/>' for name in names)
+    chapter = '<link rel="stylesheet" href="s.css"><p>Words</p>'
+    parse_sheet.cache_clear()
+    reading = read(book({**dict.fromkeys(names, chapter), "s.css": "p::before{content:'Twice'}"}, items, spine))
+    assert reading.text.count("TwiceWords") == 3
+    assert parse_sheet.cache_info().misses == 2  # once for the chapters, and once for the account

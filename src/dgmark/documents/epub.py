@@ -2,6 +2,7 @@
 
 import posixpath
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -12,7 +13,7 @@ from dgmark.documents.html_text import add_html
 from dgmark.documents.labels import join_labels
 from dgmark.documents.markup import ATTRIBUTES, LABELS, markup_pieces, style_pieces
 from dgmark.documents.reading import PAGE_CHARS, Limits, Reading, Refusal
-from dgmark.documents.style_sheets import Open, parse_sheet
+from dgmark.documents.style_sheets import parse_sheet
 from dgmark.documents.text_builder import TextBuilder
 from dgmark.documents.zip_archive import ZipArchive
 
@@ -29,6 +30,21 @@ class _Item(NamedTuple):
     name: str
     kind: str
     properties: str
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """Opens the files that pages in a folder of the book name.
+
+    Folders of the same name are equal, so that a style sheet that many chapters share is parsed once.
+    """
+
+    archive: ZipArchive
+    name: str
+
+    def __call__(self, address: str) -> str | None:
+        name = _place(self.name, address)
+        return decode_page(self.archive.read(name))[0] if name in self.archive.names else None
 
 
 class _Package(NamedTuple):
@@ -70,12 +86,16 @@ def read_epub(archive: ZipArchive, limits: Limits) -> Reading:
 
 def _add_chapter(builder: TextBuilder, archive: ZipArchive, chapter: _Item, account: Account) -> None:
     if is_page(chapter.kind):
-        page = decode_page(archive.read(chapter.name))[0]
-        add_html(builder, page, account, open_file=_opener(archive, chapter.name))
+        _add_page(builder, archive, chapter, account)
     elif chapter.kind.startswith("text/"):
         builder.add(decode_page(archive.read(chapter.name))[0], exact=True)
     else:
         account.add("chapters of pictures", weight=PAGE_CHARS)
+
+
+def _add_page(builder: TextBuilder, archive: ZipArchive, item: _Item, account: Account) -> None:
+    page = decode_page(archive.read(item.name))[0]
+    add_html(builder, page, account, open_file=_Folder(archive, posixpath.dirname(item.name)))
 
 
 def _add_contents(archive: ZipArchive, item: _Item, chapters: list[_Item], account: Account) -> None:
@@ -87,19 +107,8 @@ def _add_contents(archive: ZipArchive, item: _Item, chapters: list[_Item], accou
         account.add_beside("table of contents", join_labels(["".join(one.itertext()) for one in labels]))
     elif "nav" in item.properties.split() and is_page(item.kind):
         builder = TextBuilder()
-        page = decode_page(archive.read(item.name))[0]
-        add_html(builder, page, account, open_file=_opener(archive, item.name))
+        _add_page(builder, archive, item, account)
         account.add_beside("table of contents", builder.text)
-
-
-def _opener(archive: ZipArchive, page: str) -> Open:
-    """Opens the files beside a page of the book."""
-
-    def open_file(address: str) -> str | None:
-        name = _place(posixpath.dirname(page), address)
-        return decode_page(archive.read(name))[0] if name in archive.names else None
-
-    return open_file
 
 
 def _pieces(archive: ZipArchive, package: _Package) -> Iterator[Piece]:
