@@ -79,14 +79,12 @@ def _cell(value: Any) -> str:
 
 def _strings(values: list[Any]) -> Iterator[str]:
     """All strings, in order."""
-    opened = [iter(values)]
-    while opened:
-        value = next(opened[-1], opened)
-        if value is opened:
-            opened.pop()
-        elif isinstance(value, str):
+    waiting = values[::-1]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
             yield value
         elif isinstance(value, _Object):
-            opened.append(iter([one for _, one in value.pairs]))
+            waiting += [one for _, one in reversed(value.pairs)]
         elif isinstance(value, list):
-            opened.append(iter(value))
+            waiting += reversed(value)

@@ -114,16 +114,12 @@ def attribute_name(function: Any) -> str:
 
 def tokens_within(tokens: Iterable[Any]) -> Iterator[Any]:
     """All tokens, also those in brackets and functions, in order."""
-    waiting = [iter(tokens)]
+    waiting = [*tokens][::-1]
     while waiting:
-        token = next(waiting[-1], None)
-        if token is None:
-            waiting.pop()
-            continue
+        token = waiting.pop()
         yield token
         inner = getattr(token, "arguments", None) or (getattr(token, "content", None) if _is_block(token) else None)
-        if inner:
-            waiting.append(iter(inner))
+        waiting += reversed(inner or [])
 
 
 def first_ident(tokens: Iterable[Any]) -> str | None:
