@@ -188,17 +188,17 @@ class _Parser:
 
     def parse(self, text: str, media: str) -> Sheet:
         applies = medium_applies(media)
-        self._sheet_text(text, None if applies is False else applies, silent=applies is False)
+        self._sheet_text(text, bool(applies), silent=applies is False)
         return self._sheet
 
-    def _sheet_text(self, text: str, sure: bool | None, *, silent: bool = False) -> None:
+    def _sheet_text(self, text: str, sure: bool, *, silent: bool = False) -> None:
         import tinycss2
 
         if len(text) > _LONGEST:
             self._sheet.unknown += 1
             return
         rules = tinycss2.parse_stylesheet(text, skip_comments=True, skip_whitespace=True)
-        self._rules(rules, bool(sure), silent=silent)
+        self._rules(rules, sure, silent=silent)
 
     def _rules(
         self, rules: Iterable[Any], sure: bool, *, parent: str = "", depth: int = 0, silent: bool = False
