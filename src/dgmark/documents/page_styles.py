@@ -132,7 +132,7 @@ class PageStyles:
         """The rules that are understood and say something that is read here; None if there are none."""
         from cssselect2 import Matcher
 
-        matcher, found = Matcher(), False
+        matcher = Matcher()
         wide: bool | None = None
         rules = list(rules)
         for selector, declarations in rules:  # which grow by those on what is shown on demand
@@ -154,8 +154,7 @@ class PageStyles:
                 if not one.never_matches:
                     matcher.add_selector(one, read)
                     self._matched.append(read)
-                    found = True
-        return matcher if found else None
+        return matcher if self._matched else None
 
     def _match(self, root: Any, matcher: Any) -> None:
         from cssselect2 import ElementWrapper
