@@ -38,6 +38,7 @@ _VARIABLES = 2000  # tokens of a value once its variables are put in
 _SIZES = {"xx-small": 9, "x-small": 10, "small": 13, "medium": 16, "large": 18, "x-large": 24, "xx-large": 32}
 _LENGTHS = {"px": 1.0, "pt": 4 / 3, "pc": 16.0, "in": 96.0, "cm": 37.8, "mm": 3.78, "q": 0.945}
 _ON_DEMAND = re.compile(r":(hover|focus-within|focus-visible|focus|active|target|checked|popover-open)\b")
+_HIDING = ("none", "hidden", "collapse")  # values of `display` and `visibility`
 _TINY = 2.5  # pixels: smaller letters are not seen
 _FAINT = 0.1  # opacity below which a text is not seen
 _NEAR = 0.06  # colours that are nearer than that look the same
@@ -201,9 +202,7 @@ def _most_children(root: Any) -> int:
 def _shows(declarations: list[Declaration]) -> bool:
     """Whether declarations show what is hidden otherwise."""
     values = [(one.name, first_ident(one.value)) for one in declarations]
-    return any(
-        name in ("display", "visibility") and value not in ("none", "hidden", "collapse") for name, value in values
-    )
+    return any(name in ("display", "visibility") and value not in _HIDING for name, value in values)
 
 
 def _decides(declarations: list[Declaration]) -> bool:
@@ -229,16 +228,14 @@ def _cascade(matched: list[Declaration], own: list[Declaration]) -> dict[str, li
         if name == "all":
             declared = {key: value for key, value in declared.items() if key.startswith("--")}
             declared["display"] = declared["visibility"] = one.value
-        elif not one.sure and name in ("display", "visibility"):
-            values = [first_ident(one.value) or "", first_ident(declared.get(name, [])) or ""]
-            if {"none", "hidden", "collapse"} & set(values):
+            continue
+        if not one.sure and name in ("display", "visibility"):
+            hides, was_hidden = first_ident(one.value) in _HIDING, first_ident(declared.get(name, [])) in _HIDING
+            if hides or was_hidden:
                 declared["unsure"] = one.value
-                if values[0] not in ("none", "hidden", "collapse"):
-                    declared[name] = one.value
-            else:
-                declared[name] = one.value
-        else:
-            declared[name] = one.value
+            if hides:
+                continue
+        declared[name] = one.value
     return declared
 
 
