@@ -131,10 +131,10 @@ class PageLayout:
         elements = [one for one in root.iter() if isinstance(one.tag, str)]
         self._cells = {child for element in elements for child in self._row(element)}
         self._blocks = {one for one in elements if one not in self._cells and self._begins_line(one)}
-        self._with_blocks = _holders(elements, self._blocks)
+        with_blocks = _holders(elements, self._blocks)
         rows = {cell.getparent() for cell in self._cells}
         # a row whose cells hold lines of their own is read cell by cell
-        broken = {row for row in rows if any(one in self._with_blocks for one in row if one in self._cells)}
+        broken = {row for row in rows if any(one in with_blocks for one in row if one in self._cells)}
         self._blocks |= {cell for cell in self._cells if cell.getparent() in broken}
         self._cells -= self._blocks
         for element in elements:
@@ -238,9 +238,9 @@ def _display(declared: Declared) -> str | None:
     if "display" not in declared:
         return None
     words = [one.lower_value for one in resolved(declared["display"], {}) if one.type == "ident"]
-    if not words or words[0] in ("revert", "revert-layer", "unset"):
-        return None if words[:1] != ["unset"] else "inline"
-    if words[0] == "initial":
+    if not words or words[0] in ("revert", "revert-layer"):
+        return None
+    if words[0] in ("initial", "unset"):
         return "inline"
     if len(words) > 1 and words[0] == "inline":
         return f"inline-{words[1]}" if words[1] in ("flex", "grid", "table") else "inline-block"
