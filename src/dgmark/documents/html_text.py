@@ -229,12 +229,10 @@ class _Page:
 
     def _begin(self, element: Any, builder: TextBuilder, look: Look) -> None:
         tag = element.tag
-        if self._layout.is_block(element):
-            builder.block(2 if tag in _PARAGRAPHS else 1)
-        elif self._layout.is_cell(element) or tag == "mspace" or _is_word(element):
+        if tag == "mspace" and not self._layout.is_block(element):
             builder.add(" ")
-        elif self._layout.has_room(element):
-            builder.room()
+        else:
+            self._separate(element, builder)
         if tag == "br":
             builder.end_line()
         if tag == "li" and any(map(str.isalpha, look.marker)):
@@ -244,6 +242,10 @@ class _Page:
 
     def _end(self, element: Any, builder: TextBuilder, look: Look) -> None:
         self._generated(element, "after", builder, look)
+        self._separate(element, builder)
+
+    def _separate(self, element: Any, builder: TextBuilder) -> None:
+        """Put what stands between an element and its neighbours."""
         if self._layout.is_block(element):
             builder.block(2 if element.tag in _PARAGRAPHS else 1)
         elif self._layout.is_cell(element) or _is_word(element):
