@@ -105,7 +105,7 @@ class _Page:
         self._looks: dict[tuple[int, int, bool], tuple[Look, Look]] = {}  # with the look around, to keep its identity
         self._drawn = self._drawings = 0
         self._backgrounds: set[str] = set()
-        self._rows: dict[str, list[str]] = {"Latin": [], "other": []}  # texts in lines that run from right to left
+        self._rows: dict[str, list[str]] = {"Latin": [], "other": []}  # letters in lines that run from right to left
 
     def read(self, builder: TextBuilder) -> None:
         sheets = list(self._sheets())
@@ -127,24 +127,23 @@ class _Page:
             self._account.add("drawings", self._drawings, weight=self._drawn / _LETTER)
         for place, labels in self._labels.items():
             self._account.add_beside(place, join_labels(labels))
-        if len("".join(self._rows["Latin"])) > len("".join(self._rows["other"])):
+        if len(self._rows["Latin"]) > len(self._rows["other"]):
             self._account.add_not_shown("text in another order", "".join(self._rows["Latin"]))
 
-    def _elements(self, name: str) -> Iterable[Any]:
-        return (element for root in self._roots for element in root.iter(name))
+    def _elements(self, *names: str) -> Iterable[Any]:
+        return (element for root in self._roots for element in root.iter(*names))
 
     def _sheets(self) -> Iterable[Sheet]:
         """The style sheets of the page, in order."""
-        for root in self._roots:
-            for element in root.iter("style", "link"):
-                media = element.get("media") or ""
-                text: str | None = "".join(element.itertext())
-                if element.tag == "link":
-                    relations = (element.get("rel") or "").lower().split()
-                    if "stylesheet" not in relations or "alternate" in relations:
-                        continue
-                    text = sheet_text(element.get("href") or "", self._open)
-                yield Sheet(missing=1) if text is None else parse_sheet(text, media, self._open)
+        for element in self._elements("style", "link"):
+            media = element.get("media") or ""
+            text: str | None = "".join(element.itertext())
+            if element.tag == "link":
+                relations = (element.get("rel") or "").lower().split()
+                if "stylesheet" not in relations or "alternate" in relations:
+                    continue
+                text = sheet_text(element.get("href") or "", self._open)
+            yield Sheet(missing=1) if text is None else parse_sheet(text, media, self._open)
 
     def _refresh(self, content: str) -> None:
         """Read the page that opens by itself instead of this one, or note that there is one."""
