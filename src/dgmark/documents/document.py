@@ -127,15 +127,14 @@ def _read(file: BinaryIO, name: str, column: str, limits: Limits) -> tuple[Kind,
         kind, reading = parse_in_process(file, kind, column, limits)
         return kind, _weighed(reading) if kind is Kind.NOTEBOOK else reading
     text, how = decode(head + file.read())
-    reading = Reading(text, how=tuple(how))
-    begins = begins_as(head)
-    if kind in (Kind.TEXT, Kind.MARKDOWN) and begins is not None:
+    begins = begins_as(head) if kind in (Kind.TEXT, Kind.MARKDOWN) else None
+    if begins is not None:
         how.append(
             f"its content looks like {begins}, and is scored as it stands, with its signs of markup: name it as such a "
             "file to have its text scored"
         )
-        reading = Reading(text, how=tuple(how))
-    elif kind is Kind.TEXT and not is_plain(name):  # programs, logs and other data
+    reading = Reading(text, how=tuple(how))
+    if kind is Kind.TEXT and begins is None and not is_plain(name):  # programs, logs and other data
         return kind, reading
     return kind, _weighed(reading)
 
