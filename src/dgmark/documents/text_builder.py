@@ -14,7 +14,7 @@ def without_bullets(text: str) -> str:
 
 
 class TextBuilder:
-    """Text that grows piece by piece; `lines` is the result."""
+    """Text that grows piece by piece; `text` is the result."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
