@@ -81,7 +81,7 @@ def test_several_texts_in_a_request_are_refused_and_what_to_do_is_said(served: S
 def test_chunks_add_up_to_the_answer_and_stop_ends_it(served: Served, chat: bool) -> None:
     client: Any = served.client.chat if chat else served.client
     whole = served.alone("w3 w4", chat=chat).text
-    stop = max(whole.split(), key=whole.split().index)  # the word that comes last for the first time
+    stop = max(whole.split(), key=whole.index)  # as a stop is found: within words too
     asked: dict[str, Any] = {"stop": ["nowhere", stop] if chat else stop, "n": 1, **SHORT}
     asked |= {"messages": USER} if chat else {"prompt": "w3 w4"}
     answer = client.completions.create(**asked)
@@ -94,7 +94,7 @@ def test_chunks_add_up_to_the_answer_and_stop_ends_it(served: Served, chat: bool
     uncounted = client.completions.create(**asked, stream=True)
     assert all("usage" not in chunk.model_fields_set for chunk in uncounted)
     assert not chat or [choice.delta.role for choice in parts] == ["assistant"] + [None] * (len(parts) - 1)
-    assert len(parts) > 1  # how many steps a chunk has depends on how fast they are read
+    assert len(parts) > 2  # how many steps a chunk has depends on how fast they are read
     assert chunks[-1].watermark["enabled"] is True
     assert len({chunk.id for chunk in [*chunks, counts]}) == 1
     assert [chunk.usage for chunk in chunks] == [None] * len(chunks)
