@@ -11,6 +11,7 @@ from dgmark.detection.line_ends import unwrap
 from dgmark.detection.normalise import normalise
 from dgmark.documents.inline_markup import without_markup
 from dgmark.documents.mapped_text import MappedText
+from dgmark.documents.separators import without_separators
 
 MARKUP, WRAPPING = "markup", "wrapping"
 LAYOUT = frozenset((MARKUP, WRAPPING))  # what is undone without being asked for
@@ -48,7 +49,7 @@ def readings(content: Content, steps: Sequence[str] = ()) -> list[TextReading]:
     if not isinstance(content, str):
         return [as_it_is]
     changed, undone = normalise(content, steps)
-    mapped = without_markup(changed)[0]
+    mapped = without_separators(without_markup(changed)[0])
     undone += (MARKUP,) * (mapped.text != changed)
     unwrapped = unwrap(mapped)
     undone += (WRAPPING,) * (unwrapped.text != mapped.text)

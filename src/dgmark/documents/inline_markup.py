@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from dgmark.documents.mapped_text import MappedText
-from dgmark.documents.separators import without_separators
 
 _SIGNS = r"*_`[]{}<>\~=|&@'/+^"
 _FEWEST_SIGNS = 1 / 16  # for each space, the signs from which on a text is looked at
@@ -25,18 +24,18 @@ Edits = Iterator[tuple[int, int, str]]
 def without_markup(text: str) -> tuple[MappedText, float]:
     """The text without signs of markup, and the share of its words that known signs touch.
 
-    A text in which these touch few words keeps them. What stands between many words in a row in place of a space is
-    left out of any text. Signs that stand at the beginnings of lines, as in lists, are left.
+    A text in which these touch few words keeps them. Signs that stand at the beginnings of lines, as in lists, are
+    left.
     """
-    mapped, touched = MappedText.of(text), 0.0
+    unchanged = MappedText.of(text)
     spaces = text.count(" ") + text.count("\n") + 1
-    if sum(map(text.count, _SIGNS)) >= _FEWEST_SIGNS * spaces:
-        for find in (_comments, _pod, _tags, *(_TEX if _is_tex(text) else ()), *_CONSTRUCTS, _entities):
-            mapped = mapped.edited(find(mapped.text))
-        touched = _touched(mapped)
-        if touched <= _LEAST_TOUCHED:
-            mapped = MappedText.of(text)
-    return without_separators(mapped), touched
+    if sum(map(text.count, _SIGNS)) < _FEWEST_SIGNS * spaces:
+        return unchanged, 0.0
+    mapped = unchanged
+    for find in (_comments, _pod, _tags, *(_TEX if _is_tex(text) else ()), *_CONSTRUCTS, _entities):
+        mapped = mapped.edited(find(mapped.text))
+    touched = _touched(mapped)
+    return mapped if touched > _LEAST_TOUCHED else unchanged, touched
 
 
 def _touched(mapped: MappedText) -> float:
