@@ -34,7 +34,7 @@ def _separators(text: str) -> Iterator[tuple[int, int, str]]:
     words = [word for word in found if word[0] not in names]
     gaps = [(before.end(), behind.start()) for before, behind in pairwise(words)]
     between = [_DIGITS.sub("0", text[start:end]) for start, end in gaps]
-    counts = Counter(gap for gap in between if not _ORDINARY.fullmatch(gap))
+    counts = Counter({gap: count for gap, count in Counter(between).items() if not _ORDINARY.fullmatch(gap)})
     taken: dict[int, tuple[int, int, str]] = {}
     for separator, count in counts.most_common(_CANDIDATES):
         if count < _LEAST:
