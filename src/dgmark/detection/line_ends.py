@@ -17,10 +17,8 @@ _WIDTHS = range(40, 101)
 _LEAST_WRAPPED, _SHARE_WRAPPED = 3, 1 / 3
 # lines of one word are a text if so many follow each other, and such a share of them are words
 _LEAST_WORDS, _SHARE_WORDS = 16, 3 / 4
-_FEW_WORDS, _SHARE_LOWER = (
-    4,
-    1 / 2,
-)  # of lines of a few words, the share that go on with the sentence of the line before
+_FEW_WORDS = 4
+_SHARE_LOWER = 1 / 2  # of lines of a few words, the share that go on with the sentence of the line before
 _LONGEST = 80  # characters of a line of a few words
 _PIECE = 8  # characters of the longest line that may hold a piece of a text that was cut without regard to words
 _SHARE_CUT = 0.8  # of the lines of such a text, the least share that are equally long
@@ -86,14 +84,16 @@ def _words_alone(text: str) -> Iterator[tuple[int, int, str]]:
 
     A text that was cut into pieces of a few letters is put together without spaces.
     """
-    for alone, run in groupby(_lines(text), lambda line: line is not None):
-        if alone:
-            yield from _joined(text, [line for line in run if line])
+    for run in _runs(text, _ALONE, _PIECE):
+        yield from _joined(text, run)
 
 
-def _lines(text: str) -> Iterator[_Line | None]:
-    """The lines of one word or of a few letters; None for each other line that is not empty."""
-    return _lines_of(text, _ALONE, _PIECE)
+def _runs(text: str, words: re.Pattern[str], piece: int) -> Iterator[list[_Line]]:
+    """The lines that `_lines_of` finds, in runs of at least sixteen."""
+    for _, lines in groupby(_lines_of(text, words, piece), lambda line: line is not None):
+        run = [line for line in lines if line]
+        if len(run) >= _LEAST_WORDS:
+            yield run
 
 
 def _lines_of(text: str, words: re.Pattern[str], piece: int) -> Iterator[_Line | None]:
@@ -111,8 +111,6 @@ def _lines_of(text: str, words: re.Pattern[str], piece: int) -> Iterator[_Line |
 
 
 def _joined(text: str, run: Sequence[_Line]) -> Iterator[tuple[int, int, str]]:
-    if len(run) < _LEAST_WORDS:
-        return
     usual = _usual_distance(run)
     size = _piece_size([line.line_end - line.line_start for line in run])
     words = [text[line.start : line.end] for line in run]
@@ -130,10 +128,7 @@ def _joined(text: str, run: Sequence[_Line]) -> Iterator[tuple[int, int, str]]:
 
 def _short_lines(text: str) -> Iterator[tuple[int, int, str]]:
     """The line ends of a text in lines of one to four words, which break its sentences anywhere."""
-    for short, run in groupby(_lines_of(text, _FEW, 0), lambda line: line is not None):
-        lines = [line for line in run if line] if short else []
-        if len(lines) < _LEAST_WORDS:
-            continue
+    for lines in _runs(text, _FEW, 0):
         usual = _usual_distance(lines)
         texts = [text[line.start : line.end] for line in lines]
         lower = statistics.mean(one.lstrip("\"'“‘(")[:1].islower() for one in texts)
