@@ -66,20 +66,19 @@ class AuditLog:
     """
 
     def __init__(self, path: Path | None) -> None:
-        self._lock, self._path = threading.Lock(), path
+        self._lock = threading.Lock()
+        self._path = None if path is None else as_path(path, "the audit log")
         self._lost = self._left_out = self._refused = 0
         self._minute = -1
         self._unwritten: dict[str, Any] | None = None
         self._file = self._opened()
 
     def _opened(self) -> IO[bytes] | None:
+        if self._path is None:
+            return None
         try:
             # without a buffer, which would write later what could not be written
-            return (
-                None
-                if self._path is None
-                else open(as_path(self._path, "the audit log"), "ab", buffering=0, opener=_private)
-            )
+            return open(self._path, "ab", buffering=0, opener=_private)
         except OSError as error:
             raise InputError(
                 f"the audit log {self._path} cannot be written ({error.strerror}): choose another place"
