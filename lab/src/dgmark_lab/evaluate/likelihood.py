@@ -186,11 +186,11 @@ def token_nats(
         InputError: the numbers of prompts and texts differ, or an id is not in the judge's vocabulary.
     """
     texts = contents_of(texts)
-    prompts = None if prompts is None else contents_of(prompts)
-    if prompts is not None and len(prompts) != len(texts):
+    prompts = [""] * len(texts) if prompts is None else contents_of(prompts)
+    if len(prompts) != len(texts):
         raise InputError(f"{len(texts)} texts and {len(prompts)} prompts: each text has one prompt")
     bodies = [_ids_of(judge, text) for text in texts]
-    heads = [_ids_of(judge, prompt) for prompt in ([""] * len(texts) if prompts is None else prompts)]
+    heads = [_ids_of(judge, prompt) for prompt in prompts]
     first = [0 if head or judge.opening else 1 for head in heads]
     results = [np.empty(max(0, len(body) - skip)) for body, skip in zip(bodies, first, strict=True)]
     windows = [
