@@ -90,9 +90,7 @@ def test_the_calls_are_right_as_they_stand(name: str, tmp_path: Path, monkeypatc
 
 def _methods(kind: type) -> set[str]:
     """The public methods that a class defines itself."""
-    defined = {
-        name: one for base in kind.__mro__ for name, one in vars(base).items() if base.__module__[:6] == "dgmark"
-    }
+    defined = {name for base in kind.__mro__ if base.__module__[:6] == "dgmark" for name in vars(base)}
     return {
         name
         for name in defined

@@ -99,7 +99,7 @@ def _common(value: Any) -> str:
         return "this is an open file: give the text of file.read()"
     names = names_of(value)
     if names is not None:
-        return _which_column(names, is_of(value, dict) or is_of(value, Mapping))
+        return _which_column(names, is_of(value, Mapping))
     if type(value).__module__.startswith("dgmark.") and is_of(getattr(value, "text", None), str):
         return f"this is a {type(value).__name__}: give its .text"
     return ""
