@@ -65,24 +65,21 @@ class WordStyles:
         if name is None:
             return {}
         if name not in self._all:
-            chain: dict[str, None] = {}
-            based: str | None = name
-            while based in self._own and based not in chain:
-                chain[based] = None
-                based = self._own[based][0]
+            chain = self._chain(name)
             self._all[name] = {key: one for style in reversed(chain) for key, one in self._own[style][1].items()}
         return self._all[name]
 
     def shades(self, table: str | None) -> bool:
         """Whether the style of a table, or one that it is based on, has colours behind its cells."""
-        seen: set[str] = set()
-        while table in self._own and table not in seen:
-            seen.add(table)
-            based, _, style = self._own[table]
-            if any(_fill(one) for one in style.iter("{*}shd")):
-                return True
-            table = based
-        return False
+        return any(_fill(one) for name in self._chain(table) for one in self._own[name][2].iter("{*}shd"))
+
+    def _chain(self, name: str | None) -> list[str]:
+        """A style and those that it is based on, each before the one that it is based on."""
+        chain: dict[str, None] = {}
+        while name in self._own and name not in chain:
+            chain[name] = None
+            name = self._own[name][0]
+        return [*chain]
 
     def look(self, own: dict[str, str], around: Surroundings) -> Look:
         """How a run with these properties of its own is shown."""
