@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from dgmark.documents.account import Account
+from dgmark.documents.apart import Apart
 from dgmark.documents.elements import attribute, child, children, local, points, texts
 from dgmark.documents.opendocument_styles import OpenDocumentStyles, Properties, over, unseen, used_pages
 from dgmark.documents.reading import Reading, Refusal
@@ -46,10 +47,9 @@ def read_odt(archive: ZipArchive) -> Reading:
     body = TextBuilder()
     document.read_body(body)
     document.read_ends()
-    document.put("numbers of lists", " ".join(document.numbers))
+    document.apart.put("numbers of lists", " ".join(document.numbers))
     document.count_held()
-    for place, builder in document.apart.items():
-        document.account.add_beside(place, builder.text)
+    document.apart.tell(document.account)
     return document.account.reading(body.text)
 
 
@@ -59,7 +59,7 @@ class _OpenDocument:
     Attributes:
         archive: its parts.
         account: what it holds beside the body.
-        apart: the texts that stand apart from the body, by what they are.
+        apart: the texts that stand apart from the body.
         hidden: the elements that are dropped because they are not shown.
         numbers: the texts of list numbers, in their order.
         values: of fields whose value stands in a declaration, the value by the name.
@@ -68,7 +68,7 @@ class _OpenDocument:
     def __init__(self, archive: ZipArchive) -> None:
         self.archive = archive
         self.account = Account()
-        self.apart: dict[str, TextBuilder] = {}
+        self.apart = Apart()
         self.hidden: set[Any] = set()
         self.numbers: dict[str, None] = {}
         self._trees: dict[str, Any] = {}
@@ -111,18 +111,7 @@ class _OpenDocument:
             for end in page:
                 place = "headers" if local(end).startswith("header") else "footers"
                 if local(end).startswith(("header", "footer")) and attribute(end, "display") != "false":
-                    _Story(self, styles, self.apart_at(place), {}).add(end)
-
-    def apart_at(self, place: str) -> TextBuilder:
-        """The builder of what stands apart from the body at this place, at the beginning of a line."""
-        builder = self.apart.setdefault(place, TextBuilder())
-        builder.block()
-        return builder
-
-    def put(self, place: str, text: str | None) -> None:
-        """Add a line that stands apart from the body."""
-        if text and text.strip():
-            self.apart_at(place).add(text, exact=True)
+                    _Story(self, styles, self.apart.at(place), {}).add(end)
 
     def property(self, name: str, own_name: str | None) -> str:
         """A property of the document that a field shows: by its element, or of users' own by its name."""
@@ -266,7 +255,7 @@ class _Story:
         else:
             return False
         for text in (one for top in tree.iter("*") for one in (top.text, top.tail) if local(top) != "annotation"):
-            self._document.put("formulas and charts", text)
+            self._document.apart.put("formulas and charts", text)
         return True
 
     def _begin_shape(self, element: Any) -> bool:
@@ -277,7 +266,7 @@ class _Story:
         return self._add_boxed(element, element.getparent())
 
     def _add_boxed(self, element: Any, frame: Any) -> bool:
-        story = _Story(self._document, self._styles, self._document.apart_at("text boxes"), self._properties)
+        story = _Story(self._document, self._styles, self._document.apart.at("text boxes"), self._properties)
         grows = attribute(element, "min-height") is not None or attribute(frame, "height") is None
         width, height = _size(frame)
         clipped = not grows and (width or 0.0) * (height or 0.0) < _ROOM * len(texts(element))
@@ -297,35 +286,35 @@ class _Story:
 
     def _add_apart(self, place: str, tops: list[Any]) -> bool:
         for top in tops:
-            _Story(self._document, self._styles, self._document.apart_at(place), {}).add(top)
+            _Story(self._document, self._styles, self._document.apart.at(place), {}).add(top)
         return True
 
     def _add_description(self, element: Any) -> bool:
         """Add a property of the document that a field shows, or what a drawing is called."""
         in_drawing = local(element.getparent()) not in ("p", "h", "span", "a")
         if in_drawing and local(element) in ("title", "desc"):
-            self._document.put("alternative texts", texts(element))
+            self._document.apart.put("alternative texts", texts(element))
             return True
         name = attribute(element, "name")
-        self._document.put("document properties", self._document.property(local(element), name))
+        self._document.apart.put("document properties", self._document.property(local(element), name))
         return False
 
     def _add_forms(self, element: Any) -> bool:
         for one in element.iter("*"):
             shown = local(one) != "property" or attribute(one, "property-name") in _FORM_PROPERTIES
             for name in _FORM_ATTRIBUTES if shown else ():
-                self._document.put("form fields", attribute(one, name))
-            self._document.put("form fields", one.text)
+                self._document.apart.put("form fields", attribute(one, name))
+            self._document.apart.put("form fields", one.text)
         return True
 
     def _add_choices(self, element: Any) -> bool:
         for one in children(element, "label"):
-            self._document.put("choices of lists", attribute(one, "value"))
+            self._document.apart.put("choices of lists", attribute(one, "value"))
         return False
 
     def _add_user_field(self, element: Any) -> bool:
         if attribute(element, "display") != "none":
-            self._document.put("fields", self._document.values.get(attribute(element, "name")))
+            self._document.apart.put("fields", self._document.values.get(attribute(element, "name")))
         return False
 
     def _hide_text(self, element: Any) -> bool:

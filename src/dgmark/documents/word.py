@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dgmark.documents.account import Account
+from dgmark.documents.apart import Apart
 from dgmark.documents.charsets import decode, decode_page
 from dgmark.documents.elements import attribute, child, children, local, number, points, texts, value
 from dgmark.documents.html_text import add_html
@@ -63,8 +64,7 @@ def read_docx(archive: ZipArchive) -> Reading:
     document.read(document.parts.main, document.parts.tree(document.parts.main), body)
     document.read_apart()
     document.count_held(archive)
-    for (place, _), builder in document.apart.items():
-        document.account.add_beside(place, builder.text)
+    document.apart.tell(document.account)
     return document.account.reading(body.text)
 
 
@@ -76,7 +76,7 @@ class _Word:
         account: what it holds beside the body.
         styles: its styles.
         fields: what its fields show.
-        apart: the texts that stand apart from the body, by what they are and by their part if they have one each.
+        apart: the texts that stand apart from the body.
         hidden: the elements that are dropped because Word does not show them.
         referred: the ids of the notes and comments that the text refers to, by their kind.
     """
@@ -86,7 +86,7 @@ class _Word:
         self.account = Account()
         self.styles = WordStyles(parts.tree(parts.named("styles")))
         self.fields = Fields(parts)
-        self.apart: dict[tuple[str, str], TextBuilder] = {}
+        self.apart = Apart()
         self.hidden: set[Any] = set()
         self.referred: dict[str, set[str]] = {"footnote": set(), "endnote": set(), "comment": set()}
         self._numbering = Numbering(parts.tree(parts.named("numbering")))
@@ -97,17 +97,6 @@ class _Word:
     def read(self, part: str, top: Any, builder: TextBuilder, around: Surroundings | None = None) -> None:
         """Add the text of a tree of this part to a builder."""
         _Story(self, part, builder, around or Surroundings()).add(top)
-
-    def apart_at(self, place: str, part: str = "") -> TextBuilder:
-        """The builder of what stands apart from the body at this place, at the beginning of a line."""
-        builder = self.apart.setdefault((place, part), TextBuilder())
-        builder.block()
-        return builder
-
-    def put(self, place: str, text: str | None) -> None:
-        """Add a line that stands apart from the body."""
-        if text and text.strip():
-            self.apart_at(place).add(text, exact=True)
 
     def number(self, properties: dict[str, str]) -> None:
         """Keep the text of a paragraph's number, such as "Article"."""
@@ -134,13 +123,13 @@ class _Word:
         for part, place in self._ends.items():
             tree = self.parts.tree(part)
             if tree is not None:
-                self.read(part, tree, self.apart_at(place, part))
+                self.read(part, tree, self.apart.at(place, part))
         for kind, ids in self.referred.items():
             part = self.parts.named(f"{kind}s") or ""
             for note in children(self.parts.tree(part), kind):
                 if attribute(note, "id") in ids:
-                    self.read(part, note, self.apart_at(f"{kind}s"))
-        self.put("numbers of lists", " ".join(self._numbers))
+                    self.read(part, note, self.apart.at(f"{kind}s"))
+        self.apart.put("numbers of lists", " ".join(self._numbers))
 
     def count_held(self, archive: ZipArchive) -> None:
         """Tell the account all that the document holds."""
@@ -239,7 +228,7 @@ class _Story:
         known = not self._word.styles.shades(style)
         self._around = self._around._replace(table=style, background=self._around.background if known else None)
         for name in ("tblCaption", "tblDescription"):
-            self._word.put("alternative texts", value(about, name))
+            self._word.apart.put("alternative texts", value(about, name))
         return False
 
     def _begin_row(self, element: Any) -> bool:
@@ -333,7 +322,7 @@ class _Story:
         style = _shape_style(element)
         if self._look.hidden or style.get("visibility") == "hidden" or style.get("display") == "none":
             return self._hide(element)
-        self._word.put("alternative texts", element.get("alt"))
+        self._word.apart.put("alternative texts", element.get("alt"))
         places = [points(style.get(side)) or 0.0 for side in ("margin-left", "margin-top", "left", "top")]
         if any(abs(place) > _LONGEST for place in places):
             self._around = self._around._replace(unseen="text off the page")
@@ -342,11 +331,11 @@ class _Story:
     def _add_text_box(self, element: Any) -> bool:
         shape = _shape_around(element)
         around = Surroundings(background=_background_of(shape), unseen=self._around.unseen or _clips(shape, element))
-        self._word.read(self._part, element, self._word.apart_at("text boxes"), around)
+        self._word.read(self._part, element, self._word.apart.at("text boxes"), around)
         return True
 
     def _add_ruby(self, element: Any) -> bool:
-        self._word.read(self._part, element, self._word.apart_at("readings beside words"), self._around)
+        self._word.read(self._part, element, self._word.apart.at("readings beside words"), self._around)
         return True
 
     def _count_image(self, element: Any) -> bool:
@@ -363,16 +352,16 @@ class _Story:
         return False
 
     def _add_described(self, element: Any) -> bool:
-        self._word.put("alternative texts", attribute(element, "title"))
-        self._word.put("alternative texts", attribute(element, "descr"))
+        self._word.apart.put("alternative texts", attribute(element, "title"))
+        self._word.apart.put("alternative texts", attribute(element, "descr"))
         return False
 
     def _add_tip(self, element: Any) -> bool:
-        self._word.put("tool tips", attribute(element, "tooltip"))
+        self._word.apart.put("tool tips", attribute(element, "tooltip"))
         return False
 
     def _add_word_art(self, element: Any) -> bool:
-        self._word.put("drawn texts", attribute(element, "string"))
+        self._word.apart.put("drawn texts", attribute(element, "string"))
         return False
 
     def _add_chunk(self, element: Any) -> bool:
@@ -395,7 +384,7 @@ class _Story:
         tree = self._word.parts.tree(link.part)
         if tree is None:
             return self._count_object(element)
-        self._word.read(link.part, tree, self._word.apart_at("diagrams"))
+        self._word.read(link.part, tree, self._word.apart.at("diagrams"))
         return False
 
     def _add_chart(self, element: Any) -> bool:
@@ -407,7 +396,7 @@ class _Story:
         drawn = [one.part for one in self._word.parts.links(link.part).values() if one.kind == "chartUserShapes"]
         for one in (tree, *map(self._word.parts.tree, drawn)):
             for text in () if one is None else one.iter("{*}t", "{*}v", "{*}pt"):
-                self._word.put("charts", text.text)
+                self._word.apart.put("charts", text.text)
         return False
 
     def _take_field_sign(self, element: Any) -> bool:
@@ -438,22 +427,22 @@ class _Story:
     def _show_field(self, code: _Code) -> None:
         shown = self._word.fields.shown(code.text, has_result=code.has_result)
         if shown:
-            self._word.put(*shown)
+            self._word.apart.put(*shown)
 
     def _add_form_field(self, element: Any) -> bool:
         for one in element.iter("{*}listEntry"):
-            self._word.put("choices of lists", attribute(one, "val"))
+            self._word.apart.put("choices of lists", attribute(one, "val"))
         for one in element.iter("{*}default", "{*}helpText", "{*}statusText"):
-            self._word.put("form fields", attribute(one, "val"))
+            self._word.apart.put("form fields", attribute(one, "val"))
         return True
 
     def _add_control(self, element: Any) -> bool:
         """Add what the properties of a content control show."""
-        self._word.put("labels of fields", value(element, "alias"))
+        self._word.apart.put("labels of fields", value(element, "alias"))
         for item in element.iter("{*}listItem"):
-            self._word.put("choices of lists", attribute(item, "displayText") or attribute(item, "value"))
+            self._word.apart.put("choices of lists", attribute(item, "displayText") or attribute(item, "value"))
         for binding in children(element, "dataBinding"):
-            self._word.put("bound values", self._word.fields.bound(binding))
+            self._word.apart.put("bound values", self._word.fields.bound(binding))
         return True
 
     def _refer(self, element: Any) -> bool:
