@@ -15,7 +15,7 @@ from dgmark.documents.markup import ATTRIBUTES, LABELS, markup_pieces, style_pie
 from dgmark.documents.reading import PAGE_CHARS, Limits, Reading, Refusal
 from dgmark.documents.style_sheets import parse_sheet
 from dgmark.documents.text_builder import TextBuilder
-from dgmark.documents.zip_archive import ZipArchive
+from dgmark.documents.zip_archive import ZipArchive, is_markup
 
 _CONTAINER = "META-INF/container.xml"
 _ENCRYPTION = "META-INF/encryption.xml"
@@ -121,7 +121,7 @@ def _pieces(archive: ZipArchive, package: _Package) -> Iterator[Piece]:
             yield from style_pieces(sheets[name], f"{name}, ")
             continue
         content = archive.read(name)
-        if content.lstrip(b"\xef\xbb\xbf\xff\xfe\0 \t\r\n").startswith(b"<"):
+        if is_markup(content):
             page = is_page(kinds.get(name, "html")) and name != package.name and kinds.get(name) != _CONTENTS
             pieces = markup_pieces(decode_page(content)[0], f"{name}, ", page=page, shown=shown)
             # what the package says of the book is dates and numbers beside what is read

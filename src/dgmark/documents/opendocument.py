@@ -15,7 +15,7 @@ from dgmark.documents.opendocument_styles import OpenDocumentStyles, Properties,
 from dgmark.documents.reading import Reading, Refusal
 from dgmark.documents.text_builder import TextBuilder
 from dgmark.documents.xml_pieces import xml_pieces
-from dgmark.documents.zip_archive import LOCKED, ZipArchive
+from dgmark.documents.zip_archive import LOCKED, ZipArchive, is_markup
 
 # the parts of the format that hold no text of the document
 _SETTINGS = ("META-INF/", "Configurations2/", "Thumbnails/", "Basic/", "Dialogs/")
@@ -124,7 +124,7 @@ class _OpenDocument:
         for part in sorted(self.archive.names):
             if part.startswith(_SETTINGS) or posixpath.basename(part) in _SETTINGS_NAMES or part.endswith(".rdf"):
                 continue
-            if self.archive.read(part).lstrip(b"\xef\xbb\xbf\xff\xfe\0 \t\r\n").startswith(b"<"):
+            if is_markup(self.archive.read(part)):
                 self.account.held += xml_pieces(self.tree(part), part, passed=_PASSED, hidden=self.hidden)
 
 

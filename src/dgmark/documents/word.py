@@ -29,7 +29,7 @@ from dgmark.documents.word_styles import (
     unseen_paragraph,
 )
 from dgmark.documents.xml_pieces import xml_pieces
-from dgmark.documents.zip_archive import ZipArchive
+from dgmark.documents.zip_archive import ZipArchive, is_markup
 
 _SIGNS = {"tab": " ", "ptab": " ", "noBreakHyphen": "-"}  # as a text that is typed anew has them
 _NESTED = frozenset(("p", "r", "tbl", "tr", "tc", "drawing", "pict"))  # each has a look of its own
@@ -137,7 +137,7 @@ class _Word:
             content = archive.read(part)
             if part.endswith(_PAGES):
                 self.account.held += markup_pieces(decode_page(content)[0], f"{part}, ")
-            elif content.lstrip(b"\xef\xbb\xbf\xff\xfe\0 \t\r\n").startswith(b"<"):
+            elif is_markup(content):
                 tree = self.parts.tree(part)
                 self.account.held += xml_pieces(tree, part, passed=_PASSED, hidden=self.hidden)
 

@@ -26,6 +26,11 @@ _DECLARATIONS = re.compile(
 LOCKED = "is encrypted with a password: save it without one"
 
 
+def is_markup(content: bytes) -> bool:
+    """Whether a part begins as XML and HTML do: with a tag, behind a byte order mark and white space in any code."""
+    return content.lstrip(b"\xef\xbb\xbf\xff\xfe\0 \t\r\n").startswith(b"<")
+
+
 class ZipArchive:
     """An opened ZIP archive.
 
