@@ -9,6 +9,8 @@ from typing import Any
 
 _LENGTH = re.compile(r"(-?(?:\d+\.?\d*|\.\d+))(pt|in|cm|mm|px)?")
 _POINTS = {"pt": 1.0, "in": 72.0, "cm": 72 / 2.54, "mm": 7.2 / 2.54, "px": 0.75, None: 1 / 12700}  # by default Word's
+LONGEST = 22 * 72.0  # points: the longest side of a page
+_ROOM = 6.0  # square points that a letter of 4 points takes
 _NEAR = 24  # two colours that differ by less in each part, of 255, look the same
 
 
@@ -41,6 +43,11 @@ def value(element: Any, name: str) -> str | None:
 def texts(top: Any) -> str:
     """All texts under an element, without those that are white space alone."""
     return "".join(piece for piece in top.itertext() if piece.strip())
+
+
+def overflows(top: Any, room: float) -> bool:
+    """Whether the texts under an element, in letters of 4 points, need more room than these square points."""
+    return room < _ROOM * len(texts(top))
 
 
 def points(length: str | None) -> float | None:

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from dgmark.documents.account import Account
 from dgmark.documents.apart import Apart
-from dgmark.documents.elements import attribute, child, children, local, points, texts
+from dgmark.documents.elements import LONGEST, attribute, child, children, local, overflows, points, texts
 from dgmark.documents.opendocument_styles import OpenDocumentStyles, Properties, over, unseen, used_pages
 from dgmark.documents.reading import Reading, Refusal
 from dgmark.documents.text_builder import TextBuilder
@@ -28,8 +28,6 @@ _NESTED = frozenset(("p", "h", "span", "section", "table", "table-row", "table-c
 _FORM_ATTRIBUTES = ("label", "value", "current-value", "title", "text", "string-value")
 _FORM_PROPERTIES = frozenset(("HelpText", "Label", "Text", "DefaultText", "StringItemList", "Title"))
 _TINY_ROW = 3.0  # points
-_ROOM = 6.0  # square points that a letter of 4 points takes
-_LONGEST = 22 * 72.0  # points: the longest side of a page
 
 
 def read_odt(archive: ZipArchive) -> Reading:
@@ -232,7 +230,7 @@ class _Story:
     def _begin_drawing(self, element: Any) -> bool:
         """Count what a drawing shows beside text, and see whether it is shown."""
         places = [points(attribute(element, side)) or 0.0 for side in ("x", "y")]
-        if any(abs(place) > _LONGEST for place in places):
+        if any(abs(place) > LONGEST for place in places):
             self._around = "text off the page"
         own = self._styles.properties("graphic", attribute(element, "style-name"))
         self._properties = {"behind": _colour_of(own)}
@@ -269,7 +267,7 @@ class _Story:
         story = _Story(self._document, self._styles, self._document.apart.at("text boxes"), self._properties)
         grows = attribute(element, "min-height") is not None or attribute(frame, "height") is None
         width, height = _size(frame)
-        clipped = not grows and (width or 0.0) * (height or 0.0) < _ROOM * len(texts(element))
+        clipped = not grows and overflows(element, (width or 0.0) * (height or 0.0))
         story._around = self._around or ("text that its box cuts off" if clipped else None)
         story.add(element)
         return True

@@ -4,12 +4,11 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from dgmark.documents.elements import attribute, children, local, look_alike, number, points
+from dgmark.documents.elements import LONGEST, attribute, children, local, look_alike, number, points
 
 _TINY = 3.0  # points; letters of at most this size cannot be read
 _TINY_SHARE = 15.0  # percent of the usual size
 _OPAQUE = 10.0  # percent of opacity up to which a text cannot be seen
-_LONGEST = 22 * 72.0  # points: the longest side of a page
 _NUMBER = re.compile(r"%\d+%")
 # attributes of styles that decide whether a text is seen, by the element that has them
 _DECIDING = {
@@ -121,7 +120,7 @@ def unseen(properties: Properties) -> str | None:
     line, left = points(properties.get("line-height")), points(properties.get("margin-left"))
     if line is not None and line <= _TINY:
         return "lines of no height"
-    if left is not None and abs(left) > _LONGEST / 2:
+    if left is not None and abs(left) > LONGEST / 2:
         return "text off the page"
     return None
 

@@ -11,7 +11,18 @@ from typing import Any
 from dgmark.documents.account import Account
 from dgmark.documents.apart import Apart
 from dgmark.documents.charsets import decode, decode_page
-from dgmark.documents.elements import attribute, child, children, local, number, points, texts, value
+from dgmark.documents.elements import (
+    LONGEST,
+    attribute,
+    child,
+    children,
+    local,
+    number,
+    overflows,
+    points,
+    texts,
+    value,
+)
 from dgmark.documents.html_text import add_html
 from dgmark.documents.markup import markup_pieces
 from dgmark.documents.office_parts import Link, OfficeParts
@@ -45,8 +56,6 @@ _PASSED = frozenset((
 ))  # fmt: skip
 _KNOWN = ("http://schemas.microsoft.com/office/", "http://schemas.openxmlformats.org/")  # markup that Word knows
 _TINY_ROW = 60.0  # twips
-_ROOM = 6.0  # square points that a letter of 4 points takes
-_LONGEST = 22 * 72.0  # points: the longest side of a page
 _OFF = ("0", "false", "off")
 
 
@@ -313,7 +322,7 @@ class _Story:
             width, height = max(size, sides, key=lambda one: one[0] * one[1])
             self._word.account.add_picture(width / max(len(pictures), 1), height)
         offsets = [points(one.text) or 0.0 for one in element.iter("{*}posOffset")]
-        if any(offset > _LONGEST or offset + side < -_LONGEST / 2 for offset, side in zip(offsets, size, strict=False)):
+        if any(offset > LONGEST or offset + side < -LONGEST / 2 for offset, side in zip(offsets, size, strict=False)):
             self._around = self._around._replace(unseen="text off the page")
         return False
 
@@ -324,7 +333,7 @@ class _Story:
             return self._hide(element)
         self._word.apart.put("alternative texts", element.get("alt"))
         places = [points(style.get(side)) or 0.0 for side in ("margin-left", "margin-top", "left", "top")]
-        if any(abs(place) > _LONGEST for place in places):
+        if any(abs(place) > LONGEST for place in places):
             self._around = self._around._replace(unseen="text off the page")
         return False
 
@@ -541,4 +550,4 @@ def _clips(shape: Any, content: Any) -> str | None:
     if grows or None in sides:
         return None
     room = (sides[0] or 0.0) * (sides[1] or 0.0)
-    return "text that its box cuts off" if room < _ROOM * len(texts(content)) else None
+    return "text that its box cuts off" if overflows(content, room) else None
