@@ -18,7 +18,7 @@ _DECIDING = {
     ),
     "paragraph-properties": ("background-color", "line-height", "margin-left"),
     "table-cell-properties": ("background-color",),
-    "table-row-properties": ("row-height", "use-optimal-row-height"),
+    "table-row-properties": ("row-height",),
     "graphic-properties": ("fill", "fill-color", "background-color"),
     "section-properties": ("background-color",),
     "table-properties": ("background-color",),

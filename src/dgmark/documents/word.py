@@ -438,12 +438,11 @@ class _Story:
         if shown:
             self._word.apart.put(*shown)
 
-    def _add_form_field(self, element: Any) -> bool:
+    def _add_form_field(self, element: Any) -> None:
         for one in element.iter("{*}listEntry"):
             self._word.apart.put("choices of lists", attribute(one, "val"))
         for one in element.iter("{*}default", "{*}helpText", "{*}statusText"):
             self._word.apart.put("form fields", attribute(one, "val"))
-        return True
 
     def _add_control(self, element: Any) -> bool:
         """Add what the properties of a content control show."""
