@@ -1,10 +1,8 @@
 """What readers of a document see is read, or noted, or the document is refused: one table over kinds and constructs."""
 
 import base64
-import io
 import re
 import tempfile
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -26,6 +24,7 @@ from dgmark.documents.zip_archive import ZipArchive
 from dgmark.errors import InputError
 from support.known_keys import known_key
 from support.marked_texts import marked_text
+from support.office_documents import opendocument, packed, root
 
 KEY = known_key("unread", rule="bigram")
 DETECTOR = Detector(KEY)
@@ -35,24 +34,10 @@ BODY = re.sub(r'[()"]', "", " ".join((Path(__file__).parents[2] / "LICENSE").rea
 SHORT = BODY[:400]
 SCRAMBLED = TEXT.translate(str.maketrans("abcdefghijklmnopqrstuvwxyz", "qwertyuiopasdfghjklzxcvbnm"))
 READ, REFUSED = "read", "refused: is not read for the most part"
-PREFIXES = ("a", "dgm", "draw", "mc", "office", "pic", "r", "style", "svg", "text", "w", "wp", "wps")
-NAMES = " ".join(f'xmlns:{name}="urn:{name}"' for name in PREFIXES)
-
-
-def packed(parts: dict[str, str]) -> bytes:
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:
-        for name, part in parts.items():
-            archive.writestr(name, part)
-    return content.getvalue()
 
 
 def html(inner: str, body: str = BODY) -> bytes:
     return f"<html><body><p>{body}</p>{inner}</body></html>".encode()
-
-
-def root(inner: str) -> str:
-    return f"<w:x {NAMES}>{inner}</w:x>"
 
 
 def related(kind: str, target: str) -> str:
@@ -62,7 +47,10 @@ def related(kind: str, target: str) -> str:
 def docx(inner: str, body: str = BODY, kind: str = "none", part: str = "", ending: str = "xml") -> bytes:
     """A Word document; `part` is one more part of it, of this kind of relation."""
     main = {"[Content_Types].xml": "", "_rels/.rels": related("officeDocument", "word/d.xml")}
-    more = {"word/_rels/d.xml.rels": related(kind, f"x.{ending}"), f"word/x.{ending}": root(part)}
+    more = {
+        "word/_rels/d.xml.rels": related(kind, f"x.{ending}"),
+        f"word/x.{ending}": root(part) if ending == "xml" else part,
+    }
     return packed({**main, "word/d.xml": root(f"<w:body><w:p><w:t>{body}</w:t></w:p>{inner}</w:body>"), **more})
 
 
@@ -72,9 +60,7 @@ def picture(width: int, height: int) -> str:
 
 
 def odt(inner: str, body: str = BODY, styles: str = "") -> bytes:
-    text = root(f"<office:body><office:text><text:p>{body}</text:p>{inner}</office:text></office:body>")
-    kind = "application/vnd.oasis.opendocument.text"
-    return packed({"mimetype": kind, "content.xml": text, "styles.xml": root(styles)})
+    return opendocument(f"<text:p>{body}</text:p>{inner}", styles=styles)
 
 
 def frame(inner: str) -> str:

@@ -1,10 +1,8 @@
 """Pages, books and e-mails: marked text that a reader sees is found, or the verdict says what was not read."""
 
 import base64
-import io
 import re
 import tempfile
-import zipfile
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
@@ -21,6 +19,7 @@ from dgmark.documents.style_sheets import parse_sheet
 from dgmark.documents.zip_archive import ZipArchive
 from support.known_keys import known_key
 from support.marked_texts import marked_text
+from support.office_documents import packed
 
 KEY = known_key("unread", rule="bigram")
 DETECTOR = Detector(KEY)
@@ -41,16 +40,16 @@ def page(inner: str, head: str = "") -> str:
 def book(parts: dict[str, str], items: str, spine: str = "", about: str = "") -> bytes:
     """A book of a chapter of BODY and these parts."""
     chapter = '<item id="b" href="b.xhtml" media-type="application/xhtml+xml"/>'
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:
-        archive.writestr("mimetype", "application/epub+zip")
-        archive.writestr("META-INF/container.xml", '<c><rootfile full-path="o/p.opf"/></c>')
-        manifest = f'<manifest>{chapter}{items}</manifest><spine><itemref idref="b"/>{spine}</spine>'
-        archive.writestr("o/p.opf", f"<p><metadata>{about}</metadata>{manifest}</p>")
-        archive.writestr("o/b.xhtml", f"<html><body><p>{BODY}</p></body></html>")
-        for name, part in parts.items():
-            archive.writestr(f"o/{name}", part)
-    return content.getvalue()
+    manifest = f'<manifest>{chapter}{items}</manifest><spine><itemref idref="b"/>{spine}</spine>'
+    return packed(
+        {
+            "mimetype": "application/epub+zip",
+            "META-INF/container.xml": '<c><rootfile full-path="o/p.opf"/></c>',
+            "o/p.opf": f"<p><metadata>{about}</metadata>{manifest}</p>",
+            "o/b.xhtml": f"<html><body><p>{BODY}</p></body></html>",
+            **{f"o/{name}": part for name, part in parts.items()},
+        }
+    )
 
 
 def mail(kind: str, *parts: tuple[str, str], header: str = "") -> bytes:

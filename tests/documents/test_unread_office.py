@@ -1,9 +1,7 @@
 """Word, OpenDocument and RTF: what is seen is read wherever it stands, and decoys that nobody sees acquit no text."""
 
-import io
 import re
 import tempfile
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -20,7 +18,7 @@ from dgmark.documents.zip_archive import ZipArchive
 from dgmark.errors import InputError
 from support.known_keys import known_key
 from support.marked_texts import marked_text
-from support.office_documents import opendocument, paragraph, rtf, word
+from support.office_documents import opendocument, paragraph, rtf, with_part, word
 
 KEY = known_key("unread", rule="bigram")
 DETECTOR = Detector(KEY)
@@ -327,10 +325,8 @@ def test_templates_and_documents_with_macros_are_read_under_their_names(name: st
 
 def test_parts_that_name_a_type_are_read_as_old_office_programs_write_them() -> None:
     manifest = '<!DOCTYPE manifest PUBLIC "-//OpenOffice.org//DTD Manifest 1.0//EN" "Manifest.dtd"><manifest/>'
-    content = io.BytesIO(opendocument(p("")))
-    with zipfile.ZipFile(content, "a") as archive:
-        archive.writestr("META-INF/manifest.xml", manifest)
-    assert read(".odt", content.getvalue()).text.split() == BODY.split()
+    content = with_part(opendocument(p("")), "META-INF/manifest.xml", manifest)
+    assert read(".odt", content).text.split() == BODY.split()
 
 
 def test_ids_that_xml_does_not_allow_harm_nothing_and_other_faults_are_damage() -> None:

@@ -19,6 +19,7 @@ from openpyxl.worksheet.datavalidation import DataValidation
 from dgmark.documents.reading import Limits, Reading, Refusal
 from dgmark.documents.tables import read_workbook
 from dgmark.documents.zip_archive import ZipArchive
+from support.office_documents import packed, with_part
 from support.unmarked_texts import PROSE
 
 SOURCE = " ".join((PROSE / "willows.txt").read_text(encoding="utf-8").split())
@@ -43,13 +44,6 @@ def workbook(change: Change | None = None) -> bytes:
     return content.getvalue()
 
 
-def with_part(content: bytes, name: str, part: str) -> bytes:
-    changed = io.BytesIO(content)
-    with zipfile.ZipFile(changed, "a") as archive:
-        archive.writestr(name, part)
-    return changed.getvalue()
-
-
 def shared(content: bytes, *others: str) -> bytes:
     """The workbook with its strings in a part of their own, as Excel writes them, and others there that no cell has."""
     strings: list[str] = []
@@ -58,21 +52,18 @@ def shared(content: bytes, *others: str) -> bytes:
         strings.append(found[2])
         return f'<c {found[1]} t="s"><v>{len(strings) - 1}</v></c>'
 
-    made = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(content)) as source, zipfile.ZipFile(made, "w") as archive:
+    with zipfile.ZipFile(io.BytesIO(content)) as source:
         parts = {name: source.read(name).decode() for name in source.namelist()}
-        for name in parts:
-            if name.startswith("xl/worksheets/sheet"):
-                cells = r'<c ([^<>]*) t="inlineStr"><is>(.*?)</is></c>'
-                parts[name] = re.sub(cells, share, parts[name], flags=re.DOTALL)
-        items = "".join(f"<si>{one}</si>" for one in (*strings, *(f"<t>{other}</t>" for other in others)))
-        parts["xl/sharedStrings.xml"] = (
-            f'<sst xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main">{items}</sst>'
-        )
-        for name, part in parts.items():
-            archive.writestr(name, part)
+    for name in parts:
+        if name.startswith("xl/worksheets/sheet"):
+            cells = r'<c ([^<>]*) t="inlineStr"><is>(.*?)</is></c>'
+            parts[name] = re.sub(cells, share, parts[name], flags=re.DOTALL)
+    items = "".join(f"<si>{one}</si>" for one in (*strings, *(f"<t>{other}</t>" for other in others)))
+    parts["xl/sharedStrings.xml"] = (
+        f'<sst xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main">{items}</sst>'
+    )
     assert strings
-    return made.getvalue()
+    return packed(parts)
 
 
 def read(content: bytes, column: str = "text") -> Reading:

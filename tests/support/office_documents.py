@@ -1,11 +1,11 @@
-"""Small Word, OpenDocument and RTF documents, of parts that a test gives."""
+"""Small Word, OpenDocument and RTF documents, and other packed ones, of parts that a test gives."""
 
 import io
 import zipfile
 
 _NAMES = " ".join(
     f'xmlns:{name}="urn:{name}"'
-    for name in ("a", "c", "dc", "draw", "fo", "form", "mc", "meta", "o", "office", "pic", "r", "style", "svg")
+    for name in ("a", "c", "dc", "dgm", "draw", "fo", "form", "mc", "meta", "o", "office", "pic", "r", "style", "svg")
 )
 _NAMES += " " + " ".join(f'xmlns:{name}="urn:{name}"' for name in ("table", "text", "v", "w", "wp", "wps", "xlink"))
 
@@ -17,6 +17,14 @@ def packed(parts: dict[str, str]) -> bytes:
         for name, part in parts.items():
             archive.writestr(name, part)
     return content.getvalue()
+
+
+def with_part(content: bytes, name: str, part: str) -> bytes:
+    """The ZIP archive with one more part."""
+    changed = io.BytesIO(content)
+    with zipfile.ZipFile(changed, "a") as archive:
+        archive.writestr(name, part)
+    return changed.getvalue()
 
 
 def root(inner: str) -> str:
