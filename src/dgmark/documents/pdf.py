@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from dgmark.documents.account import Account, Piece
 from dgmark.documents.charsets import check_legible
 from dgmark.documents.pdf_annotations import add_form_data, add_strings, flattened, text_behind
-from dgmark.documents.pdf_lines import PdfLine, join_lines, page_text, without_headers
+from dgmark.documents.pdf_lines import PdfLine, join_lines, page_text, runs_of, without_headers
 from dgmark.documents.pdf_objects import scan
 from dgmark.documents.pdf_shown import (
     Picture,
@@ -94,22 +94,24 @@ class _Reader:
         pictures = pictures_of(objects, raw)
         self._leave_out(page, objects, pictures)
         content = page.get_textpage()
-        found = page_text(content, page.get_bbox(), raw)
+        runs = runs_of(content)
+        found = page_text(content, runs, page.get_bbox(), raw)
         account.held.append(Piece(f"page {number + 1}", found.text))
         account.add("letters outside of their pages", found.outside)
         self._pages.append(found.lines)
         if has_other_letters(content, raw):
             account.add_unknown("pages whose letters stand for others", page=number + 1)
-        annotations = raw.FPDFPage_GetAnnotCount(page) and add_strings(page, self._document.formenv, raw, account)
-        if annotations:
+        if add_strings(page, self._document.formenv, raw, account):
             first = raw.FPDFPage_CountObjects(page)
             page = flattened(self._document, number, page, raw)
             account.add_beside("annotations", text_behind(page, first, raw))
             objects = self._objects(page)
             switch(hidden_text(objects, pictures, raw), False, raw)
+            pictures = pictures_of(objects, raw)
             content = page.get_textpage()
-        self._drawn.append(compare(page, objects, content, account, raw))
-        self._count_shapes(page, objects, pictures_of(objects, raw))
+            runs = runs_of(content)
+        self._drawn.append(compare(page, pictures, content, runs, account, raw))
+        self._count_shapes(page, objects, pictures)
 
     def _objects(self, page: Any) -> list[Any]:
         raw = self._raw

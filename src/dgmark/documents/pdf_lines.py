@@ -62,21 +62,26 @@ class PageText(NamedTuple):
     outside: int
 
 
-def page_text(content: Any, page: Box, raw: Any) -> PageText:
+def runs_of(content: Any) -> list[Box]:
+    """The boxes of the runs of PDFium's text, in its order."""
+    return [content.get_rect(number) for number in range(content.count_rects())]
+
+
+def page_text(content: Any, runs: list[Box], page: Box, raw: Any) -> PageText:
     """The text of a page, in the order of its text; of columns that are drawn line by line, column by column.
 
     Words that are drawn in an order of their own are put in order by their places.
 
     Args:
         content: PDFium's text of the page.
+        runs: the boxes of its runs.
         page: the box of the page.
         raw: PDFium's functions.
     """
     whole = content.get_text_range(errors="replace")
-    found = [content.get_rect(number) for number in range(content.count_rects())]
-    boxes = [box for box in (_within(one, page) for one in found) if box]
+    boxes = [box for box in (_within(one, page) for one in runs) if box]
     outside = 0
-    if boxes != found:
+    if boxes != runs:
         seen = _without_outside(content, whole, page, raw)
         outside = sum(map(str.isalpha, whole)) - sum(map(str.isalpha, "".join(seen.values())))
     else:

@@ -9,7 +9,7 @@ import ctypes
 from collections import defaultdict
 from collections.abc import Callable
 from itertools import pairwise
-from math import log2, prod, sqrt
+from math import log2, sqrt
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -36,9 +36,11 @@ _FEW = 10  # letters that the ends of lines and boxes of a page may be
 
 
 class Picture(NamedTuple):
-    """A picture on a page: its box in points, and whether it may be a scan."""
+    """A picture on a page: its object, its box in points, the number of its pixels, and whether it may be a scan."""
 
+    shape: Any
     box: Box
+    pixels: int
     scan: bool
 
 
@@ -60,7 +62,7 @@ def pictures_of(objects: list[Any], raw: Any) -> list[Picture]:
         box = box_on_page(shape)
         width, height = shape.get_px_size()
         dense = min(width / max(1.0, box[2] - box[0]), height / max(1.0, box[3] - box[1])) * 72
-        pictures.append(Picture(box, dense >= _SCAN_DENSITY))
+        pictures.append(Picture(shape, box, width * height, dense >= _SCAN_DENSITY))
     return pictures
 
 
@@ -242,22 +244,27 @@ class Drawing:
         return letters if letters > _FEW else 0
 
 
-def compare(page: Any, objects: list[Any], content: Any, account: Account, raw: Any) -> int:
+def compare(page: Any, pictures: list[Picture], content: Any, runs: list[Box], account: Account, raw: Any) -> int:
     """Hold the text of a page against its drawing; count what is read and not shown.
+
+    Args:
+        page: the page.
+        pictures: its pictures.
+        content: PDFium's text of the page.
+        runs: the boxes of its runs.
+        account: where it is counted.
+        raw: PDFium's functions.
 
     Returns:
         The letters that may be drawn outside of text and pictures.
     """
-    pictures = pictures_of(objects, raw)
-    shapes = [shape for shape in objects if shape.type == raw.FPDF_PAGEOBJ_IMAGE]
-    undrawn = [shape for shape in shapes if prod(shape.get_px_size()) > _DECODED]
-    switch(undrawn, False, raw)
-    drawing = Drawing(page, [box_on_page(shape) for shape in undrawn], raw)
-    boxes = [content.get_rect(at) for at in range(content.count_rects())]
-    for box in boxes:
+    undrawn = [picture for picture in pictures if picture.pixels > _DECODED]
+    switch([picture.shape for picture in undrawn], False, raw)
+    drawing = Drawing(page, [picture.box for picture in undrawn], raw)
+    for box in runs:
         why, text = drawing.hidden(box, lambda place: str(content.get_text_bounded(*place)))
         if text:
             account.add_not_shown(f"text {why}", text)
-    for box in (*boxes, *(picture.box for picture in pictures)):
+    for box in (*runs, *(picture.box for picture in pictures)):
         drawing.erase(box)
     return drawing.letters()
