@@ -195,10 +195,12 @@ class _Reader:
 
     def _add_outline(self) -> None:
         """Add the titles of the outline that are no lines of the pages."""
-        known = {_NOT_LETTERS.sub("", line.text) for page in self._pages for line in page}
         titles = []
         with suppress(Exception):
             titles = [mark.get_title() for mark in self._document.get_toc()]
+        if not titles:
+            return
+        known = {_NOT_LETTERS.sub("", line.text) for page in self._pages for line in page}
         unknown = [title for title in titles if _NOT_LETTERS.sub("", title) not in known]
         self._account.add_beside("the outline", "\n".join(unknown))
 
