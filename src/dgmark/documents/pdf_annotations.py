@@ -56,9 +56,11 @@ def _field(one: Any, forms: Any, raw: Any) -> Iterator[tuple[str, str]]:
 def _string(get: Callable[..., int], *arguments: Any) -> str:
     """A string that a function of PDFium writes into a buffer, as UTF-16."""
     size = get(*arguments, None, 0)
-    content = ctypes.create_string_buffer(max(2, size))
+    if size <= 2:  # nothing, or the zero at its end alone
+        return ""
+    content = ctypes.create_string_buffer(size)
     get(*arguments, ctypes.cast(content, ctypes.POINTER(ctypes.c_ushort)), size)
-    return content.raw[:size].decode("utf-16-le", "replace").rstrip("\0").replace("\r", "\n")
+    return content.raw.decode("utf-16-le", "replace").rstrip("\0").replace("\r", "\n")
 
 
 def flattened(document: Any, number: int, page: Any, raw: Any) -> Any:
