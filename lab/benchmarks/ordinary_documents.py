@@ -12,7 +12,7 @@ import csv
 import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +102,7 @@ def place_and_score(key: WatermarkKey, chosen: Sequence[Chosen], out: Path) -> l
         documents[copy] = one
     copy_of = {one: path for path, one in documents.items()}
     return [
-        one if one.verdict == FOUND else Verdict(**{**vars(one), "whole": holds(copy_of[one.chosen], text)})
+        one if one.verdict == FOUND else replace(one, whole=holds(copy_of[one.chosen], text))
         for one in verdicts_of(key, documents, out / "with-marked-text.jsonl")
     ] + without
 
