@@ -224,6 +224,11 @@ def unread_letters(text: str, held: Iterable[Piece], *, ascii_only: bool = False
     return counted
 
 
+def letters_in(text: str) -> int:
+    """The number of letters of a text."""
+    return sum(map(str.isalpha, text))
+
+
 def _letters(text: str, ascii_only: bool = False) -> str:
     return (_NO_ASCII_LETTERS if ascii_only else _NO_LETTERS).sub("", text)
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, BinaryIO
 
-from dgmark.documents.account import Account, Piece
+from dgmark.documents.account import Account, Piece, letters_in
 from dgmark.documents.charsets import check_legible
 from dgmark.documents.pdf_annotations import add_form_data, add_strings, flattened, text_behind
 from dgmark.documents.pdf_lines import PdfLine, join_lines, page_text, runs_of, without_headers
@@ -21,7 +21,6 @@ from dgmark.documents.pdf_shown import (
     compare,
     has_other_letters,
     hidden_text,
-    letters_in,
     pictures_of,
     replacements,
     switch,

@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any, NamedTuple
 from unicodedata import bidirectional
 
+from dgmark.documents.account import letters_in
 from dgmark.documents.text_builder import without_bullets
 
 Box = tuple[float, float, float, float]  # left, bottom, right, top, in points
@@ -83,7 +84,7 @@ def page_text(content: Any, runs: list[Box], page: Box, raw: Any) -> PageText:
     outside = 0
     if boxes != runs:
         seen = _without_outside(content, whole, page, raw)
-        outside = sum(map(str.isalpha, whole)) - sum(map(str.isalpha, "".join(seen.values())))
+        outside = letters_in(whole) - letters_in("".join(seen.values()))
     else:
         seen = dict(_text_lines(whole))
     text = "\n".join(seen.values())

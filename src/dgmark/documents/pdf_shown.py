@@ -13,7 +13,7 @@ from math import log2, sqrt
 from statistics import median
 from typing import Any, NamedTuple
 
-from dgmark.documents.account import Account
+from dgmark.documents.account import Account, letters_in
 from dgmark.documents.pdf_lines import Box
 
 _PIXELS = 250_000  # of a page when it is drawn: .7 a point for a page of A4
@@ -108,11 +108,6 @@ def replacements(objects: list[Any], raw: Any) -> list[tuple[Any, Any]]:
                 raw.FPDFPageObjMark_GetParamStringValue(mark, b"ActualText", place, size.value, size)
                 letters += letters_in(content.raw.decode("utf-16-le", "replace"))
     return found if letters >= _REPLACED else []
-
-
-def letters_in(text: str) -> int:
-    """The number of letters of a text."""
-    return sum(map(str.isalpha, text))
 
 
 def has_other_letters(content: Any, raw: Any) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, BinaryIO
 
-from dgmark.documents.account import Account, Piece
+from dgmark.documents.account import Account, Piece, letters_in
 from dgmark.documents.charsets import decode, unify_line_ends
 from dgmark.documents.delimited import read_delimited
 from dgmark.documents.reading import Reading, Refusal
@@ -29,7 +29,7 @@ def read_csv(content: bytes, column: str) -> Reading:
         raise _no_column(column, header.cells)
     texts.add(header.cells, ((str(row.number), row.cells) for row in rows if len(row.cells) == 1 or _any(row.cells)))
     for row in rows:
-        if any(not name.strip() and at and _letters_in(row.cells[at]) for at, name in enumerate(header.cells)):
+        if any(not name.strip() and at and letters_in(row.cells[at]) for at, name in enumerate(header.cells)):
             raise Refusal(
                 f"is damaged: a column without a name holds text in line {row.line}, as where a text that holds the "
                 "separator stands without quotation marks: name the column, or save the table with quotation marks"
@@ -128,7 +128,7 @@ class Texts:
                 if at and not names[at]:
                     self.unnamed.append(cell)
                 elif at not in (text_at, id_at):
-                    self._others[header[at].strip()] += _letters_in(cell)
+                    self._others[header[at].strip()] += letters_in(cell)
 
     def notes(self) -> tuple[str, ...]:
         """What the other columns hold, if it may be a text."""
@@ -136,7 +136,7 @@ class Texts:
         if not letters:
             return ()
         if letters < Account.LETTERS:
-            read = sum(_letters_in(text) for _, text in self.rows)
+            read = sum(letters_in(text) for _, text in self.rows)
             if letters <= Account.SHARE * (letters + read):
                 return ()
         most = ", ".join(f'"{name}"' for name, count in self._others.most_common(3) if count)
@@ -162,10 +162,6 @@ def _hash(text: str) -> int:
 
 def _any(cells: list[str]) -> bool:
     return any(cell.strip() for cell in cells)
-
-
-def _letters_in(text: str) -> int:
-    return sum(map(str.isalpha, text))
 
 
 def _no_column(column: str, header: list[str]) -> Refusal:
