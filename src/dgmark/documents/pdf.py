@@ -140,14 +140,15 @@ class _Reader:
     def _count_shapes(self, page: Any, objects: list[Any], pictures: list[Picture]) -> None:
         """Count the pictures of a page and the segments of its shapes."""
         raw, area = self._raw, page.get_width() * page.get_height()
-        covered = 0.0
+        covered, big = 0.0, 0
         for picture in pictures:
             left, bottom, right, top = picture.box
-            share = max(0.0, right - left) * max(0.0, top - bottom) / area
+            width, height = max(0.0, right - left), max(0.0, top - bottom)
+            share = width * height / area
             covered += share
+            big += share > Account.STAMP
             if share <= Account.STAMP:
-                self._account.add_picture(max(0.0, right - left), max(0.0, top - bottom))
-        big = sum((one.box[2] - one.box[0]) * (one.box[3] - one.box[1]) / area > Account.STAMP for one in pictures)
+                self._account.add_picture(width, height)
         drawn = [raw.FPDFPath_CountSegments(shape) for shape in objects if shape.type == raw.FPDF_PAGEOBJ_PATH]
         self._covered.append(covered)
         self._segments.append(sum(segments for segments in drawn if segments > _SHAPE_SEGMENTS))
