@@ -8,7 +8,10 @@ import torch
 
 from support import shape_checks
 
-hypothesis.settings.register_profile("dgmark", deadline=None)  # speed is measured in benchmarks
+# The same examples in each run, so that a run fails for what was changed; `--hypothesis-profile search` tries others.
+# There is no deadline: speed is measured in benchmarks.
+hypothesis.settings.register_profile("dgmark", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("search", deadline=None, max_examples=1000, print_blob=True)
 hypothesis.settings.load_profile("dgmark")
 shape_checks.install()  # before what is to be checked is imported
 
