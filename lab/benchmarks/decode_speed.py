@@ -16,15 +16,14 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from dgmark import DecodeConfig, load_model
-from dgmark.decode import Canvas, RoundTrip, decode_steps, keyed_rule
+from dgmark.decode import Canvas, RoundTrip, decode_steps, side_of_rows
 from dgmark.models.load import NetworkDenoiser
-from dgmark.watermark.spec import Rule as RuleName
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
 from shared import arguments, bench_key, print_header, print_row
 
 PROMPT, LENGTH, BLOCK = 64, 256, 32
 PLAIN = "unmarked"
-Mode = tuple[RuleName | None, dict[str, Any]]
+Mode = tuple[str | None, dict[str, Any]]
 # mode -> (rule of the key, settings); k is the lookahead of rule position
 MODES: dict[str, Mode] = {
     PLAIN: (None, {}),
@@ -113,14 +112,14 @@ def _modes(model: NetworkDenoiser, prompts: list[Tensor], tokens: int, modes: di
 
 
 def _decode(
-    model: NetworkDenoiser, prompt: Tensor, tokens: int, rule: RuleName | None, settings: dict[str, Any]
+    model: NetworkDenoiser, prompt: Tensor, tokens: int, rule: str | None, settings: dict[str, Any]
 ) -> tuple[float, int, Tensor]:
     """Decode the first `tokens` tokens of each row; return CPU seconds, the number of canvases, and the ids."""
     config = DecodeConfig(length=LENGTH, block_length=BLOCK, **settings)
     canvas = Canvas.after(prompt, LENGTH, model.mask_id)
     key = None if rule is None else bench_key(rule)
     key = key and replace(key, spec=replace(key.spec, table_size=model.vocab_size))
-    marking = keyed_rule([key] * len(prompt), model.device)
+    marking = side_of_rows([key] * len(prompt), model.device)
     round_trip = RoundTrip.of(model.tokenizer, model.mask_id) if config.round_trip_check else None
     begin, steps, committed = time.process_time(), [], 0
     for commits in decode_steps(model, canvas, config, marking, list(range(len(prompt))), round_trip):

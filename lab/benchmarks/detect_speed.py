@@ -15,8 +15,8 @@ import numpy as np
 
 from dgmark import Detector, Keyring
 from dgmark.detection.match_null import MatchNull, residue_counts
-from dgmark.watermark.groups import group_table
 from dgmark.watermark.key import SECRET_BYTES
+from dgmark.watermark.position import group_table, tables_of
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
 from shared import arguments, bench_key, random_key, seconds_of
 
@@ -28,7 +28,7 @@ def main() -> None:
     """Print the figures."""
     arguments().parse_args()
     key = bench_key()
-    spec = key.tables.spec
+    spec = tables_of(key).spec
     detector, coded = Detector(key), Detector(random_key(replace(spec, code_length=16), 0))
     tokenizer = detector.tokenizer
     prose = tokenizer.encode(" ".join(builtin_prompts()))

@@ -27,12 +27,12 @@ from matplotlib.figure import Figure
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.detection.detector import Detector
 from dgmark.detection.p_values import z_score
-from dgmark.detection.position_rule import window_statistic
+from dgmark.detection.position import window_statistic
 from dgmark.detection.reader import ScoredIds
 from dgmark.rows.jsonl import read_good_rows
 from dgmark.watermark.key import WatermarkKey
-from dgmark.watermark.spec import PositionSpec, Rule
-from dgmark_lab.baselines import BASELINES, baseline
+from dgmark.watermark.position import PositionSpec, tables_of
+from dgmark_lab.baselines import BASELINES, baseline_key
 from dgmark_lab.experiments.figures import COLOURS, new_figure
 from shared import arguments, bench_key, print_header, print_made_with, print_row, random_key
 
@@ -53,7 +53,7 @@ def p_values_of(key: WatermarkKey, ids: Int[np.ndarray, " n"]) -> tuple[float, .
     p_value = Detector(key).score(ScoredIds(ids, positions)).p_value
     if not isinstance(key.spec, PositionSpec):
         return (p_value,)
-    matched = key.tables.matching(ids, positions)
+    matched = tables_of(key).matching(ids, positions)
     z = abs(z_score(int(matched.sum()), len(ids), key.spec.modulus))
     windows = float(window_statistic(matched, key.spec.modulus, WINDOW))
     return p_value, min(1.0, erfc(z / sqrt(2))), nominal(windows, len(ids))
@@ -152,7 +152,7 @@ def main() -> None:
     parser.add_argument("human", type=Path, help="JSON Lines with domain, lang and text")
     parser.add_argument("--passages", type=int, default=120, help="passages of each kind; 0 for all")
     parser.add_argument("--keys", type=int, default=20)
-    parser.add_argument("--rule", choices=get_args(Rule), default="position")
+    parser.add_argument("--rule", choices=get_args(str), default="position")
     parser.add_argument("--code-length", type=int, default=0, help="position code of the keys; 0 for i mod 2")
     parser.add_argument("--baselines", type=int, metavar="TEXTS", help="measure the baselines, on so many human texts")
     parser.add_argument("--plot", type=Path, help="file for a plot of the shares found over the levels")
@@ -192,8 +192,8 @@ def of_baselines(texts: list[Int[np.ndarray, " n"]]) -> None:
     print(f"{len(texts)} human texts of {MIN_TOKENS} to {TOKENS} tokens, each with its own key\n")
     print_header(["baseline", *(f"{kind} <= {a:g}" for kind in ("p", "published") for a in levels), "ms"])
     for form, (name, options) in BASELINE_FORMS.items():
-        keys, made = (random_key(spec, number) for number in range(len(texts))), baseline(name, **options)
-        detectors = [made.detector(key, fpr=1e-3, tokenizer=tokenizer) for key in keys]
+        keys = [baseline_key(name, random_key(spec, number), **options) for number in range(len(texts))]
+        detectors = [Detector(key, fpr=1e-3, tokenizer=tokenizer) for key in keys]
         begin = time.process_time()
         found = [detector.detect(ids.tolist()) for detector, ids in zip(detectors, texts, strict=True)]
         cost = 1000 * (time.process_time() - begin) / len(texts)

@@ -27,7 +27,7 @@ from dgmark import Detector, WatermarkKey
 from dgmark.checkpoint.folder import BUILTIN, builtin_folder
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.rows.outputs import atomic_write
-from dgmark.watermark.bigrams import matching_pairs
+from dgmark.watermark.bigram import matching_pairs, pair_key
 from dgmark_lab.evaluate.estimates import share
 from dgmark_lab.evaluate.pooled import pairs_in, pooled_p
 from dgmark_lab.experiments.prompt_sets import BUILTIN_PROMPTS
@@ -139,7 +139,7 @@ def generate(folder: Path, prompts: Path) -> list[list[int]]:
 def figures(key: WatermarkKey, texts: Sequence[Sequence[int]]) -> list[str]:
     """The share of distinct pairs that match, p-values of the first texts together, and the smallest of other keys."""
     pairs, _ = pairs_in(key, texts)
-    matched = matching_pairs(pairs, key.pair_key)
+    matched = matching_pairs(pairs, pair_key(key))
     single = [one.p_value for one in Detector(key).detect_many(texts)]
     others = [pooled_p(random_key(key.spec, number), texts) for number in range(OTHER_KEYS)]
     return [

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from dgmark.watermark.key import SECRET_BYTES, WatermarkKey
-from dgmark.watermark.spec import Rule, WatermarkSpec
+from dgmark.watermark.spec import WatermarkSpec
 from dgmark_lab.experiments.made_with import made_with
 
 RUNS = Path(__file__).parents[2] / "runs"
@@ -21,7 +21,7 @@ def arguments() -> ArgumentParser:
     return ArgumentParser(description=(sys.modules["__main__"].__doc__ or "").split("\n")[0])
 
 
-def bench_key(rule: Rule = "position") -> WatermarkKey:
+def bench_key(rule: str = "position") -> WatermarkKey:
     """Make the benchmark's key, bound to the built-in model: the paper's i mod 2, or pairs without sub-keys.
 
     It is derived from a public phrase, so that everybody gets the same texts on a machine with the same rounding; it

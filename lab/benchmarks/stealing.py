@@ -22,9 +22,10 @@ from torch import Tensor
 from dgmark import Detector, WatermarkKey, load_model
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.decode import DecodeConfig, decode
-from dgmark.decode.bigram import BigramRule
-from dgmark.decode.keyed_rules import PositionRule, keyed_rule
-from dgmark.decode.rules import Places, Rule
+from dgmark.decode.bigram import BigramSide
+from dgmark.decode.keyed_side import side_of_rows
+from dgmark.decode.position import PositionSide
+from dgmark.decode.rules import DecodeSide, Places
 from dgmark.models.load import NetworkDenoiser
 from dgmark_lab.attacks.stealing import StolenKey, StolenPositions, nothing_of, residue_words, scrub
 from dgmark_lab.attacks.text_edits import decode as text_of
@@ -120,26 +121,26 @@ def _forged(
     return np.array([detector.detect(model.tokenizer.decode(each.token_ids)).p_value for each in responses])
 
 
-def _believed_rule(stolen: StolenKey, key: WatermarkKey, texts: int) -> Rule:
+def _believed_rule(stolen: StolenKey, key: WatermarkKey, texts: int) -> DecodeSide:
     """The rule of a key, with the bits that the thief believes in."""
 
     def believed(words: Tensor) -> Tensor:
         """1 or -1 for words that are believed to match, or not to; 0 where nothing is known."""
         return torch.from_numpy(np.sign(stolen.believed(words.numpy()))).to(torch.int8)
 
-    class BelievedPairs(BigramRule):
+    class BelievedPairs(BigramSide):
         def signs_of_pairs(self, words: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
             return believed(words)
 
-    class BelievedPositions(PositionRule):
+    class BelievedPositions(PositionSide):
         def signs(self, tokens: Tensor, places: Places) -> Tensor:
             assert isinstance(stolen, StolenPositions)
             code = torch.tensor(stolen.code, dtype=torch.long)
             words = residue_words(tokens, code[places.positions % len(code)][:, None])
             return torch.where(believed(words) > 0, 1, -1).to(torch.int8)[:, :, None]
 
-    rule = keyed_rule([key.for_text()] * texts, "cpu")
-    kind = BelievedPairs if isinstance(rule, BigramRule) else BelievedPositions
+    rule = side_of_rows([key.for_text()] * texts, "cpu")
+    kind = BelievedPairs if isinstance(rule, BigramSide) else BelievedPositions
     return kind(**vars(rule))
 
 

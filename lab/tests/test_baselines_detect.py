@@ -15,10 +15,10 @@ from transformers.generation.logits_process import WatermarkLogitsProcessor
 
 import dgmark_lab.baselines.cdmark as cdmark
 import dgmark_lab.baselines.green_lists as green_lists
-from dgmark import Detection, WatermarkKey
+from dgmark import Detection, Detector, WatermarkKey
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
-from dgmark_lab.baselines import BASELINES, Baseline, PatternMark, baseline, parse_baseline
+from dgmark_lab.baselines import BASELINES, baseline_key, options_in, parse_baseline
 from dgmark_lab.baselines.pattern_mark import (
     ENOUGH,
     Draw,
@@ -29,7 +29,8 @@ from dgmark_lab.baselines.pattern_mark import (
     redrawn_p,
 )
 from dgmark_lab.baselines.prf import HashKey, states, threshold, uniform_bits
-from dgmark_lab.baselines.tango import Tango, unit_embeddings
+from dgmark_lab.baselines.published import PublishedTest, Score
+from dgmark_lab.baselines.tango import colour_of, unit_embeddings
 from support.known_keys import builtin_tokenizer, known_key
 from support.unchecked import unchecked
 from support.unmarked_texts import texts
@@ -55,13 +56,18 @@ FORMS: dict[str, tuple[str, dict[str, object]]] = {
 }
 
 
-def of_form(form: str) -> Baseline:
+def key_of(form: str, key: WatermarkKey = KEY) -> WatermarkKey:
     name, options = FORMS[form]
-    return baseline(name, **options)
+    return baseline_key(name, key, **options)
+
+
+def score(key: WatermarkKey, ids: NDArray[np.int64], positions: NDArray[np.int64], fpr: float) -> Score:
+    test: type[PublishedTest] = key.rule.test()
+    return test.scored(key, ids, positions, fpr)
 
 
 def detect(form: str, content: str | list[int] | NDArray[np.int64], fpr: float = 1e-4) -> Detection:
-    return of_form(form).detector(KEY, fpr=fpr, tokenizer=builtin_tokenizer()).detect(content)
+    return Detector(key_of(form), fpr=fpr, tokenizer=builtin_tokenizer()).detect(content)
 
 
 # ---- PATTERN-MARK ----
@@ -93,14 +99,16 @@ IDS = np.arange(50, dtype=np.int64)
 
 
 @pytest.mark.parametrize(
-    ("made", "ids", "lag"),
+    ("name", "options", "ids", "lag"),
     [
-        (PatternMark(), [10, 11, 10, 11, 12, 13, 10, 11, 10, 11, 12, 13, 10], 1),
-        (Tango(colours="hash", classes=2), [10, 11, 12, 13, 10, 12, 11, 11], 2),
+        ("pattern-mark", {}, [10, 11, 10, 11, 12, 13, 10, 11, 10, 11, 12, 13, 10], 1),
+        ("tango", {"colours": "hash", "classes": 2}, [10, 11, 12, 13, 10, 12, 11, 11], 2),
     ],
     ids=["pattern-mark", "tango"],
 )
-def test_the_p_value_by_rank_is_the_share_of_all_colourings(made: Baseline, ids: list[int], lag: int) -> None:
+def test_the_p_value_by_rank_is_the_share_of_all_colourings(
+    name: str, options: dict[str, Any], ids: list[int], lag: int
+) -> None:
     """4 distinct tokens have 16 colourings; drawing stops after ten keys that match as often."""
     colours = np.array(list(itertools.product((0, 1), repeat=4)))
     pairs = list(zip(np.array(ids) - 10, np.array(ids[lag:]) - 10, strict=False))
@@ -110,7 +118,8 @@ def test_the_p_value_by_rank_is_the_share_of_all_colourings(made: Baseline, ids:
         hits = [colours[:, one] == colours[:, other] for one, other in {(min(pair), max(pair)) for pair in pairs}]
     counts = np.sum(hits, axis=0)
     for number in range(6):
-        found = made.score(known_key(f"colouring {number}"), np.array(ids), np.arange(len(ids)), 1e-3)
+        key = baseline_key(name, known_key(f"colouring {number}"), **options)
+        found = score(key, np.array(ids), np.arange(len(ids)), 1e-3)
         share = float(np.mean(counts >= found.matched))
         assert abs(found.p_value - share) < 0.5 * share + 0.3
 
@@ -165,11 +174,11 @@ def test_kgw_counts_and_scores_as_the_detector_of_transformers_does(
 
     monkeypatch.setattr(green_lists, "is_green", torch_lists)
     theirs: Any = WatermarkDetector(config, "cpu", settings, ignore_repeated_ngrams=True)
-    made = baseline("kgw", gamma=gamma)
+    detector = Detector(baseline_key("kgw", KEY, gamma=gamma), tokenizer=builtin_tokenizer())
     for number in range(3):
         ids = np.random.default_rng(number).integers(4, 40, 150)  # few tokens, so that pairs repeat
         expected = theirs(torch.from_numpy(ids)[None], return_dict=True)
-        found = made.detector(KEY, tokenizer=builtin_tokenizer()).detect(ids)
+        found = detector.detect(ids)
         assert found.num_tokens_scored == expected.num_tokens_scored[0] < 149
         assert found.num_tokens_matched == expected.num_green_tokens[0]
         assert found.z_score == pytest.approx(expected.z_score[0], rel=1e-9)
@@ -195,13 +204,12 @@ def lr_dwm_by_hand(
 
 @pytest.mark.parametrize("gamma", [0.5, 0.25])
 def test_lr_dwm_scores_as_published_and_its_p_value_is_that_of_all_lists(gamma: float) -> None:
-    made = baseline("lr-dwm", gamma=gamma)
     # with repeats, a gap at place 7, and so tokens without a neighbour at 6, 8 and both ends
     ids, positions = [5, 7, 5, 7, 5, 9, 4, 7, 5, 7], [0, 1, 2, 3, 4, 5, 6, 8, 9, 10]
     for number in range(8):
         key = known_key(f"lists {number}")
         tokens, total, green = lr_dwm_by_hand(key, ids, positions, gamma)
-        found = made.score(key, np.array(ids), np.array(positions), 1e-3)
+        found = score(baseline_key("lr-dwm", key, gamma=gamma), np.array(ids), np.array(positions), 1e-3)
         z = (total - tokens * (2 * gamma - 1)) / (12 * gamma * (1 - gamma)) ** 0.5
         assert found.p_published == pytest.approx(stats.norm.sf(z), rel=1e-9)
         # each once: 5 after 7, 7 after 5 and 9 after 5; 5 before 7, 7 before 5, 5 before 9 and 9 before 4
@@ -217,10 +225,9 @@ def test_lr_dwm_scores_as_published_and_its_p_value_is_that_of_all_lists(gamma: 
 @pytest.mark.parametrize("form", ["kgw", "unigram", "gloaguen", "dmark", "lr-dwm", "cdmark"])
 def test_the_exact_test_counts_each_pair_once(form: str) -> None:
     ids = np.random.default_rng(2).integers(4, 300, 120)
-    once = of_form(form).score(KEY, ids, np.arange(120), 0.01)
-    again = of_form(form).score(
-        KEY, np.tile(ids, 3), np.concatenate([np.arange(120) + 130 * n for n in range(3)]), 0.01
-    )
+    once = score(key_of(form), ids, np.arange(120), 0.01)
+    places = np.concatenate([np.arange(120) + 130 * n for n in range(3)])
+    again = score(key_of(form), np.tile(ids, 3), places, 0.01)
     assert (again.scored, again.matched, again.p_value) == (once.scored, once.matched, once.p_value)
     assert 0 < once.matched < once.scored
 
@@ -244,7 +251,7 @@ def test_cdmark_correlates_as_published() -> None:
     basis, triangle = torch.linalg.qr(normal - normal.mean(0))
     vector = (basis * triangle.sign() * VOCAB**0.5)[:, 0].numpy()
     ids = np.random.default_rng(0).integers(4, 40, 150)
-    found = of_form("cdmark").score(KEY, ids, np.arange(150), 0.01)
+    found = score(key_of("cdmark"), ids, np.arange(150), 0.01)
     z = sum(vector[token] for token in ids) / 150**0.5
     assert found.p_published == pytest.approx(stats.norm.sf(z), rel=1e-9)
     once = vector[sorted(set(ids.tolist()))]
@@ -269,23 +276,22 @@ def test_cdmarks_p_value_is_the_tail_over_keys_for_any_message(message: list[int
 
 
 def test_tangos_colours_are_equal_parts_of_the_vocabulary_along_a_direction_of_the_embeddings() -> None:
-    made = Tango()
-    rows, colours = unit_embeddings("storyteller"), made.colour_of(KEY)
+    rows, colours = unit_embeddings("storyteller"), colour_of(key_of("tango"))
     assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
-    bits = uniform_bits(states(made.hash_key(KEY), np.zeros(1, dtype=np.int64)), np.arange(rows.shape[1]))
+    bits = uniform_bits(states(HashKey.of(KEY, "tango"), np.zeros(1, dtype=np.int64)), np.arange(rows.shape[1]))
     order = np.argsort(rows @ stats.norm.ppf((bits + 0.5) / 2.0**53))
     assert np.bincount(colours).tolist() == [2730, 2731, 2731]
     assert (np.diff(colours[order].astype(int)) < 0).sum() <= 2  # float32 may swap two neighbours at a cut
-    assert (made.colour_of(known_key("another")) != colours).mean() > 0.5
+    assert (colour_of(key_of("tango", known_key("another"))) != colours).mean() > 0.5
 
 
 def test_tango_counts_each_pair_once_and_publishes_the_z_of_all() -> None:
-    made = Tango(lag=2)
+    key = baseline_key("tango", KEY, lag=2)
     ids, positions = np.array([5, 9, 7, 9, 5, 9, 8, 6]), np.array([0, 1, 2, 3, 4, 5, 6, 9])
-    colour = made.colour_of(KEY)
+    colour = colour_of(key)
     pairs = [(5, 7), (9, 9), (7, 5), (9, 9), (5, 8)]
     hits = [(int(colour[one]) + int(colour[other])) % 3 == 0 for one, other in pairs]
-    found = made.score(KEY, ids, positions, 0.01)
+    found = score(key, ids, positions, 0.01)
     assert (found.scored, found.matched) == (3, hits[0] + hits[1] + hits[4])
     assert found.z_score == pytest.approx((sum(hits) - 5 / 3) / (10 / 9) ** 0.5)
     assert found.p_published == pytest.approx(stats.binom.sf(sum(hits) - 1, 5, 1 / 3))
@@ -293,7 +299,7 @@ def test_tango_counts_each_pair_once_and_publishes_the_z_of_all() -> None:
 
 def test_tango_needs_embeddings_of_the_keys_vocabulary() -> None:
     with pytest.raises(SettingsError, match="has embeddings of 8192 tokens, and the key is for 32: name the model"):
-        Tango(embeddings="storyteller").colour_of(known_key("small", table_size=32))
+        colour_of(baseline_key("tango", known_key("small", table_size=32), embeddings="storyteller"))
 
 
 # ---- levels: what has no mark is called marked no more often than stated ----
@@ -314,14 +320,13 @@ def pairs_of(kind: str) -> Iterator[tuple[WatermarkKey, NDArray[np.int64]]]:
 
 def p_values(form: str, kind: str) -> NDArray[np.float64]:
     """Conditional and published p-values of text without a mark."""
-    made = of_form(form)
     special = np.array(sorted(builtin_tokenizer().special_ids))
     found = []
     with unchecked():
         for key, ids in pairs_of(kind):
             positions = (~np.isin(ids, special)).nonzero()[0]
-            score = made.score(key, ids[positions], positions, 0.01)
-            found.append((score.p_value, score.p_published))
+            one = score(key_of(form, key), ids[positions], positions, 0.01)
+            found.append((one.p_value, one.p_published))
     return np.array(found)
 
 
@@ -366,16 +371,16 @@ def test_one_token_for_ever_shows_nothing(form: str) -> None:
 def test_a_long_text_is_scored(form: str) -> None:
     ids = np.random.default_rng(1).integers(4, 8000, 20_000)
     found = detect(form, ids)
-    assert (found.verdict, found.baseline) == ("not_detected", of_form(form).name)
+    assert (found.verdict, found.rule) == ("not_detected", FORMS[form][0])
     assert found.p_published is not None
     assert 0 < found.p_published <= 1
-    assert found.key_fingerprint == KEY.fingerprint
+    assert found.key_fingerprint == key_of(form).fingerprint
 
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_a_keyless_key_is_refused(name: str) -> None:
-    with pytest.raises(SettingsError, match=f"baseline {name} needs a secret"):
-        baseline(name).detector(known_key("keyless", grouping="token-id"))
+    with pytest.raises(SettingsError, match=f"but {name} needs a secret"):
+        baseline_key(name, known_key("keyless", grouping="token-id"))
 
 
 # ---- names and options ----
@@ -385,37 +390,36 @@ def test_a_keyless_key_is_refused(name: str) -> None:
     ("name", "options", "message"),
     [
         ("kwg", {}, "'kwg' is not one of: kgw, unigram"),
-        ("kgw", {"delat": 1}, "baseline kgw has no option delat; its options are: gamma, delta"),
-        ("kgw", {"gamma": 0}, "option gamma of baseline kgw is 0: .*greater than 0"),
-        ("kgw", {"delta": -1}, "option delta of baseline kgw is -1: .*greater than or equal to 0"),
+        ("kgw", {"delat": 1}, "rule kgw has no delat: leave that out"),
+        ("kgw", {"gamma": 0}, "gamma 0: input should be greater than 0"),
+        ("kgw", {"delta": -1}, "delta -1: input should be greater than or equal to 0"),
         ("kgw", {"delta": float("nan")}, "finite number"),
-        ("pattern-mark", {"pattern_length": 1}, "option pattern_length of baseline pattern-mark is 1"),
-        ("gloaguen", {"delta": "two"}, "option delta of baseline gloaguen is 'two': .*a valid number"),
-        ("gloaguen", {"offsets": "-1;1"}, "option offsets of baseline gloaguen is '-1;1': .*a valid integer"),
+        ("pattern-mark", {"pattern_length": 1}, "pattern length 1: input should be greater than or equal to 2"),
+        ("gloaguen", {"delta": "two"}, "delta: input should be a valid number"),
+        ("gloaguen", {"offsets": "-1;1"}, "offsets"),
         ("gloaguen", {"offsets": ()}, "not distinct neighbours"),
         ("gloaguen", {"offsets": (-1, -1)}, "not distinct neighbours"),
         ("gloaguen", {"offsets": (0,)}, "and not 0"),
-        ("gloaguen", {"top_k": 0}, "option top_k of baseline gloaguen is 0"),
+        ("gloaguen", {"top_k": 0}, "top k 0: input should be greater than or equal to 1"),
         ("dmark", {"form": "x"}, "'normal', 'predictive'"),
-        ("tango", {"classes": 1}, "option classes of baseline tango is 1"),
-        ("gumbel", {"period": 0}, "option period of baseline gumbel is 0"),
+        ("tango", {"classes": 1}, "classes 1: input should be greater than or equal to 2"),
+        ("gumbel", {"period": 0}, "period 0: input should be greater than or equal to 1"),
     ],
 )
 def test_invalid_options_are_refused(name: str, options: dict[str, object], message: str) -> None:
     with unchecked(), pytest.raises(SettingsError, match=message):
-        baseline(name, **options)
+        baseline_key(name, KEY, **options)
 
 
 def test_options_are_read_from_text() -> None:
-    read = parse_baseline("gloaguen", ["offsets=-1,1", "delta=1.5", "top-k=9"])
-    assert read == baseline("gloaguen", offsets=(-1, 1), delta=1.5, top_k=9)
+    read = parse_baseline("gloaguen", ["offsets=-1,1", "delta=1.5", "top-k=9"], KEY)
+    assert read == baseline_key("gloaguen", KEY, offsets=(-1, 1), delta=1.5, top_k=9)
     with pytest.raises(SettingsError, match="is not NAME=VALUE"):
-        parse_baseline("gloaguen", ["delta"])
+        parse_baseline("gloaguen", ["delta"], KEY)
     with pytest.raises(SettingsError, match="given twice"):
-        parse_baseline("gloaguen", ["delta=1", "delta=2"])
+        parse_baseline("gloaguen", ["delta=1", "delta=2"], KEY)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_baseline_can_be_rebuilt_from_its_options(form: str) -> None:
-    told = of_form(form).to_dict()
-    assert baseline(told.pop("name"), **told) == of_form(form)
+    assert baseline_key(FORMS[form][0], KEY, **options_in(key_of(form).spec)) == key_of(form)

@@ -13,17 +13,21 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from dgmark import Generation, generate, load_tokenizer, stream_generate
-from dgmark.decode import DecodeConfig, RowFinished, Rule, View, Window, decode
+from dgmark import Detector, Generation, generate, load_tokenizer, stream_generate
+from dgmark.decode import DecodeConfig, NoMark, OneKeySide, RowFinished, Step, Window, decode, side_of_rows
 from dgmark.detection.finding import PositionFigures
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
-from dgmark.watermark.spec import PositionSpec
-from dgmark_lab.baselines import BASELINES, Gloaguen, PatternMark, Tango, baseline
+from dgmark.watermark.position import PositionSpec
+from dgmark.watermark.spec import spec_as
+from dgmark_lab.baselines import BASELINES, baseline_key
 from dgmark_lab.baselines.cdmark import spreading_vector
-from dgmark_lab.baselines.gumbel import GumbelNoise
-from dgmark_lab.baselines.prf import states, threshold, uniform_bits
+from dgmark_lab.baselines.decode.gumbel import GumbelNoise
+from dgmark_lab.baselines.pattern_mark import first_part, parts_of
+from dgmark_lab.baselines.prf import HashKey, states, threshold, uniform_bits
+from dgmark_lab.baselines.specs import GloaguenSpec
+from dgmark_lab.baselines.tango import colour_of
 from support.command_line import run
 from support.toy_experiments import toy_baseline
 
@@ -41,21 +45,20 @@ WIDTH = 6
 IDS = torch.tensor([[5, 6, 7, 8, 9, 0, 11, 0, 0, 0, 0, 0], [5, 6, 7, 4, 3, 0, 0, 12, 0, 13, 0, 0]])
 
 
-def view(temperature: float = 1.0, seed: int = 0) -> View:
+def view(temperature: float = 1.0, seed: int = 0) -> Step:
     logits = torch.randn(2, WIDTH, V, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 2
     masked = IDS[:, 5 : 5 + WIDTH] == MASK
     positions = torch.arange(2, 2 + WIDTH).expand(2, -1)
     window = Window(IDS, 5, positions, (3, IDS.shape[1]), MASK, torch.arange(2))
-    return View(window, logits, masked, FORBIDDEN, temperature)
+    return Step(window, logits, masked, FORBIDDEN, temperature)
 
 
-def biased(name: str, given: View, **options: object) -> Tensor:
+def biased(name: str, given: Step, **options: object) -> Tensor:
     """What is added to each place of the window; 0 at committed ones."""
-    bias = baseline(name, **options).rule(KEY, TOY).bias
-    assert bias is not None
+    side = side_of_rows([baseline_key(name, KEY, **options)] * 2, "cpu")
     before = given.logits.clone()
     added = torch.zeros_like(given.logits)
-    added[given.masked] = bias(given) - given.logits[given.masked]
+    added[given.masked] = side.logits(given) - given.logits[given.masked]
     assert torch.equal(given.logits, before)
     return added
 
@@ -67,16 +70,16 @@ EVERY, NOTHING = torch.arange(V), torch.zeros(V, dtype=torch.float64)
 
 def by_list(name: str, contexts: Tensor | int, tokens: Tensor | int, use: str = "", gamma: float = 0.5) -> Tensor:
     """1 for what is green under one of the baseline's hash keys; a number stands for all contexts or tokens."""
-    state = states(baseline(name).hash_key(KEY, use), contexts + 0 * EVERY)
+    state = states(HashKey.of(KEY, f"{name}/{use}" if use else name), contexts + 0 * EVERY)
     return (uniform_bits(state, tokens + 0 * EVERY) < threshold(gamma)).double()
 
 
-def kgw_adds(_given: View, row: int, column: int) -> Tensor:
+def kgw_adds(_given: Step, row: int, column: int) -> Tensor:
     left = int(IDS[row, column - 1])
     return NOTHING if left == MASK else 3.0 * by_list("kgw", left, EVERY)
 
 
-def dmark_adds(given: View, row: int, column: int, form: str) -> Tensor:
+def dmark_adds(given: Step, row: int, column: int, form: str) -> Tensor:
     added, left, right = NOTHING, int(IDS[row, column - 1]), int(IDS[row, column + 1])
     alone = right == MASK or form == "predictive"
     if form.startswith("predictive") and left == MASK and alone and column > 5:  # further left there are no logits
@@ -90,28 +93,28 @@ def dmark_adds(given: View, row: int, column: int, form: str) -> Tensor:
     return added
 
 
-def lr_dwm_adds(_given: View, row: int, column: int) -> Tensor:
+def lr_dwm_adds(_given: Step, row: int, column: int) -> Tensor:
     neighbours = {"left": int(IDS[row, column - 1]), "right": int(IDS[row, column + 1])}
     lists = [by_list("lr-dwm", token, EVERY, side, 0.25) for side, token in neighbours.items() if token != MASK]
     return 1.5 * sum(lists, start=NOTHING)
 
 
-def tango_adds(_given: View, row: int, column: int, lag: int) -> Tensor:
-    colour = torch.from_numpy(Tango(colours="hash", lag=lag).colour_of(KEY).astype(int))
+def tango_adds(_given: Step, row: int, column: int, lag: int) -> Tensor:
+    colour = torch.from_numpy(colour_of(baseline_key("tango", KEY, colours="hash", lag=lag)).astype(int))
     beside = [IDS[row, at] for at in (column - lag, column + lag) if 3 <= at < 12 and IDS[row, at] != MASK]
     return 1.5 * ((colour + colour[beside[0]]) % 3 == 0) if beside else NOTHING
 
 
-def cdmark_adds(_given: View, _row: int, _column: int) -> Tensor:
-    vector = torch.tensor(spreading_vector(baseline("cdmark").hash_key(KEY), V))
+def cdmark_adds(_given: Step, _row: int, _column: int) -> Tensor:
+    vector = torch.tensor(spreading_vector(HashKey.of(KEY, "cdmark"), V))
     assert torch.allclose(torch.stack([vector.mean(), vector.std(correction=0)]), torch.tensor([0.0, 1.0]).double())
     return 1.5 * vector
 
 
-def pattern_mark_adds(_given: View, _row: int, column: int) -> Tensor:
-    part = torch.from_numpy(PatternMark().parts(KEY, np.arange(V)))
-    start = PatternMark().hash_key(KEY, "start").first & 1
-    return (part == (column - 3 + start) % 2).double()
+def pattern_mark_adds(_given: Step, _row: int, column: int) -> Tensor:
+    key = baseline_key("pattern-mark", KEY)
+    part = torch.from_numpy(parts_of(key, np.arange(V)))
+    return (part == (column - 3 + first_part(key)) % 2).double()
 
 
 @pytest.mark.parametrize(
@@ -130,7 +133,7 @@ def pattern_mark_adds(_given: View, _row: int, column: int) -> Tensor:
     ],
 )
 def test_a_bias_is_what_the_baseline_is_defined_to_add(
-    name: str, options: dict[str, Any], adds: Callable[[View, int, int], Tensor]
+    name: str, options: dict[str, Any], adds: Callable[[Step, int, int], Tensor]
 ) -> None:
     given = view()
     added = biased(name, given, **options)
@@ -151,9 +154,9 @@ def test_new_only_takes_the_bias_from_pairs_that_the_text_holds(name: str, lag: 
     masked[:, :3] = False
     ids[masked] = MASK
     window = Window(ids, 3, torch.arange(37).expand(2, -1), (3, 40), MASK, torch.arange(2))
-    given = View(window, torch.zeros(2, 37, V, dtype=torch.float64), masked[:, 3:], FORBIDDEN, 1.0)
-    rules = [baseline(name, **options, new_only=new_only).rule(KEY, TOY).bias for new_only in (False, True)]
-    plain, fresh = (bias(given) for bias in rules if bias is not None)
+    given = Step(window, torch.zeros(2, 37, V, dtype=torch.float64), masked[:, 3:], FORBIDDEN, 1.0)
+    keys = [baseline_key(name, KEY, **options, new_only=new_only) for new_only in (False, True)]
+    plain, fresh = (side_of_rows([key] * 2, "cpu").logits(given) for key in keys)
     spared = 0
     for number, (row, place) in enumerate(given.masked.nonzero().tolist()):
         column, text = place + 3, ids[row].tolist()
@@ -175,7 +178,7 @@ def test_new_only_takes_the_bias_from_pairs_that_the_text_holds(name: str, lag: 
 # ---- Gloaguen's energy, in full: every context and every token, differentiated by torch ----
 
 
-def energy(p: Tensor, known: Tensor, made: Gloaguen) -> Tensor:
+def energy(p: Tensor, known: Tensor, made: GloaguenSpec) -> Tensor:
     every = torch.arange(V)
     total = torch.zeros((), dtype=p.dtype)
     for s in range(3, len(p)):
@@ -185,15 +188,14 @@ def energy(p: Tensor, known: Tensor, made: Gloaguen) -> Tensor:
         contexts = torch.cartesian_prod(*[every for _ in beside]).reshape(-1, len(beside))
         hashes = contexts.sum(1)
         chance = torch.stack([p[t][contexts[:, j]] for j, t in enumerate(beside)]).prod(0)
-        table = uniform_bits(states(made.hash_key(KEY), hashes)[:, None], every) < threshold(made.gamma)
+        table = uniform_bits(states(HashKey.of(KEY, "gloaguen"), hashes)[:, None], every) < threshold(made.gamma)
         total = total + (chance[:, None] * table * p[s]).sum()
     return total
 
 
 @pytest.mark.parametrize("offsets", [(-1,), (1,), (-1, 1), (-2, -1), (-1, 1, 2)])
 def test_alpha_is_the_gradient_of_the_energy(offsets: tuple[int, ...]) -> None:
-    made = baseline("gloaguen", offsets=offsets, top_k=V**3)
-    assert isinstance(made, Gloaguen)
+    made = spec_as(GloaguenSpec, baseline_key("gloaguen", KEY, offsets=offsets, top_k=V**3))
     given = view()
     weights = torch.softmax(given.logits.index_fill(-1, FORBIDDEN, -torch.inf), -1)
     added = biased("gloaguen", given, offsets=offsets, top_k=V**3)
@@ -229,23 +231,27 @@ def test_the_tilt_is_of_the_sampled_distribution() -> None:
 
 @pytest.mark.parametrize("form", ["confidence", "left_to_right", "random"])
 def test_a_bias_gets_the_canvas_and_the_models_logits(form: Any) -> None:
-    seen: list[View] = []
+    seen: list[Step] = []
 
-    def spy(given: View) -> Tensor:
-        window = replace(given.window, ids=given.window.ids.clone())
-        seen.append(replace(given, window=window, masked=given.masked.clone()))
-        return given.logits_to_propose()
+    class Spy(OneKeySide):
+        def change(self, step: Step) -> Tensor:
+            window = replace(step.window, ids=step.window.ids.clone())
+            seen.append(replace(step, window=window, masked=step.masked.clone()))
+            return step.copied_logits()
 
+    spy = Spy(KEY, 2, "cpu")
+    for row in range(2):
+        spy.put(row, KEY)
     prompts = torch.tensor([[2, 7, 5], [4, 4, 9]])
     config = DecodeConfig(12, 6, form)
-    made = decode(TOY, prompts, config, Rule(bias=spy), [1, 2])
-    assert made == decode(TOY, prompts, config, Rule(), [1, 2])
+    made = decode(TOY, prompts, config, spy, [1, 2])
+    assert made == decode(TOY, prompts, config, NoMark(), [1, 2])
     assert len(seen) == 12
     for given in seen:
         ids, start = given.window.ids, given.window.start
         assert torch.equal(given.logits, TOY(ids)[:, start : start + 6])
         assert torch.equal(given.masked, ids[:, start : start + 6] == MASK)
-        assert torch.equal(given.positions, torch.arange(6) + start - 3)
+        assert torch.equal(given.window.positions[0], torch.arange(6) + start - 3)
     assert seen[0].neighbours(-1)[:, 0].tolist() == [5, 9]
     assert (seen[0].neighbours(-1)[:, 1:] == -1).all()
     assert (seen[-1].neighbours(7) == -1).all()
@@ -253,9 +259,9 @@ def test_a_bias_gets_the_canvas_and_the_models_logits(form: Any) -> None:
 
 def test_kgw_decodes_left_to_right_by_default() -> None:
     settings = {"length": 12, "block_length": 6}
-    (made,) = generate(TOY, "w1", key=KEY, baseline=baseline("kgw"), **settings)  # type: ignore[arg-type]
+    (made,) = generate(TOY, "w1", key=baseline_key("kgw", KEY), **settings)  # type: ignore[arg-type]
     assert made.settings["strategy"] == "left_to_right"
-    (naive,) = generate(TOY, "w1", key=KEY, baseline=baseline("kgw"), strategy="random", **settings)  # type: ignore[arg-type]
+    (naive,) = generate(TOY, "w1", key=baseline_key("kgw", KEY), strategy="random", **settings)  # type: ignore[arg-type]
     assert naive.settings["strategy"] == "random"
     assert naive.trace.position != sorted(naive.trace.position)
 
@@ -265,15 +271,13 @@ def test_rows_are_the_same_alone_and_together_and_streamed(name: str) -> None:
     prompts = ["w1 w2", "w3 w4", "w5 w6"]
     settings: dict[str, Any] = {"length": 12, "block_length": 6, "temperature": 0.8}
     model = replace(TOY, forbidden_bias=9.0)
-    together = generate(model, prompts, key=KEY, baseline=toy_baseline(name), seed=3, **settings)
+    together = generate(model, prompts, key=toy_baseline(name, KEY), seed=3, **settings)
     assert not {i for made in together for i in made.token_ids} & set(FORBIDDEN.tolist())
     for index, prompt in enumerate(prompts):
-        assert generate(model, prompt, key=KEY, baseline=toy_baseline(name), seed=3 + index, **settings) == [
-            together[index]
-        ]
-    events = stream_generate(model, prompts, key=KEY, baseline=toy_baseline(name), seed=3, **settings)
+        assert generate(model, prompt, key=toy_baseline(name, KEY), seed=3 + index, **settings) == [together[index]]
+    events = stream_generate(model, prompts, key=toy_baseline(name, KEY), seed=3, **settings)
     assert [event.generation for event in events if isinstance(event, RowFinished)] == together
-    assert together[0].to_row("x")["baseline"] == toy_baseline(name).to_dict()
+    assert together[0].to_row("x")["rule"] == name
     json.dumps(together[0].to_row("x"))
 
 
@@ -281,28 +285,26 @@ def test_rows_are_the_same_alone_and_together_and_streamed(name: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"lookahead": 3}, "lookahead counts matches: it needs a matching set"),
+        ({"lookahead": 3}, "lookahead above 1 counts matches: it needs a matching set"),
         ({"min_relative_reward": 0.1, "strategy": "confidence"}, "chooses among matches"),
     ],
 )
 def test_what_needs_matches_is_refused(name: str, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        generate(TOY, "w1", key=KEY, baseline=toy_baseline(name), length=12, block_length=6, **settings)
+        generate(TOY, "w1", key=toy_baseline(name, KEY), length=12, block_length=6, **settings)
 
 
 @pytest.mark.parametrize(
-    ("name", "key", "settings", "message"),
+    ("name", "settings", "message"),
     [
-        ("gumbel", KEY, {"temperature": 0}, "temperature above 0"),
-        ("gumbel", KEY, {"noise": "fixed"}, "brings its own noise, which it keeps anyway: leave noise out"),
-        ("kgw", None, {}, "kgw needs a key"),
+        ("gumbel", {"temperature": 0}, "temperature 0 draws nothing"),
+        ("gumbel", {"noise": "fixed"}, "noise is fixed by this watermark anyway: leave it out"),
+        ("kgw", {"alpha": 0.5}, "alpha belongs to keyed draws"),
     ],
 )
-def test_unsuitable_settings_are_refused(
-    name: str, key: WatermarkKey | None, settings: dict[str, Any], message: str
-) -> None:
+def test_unsuitable_settings_are_refused(name: str, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        generate(TOY, "w1", key=key, baseline=toy_baseline(name), length=12, block_length=6, **settings)
+        generate(TOY, "w1", key=toy_baseline(name, KEY), length=12, block_length=6, **settings)
 
 
 # ---- Gumbel-max ----
@@ -310,9 +312,8 @@ def test_unsuitable_settings_are_refused(
 
 def test_gumbel_noise_keeps_the_law_of_the_draw() -> None:
     """Fails with chance 1e-7 if it does."""
-    made = baseline("gumbel")
     p = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
-    noise = GumbelNoise(made.hash_key(KEY), 40_000, 4, torch.device("cpu"))(torch.arange(40_000))
+    noise = GumbelNoise(HashKey.of(KEY, "gumbel"), 40_000, 4, torch.device("cpu"))(torch.arange(40_000))
     counts = torch.bincount((p.log() + noise).argmax(-1), minlength=4)
     assert stats.chisquare(counts.numpy(), 40_000 * p.numpy()).pvalue > 1e-7
     assert noise.isfinite().all()
@@ -349,82 +350,89 @@ MARKS: list[tuple[str, dict[str, Any]]] = [
 def marked(name: str, options: dict[str, Any]) -> Generation:
     settings: dict[str, Any] = {"strategy": "random"} if name in ("gloaguen", "dmark", "lr-dwm", "tango") else {}
     (made,) = generate(
-        LARGE, "w1 w2", key=LARGE_KEY, baseline=baseline(name, **options), length=64, block_length=16, **settings
+        LARGE, "w1 w2", key=baseline_key(name, LARGE_KEY, **options), length=64, block_length=16, **settings
     )
     return made
 
 
 @pytest.mark.parametrize(("name", "options"), MARKS, ids=str)
 def test_marked_text_is_detected_and_by_its_key_alone(name: str, options: dict[str, Any]) -> None:
-    ids, made = marked(name, options).token_ids, baseline(name, **options)
-    found = made.detector(LARGE_KEY, fpr=1e-3, tokenizer=LARGE.tokenizer).detect(ids)
+    ids = marked(name, options).token_ids
+    own, another = (baseline_key(name, key, **options) for key in (LARGE_KEY, OTHER_KEY))
+    found = Detector(own, fpr=1e-3, tokenizer=LARGE.tokenizer).detect(ids)
     assert (found.verdict, found.green_fraction > 0.6) == ("watermarked", True)
-    other = made.detector(OTHER_KEY, fpr=1e-3, tokenizer=LARGE.tokenizer).detect(ids)
+    other = Detector(another, fpr=1e-3, tokenizer=LARGE.tokenizer).detect(ids)
     assert other.p_value > 1e-3
 
 
 def test_gumbel_finds_the_shift_of_a_text_without_its_front() -> None:
     ids = marked("gumbel", {}).token_ids
-    found = baseline("gumbel").detector(LARGE_KEY, tokenizer=LARGE.tokenizer).detect(ids[11:])
+    found = Detector(baseline_key("gumbel", LARGE_KEY), tokenizer=LARGE.tokenizer).detect(ids[11:])
     assert (found.verdict, found.position) == ("watermarked", PositionFigures(11, 256))
 
 
 # ---- the command line ----
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("baselines")
-    assert run("keygen", folder / "key.json", "--subkeys", 1).exit_code == 0
-    return folder
-
-
 GENERATE = ("--prompt", "The cat went to", "--length", 16, "--block-length", 16)
 
 
-def test_the_command_marks_and_detects_by_a_baseline(folder: Path) -> None:
-    given = ("--key", folder / "key.json", "--baseline", "pattern-mark", "--baseline-option")
-    made = run("generate", *given, "delta=9", *GENERATE, "--out", folder / "out.jsonl")
+def test_the_commands_make_mark_and_detect_by_a_key_of_the_rule(tmp_path: Path) -> None:
+    key, out = tmp_path / "key.json", tmp_path / "out.jsonl"
+    made = run("keygen", key, "--rule", "pattern-mark", "--delta", 9)
     assert made.exit_code == 0, made.stderr
-    written = json.loads((folder / "out.jsonl").read_text())
-    assert written["baseline"] == {"name": "pattern-mark", "delta": 9.0, "pattern_length": 2}
-    again = run("generate", *given, "delta=8", *GENERATE, "--out", folder / "out.jsonl")
-    assert again.exit_code == 4
-    assert "differs in baseline" in again.stderr
-    found = run("detect", *given, "delta=9", "--ids", folder / "out.jsonl", "--format", "jsonl")
+    fields = json.loads(key.read_text())
+    assert (fields["rule"], fields["delta"], fields["pattern_length"], fields["package"]) == (
+        "pattern-mark",
+        9.0,
+        2,
+        "dgmark-lab",
+    )
+    assert run("generate", "--key", key, *GENERATE, "--out", out).exit_code == 0
+    written = json.loads(out.read_text())
+    assert written["rule"] == "pattern-mark"
+    found = run("detect", "--key", key, "--ids", out, "--format", "jsonl")
     row = json.loads(found.stdout)
     scored = [i for i in written["token_ids"] if i not in load_tokenizer().special_ids]
-    assert (row["baseline"], row["num_tokens_scored"], row["schema"]) == ("pattern-mark", len(scored) - 1, 1)
+    assert (row["rule"], row["num_tokens_scored"], row["schema"]) == ("pattern-mark", len(scored) - 1, 1)
     assert row["green_fraction"] > 0.7
+    assert row["p_published"] < 0.01
+    other = tmp_path / "other.json"
+    assert run("keygen", other, "--rule", "pattern-mark", "--delta", 8).exit_code == 0
+    again = run("generate", "--key", other, *GENERATE, "--out", out)
+    assert again.exit_code == 4
+    assert "differs in key_fingerprint" in again.stderr
 
 
-def test_a_file_of_detections_belongs_to_one_baseline_and_its_options(folder: Path) -> None:
-    text = folder / "text.txt"
+def test_a_file_of_detections_belongs_to_one_key(tmp_path: Path) -> None:
+    text, detected = tmp_path / "text.txt", tmp_path / "detected.jsonl"
     text.write_text("The cat sat on the mat and looked at the moon, which was round. " * 3)
-    card = run("detect", "--key", folder / "key.json", "--baseline", "unigram", "--verbose", text)
-    assert "baseline unigram; the p-value of its publication is" in " ".join(card.stdout.split())
-    for name, option, code in (("kgw", "gamma=.5", 0), ("kgw", "gamma=.25", 4), ("unigram", "gamma=.5", 4)):
-        made = run(
-            "detect", "--key", folder / "key.json", "--baseline", name, "--baseline-option", option,
-            text, "--out", folder / "detected.jsonl",
-        )  # fmt: skip
-        assert made.exit_code == code
-    assert run("detect", "--key", folder / "key.json", text, "--out", folder / "detected.jsonl").exit_code == 4
+    for name, options in (("kgw", ("--gamma", 0.5)), ("unigram", ())):
+        assert run("keygen", tmp_path / f"{name}.json", "--rule", name, *options).exit_code == 0
+    card = run("detect", "--key", tmp_path / "unigram.json", "--verbose", text)
+    assert "published p-value" in card.stdout
+    assert run("detect", "--key", tmp_path / "kgw.json", text, "--out", detected).exit_code == 0
+    assert run("detect", "--key", tmp_path / "unigram.json", text, "--out", detected).exit_code == 4
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--baseline", "kwg"), "is not one of: kgw"),
-        (("--baseline-option", "delta=1"), "name it with --baseline"),
-        (("--baseline", "kgw", "--baseline-option", "delta"), "is not NAME=VALUE"),
-        (("--baseline", "kgw", "--spans"), "looked for in whole texts with one --key"),
+        (("--rule", "kwg"), "the rule is not one of: bigram, position, cdmark"),
+        (("--rule", "kgw", "--subkeys", 4), "rule kgw has no sub-keys: leave that out"),
+        (("--rule", "kgw", "--delta", -1), "delta -1.0: input should be greater than or equal to 0"),
+        (("--delta", 1), "name the rule that has it"),
     ],
 )
-def test_what_the_command_cannot_do_is_refused(folder: Path, options: tuple[str, ...], message: str) -> None:
-    made = run("detect", "--key", folder / "key.json", *options, folder / "key.json")
+def test_what_keygen_cannot_make_is_refused(tmp_path: Path, options: tuple[Any, ...], message: str) -> None:
+    made = run("keygen", tmp_path / "key.json", *options)
     assert made.exit_code == 2
-    assert message in made.stderr
+    assert message in " ".join(made.stderr.split())
+
+
+def test_the_help_of_keygen_names_the_options_of_each_rule() -> None:
+    shown = " ".join(run("keygen", "--help").stdout.split())
+    assert "kgw, lr-dwm" in shown
+    assert "tango: Number of colours" in shown
 
 
 def test_baselines_are_listed_with_their_options() -> None:

@@ -11,6 +11,7 @@ from scipy import stats
 
 from dgmark.rows.row_file import RowFile
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.position import tables_of
 from dgmark_lab.evaluate.estimates import auc
 from dgmark_lab.experiments.cells import StoredRun
 from dgmark_lab.experiments.figures import roc
@@ -67,7 +68,7 @@ def words(number: int, key: WatermarkKey | None) -> list[int]:
     order = np.random.default_rng(number).permutation(np.arange(300, 8000)).tolist()
     ids: list[int] = []
     for one in order:
-        matches = key is None or len(ids) % 5 == 4 or key.tables.matching(np.array([one]), np.array([len(ids)]))[0]
+        matches = key is None or len(ids) % 5 == 4 or tables_of(key).matching(np.array([one]), np.array([len(ids)]))[0]
         if matches and tokenizer.encode(tokenizer.decode([*ids, one])) == [*ids, one]:
             ids.append(one)
         if len(ids) == 60:

@@ -11,6 +11,7 @@ from dgmark.decode import generate
 from dgmark.detection.detector import Detector
 from dgmark.errors import KeyFileError, NoTexts, PromptTooLong, SettingsError
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.position import tables_of
 from dgmark_lab.experiments.cells import cell_key, cell_keys
 from dgmark_lab.experiments.plan import RunOptions, recipe_hash
 from dgmark_lab.experiments.report import make_report, to_page, write_report
@@ -171,11 +172,11 @@ def test_a_checkpoint_is_known_by_its_content(tmp_path: Path) -> None:
 def test_a_cell_may_have_another_spec_of_the_same_secret() -> None:
     coded = WatermarkKey.generate(TOY, rule="position")
     key = cell_key(coded, KeyOptions())
-    assert (coded.tables.spec.code_length, key.tables.spec.code_length, key.secret) == (16, 0, coded.secret)
+    assert (tables_of(coded).spec.code_length, tables_of(key).spec.code_length, key.secret) == (16, 0, coded.secret)
     assert cell_key(key, KeyOptions()) is key
     assert cell_key(coded, KeyOptions(code_length=16)) is coded
     three = cell_key(key, KeyOptions(modulus=3))
-    assert (three.tables.spec.modulus, three.secret, three.fingerprint == key.fingerprint) == (3, key.secret, False)
+    assert (tables_of(three).spec.modulus, three.secret, three.fingerprint == key.fingerprint) == (3, key.secret, False)
     keyless = WatermarkKey.generate(TOY, rule="position", grouping="token-id")
     with pytest.raises(SettingsError, match="has no secret"):
         cell_key(keyless, KeyOptions(rule="bigram"))
@@ -229,7 +230,7 @@ def test_experiments_that_cannot_be_run_say_why(
 def test_a_runs_folder_without_a_key_gets_one_of_i_mod_2_and_keeps_it(tmp_path: Path) -> None:
     made = [run_key(Store(tmp_path / folder), TOY, None) for folder in ("one", "one", "two")]
     assert made[0].secret == made[1].secret != made[2].secret
-    assert made[0].tables.spec.code_length == 0
+    assert tables_of(made[0]).spec.code_length == 0
 
 
 def test_a_report_needs_the_key_of_its_run_and_leaves_out_texts_of_other_settings(tmp_path: Path) -> None:

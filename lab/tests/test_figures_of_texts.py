@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgmark.errors import InputError, SettingsError
-from dgmark.watermark.bigrams import matching_pairs
+from dgmark.watermark.bigram import matching_pairs, pair_key
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.evaluate.diversity import distinct_ngrams, diversity, repeated_ngrams
 from dgmark_lab.evaluate.estimates import Estimate, auc, compare_paired, mean, ratio
@@ -116,7 +116,7 @@ def test_the_p_value_is_the_share_of_outcomes_with_as_many_matches(number: int) 
     drawn = WatermarkKey.generate(subkeys=1)
     key = WatermarkKey(drawn.spec, "fixed", bytes([number] * 32))
     pairs, counts = pairs_in(key, TEXTS)
-    matched = counts[matching_pairs(pairs, key.pair_key)].sum()
+    matched = counts[matching_pairs(pairs, pair_key(key))].sum()
     outcomes = np.array(list(product((0, 1), repeat=len(pairs)))) @ counts
     assert pooled_p(key, TEXTS) == pytest.approx(np.mean(outcomes >= matched))
 

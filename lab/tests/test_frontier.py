@@ -10,7 +10,7 @@ import pytest
 from dgmark_lab.evaluate.estimates import Estimate
 from dgmark_lab.experiments.conditions import EDITS
 from dgmark_lab.experiments.figures import heat_figure
-from dgmark_lab.experiments.frontier import Measured, matched
+from dgmark_lab.experiments.matched_curves import Measured, matched
 from dgmark_lab.experiments.spec import Experiment
 from dgmark_lab.experiments.store import Store
 from dgmark_lab.experiments.views.frontier import EDITED, tokens_needed

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from dgmark import Detection, Generation, generate
+from dgmark import Detection, Detector, Generation, generate
 from dgmark.models.toy import ToyDenoiser
-from dgmark_lab.baselines import BASELINES, Baseline, baseline
+from dgmark.watermark.key import WatermarkKey
+from dgmark_lab.baselines import BASELINES, baseline_key
 from support.goldens import check_equal, forty_texts, order_of_commits, read_golden, words_of, write_golden
 from support.known_keys import bound_key, builtin_tokenizer, known_key
 from support.unchecked import unchecked
@@ -49,13 +50,12 @@ SETTINGS: list[tuple[str, Options, Options]] = [
 NAMES = [" ".join([name, *(f"{field}={value}" for field, value in options.items())]) for name, options, _ in SETTINGS]
 
 
-def write_texts(made: Baseline, settings: Options) -> list[Generation]:
-    """Twelve texts that the baseline marks."""
+def write_texts(key: WatermarkKey, settings: Options) -> list[Generation]:
+    """Twelve texts that a key of the baseline marks."""
     return generate(
         TOY,
         PROMPTS,
-        key=TOY_KEY,
-        baseline=made,
+        key=key,
         seed=5,
         batch_size=4,
         length=24,
@@ -64,9 +64,9 @@ def write_texts(made: Baseline, settings: Options) -> list[Generation]:
     )
 
 
-def detections(made: Baseline, key: Any, contents: Any, tokenizer: Any) -> list[list[Any]]:
+def detections(key: WatermarkKey, contents: Any, tokenizer: Any) -> list[list[Any]]:
     """The figures of detections of the baseline's mark."""
-    detector = made.detector(key, fpr=FPR, tokenizer=tokenizer)
+    detector = Detector(key, fpr=FPR, tokenizer=tokenizer)
     return [listed(detection) for detection in detector.detect_many(contents)]
 
 
@@ -88,14 +88,14 @@ def listed(found: Detection) -> list[Any]:
 def figures(number: int) -> Options:
     """Twelve texts with the order of the first three, what is detected in each and in forty others."""
     name, options, settings = SETTINGS[number]
-    made = baseline(name, **options)
-    texts = write_texts(made, settings)
+    key, toy_key = (baseline_key(name, one, **options) for one in (KEY, TOY_KEY))
+    texts = write_texts(toy_key, settings)
     others = forty_texts(KEY)
     return {
         "ids": [words_of(text.token_ids) for text in texts],
         "commits": [order_of_commits(text.trace) for text in texts[:3]],
-        "detections": detections(made, TOY_KEY, [text.token_ids for text in texts], TOY.tokenizer),
-        "detections of others": detections(made, KEY, others.values(), builtin_tokenizer()),
+        "detections": detections(toy_key, [text.token_ids for text in texts], TOY.tokenizer),
+        "detections of others": detections(key, others.values(), builtin_tokenizer()),
     }
 
 

@@ -177,11 +177,11 @@ def test_the_harness_s_own_command_end_to_end_on_the_built_in_model(
         assert said[index] == model.tokenizer.decode(made.token_ids[:6]).split(",")[0]
 
 
-def test_model_args_name_a_baseline_and_what_is_unknown_is_refused(tmp_path: Path) -> None:
-    bound_key("harness", load_model(device="cpu"), rule="position").save(tmp_path / "key.json")
-    lm = DiffusionLM.create_from_arg_string(f"key={tmp_path / 'key.json'},baseline=kgw,length=32", {"device": "cpu"})
-    assert lm.baseline is not None
-    assert lm.get_model_info()["baseline"]["name"] == "kgw"
+def test_model_args_name_a_key_of_any_rule_and_what_is_unknown_is_refused(tmp_path: Path) -> None:
+    bound_key("harness", load_model(device="cpu"), rule="kgw").save(tmp_path / "key.json")
+    lm = DiffusionLM.create_from_arg_string(f"key={tmp_path / 'key.json'},length=32", {"device": "cpu"})
+    assert lm.get_model_info()["rule"] == "kgw"
+    assert lm.config({}).strategy == "left_to_right"
     with pytest.raises(SettingsError, match="lenght"):
         DiffusionLM(TOY, lenght=32)
 

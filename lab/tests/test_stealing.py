@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dgmark import Detector, WatermarkKey
-from dgmark.watermark.bigrams import matching_pairs
-from dgmark.watermark.spec import BigramSpec, PositionSpec
+from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key
+from dgmark.watermark.position import PositionSpec, tables_of
 from dgmark_lab.attacks.budgets import edit_count
 from dgmark_lab.attacks.stealing import StolenKey, nothing_of, scrub
 from support.known_keys import known_key
@@ -32,10 +32,10 @@ def texts(key: WatermarkKey | None, number: int, seed: int) -> list[np.ndarray]:
     for at in range(128):
         scores = np.zeros((number, 8))
         if isinstance(key.spec, PositionSpec):
-            scores += key.tables.table()[ids[:, at]] == key.tables.residues(np.array([at]))
+            scores += tables_of(key).table()[ids[:, at]] == tables_of(key).residues(np.array([at]))
         farthest = key.spec.farthest if isinstance(key.spec, BigramSpec) else 0
         for back in range(1, min(at, farthest) + 1):
-            scores += matching_pairs(text[:, at - back, None] | ids[:, at] << 24, key.pair_key)
+            scores += matching_pairs(text[:, at - back, None] | ids[:, at] << 24, pair_key(key))
         text[:, at] = ids[np.arange(number), at, scores.argmax(axis=1)]
     return list(text)
 

@@ -4,7 +4,7 @@ The exit code says what is wrong: 2 settings, 4 text or rows, 5 a key, 6 a model
 Each message says what happened, why, and what to do. No message holds key material.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 
 class DgmarkError(Exception):
@@ -14,9 +14,23 @@ class DgmarkError(Exception):
 
 
 class SettingsError(DgmarkError):
-    """A setting, or a combination of settings, is invalid."""
+    """A setting, or a combination of settings, is invalid.
+
+    Args:
+        problem: what is wrong and what to do; with a field, a sentence whose subject is the field, such as "needs a
+            temperature above 0".
+        field: the name of the setting that is refused, as the library spells it.
+    """
 
     exit_code = 2
+
+    def __init__(self, problem: str, field: str | None = None) -> None:
+        super().__init__(problem if field is None else f"{field} {problem}")
+        self.problem, self.field = problem, field
+
+    def spelled(self, spell: Callable[[str], str]) -> str:
+        """The message, with the field as somebody else spells it, such as `--top-k` for `top_k`."""
+        return self.problem if self.field is None else f"{spell(self.field)} {self.problem}"
 
 
 class PromptTooLong(SettingsError):

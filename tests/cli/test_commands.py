@@ -12,6 +12,7 @@ import pytest
 
 from dgmark import WatermarkKey
 from dgmark.checkpoint.folder import BUILTIN
+from dgmark.watermark.position import tables_of
 from support.command_line import rows, run
 from support.fresh_process import run_fresh
 from support.known_keys import bound_key, key_file_of, known_key
@@ -24,7 +25,7 @@ key_file = key_file_of(known_key("command line"))
 @pytest.fixture(scope="module")
 def marked(key_file: Path) -> list[int]:
     """300 token ids that match everywhere, as a perfect mark would."""
-    tables = WatermarkKey.load(key_file).tables
+    tables = tables_of(WatermarkKey.load(key_file))
     words = np.random.default_rng(0).permutation(np.arange(300, 8000))
     ids: list[int] = []
     for word in words:

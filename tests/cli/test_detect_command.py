@@ -45,7 +45,6 @@ def test_a_batch_is_written_resumed_and_summed_up(key_file: Path, tmp_path: Path
         ["--only", "0:3", "--spans"],
         ["--only", "0:3", "--show"],
         ["--fpr", "1e-310"],
-        ["--payload", "--baseline", "kgw"],
         ["--payload", "--report", "r.html"],
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 
 from dgmark.checkpoint.folder import BUILTIN, builtin_folder
 from dgmark.report.signing import SigningKey
-from dgmark.service.access import TokenFile
+from dgmark.service.token_file import TokenFile
 from dgmark.watermark.commitment import KeyCommitment
 from support.command_line import run
 from support.known_keys import key_file_of, known_key

@@ -45,7 +45,6 @@ KEY = bound_key("types", TOY)
         ({"batch_size": "8"}, SettingsError, "batch size '8' is not a whole number"),
         ({"batch_size": 1.5}, SettingsError, "batch size 1.5 is not a whole number"),
         ({"batch_size": 0}, SettingsError, "batch size 0 is not a whole number of at least 1"),
-        ({"baseline": "kgw"}, SettingsError, "a baseline is wanted, not 'kgw'"),
         ({"length": "8"}, SettingsError, "length '8' must be a valid integer"),
         ({"temperature": float("nan")}, SettingsError, "temperature nan"),
     ],

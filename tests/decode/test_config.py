@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from dgmark.decode import DecodeConfig, Rule, decode
+from dgmark.decode import DecodeConfig, NoMark, OneKeySide, decode
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
 from support.known_keys import bound_key
@@ -68,11 +68,11 @@ def test_invalid_settings_are_refused_with_the_reason(settings: dict[str, Any], 
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"temperature": 0.0}, "at temperature 0 nothing is drawn, so rule bigram leaves no mark: give a bias"),
-        ({"temperature": 0.0, "alpha": 1.0}, "at temperature 0 nothing is drawn"),
-        ({"alpha": 0.0}, "with alpha 0 draws are plain, so rule bigram leaves no mark: give a bias"),
-        ({"lookahead": 2}, "lookahead counts matches: .* use lookahead 1"),
-        ({"min_relative_reward": 0.1}, "chooses among matches: .* leave it out"),
+        ({"temperature": 0.0}, "temperature 0 draws nothing, so rule bigram leaves no mark: give a bias"),
+        ({"temperature": 0.0, "alpha": 1.0}, "temperature 0 draws nothing"),
+        ({"alpha": 0.0}, "alpha 0 makes draws plain, so rule bigram leaves no mark: give a bias"),
+        ({"lookahead": 2}, "lookahead above 1 counts matches: .* use 1"),
+        ({"min_relative_reward": 0.1}, "min_relative_reward chooses among matches: .* leave it out"),
     ],
     ids=str,
 )
@@ -80,21 +80,19 @@ def test_settings_that_have_no_meaning_for_pairs_or_leave_no_mark_are_refused(
     settings: dict[str, Any], reason: str
 ) -> None:
     config = DecodeConfig(LENGTH, BLOCK, **settings)
-    with pytest.raises(SettingsError, match=reason):
+    with pytest.raises(SettingsError, match=reason) as caught:
         decode(TOY, PROMPTS, config, PAIRS, SEEDS)
-    for rule in (POSITIONS, Rule()):  # they have one for rule "position", and change nothing without a mark
+    assert caught.value.field in settings
+    for rule in (POSITIONS, NoMark()):  # they have one for rule "position", and change nothing without a mark
         assert len(decode(TOY, PROMPTS, config, rule, SEEDS)) == len(SEEDS)
 
 
 @pytest.mark.parametrize("settings", [{"alpha": 0.0}, {"alpha": 1.0}, {"bias": 0.5}], ids=str)
-def test_keyed_draws_do_not_go_with_a_baseline(settings: dict[str, Any]) -> None:
-    for rule in (
-        Rule(bias=lambda view: view.logits_to_propose()),
-        Rule(noise=lambda positions: torch.zeros(len(positions), TOY.vocab_size)),
-    ):
-        decode(TOY, PROMPTS, DecodeConfig(LENGTH, BLOCK), rule, SEEDS)
-        with pytest.raises(SettingsError, match="alpha and bias belong to keyed draws, and a baseline has its own"):
-            decode(TOY, PROMPTS, DecodeConfig(LENGTH, BLOCK, **settings), rule, SEEDS)
+def test_keyed_draws_do_not_go_with_a_watermark_without_bits(settings: dict[str, Any]) -> None:
+    side = OneKeySide(bound_key("config", TOY, rule="bigram"), len(SEEDS), "cpu")
+    decode(TOY, PROMPTS, DecodeConfig(LENGTH, BLOCK), side, SEEDS)
+    with pytest.raises(SettingsError, match="belongs to keyed draws, and this watermark has options of its own"):
+        decode(TOY, PROMPTS, DecodeConfig(LENGTH, BLOCK, **settings), side, SEEDS)
 
 
 def test_an_invalid_length_is_named_where_it_is_positional_too() -> None:

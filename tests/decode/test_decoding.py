@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 import dgmark.decode.proposals as proposals
-from dgmark.decode import DecodeConfig, Response, Rule, decode
+from dgmark.decode import DecodeConfig, NoMark, Response, decode
 from dgmark.decode.canvas import Canvas, Commits, collect
 from dgmark.decode.loop import decode_steps
 from dgmark.decode.proposals import Proposals, propose
+from dgmark.decode.rules import DecodeSide
 from dgmark.models.denoiser import ConfidenceSource
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
@@ -44,7 +45,7 @@ class RecordingToy(ToyDenoiser):
 
 
 RULES = {
-    "unmarked": Rule(),
+    "unmarked": NoMark(),
     "marked": rule_of_key(bound_key("decoding", ENDLESS, rule="position", modulus=2, code_length=0)),
 }
 
@@ -53,7 +54,7 @@ def run(
     model: ToyDenoiser,
     strategy: Any = "confidence",
     temperature: float = 1.0,
-    rule: Rule = RULES["unmarked"],
+    rule: DecodeSide = RULES["unmarked"],
     seed: int = 0,
     prompt: list[int] = PROMPT,
     length: int = LENGTH,
@@ -70,7 +71,7 @@ def run(
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 @pytest.mark.parametrize(("strategy", "temperature"), [("confidence", 0.8), ("margin", 0.0)])
 def test_the_strategy_sees_the_models_logits_bit_for_bit(
-    strategy: Any, temperature: float, rule: Rule, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    strategy: Any, temperature: float, rule: DecodeSide, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Tensor] = []
 
@@ -131,7 +132,7 @@ def test_a_mask_inside_the_prompt_is_left_alone() -> None:
 
 def test_the_prompts_tensor_is_not_written_to() -> None:
     prompts = torch.tensor([PROMPT])
-    decode(ENDLESS, prompts, DecodeConfig(LENGTH, BLOCK), Rule(), [0])
+    decode(ENDLESS, prompts, DecodeConfig(LENGTH, BLOCK), NoMark(), [0])
     assert prompts.tolist() == [PROMPT]
 
 
@@ -186,12 +187,12 @@ def key_of(modulus: int = 2) -> WatermarkKey:
     return bound_key("lookahead", ENDLESS, rule="position", modulus=modulus, code_length=0)
 
 
-def marked(modulus: int = 2) -> Rule:
+def marked(modulus: int = 2) -> DecodeSide:
     return rule_of_key(key_of(modulus), len(PROMPTS))
 
 
 def steps_of(
-    model: ToyDenoiser, config: DecodeConfig, rule: Rule, prompts: list[list[int]], seeds: list[int]
+    model: ToyDenoiser, config: DecodeConfig, rule: DecodeSide, prompts: list[list[int]], seeds: list[int]
 ) -> tuple[list[Response], list[Commits]]:
     canvas = Canvas.after(torch.tensor(prompts), config.length, model.mask_id)
     steps = [*decode_steps(model, canvas, config, rule, seeds)]
@@ -237,10 +238,10 @@ def test_a_batch_forwards_each_rows_candidates_in_one_go() -> None:
 def test_unmarked_text_is_the_same_with_any_lookahead_and_costs_the_same(
     strategy: Any, temperature: float, proposals: Any
 ) -> None:
-    plain, plain_steps = steps_of(ENDLESS, config_of(strategy, temperature, 1), Rule(), PROMPTS, [0, 1, 2])
+    plain, plain_steps = steps_of(ENDLESS, config_of(strategy, temperature, 1), NoMark(), PROMPTS, [0, 1, 2])
     for k in (2, 5):
         config = config_of(strategy, temperature, k, lookahead_proposals=proposals)
-        responses, steps = steps_of(ENDLESS, config, Rule(), PROMPTS, [0, 1, 2])
+        responses, steps = steps_of(ENDLESS, config, NoMark(), PROMPTS, [0, 1, 2])
         assert responses == plain
         assert [s.forwards for s in steps] == [s.forwards for s in plain_steps]
 

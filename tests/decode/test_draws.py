@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dgmark.decode import DecodeConfig, propose
-from dgmark.decode.bigram import BigramRule
+from dgmark.decode.bigram import BigramSide
 from dgmark.decode.proposals import KeyedDraw, keyed_shares
 from dgmark.models.toy import ToyDenoiser
 from support.known_keys import bound_key
@@ -137,7 +137,7 @@ def test_over_all_bits_of_the_pairs_each_token_keeps_its_probability(
     numbers = {pair: number for number, pair in enumerate(pair for row in found.values() for pair in row if pair)}
     count = 2 ** len(numbers)
 
-    class Enumerated(BigramRule):
+    class Enumerated(BigramSide):
         def signs_of_pairs(self, words: Tensor, rows: Tensor) -> Tensor:
             pairs = [(word % 2**24, word >> 24) for word in words.flatten().tolist()]
             number = torch.tensor([numbers.get(pair, 0) for pair in pairs]).view(words.shape)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from dgmark.decode import Canvas, DecodeConfig, Response, Rule, decode
+from dgmark.decode import Canvas, DecodeConfig, NoMark, OneKeySide, Response, decode
 from dgmark.decode.loop import decode_steps
 from dgmark.decode.selection import MOST_EDITING_STEPS
 from dgmark.errors import SettingsError
@@ -29,7 +29,7 @@ def config_of(edit: float | None, **settings: Any) -> DecodeConfig:
 def test_a_block_is_edited_until_nothing_changes_or_sixteen_times() -> None:
     def forwards(model: ToyDenoiser, threshold: float | None) -> int:
         canvas = Canvas.after(PROMPTS, LENGTH, MASK)
-        return sum(step.forwards for step in decode_steps(model, canvas, config_of(threshold), Rule(), [0]))
+        return sum(step.forwards for step in decode_steps(model, canvas, config_of(threshold), NoMark(), [0]))
 
     assert forwards(ENDLESS, None) == LENGTH
     assert forwards(ENDLESS, 0.0) == LENGTH + LENGTH // BLOCK * MOST_EDITING_STEPS
@@ -56,6 +56,6 @@ def test_with_the_exact_cache_of_llada_2_the_text_is_that_without_it(tmp_path: P
 def test_what_does_not_go_with_edits_is_refused() -> None:
     with pytest.raises(SettingsError, match="edits compare confidences: with an edit threshold, use strategy conf"):
         config_of(0.5, strategy="entropy")
-    for rule in (Rule(bias=lambda view: view.logits_to_propose()), Rule(noise=lambda _: torch.zeros(6, 32))):
-        with pytest.raises(SettingsError, match="leave the edit threshold out"):
-            decode(ENDLESS, PROMPTS, config_of(0.5), rule, [0])
+    side = OneKeySide(bound_key("edits", ENDLESS, rule="bigram"), 1, "cpu")
+    with pytest.raises(SettingsError, match="edit_threshold needs matches that an edit may not lose"):
+        decode(ENDLESS, PROMPTS, config_of(0.5), side, [0])

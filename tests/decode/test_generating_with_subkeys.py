@@ -11,7 +11,7 @@ from dgmark.decode.generation import generations
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.baselines import BASELINES, baseline
+from dgmark_lab.baselines import BASELINES
 from dgmark_lab.experiments.cells import cell_key
 from dgmark_lab.experiments.spec import KeyOptions
 from support.known_keys import bound_key
@@ -83,12 +83,10 @@ def test_a_sub_key_that_there_is_not_is_refused(key: WatermarkKey | None, messag
 
 
 @pytest.mark.parametrize("name", BASELINES)
-def test_baselines_refuse_a_key_with_sub_keys(name: str) -> None:
-    other = baseline(name)
-    with pytest.raises(SettingsError, match=f"baseline {name} marks all texts of a key alike"):
-        dgmark.generate(TOY, "w1", key=KEY, baseline=other, **SHORT)
-    with pytest.raises(SettingsError, match=f"baseline {name} marks all texts of a key alike"):
-        other.detector(KEY, tokenizer=TOY.tokenizer).detect([5, 6, 7, 8] * 20)
+def test_a_published_rule_has_no_sub_keys(name: str) -> None:
+    with pytest.raises(SettingsError, match=f"rule {name} has no sub-keys: leave that out"):
+        WatermarkKey.generate(TOY, rule=name, subkeys=4)
+    assert WatermarkKey.generate(TOY, rule=name, subkeys=1).num_subkeys == 1
 
 
 def test_an_experiment_refuses_a_key_with_sub_keys() -> None:

@@ -12,6 +12,7 @@ from dgmark.decode.infilling import holes_in
 from dgmark.errors import InputError, PromptTooLong, SettingsError
 from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
+from dgmark.watermark.position import tables_of
 from support.known_keys import bound_key, known_key
 from support.plain_decoding import bits_at
 
@@ -51,9 +52,9 @@ def test_positions_are_counted_from_the_text() -> None:
     key = bound_key("infill", TOY, rule="position")
     (made,) = dgmark.infill(TOY, [PARTS], key=key)
     assert sorted(made.trace.position) == [*range(3, 10), *range(12, 24)]
-    table = key.tables.table()
+    table = tables_of(key).table()
     for position, token, matched in zip(made.trace.position, made.trace.token_id, made.trace.matched, strict=True):
-        assert matched == (table[token] == key.tables.code[position % 16])
+        assert matched == (table[token] == tables_of(key).code[position % 16])
     assert sum(made.trace.matched) > 13
 
 

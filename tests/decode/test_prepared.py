@@ -12,7 +12,7 @@ from dgmark.decode import DecodeConfig, Prepared, Request
 from dgmark.decode.generation import generations
 from dgmark.errors import DgmarkError, InputError, PromptTooLong, SettingsError, TokenizerMismatch, VocabularyMismatch
 from dgmark.models.toy import ToyDenoiser
-from dgmark_lab.baselines import baseline
+from dgmark_lab.baselines import baseline_key
 from support.known_keys import bound_key
 from support.unchecked import unchecked
 
@@ -56,12 +56,14 @@ def test_rows_of_different_keys_of_one_rule_share_one_batch() -> None:
     assert [batch.rows for batch in prepared.batches([1, 7, 0])] == [[1, 7], [0]]
 
 
-def test_a_baseline_of_one_key_at_a_time_decodes_rows_of_a_key_together() -> None:
-    requests = [replace(request, prompt="w1", key=key_of(i % 2)) for i, request in enumerate(REQUESTS)]
-    options: dict[str, Any] = {"baseline": baseline("unigram")}
-    prepared = Prepared.of(TOY, requests, DecodeConfig(12, 4), **options)
-    assert [batch.rows for batch in prepared.batches(range(8))] == [[0, 2, 4, 6], [1, 3, 5, 7]]
-    assert decoded(requests, **options) == [decoded([request], **options)[0] for request in requests]
+def test_a_rule_of_one_key_at_a_time_decodes_rows_of_a_key_and_unmarked_ones_together() -> None:
+    keys = [baseline_key("unigram", key_of(number)) for number in range(2)]
+    given = [None if i in (1, 4) else keys[i % 2] for i in range(8)]
+    requests = [replace(request, prompt="w1", key=key) for request, key in zip(REQUESTS, given, strict=True)]
+    prepared = Prepared.of(TOY, requests, DecodeConfig(12, 4))
+    # rows without a mark join either key
+    assert [batch.rows for batch in prepared.batches(range(8))] == [[0, 1, 2, 4, 6], [3, 5, 7]]
+    assert decoded(requests) == [decoded([request])[0] for request in requests]
 
 
 # ---- the same text from every caller ----

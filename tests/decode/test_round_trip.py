@@ -14,7 +14,7 @@ from torch import Tensor
 
 import dgmark
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
-from dgmark.decode import DecodeConfig, Prepared, Request, RoundTrip, Rule, decode
+from dgmark.decode import DecodeConfig, NoMark, Prepared, Request, RoundTrip, decode
 from dgmark.decode.canvas import collect
 from dgmark.decode.round_trip import Surroundings
 from dgmark.decode.selection import order_of
@@ -326,7 +326,7 @@ def test_where_nothing_fits_something_permitted_is_committed_all_the_same(settin
     model = replace(MODEL, forbidden_bias=9.0)
     config = DecodeConfig(LENGTH, BLOCK, **settings)
     round_trip = Hopeless(model.tokenizer, model.mask_id)
-    responses = decode(model, torch.tensor(PROMPTS), config, Rule(), [0, 1, 2, 3], round_trip=round_trip)
+    responses = decode(model, torch.tensor(PROMPTS), config, NoMark(), [0, 1, 2, 3], round_trip=round_trip)
     for response in responses:
         assert len({*response.trace.position}) == len(response.trace.position) > 0
         assert {*response.trace.token_id} <= {*range(1, model.tokenizer.vocab_size)}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from dgmark.decode import DecodeConfig, Response, decode, keyed_rule
+from dgmark.decode import DecodeConfig, Response, decode, side_of_rows
 from dgmark.models.denoiser import BlockOrigin, Denoiser
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
@@ -52,7 +52,7 @@ def check(
 ) -> tuple[list[Response], list[Plain]]:
     """Decode a batch with a key or none for each row, and compare each row with what the slow loop writes."""
     prompts, seeds = prompts[: len(keys)], SEEDS[: len(keys)]
-    rows = decode(model, torch.tensor(prompts), config, keyed_rule(keys, "cpu"), seeds)
+    rows = decode(model, torch.tensor(prompts), config, side_of_rows(keys, "cpu"), seeds)
     slow = [
         decode_slowly(model, prompt, config, key, seed, edges)
         for prompt, key, seed in zip(prompts, keys, seeds, strict=True)
@@ -153,7 +153,7 @@ def test_a_step_commits_what_the_slow_loop_commits(settings: dict[str, Any], k: 
         config = DecodeConfig(LENGTH, BLOCK, temperature=0.0, lookahead=k, **settings)
         (response,), _ = check(model, config, [key], [prompt])
         free = DecodeConfig(LENGTH, BLOCK, settings.get("strategy", "confidence"), 0.0, lookahead=k)
-        differ += response != decode(model, torch.tensor([prompt]), free, keyed_rule([key], "cpu"), [0])[0]
+        differ += response != decode(model, torch.tensor([prompt]), free, side_of_rows([key], "cpu"), [0])[0]
     assert differ or settings.get("min_relative_reward") == 0.3  # which may find nothing to do
 
 

@@ -13,14 +13,15 @@ import pytest
 from numpy.typing import NDArray
 
 from dgmark import Detector, Keyring, WatermarkKey
-from dgmark.detection.bigram_rule import FIRST_UNIT, MAX_UNITS, MIN_UNITS, STRENGTHS, PairTest
+from dgmark.detection.bigram import FIRST_UNIT, MAX_UNITS, MIN_UNITS, STRENGTHS, BigramTest
 from dgmark.detection.detect_files import ScoringOptions
 from dgmark.detection.finding import Span
 from dgmark.detection.p_values import binomial_tail
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.result import PAYLOAD_FIELDS
 from dgmark.errors import SettingsError, VocabularyMismatch
-from dgmark.watermark.bigrams import matching_pairs, pair_words
+from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words
+from dgmark.watermark.spec import spec_as
 from support.known_keys import builtin_tokenizer, known_key, sign_of
 from support.marked_texts import marked_ids, marked_text
 from support.unchecked import unchecked
@@ -42,8 +43,11 @@ def marked_by_pairs(key: WatermarkKey, length: int, strength: float, dice: np.ra
     """Tokens drawn in proportion to the likelihood that each pair matches with probability (1 + strength) / 2."""
     ids: list[int] = []
     while len(ids) < length:
-        token, before = int(dice.integers(300, 8000)), np.array(ids[-key.pair_spec.farthest :], dtype=np.int64)
-        missed = np.count_nonzero(matching_pairs(pair_words(before, token), key.pair_key, key.number or 0) == 0)
+        token, before = (
+            int(dice.integers(300, 8000)),
+            np.array(ids[-spec_as(BigramSpec, key).farthest :], dtype=np.int64),
+        )
+        missed = np.count_nonzero(matching_pairs(pair_words(before, token), pair_key(key), key.number or 0) == 0)
         if dice.random() < ((1 - strength) / (1 + strength)) ** missed:
             ids.append(token)
     return np.array(ids)
@@ -73,7 +77,7 @@ def test_the_tail_keeps_its_digits_at_millions_of_pairs(matched: int, pairs: int
 @pytest.mark.parametrize("n", [5, 8, 40, 100])
 def test_the_best_part_is_that_of_a_loop_over_all_parts(n: int) -> None:
     key, ids = known_key("parts", rule="bigram"), np.random.default_rng(n).integers(0, 12, n)  # most pairs are repeated
-    matches = {(a, b): bool(matching_pairs(np.array([pair_words(a, b)]), key.pair_key)[0]) for a in ids for b in ids}
+    matches = {(a, b): bool(matching_pairs(np.array([pair_words(a, b)]), pair_key(key))[0]) for a in ids for b in ids}
 
     def tail(first: int, last: int) -> tuple[float, int]:
         inside = range(first, min(last, n))
@@ -88,7 +92,7 @@ def test_the_best_part_is_that_of_a_loop_over_all_parts(n: int) -> None:
         parts = [(*tail(*span), *span) for span in spans]
         number = sum(pairs > 0 for _, pairs, _, _ in parts)
         found += [(p * 2 * len(units) * number, first, min(last, n)) for p, _, first, last in parts]
-    best = PairTest(key, scored(ids)).best_part(None)
+    best = BigramTest(key, scored(ids)).best_part(None)
     assert best.p_value == pytest.approx(min(1.0, min(found)[0]), rel=1e-9)
 
 
@@ -100,7 +104,7 @@ def test_the_matches_of_tokens_are_those_of_their_pairs_on_both_sides() -> None:
         for left in range(max(0, right - 4), right)
     }
     expected = [sum(sign for pair, sign in signs.items() if place in pair) for place in range(30)]
-    assert PairTest(PLAIN, scored(ids)).net_matches(None).tolist() == expected
+    assert BigramTest(PLAIN, scored(ids)).net_matches(None).tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -113,12 +117,12 @@ def test_the_matches_of_tokens_are_those_of_their_pairs_on_both_sides() -> None:
     ],
 )
 def test_a_text_too_short_or_too_repetitive_is_uncertain(ids: NDArray[np.int64], uncertain: str | None) -> None:
-    assert PairTest(PLAIN, scored(ids)).uncertain_because(1.0, 1e-4) == uncertain
+    assert BigramTest(PLAIN, scored(ids)).uncertain_because(1.0, 1e-4) == uncertain
 
 
 def test_ids_of_another_vocabulary_are_refused() -> None:
     with pytest.raises(VocabularyMismatch):
-        PairTest(PLAIN, scored(np.array([5, 8192])))
+        BigramTest(PLAIN, scored(np.array([5, 8192])))
 
 
 # --- spans ---------------------------------------------------------------------------------------
@@ -127,12 +131,12 @@ def test_ids_of_another_vocabulary_are_refused() -> None:
 def test_spans_are_the_marked_parts_of_their_sub_keys() -> None:
     marked = [marked_ids(MANY.subkey(number), 160) for number in (7, 50)]
     tokens = scored(unmarked(1, 300, 1000), marked[0], unmarked(2, 200, 1000), marked[1])
-    found = PairTest(MANY, tokens).spans(1e-4)
+    found = BigramTest(MANY, tokens).spans(1e-4)
     assert [number for number, _ in found] == [7, 50]
     for (_, span), first in zip(found, (300, 660), strict=True):
         assert abs(span.first - first) <= 48
         assert abs(span.last - first - 160) <= 48
-    assert PairTest(known_key("another", subkeys=64), tokens).spans(1e-4) == []
+    assert BigramTest(known_key("another", subkeys=64), tokens).spans(1e-4) == []
 
 
 @pytest.mark.parametrize("length", [816, 1840])  # of the longer one, p-values of the larger parts are the least float
@@ -140,7 +144,7 @@ def test_touching_parts_are_one_span_with_the_smallest_of_their_p_values(length:
     with unchecked():
         tokens = scored(unmarked(1, 208, 1000), marked_ids(PLAIN, length, rate=1.0), unmarked(2, 400, 1000))
     # no one part has just these tokens
-    test, end = PairTest(PLAIN, tokens), 208 + length
+    test, end = BigramTest(PLAIN, tokens), 208 + length
     parts = sorted(test.passing_parts(None, 1e-4), key=lambda part: part.first)
     assert [(part.first, part.last) for part in parts] == [(208, 256), (256, end)]
     ((_, span),) = test.spans(1e-4)
@@ -150,7 +154,7 @@ def test_touching_parts_are_one_span_with_the_smallest_of_their_p_values(length:
 
 def test_touching_spans_of_different_sub_keys_stay_apart() -> None:
     tokens = scored(*(marked_ids(MANY.subkey(number), 256) for number in (7, 50)))
-    found = PairTest(MANY, tokens).spans(1e-4)
+    found = BigramTest(MANY, tokens).spans(1e-4)
     assert [(number, span.first, span.last) for number, span in found] == [(7, 0, 256), (50, 256, 512)]
 
 
@@ -187,7 +191,7 @@ def test_the_confidence_is_as_often_right_as_it_says() -> None:
     with unchecked():
         for number in range(400):
             key = known_key(f"calibrated {number % 10}", subkeys=64)
-            test = PairTest(key, scored(marked_by_pairs(key.subkey(number % 64), 24, STRENGTHS[number % 3], dice)))
+            test = BigramTest(key, scored(marked_by_pairs(key.subkey(number % 64), 24, STRENGTHS[number % 3], dice)))
             likeliest = test.ranked_subkeys()[0]
             confidence.append(test.confidence(likeliest, test.best_part(likeliest)))
             right.append(likeliest == number % 64)

@@ -11,7 +11,7 @@ import pytest
 from dgmark import Detector, Keyring, WatermarkKey, detect_file
 from dgmark.detection.result import Scorer
 from dgmark.errors import ModelNotFound, ResumeMismatch, SettingsError, TokenizerMismatch
-from dgmark_lab.baselines import baseline
+from dgmark_lab.baselines import baseline_key
 from support.command_line import rows
 from support.known_keys import builtin_tokenizer, known_key
 from support.marked_texts import marked_ids
@@ -143,7 +143,7 @@ def test_a_file_of_other_inputs_is_not_resumed(source: Path, tmp_path: Path, inp
         (Detector(KEY, phase="start"), {}),
         (Detector(KEY, normalise=["nfc"]), {}),
         (Keyring([KEY, known_key("another")]), {}),
-        (baseline("kgw").detector(KEY), {}),
+        (Detector(baseline_key("kgw", KEY)), {}),
         (DETECTOR, {"only": [(0, 3)]}),
         (DETECTOR, {"ids": True}),
     ],
@@ -199,10 +199,10 @@ SPANS, RANGES = {"spans": True}, {"only": [(0, 3)]}
 @pytest.mark.parametrize(
     ("scorer", "options", "message"),
     [
-        (DETECTOR, SPANS, "spans need a key of the bigram rule"),
-        *((Keyring([KEY]), some, "need one dgMARK key: use a Detector, not a Keyring") for some in (SPANS, RANGES)),
+        (DETECTOR, SPANS, "spans need a key of rule bigram"),
+        *((Keyring([KEY]), some, "need one key: use a Detector, not a Keyring") for some in (SPANS, RANGES)),
         *((Detector(KEY, normalise=["nfc"]), some, "leave normalisation out") for some in (SPANS, RANGES)),
-        (baseline("kgw").detector(KEY), SPANS, "need one dgMARK key: use a Detector, not a BaselineDetector"),
+        (Detector(baseline_key("kgw", KEY)), SPANS, "this key's rule tests whole texts only: leave spans out"),
     ],
 )
 def test_spans_and_ranges_need_one_key_that_finds_them(

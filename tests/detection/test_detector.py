@@ -19,6 +19,7 @@ from dgmark.detection.detector import DEFAULT_FPR, Detector, detect
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.sentences import matches
 from dgmark.errors import SettingsError
+from dgmark.watermark.position import tables_of
 from support.known_keys import builtin_tokenizer, known_key, position_of
 from support.marked_texts import Ids, marked_ids, marked_text
 from support.unchecked import unchecked
@@ -119,8 +120,8 @@ def test_a_million_tokens_have_a_verdict() -> None:
     """A mark of one in a hundred tokens, in a text whose null is far too wide to convolve."""
     detector = detector_of()
     ids = np.random.default_rng(1).integers(300, 8000, 1_000_000)
-    wrong = np.flatnonzero(~detector.key.tables.matching(ids, np.arange(len(ids))))[::50]
-    table = detector.key.tables.table()
+    wrong = np.flatnonzero(~tables_of(detector.key).matching(ids, np.arange(len(ids))))[::50]
+    table = tables_of(detector.key).table()
     some = [np.flatnonzero(table[300:8000] == parity)[:50] + 300 for parity in (0, 1)]
     ids[wrong] = [some[at % 2][at % 50] for at in wrong]
     with unchecked():
@@ -173,7 +174,7 @@ def test_a_special_token_in_a_text_hides_nothing_of_what_follows(special: str, r
 def test_the_counts_are_those_of_the_definition(ids: list[int], modulus: int, rotation: int) -> None:
     detector = detector_of(modulus=modulus, rotation=rotation, max_crop=9)
     found = detector.detect(ids)
-    tables = detector.key.tables
+    tables = tables_of(detector.key)
     shift = position_of(found).shift
     matched = [
         tables.table((i + shift) // rotation if rotation else 0)[token] == (i + shift) % modulus
@@ -228,17 +229,19 @@ def test_how_a_text_is_shifted_matters_for_the_keys_alone_that_it_concerns() -> 
     shifts: dict[str, Any] = {"phase": "start", "max_crop": 7}
     pairs, positions = known_key("pairs", rule="bigram"), known_key("positions")
     ids = marked_ids(positions, 80)
-    whole, anywhere = (Detector(pairs, **some).detect(ids) for some in (shifts, {}))
-    assert whole == anywhere
+    for name, value in shifts.items():
+        with pytest.raises(SettingsError, match=f"{name} concerns keys whose marks count positions") as caught:
+            Detector(pairs, **{name: value})
+        assert caught.value.field == name
     both, alone = Keyring([pairs, positions], **shifts), Detector(positions, **shifts)
     assert both.detect(ids).p_value == 2 * alone.detect(ids).p_value
-    assert both.settings["phase"] == alone.phase
+    assert both.settings["phase"] == "start"
 
 
 def test_spans_need_a_key_of_the_bigram_rule() -> None:
     detector = detector_of()
-    assert not detector.finds_spans
-    with pytest.raises(SettingsError, match="spans need a key of the bigram rule"):
+    assert detector.no_spans
+    with pytest.raises(SettingsError, match="spans need a key of rule bigram"):
         detector.spans("Once upon a time.")
 
 

@@ -2,25 +2,37 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dgmark.detection.detector import Detector
 from dgmark.detection.expected import expected_p, tokens_needed
-from dgmark.watermark.spec import MEASURED_MATCH, BigramSpec, PositionSpec, WatermarkSpec
+from dgmark.watermark.bigram import BigramSpec
+from dgmark.watermark.measured import PAIRS as MEASURED
+from dgmark.watermark.measured import match_of_pairs, match_of_tokens
+from dgmark.watermark.position import PositionSpec
+from dgmark.watermark.rules import find_rule
+from dgmark.watermark.spec import WatermarkSpec
 from support.known_keys import builtin_tokenizer, known_key, known_spec
 
 PAIRS: BigramSpec = replace(known_spec(rule="bigram"), expected_match=0.72)
 TOKENS: PositionSpec = replace(known_spec(code_length=16), expected_match=0.9)
 
 
+def p_of(spec: WatermarkSpec, tokens: int, **options: Any) -> float:
+    p = expected_p(spec, tokens, **options)
+    assert p is not None
+    return p
+
+
 # medians of 64 texts at T = .55, by the table of lab/docs/results/decoding.md
 @pytest.mark.parametrize(("tokens", "median"), [(256, 2e-30), (64, 6e-12)])
 def test_the_law_agrees_with_texts_of_the_storyteller(tokens: int, median: float) -> None:
-    p = expected_p(PAIRS, tokens)
+    p = p_of(PAIRS, tokens)
     assert abs(math.log10(p / median)) < 0.6
-    assert p < expected_p(PAIRS, tokens, most=True)
+    assert p < p_of(PAIRS, tokens, most=True)
 
 
 @pytest.mark.parametrize(("spec", "marked"), [(PAIRS, 0.75), (TOKENS, 0.5)])
@@ -28,7 +40,7 @@ def test_a_text_of_which_half_is_refilled_matches_where_a_pair_or_token_is_new(
     spec: WatermarkSpec, marked: float
 ) -> None:
     weaker = replace(spec, expected_match=0.5 + (spec.typical_match - 0.5) * marked)
-    assert expected_p(spec, 200, refilled=0.5) == pytest.approx(expected_p(weaker, 200))
+    assert p_of(spec, 200, refilled=0.5) == pytest.approx(p_of(weaker, 200))
 
 
 @pytest.mark.parametrize("spec", [PAIRS, replace(PAIRS, subkeys=4096), TOKENS, replace(TOKENS, code_length=0)])
@@ -36,7 +48,7 @@ def test_so_many_tokens_are_needed_and_no_fewer(spec: WatermarkSpec) -> None:
     for most in (False, True):
         needed = tokens_needed(spec, 1e-6, most=most)
         assert needed is not None
-        reached = [expected_p(spec, needed + more, most=most) <= 1e-6 for more in (-1, 0)]
+        reached = [p_of(spec, needed + more, most=most) <= 1e-6 for more in (-1, 0)]
         assert reached == [False, True]
 
 
@@ -50,13 +62,14 @@ def test_what_makes_a_mark_weaker_takes_more_tokens() -> None:
 
 def test_longer_blocks_and_fewer_distances_match_more() -> None:
     for spec in (PAIRS, TOKENS):
-        shares = [spec.measured_match(block) or 0.0 for block in (*MEASURED_MATCH, 256)]
+        expected = find_rule(spec.rule).expected_match
+        shares = [expected(spec, block) or 0.0 for block in (*MEASURED, 256)]
         assert shares == sorted(shares)
         assert shares[-1] == shares[-2]
-        assert spec.measured_match(3) is None
-    assert replace(PAIRS, farthest=1).measured_match(32) == pytest.approx(0.76, abs=0.025)  # measured
-    assert replace(PAIRS, farthest=8).measured_match(32) == pytest.approx(0.7, abs=0.01)  # measured
-    assert replace(TOKENS, code_length=0).measured_match(32) is None
+        assert expected(spec, 3) is None
+    assert match_of_pairs(replace(PAIRS, farthest=1), 32) == pytest.approx(0.76, abs=0.025)  # measured
+    assert match_of_pairs(replace(PAIRS, farthest=8), 32) == pytest.approx(0.7, abs=0.01)  # measured
+    assert match_of_tokens(replace(TOKENS, code_length=0), 32) is None
 
 
 @pytest.mark.parametrize("rule", ["bigram", "position"])
@@ -74,7 +87,7 @@ def test_a_text_is_too_short_to_tell_by_the_share_that_its_key_expects(rule: str
 
 def test_pairs_that_are_far_apart_need_a_text_that_is_longer() -> None:
     spec = replace(known_spec(rule="bigram"), nearest=60, farthest=64, expected_match=0.99)
-    assert expected_p(spec, 60) == 1.0
+    assert p_of(spec, 60) == 1.0
     needed = tokens_needed(spec, 1e-4)
     assert needed is not None
     assert needed > 63  # 15 pairs, the fewest whose p, with the share of the whole text, is below 1e-4

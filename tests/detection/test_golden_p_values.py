@@ -145,7 +145,7 @@ def kinds_of_text() -> dict[str, list[Any]]:
         texts = forty_texts(key.subkey(200) if key.num_subkeys > 1 else key)
         detector = Detector(key, tokenizer=tokenizer)
         for title, detection in zip(texts, detector.detect_many(texts.values()), strict=True):
-            spans = detector.spans(texts[title]) if detector.finds_spans else ()
+            spans = detector.spans(texts[title]) if not detector.no_spans else ()
             best = min((span.p_value for span in spans), default=None)
             fewer = best and len(Detector(key, tokenizer=tokenizer, fpr=0.75 * best).spans(texts[title]))
             found[f"{name}/{title}"] = [*listed(detection), [list(asdict(span).values()) for span in spans], fewer]

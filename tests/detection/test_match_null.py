@@ -21,9 +21,9 @@ from dgmark.detection.detector import Detector
 from dgmark.detection.finding import Phase
 from dgmark.detection.match_null import MatchNull, residue_counts
 from dgmark.detection.p_values import MIN_P
-from dgmark.detection.position_rule import balance_of, window_statistic
+from dgmark.detection.position import balance_of, window_statistic
 from dgmark.watermark.key import WatermarkKey
-from dgmark.watermark.spec import PositionSpec
+from dgmark.watermark.position import PositionSpec, tables_of
 from support.known_keys import builtin_tokenizer, known_key
 
 Ints = NDArray[np.int64]
@@ -64,9 +64,9 @@ def all_keys_matches(items: list[Item], modulus: int, code: Sequence[int] = ()) 
 
 def observed(key: WatermarkKey, ids: list[int], phase: int = 0) -> int:
     """Matches under `key`, straight from the definition."""
-    spec, code = key.tables.spec, key.tables.code.tolist()
+    spec, code = tables_of(key).spec, tables_of(key).code.tolist()
     return sum(
-        int(key.tables.table(segment)[token]) == code[(position + phase) % len(code)]
+        int(tables_of(key).table(segment)[token]) == code[(position + phase) % len(code)]
         for position, (segment, token) in enumerate(items_of(ids, spec.rotation))
     )
 
@@ -86,7 +86,7 @@ def numbered_key(number: int, modulus: int, rotation: int = 0, code_length: int 
 def p_value(key: WatermarkKey, ids: list[int], phase: Phase) -> float:
     """The exact p-value, less what it pays for the balance of the group tables."""
     detector = Detector(key, tokenizer=builtin_tokenizer(), phase=phase)
-    with patch("dgmark.detection.position_rule.balance_of", return_value=1.0):
+    with patch("dgmark.detection.position.balance_of", return_value=1.0):
         return detector.detect(ids).p_value
 
 
@@ -111,7 +111,7 @@ def test_the_p_value_is_the_share_of_all_keys_that_match_as_well(
 ) -> None:
     key = numbered_key(number, modulus, rotation, periods * modulus)
     ids = ids[:8] if rotation else ids  # each token of each segment has a group of its own
-    matches = all_keys_matches(items_of(ids, rotation), modulus, key.tables.code.tolist())[:, 0]
+    matches = all_keys_matches(items_of(ids, rotation), modulus, tables_of(key).code.tolist())[:, 0]
     assert p_value(key, ids, "start") == pytest.approx(np.mean(matches >= observed(key, ids)), rel=1e-12, abs=0)
 
 
@@ -121,10 +121,10 @@ def test_the_p_value_at_any_phase_pays_for_every_phase_and_no_more(
     ids: list[int], modulus: int, periods: int, number: int
 ) -> None:
     key = numbered_key(number, modulus, code_length=periods * modulus)
-    period = key.tables.spec.period
+    period = tables_of(key).spec.period
     counts = [observed(key, ids, phase) for phase in range(period)]
     best = max(counts)
-    matches = all_keys_matches(items_of(ids, 0), modulus, key.tables.code.tolist())
+    matches = all_keys_matches(items_of(ids, 0), modulus, tables_of(key).code.tolist())
     p = p_value(key, ids, "any")
     one_phase = float(np.mean(matches[:, counts.index(best)] >= best))
     assert p <= min(1.0, period * one_phase) * (1 + 1e-12)

@@ -62,7 +62,7 @@ def test_a_key_without_a_secret_promises_no_rarity(detection: Detection) -> None
 def test_absence_names_all_keys_that_were_tried(detection: Detection) -> None:
     absent = replace(detection, verdict="not_detected", keys_tested=1200, num_tokens_scored=900)
     assert verdict_sentence(absent) == "No watermark of the 1,200 keys was found in this text."
-    assert verdict_sentence(replace(absent, keys_tested=1, baseline="kgw")).startswith("The kgw watermark of key ")
+    assert verdict_sentence(replace(absent, keys_tested=1, rule_title="KGW")).startswith("The KGW watermark of key ")
 
 
 def test_the_words_name_whose_key_it_is_and_no_fingerprint(detection: Detection) -> None:

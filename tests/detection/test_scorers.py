@@ -1,4 +1,4 @@
-"""The scorers: one key, a keyring and a baseline's detector follow one protocol.
+"""The scorers: one key of any rule and a keyring follow one protocol.
 
 A keyring names the right key, and its p-value pays for the number of keys.
 """
@@ -16,7 +16,7 @@ from dgmark.detection.keyring import Keyring, load_keys
 from dgmark.detection.result import Scorer
 from dgmark.errors import KeyFileNotFound, SettingsError, TokenizerMismatch, VocabularyMismatch
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab import baselines
+from dgmark_lab.baselines import baseline_key
 from support.known_keys import builtin_tokenizer, known_key
 from support.marked_texts import marked_ids
 from support.unchecked import unchecked
@@ -25,16 +25,13 @@ RIGHT = known_key("ring 3")
 KEYS = [known_key(f"ring {k}") for k in range(20)]
 
 
-def baseline(name: str, **options: Any) -> Scorer:
-    return baselines.baseline(name, **options).detector(RIGHT, tokenizer=builtin_tokenizer())
-
-
 SCORERS: dict[str, Scorer] = {
     "key": Detector(RIGHT, tokenizer=builtin_tokenizer()),
     "start": Detector(RIGHT, tokenizer=builtin_tokenizer(), phase="start", fpr=1e-3),
     "ring": Keyring([RIGHT, KEYS[0]], tokenizer=builtin_tokenizer()),
-    "kgw": baseline("kgw"),
-    "gloaguen": baseline("gloaguen"),
+    "kgw": Detector(baseline_key("kgw", RIGHT), tokenizer=builtin_tokenizer()),
+    "gloaguen": Detector(baseline_key("gloaguen", RIGHT), tokenizer=builtin_tokenizer()),
+    "rules": Keyring([RIGHT, baseline_key("kgw", KEYS[1])], tokenizer=builtin_tokenizer()),
 }
 TEXTS = ["", "Once upon a time there was a king.", marked_ids(RIGHT, 120).tolist(), [5, 6, 7], "<|endoftext|>"]
 
@@ -43,7 +40,7 @@ each_scorer = pytest.mark.parametrize("scorer", SCORERS.values(), ids=list(SCORE
 
 @each_scorer
 def test_the_settings_are_plain_json_with_the_same_fields(scorer: Scorer) -> None:
-    assert list(scorer.settings) == ["keys", "fpr", "baseline", "phase", "max_crop", "normalise"]
+    assert list(scorer.settings) == ["keys", "fpr", "phase", "max_crop", "normalise"]
     assert json.loads(json.dumps(scorer.settings)) == scorer.settings
     assert isinstance(scorer, Scorer)
 

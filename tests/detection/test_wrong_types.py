@@ -14,6 +14,7 @@ from dgmark.detection.keyring import Keyring, load_keys
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.position import tables_of
 from support.known_keys import builtin_tokenizer, known_key, known_spec
 from support.unchecked import unchecked
 
@@ -85,4 +86,4 @@ def test_numbers_of_numpy_are_numbers() -> None:
     with unchecked():
         numbers: Any = {"max_crop": np.int64(5), "fpr": np.float64(0.01)}
         assert Detector(ROTATING, **numbers).detect("The king went.").verdict == "uncertain"
-        assert WatermarkKey.generate(modulus=np.int32(3)).tables.spec.modulus == 3  # type: ignore[arg-type]
+        assert tables_of(WatermarkKey.generate(modulus=np.int32(3))).spec.modulus == 3

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgmark.decode import DecodeConfig, decode, keyed_rule
+from dgmark.decode import DecodeConfig, decode, side_of_rows
 from dgmark.decode.proposals import Candidates, Proposer, draw
 from dgmark.detection.detector import Detector
 from dgmark.engines import KeyStore, uniform_draws
@@ -153,7 +153,7 @@ def test_the_loop_writes_what_our_loop_writes(
         return rows
 
     found = write(keys)
-    assert found == [row.token_ids for row in decode(SHARP, prompts, config, keyed_rule(keys, CPU), seeds=seeds)]
+    assert found == [row.token_ids for row in decode(SHARP, prompts, config, side_of_rows(keys, CPU), seeds=seeds)]
     changed = [mine != plain for mine, plain in zip(found, write([None] * 4), strict=True)]
     assert changed == [key is not None for key in keys]
 
@@ -230,5 +230,5 @@ def test_fast_dllm_commits_what_our_loop_commits(
             x[:, window][chosen] = tokens[chosen]
             window = part
     rule = config if threshold is None else DecodeConfig(**{**config.to_dict(), "commit": "threshold"})
-    (ours,) = decode(SHARP, torch.tensor([PROMPT]), rule, keyed_rule([key], CPU), seeds=[5])
+    (ours,) = decode(SHARP, torch.tensor([PROMPT]), rule, side_of_rows([key], CPU), seeds=[5])
     assert x[0, 4:].tolist() == ours.token_ids

@@ -15,8 +15,11 @@ from dgmark.documents.reading import MB, Limits
 from dgmark.service.connections import REST_SECONDS
 from dgmark.service.detection_worker import MAX_SPAN_CHARS
 from dgmark.service.settings import ServiceSettings
+from dgmark.watermark.bigram import BigramSpec
 from dgmark.watermark.key_file import KeyFile
-from dgmark.watermark.spec import MEASURED_MATCH, BigramSpec, PositionSpec
+from dgmark.watermark.measured import PAIRS
+from dgmark.watermark.position import PositionSpec
+from dgmark.watermark.rules import find_rule
 from dgmark_lab.attacks import ATTACKS
 from dgmark_lab.baselines import BASELINES
 from dgmark_lab.options import defaults_of
@@ -101,11 +104,11 @@ def figures(text: str) -> list[str]:
 
 def test_the_tokens_that_texts_need_are_those_that_keys_expect() -> None:
     rows: list[list[Any]] = []
-    for block in MEASURED_MATCH:
+    for block in PAIRS:
         row = [float(block)]
         for spec in (known_spec(rule="bigram"), known_spec(code_length=16)):
             other = replace(spec, tokenizer="another model's")
-            known = replace(other, expected_match=other.measured_match(block))
+            known = replace(other, expected_match=find_rule(spec.rule).expected_match(other, block))
             needed = [tokens_needed(known, 1e-4, most=most) or 0 for most in (False, True)]
             row += [known.expected_match or 0, *needed]
         rows.append(row)

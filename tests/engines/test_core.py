@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from dgmark.decode import DecodeConfig, KeyStore, keyed_rule
+from dgmark.decode import DecodeConfig, KeyStore, side_of_rows
 from dgmark.decode.proposals import KeyedDraw, propose
 from dgmark.decode.rules import Places, Window
 from dgmark.engines.core import Block, keyed_logits, mark_edits, propose_block, uniform_draws
 from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.watermark.key import WatermarkKey
-from dgmark.watermark.spec import spec_of
+from dgmark.watermark.rules import spec_of
 from support.engine_step import step
 from support.fresh_process import run_fresh
 from support.known_keys import matches, net_matches
@@ -106,7 +106,7 @@ def test_a_block_is_proposed_as_the_loop_proposes_its_masked_places(
     forbidden = torch.tensor([0])
     found = propose_block(logits, forbidden, config, uniforms, block=block)
     before, after = keyed_logits(logits, block, config)
-    loop_rule = keyed_rule(batch["keys"], CPU)
+    loop_rule = side_of_rows(batch["keys"], CPU)
     window = Window(block.window.ids, LEFT, block.positions, block.window.text, -1, torch.arange(len(logits)))
     places = Places.all_of(window)
     for at, (row, place) in enumerate(zip(places.canvas.tolist(), places.column.tolist(), strict=True)):
@@ -173,13 +173,13 @@ def test_what_was_captured_once_serves_keys_that_come_and_go(rule: str) -> None:
     captured = store.of([])._replace(rows=torch.full((3,), -1))
     tokens = torch.arange(SIZE).expand(3, SIZE)
     candidates = tokens[:, LEFT:].flip(1).reshape(-1, 1)
-    traced = make_fx(lambda: captured.rule.signs(candidates, places_from(tokens, LEFT, rows=captured.rows)))()
+    traced = make_fx(lambda: captured.side.signs(candidates, places_from(tokens, LEFT, rows=captured.rows)))()
     for batch in (
         *([one, two, None], [None, two, two], [two, one, two], [None, None, one]),
         *([three, one, one], [two, three, None], [None, None, None], [two, two, two]),
     ):
         captured.rows.copy_(store.of(batch).rows)
-        expected = keyed_rule([*batch, one], CPU).signs(candidates, places_from(tokens, LEFT))
+        expected = side_of_rows([*batch, one], CPU).signs(candidates, places_from(tokens, LEFT))
         assert traced().tolist() == expected.tolist()
 
 
@@ -221,7 +221,7 @@ def inputs(seed: int, rule: str) -> tuple[Any, ...]:
     ids = torch.from_numpy(rng.integers(1, SIZE, (6, 8 + LEFT)) * (rng.random((6, 8 + LEFT)) < 0.3))
     ids[5] = 1  # a row with nothing left to commit
     keys = STORES[rule].of([*KEYS[rule], *KEYS[rule]][:6])
-    held = tuple(one for one in vars(keys.rule).values() if isinstance(one, Tensor))
+    held = tuple(one for one in vars(keys.side).values() if isinstance(one, Tensor))
     return logits, ids, torch.arange(6) * 8 - 3, torch.arange(6) + seed, keys.rows, held
 
 

@@ -21,7 +21,7 @@ from transformers import (
     Gemma4VisionConfig,
 )
 
-from dgmark.decode import Canvas, DecodeConfig, Rule
+from dgmark.decode import Canvas, DecodeConfig, NoMark
 from dgmark.decode.canvas import collect
 from dgmark.decode.loop import decode_steps
 from dgmark.decode.selection import MOST_EDITING_STEPS
@@ -155,7 +155,7 @@ def test_the_loop_edits_as_the_pipeline_does(edit: float, rule: dict[str, Any], 
         ordinary = diffusers.BlockRefinementScheduler()
         expected = write("llada2", ordinary, 0.7, editing_threshold=edit, **mine).tolist()
         canvas = Canvas.after(PROMPTS[row : row + 1], 84, TOY.mask_id)
-        made = collect(model, canvas, decode_steps(model, canvas, config, Rule(), [0]))
+        made = collect(model, canvas, decode_steps(model, canvas, config, NoMark(), [0]))
         assert [one.token_ids for one in made] == expected
         edited += len(made[0].trace.position) > 84
     assert edited

@@ -111,7 +111,7 @@ def test_no_text_comes_of_unusable_logits(name: str, key: dgmark.WatermarkKey, s
 @pytest.mark.parametrize("marked_by", BASELINES)
 def test_no_baseline_makes_a_text_of_unusable_logits(marked_by: str, name: str) -> None:
     with pytest.raises(ModelFault, match=f"toy gave {SPOILS[name][1]}"):
-        dgmark.generate(Spoilt(spoil=SPOILS[name][0]), "w1 w2", key=KEY, baseline=toy_baseline(marked_by), **SHORT)
+        dgmark.generate(Spoilt(spoil=SPOILS[name][0]), "w1 w2", key=toy_baseline(marked_by, KEY), **SHORT)
 
 
 @pytest.mark.parametrize("name", SPOILS)

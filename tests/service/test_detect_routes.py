@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from dgmark.detection.detector import DEFAULT_MAX_CROP, Detector
+from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
+from dgmark.detection.rules import DEFAULT_MAX_CROP
 from dgmark.documents.reading import Limits
 from dgmark.errors import DgmarkError
 from dgmark.report.contents import Report

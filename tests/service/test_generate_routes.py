@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import dgmark
-from dgmark.service import generation
+from dgmark.service import generation_task
 from dgmark.service.generation_schemas import GenerateAnswer, InfillAnswer
 from support import tiny_checkpoints
 from support.services import tiny_service, wait_for
@@ -241,7 +241,7 @@ def test_a_stream_that_is_left_while_the_worker_hangs_frees_its_place(service: S
 
 
 def test_a_stream_says_that_it_lives(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generation, "_HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(generation_task, "_HEARTBEAT_SECONDS", 0.01)
     with service.client.stream("POST", "/v1/generate", json={**LONG, "stream": True}) as answer:
         assert any(line.startswith(": ping") for line in answer.iter_lines())
 

@@ -14,11 +14,11 @@ from dgmark.checkpoint.folder import BUILTIN
 from dgmark.decode.settings_file import TunedSettings
 from dgmark.errors import SettingsError
 from dgmark.service.app import create_app
-from dgmark.service.errors import refusal_of
-from dgmark.service.policy import Offer, offers_of
+from dgmark.service.error_answers import answer_to
+from dgmark.service.offers import Offer, offers_of
 from dgmark.service.settings import ModelSource, ServiceSettings
 from dgmark.watermark.policy import MarkingRefused, MarkingRequest
-from dgmark.watermark.spec import PositionSpec
+from dgmark.watermark.position import PositionSpec
 from support.fresh_process import run_fresh
 from support.known_keys import known_key
 from support.services import bearer, key_folder
@@ -48,7 +48,7 @@ def test_a_request_that_cannot_be_met_is_refused(
 ) -> None:
     with pytest.raises(MarkingRefused) as refused:
         offer(**asked).marking.choose(MarkingRequest(**given), "gen-1")
-    answer = refusal_of(refused.value, "r-1")
+    answer = answer_to(refused.value, "r-1")
     assert (answer.status, answer.param) == (status, param)
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from dgmark.errors import DgmarkError, KeyFileNotFound
 from dgmark.service import state as state_module
-from dgmark.service.access import TokenFile
 from dgmark.service.settings import ServiceSettings
 from dgmark.service.state import ServiceState
 from dgmark.service.telemetry import AuditLog
+from dgmark.service.token_file import TokenFile
 from dgmark.watermark.commitment import KeyCommitment
 from support.known_keys import known_key
 from support.services import key_folder

@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from dgmark.errors import SettingsError
-from dgmark.service.errors import Refused
+from dgmark.service.error_answers import ErrorAnswer
 from dgmark.service.middleware import RequestMiddleware
 from dgmark.service.schemas import Problem
 from dgmark.service.settings import ServiceSettings
@@ -207,12 +207,12 @@ def test_a_body_that_does_not_arrive_is_not_waited_for() -> None:
         await asyncio.sleep(60)
 
     async def asking() -> None:
-        outcome: list[Refused] = []
+        outcome: list[ErrorAnswer] = []
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
             try:
                 await receive()
-            except Refused as error:
+            except ErrorAnswer as error:
                 outcome.append(error)
 
         await gate(app, body_seconds=0.01)(post(), silent, unheard)
@@ -229,7 +229,7 @@ def test_all_requests_together_have_a_largest_number_and_size() -> None:
             try:
                 await receive()
                 await go_on.wait()
-            except Refused as error:
+            except ErrorAnswer as error:
                 statuses.append(error.status)
 
         async def body() -> Any:

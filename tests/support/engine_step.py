@@ -3,9 +3,11 @@
 import torch
 from torch import Tensor
 
-from dgmark.decode.bigram import BigramRule
+from dgmark.decode.bigram import BigramSide
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.keyed_rules import KeyedRule, Keys, PositionRule
+from dgmark.decode.key_store import Keys
+from dgmark.decode.position import PositionSide
+from dgmark.decode.rules import DecodeSide
 from dgmark.engines.core import Block, mark, mark_edits, propose_block, uniform_draws
 
 BLOCK = 8
@@ -22,12 +24,12 @@ def step(
     masked = ids == 0
     positions = first[:, None] + torch.arange(BLOCK, device=ids.device)
     uniforms = uniform_draws(seeds, masked.sum(1), positions)
-    rule: KeyedRule
+    rule: DecodeSide
     if held[0].dim() == 2:
-        rule, config = PositionRule(tables=held[0], codes=held[1], lengths=held[2]), OF_POSITIONS
+        rule, config = PositionSide(tables=held[0], codes=held[1], lengths=held[2]), OF_POSITIONS
     else:
         first_half, second_half, number = held
-        rule = BigramRule(first=first_half, second=second_half, number=number, nearest=1, farthest=3, fixed_shapes=True)
+        rule = BigramSide(first=first_half, second=second_half, number=number, nearest=1, farthest=3, fixed_shapes=True)
         config = OF_PAIRS
     block = Block(masked, positions, Keys(rule, rows), tokens)
     proposals = propose_block(logits, torch.zeros(1, dtype=torch.long), config, uniforms, block=block)

@@ -12,9 +12,11 @@ from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.detection.finding import PositionFigures
 from dgmark.detection.result import Detection
-from dgmark.watermark.bigrams import DISTANCES, matching_pairs, pair_words, pairs_of
+from dgmark.watermark.bigram import DISTANCES, BigramSpec, matching_pairs, pair_key, pair_words, pairs_of
 from dgmark.watermark.key import ModelLike, WatermarkKey
-from dgmark.watermark.spec import Rule, spec_of
+from dgmark.watermark.position import tables_of
+from dgmark.watermark.rules import spec_of
+from dgmark.watermark.spec import spec_as
 
 
 @cache
@@ -23,7 +25,7 @@ def builtin_tokenizer() -> Tokenizer:
     return load_tokenizer()
 
 
-def known_spec(*, rule: Rule | None = None, **options: Any) -> Any:
+def known_spec(*, rule: str | None = None, **options: Any) -> Any:
     """A spec bound to the built-in model: by default of rule "bigram" with sub-keys, else of rule "position"."""
     rule = rule or ("bigram" if "subkeys" in options else "position")
     distances = dict(zip(("nearest", "farthest"), DISTANCES, strict=True)) if rule == "bigram" else {}
@@ -63,9 +65,9 @@ def key_file_of(key: WatermarkKey) -> Any:
 
 def matches(key: WatermarkKey, token: int, position: int) -> bool:
     """Whether the token's group is the residue that its position wants, from the key's own tables."""
-    rotation = key.tables.spec.rotation
+    rotation = tables_of(key).spec.rotation
     segment = position // rotation if rotation else 0
-    return bool(key.tables.table(segment)[token] == key.tables.code[position % key.tables.spec.period])
+    return bool(tables_of(key).table(segment)[token] == tables_of(key).code[position % tables_of(key).spec.period])
 
 
 def position_of(found: Detection) -> PositionFigures:
@@ -80,21 +82,20 @@ def net_matches(key: WatermarkKey | None, ids: list[int]) -> int:
         return 0
     if key.spec.rule == "position":
         return sum(1 if matches(key, token, place) else -1 for place, token in enumerate(ids) if token >= 0)
-    return int((matching_pairs(np.unique(_words(key, ids)), key.pair_key, key.number or 0) * 2 - 1).sum())
+    return int((matching_pairs(np.unique(_words(key, ids)), pair_key(key), key.number or 0) * 2 - 1).sum())
 
 
 @cache
 def sign_of(key: WatermarkKey, left: int, right: int) -> int:
     """1 if a pair matches under a key of rule "bigram", else -1."""
     word = pair_words(np.array([left]), np.array([right]))
-    return 1 if matching_pairs(word, key.pair_key, key.number or 0)[0] else -1
+    return 1 if matching_pairs(word, pair_key(key), key.number or 0)[0] else -1
 
 
 def _words(key: WatermarkKey, ids: list[int]) -> Any:
     places = np.flatnonzero(np.array(ids) >= 0)
-    left, right = (
-        np.array(ids)[places[side]] for side in pairs_of(places, key.pair_spec.nearest, key.pair_spec.farthest)
-    )
+    spec = spec_as(BigramSpec, key)
+    left, right = (np.array(ids)[places[side]] for side in pairs_of(places, spec.nearest, spec.farthest))
     return pair_words(left, right)
 
 

@@ -7,8 +7,10 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dgmark.watermark.bigrams import matching_pairs, pair_words
+from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.position import tables_of
+from dgmark.watermark.spec import spec_as
 from support.known_keys import builtin_tokenizer
 
 Ids = NDArray[np.int64]
@@ -20,7 +22,9 @@ def marked_ids(key: WatermarkKey, length: int, *, rate: float = 0.85, seed: int 
     """A response: each token fits, as `fitting` says, with probability `rate`."""
     dice = np.random.default_rng(seed)
     ids: list[int] = []
-    drawn = 6 if key.spec.rule == "bigram" else 100 if key.spec.modulus <= 8 else 400
+    drawn = 6
+    if key.spec.rule == "position":
+        drawn = 100 if tables_of(key).spec.modulus <= 8 else 400
     for _ in range(length):
         words = dice.integers(300, 300 + vocabulary, drawn)
         chosen = np.flatnonzero(fitting(key, ids, words) == (dice.random() < rate))
@@ -31,9 +35,10 @@ def marked_ids(key: WatermarkKey, length: int, *, rate: float = 0.85, seed: int 
 def fitting(key: WatermarkKey, ids: list[int], words: Ids) -> NDArray[np.bool_]:
     """Which words match behind these ids; under rule "bigram" those that complete the most matching pairs."""
     if key.spec.rule == "position":
-        return key.tables.matching(words, np.full(len(words), len(ids)))
-    before = np.array(ids[-key.spec.farthest :], dtype=np.int64)[:, None]
-    counts = matching_pairs(pair_words(before, words), key.pair_key, key.number or 0).sum(axis=0)
+        return tables_of(key).matching(words, np.full(len(words), len(ids)))
+    farthest = spec_as(BigramSpec, key).farthest
+    before = np.array(ids[-farthest:], dtype=np.int64)[:, None]
+    counts = matching_pairs(pair_words(before, words), pair_key(key), key.number or 0).sum(axis=0)
     best: NDArray[np.bool_] = counts == counts.max()
     return best
 

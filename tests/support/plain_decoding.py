@@ -11,7 +11,9 @@ import torch
 
 from dgmark.decode import DecodeConfig, Response
 from dgmark.models.denoiser import Denoiser, open_session
+from dgmark.watermark.bigram import BigramSpec
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.spec import spec_as
 from support.known_keys import matches, net_matches, sign_of
 
 # ---- one place ----
@@ -94,7 +96,8 @@ def bits_at(key: WatermarkKey | None, text: list[int], place: int, candidates: l
         return {token: [] for token in candidates}
     if key.spec.rule == "position":
         return {token: [1 if matches(key, token, place) else -1] for token in candidates}
-    pairs = new_pairs(text, place, candidates, key.spec.nearest, key.spec.farthest)
+    spec = spec_as(BigramSpec, key)
+    pairs = new_pairs(text, place, candidates, spec.nearest, spec.farthest)
     return {token: [sign_of(key, *pair) if pair else 0 for pair in row] for token, row in pairs.items()}
 
 

@@ -14,7 +14,8 @@ import dgmark
 from dgmark.decode.canvas import Trace
 from dgmark.detection.reader import ScoredIds
 from dgmark.models.toy import ToyDenoiser
-from dgmark.watermark.spec import BigramSpec, PositionSpec
+from dgmark.watermark.bigram import BigramSpec
+from dgmark.watermark.position import PositionSpec
 from support.known_keys import bound_key, builtin_tokenizer, known_key
 
 TEXT = "The king went to the sea."
@@ -251,9 +252,13 @@ CALLS: dict[str, Call] = {
     ),
     "WatermarkSpec, pairs": (BigramSpec, _fields(key().spec)),
     "WatermarkSpec, positions": (PositionSpec, _fields(position_key().spec)),
-    "WatermarkSpec.measured_match": (
-        lambda **given: key().spec.measured_match(**given),
-        {"block_length": lambda: 32},
+    "WatermarkSpec.new": (
+        BigramSpec.new,
+        {
+            "tokenizer": builtin_tokenizer,
+            "table_size": lambda: 8192,
+            **dict.fromkeys(("nearest", "farthest", "subkeys", "expected_match"), lambda: None),
+        },
     ),
     "detect": (dgmark.detect, {"text_or_ids": lambda: TEXT, "key": key, **_DETECTOR}),
     "detect_file": (

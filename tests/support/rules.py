@@ -3,16 +3,16 @@
 import torch
 from torch import Tensor
 
-from dgmark.decode.keyed_rules import keyed_rule
-from dgmark.decode.rules import Places, Rule, Window
+from dgmark.decode.keyed_side import side_of_rows
+from dgmark.decode.rules import DecodeSide, Places, Window
 from dgmark.watermark.key import WatermarkKey
 
 CPU = torch.device("cpu")
 
 
-def rule_of_key(key: WatermarkKey | None, rows: int = 1) -> Rule:
+def rule_of_key(key: WatermarkKey | None, rows: int = 1) -> DecodeSide:
     """The rule of rows that all have this key, or none."""
-    return keyed_rule([key] * rows, CPU)
+    return side_of_rows([key] * rows, CPU)
 
 
 def places_from(

@@ -14,9 +14,9 @@ from starlette.testclient import TestClient
 
 from dgmark.models.load import load_model
 from dgmark.models.loaded import LoadedModel
-from dgmark.service.access import TokenFile
 from dgmark.service.app import create_app
 from dgmark.service.settings import ModelSource, ServiceSettings
+from dgmark.service.token_file import TokenFile
 from dgmark.watermark.key import WatermarkKey
 from support.known_keys import bound_key, known_key
 

@@ -5,7 +5,8 @@ from typing import Any
 
 from dgmark.models.denoiser import CacheMode, Session, open_session
 from dgmark.models.toy import ToyDenoiser
-from dgmark_lab.baselines import Baseline, baseline
+from dgmark.watermark.key import WatermarkKey
+from dgmark_lab.baselines import baseline_key
 from dgmark_lab.experiments.plan import RunOptions, Subject
 from dgmark_lab.experiments.report import Report, keys_of, make_report
 from dgmark_lab.experiments.run import run_experiment
@@ -25,9 +26,9 @@ class CachingToy(ToyDenoiser):
 TOY = CachingToy(words=400, end_ids=())
 
 
-def toy_baseline(name: str) -> Baseline:
-    """The baseline with its defaults; the toy has no embeddings that Tango could project."""
-    return baseline(name, **({"colours": "hash"} if name == "tango" else {}))
+def toy_baseline(name: str, key: WatermarkKey) -> WatermarkKey:
+    """The key of a baseline with its defaults; the toy has no embeddings that Tango could project."""
+    return baseline_key(name, key, **({"colours": "hash"} if name == "tango" else {}))
 
 
 def toy_subject(name: str, **_: Any) -> Subject:

@@ -8,8 +8,9 @@ import torch
 
 from dgmark import WatermarkKey
 from dgmark.errors import SettingsError
-from dgmark.watermark.bigrams import count_by_subkey, hash_key, matching_pairs, pair_words, pairs_of
+from dgmark.watermark.bigram import count_by_subkey, hash_key, matching_pairs, pair_words, pairs_of
 from dgmark.watermark.hashes import SipHashKey, siphash
+from dgmark.watermark.position import tables_of
 
 RNG = np.random.default_rng(1)
 KEY = hash_key(bytes(range(32)), 1, 4)
@@ -57,5 +58,5 @@ def test_counts_by_subkey_are_those_of_each_subkey(subkeys: int) -> None:
 
 
 def test_a_key_of_pairs_has_no_groups() -> None:
-    with pytest.raises(SettingsError, match="no groups"):
-        _ = WatermarkKey.generate(rule="bigram").tables
+    with pytest.raises(SettingsError, match="is of rule bigram: take a key of rule position"):
+        tables_of(WatermarkKey.generate(rule="bigram"))

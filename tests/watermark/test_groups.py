@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgmark.errors import VocabularyMismatch
-from dgmark.watermark.groups import GroupTables, check_ids, group_table, position_code
-from dgmark.watermark.spec import MODULI, Grouping, PositionSpec
+from dgmark.watermark.position import MODULI, Grouping, GroupTables, PositionSpec, group_table, position_code
+from dgmark.watermark.spec import check_ids
 from support.known_keys import known_spec
 
 FOLDER = Path(__file__).parents[1] / "golden"

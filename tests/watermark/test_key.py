@@ -34,9 +34,10 @@ from dgmark.errors import (
     VocabularyMismatch,
 )
 from dgmark.report.signing import SigningKey
+from dgmark.watermark.bigram import BigramSpec
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.key_file import KeyFilePermissionWarning
-from dgmark.watermark.spec import Grouping, PositionSpec
+from dgmark.watermark.position import Grouping, PositionSpec, tables_of
 from support.known_keys import builtin_tokenizer, known_key, known_spec
 from support.odd_values import UNFIT_NAMES
 from support.unchecked import unchecked
@@ -126,7 +127,7 @@ def mode(path: Path) -> int:
 
 
 def test_a_fresh_key_is_bound_to_tokenizer_and_padded_vocabulary() -> None:
-    spec = WatermarkKey.generate(Model(another_tokenizer(), 64), modulus=3, rotation=5).tables.spec
+    spec = tables_of(WatermarkKey.generate(Model(another_tokenizer(), 64), modulus=3, rotation=5)).spec
     assert (spec.modulus, spec.rotation, spec.grouping, spec.table_size) == (3, 5, "keyed", 64)
     assert (spec.tokenizer, spec.tokenizer_fingerprint) == ("four words", another_tokenizer().fingerprint)
     assert WatermarkKey.generate(code_length=0).spec == known_spec()  # of the built-in model by default
@@ -154,6 +155,7 @@ def test_a_fresh_key_marks_pairs_and_a_plain_one_of_positions_has_a_code_of_16(
     if isinstance(spec, PositionSpec):
         assert (pairs, spec.code_length, spec.subkeys) == (False, code_length, 1)
     else:
+        assert isinstance(spec, BigramSpec)
         assert pairs
         assert (spec.nearest, spec.farthest, spec.subkeys) == (1, 4, options.get("subkeys", 256))
 
@@ -409,7 +411,7 @@ def test_anybody_may_read_a_key_file_without_a_secret(tmp_path: Path) -> None:
 
 def test_a_key_a_sub_key_the_tables_and_a_detector_do_not_print_the_secret() -> None:
     subkey = known_key("the key of these tests", subkeys=4).subkey(1)  # of the same secret
-    text = f"{KEY} {[KEY, subkey]!r} {KEY.tables!r} {Detector(KEY)!r}"
+    text = f"{KEY} {[KEY, subkey]!r} {tables_of(KEY)!r} {Detector(KEY)!r}"
     assert KEY.key_id in text
     assert not tells(text)
 
@@ -467,7 +469,7 @@ def test_no_frame_of_a_traceback_shows_the_secret_of_a_key(tmp_path: Path, call:
         "save": lambda: many.save(path),
         "missing": lambda: many.save(tmp_path / "none" / "key.json"),
         "subkey": lambda: many.subkey(99),
-        "tables": lambda: many.tables,
+        "tables": lambda: tables_of(many),
         "readable": lambda: WatermarkKey.load(path),
         "signing": lambda: signer.save(path),
     }

@@ -9,7 +9,7 @@ from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.extras import needed_extra
 
 if TYPE_CHECKING:
-    from dgmark.service.access import TokenFile
+    from dgmark.service.token_file import TokenFile
 
 access_app = typer.Typer(no_args_is_help=True, help="Make, list and remove the access tokens of `dgmark serve`.")
 TokensFile = Annotated[Path, typer.Argument(help="File of access tokens; it keeps their hashes only.")]
@@ -18,7 +18,7 @@ TokenName = Annotated[str, typer.Argument(help="Name of the token, such as whom 
 
 def _tokens(file: Path) -> "TokenFile":
     with needed_extra("serve", "the service", "fastapi and uvicorn"):
-        from dgmark.service.access import TokenFile
+        from dgmark.service.token_file import TokenFile
     return TokenFile(file)
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.cli.process import STDOUT, Terminated, discard_output
-from dgmark.errors import DgmarkError, InputError
+from dgmark.errors import DgmarkError, InputError, SettingsError
 from dgmark.watermark.key_file import KeyFilePermissionWarning
 
 P = ParamSpec("P")
@@ -84,7 +84,8 @@ def command_errors(command: Callable[P, R]) -> Callable[P, R]:
                 warnings.showwarning = _show_warning
                 return command(*args, **kwargs)
         except DgmarkError as error:
-            stderr().print(f"error: {error}", markup=False)
+            said = error.spelled(option_of) if isinstance(error, SettingsError) else str(error)
+            stderr().print(f"error: {said}", markup=False)
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt as stop:
             stderr().print("interrupted: what was finished is kept", markup=False)
@@ -99,6 +100,11 @@ def command_errors(command: Callable[P, R]) -> Callable[P, R]:
             raise typer.Exit(FAULT) from None
 
     return run
+
+
+def option_of(field: str) -> str:
+    """A setting as an option of the command line."""
+    return "--" + field.replace("_", "-")
 
 
 def report_system_error(error: OSError) -> int:

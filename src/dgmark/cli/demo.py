@@ -15,11 +15,11 @@ from dgmark.checkpoint.folder import BUILTIN, NARRATOR
 from dgmark.cli.console import command_errors, stderr, stdout, visible
 from dgmark.decode.config import Settings
 from dgmark.detection.detector import Detector
+from dgmark.detection.rules import rule_test
 from dgmark.detection.sentences import matches
 from dgmark.errors import SettingsError
 from dgmark.extras import needed_extra
 from dgmark.watermark.key import WatermarkKey
-from dgmark.watermark.spec import Rule
 
 if TYPE_CHECKING:
     from dgmark.models.loaded import LoadedModel
@@ -35,7 +35,7 @@ class Show:
     prompt: str
     chat: bool
     unmarked: Settings
-    marked: dict[Rule, Settings]
+    marked: dict[str, Settings]
 
 
 SHOWS = {
@@ -86,7 +86,8 @@ def demo(
 
     sides = Table.grid(padding=(0, 1), expand=True)
     panels = []
-    for title, one_key, settings in (("without", None, show.unmarked), ("with", key, show.marked[key.spec.rule])):
+    of_marked = show.marked.get(key.spec.rule, show.unmarked)
+    for title, one_key, settings in (("without", None, show.unmarked), ("with", key, of_marked)):
         begin = time.perf_counter()
         (made,) = generate(denoiser, prompt, key=one_key, seed=_SEED, chat=show.chat, **settings)
         written = f", written in {time.perf_counter() - begin:.1f} s"
@@ -94,7 +95,7 @@ def demo(
         sides.add_column(ratio=1)
     sides.add_row(*panels)
     console.print(sides)
-    console.print(Text.assemble((key.spec.shown_match, _MATCHED), "  ", ("other token", _UNMATCHED)))
+    console.print(Text.assemble((rule_test(key).shown_match(), _MATCHED), "  ", ("other token", _UNMATCHED)))
     console.print(_panel("with the mark, its front cut off", without_first_sentence(made.text), detector))
     console.print("Detection used the text and the key: no model, no prompt, no GPU.")
 

@@ -1,7 +1,7 @@
 """`dgmark detect`: reads texts and a key, writes verdicts with their error rate."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,9 +12,8 @@ from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.detect_options import DetectOptions
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.results import WRITERS
-from dgmark.detection.bigram_rule import seconds_of_scan
+from dgmark.detection.bigram import seconds_of_scan
 from dgmark.detection.detect_files import ScoringOptions, Tally, detect_file, one_key, read_sources, score
-from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.result import Scorer
 from dgmark.documents.document import TEXT_COLUMN
@@ -28,7 +27,6 @@ from dgmark.rows.outputs import atomic_write, check_output
 from dgmark.rows.texts import Item
 from dgmark.rows.workers import MAX_WORKERS
 from dgmark.watermark.commitment import KeyCommitment
-from dgmark.watermark.key import WatermarkKey
 
 _NAMED = 20  # skipped files that are named
 _LONG_SECONDS = 10  # of a text that is announced
@@ -133,11 +131,7 @@ def _extract(content: str | list[int], path: Path) -> None:
 def _with_notes(items: Iterable[Item | BadRow], scorer: Scorer) -> Iterator[Item | BadRow]:
     """The items; to stderr go the notes on each document, once for a table, and what takes long, before it starts."""
     shown: tuple[str, ...] = ()
-    keys: Sequence[WatermarkKey] = ()  # a baseline has no sub-keys
-    if isinstance(scorer, Detector):
-        keys = [scorer.key]
-    elif isinstance(scorer, Keyring):
-        keys = scorer.keys
+    keys = scorer.keys if isinstance(scorer, Keyring) else [one_key(scorer).key]
     subkeys = sum(key.num_subkeys for key in keys)
     for item in items:
         if isinstance(item, Item) and (seconds := seconds_of_scan(item.content, subkeys)) > _LONG_SECONDS:

@@ -3,27 +3,24 @@
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from dgmark.cli.baselines import BaselineName, BaselineOptions, baseline_of
 from dgmark.cli.options import AllowOpenKey
 from dgmark.detection.detect_files import one_key
-from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, Detector
+from dgmark.detection.detector import DEFAULT_FPR, Detector
 from dgmark.detection.finding import Phase
 from dgmark.detection.keyring import Keyring, load_keys
 from dgmark.detection.normalise import STEPS
 from dgmark.detection.reader import Ranges
 from dgmark.detection.result import Scorer
+from dgmark.detection.rules import DEFAULT_MAX_CROP
 from dgmark.errors import SettingsError
 from dgmark.report.page import check_report_path
 from dgmark.report.signing import SigningKey
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey
-
-if TYPE_CHECKING:
-    from dgmark.cli.baselines import DetectableBaseline
 
 
 @dataclass(frozen=True)
@@ -39,8 +36,6 @@ class DetectOptions:
         None
     )
     allow_open_key: AllowOpenKey = False
-    baseline: BaselineName = None
-    baseline_option: BaselineOptions = None
     tokenizer: Annotated[str | None, typer.Option(help="Tokenizer folder or file.", show_default="that of the key")] = (
         None
     )
@@ -95,11 +90,9 @@ class DetectOptions:
         self._check_files()
         if self.ranges and (self.show or self.spans or self.report):
             raise SettingsError("--show, --spans and --report need the whole text: leave them out, or leave --only out")
-        if self.chosen_baseline is not None:
-            self._check_baseline(self.chosen_baseline.name)
-        elif self.key is not None and self.steps and (self.spans or self.show or self.only):
+        if self.key is not None and self.steps and (self.spans or self.show or self.only):
             raise SettingsError("--normalise changes the text: leave --spans, --show and --only out")
-        elif self.keys is not None and self._needs_one_key():
+        if self.keys is not None and self._needs_one_key():
             raise SettingsError(
                 "--keys excludes --normalise, --spans, --show, --only and --report: "
                 "find the key first, then give it with --key (its p-value alone does not pay for the other keys)"
@@ -116,14 +109,6 @@ class DetectOptions:
         if self.out and (self.show or self.verbose or self.one_text or self.output not in ("table", "jsonl")):
             raise SettingsError(
                 "--out writes JSON Lines: leave --show, --verbose, --report, --extract and other formats out"
-            )
-
-    def _check_baseline(self, name: str) -> None:
-        plain = (self.phase, self.max_crop) == ("any", DEFAULT_MAX_CROP)
-        if self.key is None or not plain or self.payload or self._needs_one_key():
-            raise SettingsError(
-                f"baseline {name} is looked for in whole texts with one --key: leave --phase, --max-crop, "
-                "--normalise, --spans, --payload, --show, --only and --report out"
             )
 
     def _needs_one_key(self) -> bool:
@@ -200,11 +185,4 @@ class DetectOptions:
             return Keyring(load_keys(self.keys, allow_open=self.allow_open_key), **shared)
         assert self.key is not None
         key = WatermarkKey.load(self.key, allow_open=self.allow_open_key)
-        if self.chosen_baseline is not None:
-            return self.chosen_baseline.detector(key, fpr=self.fpr, tokenizer=self.tokenizer)
         return Detector(key, normalise=self.steps, **shared)
-
-    @cached_property
-    def chosen_baseline(self) -> "DetectableBaseline | None":
-        """The baseline that --baseline names."""
-        return baseline_of(self.baseline, self.baseline_option)

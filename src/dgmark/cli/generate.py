@@ -11,7 +11,6 @@ import typer
 from dgmark.checkpoint.families import family_of
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.cli import options as opt
-from dgmark.cli.baselines import BaselineToMark
 from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.row_runs import RowOutput, Task, make_rows, tasks_of
@@ -27,7 +26,7 @@ from dgmark.watermark.key import WatermarkKey
 
 if TYPE_CHECKING:
     from dgmark.decode.generation import Generation
-    from dgmark.decode.prompts import Baseline, Prepared
+    from dgmark.decode.prompts import Prepared
 
 # (prompt, seed)
 Prompted = tuple[str | list[int], int]
@@ -71,7 +70,6 @@ def _prompts_of_stdin() -> Iterator[Row | BadRow]:
 @option_groups
 def generate(
     key: opt.KeyToMark,
-    baseline: BaselineToMark,
     prompts: Annotated[Prompts, OptionGroup(prompts_of)],
     loading: opt.ModelOptions,
     settings: opt.DecodingOptions,
@@ -93,8 +91,7 @@ def generate(
 ) -> None:
     """Generate text that carries the mark of a key.
 
-    Give --key FILE to mark the text, or --no-watermark to generate in the same way without a mark. --baseline marks
-    with another watermark than dgMARK, in the same decoding loop and with the same key.
+    Give --key FILE to mark the text, or --no-watermark to generate in the same way without a mark.
     """
     prompt_rows, source = prompts
     if settings_file is not None:
@@ -103,10 +100,10 @@ def generate(
     tasks = tasks_of(prompt_rows, partial(_task, subkey=subkey), seed=seed, purpose="prompt to continue")
     if live and (len(tasks) != 1 or out is not None):
         raise SettingsError("--stream shows one text: give a single prompt, and leave --out out")
-    _check_settings(loading, baseline, settings)
+    _check_settings(loading, key, settings)
     with needed_extra("generate", "generating"):
         from dgmark.decode.generation import GENERATION_SCHEMA
-    prepared = _prepared(tasks, key, baseline, settings, loading, subkey=subkey, chat=chat, pad=pad)
+    prepared = _prepared(tasks, key, settings, loading, subkey=subkey, chat=chat, pad=pad)
     output = RowOutput(
         GENERATION_SCHEMA,
         out,
@@ -123,7 +120,7 @@ def generate(
     make_rows(tasks, work, output, batch_size=batch_size, tokens_each=prepared.config.length)
 
 
-def _check_settings(loading: opt.Loading, baseline: "Baseline | None", settings: Settings) -> None:
+def _check_settings(loading: opt.Loading, key: WatermarkKey | None, settings: Settings) -> None:
     """Refuse what no model of this family can decode with, before the model is loaded.
 
     Raises:
@@ -132,14 +129,13 @@ def _check_settings(loading: opt.Loading, baseline: "Baseline | None", settings:
     """
     checkpoint = find_checkpoint(loading.get("name_or_path", BUILTIN), loading.get("revision"))
     family = family_of(checkpoint, loading.get("family"))
-    defaults = {**family.defaults_with(family.block_of(checkpoint)), **(baseline.defaults if baseline else {})}
+    defaults = {**family.defaults_with(family.block_of(checkpoint)), **(key.rule.settings if key else {})}
     DecodeConfig(**{**defaults, **settings})
 
 
 def _prepared(
     tasks: Sequence[Task[Prompted] | BadRow],
     key: WatermarkKey | None,
-    baseline: "Baseline | None",
     settings: Settings,
     loading: opt.Loading,
     *,
@@ -162,8 +158,7 @@ def _prepared(
     return Prepared.of(
         model,
         [Request(prompt, seed, key_of_text(key, subkey)) for prompt, seed in prompted],
-        config_of(model, baseline, settings),
-        baseline=baseline,
+        config_of(model, [key], settings),
         chat=chat,
         pad=pad,
         strict=False,
@@ -172,14 +167,13 @@ def _prepared(
 
 def _shared_fields(prepared: "Prepared", key: WatermarkKey | None) -> Row:
     """The fields that all rows of one file share."""
-    from dgmark.decode.generation import baseline_row
     from dgmark.models.denoiser import traits_of
 
     traits = traits_of(prepared.model)
     return {
         "model": traits.name,
         "key_fingerprint": None if key is None else key.fingerprint,
-        "baseline": baseline_row(prepared.baseline),
+        "rule": None if key is None else key.spec.rule,
         "settings": prepared.config.to_dict(),
         "dtype": traits.number_format,
         "chat": prepared.chat,
@@ -214,7 +208,7 @@ def _decode(
 def _show_live(prepared: "Prepared", task: Task[Prompted] | BadRow, *, marked: bool) -> "Generation":
     """Show the canvas of the only text on stderr while it is decoded, if that is a terminal, and return the text.
 
-    Matching tokens are green (with a baseline that has no matching sets all), masked positions shaded.
+    Matching tokens are green (under a rule without matches all), masked positions shaded.
 
     Raises:
         DgmarkError: the prompt cannot be used.

@@ -1,87 +1,92 @@
 """`dgmark keygen` and `dgmark key`: make a key file, show its public contents, and prove that it is old."""
 
+import inspect
 import json
 import shlex
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_origin
 
 import typer
+from pydantic.fields import FieldInfo
 
 from dgmark.checkpoint.families import family_of
 from dgmark.checkpoint.folder import BUILTIN, BUILTINS, find_checkpoint, model_option
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.cli.console import command_errors, stderr, stdout
+from dgmark.cli.demo import SHOWS
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.options import AllowOpenKey, NewKeyFile, OneObject, set_options
 from dgmark.detection.detector import DEFAULT_FPR, check_fpr
 from dgmark.detection.expected import MAX_TOKENS, expected_p, tokens_needed
 from dgmark.errors import CheckpointFormat
 from dgmark.models.special_ids import find_end_ids, find_mask_id
-from dgmark.watermark.bigrams import DISTANCES, MAX_DISTANCE
+from dgmark.watermark.bigram import DEFAULT_SUBKEYS
 from dgmark.watermark.commitment import KeyCommitment
-from dgmark.watermark.key import DEFAULT_SUBKEYS, WatermarkKey, block_length_of
-from dgmark.watermark.spec import DEFAULT_CODE
+from dgmark.watermark.key import WatermarkKey, block_length_of
+from dgmark.watermark.rules import Rule, find_rule, rule_names
+from dgmark.watermark.spec import options_of
 
 # tokens of the text that `keygen` speaks of
 TOKENS = 256
+_CLEARLY_BETTER = 0.03  # of the share of matches
 
 
-def key_options(
-    rule: Annotated[
-        Literal["bigram", "position"] | None,
-        typer.Option(
-            help="What is marked: pairs of nearby tokens, or each token at its position (the paper's rule).",
-            show_default="bigram; position with --modulus, --rotation, --grouping or --code-length",
-        ),
-    ] = None,
-    nearest: Annotated[
-        int | None,
-        typer.Option(help="Bigram: smallest distance of a pair, in tokens.", show_default=str(DISTANCES[0])),
-    ] = None,
-    farthest: Annotated[
-        int | None,
-        typer.Option(help=f"Bigram: largest distance of a pair, up to {MAX_DISTANCE}.", show_default=str(DISTANCES[1])),
-    ] = None,
-    modulus: Annotated[
-        int | None, typer.Option(help="Position: number of token groups, 2 to 16.", show_default="2")
-    ] = None,
-    rotation: Annotated[
-        int | None, typer.Option(help="Position: change the groups after so many positions.", show_default="never")
-    ] = None,
-    grouping: Annotated[
-        Literal["keyed", "token-id"] | None,
-        typer.Option(
-            help="Position: groups by the secret key, or by token id (as in the paper's code, without a secret).",
-            show_default="keyed",
-        ),
-    ] = None,
-    code_length: Annotated[
-        int | None,
-        typer.Option(
-            help="Position: period of a secret code, a multiple of --modulus, up to 64; 0: the paper's position mod m.",
-            show_default=f"{DEFAULT_CODE}; 0 with --rotation, --grouping token-id or another --modulus",
-        ),
-    ] = None,
-    subkeys: Annotated[
-        int | None,
-        typer.Option(
-            help="Bigram: mark each text with one of this many sub-keys, drawn at random: a power of two up to 65536; "
-            "1: all texts are marked alike.",
-            show_default=str(DEFAULT_SUBKEYS),
-        ),
-    ] = None,
-    expected_match: Annotated[
-        float | None,
-        typer.Option(
-            help="Share of the pairs (position: of the tokens) that match in a typical text of the model, by which a "
-            "text is too short to tell.",
-            show_default="what was measured at the model's own block length",
-        ),
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="Whose texts it marks, such as ACME: verdicts name it.")] = None,
-) -> dict[str, Any]:
+def key_options(**options: Any) -> dict[str, Any]:
     """The arguments of `WatermarkKey.generate` that are set."""
-    return set_options(locals())
+    return set_options(options)
+
+
+def _key_parameters() -> list[inspect.Parameter]:
+    """The parameters of `key_options`: the rule, what all keys have, and the options of each rule.
+
+    An option that several rules have is one parameter, whose help names them.
+    """
+    rules = [find_rule(name) for name in rule_names()]
+    options: dict[str, list[tuple[Rule, FieldInfo]]] = {}
+    for rule in rules:
+        for name, field in options_of(rule.spec).items():
+            options.setdefault(name, []).append((rule, field))
+    named = typer.Option(
+        metavar="RULE",
+        help="What is marked: bigram (pairs of nearby tokens), position (each token at its position, the paper's rule)"
+        + "".join(f", {rule.name}" for rule in rules if rule.distribution)
+        + ".",
+        show_default="bigram; position with one of its options",
+    )
+    match = typer.Option(
+        help="Share of the pairs (position: of the tokens) that match in a typical text of the model, by which a text "
+        "is too short to tell.",
+        show_default="what was measured at the model's own block length",
+    )
+    name = typer.Option(help="Whose texts it marks, such as ACME: verdicts name it.")
+    return [
+        _parameter("rule", str, named),
+        *(_option_of_rules(option, having) for option, having in options.items()),
+        _parameter("expected_match", float, match),
+        _parameter("name", str, name),
+    ]
+
+
+def _option_of_rules(name: str, having: list[tuple[Rule, FieldInfo]]) -> inspect.Parameter:
+    """One option, of the rules that have it."""
+    rule, field = having[0]
+    extra: Any = field.json_schema_extra or {}
+    default = rule.spec.defaults_of_new({}).get(name, None if field.is_required() else field.default)
+    shown = extra.get("default_text", ",".join(map(str, default)) if isinstance(default, tuple) else str(default))
+    rules = ", ".join(one.name for one, _ in having)
+    kind: Any = next((kind for kind in (bool, int, float) if isinstance(default, kind)), str)
+    if len(having) == 1 and get_origin(field.annotation) is Literal:
+        kind = field.annotation
+    return _parameter(name, kind, typer.Option(help=f"{rules}: {extra.get('help', '')}", show_default=shown))
+
+
+def _parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:
+    annotation = Annotated[kind | None, option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+# typer reads the options of a command from a signature
+key_options.__signature__ = inspect.Signature(_key_parameters())  # type: ignore[attr-defined]
 
 
 @command_errors
@@ -130,6 +135,7 @@ def _refusal(model: str) -> str | None:
 def _expectation(key: WatermarkKey, block: int | None) -> str:
     """What a text of the key's model is expected to carry, with a warning where that is little."""
     p, needed = expected_p(key.spec, TOKENS), tokens_needed(key.spec, DEFAULT_FPR)
+    assert p is not None  # a key that knows its expected match is of a rule that knows this
     said = (
         f"A sampled text of {TOKENS} tokens is expected to reach p = {p:.0e}; "
         f"{DEFAULT_FPR:g} takes {_count(needed)} tokens (`dgmark key show` has more)"
@@ -137,9 +143,15 @@ def _expectation(key: WatermarkKey, block: int | None) -> str:
     if p <= 1e-6:
         return said
     warning = f"{said}\nwarning: that is a weak mark: use longer texts"
-    if not key.spec.needs_long_blocks or block is None or block >= 32:
+    if block is None or not _gains_by_longer_blocks(key, block):
         return warning
     return f"{warning}, and longer blocks where the model allows; blocks of {block} leave little order to choose"
+
+
+def _gains_by_longer_blocks(key: WatermarkKey, block: int) -> bool:
+    """Whether longer blocks would mark clearly better, as where the order carries the mark."""
+    here, longer = (key.rule.expected_match(key.spec, length) for length in (block, 64))
+    return here is not None and longer is not None and longer - here > _CLEARLY_BETTER
 
 
 def _count(tokens: int | None) -> str:
@@ -150,8 +162,9 @@ def _next_steps(file: Path, model: str, key: WatermarkKey, can_generate: bool) -
     quoted = shlex.quote(str(file))
     named = model_option(model)
     # a mark makes text more diverse: lab/docs/results
-    if model == BUILTIN and key.spec.storyteller_temperature is not None:
-        named = f" --temperature {key.spec.storyteller_temperature}"
+    temperature = SHOWS[BUILTIN].marked.get(key.spec.rule, {}).get("temperature")
+    if model == BUILTIN and temperature is not None:
+        named = f" --temperature {temperature}"
     write = f"  dgmark generate --key {quoted}{named} --prompt 'Once upon a time' > text.txt   write a marked text\n"
     payload = " --payload" * (key.spec.subkeys not in (1, DEFAULT_SUBKEYS))
     return (

@@ -110,7 +110,7 @@ def _with_spans(scorer: Scorer, row: tuple[Item, Detection], options: DetectOpti
     item, detection = row
     if detection.spans is not None or detection.disguised or options.only:
         return row
-    if not isinstance(scorer, Detector) or not scorer.finds_spans:
+    if not isinstance(scorer, Detector) or scorer.no_spans:
         return row
     try:
         return item, detection.with_spans(scorer.spans(item.content), item.content)
@@ -193,7 +193,7 @@ def _statistics(detection: Detection) -> Iterator[tuple[str, str]]:
     """The numbers behind the verdict."""
     yield "p-value", f"{detection.p_value:.3g}, held to a false-positive rate of {detection.fpr:g}"
     if detection.p_published is not None:
-        yield "baseline", f"{detection.baseline}; the p-value of its publication is {detection.p_published:.3g}"
+        yield "published p-value", f"{detection.p_published:.3g}, by the publication of rule {detection.rule}"
     what, number = matches(detection)
     yield "matching", f"{number} {what} match ({detection.green_fraction:.1%})"
     yield "z-score", f"{detection.z_score:.2f}, as in the paper, for comparison only"

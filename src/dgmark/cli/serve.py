@@ -169,7 +169,7 @@ def serve(
     writing: Annotated[tuple[list[str], Loading, list[TunedSettings], Settings, Fields], OptionGroup(writing_options)],
 ) -> None:
     """Check texts over HTTP (see /openapi.json) and on a page at /; with --model also write them."""
-    from dgmark.service.access import API_TOKEN, environment_token
+    from dgmark.service.token_file import API_TOKEN, environment_token
 
     access["api_token"] = environment_token()
     if not (access.get("tokens") or access["api_token"] or access["public"] or _is_local(host)):

@@ -4,12 +4,13 @@ from dgmark.decode.canvas import BlockFinished, Canvas, Committed, Response, Tra
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.generation import Generation, RowFinished, generate, stream_generate
 from dgmark.decode.infilling import Infilling, infill
-from dgmark.decode.keyed_rules import KeyStore, keyed_rule
+from dgmark.decode.key_store import KeyStore
+from dgmark.decode.keyed_side import KeyedSide, OneKeySide, side_of_rows
 from dgmark.decode.loop import decode, decode_steps
 from dgmark.decode.prompts import Prepared, Request
 from dgmark.decode.proposals import propose
 from dgmark.decode.round_trip import RoundTrip
-from dgmark.decode.rules import Rule, View, Window
+from dgmark.decode.rules import DecodeSide, NoMark, Step, Window
 from dgmark.decode.selection import select_positions
 
 __all__ = [
@@ -17,24 +18,27 @@ __all__ = [
     "Canvas",
     "Committed",
     "DecodeConfig",
+    "DecodeSide",
     "Generation",
     "Infilling",
     "KeyStore",
+    "KeyedSide",
+    "NoMark",
+    "OneKeySide",
     "Prepared",
     "Request",
     "Response",
     "RoundTrip",
     "RowFinished",
-    "Rule",
+    "Step",
     "Trace",
-    "View",
     "Window",
     "decode",
     "decode_steps",
     "generate",
     "infill",
-    "keyed_rule",
     "propose",
     "select_positions",
+    "side_of_rows",
     "stream_generate",
 ]

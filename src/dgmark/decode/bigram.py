@@ -5,24 +5,25 @@ The loop and the engine adapters use the same code. Knows no model.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.rules import Places, Rule, Window, check_unordered
+from dgmark.decode.keyed_side import KeyedSide
+from dgmark.decode.rules import Places, Window, check_unordered
 from dgmark.errors import SettingsError
-from dgmark.watermark.bigrams import matching_pairs, pair_words
+from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.spec import spec_as
 
 # a canvas's number stands above the ids of a pair
 _PAIR_BITS = 48
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class BigramRule(Rule):
+class BigramSide(KeyedSide):
     """The hash keys of the rows of a batch, or of the slots of a store, on the device.
 
     Attributes:
@@ -42,19 +43,22 @@ class BigramRule(Rule):
     farthest: int
     fixed_shapes: bool = False
 
-    has_bits: ClassVar[bool] = True
-    reads_neighbours: ClassVar[bool] = True
+    @classmethod
+    def kind(cls, key: WatermarkKey) -> tuple[int, int]:
+        """The distances of pairs."""
+        spec = spec_as(BigramSpec, key)
+        return spec.nearest, spec.farthest
 
     @classmethod
     def empty(
         cls, keys: Iterable[WatermarkKey], slots: int, device: torch.device | str, *, fixed_shapes: bool = False
-    ) -> "BigramRule":
-        """A rule with this many rows without a mark, which may be given keys like these.
+    ) -> "BigramSide":
+        """A side with this many rows without a mark, which may be given keys like these.
 
         Raises:
             SettingsError: the keys have different distances.
         """
-        ranges = {(key.pair_spec.nearest, key.pair_spec.farthest) for key in keys}
+        ranges = set(map(cls.kind, keys))
         if len(ranges) > 1:
             raise SettingsError(f"keys with different distances of pairs, {sorted(ranges)}, mark no batch together")
         ((nearest, farthest),) = ranges
@@ -67,9 +71,9 @@ class BigramRule(Rule):
         """Refuse a key that no row can have.
 
         Raises:
-            SettingsError: the key has sub-keys and is not one of them, or other distances than the rule.
+            SettingsError: the key has sub-keys and is not one of them, or other distances than the side.
         """
-        nearest, farthest = key.pair_spec.nearest, key.pair_spec.farthest
+        nearest, farthest = self.kind(key)
         if (nearest, farthest) != (self.nearest, self.farthest):
             raise SettingsError(
                 f"key {key.fingerprint} has pairs at distances {nearest} to {farthest}, and these "
@@ -88,24 +92,34 @@ class BigramRule(Rule):
             SettingsError: see `check_key`.
         """
         self.check_key(key)
-        self.first[slot], self.second[slot] = key.pair_key
+        self.first[slot], self.second[slot] = pair_key(key)
         self.number[slot] = key.number or 0
 
     def check(self, config: DecodeConfig) -> None:
-        """Refuse settings under which draws are plain, and those of an order by matches; see `Rule`."""
+        """Refuse settings under which draws are plain, and those of an order by matches."""
         if not (self.alpha(config) or config.bias):
-            why, instead = "with alpha 0 draws are plain", "an alpha above 0"
-            if config.greedy:
-                why, instead = "at temperature 0 nothing is drawn", "a temperature above 0"
-            raise SettingsError(
-                f"{why}, so rule bigram leaves no mark: give a bias, {instead}, or a key of rule position, which marks "
-                "by the order alone"
+            without = (
+                "so rule bigram leaves no mark: give a bias, {} above 0, or a key of rule position, which marks by "
             )
+            without += "the order alone"
+            if config.greedy:
+                raise SettingsError(f"0 draws nothing, {without.format('a temperature')}", field="temperature")
+            raise SettingsError(f"0 makes draws plain, {without.format('an alpha')}", field="alpha")
         check_unordered(config)
 
     def marked(self, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
         """Which of these rows have a mark; row -1 has none."""
         return (rows >= 0) & (self.number[rows.clamp(min=0)] >= 0)
+
+    def alpha(self, config: DecodeConfig) -> float:
+        """1 by default; 0 at temperature 0, where nothing is drawn."""
+        if config.greedy:
+            return 0.0
+        return 1.0 if config.alpha is None else config.alpha
+
+    def reach(self) -> int:
+        """The largest distance of a pair."""
+        return self.farthest
 
     def reached(self, places: Places) -> Bool[Tensor, " places"]:
         """The places that have a committed token at one of the distances."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from dgmark.arguments import flag
 from dgmark.decode.canvas import BatchEvents, BlockFinished, Committed, Completed, Progress, Response, Trace, collect
-from dgmark.decode.prompts import Baseline, Prepared, Prompt, Prompts, check_progress, prompts_of, requests_of
+from dgmark.decode.prompts import Prepared, Prompt, Prompts, check_progress, prompts_of, requests_of
 from dgmark.errors import DgmarkError, ModelFault
 from dgmark.models.denoiser import Denoiser
 from dgmark.watermark.key import WatermarkKey
@@ -30,7 +30,7 @@ class Generation:
         settings: the decoding settings.
         trace: the commits in the order they were made.
         chat: whether the prompt was put into the model's chat template.
-        baseline: the name and options of the baseline; None for dgMARK, or without a mark.
+        rule: the name of the key's rule; None without a mark.
         subkey: the number of the sub-key that the text is marked with; None for a key without sub-keys.
     """
 
@@ -45,13 +45,13 @@ class Generation:
     settings: dict[str, Any]
     trace: Trace
     chat: bool = False
-    baseline: dict[str, Any] | None = None
+    rule: str | None = None
     subkey: int | None = None
 
     def to_row(self, row_id: str, *, with_trace: bool = True) -> dict[str, Any]:
         """The generation as a JSON row; `trace` holds the step, position, token id, reward and match of each commit."""
         names = ("prompt", "chat", "text", "token_ids", "ended", "model", "dtype", "seed", "key_fingerprint", "subkey")
-        row = {"id": row_id} | {name: getattr(self, name) for name in (*names, "baseline", "settings")}
+        row = {"id": row_id} | {name: getattr(self, name) for name in (*names, "rule", "settings")}
         row["schema"] = GENERATION_SCHEMA
         return {**row, "trace": asdict(self.trace)} if flag("with_trace", with_trace) else row
 
@@ -73,7 +73,6 @@ def generate(
     *,
     key: WatermarkKey | None,
     subkey: int | None = None,
-    baseline: Baseline | None = None,
     seed: int = 0,
     batch_size: int = 8,
     chat: bool = False,
@@ -89,15 +88,13 @@ def generate(
         key: a key for the model's tokenizer and vocabulary; None for text without a mark. If it has sub-keys, each row
             is marked with another one, which the operating system draws: then only `subkey` gives a text again.
         subkey: the sub-key to mark all rows with instead, 0 to N - 1: their payload.
-        baseline: another watermark than dgMARK, from `dgmark_lab.baselines.baseline`, in the same loop and under the
-            same key.
         seed: row i uses seed + i.
         batch_size: largest number of rows decoded at once.
         chat: treat texts as messages to a chat model, and put them into its template.
         pad: decode prompts of different lengths together, padded; by default on accelerators, if the model can.
         progress: called after each step with the number of tokens it committed.
         settings: `length`, `temperature`, `lookahead` and all others of `DecodeConfig`; a setting that is left out
-            has the baseline's default, else the model's own, else that of `DecodeConfig`.
+            has the default of the key's rule, else the model's own, else that of `DecodeConfig`.
 
     Returns:
         Generations in the order of the prompts.
@@ -110,7 +107,7 @@ def generate(
     """
     check_progress(progress)
     requests = requests_of(prompts_of(prompts), key, seed, subkey)
-    prepared = Prepared.of(model, requests, settings, baseline=baseline, chat=chat, pad=pad, batch_size=batch_size)
+    prepared = Prepared.of(model, requests, settings, chat=chat, pad=pad, batch_size=batch_size)
     return [generation for rows in prepared.chunks() for generation in generations(prepared, rows, progress)]
 
 
@@ -120,7 +117,6 @@ def stream_generate(
     *,
     key: WatermarkKey | None,
     subkey: int | None = None,
-    baseline: Baseline | None = None,
     seed: int = 0,
     batch_size: int = 8,
     chat: bool = False,
@@ -142,7 +138,7 @@ def stream_generate(
         KeyFileError: see `generate`.
     """
     requests = requests_of(prompts_of(prompts), key, seed, subkey)
-    prepared = Prepared.of(model, requests, settings, baseline=baseline, chat=chat, pad=pad, batch_size=batch_size)
+    prepared = Prepared.of(model, requests, settings, chat=chat, pad=pad, batch_size=batch_size)
     return events_of(prepared)
 
 
@@ -207,11 +203,6 @@ def generation_of(prepared: Prepared, row: int, response: Response) -> Generatio
         settings=prepared.config.to_dict(),
         trace=response.trace,
         chat=prepared.chat,
-        baseline=baseline_row(prepared.baseline),
+        rule=None if request.key is None else request.key.spec.rule,
         subkey=request.subkey,
     )
-
-
-def baseline_row(baseline: Baseline | None) -> dict[str, Any] | None:
-    """The name and options of a baseline for a row; None for dgMARK."""
-    return None if baseline is None else baseline.to_dict()

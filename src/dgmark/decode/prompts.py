@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 
@@ -13,10 +13,10 @@ from dgmark.arguments import flag, shown
 from dgmark.contents.accepted import TextOrIds, as_text, content_of, contents_of
 from dgmark.decode.canvas import Canvas, Commits
 from dgmark.decode.config import DecodeConfig, Settings
-from dgmark.decode.keyed_rules import keyed_rule, kind_of
+from dgmark.decode.keyed_side import kind_of, side_of_rows
 from dgmark.decode.loop import decode_steps
 from dgmark.decode.round_trip import RoundTrip
-from dgmark.decode.rules import Rule
+from dgmark.decode.rules import DecodeSide
 from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError
 from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import Denoiser, Traits, check_model, traits_of
@@ -25,29 +25,6 @@ from dgmark.watermark.key import WatermarkKey, check_key
 Prompt = str | list[int]
 # what `prompts_of` takes: a text, or several texts and lists of token ids
 Prompts = str | Iterable[TextOrIds]
-
-
-@runtime_checkable
-class Baseline(Protocol):
-    """A watermark other than dgMARK; `dgmark_lab.baselines.baseline` makes one by name."""
-
-    @property
-    def name(self) -> str:
-        """The watermark's name in rows."""
-        ...
-
-    @property
-    def defaults(self) -> Mapping[str, Any]:
-        """Decoding settings for those that the user leaves out."""
-        ...
-
-    def to_dict(self) -> dict[str, Any]:
-        """The name and the options as plain JSON values."""
-        ...
-
-    def rule(self, key: WatermarkKey, model: Denoiser) -> Rule:
-        """What the baseline does to a step on this model with this key."""
-        ...
 
 
 def check_seed(seed: object) -> None:
@@ -134,13 +111,13 @@ class Batch:
     Attributes:
         rows: the number of each row's request.
         canvas: their canvas, on the model's device.
-        rule: what the watermark does to a step.
+        side: what the watermark does to a step.
         seeds: one for each row.
     """
 
     rows: list[int]
     canvas: Canvas
-    rule: Rule
+    side: DecodeSide
     seeds: list[int]
 
 
@@ -148,8 +125,8 @@ class Batch:
 class Prepared:
     """Checked and encoded requests, with everything needed to decode them.
 
-    One batch may hold rows with different keys or sub-keys of one rule, and rows without a mark. Under a baseline only
-    rows with the same key are decoded together, and each needs a key.
+    One batch may hold rows with different keys or sub-keys of one rule, as far as the rule allows (`DecodeSide.kind`),
+    and rows without a mark.
 
     Attributes:
         model: the model.
@@ -158,7 +135,6 @@ class Prepared:
         requests: the rows to decode.
         canvases: the canvas of each request by its number; one row, on the CPU.
         refused: the error of each request that cannot be decoded, by its number; empty if `of` was strict.
-        baseline: another watermark than dgMARK; None for dgMARK.
         chat: whether prompts were put into the model's chat template.
         pad: whether rows with prompts of different lengths are decoded together.
         batch_size: largest number of rows decoded at once.
@@ -170,11 +146,9 @@ class Prepared:
     requests: tuple[Request, ...]
     canvases: Mapping[int, Canvas] = field(repr=False)
     refused: Mapping[int, DgmarkError]
-    baseline: Baseline | None
     chat: bool
     pad: bool
     batch_size: int
-    _baseline_rules: Mapping[WatermarkKey | None, Rule] = field(repr=False)
 
     @classmethod
     def of(
@@ -183,7 +157,6 @@ class Prepared:
         requests: Sequence[Request],
         settings: DecodeConfig | Settings,
         *,
-        baseline: Baseline | None = None,
         chat: bool = False,
         pad: bool | None = None,
         batch_size: int = 8,
@@ -195,9 +168,8 @@ class Prepared:
         Args:
             model: a loaded model.
             requests: the rows to decode.
-            settings: the decoding settings; a setting that is left out has the baseline's default, else the model's
-                own, else that of `DecodeConfig`.
-            baseline: another watermark than dgMARK.
+            settings: the decoding settings; a setting that is left out has the default of the keys' rule, else the
+                model's own, else that of `DecodeConfig`.
             chat: put texts into the model's chat template.
             pad: decode prompts of different lengths together, padded; by default on accelerators, if the model can.
                 On a CPU nothing is gained, because padding costs as much as other columns.
@@ -206,7 +178,7 @@ class Prepared:
             strict: raise the error of the first request that cannot be encoded; else such requests are `refused`.
 
         Raises:
-            SettingsError: a setting is invalid or leaves no mark, a key is no `WatermarkKey`, or a baseline has no key.
+            SettingsError: a setting is invalid or leaves no mark, or a key is no `WatermarkKey`.
             KeyFileError: a key is bound to another tokenizer or vocabulary.
             InputError: a prompt has no token.
             InputError: a prompt has an id that the model does not have.
@@ -217,14 +189,10 @@ class Prepared:
         pad = None if pad is None else flag("pad", pad)
         if type(batch_size) is not int or batch_size < 1:
             raise SettingsError(f"batch size {shown(batch_size)} is not a whole number of at least 1")
-        if baseline is not None and not isinstance(baseline, Baseline):
-            raise SettingsError(
-                f"a baseline is wanted, not {shown(baseline)}: dgmark_lab.baselines.baseline makes one of its name"
-            )
-        config = settings if isinstance(settings, DecodeConfig) else config_of(model, baseline, settings)
-        rules = {key: rule_of(model, key, baseline) for key in {request.key for request in requests}}
-        for rule in rules.values():
-            rule.check(config)
+        keys = {request.key for request in requests}
+        config = settings if isinstance(settings, DecodeConfig) else config_of(model, keys, settings)
+        for key in keys:
+            check_marking(model, key, config)
         if encode is None:
 
             def encode(prompt: Any) -> Canvas:
@@ -240,11 +208,9 @@ class Prepared:
             requests=tuple(requests),
             canvases=canvases,
             refused=refused,
-            baseline=baseline,
             chat=chat,
             pad=traits.pads and traits.device.type != "cpu" if pad is None else pad,
             batch_size=batch_size,
-            _baseline_rules={} if baseline is None else rules,
         )
 
     @classmethod
@@ -269,9 +235,9 @@ class Prepared:
         for batch in batches_of([self.kind(row) for row in accepted]):
             members = [accepted[number] for number in batch]
             keys, device = [self.requests[row].key for row in members], self.traits.device
-            rule = keyed_rule(keys, device) if self.baseline is None else self._baseline_rules[keys[0]]
+            side = side_of_rows(keys, device)
             canvas = Canvas.joined([self.canvases[row] for row in members], self.model.mask_id)
-            yield Batch(members, canvas.to(device), rule, [self.requests[row].seed for row in members])
+            yield Batch(members, canvas.to(device), side, [self.requests[row].seed for row in members])
 
     def steps(self, batch: Batch, dropped: Collection[int] = ()) -> Iterator[Commits]:
         """Decode a batch, and yield the commits of each step.
@@ -288,17 +254,14 @@ class Prepared:
         if self.config.round_trip_check:
             round_trip = RoundTrip.of(model.tokenizer, model.mask_id, model.end_ids if batch.canvas.stops else ())
         try:
-            yield from decode_steps(model, batch.canvas, self.config, batch.rule, batch.seeds, round_trip, dropped)
+            yield from decode_steps(model, batch.canvas, self.config, batch.side, batch.seeds, round_trip, dropped)
         except ModelFault as fault:
             raise ModelFault(fault.problem, [batch.rows[row] for row in fault.rows]) from None
 
     def kind(self, row: int) -> Kind:
         """What decides which rows a row is decoded together with: its layout, and its mark."""
         key, canvas = self.requests[row].key, self.canvases[row]
-        mark: Any = key
-        if key is not None and self.baseline is None:
-            mark = kind_of(key)
-        return (None if self.pad else canvas.start, canvas.layout), mark
+        return (None if self.pad else canvas.start, canvas.layout), None if key is None else kind_of(key)
 
 
 def prompts_of(prompts: Any) -> list[Prompt]:
@@ -326,30 +289,31 @@ def requests_of(
     return [Request(prompt, seed + index, key_of_text(key, subkey)) for index, prompt in enumerate(prompts)]
 
 
-def config_of(model: Denoiser, baseline: Baseline | None, settings: Settings) -> DecodeConfig:
-    """Complete settings with the baseline's defaults, then with the model's own.
+def config_of(model: Denoiser, keys: Iterable[WatermarkKey | None], settings: Settings) -> DecodeConfig:
+    """Complete settings with the defaults of the keys' rule, if they are of one, then with the model's own.
 
     Raises:
         SettingsError: a setting is invalid.
     """
-    defaults = dict(baseline.defaults) if baseline else {}
+    rules = {key.spec.rule: key.rule for key in keys if key is not None}
+    defaults: Settings = {}
+    if len(rules) == 1:
+        (rule,) = rules.values()
+        defaults.update(rule.settings)
     return DecodeConfig.of(model, **{**defaults, **settings})
 
 
-def rule_of(model: Denoiser, key: WatermarkKey | None, baseline: Baseline | None = None) -> Rule:
-    """What a baseline, or dgMARK on the CPU, does to a step on this model with this key, or with one of its sub-keys.
+def check_marking(model: Denoiser, key: WatermarkKey | None, config: DecodeConfig) -> None:
+    """Refuse a key that is not the model's, and settings under which it leaves no mark.
 
     Raises:
         KeyFileError: the key is bound to another tokenizer or vocabulary.
-        SettingsError: the key is no `WatermarkKey`, or the baseline has no key or one that it cannot use.
+        SettingsError: the key is no `WatermarkKey`, or its rule refuses a setting or the key.
     """
-    if key is None:
-        if baseline is not None:
-            raise SettingsError(f"baseline {baseline.name} needs a key; leave the baseline out for text without a mark")
-        return Rule()
     check_key(key, or_none=True)
-    key.check_model(model)
-    return keyed_rule([key.for_text()], "cpu") if baseline is None else baseline.rule(key, model)
+    if key is not None:
+        key.check_model(model)
+        side_of_rows([key.for_text()], "cpu").check(config)
 
 
 def encode_prompt(model: Denoiser, prompt: Prompt, length: int, *, chat: bool = False) -> list[int]:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dgmark.decode.canvas import Canvas
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.rules import Places, Rule, View, Window
+from dgmark.decode.rules import DecodeSide, Step, Window
 from dgmark.models.denoiser import Denoiser, Traits
 
 # of the tokens of a place, at most so many have keyed bits: the most likely ones, of at least this probability
@@ -110,6 +110,21 @@ class KeyedWeights:
         return gains, net_bits
 
 
+def steers(side: DecodeSide, config: DecodeConfig) -> bool:
+    """Whether a watermark moves the draws by keyed bits under these settings."""
+    return bool(side.alpha(config) or config.bias)
+
+
+def keyed_draw(
+    side: DecodeSide,
+    config: DecodeConfig,
+    signs: Callable[[Int[Tensor, "n candidates"]], Int8[Tensor, "n candidates bits"]],
+    at: Int[Tensor, " n"] | None = None,
+) -> KeyedDraw:
+    """The keyed draw of a watermark under these settings; see `KeyedDraw`."""
+    return KeyedDraw(signs, at, side.alpha(config), config.bias)
+
+
 # --- plain draws ---
 
 _SORTED_FIRST = 256  # weights
@@ -193,6 +208,7 @@ def propose(
     *,
     tempered: bool = False,
     noise: Float[Tensor, "k vocab"] | None = None,
+    noisy: Bool[Tensor, " k"] | None = None,
     refused: Bool[Tensor, "k vocab"] | None = None,
     keyed: KeyedDraw | None = None,
 ) -> Proposals:
@@ -209,6 +225,7 @@ def propose(
         config: strategy, temperature and filters.
         tempered: take the reward from the sampled distribution; at temperature 0 that is the model's own.
         noise: Gumbel noise that draws the candidate (argmax of log-probability + noise) instead of the first uniform.
+        noisy: the places at which it does; None for all.
         refused: ids that one position may not take; the reward is still that of the model's own distribution.
         keyed: moves mass by keyed bits before a candidate is drawn, or taken.
     """
@@ -226,15 +243,22 @@ def propose(
             if tempered:
                 logits = permitted = weights.log()
         moved = None if keyed is None else keyed.apply(weights)
-        if config.greedy:
-            tokens = weights.argmax(-1)
-        else:
-            tokens = draw(weights, uniforms[:, 0]) if noise is None else (weights.log() + noise).argmax(-1)
+        tokens = weights.argmax(-1) if config.greedy else _drawn(weights, uniforms[:, 0], noise, noisy)
     rewards = _rewards(logits, permitted, tokens, uniforms[:, 1], config)
     if moved is None:
         return Proposals(tokens, rewards, rewards)
     gains, net_bits = moved.of(tokens)
     return Proposals(tokens, rewards, _scores(rewards, gains, config), net_bits)
+
+
+def _drawn(weights: Tensor, uniforms: Tensor, noise: Tensor | None, noisy: Tensor | None) -> Tensor:
+    """Draw by noise where there is some, and by uniforms elsewhere."""
+    if noise is None:
+        return draw(weights, uniforms)
+    by_noise = (weights.log() + noise).argmax(-1)
+    if noisy is None or noisy.all():
+        return by_noise
+    return torch.where(noisy, by_noise, draw(weights, uniforms))
 
 
 def _scores(rewards: Tensor, gains: Tensor, config: DecodeConfig) -> Tensor:
@@ -332,15 +356,21 @@ class Proposer:
         canvas: the canvas to decode.
         config: decoding settings.
         traits: those of the model.
-        rule: what the watermark does to a step.
+        side: what the watermark does to a step.
         seeds: one for each row.
     """
 
     def __init__(
-        self, model: Denoiser, traits: Traits, canvas: Canvas, config: DecodeConfig, rule: Rule, seeds: Sequence[int]
+        self,
+        model: Denoiser,
+        traits: Traits,
+        canvas: Canvas,
+        config: DecodeConfig,
+        side: DecodeSide,
+        seeds: Sequence[int],
     ) -> None:
         device = canvas.ids.device
-        self._config, self._rule = config, rule
+        self._config, self._side = config, side
         self._tempered = traits.confidence_source == "sampling"
         self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         fixed = config.noise == "fixed" and not config.greedy
@@ -372,16 +402,22 @@ class Proposer:
             refused: ids that single places may not take.
         """
         window = self.window(ids, rows, low, masked.shape[1])
-        noise = self._noise(rows, masked, window, low)  # a block's fixed noise is drawn before the uniforms
+        step = Step(window, logits, masked, self.forbidden, self._config.temperature)
+        # a block's fixed noise is drawn before the uniforms
+        own_noise = None if self._fixed is None else self._fixed(rows, masked, low)
+        noise, noisy = self._side.noise(step), None
+        if noise is not None:
+            noisy = self._side.marked(step.places.rows)
         proposals = propose(
-            self._logits(logits, masked, window),
+            self._side.logits(step),
             self._uniforms(rows, masked),
             self.forbidden,
             self._config,
             tempered=self._tempered,
-            noise=noise,
+            noise=own_noise if noise is None else noise,
+            noisy=noisy,
             refused=None if refused is None else refused[masked],
-            keyed=self._keyed(masked, window),
+            keyed=self._keyed(step),
         )
         tokens, rewards, scores = (
             torch.zeros_like(masked, dtype=each.dtype).masked_scatter(masked, each)
@@ -390,34 +426,27 @@ class Proposer:
         if self._config.strategy == "left_to_right":
             places = torch.arange(masked.shape[1], device=masked.device, dtype=rewards.dtype)
             rewards = scores = -places.expand_as(masked) * masked
-        return Candidates(tokens, rewards, scores, self._matched(proposals.net_bits, tokens, masked, window))
+        net_bits = proposals.net_bits
+        if net_bits is not None:
+            net_bits = torch.zeros_like(tokens).masked_scatter(masked, net_bits)
+        return Candidates(tokens, rewards, scores, self._side.matched(tokens, window, net_bits))
 
     def window(self, ids: Tensor, rows: Tensor, low: int, width: int) -> Window:
         """The places from `low` on, of canvases that come from these rows of the decode."""
         positions = self._canvas.positions[low : low + width].expand(len(ids), -1)
         return Window(ids, self._canvas.start + low, positions, self._canvas.text, self._mask_id, rows)
 
-    def _keyed(self, masked: Tensor, window: Window) -> KeyedDraw | None:
-        """The keyed draw at the masked places; at those of committed tokens, which may be edited, draws are plain."""
-        rule, config = self._rule, self._config
-        alpha = rule.alpha(config)
-        if not (alpha or config.bias):
+    def _keyed(self, step: Step) -> KeyedDraw | None:
+        """The keyed draw of a step; None if draws are plain, as at committed tokens, which may be edited."""
+        side = self._side
+        if not steers(side, self._config):
             return None
-        places = Places(window, *masked.nonzero(as_tuple=True))
+        places, window = step.places, step.window
         committed = window.ids[places.canvas, window.start + places.column] != window.mask_id
-        at = (rule.reached(places) & ~committed).nonzero()[:, 0]
+        at = (side.reached(places) & ~committed).nonzero()[:, 0]
         if not len(at):
             return None
-        return KeyedDraw(lambda tokens: rule.signs(tokens, places.at(at)), at, alpha, config.bias)
-
-    def _matched(self, net_bits: Tensor | None, tokens: Tensor, masked: Tensor, window: Window) -> Tensor:
-        """Whether each candidate matches; under a rule without an order only bits that its draw saw are counted."""
-        if self._rule.ordered:
-            return self._rule.matching(tokens, window)
-        matched = torch.zeros_like(masked)
-        if net_bits is not None:
-            matched = matched.masked_scatter(masked, net_bits > 0)
-        return matched | ~self._rule.marked(window.rows)[:, None]
+        return keyed_draw(side, self._config, lambda tokens: side.signs(tokens, places.at(at)), at)
 
     def _uniforms(self, rows: Tensor, masked: Tensor) -> Float[Tensor, "k 2"]:
         """Two numbers for each masked place; each row's generator draws for the whole window, masked or not."""
@@ -427,15 +456,3 @@ class Proposer:
             for owner, count in zip(owners.tolist(), counts.tolist(), strict=True)
         ]
         return torch.cat(draws).to(masked.device)[masked]
-
-    def _noise(self, rows: Tensor, masked: Tensor, window: Window, low: int) -> Float[Tensor, "k vocab"] | None:
-        """Gumbel noise for each masked place: the watermark's, or the row's own if fixed; None draws by uniforms."""
-        if self._rule.noise is not None:
-            return self._rule.noise(window.positions[0])[masked.nonzero()[:, 1]]
-        return None if self._fixed is None else self._fixed(rows, masked, low)
-
-    def _logits(self, logits: Tensor, masked: Tensor, window: Window) -> Tensor:
-        """The logits at the masked places, row by row, under the watermark's bias."""
-        if self._rule.bias is None:
-            return logits[masked]
-        return self._rule.bias(View(window, logits, masked, self.forbidden, self._config.temperature))

@@ -1,12 +1,12 @@
-"""The decode side of a watermark: which keyed bits candidate tokens would complete; or how it biases or draws.
+"""`DecodeSide`: what a watermark does to the steps of a decode; and what a step shows it.
 
-A rule says bits, and draws, order and edits follow from them. Marks that have no bits bias the logits (green lists), or
-replace the noise of the draw (Gumbel-max). This module knows no watermark by name and no key.
+A decode side says which keyed bits candidate tokens would complete, from which draws, order and edits follow. Marks
+without bits change the logits (green lists) or bring the noise of the draw (Gumbel-max). This module knows no
+watermark by name and no key.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int, Int8
@@ -75,13 +75,13 @@ class Places:
 
 
 @dataclass(frozen=True)
-class View:
-    """What a bias sees of a step.
+class Step:
+    """What a decode side sees of a step.
 
     Attributes:
         window: the canvases.
         logits: the model's logits at the window; must not be written to.
-        masked: which places of the window are not committed; outside the window these hold the mask id.
+        masked: which places of the window get a candidate: those that are not committed, and those that may be edited.
         forbidden: ids that no position may take.
         temperature: temperature of the sampling distribution; 0 is greedy.
     """
@@ -93,12 +93,12 @@ class View:
     temperature: float
 
     @property
-    def positions(self) -> Int[Tensor, " window"]:
-        """The positions of the window, which all canvases share."""
-        return self.window.positions[0]
+    def places(self) -> Places:
+        """The places that get a candidate, canvas after canvas."""
+        return Places(self.window, *self.masked.nonzero(as_tuple=True))
 
-    def logits_to_propose(self) -> Float[Tensor, "k vocab"]:
-        """A copy of the logits at the masked places, row by row, in float32 or better; a bias is added to it."""
+    def copied_logits(self) -> Float[Tensor, "k vocab"]:
+        """A copy of the logits at these places, in float32 or better, which a watermark may change."""
         logits = self.logits[self.masked]
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
@@ -111,34 +111,49 @@ class View:
         return tokens.masked_fill(~exists | (tokens == self.window.mask_id), -1)
 
 
-# the model's logits at the masked places, changed: (k, vocab), row by row
-Bias = Callable[[View], Tensor]
-# positions (window,) -> Gumbel noise (window, vocab) that draws the candidates; it does not enter the rewards
-Noise = Callable[[Tensor], Tensor]
+@runtime_checkable
+class DecodeSide(Protocol):
+    """What a watermark does to the steps of a batch of rows, some of which are marked.
 
+    A class that inherits from this marks nothing until it overrides something; it must write `marked`. There are three
+    ways to mark, which may be combined:
 
-@dataclass(frozen=True)
-class Rule:
-    """What a watermark does to a step. By itself it has no bits, so that `Rule()` marks nothing.
+    - keyed bits: `signs`, with `alpha` above 0 for keyed draws. Where a rule has none, no edit can be held against a
+      match, so `check` refuses an edit threshold.
+    - `logits`, which changes the distribution that is drawn from and rewarded.
+    - `noise`, which draws the candidates.
 
-    Attributes:
-        bias: makes the logits from which candidates are drawn and rewarded; None for the model's own.
-        noise: makes the Gumbel noise that draws candidates; None for that of the row's generator.
+    `preferred` makes an order by matches of it (paper, Algorithm 2). A rule's side takes keys, too (`KeyedSide`).
     """
 
-    bias: Bias | None = None
-    noise: Noise | None = None
-
-    # whether candidates complete bits of the key
-    has_bits: ClassVar[bool] = False
-    # whether places whose candidate matches are filled first (paper, Algorithm 2); draws are then plain by default
-    ordered: ClassVar[bool] = False
-    # whether the bits depend on the committed tokens beside a place
-    reads_neighbours: ClassVar[bool] = False
-
     def marked(self, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
-        """Which of these rows of the batch have bits."""
-        return torch.zeros_like(rows, dtype=torch.bool)
+        """Which of these rows have a key; row -1 has none."""
+        ...
+
+    def check(self, config: DecodeConfig) -> None:
+        """Refuse settings that have no meaning for this watermark, or take the mark away.
+
+        By default these are the settings of keyed bits and of an order by matches.
+
+        Raises:
+            SettingsError: a setting has no meaning here; it names the field.
+        """
+        if config.alpha is not None or config.bias:
+            raise SettingsError(
+                "belongs to keyed draws, and this watermark has options of its own: leave it out",
+                field="bias" if config.alpha is None else "alpha",
+            )
+        if config.edit_threshold is not None:
+            raise SettingsError(
+                "needs matches that an edit may not lose, and this watermark has none: it marks by its logits or its "
+                "noise, which an edit would undo; leave it out",
+                field="edit_threshold",
+            )
+        check_unordered(config)
+
+    def reach(self) -> int:
+        """How many places away the committed tokens stand that the bits of a candidate depend on; 0 for none."""
+        return 0
 
     def reached(self, places: Places) -> Bool[Tensor, " places"]:
         """At which places a candidate may complete a bit."""
@@ -159,54 +174,65 @@ class Rule:
         """
         return tokens.new_zeros(*tokens.shape, 0, dtype=torch.int8)
 
-    def matching(self, tokens: Int[Tensor, "canvases window"], window: Window) -> Bool[Tensor, "canvases window"]:
-        """Whether each candidate matches: it completes as many bits of 1 as of 0, or more. Without bits all match."""
-        signs = self.signs(tokens.reshape(-1, 1), Places.all_of(window))
-        return signs.sum((-2, -1)).view_as(tokens) >= 0
+    def alpha(self, config: DecodeConfig) -> float:  # noqa: ARG002
+        """How far draws go towards the key's bits, from 0 (plain draws) to 1."""
+        return 0.0
 
-    def alpha(self, config: DecodeConfig) -> float:
-        """How far draws go towards the key's bits; 0 at temperature 0, where nothing is drawn."""
-        if config.greedy or not self.has_bits:
-            return 0.0
-        if config.alpha is None:
-            return 0.0 if self.ordered else 1.0
-        return config.alpha
+    def logits(self, step: Step) -> Float[Tensor, "k vocab"]:
+        """The logits at the places of a step from which candidates are drawn and rewarded."""
+        return step.logits[step.masked]
+
+    def noise(self, step: Step) -> Float[Tensor, "k vocab"] | None:  # noqa: ARG002
+        """Gumbel noise that draws the candidates at the places of a step, and enters no reward; None for plain draws.
+
+        In rows without a key, draws are plain all the same.
+        """
+        return None
+
+    def marks_by_order(self) -> bool:
+        """Whether the order of commits carries the mark, so that steps which leave no order to choose take it away."""
+        return False
+
+    def preferred(self, matched: Bool[Tensor, "canvases window"]) -> Bool[Tensor, "canvases window"]:
+        """Of the candidates, by whether they match, those that are committed first; by default all are alike."""
+        return torch.ones_like(matched)
+
+    def matched(
+        self,
+        tokens: Int[Tensor, "canvases window"],
+        window: Window,
+        net_bits: Int[Tensor, "canvases window"] | None,
+    ) -> Bool[Tensor, "canvases window"]:
+        """Whether each candidate matches; in rows without a key all do.
+
+        Args:
+            tokens: the candidates.
+            window: where they would stand.
+            net_bits: how many bits of 1 the draw of each saw, less those of 0; None if draws were plain.
+        """
+        matched = torch.zeros_like(tokens, dtype=torch.bool) if net_bits is None else net_bits > 0
+        return matched | ~self.marked(window.rows)[:, None]
+
+
+class NoMark(DecodeSide):
+    """The decode side of text without a mark."""
+
+    def marked(self, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
+        """No row is."""
+        return torch.zeros_like(rows, dtype=torch.bool)
 
     def check(self, config: DecodeConfig) -> None:
-        """Refuse settings that have no meaning for this watermark.
-
-        Raises:
-            SettingsError: a setting has no meaning here, or takes the mark away.
-        """
-        if self.bias is not None or self.noise is not None:
-            self._check_baseline(config)
-
-    def _check_baseline(self, config: DecodeConfig) -> None:
-        """Refuse settings that have no meaning for a watermark that biases logits or brings its own noise."""
-        if config.alpha is not None or config.bias:
-            raise SettingsError(
-                "alpha and bias belong to keyed draws, and a baseline has its own options: leave them out"
-            )
-        if self.noise is not None and config.greedy:
-            raise SettingsError("a Gumbel-max watermark draws by keyed noise: it needs a temperature above 0")
-        if self.noise is not None and config.noise == "fixed":
-            raise SettingsError("a Gumbel-max watermark brings its own noise, which it keeps anyway: leave noise out")
-        if config.edit_threshold is not None:
-            raise SettingsError(
-                "an edit may not lose a match, and this watermark has none: it marks by its logits or its noise, which "
-                "an edit would undo; leave the edit threshold out"
-            )
-        check_unordered(config)
+        """Every setting will do."""
 
 
 def check_unordered(config: DecodeConfig) -> None:
     """Refuse settings of an order by matches, for a watermark without one.
 
     Raises:
-        SettingsError: such a setting is given.
+        SettingsError: such a setting is given; it names the field.
     """
     needs = "needs a matching set, and this watermark prefers no candidate"
     if config.lookahead > 1:
-        raise SettingsError(f"lookahead counts matches: it {needs}; use lookahead 1")
+        raise SettingsError(f"above 1 counts matches: it {needs}; use 1", field="lookahead")
     if config.min_relative_reward:
-        raise SettingsError(f"min_relative_reward chooses among matches: it {needs}; leave it out")
+        raise SettingsError(f"chooses among matches: it {needs}; leave it out", field="min_relative_reward")

@@ -19,7 +19,7 @@ from torch import Tensor
 from dgmark.decode.canvas import Canvas
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.round_trip import RoundTrip
-from dgmark.decode.rules import Places, Rule, Window
+from dgmark.decode.rules import DecodeSide, Places, Window
 from dgmark.errors import SettingsError
 from dgmark.models.denoiser import BlockOrigin
 
@@ -111,6 +111,10 @@ class Choice(NamedTuple):
     confident: Bool[Tensor, "batch block"] | None
     readable: Bool[Tensor, "batch block"] | None
 
+    def places(self, scores: Float[Tensor, "batch block"], masked: Bool[Tensor, "batch block"]) -> Tensor:
+        """The positions that are committed, see `select_positions`."""
+        return select_positions(scores, masked, self.preferred, self.quota, self.confident, self.readable)
+
 
 def alternatives(
     scores: Float[Tensor, "batch block"], masked: Bool[Tensor, "batch block"], choice: Choice
@@ -149,6 +153,35 @@ def alternatives(
 
 
 # --- which candidates are preferred, and how many are committed ---
+
+
+def choose_under(
+    side: DecodeSide,
+    rows: Int[Tensor, " batch"],
+    rewards: Float[Tensor, "batch block"],
+    masked: Bool[Tensor, "batch block"],
+    matched: Bool[Tensor, "batch block"],
+    config: DecodeConfig,
+    *,
+    quota: Int[Tensor, " batch"],
+    width: Int[Tensor, " batch"] | None = None,
+    readable: Bool[Tensor, "batch block"] | None = None,
+) -> Choice:
+    """The choice of a step under a watermark: in dgmark's loop, in engines and in diffusers' scheduler; see `choose`.
+
+    Args:
+        side: what the watermark does to a step.
+        rows: the row of the side that each row of these arrays has; -1 for a row without a mark.
+        rewards: the rewards r_j, by the model alone.
+        masked: positions not yet committed.
+        matched: whether each candidate v_j matches.
+        config: the decoding settings.
+        quota: how many positions each row commits, at least as many under commit "threshold".
+        width: among how many sets a lookahead chooses; None for 1.
+        readable: whether the candidate survives re-tokenization; None if no candidate goes last.
+    """
+    preferred, marked = side.preferred(matched), side.marked(rows)
+    return choose(rewards, masked, preferred, marked, config, quota=quota, width=width, readable=readable)
 
 
 def choose(
@@ -281,7 +314,7 @@ def lossless_edits(
     edits: Bool[Tensor, "canvases window"],
     tokens: Int[Tensor, "canvases window"],
     window: Window,
-    rule: Rule,
+    side: DecodeSide,
     columns: list[int] | None = None,
 ) -> Bool[Tensor, "canvases window"]:
     """Of the proposed edits, from left to right, those that lose no match.
@@ -293,7 +326,7 @@ def lossless_edits(
         edits: places whose committed token would be replaced.
         tokens: the tokens that would replace them.
         window: the canvases before the edits.
-        rule: says the bits.
+        side: says the bits.
         columns: the places of the window to look at; None for all.
     """
     window, made = replace(window, ids=window.ids.clone()), edits.clone()
@@ -303,7 +336,7 @@ def lossless_edits(
         old, new = window.ids[:, at].clone(), tokens[:, column]
         window.ids[:, at] = torch.where(edits[:, column], window.mask_id, old)
         places = Places(window, every.repeat(2), torch.full_like(old, column).repeat(2))
-        before, after = rule.signs(torch.cat([old, new])[:, None], places).sum((1, 2), dtype=torch.long).chunk(2)
+        before, after = side.signs(torch.cat([old, new])[:, None], places).sum((1, 2), dtype=torch.long).chunk(2)
         made[:, column] &= after >= before
         window.ids[:, at] = torch.where(made[:, column], new, old)
     return made
@@ -313,7 +346,7 @@ def surviving_edits(
     edits: Bool[Tensor, "canvases window"],
     tokens: Int[Tensor, "canvases window"],
     window: Window,
-    rule: Rule,
+    side: DecodeSide,
     round_trip: RoundTrip | None,
 ) -> Bool[Tensor, "canvases window"]:
     """Of the proposed edits, those that are made: none loses a match, and all survive re-tokenization.
@@ -322,12 +355,12 @@ def surviving_edits(
         edits: places whose committed token would be replaced.
         tokens: the tokens that would replace them.
         window: the canvases before the edits.
-        rule: says the bits.
+        side: says the bits.
         round_trip: tells which tokens survive re-tokenization; None if nobody asks.
     """
     while edits.any():
         columns = edits.any(0).nonzero()[:, 0].tolist()
-        made = lossless_edits(edits, tokens, window, rule, columns)
+        made = lossless_edits(edits, tokens, window, side, columns)
         if round_trip is not None:
             first, count = (~made).to(torch.int8).sort(dim=1, stable=True).indices, made.sum(1)
             lost, _ = round_trip.unreadable(tokens, window.ids, window.text, window.start, first, count, count)

@@ -12,7 +12,6 @@ from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.errors import SettingsError
 from dgmark.rows.inputs import open_file
 from dgmark.watermark.key import WatermarkKey, check_key
-from dgmark.watermark.spec import Rule
 
 FORMAT, VERSION = "dgmark-settings", 1
 MAX_FILE = 2**20
@@ -34,7 +33,7 @@ class TunedSettings(BaseModel):
     format: Literal["dgmark-settings"] = FORMAT  # type: ignore[assignment]
     version: FirstVersion = VERSION  # type: ignore[assignment]
     model: str
-    rule: Rule
+    rule: str
     decoding: dict[str, bool | int | float | str | None]
 
     def check_key(self, key: WatermarkKey | None) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import cast
 
 from dgmark.arguments import as_path, flag, instance
-from dgmark.detection.detector import NO_SPANS, Detector
+from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.legibility import of_document
 from dgmark.detection.reader import Ranges, checked_ranges
@@ -38,13 +38,11 @@ def one_key(scorer: Scorer) -> Detector:
     """The scorer as a `Detector`, which spans, ranges, and tokens for display need.
 
     Raises:
-        SettingsError: the scorer looks for several keys, or for a baseline's mark.
+        SettingsError: the scorer looks for several keys.
     """
     if isinstance(scorer, Detector):
         return scorer
-    raise SettingsError(
-        f"spans, ranges and single tokens need one dgMARK key: use a Detector, not a {type(scorer).__name__}"
-    )
+    raise SettingsError(f"spans, ranges and single tokens need one key: use a Detector, not a {type(scorer).__name__}")
 
 
 @dataclass(frozen=True)
@@ -70,15 +68,15 @@ class ScoringOptions:
         """The scorer, or the detector of a key, once it can do this and its tokenizer is loaded.
 
         Raises:
-            SettingsError: it is neither a scorer nor a key; ranges or spans are requested without one dgMARK key, or
-                together with normalisation; spans with a key of the position rule; or payloads without keys that have
+            SettingsError: it is neither a scorer nor a key; ranges or spans are requested without one key, or together
+                with normalisation; spans with a key whose rule finds none; or payloads without keys that have
                 sub-keys.
             ModelNotFound: the tokenizer is unavailable.
         """
         if not isinstance(scorer, Scorer):
             check_key(scorer)
             scorer = Detector(scorer)
-        keys = scorer.keys if isinstance(scorer, Keyring) else [scorer.key] if isinstance(scorer, Detector) else []
+        keys = scorer.keys if isinstance(scorer, Keyring) else [one_key(scorer).key]
         if self.payload and all(key.spec.subkeys == 1 for key in keys):
             raise SettingsError(
                 "a payload is the sub-key of a text, and no key here has sub-keys: leave the payload out, or make a "
@@ -86,8 +84,8 @@ class ScoringOptions:
             )
         if not self.plain and one_key(scorer).normalise:
             raise SettingsError("ranges and spans refer to the unchanged text: leave normalisation out")
-        if self.spans and not one_key(scorer).finds_spans:
-            raise SettingsError(NO_SPANS)
+        if self.spans and (why := one_key(scorer).no_spans):
+            raise SettingsError(why)
         scorer.reader.tokenizer  # noqa: B018 (a wrong tokenizer is an error of the key, not of each row)
         return scorer
 

@@ -7,36 +7,25 @@ z-score; here it is on the p-value. Knows nothing of models and prompts, and nee
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 from dgmark.arguments import instance, number, shown, whole
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.contents.accepted import Content, TextOrIds, content_of, contents_of
-from dgmark.detection.bigram_rule import PairTest
 from dgmark.detection.finding import Phase, ScoredToken, Span
 from dgmark.detection.normalise import check_steps, disguises_in
 from dgmark.detection.p_values import adjusted_p, bonferroni_p
-from dgmark.detection.position_rule import PositionTest
 from dgmark.detection.reader import Ranges, Reader, ScoredIds, at_words
 from dgmark.detection.readings import TextReading, readings
 from dgmark.detection.result import Detection, verdict_of
+from dgmark.detection.rules import DEFAULT_MAX_CROP, DetectionSettings, TextTest, rule_test
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey, check_key
-from dgmark.watermark.spec import BigramSpec
 
 DEFAULT_FPR = 1e-4
-DEFAULT_MAX_CROP = 1024
-NO_SPANS = (
-    "spans need a key of the bigram rule, and this key is of the position rule: leave spans out, or give ranges that "
-    "were chosen without the key"
-)
 # no p-value is below the smallest normal float, and shares of the rate must be representable as well
 MIN_FPR = 1e-300
 _MOST_KEYS = 10**15
-# A test says its p-value, which has paid for nothing that is tried beside it; why a typical mark would not be found
-# (`uncertain_because`); the fields of a `Detection` that are the rule's own (`figures`); and which tokens match
-# (`matched_tokens`).
-TextTest = PairTest | PositionTest
 
 
 class Detector:
@@ -46,10 +35,10 @@ class Detector:
         key: the key.
         tokenizer: the model's tokenizer, or its folder or file; by default the one the key names.
         fpr: false-positive rate to hold over all keys that are tried, from 1e-300 to below 1.
-        phase: for a key of the position rule: "any" allows for tokens missing at the front and pays for it; "start"
-            takes the text as complete. Under the bigram rule a missing beginning moves no pair.
+        phase: for a key of rule position: "any" allows for tokens missing at the front and pays for it; "start" takes
+            the text as complete. Other rules refuse it: under rule bigram a missing beginning moves no pair.
         max_crop: with a rotating key and phase "any", the largest number of tokens that may be missing. For other keys
-            all numbers of missing tokens are looked at.
+            of rule position all numbers of missing tokens are looked at.
         normalise: steps of `normalise.STEPS` that undo disguises, tried if the unchanged text does not show the mark.
             Ids are never changed.
         keys_tested: how many keys are tried, including this one: a whole number of at least 1. P-values pay for all of
@@ -83,10 +72,11 @@ class Detector:
             raise SettingsError(f"keys tested {keys_tested} is below 1: count this key and all others that are tried")
         check_fpr(fpr, keys_tested * key.num_subkeys)
         check_steps(normalise)
-        _check_shifts(phase, max_crop)
+        self._settings = DetectionSettings(fpr / keys_tested / key.num_subkeys, phase, max_crop)
+        self._test = rule_test(key)
+        self._test.check(self._settings)
         self.key, self.keys_tested, self.fpr = key, keys_tested, float(fpr)
-        self.phase: Phase = phase
-        self.max_crop, self.normalise = max_crop, tuple(normalise)
+        self.normalise = tuple(normalise)
         self.reader = Reader(key, tokenizer)
 
     @property
@@ -100,9 +90,8 @@ class Detector:
         return {
             "keys": [setting_of(self.key)],
             "fpr": self.fpr,
-            "baseline": None,
-            "phase": self.phase,
-            "max_crop": self.max_crop,
+            "phase": self._settings.phase,
+            "max_crop": self._settings.max_crop,
             "normalise": sorted(set(self.normalise)),
         }
 
@@ -141,12 +130,17 @@ class Detector:
             SettingsError: the input is one text instead of several, a mapping or a table, or an item is neither a text
                 nor ids.
         """
-        return detect_readings(self.reader, self.score, texts_or_ids, self.normalise)
+        return detect_readings(
+            self.reader, self.score, texts_or_ids, self.normalise, only_as_it_is=self._test.scores_layout()
+        )
 
     @property
-    def finds_spans(self) -> bool:
-        """Whether `spans` can find spans with this key; with a key of the position rule it cannot."""
-        return isinstance(self.key.spec, BigramSpec)
+    def no_spans(self) -> str | None:
+        """Why `spans` finds none with this key, and what to do; None if the key's rule can find them."""
+        why = self._test.no_spans()
+        if why is None:
+            return None
+        return f"{why}: leave spans out, or give ranges that were chosen without the key"
 
     def spans(self, text_or_ids: TextOrIds) -> tuple[Span, ...]:
         """The spans of a text (or of ids) that carry the mark, in order; with sub-keys, the mark of any of them.
@@ -155,10 +149,10 @@ class Detector:
         they are moved outwards to where words begin and end.
 
         Raises:
-            SettingsError: the key is of the position rule.
+            SettingsError: the key's rule finds none.
         """
-        if not self.finds_spans:
-            raise SettingsError(NO_SPANS)
+        if self.no_spans:
+            raise SettingsError(self.no_spans)
         tried = readings(content_of(text_or_ids))
         found = [self._spans(reading, len(tried)) for reading in tried]
         return min(found, key=lambda spans: min((span.p_value for span in spans), default=1.0))
@@ -166,7 +160,7 @@ class Detector:
     def _spans(self, reading: TextReading, tried: int) -> tuple[Span, ...]:
         """The spans of one of the readings of a text, which share the rate."""
         tokens, offsets = self.reader.locate(reading.content)
-        found = PairTest(self.key, tokens).spans(self.fpr / tried)
+        found = self.test(tokens).spans(self.fpr / tried)
         edges = [(int(offsets[span.first, 0]), int(offsets[span.last - 1, 1])) for _, span in found]
         if isinstance(reading.content, str):
             edges = [reading.original(start, end) for start, end in at_words(reading.content, edges)]
@@ -188,8 +182,8 @@ class Detector:
         reading = readings(content_of(text))[-1 if detection.normalised and not detection.disguised else 0]
         ids, offsets = self.reader.encode(reading.content)
         scored = self.reader.scored(ids)
-        matches = self.test(scored).matched_tokens(detection).tolist()
-        matched = dict(zip(scored.positions.tolist(), matches, strict=True))
+        matches = self.test(scored).matched_tokens(detection)
+        matched = {} if matches is None else dict(zip(scored.positions.tolist(), matches.tolist(), strict=True))
         places = [reading.original(start, end) for start, end in offsets.tolist()]
         return [ScoredToken(start, end, matched.get(number)) for number, (start, end) in enumerate(places)]
 
@@ -207,19 +201,23 @@ class Detector:
             VocabularyMismatch: an id lies outside the key's vocabulary.
             SettingsError: `tokens` is not what `reader` reads.
         """
-        instance("the tokens", tokens, ScoredIds)
-        if isinstance(self.key.spec, BigramSpec):
-            return PairTest(self.key, tokens)
-        return PositionTest(self.key, tokens, self.phase, self.max_crop)
+        return self._test(self.key, instance("the tokens", tokens, ScoredIds), self._settings)
 
     def p_value(self, test: TextTest, share: float) -> float:
         """The p-value of a test that has this share of the rate, once it has paid for the keys and sub-keys.
 
         Raises:
-            SettingsError: `test` is no test, or the share is not above 0 and at most 1.
+            SettingsError: `test` is no test of the key's rule, or the share is not above 0 and at most 1.
         """
-        _check_share(test, share)
-        return bonferroni_p(adjusted_p(test.p_value, share), self._tried)
+        self._check_share(test, share)
+        return bonferroni_p(adjusted_p(test.p_value(), share), self._tried)
+
+    def _check_share(self, test: object, share: float) -> None:
+        """Refuse what is no test, and a share of the rate by which a p-value cannot be divided."""
+        if not isinstance(test, self._test):
+            raise SettingsError(f"a test is what Detector.test returns, not a {type(test).__name__}")
+        if not MIN_FPR < number("the share", share) <= 1:
+            raise SettingsError(f"the share {shown(share)} of the rate is not above 0 and at most 1")
 
     def score(self, tokens: ScoredIds, share: float = 1.0) -> Detection:
         """The detection of scored tokens: of the key, or of the likeliest of its sub-keys.
@@ -240,24 +238,25 @@ class Detector:
         Raises:
             SettingsError: an argument is of a wrong type or out of range.
         """
-        _check_share(test, share)
+        self._check_share(test, share)
         scored = whole("the number of scored tokens", scored)
         level = self.fpr / self._tried
-        p = adjusted_p(test.p_value, share)
+        p = adjusted_p(test.p_value(), share)
         uncertain = test.uncertain_because(share, level) if p > level else None
         verdict = verdict_of(p, level, detectable=uncertain is None)
         return Detection(
             verdict=verdict,
             p_value=self.p_value(test, share),
-            num_tokens_scored=scored,
             fpr=self.fpr,
             key_fingerprint=self.key.fingerprint,
             key_name=self.key.name,
+            rule=self.key.spec.rule,
+            rule_title=self.key.rule.title,
             guaranteed=not self.key.keyless,
             keys_tested=self.keys_tested,
             subkeys_tested=self.key.num_subkeys,
             uncertain_because=uncertain,
-            **test.figures(verdict == "watermarked"),
+            **{"num_tokens_scored": scored, **test.figures(verdict == "watermarked")},
         )
 
 
@@ -266,6 +265,8 @@ def detect_readings(
     score: Callable[[ScoredIds, float], Detection],
     texts_or_ids: Iterable[TextOrIds],
     steps: Sequence[str] = (),
+    *,
+    only_as_it_is: bool = False,
 ) -> list[Detection]:
     """The detections of texts, each by its likelier reading; the readings of a text share the rate.
 
@@ -274,9 +275,13 @@ def detect_readings(
         score: the detection of tokens at a share of the rate.
         texts_or_ids: the texts or responses.
         steps: steps that undo disguises.
+        only_as_it_is: without steps, read each text once, with its layout.
     """
     texts = contents_of(texts_or_ids)
-    tried = [readings(item, steps) for item in texts]
+    if only_as_it_is and not steps:
+        tried = [[TextReading(item)] for item in texts]
+    else:
+        tried = [readings(item, steps) for item in texts]
     tokens = iter(reader.read_many([reading.content for one in tried for reading in one]))
     found = [
         [replace(score(next(tokens), 1 / len(one)), normalised=reading.undone) for reading in one] for one in tried
@@ -321,19 +326,3 @@ def check_fpr(fpr: float, keys: int = 1) -> None:
             f"fpr {shown(fpr)} is not between 0 and 1 (at least {MIN_FPR * keys}): give the share of unmarked texts "
             "that may be called watermarked, such as 1e-4"
         )
-
-
-def _check_share(test: object, share: float) -> None:
-    """Refuse what is no test, and a share of the rate by which a p-value cannot be divided."""
-    if not isinstance(test, PairTest | PositionTest):
-        raise SettingsError(f"a test is what Detector.test returns, not a {type(test).__name__}")
-    if not MIN_FPR < number("the share", share) <= 1:
-        raise SettingsError(f"the share {shown(share)} of the rate is not above 0 and at most 1")
-
-
-def _check_shifts(phase: Phase, max_crop: int) -> None:
-    """Refuse invalid settings of missing tokens."""
-    if not isinstance(phase, str) or phase not in get_args(Phase):
-        raise SettingsError(f"phase {shown(phase)} is not one of: {', '.join(get_args(Phase))}")
-    if whole("max crop", max_crop) < 0:
-        raise SettingsError(f"max crop {max_crop} is negative")

@@ -10,11 +10,10 @@ from math import sqrt
 
 import numpy as np
 
-from dgmark.detection.bigram_rule import WHOLE_SHARE
 from dgmark.detection.match_null import MatchNull
 from dgmark.detection.p_values import adjusted_p
-from dgmark.detection.position_rule import UNCROPPED_SHARE
-from dgmark.watermark.spec import BigramSpec, WatermarkSpec
+from dgmark.watermark.rules import find_rule
+from dgmark.watermark.spec import WatermarkSpec
 
 # standard deviations of a binomial count that 95 % of the texts stay above: more than the normal 1.64, as texts differ
 # in how much they repeat themselves
@@ -22,11 +21,8 @@ DEVIATIONS_OF_95_PERCENT = 2.0
 MAX_TOKENS = 100_000
 
 
-def expected_p(spec: WatermarkSpec, tokens: int, *, most: bool = False, refilled: float = 1.0) -> float:
-    """The p-value that a marked text is expected to have.
-
-    It is that of a n^b independent coins, one for each pair of a distance, or for each token: a word that is repeated
-    says less again. The numbers were fitted to texts of 32 to 256 tokens of the storyteller.
+def expected_p(spec: WatermarkSpec, tokens: int, *, most: bool = False, refilled: float = 1.0) -> float | None:
+    """The p-value that a marked text is expected to have, by the coins that its rule says; None if it says none.
 
     Args:
         spec: the key's spec.
@@ -34,18 +30,10 @@ def expected_p(spec: WatermarkSpec, tokens: int, *, most: bool = False, refilled
         most: of 95 % of the texts, instead of the median text.
         refilled: share of the tokens that carry the mark, where the others were there before.
     """
-    if isinstance(spec, BigramSpec):
-        most_coins = 2.57 * tokens**0.75
-        distances = range(spec.nearest, spec.farthest + 1)
-        share = WHOLE_SHARE / spec.subkeys
-        marked = 1 - (1 - refilled) ** 2  # a pair is as before if both of its tokens are
-    else:
-        most_coins = 3.3 * tokens**0.6
-        distances = range(1)
-        share = UNCROPPED_SHARE if spec.rotation else 1 / spec.period
-        marked = refilled
-    match = spec.chance + (spec.typical_match - spec.chance) * marked
-    coins = int(sum(min(max(0.0, tokens - distance), most_coins) for distance in distances))
+    expected = find_rule(spec.rule).test().expectation(spec, tokens, refilled)
+    if expected is None:
+        return None
+    coins, match, share = expected
     matched = coins * match - most * DEVIATIONS_OF_95_PERCENT * sqrt(coins * match * (1 - match))
     modulus = round(1 / spec.chance)
     null = MatchNull(np.eye(1, modulus, modulus - 1, dtype=np.int64), np.array([coins]), 0)
@@ -54,7 +42,9 @@ def expected_p(spec: WatermarkSpec, tokens: int, *, most: bool = False, refilled
 
 @lru_cache(maxsize=256)
 def tokens_needed(spec: WatermarkSpec, fpr: float, *, most: bool = False) -> int | None:
-    """How many tokens must be written for an expected p-value of at most `fpr`; None if 100,000 are too few.
+    """How many tokens must be written for an expected p-value of at most `fpr`.
+
+    None if 100,000 are too few, or the rule does not say what to expect.
 
     Args:
         spec: the key's spec.
@@ -63,6 +53,7 @@ def tokens_needed(spec: WatermarkSpec, fpr: float, *, most: bool = False) -> int
     """
 
     def found(tokens: int) -> bool:
-        return expected_p(spec, tokens, most=most) <= fpr
+        p = expected_p(spec, tokens, most=most)
+        return p is not None and p <= fpr
 
     return 1 + bisect_left(range(1, MAX_TOKENS), True, key=found) if found(MAX_TOKENS) else None

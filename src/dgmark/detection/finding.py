@@ -50,13 +50,13 @@ class PairFigures:
 
 @dataclass(frozen=True)
 class PositionFigures:
-    """What rule "position", or a baseline that knows positions, finds of the place of a text.
+    """What rule "position", or another one that knows positions, finds of the place of a text.
 
     Attributes:
         shift: how many tokens are taken to be missing at the front (modulo the code's period without rotation).
         shifts_tested: how many shifts were tried; the p-value pays for them.
         z_window: the paper's window statistic (mean squared z of 8 tokens), for comparison; mean 1 on fair coins. None
-            for baselines.
+            for other rules.
     """
 
     shift: int
@@ -89,9 +89,9 @@ class Finding:
         marked_share: the share of the text that the spans cover, in characters that are no white space (in ids, if
             ids were given); None if not requested.
         keys_tested: how many keys were tried, which the p-value pays for; the result is that of the likeliest key.
-        baseline: the name of the baseline whose mark was tested (lab/docs/evaluation.md); None for dgMARK. For
-            baselines, "tokens scored" are what their statistic counts (pairs or windows).
-        p_published: the p-value by the baseline's own publication, for comparison; None for dgmark.
+        rule: the rule of the key. For published rules of the lab, "tokens scored" are what their statistic counts
+            (pairs or windows).
+        p_published: the p-value by the rule's own publication, for comparison; None for dgmark's own rules.
         uncertain_because: why the verdict is "uncertain": "empty" (no token is scored), "short" (as many different
             tokens would not tell either), "repetitive", "unread" (of the document that held the text, so much was not
             read, or makes no words, that it cannot be called not detected), "not_shown" (so much of the text is not
@@ -104,6 +104,7 @@ class Finding:
             mark; None if no mark was found or no sub-keys were scanned.
         incomplete: whether parts of the document that held the text were not read, as its notes say. Whoever read it
             sets this; the words of the verdict follow it, and no row has it.
+        rule_title: what stands before "watermark" in the words of the verdict, such as "KGW". No row has it.
         key_name: whose texts the key marks, as its file says; the words of the verdict name it. No row has it.
     """
 
@@ -123,13 +124,14 @@ class Finding:
     spans: tuple[Span, ...] | None = None
     marked_share: float | None = None
     keys_tested: int = 1
-    baseline: str | None = None
+    rule: str = "bigram"
     p_published: float | None = None
     uncertain_because: Uncertain | None = None
     subkeys_tested: int = 1
     subkey: int | None = field(default=None, repr=False)
     subkey_confidence: float | None = field(default=None, repr=False)
     incomplete: bool = field(default=False, repr=False)
+    rule_title: str = field(default="", repr=False)
     key_name: str | None = field(default=None, repr=False)
 
     @property

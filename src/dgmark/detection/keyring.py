@@ -14,10 +14,11 @@ from typing import Any
 from dgmark.arguments import as_path, check_name, several
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.contents.accepted import TextOrIds, content_of
-from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, Detector, detect_readings, setting_of
+from dgmark.detection.detector import DEFAULT_FPR, Detector, detect_readings, setting_of
 from dgmark.detection.finding import Phase
 from dgmark.detection.reader import Reader, ScoredIds
 from dgmark.detection.result import Detection
+from dgmark.detection.rules import DEFAULT_MAX_CROP, DetectionSettings, check_settings, rule_test
 from dgmark.errors import KeyFileNotFound, SettingsError, TokenizerMismatch
 from dgmark.watermark.key import WatermarkKey, check_key
 
@@ -50,8 +51,11 @@ class Keyring:
         max_crop: int = DEFAULT_MAX_CROP,
     ) -> None:
         self.keys = _checked_keys(keys)
+        settings = check_settings(self.keys, DetectionSettings(fpr, phase, max_crop))
+        self._phase, self._max_crop = phase, max_crop
         self._detectors = [
-            Detector(key, fpr=fpr, keys_tested=len(self.keys), phase=phase, max_crop=max_crop) for key in self.keys
+            Detector(key, fpr=fpr, keys_tested=len(self.keys), phase=one.phase, max_crop=one.max_crop)
+            for key, one in zip(self.keys, settings, strict=True)
         ]
         self.reader = Reader(self.keys[0], tokenizer)
         self.reader.tokenizer  # noqa: B018 (loaded here: a wrong tokenizer is an error of the keys, not of a text)
@@ -60,7 +64,7 @@ class Keyring:
     def settings(self) -> dict[str, Any]:
         """Everything that a detection depends on except the text."""
         keys = sorted(setting_of(key) for key in self.keys)
-        return self._detectors[0].settings | {"keys": keys}
+        return self._detectors[0].settings | {"keys": keys, "phase": self._phase, "max_crop": self._max_crop}
 
     def detect(self, text_or_ids: TextOrIds) -> Detection:
         """Score one text, or the token ids of one response, against every key; see `Detector.detect`.
@@ -81,7 +85,8 @@ class Keyring:
             VocabularyMismatch: an id lies outside the keys' vocabulary.
             SettingsError: see `Detector.detect_many`.
         """
-        return detect_readings(self.reader, self._detect_scored, texts_or_ids)
+        only_as_it_is = all(rule_test(key).scores_layout() for key in self.keys)
+        return detect_readings(self.reader, self._detect_scored, texts_or_ids, only_as_it_is=only_as_it_is)
 
     def _detect_scored(self, tokens: ScoredIds, share: float) -> Detection:
         tested = ((each, each.test(tokens)) for each in self._detectors)  # one at a time: a test of pairs is large

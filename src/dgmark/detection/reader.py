@@ -18,8 +18,8 @@ from dgmark.arguments import several, shown, whole
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.contents.accepted import TextOrIds, content_of, contents_of
 from dgmark.errors import ModelNotFound, SettingsError
-from dgmark.watermark.groups import check_ids
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.spec import check_ids
 
 Ranges = Sequence[tuple[int, int]]
 

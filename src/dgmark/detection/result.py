@@ -63,7 +63,7 @@ class Detection(Finding):
 
 
 # the fields of each row between its id and its schema, in order: those of `Detection`, with the summary in their midst
-_HIDDEN = {"subkeys_tested", "incomplete", "key_name", *PAYLOAD_FIELDS}
+_HIDDEN = {"subkeys_tested", "incomplete", "rule_title", "key_name", *PAYLOAD_FIELDS}
 DETECTION_FIELDS = [name for name in Detection.__dataclass_fields__ if name not in _HIDDEN]
 DETECTION_FIELDS.insert(DETECTION_FIELDS.index("guaranteed") + 1, "summary")
 
@@ -75,7 +75,7 @@ def verdict_of(p_value: float, level: float, *, detectable: bool) -> Verdict:
 
 @runtime_checkable
 class Scorer(Protocol):
-    """Scores texts: `Detector`, `Keyring` and the baselines' `BaselineDetector`."""
+    """Scores texts: `Detector` and `Keyring`."""
 
     @property
     def reader(self) -> Reader:
@@ -86,7 +86,7 @@ class Scorer(Protocol):
     def settings(self) -> dict[str, Any]:
         """Everything that a detection depends on except the text, as plain JSON values.
 
-        Every scorer has the fields keys (fingerprints), fpr, baseline, phase, max_crop and normalise.
+        Every scorer has the fields keys (fingerprints), fpr, phase, max_crop and normalise.
         """
         ...
 

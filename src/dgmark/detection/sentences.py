@@ -149,7 +149,7 @@ def meaning(found: Finding) -> list[str]:
 def counted(found: Finding) -> str:
     """How much of the text was tested."""
     scored = found.num_tokens_scored
-    if found.baseline is not None:
+    if found.p_published is not None:  # a published rule, which may count groups of tokens
         return f"{scored:,} tokens or groups of tokens, which are words or parts of words"
     pairs = f", and {found.pairs.scored:,} different pairs of them" if found.pairs and found.pairs.scored else ""
     return f"{scored:,} token{'' if scored == 1 else 's'}, which are words or parts of words{pairs}"
@@ -177,7 +177,7 @@ def _finding(found: Finding, text: str) -> str:
 
 
 def _mark(found: Finding) -> str:
-    name = "" if found.baseline is None else f"{found.baseline} "
+    name = f"{found.rule_title} " if found.rule_title else ""
     return f"{name}watermark of {found.key_name or f'key {found.key_fingerprint}'}"
 
 

@@ -4,7 +4,7 @@
 used.
 """
 
-from dgmark.decode.keyed_rules import Keys, KeyStore
+from dgmark.decode.key_store import Keys, KeyStore
 from dgmark.decode.proposals import Proposals
 from dgmark.engines.core import Block, keyed_logits, mark, mark_edits, propose_block, uniform_draws
 

@@ -12,10 +12,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.keyed_rules import Keys
-from dgmark.decode.proposals import KeyedDraw, Proposals, filter_weights, propose
+from dgmark.decode.key_store import Keys
+from dgmark.decode.proposals import KeyedDraw, Proposals, filter_weights, keyed_draw, propose, steers
 from dgmark.decode.rules import Places, Window
-from dgmark.decode.selection import choose, lossless_edits, select_positions
+from dgmark.decode.selection import choose_under, lossless_edits
 from dgmark.errors import SettingsError
 from dgmark.watermark.hashes import STEP, mix, shifted
 
@@ -49,11 +49,11 @@ class Block:
     def window(self) -> Window:
         """The block with the committed tokens to its left; those of the prompt are none."""
         block, tokens = self.masked.shape[1], self.tokens
-        if tokens is None and not self.keys.rule.reads_neighbours:
+        if tokens is None and not self.keys.side.reach():
             tokens = self.positions  # no token is looked at
         if tokens is None or tokens.shape[1] < block:
             raise SettingsError(
-                "keys of rule bigram look at the tokens beside a candidate: give the committed `tokens` up to the end "
+                "these keys look at the tokens beside a candidate: give the committed `tokens` up to the end "
                 "of the block"
             )
         start = tokens.shape[1] - block
@@ -65,15 +65,15 @@ class Block:
     def rows(self, some: slice) -> "Block":
         """Some of the rows."""
         tokens = None if self.tokens is None else self.tokens[some]
-        return Block(self.masked[some], self.positions[some], Keys(self.keys.rule, self.keys.rows[some]), tokens)
+        return Block(self.masked[some], self.positions[some], Keys(self.keys.side, self.keys.rows[some]), tokens)
 
     def keyed(self, config: DecodeConfig) -> KeyedDraw | None:
         """The keyed draw at its masked places; None if draws are plain."""
-        rule, alpha = self.keys.rule, self.keys.rule.alpha(config)
-        if not (alpha or config.bias):
+        side = self.keys.side
+        if not steers(side, config):
             return None
         places, masked = Places.all_of(self.window), self.masked.reshape(-1, 1, 1)
-        return KeyedDraw(lambda tokens: rule.signs(tokens, places) * masked, None, alpha, config.bias)
+        return keyed_draw(side, config, lambda tokens: side.signs(tokens, places) * masked)
 
 
 def propose_block(
@@ -159,13 +159,12 @@ def mark(
         The positions to commit, all of them masked.
     """
     masked, keys = block.masked, block.keys
-    matched = torch.ones_like(masked)
-    if keys.rule.ordered:
-        matched = keys.rule.matching(proposals.tokens, block.window)
+    matched = keys.side.matched(proposals.tokens, block.window, None)
     least = quota if isinstance(quota, Tensor) else torch.full_like(keys.rows, quota)
-    marked = keys.rule.marked(keys.rows)
-    choice = choose(proposals.rewards, masked, matched, marked, config, quota=least, readable=readable)
-    return select_positions(proposals.scores, masked, choice.preferred, choice.quota, choice.confident, readable)
+    choice = choose_under(
+        keys.side, keys.rows, proposals.rewards, masked, matched, config, quota=least, readable=readable
+    )
+    return choice.places(proposals.scores, masked)
 
 
 def mark_edits(
@@ -187,7 +186,7 @@ def mark_edits(
         fixed_shapes: look at every place, without waiting for the device; else at those alone that have an edit.
     """
     columns = None if fixed_shapes else edits.any(0).nonzero()[:, 0].tolist()
-    return lossless_edits(edits, candidates, block.window, block.keys.rule, columns)
+    return lossless_edits(edits, candidates, block.window, block.keys.side, columns)
 
 
 def uniform_draws(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dgmark.arguments import several
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.keyed_rules import KeyStore
+from dgmark.decode.key_store import KeyStore
 from dgmark.decode.proposals import Proposals
 from dgmark.engines.core import Block, keyed_logits, mark, mark_edits
 from dgmark.errors import MissingExtra, SettingsError
@@ -161,7 +161,7 @@ class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore
         if named["temperature"] and named["use_multinomial"]:
             filters: dict[str, Any] = {"top_k": named["top_k"] or None, "top_p": named["top_p"]}
             config = DecodeConfig(temperature=float(named["temperature"]), **filters, **self._draws)
-        self._keys.rule.check(config)
+        self._keys.side.check(config)
         if self._block.keyed(config) is None:
             return None
         before, after = keyed_logits(logits, self._block, config)

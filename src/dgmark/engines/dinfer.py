@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.keyed_rules import KeyStore
+from dgmark.decode.key_store import KeyStore
 from dgmark.engines.core import Block, mark, propose_block, uniform_draws
 from dgmark.engines.policy import rows_of
 from dgmark.errors import SettingsError
@@ -74,7 +74,7 @@ class DInferMarking:
             raise SettingsError("call begin(key, prompt_length) before dInfer's generate")
         if self._store is None:
             self._store = KeyStore([self._key], logits.shape[-1], logits.device, slots=1)
-            self._store.rule.check(self.config)
+            self._store.side.check(self.config)
         tokens: Tensor = x[:, min(max(self._start, 0), block_start) : block_end]
         block: Tensor = x[:, block_start:block_end]
         config = self.config

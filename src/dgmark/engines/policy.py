@@ -14,7 +14,8 @@ from torch import Tensor
 
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.keyed_rules import SLOTS, KeyStore, check_no_rotation, keyed_rule
+from dgmark.decode.key_store import SLOTS, KeyStore
+from dgmark.decode.keyed_side import side_of_rows
 from dgmark.detection.keyring import named_keys
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
@@ -52,10 +53,8 @@ class Policy(MarkingPolicy):
     def __post_init__(self) -> None:
         if self.default not in self.keys:
             raise SettingsError(f"there is no key {self.default!r}; the keys are {', '.join(sorted(self.keys))}")
-        for key in self.keys.values():
-            check_no_rotation(key)
-        # a store holds keys of one rule, with one range of distances
-        keyed_rule([key.for_text() for key in self.keys.values()], "cpu").check(self.config)
+        keys = [key.for_text() for key in self.keys.values()]
+        side_of_rows(keys, "cpu", fixed_shapes=True).check(self.config)  # as the store that holds them will be
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], **defaults: Any) -> "Policy":

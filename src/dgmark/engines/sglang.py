@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from dgmark.decode.keyed_rules import KeyStore
+from dgmark.decode.key_store import KeyStore
 from dgmark.engines.core import Block, mark, propose_block, uniform_draws
 from dgmark.engines.policy import Policy, rows_of, seed_of
 from dgmark.errors import DgmarkError, SettingsError
@@ -115,7 +115,7 @@ class SGLangMarking:
         forbidden = torch.full((1,), self.mask_id, dtype=torch.long, device=ids.device)
         store = self._key_store(logits)
         keys, tokens = store.of([one.key for one in requests]), None
-        if store.rule.reads_neighbours:
+        if store.side.reach():
             # the finished blocks end where this one begins; one that is read again has nothing to commit
             tokens = torch.cat([rows_of([one.last(_TOKENS_BEFORE) for one in requests], ids), ids], 1)
         block = Block(masked, positions, keys, tokens)

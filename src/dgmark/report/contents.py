@@ -99,7 +99,7 @@ class Report:
             raise SettingsError("a report shows the text that was scored, but this input holds token ids only")
         if detection is None:
             detection = detector.detect(text)
-        if detector.finds_spans and not detection.disguised:
+        if not detector.no_spans and not detection.disguised:
             detection = detection.with_spans(detector.spans(text), text)
         return cls(
             name=well_formed(instance("the name of the text", name, str)),

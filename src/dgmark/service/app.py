@@ -11,7 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from dgmark.service import detection_routes, generation_routes, generation_schemas, openai_routes, pages, schemas
 from dgmark.service.bodies import schemas_of
-from dgmark.service.errors import answer_errors
+from dgmark.service.error_answers import answer_errors
 from dgmark.service.middleware import RequestMiddleware
 from dgmark.service.settings import ServiceSettings
 from dgmark.service.state import ServiceState

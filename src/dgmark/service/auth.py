@@ -17,10 +17,10 @@ from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
 
 from dgmark.errors import DgmarkError
-from dgmark.service.access import ALL_SCOPES, Scope, Token, TokenFile, find
-from dgmark.service.errors import Refused, id_of
+from dgmark.service.error_answers import ErrorAnswer, id_of
 from dgmark.service.settings import ServiceSettings
 from dgmark.service.telemetry import AuditLog
+from dgmark.service.token_file import ALL_SCOPES, Scope, Token, TokenFile, find
 
 log = logging.getLogger("dgmark.service")
 # headers by which a proxy says that somebody else asked
@@ -74,7 +74,7 @@ class Authenticator:
             limited: whether it counts for the limit of the public form.
 
         Raises:
-            Refused: they may not, or ask too often.
+            ErrorAnswer: they may not, or ask too often.
         """
         caller = self._caller(request)
         # whoever may see all numbers may see the verdict
@@ -103,14 +103,14 @@ class Authenticator:
         """The token of this secret.
 
         Raises:
-            Refused: the file of tokens cannot be used any more, which is no fault of whoever asks.
+            ErrorAnswer: the file of tokens cannot be used any more, which is no fault of whoever asks.
         """
         try:
             return find(secret, [*self._api_token, *(self._file.tokens() if self._file else ())])
         except DgmarkError as error:
             log.error("access tokens cannot be checked: %s", error)
             detail = "access tokens cannot be checked at present: try again in a minute, or tell the operator"
-            raise Refused(503, detail, headers={"retry-after": "60"}) from error
+            raise ErrorAnswer(503, detail, headers={"retry-after": "60"}) from error
 
     def _count(self, request: Request, caller: Caller) -> None:
         for kind, value in (("address", network(caller.address)), ("token", caller.name)):
@@ -138,12 +138,12 @@ class Authenticator:
         """Refuse a request because of a policy, and write that to the audit log.
 
         Raises:
-            Refused: always.
+            ErrorAnswer: always.
         """
         path = getattr(request.scope.get("route"), "path", "")
         self.log(request, caller, "refused", path=path, status=status)
         challenge = {"www-authenticate": "Bearer"} if status == 401 else headers
-        raise Refused(status, detail, param=param, headers=challenge)
+        raise ErrorAnswer(status, detail, param=param, headers=challenge)
 
 
 def network(address: str) -> str:

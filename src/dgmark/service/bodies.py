@@ -11,7 +11,7 @@ from starlette.formparsers import MultiPartException
 
 from dgmark.rows.jsonl import RepeatedField, parse_json
 from dgmark.service.detection_worker import Upload
-from dgmark.service.errors import Refused
+from dgmark.service.error_answers import ErrorAnswer
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -25,16 +25,16 @@ async def read_json(request: Request, model: type[R]) -> R:
     """The fields of a JSON body.
 
     Raises:
-        Refused: the body is of another kind, or names a field twice.
+        ErrorAnswer: the body is of another kind, or names a field twice.
         ValidationError: a field is wrong or unknown.
     """
     if _kind(request) != "application/json":
-        raise Refused(415, "send application/json", param="content-type")
+        raise ErrorAnswer(415, "send application/json", param="content-type")
     body = await request.body()
     try:
         parse_json(body)
     except RepeatedField as error:
-        raise Refused(400, _REPEATED, param=error.name) from None
+        raise ErrorAnswer(400, _REPEATED, param=error.name) from None
     except (ValueError, RecursionError):
         pass  # the model says what is wrong
     return model.model_validate_json(body, strict=True)
@@ -44,29 +44,29 @@ async def read_json_or_form(request: Request, model: type[R]) -> tuple[R, Upload
     """The fields of a body, and the document in it.
 
     Raises:
-        Refused: the body is of another kind, or is damaged.
+        ErrorAnswer: the body is of another kind, or is damaged.
         ValidationError: a field is wrong or unknown.
     """
     if _kind(request) == "application/json":
         return await read_json(request, model), None
     if _kind(request) != "multipart/form-data":
-        raise Refused(415, "send application/json, or multipart/form-data with a document", param="content-type")
+        raise ErrorAnswer(415, "send application/json, or multipart/form-data with a document", param="content-type")
     upload, values = None, dict[str, Any]()
     try:
         async with request.form(max_files=1, max_fields=_MAX_FIELDS) as form:
             for name, value in form.multi_items():
                 if isinstance(value, UploadFile):
                     if name != DOCUMENT:
-                        raise Refused(400, f"a file is sent in the field {DOCUMENT}", param=name)
+                        raise ErrorAnswer(400, f"a file is sent in the field {DOCUMENT}", param=name)
                     upload = Upload(value.filename or DOCUMENT, await value.read())
                 elif _is_list(model, name):
                     values.setdefault(name, []).append(value)
                 elif name in values:
-                    raise Refused(400, _REPEATED, param=name)
+                    raise ErrorAnswer(400, _REPEATED, param=name)
                 else:
                     values[name] = value
     except MultiPartException as error:
-        raise Refused(400, f"the form is damaged: {error.message}") from None
+        raise ErrorAnswer(400, f"the form is damaged: {error.message}") from None
     return model.model_validate(values), upload
 
 

@@ -14,8 +14,8 @@ from dgmark.service import schemas
 from dgmark.service.auth import Caller
 from dgmark.service.bodies import json_or_form_body, read_json_or_form
 from dgmark.service.detection_worker import Answer, Checker, Options
-from dgmark.service.errors import Refused
-from dgmark.service.policy import Offer
+from dgmark.service.error_answers import ErrorAnswer
+from dgmark.service.offers import Offer
 from dgmark.service.settings import ServiceSettings
 from dgmark.service.state import ServiceState
 from dgmark.version import __version__
@@ -141,12 +141,12 @@ def _options(state: ServiceState, caller: Caller, asked: schemas.TextToCheck) ->
     """How a text is checked.
 
     Raises:
-        Refused: a key is unknown.
+        ErrorAnswer: a key is unknown.
     """
     named = asked.keys or ([asked.key] if asked.key is not None else list(state.keys))
     for name in named:
         if name not in state.keys:
-            raise Refused(400, f"there is no key {name!r} here: /v1/about names the keys", param="key")
+            raise ErrorAnswer(400, f"there is no key {name!r} here: /v1/about names the keys", param="key")
     keys = tuple(dict.fromkeys(named))
     own = state.settings.fpr
     if caller.public:
@@ -162,7 +162,7 @@ async def _checked(
     """What a request about one text asks for, and the answer of a worker, which is counted and logged.
 
     Raises:
-        Refused: the body is damaged, there is not one text, or the public form does not let a field be chosen.
+        ErrorAnswer: the body is damaged, there is not one text, or the public form does not let a field be chosen.
         ValidationError: a field is wrong or unknown.
         DgmarkError: see `WorkerPool.run`.
     """
@@ -174,7 +174,7 @@ async def _checked(
             state.auth.refuse(request, caller, 403, detail, param=name)
     options = _options(state, caller, asked)
     if sum(one is not None for one in (upload, asked.text, getattr(asked, "token_ids", None))) != 1:
-        raise Refused(400, "give text, token_ids or a document, one of them", param="text")
+        raise ErrorAnswer(400, "give text, token_ids or a document, one of them", param="text")
     answer: Answer = await state.workers.run(work, asked, upload, options)
     state.metrics.verdicts.labels(answer.verdict).inc()
     what, form = request.scope["route"].path.removeprefix("/v1/"), "public" if caller.public else "full"

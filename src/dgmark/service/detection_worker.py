@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import Any
 
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
-from dgmark.detection.bigram_rule import SUBKEY_CHARS_A_SECOND, seconds_of_scan
+from dgmark.detection.bigram import SUBKEY_CHARS_A_SECOND, seconds_of_scan
 from dgmark.detection.detector import Detector
 from dgmark.detection.finding import Phase, Span
 from dgmark.detection.keyring import Keyring
@@ -122,7 +122,7 @@ class Checker:
         content, document = self._read(upload or (asked.text if asked.token_ids is None else asked.token_ids) or "")
         detection = self._judge(content, document, options)
         found, unsearched = self._detector_of(detection, options), ""
-        if asked.spans and found.finds_spans and not detection.disguised:
+        if asked.spans and not found.no_spans and not detection.disguised:
             try:
                 _check_span_size(content)
                 detection = detection.with_spans(_paid(found.spans(content), options), content)
@@ -147,7 +147,7 @@ class Checker:
         name = upload.name if upload and "name" not in asked.model_fields_set else asked.name
         detection = self._judge(content, document, options)
         found = self._detector_of(detection, options)
-        if found.finds_spans:
+        if not found.no_spans:
             _check_span_size(content)
         about: dict[str, Any] = {"public": options.public, "service_fpr": options.service_fpr}
         about["notes"] = document.notes if document else ()

@@ -11,10 +11,10 @@ from fastapi.responses import Response
 from dgmark.errors import DgmarkError
 from dgmark.service import generation_schemas as schemas
 from dgmark.service.bodies import json_body, read_json
-from dgmark.service.errors import Refused, id_of, refusal_of
-from dgmark.service.generation import Event, GenerationTask, event, stream, whole
+from dgmark.service.error_answers import ErrorAnswer, answer_to, id_of
+from dgmark.service.generation_task import Event, GenerationTask, event, stream, whole
 from dgmark.service.jobs import FREE_SETTINGS, OFF_WITHOUT_MARK, REQUEST_SETTINGS, Job
-from dgmark.service.policy import Offer
+from dgmark.service.offers import Offer
 from dgmark.service.state import ServiceState
 from dgmark.watermark.policy import Mark, MarkingRefused
 
@@ -72,7 +72,7 @@ async def begin(state: ServiceState, request: Request, model: type[D], prefix: s
         prefix: of the text's id.
 
     Raises:
-        Refused: they may not, the model is unknown, the prompt is too long, or the policy does not allow it.
+        ErrorAnswer: they may not, the model is unknown, the prompt is too long, or the policy does not allow it.
         ValidationError: a field is wrong or unknown.
     """
     caller = state.auth.authorize(request, "generate")
@@ -84,8 +84,8 @@ async def begin(state: ServiceState, request: Request, model: type[D], prefix: s
     try:
         mark = offer.marking.choose(asked.marking_request, text_id)
         _check_settings(offer, asked, mark)
-    except (Refused, MarkingRefused) as error:
-        log("generate refused", param=refusal_of(error, id_of(request)).param)
+    except (ErrorAnswer, MarkingRefused) as error:
+        log("generate refused", param=answer_to(error, id_of(request)).param)
         raise
     job = Job(
         id=text_id,
@@ -107,13 +107,13 @@ def offer_of(state: ServiceState, name: str | None) -> Offer:
     """The model of this name; the first one without a name.
 
     Raises:
-        Refused: there is none.
+        ErrorAnswer: there is none.
     """
     if name is None:
         return next(iter(state.offers.values()))
     if name not in state.offers:
         detail = f"there is no model {name!r} here; the models: {', '.join(state.offers)}"
-        raise Refused(404, detail, param="model", code="model_not_found")
+        raise ErrorAnswer(404, detail, param="model", code="model_not_found")
     return state.offers[name]
 
 
@@ -121,13 +121,13 @@ def _check_prompt(state: ServiceState, job: Job) -> None:
     """Refuse a prompt that is too long, or that the model does not take.
 
     Raises:
-        Refused: it is.
+        ErrorAnswer: it is.
     """
     facts = state.model_facts(job.model)
     if job.chat and facts is not None and not facts.chat:
-        raise Refused(400, f"{job.model} has no chat template: send a prompt", param="messages")
+        raise ErrorAnswer(400, f"{job.model} has no chat template: send a prompt", param="messages")
     if job.size > state.settings.max_chars:
-        raise Refused(413, f"the prompt has more than {state.settings.max_chars:,} characters", param="prompt")
+        raise ErrorAnswer(413, f"the prompt has more than {state.settings.max_chars:,} characters", param="prompt")
 
 
 def _check_settings(offer: Offer, asked: schemas.DecodingRequest, mark: Mark | None) -> None:
@@ -135,17 +135,17 @@ def _check_settings(offer: Offer, asked: schemas.DecodingRequest, mark: Mark | N
     text that is to have none.
 
     Raises:
-        Refused: such a setting is named.
+        ErrorAnswer: such a setting is named.
     """
     if offer.marking.enforce:
         for name in (*REQUEST_SETTINGS, "num_denoising_steps"):
             if name not in FREE_SETTINGS and getattr(asked, name, None) is not None:
                 detail = f"every text of this service is marked, and {name} could weaken the mark: leave it out"
-                raise Refused(400, detail, param=name)
+                raise ErrorAnswer(400, detail, param=name)
     for name, off in OFF_WITHOUT_MARK.items():
         if mark is None and getattr(asked, name) not in (None, off):
             detail = f"{name} says how a mark is made, and this text is to have none: leave it out, or have it marked"
-            raise Refused(400, detail, param=name)
+            raise ErrorAnswer(400, detail, param=name)
 
 
 def _infilled(text: GenerationTask) -> dict[str, Any]:
@@ -168,4 +168,4 @@ async def _events(text: GenerationTask) -> AsyncIterator[Event]:
         yield event(text.fields(), "done")
     except DgmarkError as error:
         request_id = id_of(text.request)
-        yield event(refusal_of(error, request_id).problem(request_id), "error")
+        yield event(answer_to(error, request_id).problem(request_id), "error")

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dgmark.service.errors import Refused
+from dgmark.service.error_answers import ErrorAnswer
 from dgmark.service.settings import LOCAL_NAMES, ServiceSettings
 from dgmark.service.telemetry import AuditLog, Metrics
 
@@ -116,27 +116,27 @@ class RequestMiddleware:
                 }
                 access.info("%s", json.dumps(fields))
 
-    def _refusal(self, headers: Headers, method: str) -> Refused | None:
+    def _refusal(self, headers: Headers, method: str) -> ErrorAnswer | None:
         host = headers.get("host", "").lower()
         if self.settings.local and re.sub(r":\d+$", "", host) not in LOCAL_NAMES:
-            return Refused(421, "the service is not known by this name: call it by one of its own")
+            return ErrorAnswer(421, "the service is not known by this name: call it by one of its own")
         if method in _BODILESS:
             return None
         # older browsers state the origin only
         elsewhere = headers.get("sec-fetch-site", "none") in ("cross-site", "same-site")
         if elsewhere or headers.get("origin", f"//{host}").partition("//")[2] != host:
-            return Refused(403, "a page of another site may not use this service")
+            return ErrorAnswer(403, "a page of another site may not use this service")
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length) > self.settings.body_bytes:
             return self._too_long()
         return self._too_many() if self._requests >= self.settings.at_once else None
 
-    def _too_long(self) -> Refused:
+    def _too_long(self) -> ErrorAnswer:
         detail = f"the request has more than {self.settings.body_bytes:,} bytes, which is all that one request may have"
-        return Refused(413, detail, headers=_CLOSE)
+        return ErrorAnswer(413, detail, headers=_CLOSE)
 
-    def _too_many(self) -> Refused:
-        return Refused(429, "the service holds as many requests as it can: try again in a second", headers=_LATER)
+    def _too_many(self) -> ErrorAnswer:
+        return ErrorAnswer(429, "the service holds as many requests as it can: try again in a second", headers=_LATER)
 
     async def _with_body(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the application receive the body, up to its largest size and within its time."""
@@ -146,7 +146,7 @@ class RequestMiddleware:
             """The next part of the body.
 
             Raises:
-                Refused: it does not come in time, or the body is too long.
+                ErrorAnswer: it does not come in time, or the body is too long.
             """
             nonlocal size, arrived
             if arrived:
@@ -155,7 +155,7 @@ class RequestMiddleware:
                 message = await asyncio.wait_for(receive(), max(0.0, ends - time.monotonic()))
             except TimeoutError:
                 detail = f"the request did not arrive within {self.settings.body_seconds:g} seconds"
-                raise Refused(408, detail, headers=_CLOSE) from None
+                raise ErrorAnswer(408, detail, headers=_CLOSE) from None
             part = len(message.get("body", b""))
             size += part
             self._bytes += part

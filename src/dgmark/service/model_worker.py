@@ -16,13 +16,14 @@ from typing import Any
 from dgmark.decode.canvas import BatchEvents, BlockFinished, Canvas, Committed, Completed
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.infilling import config_of_holes, config_of_remasking, holed_text, holes_in, infill
-from dgmark.decode.prompts import Kind, Prepared, Request, batches_of, encode_prompt, rule_of
-from dgmark.decode.rules import Rule
+from dgmark.decode.keyed_side import side_of_rows
+from dgmark.decode.prompts import Kind, Prepared, Request, batches_of, check_marking, encode_prompt
 from dgmark.errors import DgmarkError, InputError, ModelError, PromptTooLong, SettingsError
 from dgmark.models.chat import chat_prompt, template_of
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.models.load import load_model
 from dgmark.service import jobs
+from dgmark.watermark.key import WatermarkKey
 
 log = logging.getLogger("dgmark.service")
 Send = Callable[[jobs.FromWorker], None]
@@ -120,7 +121,7 @@ class ModelWorker:
         model, facts, settings = self.models[job.model], self.facts[job.model], job.infill_settings()
         config, key = config_of_remasking(model, settings), job.key
         if key is not None:
-            _check_mark(rule_of(model, key), job, config, config.block_length)
+            _check_mark(model, key, job, config, config.block_length)
         # the p-value is that of the whole key, as a checker does not know the sub-key
         marking: dict[str, Any] = (
             {"key": None} if key is None else {"key": replace(key, number=None), "subkey": key.number}
@@ -171,12 +172,12 @@ class ModelWorker:
             config = DecodeConfig.of(model, **job.text_settings(facts, facts.context_length - len(ids)))
             length, request, tokens = config.length, Request(ids, job.seed, job.key), len(ids)
         if job.key is not None:
-            _check_mark(rule_of(model, job.key), job, config, length)
+            _check_mark(model, job.key, job, config, length)
         _check_length(job, facts, length)
         return _Text(job, model, Prepared.of(model, [request], config, encode=encode), tokens)
 
 
-def _check_mark(rule: Rule, job: jobs.Job, config: DecodeConfig, tokens: int) -> None:
+def _check_mark(model: Denoiser, key: WatermarkKey, job: jobs.Job, config: DecodeConfig, tokens: int) -> None:
     """Refuse settings that leave no mark in a text of so many tokens.
 
     Raises:
@@ -184,17 +185,13 @@ def _check_mark(rule: Rule, job: jobs.Job, config: DecodeConfig, tokens: int) ->
     """
     block, steps = config.block_length, config.steps
     try:
-        rule.check(config)
+        check_marking(model, key, config)
     except SettingsError as error:
-        cause = "min_relative_reward"
-        if config.lookahead > 1:
-            cause = "lookahead"
-        if not config.bias and (config.greedy or config.alpha == 0):
-            cause = "temperature" if config.greedy else "alpha"
-        raise jobs.FieldError(str(error), cause if cause in job.settings else "") from None
+        raise jobs.FieldError(str(error), error.field if error.field and error.field in job.settings else "") from None
     # one token at a time leaves no choice of order, and tokens of one step complete no pair together
     at_once = steps is not None and steps * block <= tokens
-    if (rule.ordered and block == 1 < tokens) or (at_once and block > 1):
+    by_order = side_of_rows([key.for_text()], "cpu").marks_by_order()
+    if (by_order and block == 1 < tokens) or (at_once and block > 1):
         raise jobs.FieldError(
             "these settings leave hardly any mark: use a block length above 1 and more steps than blocks, or turn the "
             "watermark off",

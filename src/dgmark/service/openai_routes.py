@@ -14,10 +14,10 @@ from fastapi.responses import Response
 from dgmark.errors import DgmarkError
 from dgmark.service import generation_schemas as schemas
 from dgmark.service.bodies import json_body
-from dgmark.service.errors import id_of, refusal_of
-from dgmark.service.generation import Event, GenerationTask, event, stream, whole
+from dgmark.service.error_answers import answer_to, id_of
 from dgmark.service.generation_routes import EVENTS, begin, offer_of
-from dgmark.service.policy import Offer
+from dgmark.service.generation_task import Event, GenerationTask, event, stream, whole
+from dgmark.service.offers import Offer
 from dgmark.service.state import ServiceState
 
 _DONE = {"data": "[DONE]"}
@@ -126,4 +126,4 @@ async def _events(head: dict[str, Any], text: GenerationTask, *, counted: bool) 
             yield event({**head, "choices": [], "usage": text.usage()})
         yield _DONE
     except DgmarkError as error:
-        yield event(refusal_of(error, id_of(text.request)).openai())
+        yield event(answer_to(error, id_of(text.request)).openai())

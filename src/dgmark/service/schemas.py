@@ -5,10 +5,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
-from dgmark.detection.detector import DEFAULT_MAX_CROP, MIN_FPR
+from dgmark.detection.detector import MIN_FPR
 from dgmark.detection.finding import Phase, Verdict
 from dgmark.detection.normalise import STEPS
 from dgmark.detection.result import DETECTION_FIELDS, Detection
+from dgmark.detection.rules import DEFAULT_MAX_CROP
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Rate = Annotated[float, Field(ge=MIN_FPR * 1000, lt=1)]

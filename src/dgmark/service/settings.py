@@ -12,7 +12,7 @@ from dgmark.decode.settings_file import TunedSettings
 from dgmark.detection.detector import DEFAULT_FPR, check_fpr
 from dgmark.errors import SettingsError
 from dgmark.report.signing import SigningKey
-from dgmark.service.access import Token
+from dgmark.service.token_file import Token
 
 MB = 2**20
 # names under which a browser on this machine reaches a service that only this machine can reach. A page of another site

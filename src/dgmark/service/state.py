@@ -15,7 +15,7 @@ from dgmark.service.auth import Authenticator
 from dgmark.service.detection_worker import Checker
 from dgmark.service.jobs import ModelFacts
 from dgmark.service.model_process import ModelProcess, launch_worker
-from dgmark.service.policy import Offer, offers_of
+from dgmark.service.offers import Offer, offers_of
 from dgmark.service.settings import ServiceSettings
 from dgmark.service.telemetry import AuditLog, Metrics
 from dgmark.service.worker_pool import TooSlow, WorkerPool

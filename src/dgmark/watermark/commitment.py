@@ -16,8 +16,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints, Va
 from dgmark.arguments import FirstVersion, as_path
 from dgmark.errors import CommitmentMismatch, InputError, SettingsError
 from dgmark.rows.inputs import read_bytes
-from dgmark.watermark.groups import Secret
 from dgmark.watermark.key import WatermarkKey, check_key
+from dgmark.watermark.secret import Secret
 
 DOMAIN: Final = b"dgmark/key-commitment/v1\0"
 

@@ -14,23 +14,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
 from pydantic import ValidationError
 
-from dgmark.arguments import as_path, check_name, is_of, whole
+from dgmark.arguments import as_path, check_name, whole
 from dgmark.checkpoint.families import family_of
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.errors import CheckpointFormat, KeyFileFormat, SettingsError, TokenizerMismatch, VocabularyMismatch
-from dgmark.watermark.bigrams import BIGRAM_PRF, DISTANCES, hash_key
-from dgmark.watermark.groups import GroupTables, Secret
-from dgmark.watermark.hashes import SipHashKey
 from dgmark.watermark.key_file import KeyFile, check_mode, read_private, write_private
-from dgmark.watermark.spec import DEFAULT_CODE, BigramSpec, Grouping, PositionSpec, Rule, WatermarkSpec, spec_of
+from dgmark.watermark.rules import Rule, find_rule, rule_with_options, spec_of
+from dgmark.watermark.secret import Secret
+from dgmark.watermark.spec import WatermarkSpec
 
 # ids of a padded vocabulary beside twice the tokenizer's own; a table beyond that costs memory and serves no model
 MAX_PADDING = 65_536
-DEFAULT_SUBKEYS = 256  # of a new key of rule "bigram"
 SECRET_BYTES = 32
 
 
@@ -64,7 +61,7 @@ class WatermarkKey:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.spec, BigramSpec | PositionSpec):
+        if not isinstance(self.spec, WatermarkSpec):
             raise SettingsError(f"the spec of a key is a WatermarkSpec, not a {type(self.spec).__name__}")
         if (self.secret is not None) != self.spec.keyed:
             raise SettingsError("grouping keyed needs a secret, and token-id takes none")
@@ -85,39 +82,26 @@ class WatermarkKey:
         cls,
         model: "str | os.PathLike[str] | ModelLike" = BUILTIN,
         *,
-        rule: Rule | None = None,
-        modulus: int | None = None,
-        rotation: int | None = None,
-        grouping: Grouping | None = None,
-        code_length: int | None = None,
-        subkeys: int | None = None,
-        nearest: int | None = None,
-        farthest: int | None = None,
+        rule: str | None = None,
         expected_match: float | None = None,
         name: str | None = None,
+        **options: Any,
     ) -> "WatermarkKey":
         """Make a new key for `model` (a name, a folder, or a loaded model). The operating system draws its secret.
 
         Args:
             model: whose tokenizer and padded vocabulary the key is bound to.
-            rule: "bigram" (pairs of nearby tokens; it survives insertions and deletions), or "position" (the paper's).
-                None: "position" if any of the next four is given, else "bigram".
-            modulus: rule "position": number of groups, 2..16; None: 2.
-            rotation: rule "position": positions after which the groups change; None and 0: never.
-            grouping: rule "position": "token-id" for the paper's keyless groups; None: "keyed".
-            code_length: rule "position": period of a keyed position code, a multiple of the modulus up to 64; 0 = the
-                paper's i mod m. None: 16 for a keyed key of modulus 2 without rotation, else 0.
-            subkeys: rule "bigram": number of sub-keys, a power of two up to 65,536: each text is marked with one of
-                them, drawn at random, so that texts do not share the bits of their pairs. None: 256; 1: all texts are
-                marked alike, and a seed alone makes a text again.
-            nearest: rule "bigram": the smallest distance of a pair, in tokens; None: 1.
-            farthest: rule "bigram": the largest distance; None: 4.
+            rule: "bigram" (pairs of nearby tokens; it survives insertions and deletions), "position" (the paper's), or
+                one that another package adds. None: "position" if one of its options is given, else "bigram".
             expected_match: share of the different pairs, or of the tokens, that match in a typical text of the model,
                 by which a text is too short to tell; None: what was measured at the model's own block length.
             name: whose texts it marks, such as "ACME", for the sentences of verdicts: up to 80 visible characters.
+            options: options of the rule, which are the fields of its spec; None stands for the default. `BigramSpec`
+                has nearest (1), farthest (4) and subkeys (256); `PositionSpec` has modulus (2), rotation (0), grouping
+                ("keyed") and code_length (16 for a keyed key of modulus 2 without rotation, else 0).
 
         Raises:
-            SettingsError: an option is out of range or of the other rule.
+            SettingsError: an option is out of range or of another rule.
             ModelNotFound: no such model.
         """
         if isinstance(model, str | os.PathLike):
@@ -126,34 +110,21 @@ class WatermarkKey:
             tokenizer, table_size = model.tokenizer, model.vocab_size
         else:
             raise SettingsError(f"a model is a name, a folder or a loaded model, not a {type(model).__name__}")
-        of_positions = {"modulus": modulus, "rotation": rotation, "grouping": grouping, "code_length": code_length}
-        of_pairs = {"nearest": nearest, "farthest": farthest}
-        named: dict[str, Any] = {**of_positions, **of_pairs, "subkeys": subkeys}
-        given = {name: value for name, value in named.items() if value is not None}
-        if rule is None:
-            positions, pairs = sorted(given.keys() & of_positions), sorted(given.keys() & of_pairs)
-            if positions and pairs:
-                raise SettingsError(
-                    f"{positions[0]} is for the position rule and {pairs[0]} for the bigram rule: leave one of them out"
-                )
-            rule = "position" if positions else "bigram"
-        if isinstance(rule, str) and rule == "bigram":
-            given = dict(zip(of_pairs, DISTANCES, strict=True)) | {"subkeys": DEFAULT_SUBKEYS} | given
-        elif is_of(subkeys, int, np.integer) and subkeys == 1:
-            del given["subkeys"]  # as of every key of rule "position"
-        bound = {"table_size": table_size, "tokenizer": tokenizer.name, "tokenizer_fingerprint": tokenizer.fingerprint}
-        spec = spec_of({"rule": rule, **bound, **given})
-        if isinstance(spec, PositionSpec) and code_length is None:
-            plain = (spec.modulus, spec.rotation, spec.grouping) == (2, 0, "keyed")
-            spec = replace(spec, code_length=DEFAULT_CODE if plain else 0)
+        given = {option: value for option, value in options.items() if value is not None}
+        found = find_rule(rule_with_options(given) if rule is None else rule)
+        spec = found.spec.new(tokenizer, table_size, **given, expected_match=expected_match)
         block = block_length_of(model)
         if expected_match is None and block is not None:
-            expected_match = spec.measured_match(block)
-        spec = replace(spec, expected_match=expected_match)
+            spec = replace(spec, expected_match=found.expected_match(spec, block))
         secret = Secret(secrets.token_bytes(SECRET_BYTES)) if spec.keyed else None
         key = cls(spec=spec, key_id=secrets.token_hex(8), secret=secret, name=name)
         key.check_tokenizer(tokenizer)
         return key
+
+    @property
+    def rule(self) -> Rule:
+        """The rule of the key."""
+        return find_rule(self.spec.rule)
 
     @property
     def keyless(self) -> bool:
@@ -171,41 +142,6 @@ class WatermarkKey:
         """16 hex digits that identify this secret and spec without revealing the secret."""
         blake = hashlib.blake2b(self.spec_bytes, key=self.secret or b"", digest_size=8, person=b"dgmark/key/v1")
         return blake.hexdigest()
-
-    @cached_property
-    def tables(self) -> GroupTables:
-        """The groups of this key.
-
-        Raises:
-            SettingsError: the key is of rule "bigram".
-        """
-        if isinstance(self.spec, BigramSpec):
-            raise SettingsError(
-                f"key {self.fingerprint} is of rule bigram, which has no groups: take a key of rule position here"
-            )
-        return GroupTables(self.spec, self.secret or b"")
-
-    @cached_property
-    def pair_key(self) -> SipHashKey:
-        """The key of the hash of pairs.
-
-        Raises:
-            SettingsError: the key is of rule "position".
-        """
-        return hash_key(self.secret or b"", self.pair_spec.nearest, self.pair_spec.farthest)
-
-    @property
-    def pair_spec(self) -> BigramSpec:
-        """The spec of a key of rule "bigram".
-
-        Raises:
-            SettingsError: the key is of rule "position".
-        """
-        if isinstance(self.spec, PositionSpec):
-            raise SettingsError(
-                f"key {self.fingerprint} is of rule position, which has no pairs: take a key of rule bigram here"
-            )
-        return self.spec
 
     @property
     def num_subkeys(self) -> int:
@@ -311,12 +247,17 @@ class WatermarkKey:
             version=1,
             key_id=self.key_id,
             name=self.name,
+            package=self.rule.distribution or None,
             secret=None if self.secret is None else base64.b64encode(self.secret).decode(),
             prf=self.spec.prf,
             fingerprint=self.fingerprint,
             **self.spec.to_fields(),
         )
-        write_private(as_path(path, "a key file"), Secret(content.model_dump_json(indent=2).encode() + b"\n"))
+        unset = {"package"} if content.package is None else set()
+        # in one expression: no frame may hold the secret in the open
+        write_private(
+            as_path(path, "a key file"), Secret(content.model_dump_json(indent=2, exclude=unset).encode() + b"\n")
+        )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, allow_open: bool = False) -> "WatermarkKey":
@@ -360,7 +301,7 @@ def _key_of(content: bytes, path: Path) -> tuple[WatermarkKey, str]:
 
 def _parsed(content: bytes) -> tuple[WatermarkKey, str]:
     file = KeyFile.model_validate_json(content)
-    spec = spec_of(file.model_extra or {})
+    spec = spec_of(file.model_extra or {}, file.package or "")
     secret = None if file.secret is None else Secret(base64.b64decode(file.secret, validate=True))
     if file.prf != spec.prf:
         raise ValueError(f"its prf is not that of a key of rule {spec.rule}, {spec.prf}")
@@ -379,7 +320,7 @@ def subkey_of(key: WatermarkKey, request_id: str) -> int:
     check_key(key)
     if not isinstance(request_id, str):
         raise SettingsError(f"a request id is a text, not a {type(request_id).__name__}")
-    head = f"dgmark/request/{BIGRAM_PRF}\0{request_id}".encode("utf-8", "surrogatepass")
+    head = f"dgmark/request/{key.spec.prf}\0{request_id}".encode("utf-8", "surrogatepass")
     drawn = hashlib.shake_256(Secret(head + (key.secret or b""))).digest(8)
     number = int.from_bytes(drawn, "little") % key.spec.subkeys
     key._check_subkey(number)

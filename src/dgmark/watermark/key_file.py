@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from dgmark.arguments import FirstVersion, as_path, flag
 from dgmark.errors import KeyFileError, KeyFileExists, KeyFileFormat, KeyFileNotFound
 from dgmark.rows.inputs import open_file
-from dgmark.watermark.groups import Secret
+from dgmark.watermark.secret import Secret
 
 MAX_FILE_BYTES = 65_536
 
@@ -46,7 +46,10 @@ def read_private(path: Path, maker: str) -> tuple[Secret, int]:
 
 
 class KeyFile(BaseModel):
-    """The fields of the key file; those of the spec stand beside them."""
+    """The fields of the key file; those of the spec stand beside them.
+
+    `package` names the distribution that adds the key's rule; None for a rule of dgmark's own.
+    """
 
     model_config = ConfigDict(strict=True, extra="allow")
 
@@ -54,6 +57,7 @@ class KeyFile(BaseModel):
     version: FirstVersion
     key_id: str
     name: str | None = None
+    package: str | None = None
     secret: str | None = Field(repr=False)
     prf: str
     fingerprint: str

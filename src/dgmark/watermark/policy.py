@@ -46,13 +46,13 @@ class MarkingRefused(SettingsError):
     """A request asks for a mark that it cannot have; the message is for the client.
 
     Attributes:
-        field: the field of `MarkingRequest` that is refused.
+        asked: the field of `MarkingRequest` that is refused.
         forbidden: whether the server could do it, but does not do it for requests.
     """
 
-    def __init__(self, message: str, field: str, *, forbidden: bool = False) -> None:
+    def __init__(self, message: str, asked: str, *, forbidden: bool = False) -> None:
         super().__init__(message)
-        self.field, self.forbidden = field, forbidden
+        self.asked, self.forbidden = asked, forbidden
 
 
 @dataclass(frozen=True)

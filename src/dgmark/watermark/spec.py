@@ -1,47 +1,25 @@
-"""What generator and detector must agree on, one class for each rule. All of it is public.
+"""`WatermarkSpec`: what generator and detector must agree on. All of it is public.
 
-A spec is a `BigramSpec` or a `PositionSpec`, told apart by `rule`. What is asked of any key is a property of both.
-Knows no secret, no model and no text.
+This is what the specs of all rules have. The spec of a rule is a subclass, whose further fields are the rule's options
+(`bigram.py`, `position.py`); `rules.py` finds it by the rule's name. Knows no secret, no model and no text.
 """
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Annotated, Any, ClassVar, Final, Literal, get_args
+from typing import Annotated, Any, ClassVar, Protocol, TypeVar, cast, runtime_checkable
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Strict,
-    TypeAdapter,
-    ValidationError,
-    model_validator,
-)
+import numpy as np
+from jaxtyping import Int
+from pydantic import BeforeValidator, ConfigDict, Field, Strict, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
+from pydantic.fields import FieldInfo
 
-from dgmark.arguments import whole
-from dgmark.checkpoint.folder import BUILTIN
-from dgmark.errors import SettingsError
-from dgmark.watermark.bigrams import BIGRAM_PRF, DISTANCES, MAX_DISTANCE, MAX_TABLE
+from dgmark.arguments import is_of
+from dgmark.checkpoint.tokenizer import Tokenizer
+from dgmark.errors import SettingsError, VocabularyMismatch
 
-Rule = Literal["position", "bigram"]
-Grouping = Literal["keyed", "token-id"]
-PRF: Final = "shake256-rank-v1"
-MODULI: Final = range(2, 17)
-MAX_CODE_LENGTH: Final = 64
-# i mod 2 rewards loops: as diverse, its texts have a higher perplexity (lab/docs/results/decoding.md)
-DEFAULT_CODE: Final = 16
-MAX_SUBKEYS: Final = 65_536
-_MAX_INT = 2**31 - 1
-# positions of a block: share of pairs at distances 1 to 4 that match; share of tokens, in two groups with a code of 16.
-# Of the storyteller's first 128 tokens, at T = .55 for pairs and .6 for tokens (lab/docs/results/decoding.md).
-MEASURED_MATCH: Final = {4: (0.70, 0.72), 8: (0.72, 0.80), 16: (0.72, 0.86), 32: (0.72, 0.91), 64: (0.72, 0.92)}
-# what the shares of pairs and of tokens exceed 1/2 by, over that of the storyteller: the narrator's, at T = .9 and .5,
-# taken for all models but the storyteller
-_STRENGTH_OF_OTHER_MODELS = (0.64, 0.75)
+MAX_INT = 2**31 - 1
 
 
 def _index(value: Any) -> Any:
@@ -52,236 +30,187 @@ def _index(value: Any) -> Any:
         return value
 
 
-def _power_of_two(value: int) -> int:
-    if value < 1 or value & (value - 1):
-        raise ValueError
-    return value
-
-
-_Whole = Annotated[int, Strict(), BeforeValidator(_index)]
+Whole = Annotated[int, Strict(), BeforeValidator(_index)]
+"""A whole number, Python's or numpy's: the type of such fields of a spec."""
 
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
-class _Spec:
+class WatermarkSpec:
     """What the specs of all rules have.
 
+    A rule's spec is a frozen pydantic dataclass that inherits from this. It narrows `rule` to the rule's name, sets
+    `prf`, and adds the rule's options as fields. The `description` of a field says which values are allowed ("in
+    2..16"), and errors quote it; the key "help" of its `json_schema_extra` says what it does, for `dgmark keygen`.
+
     Attributes:
-        rule: the rule.
+        rule: the name of the rule.
         table_size: the padded vocabulary, whose ids the key tells apart.
         tokenizer: name of the tokenizer, by which the detector loads it.
         tokenizer_fingerprint: hash of its vocabulary; a tokenizer with another hash is an error.
-        expected_match: share of the different pairs, or of the tokens, that match in a typical text of the key's model,
-            by which short texts are "uncertain"; None if it is not known. No p-value depends on it.
+        expected_match: share of what the rule counts that matches in a typical text of the key's model, by which short
+            texts are "uncertain"; None if it is not known. No p-value depends on it.
+
+    Raises:
+        SettingsError: a field is missing, out of range or of another rule.
     """
 
-    rule: Rule
-    table_size: Annotated[_Whole, Field(ge=2, le=_MAX_INT, description=f"in 2..{_MAX_INT}")]
+    rule: str
+    table_size: Annotated[Whole, Field(ge=2, le=MAX_INT, description=f"in 2..{MAX_INT}")]
     tokenizer: Annotated[str, Field(description="a text")] = ""
     tokenizer_fingerprint: Annotated[str, Field(description="a text")] = ""
     expected_match: Annotated[float | None, Strict(), Field(description="a number")] = None
 
-    _column: ClassVar[int]  # of the measured shares
-    shown_match: ClassVar[str]  # what is shown as matching, in words
-    needs_long_blocks: ClassVar[bool]  # whether the mark is weaker in blocks of few positions
+    prf: ClassVar[str]  # name and version of the function that makes keyed bits from the secret
+
+    @classmethod
+    def new(cls, tokenizer: Tokenizer, table_size: int, **options: Any) -> "WatermarkSpec":
+        """The spec of a new key: options that are left out, or None, have the rule's defaults for new keys.
+
+        Args:
+            tokenizer: the tokenizer of the key's model.
+            table_size: the model's padded vocabulary.
+            options: fields of the spec.
+
+        Raises:
+            SettingsError: the rule has no such option, or a value is out of range.
+        """
+        given = {name: value for name, value in options.items() if value is not None}
+        alike = is_of(given.get("subkeys"), int, np.integer) and given["subkeys"] == 1
+        if alike and "subkeys" not in fields_of(cls):
+            del given["subkeys"]  # as of every key of a rule without sub-keys
+        if not isinstance(tokenizer, Tokenizer):
+            kind = type(tokenizer).__name__
+            raise SettingsError(f"a tokenizer is a Tokenizer, which load_tokenizer reads, not a {kind}")
+        bound = {"table_size": table_size, "tokenizer": tokenizer.name, "tokenizer_fingerprint": tokenizer.fingerprint}
+        return cls(**{**cls.defaults_of_new(given), **bound, **given})
+
+    @classmethod
+    def defaults_of_new(cls, options: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG003 (subclasses read it)
+        """The options of a new key beside the given ones, where they differ from those of a key file without them."""
+        return {}
+
+    @property
+    def keyed(self) -> bool:
+        """Whether a key with this spec has a secret."""
+        return True
+
+    @property
+    def subkeys(self) -> int:
+        """The number of sub-keys; 1 where all texts are marked alike."""
+        return 1
 
     @property
     def chance(self) -> float:
-        """The share of the pairs, or of the tokens, that match by chance."""
+        """The share of what the rule counts that matches by chance."""
         return 0.5
 
     @property
-    def _relative_strength(self) -> float | None:
-        """What the share of matches exceeds chance by, over what was measured; None if it is not known."""
-        raise NotImplementedError
+    def typical_match(self) -> float:
+        """The share that matches in a typical text; half of what chance misses, if it is not known."""
+        return self.expected_match or (1 + self.chance) / 2
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def _refuse_in_words(cls, fields: Any, build: Callable[[Any], "_Spec"]) -> "_Spec":
-        try:
-            spec = build(fields)
-        except ValidationError as error:
-            problem = cls._problem(error)
-        else:
-            spec._check()
-            return spec
-        raise SettingsError(problem)  # out here, so that it carries no value: one may be a secret in a wrong place
+    def to_fields(self) -> dict[str, Any]:
+        """The fields of key files and of `dgmark key show`; those that are None are left out."""
+        values = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return {name: value for name, value in values.items() if value is not None}
 
-    @classmethod
-    def _problem(cls, error: ValidationError) -> str:
-        """What is wrong with the fields; only numbers are quoted."""
-        found = error.errors(include_url=False, include_context=False)
-        unknown = [str(one["loc"][-1]) for one in found if one["type"] == "unexpected_keyword_argument"]
-        if unknown:
-            names = " and no ".join(unknown).replace("_", " ").replace("subkeys", "sub-keys")
-            return (
-                f"rule {cls.rule} has no {names}: choose rule "
-                f"{'bigram' if cls.rule == 'position' else 'position'}, or leave that out"
-            )
-        field, value = str(found[0]["loc"][0]), found[0]["input"]
-        name = field.replace("_", " ")
-        if found[0]["type"].startswith("missing"):
-            return f"a key of rule {cls.rule} has no {name}: give it"
-        if found[0]["type"].startswith("int"):
-            return f"{name} is not a whole number"
-        quoted = f" {value}" if isinstance(value, int | float) else ""
-        return f"{name}{quoted} is not {cls.__pydantic_fields__[field].description}"  # type: ignore[attr-defined] # pydantic adds it
+    def check(self) -> None:
+        """Refuse fields that do not fit each other.
 
-    def _check(self) -> None:
-        """Refuse fields that do not fit each other."""
+        Raises:
+            SettingsError: two fields do not go together.
+        """
         if self.expected_match is not None and not self.chance < self.expected_match < 1:
             raise SettingsError(
                 f"expected match {self.expected_match} is not between {self.chance:.2g}, which is chance, and 1: "
                 "give the share of the pairs or tokens of a typical text that match"
             )
 
-    def measured_match(self, block_length: int) -> float | None:
-        """The share that is expected of texts that a model samples in blocks of this length, to two digits.
-
-        None for shorter blocks, and for keys with other groups or codes, than were measured.
-        """
-        block_length = whole("block length", block_length)
-        measured = [shares for block, shares in MEASURED_MATCH.items() if block <= block_length]
-        strength = self._relative_strength
-        if not measured or strength is None:
-            return None
-        if self.tokenizer != BUILTIN:
-            strength *= _STRENGTH_OF_OTHER_MODELS[self._column]
-        return round(0.5 + (measured[-1][self._column] - 0.5) * strength, 2)
-
-    def to_fields(self) -> dict[str, Any]:
-        """The fields of key files and of `dgmark key show`; an expected match that is not known is left out."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+    @model_validator(mode="wrap")
+    @classmethod
+    def _refuse_in_words(cls, fields: Any, build: Callable[[Any], "WatermarkSpec"]) -> "WatermarkSpec":
+        try:
+            spec = build(fields)
+        except ValidationError as error:
+            problem = _problem(cls, error)
+        else:
+            spec.check()
+            return spec
+        raise SettingsError(problem)  # out here, so that it carries no value: one may be a secret in a wrong place
 
 
-@dataclass(frozen=True, kw_only=True)
-class BigramSpec(_Spec):
-    """The spec of rule "bigram": the bit of a pair of nearby tokens must be 1.
+@runtime_checkable
+class KeyLike(Protocol):
+    """What rules ask of a key."""
 
-    Attributes:
-        nearest: the smallest distance of a pair, in tokens.
-        farthest: the largest, up to 64.
-        subkeys: number of sub-keys, a power of two up to 65,536; each text is marked with one of them. 1 = all texts
-            are marked alike.
+    @property
+    def spec(self) -> WatermarkSpec:
+        """Its spec."""
+
+    @property
+    def secret(self) -> bytes | None:
+        """Its secret; None for a keyless key."""
+
+    @property
+    def fingerprint(self) -> str:
+        """What identifies it."""
+
+
+_Spec = TypeVar("_Spec", bound=WatermarkSpec)
+
+
+def spec_as(kind: type[_Spec], key: KeyLike) -> _Spec:
+    """The spec of a key, which is one of this rule.
 
     Raises:
-        SettingsError: a field is missing, out of range or of another rule.
+        SettingsError: the key is of another rule.
     """
-
-    rule: Literal["bigram"] = "bigram"
-    nearest: _Whole
-    farthest: _Whole
-    subkeys: Annotated[
-        _Whole,
-        AfterValidator(_power_of_two),
-        Field(le=MAX_SUBKEYS, description=f"a power of two from 1 to {MAX_SUBKEYS}; 1 marks all texts alike"),
-    ] = 1
-    prf: ClassVar[str] = BIGRAM_PRF
-    _column: ClassVar[int] = 0
-    shown_match: ClassVar[str] = "token of which most pairs match"
-    needs_long_blocks: ClassVar[bool] = False
-    storyteller_temperature: ClassVar[float] = 0.5
-    keyed: ClassVar[bool] = True
-
-    def _check(self) -> None:
-        super()._check()
-        if not 1 <= self.nearest <= self.farthest <= MAX_DISTANCE:
-            raise SettingsError(
-                f"the distances of pairs, {self.nearest} to {self.farthest}, are not a range in 1..{MAX_DISTANCE}"
-            )
-        if self.table_size > MAX_TABLE:
-            raise SettingsError(f"rule bigram takes vocabularies of up to {MAX_TABLE} ids, not {self.table_size}")
-
-    @property
-    def typical_match(self) -> float:
-        """The share of the different pairs of a typical text that match; .65 if the key does not say it."""
-        return self.expected_match or 0.65
-
-    @property
-    def _relative_strength(self) -> float:
-        """It falls with the sixth root of the number of distances (measured at distances 1 to 1, 1 to 4 and 1 to 8)."""
-        nearest, farthest = DISTANCES
-        return float(((farthest - nearest + 1) / (self.farthest - self.nearest + 1)) ** (1 / 6))
+    rule = fields_of(kind)["rule"].default
+    if key.spec.rule != rule:
+        raise SettingsError(f"key {key.fingerprint} is of rule {key.spec.rule}: take a key of rule {rule} here")
+    return cast(_Spec, key.spec)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PositionSpec(_Spec):
-    """The spec of rule "position": the group of a token must be the one that its position wants (the paper).
+def fields_of(spec: type[WatermarkSpec]) -> dict[str, FieldInfo]:
+    """The fields of a spec by name, as pydantic has them."""
+    return spec.__pydantic_fields__  # type: ignore[attr-defined,no-any-return] # pydantic adds it
 
-    Attributes:
-        modulus: number of groups m, 2..16; position i wants group i mod m, or as the position code says.
-        rotation: positions after which the groups change; 0 = never.
-        grouping: "keyed" (groups from the secret), or "token-id" (group = id mod m, as in the paper's code; keyless).
-        code_length: period of a keyed position code, a multiple of m up to 64; 0 = the paper's i mod m.
+
+def options_of(spec: type[WatermarkSpec]) -> dict[str, FieldInfo]:
+    """The fields of a spec that are its rule's own options."""
+    return {name: field for name, field in fields_of(spec).items() if name not in fields_of(WatermarkSpec)}
+
+
+def _problem(spec: type[WatermarkSpec], error: ValidationError) -> str:
+    """What is wrong with the fields of a spec; only numbers are quoted."""
+    found = error.errors(include_url=False, include_context=False)
+    rule = fields_of(spec)["rule"].default
+    unknown = [str(one["loc"][-1]) for one in found if one["type"] == "unexpected_keyword_argument"]
+    if unknown:
+        names = " and no ".join(unknown).replace("_", " ").replace("subkeys", "sub-keys")
+        return f"rule {rule} has no {names}: leave that out, or choose a rule that has it"
+    field, value = str(found[0]["loc"][0]), found[0]["input"]
+    name = field.replace("_", " ")
+    if found[0]["type"].startswith("missing"):
+        return f"a key of rule {rule} has no {name}: give it"
+    if found[0]["type"].startswith("int"):
+        return f"{name} is not a whole number"
+    quoted = f" {value}" if isinstance(value, int | float) else ""
+    allowed = fields_of(spec)[field].description
+    if allowed:
+        return f"{name}{quoted} is not {allowed}"
+    return f"{name}{quoted}: {found[0]['msg'][0].lower()}{found[0]['msg'][1:]}"
+
+
+def check_ids(ids: Int[np.ndarray, " n"], table_size: int) -> None:
+    """Refuse ids outside a key's vocabulary. Scoring them would give a meaningless z near 0.
 
     Raises:
-        SettingsError: a field is missing, out of range or of another rule.
+        VocabularyMismatch: an id lies outside.
     """
-
-    rule: Literal["position"] = "position"
-    modulus: Annotated[_Whole, Field(ge=MODULI[0], le=MODULI[-1], description="in 2..16")] = 2
-    rotation: Annotated[_Whole, Field(ge=0, le=_MAX_INT, description=f"in 0..{_MAX_INT}; 0 turns it off")] = 0
-    grouping: Annotated[Grouping, Field(description="one of: keyed, token-id")] = "keyed"
-    code_length: _Whole = 0
-    prf: ClassVar[str] = PRF
-    _column: ClassVar[int] = 1
-    shown_match: ClassVar[str] = "matching token"
-    needs_long_blocks: ClassVar[bool] = True
-    subkeys: ClassVar[int] = 1
-
-    def _check(self) -> None:
-        super()._check()
-        if self.grouping == "token-id" and (self.rotation or self.code_length):
-            raise SettingsError("grouping token-id has no key to draw from: use rotation 0 and code length 0")
-        if not 0 <= self.code_length <= MAX_CODE_LENGTH or self.code_length % self.modulus:
-            raise SettingsError(
-                f"code length {self.code_length} is not a multiple of modulus {self.modulus} up to {MAX_CODE_LENGTH}; "
-                "0 is the paper's position mod m"
-            )
-        if self.table_size < self.modulus:
-            raise SettingsError(f"table size {self.table_size} is not in {self.modulus}..{_MAX_INT}")
-
-    @property
-    def storyteller_temperature(self) -> float | None:
-        """The temperature at which the storyteller's marked texts are as diverse as unmarked ones; None if unknown."""
-        return 0.6 if self.code_length == DEFAULT_CODE else None
-
-    @property
-    def keyed(self) -> bool:
-        """Whether the key has a secret."""
-        return self.grouping == "keyed"
-
-    @property
-    def chance(self) -> float:
-        """The share of the tokens that match by chance."""
-        return 1 / self.modulus
-
-    @property
-    def period(self) -> int:
-        """Positions after which the wanted residues repeat: the number of phases of a text without rotation."""
-        return self.code_length or self.modulus
-
-    @property
-    def typical_match(self) -> float:
-        """The share of the tokens of a typical text that match; half of those that chance misses, if it is unknown."""
-        return self.expected_match or (1 + self.chance) / 2
-
-    @property
-    def _relative_strength(self) -> float | None:
-        return 1.0 if (self.modulus, self.code_length) == (2, DEFAULT_CODE) else None
-
-
-WatermarkSpec = Annotated[BigramSpec | PositionSpec, Discriminator("rule")]
-_ANY_SPEC: TypeAdapter[BigramSpec | PositionSpec] = TypeAdapter(WatermarkSpec)
-
-
-def spec_of(fields: Mapping[str, Any]) -> WatermarkSpec:
-    """The spec with these fields, one of which is `rule`, such as those of `to_fields`.
-
-    Raises:
-        SettingsError: a field is missing, out of range or of another rule.
-    """
-    try:
-        return _ANY_SPEC.validate_python(dict(fields))
-    except ValidationError:
-        pass
-    raise SettingsError(f"the rule is not one of: {', '.join(get_args(Rule))}")
+    if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= table_size):
+        wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
+        raise VocabularyMismatch(
+            f"token id {wrong} lies outside the key's group table of {table_size} ids: "
+            "these ids come from another tokenizer than the key's"
+        )

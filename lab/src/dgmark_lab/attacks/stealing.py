@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from jaxtyping import Bool, Float, Int, Integer
 
-from dgmark.watermark.bigrams import matching_pairs, pair_words, pairs_of
+from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words, pairs_of
 from dgmark.watermark.hashes import Words
 from dgmark.watermark.key import WatermarkKey
-from dgmark.watermark.spec import BigramSpec
+from dgmark.watermark.position import tables_of
 from dgmark_lab.attacks.budgets import edit_count
 
 Ids = Int[np.ndarray, " n"]
@@ -95,7 +95,7 @@ class StolenPairs(StolenKey):
 
     def matches(self, key: WatermarkKey, ids: Ids) -> Bool[np.ndarray, " words"]:
         """Which pairs have the bit 1 under the key, or under the sub-key that it is."""
-        return matching_pairs(self.count(ids)[0], key.pair_key, key.number or 0)
+        return matching_pairs(self.count(ids)[0], pair_key(key), key.number or 0)
 
     def learn(self, marked: Sequence[Ids], unmarked: Sequence[Ids]) -> StolenKey:
         """Counts are Poisson, in marked text with 2 q times the rate of other text, or 2 (1 - q) times."""
@@ -124,7 +124,7 @@ class StolenPositions(StolenKey):
 
     def matches(self, key: WatermarkKey, ids: Ids) -> Bool[np.ndarray, " words"]:
         """Which tokens are of the group that their position wants."""
-        return key.tables.matching(ids, np.arange(len(ids)))
+        return tables_of(key).matching(ids, np.arange(len(ids)))
 
     def learn(self, marked: Sequence[Ids], unmarked: Sequence[Ids]) -> StolenKey:
         """Of two residues a token matches one, so that unmarked texts only say which tokens there are."""
@@ -136,7 +136,7 @@ class StolenPositions(StolenKey):
 
 def nothing_of(key: WatermarkKey) -> StolenKey:
     """What an adversary knows of a key before any text; of the position rule, the modulus is 2."""
-    return StolenPairs(key.spec) if isinstance(key.spec, BigramSpec) else StolenPositions(key.tables.code)
+    return StolenPairs(key.spec) if isinstance(key.spec, BigramSpec) else StolenPositions(tables_of(key).code)
 
 
 def residue_words(tokens: Words, residues: Words) -> Words:

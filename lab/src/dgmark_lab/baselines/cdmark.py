@@ -12,50 +12,33 @@ unknown message is left out.
 
 import math
 from functools import lru_cache
-from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
-from pydantic.dataclasses import dataclass
 from scipy.special import ndtri
 from scipy.stats import norm, t
 
-from dgmark.decode.rules import Rule
 from dgmark.detection.p_values import MIN_P
-from dgmark.models.denoiser import Denoiser
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.baselines.base import Baseline, Ids, Score
-from dgmark_lab.baselines.green_lists import Delta, position_bias
 from dgmark_lab.baselines.prf import BITS, HashKey, states, uniform_bits
+from dgmark_lab.baselines.published import Ids, PublishedTest, Score
 
 # mean of the vector over the distinct tokens of a typical mark (chance: 0, with deviation 1)
 _TYPICAL = 0.5
 
 
-@dataclass(frozen=True)
-class CdMark(Baseline):
-    """CDMArk for a known message: each token's entry of one keyed vector is added to its logit everywhere.
+class CdMarkTest(PublishedTest):
+    """The test of CDMArk."""
 
-    Attributes:
-        delta: the bias of an entry of one standard deviation.
-    """
-
-    delta: Delta = 2.0
-
-    name: ClassVar[str] = "cdmark"
-
-    def rule(self, key: WatermarkKey, model: Denoiser) -> Rule:
-        """The same bias at every position."""
-        return position_bias(self.delta * spreading_vector(self.hash_key(key), model.vocab_size)[None], model)
-
-    def score(self, key: WatermarkKey, ids: Ids, positions: Ids, fpr: float) -> Score:  # noqa: ARG002
+    @classmethod
+    def scored(cls, key: WatermarkKey, ids: Ids, positions: Ids, fpr: float) -> Score:  # noqa: ARG003
         """Sum the vector over the distinct tokens. Published: the z-test over all tokens, which assumes independence.
 
         Tokens that repeat add more to the deviation over keys than to the mark: a text is found better without repeats.
         """
         if not len(ids):
             return Score(0, 0, 0.0, 1.0, 1.0, detectable=False)
-        vector, distinct = spreading_vector(self.hash_key(key), key.spec.table_size), np.unique(ids)
+        vector, distinct = spreading_vector(HashKey.of(key, "cdmark"), key.spec.table_size), np.unique(ids)
         entries, weights = vector[distinct], np.bincount(distinct, minlength=len(vector))
         p_value = tail(weights, float(entries.sum()))
         return Score(

@@ -1,189 +1,26 @@
-"""The expected-green-list watermark for diffusion models (Gloaguen, Staab, Jovanović, Vechev 2025).
-
-Energy J = sum over positions s, contexts c and tokens v of P_s(c) G(h(c), v) p_s(v), with P_s(c) the product of the
-neighbours' probabilities. It is linear in each position's distribution, so the gradient has a closed form, a sum over
-the neighbours: alpha_t(u) = sum_c P_t(c) G(h(c), u), the expectation boost, plus the predictive bias,
-sum_{s, j: s + o_j = t} sum_{c: c_j = u} P_s(c) / p_t(u) sum_v G(h(c), v) p_s(v).
-Sums run over the top-k tokens and the top-k contexts of a masked position; a committed token has probability 1.
-"""
-
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+"""The test of the expected-green-list watermark (Gloaguen, Staab, Jovanović, Vechev 2025)."""
 
 import numpy as np
-import torch
-from jaxtyping import Bool, Float, Int
-from pydantic import BeforeValidator, Field
-from pydantic import dataclasses as pydantic_dataclasses
-from torch import Tensor
 
-from dgmark.decode.rules import Rule, View
-from dgmark.errors import SettingsError
-from dgmark.models.denoiser import Denoiser
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.baselines.base import Baseline, Ids, Score
-from dgmark_lab.baselines.green_lists import Delta, Gamma, Pairs, score_pairs
-from dgmark_lab.baselines.prf import HashKey, states, threshold, uniform_bits
-
-MAX_OFFSET = 16
-
-
-def _split(value: Any) -> Any:
-    """A list of numbers may be written as "-1,1"."""
-    return value.split(",") if isinstance(value, str) else value
+from dgmark.watermark.spec import spec_as
+from dgmark_lab.baselines.green_lists import Pairs, score_pairs
+from dgmark_lab.baselines.prf import HashKey
+from dgmark_lab.baselines.published import Ids, PublishedTest, Score
+from dgmark_lab.baselines.specs import MAX_OFFSET, GloaguenSpec
 
 
-@pydantic_dataclasses.dataclass(frozen=True)
-class Gloaguen(Baseline):
-    """KGW in expectation over the neighbours that are still masked: the energy's gradient tilts the logits.
+class GloaguenTest(PublishedTest):
+    """The test of Gloaguen et al."""
 
-    Attributes:
-        gamma: share of green tokens.
-        delta: strength of the tilt.
-        offsets: the neighbours whose tokens make the context, which is hashed as their sum (SumHash).
-        top_k: how many tokens and how many contexts of a position the expectation runs over.
-    """
-
-    gamma: Gamma = 0.5
-    delta: Delta = 2.0
-    offsets: Annotated[tuple[int, ...], BeforeValidator(_split)] = (-1,)
-    top_k: Annotated[int, Field(ge=1)] = 50
-
-    name: ClassVar[str] = "gloaguen"
-
-    def __post_init__(self) -> None:
-        if not self.offsets or len(set(self.offsets)) < len(self.offsets):
-            raise SettingsError(f"offsets {self.offsets} are not distinct neighbours; give some, such as -1 or -1,1")
-        if 0 in self.offsets or max(map(abs, self.offsets)) > MAX_OFFSET:
-            raise SettingsError(f"offsets {self.offsets} must be neighbours at most {MAX_OFFSET} away, and not 0")
-
-    def rule(self, key: WatermarkKey, model: Denoiser) -> Rule:  # noqa: ARG002 (the view has the logits)
-        """A tilt by the energy's gradient."""
-        return Rule(bias=EnergyBias(self, self.hash_key(key)))
-
-    def score(self, key: WatermarkKey, ids: Ids, positions: Ids, fpr: float) -> Score:
+    @classmethod
+    def scored(cls, key: WatermarkKey, ids: Ids, positions: Ids, fpr: float) -> Score:
         """Score the distinct (context's hash, token) pairs. Published: the exact binomial test on them."""
+        spec = spec_as(GloaguenSpec, key)
         placed = np.full(int(positions.max(initial=0)) + 1 + 2 * MAX_OFFSET, -1)
         placed[positions + MAX_OFFSET] = ids
-        around = np.stack([placed[positions + MAX_OFFSET + offset] for offset in self.offsets])
+        around = np.stack([placed[positions + MAX_OFFSET + offset] for offset in spec.offsets])
         complete = (around >= 0).all(axis=0)
         hashes = around[:, complete].sum(axis=0)
-        pairs = Pairs.of(self.hash_key(key), hashes, ids[complete], self.gamma)
-        return score_pairs(pairs, self.gamma, fpr, published="exact")
-
-
-@dataclass(frozen=True)
-class Atoms:
-    """The tokens that each column may hold, with their probabilities.
-
-    Attributes:
-        tokens: the likeliest tokens of a masked column, or the token of a committed one.
-        weights: their probabilities; all 0 where nothing is known.
-        masked: the columns whose `weights` are a distribution, an argument of the energy.
-    """
-
-    tokens: Int[Tensor, "canvases columns k"]
-    weights: Float[Tensor, "canvases columns k"]
-    masked: Bool[Tensor, "canvases columns"]
-
-    def shifted(self, offset: int) -> "Atoms":
-        """The atoms `offset` columns further on; columns that would wrap around are unknown."""
-        weights, masked = self.weights.roll(-offset, 1), self.masked.roll(-offset, 1)
-        beyond = slice(-offset, None) if offset > 0 else slice(-offset)
-        weights[:, beyond], masked[:, beyond] = 0.0, False
-        return Atoms(self.tokens.roll(-offset, 1), weights, masked)
-
-
-@dataclass(frozen=True)
-class EnergyBias:
-    """Tilts the logits of the masked positions by the gradient of the expected number of green tokens.
-
-    A masked neighbour outside the window has no distribution: contexts that hold it are left out of the energy.
-
-    Attributes:
-        options: the watermark's options.
-        hash_key: the hash key of the green lists.
-    """
-
-    options: Gloaguen
-    hash_key: HashKey
-
-    def __call__(self, view: View) -> Tensor:
-        """Return the tilted logits of the masked positions."""
-        options, logits = self.options, view.logits_to_propose()
-        # the tilt applies to the distribution that is sampled: q ~ softmax(logits / T) exp(d alpha)
-        temperature = view.temperature or 1.0
-        permitted = logits.index_fill(-1, view.forbidden, -torch.inf)
-        top = torch.softmax(permitted / temperature, -1).topk(min(options.top_k, logits.shape[-1]), -1)
-        reach = 2 * max(map(abs, options.offsets))
-        atoms, counted = _atoms(view, top.indices, top.values, reach)
-        inside = slice(reach, reach + view.masked.shape[1])
-        alpha = self.gradient(atoms, counted)[:, inside][view.masked]
-        strength = options.delta / (len(options.offsets) + 1)
-        return logits.scatter_add_(1, top.indices, temperature * strength * alpha)
-
-    def gradient(self, atoms: Atoms, counted: Bool[Tensor, "canvases columns"]) -> Float[Tensor, "canvases columns k"]:
-        """Return the gradient at the atoms of each column; only `counted` columns are positions s of the sum."""
-        around = [atoms.shifted(offset) for offset in self.options.offsets]
-        slots, weights = _likeliest_contexts([atom.weights for atom in around], self.options.top_k)
-        tokens = [atom.tokens.gather(-1, slot) for atom, slot in zip(around, slots, strict=True)]
-        # a committed token in a committed context is a constant
-        varies = torch.stack([atoms.masked, *(atom.masked for atom in around)]).any(0)
-        term = (counted & varies & (weights > 0).any(-1)).nonzero(as_tuple=True)
-        hashes = torch.stack([token[term] for token in tokens]).sum(0)
-        green = self._green(hashes, atoms.tokens[term]).to(weights.dtype)
-        alpha = torch.zeros_like(atoms.weights)
-        # the expectation boost
-        alpha[term] += torch.einsum("nc,nck->nk", weights[term], green)
-        # the predictive bias
-        probability = torch.einsum("nck,nk->nc", green, atoms.weights[term])
-        chances = [atom.weights.gather(-1, slot)[term] for atom, slot in zip(around, slots, strict=True)]
-        for j, offset in enumerate(self.options.offsets):
-            # the product without the neighbour itself; contexts of weight 0 do not exist
-            others = (weights[term] > 0).to(probability.dtype)
-            for i, chance in enumerate(chances):
-                others = others * (chance if i != j else 1.0)
-            at = (term[0][:, None].expand_as(others), (term[1] + offset)[:, None].expand_as(others), slots[j][term])
-            inside = (at[1] >= 0) & (at[1] < alpha.shape[1])
-            alpha.index_put_(tuple(index[inside] for index in at), (others * probability)[inside], accumulate=True)
-        return alpha
-
-    def _green(self, contexts: Tensor, tokens: Tensor) -> Bool[Tensor, "terms contexts k"]:
-        """G(h, v) for every context and every token of each term."""
-        bits = uniform_bits(states(self.hash_key, contexts)[:, :, None], tokens[:, None])
-        return bits < threshold(self.options.gamma)
-
-
-def _atoms(
-    view: View, tokens: Int[Tensor, "masked k"], weights: Float[Tensor, "masked k"], reach: int
-) -> tuple[Atoms, Bool[Tensor, "canvases columns"]]:
-    """Return the atoms of the window and `reach` columns on either side, and which columns the energy counts."""
-    rows = len(view.masked)
-    known = torch.stack([view.neighbours(offset - reach)[:, 0] for offset in range(reach)], 1)
-    after = torch.stack([view.neighbours(offset + 1)[:, -1] for offset in range(reach)], 1)
-    known = torch.cat([known, view.neighbours(0), after], 1)
-    every = torch.zeros(rows, known.shape[1], tokens.shape[1], dtype=torch.long, device=tokens.device)
-    chance = torch.zeros(every.shape, dtype=weights.dtype, device=tokens.device)
-    every[:, :, 0] = known.clamp(min=0)
-    chance[:, :, 0] = (known >= 0).to(weights.dtype)
-    row, place = view.masked.nonzero(as_tuple=True)
-    every[row, place + reach], chance[row, place + reach] = tokens, weights
-    masked = torch.nn.functional.pad(view.masked, (reach, reach))
-    # columns before position 0 belong to the prompt, which no detector scores
-    first = int(view.positions[0]) - reach
-    response = torch.arange(known.shape[1], device=tokens.device) + first >= 0
-    return Atoms(every, chance, masked), response & (chance[:, :, 0] > 0)
-
-
-def _likeliest_contexts(
-    weights: list[Float[Tensor, "canvases columns k"]], most: int
-) -> tuple[list[Int[Tensor, "canvases columns c"]], Float[Tensor, "canvases columns c"]]:
-    """Return the `most` likeliest contexts: the atom chosen for each neighbour, and the product of their weights."""
-    k = weights[0].shape[-1]
-    product = weights[0]
-    slots = [torch.arange(k, device=product.device).expand_as(product)]
-    for other in weights[1:]:
-        pairs = (product[..., :, None] * other[..., None, :]).flatten(-2)
-        product, at = pairs.topk(min(most, pairs.shape[-1]), -1)
-        slots = [slot.gather(-1, at // k) for slot in slots] + [at % k]
-    return slots, product
+        pairs = Pairs.of(HashKey.of(key, "gloaguen"), hashes, ids[complete], spec.gamma)
+        return score_pairs(pairs, spec.gamma, fpr, published="exact")

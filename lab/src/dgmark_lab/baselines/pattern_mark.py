@@ -7,21 +7,17 @@ import hashlib
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Annotated, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int, UInt8
-from pydantic import Field
-from pydantic.dataclasses import dataclass
 from scipy.stats import binom, norm
 
-from dgmark.decode.rules import Rule
 from dgmark.detection.p_values import MIN_P
-from dgmark.models.denoiser import Denoiser
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.baselines.base import Baseline, Ids, Score
-from dgmark_lab.baselines.green_lists import Delta, position_bias
-from dgmark_lab.baselines.prf import states, uniform_bits
+from dgmark.watermark.spec import spec_as
+from dgmark_lab.baselines.prf import HashKey, states, uniform_bits
+from dgmark_lab.baselines.published import Ids, PublishedTest, Score
+from dgmark_lab.baselines.specs import PatternMarkSpec
 
 # tokens up to which the distribution of the window count is computed (a second)
 _MAX_EXACT_TOKENS = 4096
@@ -37,43 +33,22 @@ Statistic = Callable[[UInt8[np.ndarray, "tokens keys"]], Int[np.ndarray, " keys"
 Draw = Callable[[int, int], UInt8[np.ndarray, "tokens keys"]]
 
 
-@dataclass(frozen=True)
-class PatternMark(Baseline):
-    """PATTERN-MARK with two alternating parts of the vocabulary: position i is biased to part (i + start) mod 2.
+class PatternMarkTest(PublishedTest):
+    """The test of PATTERN-MARK."""
 
-    Attributes:
-        delta: bias on the logits of the position's part.
-        pattern_length: m, the length in tokens of the target patterns, 0101... and 1010...
-    """
-
-    delta: Delta = 2.0
-    pattern_length: Annotated[int, Field(ge=2, le=16)] = 2
-
-    name: ClassVar[str] = "pattern-mark"
-
-    def rule(self, key: WatermarkKey, model: Denoiser) -> Rule:
-        """A bias that alternates with the position; the key draws which part comes first."""
-        part = self.parts(key, np.arange(model.vocab_size))
-        start = self.hash_key(key, "start").first & 1
-        return position_bias((part == np.array([[start], [1 - start]])) * self.delta, model)
-
-    def parts(self, key: WatermarkKey, tokens: Ids) -> UInt8[np.ndarray, " n"]:
-        """Return the part, 0 or 1, of each token."""
-        bits = uniform_bits(states(self.hash_key(key), np.zeros(1, dtype=np.int64)), tokens)
-        part: UInt8[np.ndarray, " n"] = (bits & 1).astype(np.uint8)
-        return part
-
-    def score(self, key: WatermarkKey, ids: Ids, positions: Ids, fpr: float) -> Score:
+    @classmethod
+    def scored(cls, key: WatermarkKey, ids: Ids, positions: Ids, fpr: float) -> Score:
         """Count alternating windows. Published: their exact distribution under independent fair bits."""
+        length = spec_as(PatternMarkSpec, key).pattern_length
         distinct, place = np.unique(ids, return_inverse=True)
-        observed = self.parts(key, distinct)
-        windows = max(len(ids) - self.pattern_length + 1, 0)
-        matched = int(count_alternating(observed[place][:, None], self.pattern_length)[0])
+        observed = parts_of(key, distinct)
+        windows = max(len(ids) - length + 1, 0)
+        matched = int(count_alternating(observed[place][:, None], length)[0])
         p_value = 1.0
         if windows:
             random = RandomParts("redraw/v1", ids, positions, key.secret)
             p_value, _ = redrawn_p(
-                lambda parts: count_alternating(parts[place], self.pattern_length),
+                lambda parts: count_alternating(parts[place], length),
                 observed,
                 lambda _first, keys: random.draw(len(distinct), keys),
                 most=max_draws(fpr, len(ids)),
@@ -81,19 +56,30 @@ class PatternMark(Baseline):
         return Score(
             scored=windows,
             matched=matched,
-            z_score=_standard_score(len(ids), self.pattern_length, matched),
+            z_score=_standard_score(len(ids), length, matched),
             p_value=p_value,
-            p_published=published_tail(len(ids), self.pattern_length, matched),
-            detectable=p_value <= fpr or self._is_detectable(len(ids), len(distinct), fpr),
+            p_published=published_tail(len(ids), length, matched),
+            detectable=p_value <= fpr or _is_detectable(length, len(ids), len(distinct), fpr),
         )
 
-    def _is_detectable(self, tokens: int, distinct: int, fpr: float) -> bool:
-        """Return whether a typical mark (3 of 4 tokens match) would be detected, and enough keys count differently."""
-        expected = (tokens - self.pattern_length + 1) * (0.75**self.pattern_length + 0.25**self.pattern_length)
-        # a text of d distinct tokens has 2^(d - 1) partitions that count differently
-        return 0.5 ** (distinct - 1) <= fpr and (
-            published_tail(tokens, self.pattern_length, math.ceil(expected)) <= fpr
-        )
+
+def parts_of(key: WatermarkKey, tokens: Ids) -> UInt8[np.ndarray, " n"]:
+    """Return the part of the vocabulary, 0 or 1, of each token."""
+    bits = uniform_bits(states(HashKey.of(key, "pattern-mark"), np.zeros(1, dtype=np.int64)), tokens)
+    part: UInt8[np.ndarray, " n"] = (bits & 1).astype(np.uint8)
+    return part
+
+
+def first_part(key: WatermarkKey) -> int:
+    """Return the part that position 0 is biased to."""
+    return HashKey.of(key, "pattern-mark/start").first & 1
+
+
+def _is_detectable(length: int, tokens: int, distinct: int, fpr: float) -> bool:
+    """Return whether a typical mark (3 of 4 tokens match) would be detected, and enough keys count differently."""
+    expected = (tokens - length + 1) * (0.75**length + 0.25**length)
+    # a text of d distinct tokens has 2^(d - 1) partitions that count differently
+    return 0.5 ** (distinct - 1) <= fpr and (published_tail(tokens, length, math.ceil(expected)) <= fpr)
 
 
 # --- the p-value by re-drawn keys ---

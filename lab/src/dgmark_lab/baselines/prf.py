@@ -8,7 +8,6 @@ sees many outputs might find the hash key (never the secret). dgMARK's own group
 import hashlib
 from dataclasses import dataclass
 
-from dgmark.errors import SettingsError
 from dgmark.watermark.hashes import STEP, Words, mix, shifted
 from dgmark.watermark.key import WatermarkKey
 
@@ -26,21 +25,8 @@ class HashKey:
 
     @classmethod
     def of(cls, key: WatermarkKey, domain: str) -> "HashKey":
-        """Derive the hash key of a key for one domain.
-
-        Raises:
-            SettingsError: the key has no secret, or it has sub-keys.
-        """
-        if key.spec.subkeys > 1:
-            raise SettingsError(
-                f"baseline {domain.partition('/')[0]} marks all texts of a key alike, but key {key.fingerprint} has "
-                f"{key.spec.subkeys} sub-keys: make one without them, with `dgmark keygen --subkeys 1`"
-            )
-        if key.secret is None:
-            raise SettingsError(
-                f"key {key.fingerprint} is keyless (token-id), but baseline {domain.partition('/')[0]} needs a secret: "
-                "make a keyed one with `dgmark keygen`"
-            )
+        """Derive the hash key of a key for one domain: the rule's name, and a use if the rule needs several."""
+        assert key.secret is not None  # keys of published watermarks have one
         message = b"dgmark/baseline/" + PRF_VERSION.encode() + b"\0" + domain.encode() + b"\0" + key.secret
         digest = hashlib.shake_256(message).digest(16)
         first, second = (int.from_bytes(half, "little", signed=True) for half in (digest[:8], digest[8:]))

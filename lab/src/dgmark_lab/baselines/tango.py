@@ -10,28 +10,20 @@ directions anew and keeps the text; the published test takes the matches as inde
 
 import math
 from functools import lru_cache, partial
-from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float, Float32, Int, UInt8
-from pydantic import Field
-from pydantic.dataclasses import dataclass
-from safetensors import safe_open
 from scipy.special import ndtri
 from scipy.stats import binom
-from torch import Tensor
 
-from dgmark.decode.rules import Rule, View
 from dgmark.detection.p_values import MIN_P
 from dgmark.errors import SettingsError
-from dgmark.models.denoiser import Denoiser, traits_of
-from dgmark.models.load import find_with_weights
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.baselines.base import Baseline, Ids, Score
-from dgmark_lab.baselines.green_lists import Delta, without_held
+from dgmark.watermark.spec import spec_as
 from dgmark_lab.baselines.pattern_mark import max_draws, redrawn_p
 from dgmark_lab.baselines.prf import BITS, HashKey, states, uniform_bits
+from dgmark_lab.baselines.published import Ids, PublishedTest, Score
+from dgmark_lab.baselines.specs import TangoSpec
 
 Colours = UInt8[np.ndarray, "tokens keys"]
 # what the input embeddings are called in the checkpoints of the families
@@ -41,76 +33,28 @@ _REDRAWN = HashKey(1, 2)
 _BLOCK = 256
 
 
-@dataclass(frozen=True)
-class Tango(Baseline):
-    """TANGO: tokens whose colour sums to 0 with that of a committed token two places away, on either side, are biased.
+class TangoTest(PublishedTest):
+    """The test of TANGO."""
 
-    Attributes:
-        delta: bias on the logits of the one class that completes the pair.
-        classes: number of colours.
-        lag: distance of the two tokens of a pair.
-        colours: "embeddings" cuts a keyed projection of the token embeddings; "hash" draws each token's colour alone.
-        embeddings: the model whose input embeddings are projected; by default that of the key's tokenizer.
-        new_only: favour only pairs that the text does not hold yet (as dgMARK does; not in the paper).
-    """
-
-    delta: Delta = 5.0
-    classes: Annotated[int, Field(ge=2, le=16)] = 3
-    lag: Annotated[int, Field(ge=1, le=16)] = 2
-    colours: Literal["embeddings", "hash"] = "embeddings"
-    embeddings: str = ""
-    new_only: bool = False
-
-    name: ClassVar[str] = "tango"
-
-    def rule(self, key: WatermarkKey, model: Denoiser) -> Rule:
-        """A bias to the class that completes the pair with the left token, or with the right one where that is masked.
-
-        Tokens of the prompt are no part of a pair, as the detector does not see them.
-        """
-        colour = torch.from_numpy(self.colour_of(key).astype(np.int64)).to(traits_of(model).device)
-
-        def bias(view: View) -> Tensor:
-            logits = view.logits_to_propose()
-            left = view.neighbours(-self.lag).masked_fill(view.positions < self.lag, -1)
-            beside = torch.where(left >= 0, left, view.neighbours(self.lag))[view.masked]
-            known = (beside >= 0).nonzero()[:, 0]
-            wanted = -colour[beside[known]] % self.classes
-            favoured = colour == wanted[:, None]
-            if self.new_only:
-                canvas = view.masked.nonzero()[known, 0]
-                for offset in (-self.lag, self.lag):  # a pair has no order
-                    favoured = without_held(favoured, beside[known], offset, view, canvas)
-            return logits.index_add_(0, known, favoured.to(logits.dtype), alpha=self.delta)
-
-        return Rule(bias=bias)
-
-    def colour_of(self, key: WatermarkKey) -> UInt8[np.ndarray, " vocab"]:
-        """Return the colour of each token of the key's vocabulary.
-
-        Raises:
-            SettingsError: the key has no secret, or the model's embeddings are not those of the key's vocabulary.
-            ModelNotFound: the model is not on this machine.
-        """
-        return _colour_of(self, self.hash_key(key), self.embeddings or key.spec.tokenizer, key.spec.table_size)
-
-    def score(self, key: WatermarkKey, ids: Ids, positions: Ids, fpr: float) -> Score:
+    @classmethod
+    def scored(cls, key: WatermarkKey, ids: Ids, positions: Ids, fpr: float) -> Score:
         """Count the distinct pairs that match. Published: the binomial test over all pairs, and its z."""
-        pairs = self._pairs(ids, positions)
+        spec = spec_as(TangoSpec, key)
+        pairs = _pairs(ids, positions, spec.lag)
         if not pairs.shape[1]:
             return Score(0, 0, 0.0, 1.0, 1.0, detectable=False)
-        colour, tokens = self.colour_of(key), np.unique(pairs)
+        colour, tokens = colour_of(key), np.unique(pairs)
         first, second = np.searchsorted(tokens, np.unique(pairs, axis=1))
 
         def matches(colours: Colours) -> Int[np.ndarray, " keys"]:
-            counts: Int[np.ndarray, " keys"] = self._match(colours[first], colours[second]).sum(0)
+            counts: Int[np.ndarray, " keys"] = _match(spec.classes, colours[first], colours[second]).sum(0)
             return counts
 
         observed = colour[tokens]
-        redrawn = partial(self._redrawn, self.embeddings or key.spec.tokenizer, tokens)
+        redrawn = partial(_redrawn, spec, tokens)
         p_value, _ = redrawn_p(matches, observed, redrawn, most=max_draws(fpr, len(tokens)))
-        chance, scored = 1 / self.classes, len(first)
-        every, hits = pairs.shape[1], int(self._match(*colour[pairs]).sum())
+        chance, scored = 1 / spec.classes, len(first)
+        every, hits = pairs.shape[1], int(_match(spec.classes, *colour[pairs]).sum())
         typical = math.ceil(scored * (1 + chance) / 2)
         return Score(
             scored=scored,
@@ -122,25 +66,39 @@ class Tango(Baseline):
             or max(float(binom.sf(typical - 1, scored, chance)), chance ** len(tokens)) <= fpr,
         )
 
-    def _redrawn(self, model: str, tokens: Int[np.ndarray, " tokens"], first: int, count: int) -> Colours:
-        """The colours of some tokens under random keys, which are the same for every text."""
-        if self.colours == "hash":
-            return _hashed(_REDRAWN, first + np.arange(count), tokens, self.classes)
-        blocks, rows = range(first // _BLOCK, -(-(first + count) // _BLOCK)), unit_embeddings(model)[tokens]
-        parts = [_directions(model, self.classes, _REDRAWN, number * _BLOCK, _BLOCK) for number in blocks]
-        colours = np.concatenate([_classes(rows @ directions, bounds) for directions, bounds in parts], axis=1)
-        return colours[:, first % _BLOCK :][:, :count]
 
-    def _match(self, one: UInt8[np.ndarray, "*s"], other: UInt8[np.ndarray, "*s"]) -> Bool[np.ndarray, "*s"]:
-        match: Bool[np.ndarray, "*s"] = (one + other) % self.classes == 0
-        return match
+def colour_of(key: WatermarkKey) -> UInt8[np.ndarray, " vocab"]:
+    """Return the colour of each token of the key's vocabulary.
 
-    def _pairs(self, ids: Ids, positions: Ids) -> Int[np.ndarray, "2 pairs"]:
-        """Return the tokens of each pair at the lag, the smaller id first, since the sum has no order."""
-        placed = np.full(int(positions.max(initial=0)) + 1 + self.lag, -1)
-        placed[positions + self.lag] = ids
-        left = placed[positions]
-        return np.sort(np.stack([left, ids])[:, left >= 0], axis=0)
+    Raises:
+        SettingsError: the model's embeddings are not those of the key's vocabulary.
+        ModelNotFound: the model is not on this machine.
+    """
+    return _colour_of(spec_as(TangoSpec, key), HashKey.of(key, "tango"))
+
+
+def _redrawn(spec: TangoSpec, tokens: Int[np.ndarray, " tokens"], first: int, count: int) -> Colours:
+    """The colours of some tokens under random keys, which are the same for every text."""
+    if spec.colours == "hash":
+        return _hashed(_REDRAWN, first + np.arange(count), tokens, spec.classes)
+    model = spec.embeddings or spec.tokenizer
+    blocks, rows = range(first // _BLOCK, -(-(first + count) // _BLOCK)), unit_embeddings(model)[tokens]
+    parts = [_directions(model, spec.classes, _REDRAWN, number * _BLOCK, _BLOCK) for number in blocks]
+    colours = np.concatenate([_classes(rows @ directions, bounds) for directions, bounds in parts], axis=1)
+    return colours[:, first % _BLOCK :][:, :count]
+
+
+def _match(classes: int, one: UInt8[np.ndarray, "*s"], other: UInt8[np.ndarray, "*s"]) -> Bool[np.ndarray, "*s"]:
+    match: Bool[np.ndarray, "*s"] = (one + other) % classes == 0
+    return match
+
+
+def _pairs(ids: Ids, positions: Ids, lag: int) -> Int[np.ndarray, "2 pairs"]:
+    """Return the tokens of each pair at the lag, the smaller id first, since the sum has no order."""
+    placed = np.full(int(positions.max(initial=0)) + 1 + lag, -1)
+    placed[positions + lag] = ids
+    left = placed[positions]
+    return np.sort(np.stack([left, ids])[:, left >= 0], axis=0)
 
 
 @lru_cache(maxsize=4)
@@ -151,6 +109,12 @@ def unit_embeddings(model: str) -> Float32[np.ndarray, "vocab width"]:
         ModelNotFound: the model is not on this machine.
         SettingsError: its weights have no input embeddings under a known name.
     """
+    # here, so that colours by hash need no torch
+    import torch
+    from safetensors import safe_open
+
+    from dgmark.models.load import find_with_weights
+
     checkpoint, _ = find_with_weights(model)
     for path in sorted(checkpoint.folder.glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
@@ -160,15 +124,16 @@ def unit_embeddings(model: str) -> Float32[np.ndarray, "vocab width"]:
                 rows.flags.writeable = False
                 return rows
     raise SettingsError(
-        f"baseline tango finds no input embeddings in the weights of {model} (a tensor whose name ends in "
+        f"rule tango finds no input embeddings in the weights of {model} (a tensor whose name ends in "
         f"{', '.join(_TENSORS)}): name another model with option embeddings, or choose colours=hash"
     )
 
 
 @lru_cache(maxsize=8)
-def _colour_of(tango: Tango, hash_key: HashKey, model: str, size: int) -> UInt8[np.ndarray, " vocab"]:
-    if tango.colours == "hash":
-        colours = _hashed(hash_key, np.zeros(1, dtype=np.int64), np.arange(size), tango.classes)
+def _colour_of(spec: TangoSpec, hash_key: HashKey) -> UInt8[np.ndarray, " vocab"]:
+    model, size = spec.embeddings or spec.tokenizer, spec.table_size
+    if spec.colours == "hash":
+        colours = _hashed(hash_key, np.zeros(1, dtype=np.int64), np.arange(size), spec.classes)
     else:
         rows = unit_embeddings(model)
         if len(rows) != size:
@@ -176,7 +141,7 @@ def _colour_of(tango: Tango, hash_key: HashKey, model: str, size: int) -> UInt8[
                 f"{model} has embeddings of {len(rows)} tokens, and the key is for {size}: name the model of the key "
                 "with option embeddings"
             )
-        directions, bounds = _directions(model, tango.classes, hash_key, 0, 1)
+        directions, bounds = _directions(model, spec.classes, hash_key, 0, 1)
         colours = _classes(rows @ directions, bounds)
     return colours[:, 0]
 

@@ -6,22 +6,33 @@ from typing import Any
 from rich.markup import escape
 
 from dgmark.cli.console import command_errors, stdout
+from dgmark.watermark.spec import WatermarkSpec, options_of
 from dgmark_lab.baselines import BASELINES
 from dgmark_lab.options import defaults_of, summary_of
 
 
 @command_errors
 def baselines() -> None:
-    """List the watermarks that `dgmark generate --baseline` and `dgmark detect --baseline` know."""
-    print_kinds(BASELINES)
+    """List the published watermarks of which `dgmark keygen --rule` makes keys, and their options."""
+    specs = {name: rule.spec for name, rule in BASELINES.items()}
+    _print({name: (summary_of(spec), _defaults(spec)) for name, spec in specs.items()})
+
+
+def _defaults(spec: type[WatermarkSpec]) -> dict[str, Any]:
+    return {name: field.default for name, field in options_of(spec).items()}
 
 
 def print_kinds(kinds: Mapping[str, type[Any]]) -> None:
-    """Print what attacks or baselines do, and their options with the defaults as they are written in a command."""
+    """Print what attacks do, and their options with the defaults as they are written in a command."""
+    _print({name: (summary_of(kind), defaults_of(kind)) for name, kind in kinds.items()})
+
+
+def _print(kinds: Mapping[str, tuple[str, Mapping[str, Any]]]) -> None:
+    """Print what things of these names do, and their options with the defaults."""
     console = stdout()
-    for name, kind in kinds.items():
-        console.print(f"[bold]{name}[/bold]  {escape(summary_of(kind))}", soft_wrap=True)
-        options = (f"{option}={_shown(value)}" for option, value in defaults_of(kind).items())
+    for name, (summary, defaults) in kinds.items():
+        console.print(f"[bold]{name}[/bold]  {escape(summary)}", soft_wrap=True)
+        options = (f"{option}={_shown(value)}" for option, value in defaults.items())
         console.print("    " + "  ".join(options), soft_wrap=True)
 
 

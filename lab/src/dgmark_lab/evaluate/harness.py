@@ -14,14 +14,13 @@ from lm_eval.api.registry import register_model
 
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.generation import baseline_row, generations
-from dgmark.decode.prompts import Prepared, Request, config_of, key_of_text, rule_of
+from dgmark.decode.generation import generations
+from dgmark.decode.prompts import Prepared, Request, check_marking, config_of, key_of_text
 from dgmark.errors import SettingsError
 from dgmark.models.chat import template_of
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.models.load import load_model
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.baselines import baseline as baseline_of
 
 # the harness's own default
 MAX_GEN_TOKS = 256
@@ -34,7 +33,6 @@ class DiffusionLM(LM):  # type: ignore[misc]
     Args:
         pretrained: a model as `load_model` takes it, or a loaded one.
         key: a key or its file, to mark with; None for no mark.
-        baseline: name of another watermark than dgMARK.
         seed: request i is decoded with seed + i.
         batch_size: largest number of requests decoded at once.
         max_batch_size: ignored; the harness always gives it.
@@ -42,13 +40,13 @@ class DiffusionLM(LM):  # type: ignore[misc]
         dtype: see `device`.
         revision: see `device`.
         decoding: decoding settings that hold for every task and override the task's own. Other settings come from the
-            task (greedy if it states none), then from the baseline, then from the model.
+            task (greedy if it states none), then from the rule of the key, then from the model.
 
     Attributes:
         truncated: number of prompts that lost their beginning to fit the context.
 
     Raises:
-        DgmarkError: the model, the key, the baseline or a decoding setting is unusable.
+        DgmarkError: the model, the key or a decoding setting is unusable.
     """
 
     def __init__(
@@ -56,7 +54,6 @@ class DiffusionLM(LM):  # type: ignore[misc]
         pretrained: str | Denoiser = BUILTIN,
         *,
         key: WatermarkKey | str | None = None,
-        baseline: str | None = None,
         seed: int = 0,
         batch_size: int | str = 8,
         max_batch_size: int | None = None,  # noqa: ARG002
@@ -69,11 +66,10 @@ class DiffusionLM(LM):  # type: ignore[misc]
         loading: dict[str, Any] = {"device": device, "dtype": dtype, "revision": revision}
         self.model = load_model(pretrained, **loading) if isinstance(pretrained, str) else pretrained
         self.key = WatermarkKey.load(key) if isinstance(key, str) else key
-        self.baseline = None if baseline is None else baseline_of(baseline)
         self.decoding = decoding
         self.seed, self.batch_size = seed, int(batch_size)
         self.truncated = 0
-        rule_of(self.model, key_of_text(self.key), self.baseline).check(self.config({}))
+        check_marking(self.model, key_of_text(self.key), self.config({}))
 
     def get_model_info(self) -> dict[str, Any]:
         """What the harness's results record of the model, the key and the settings; the key's secret is not in it."""
@@ -83,7 +79,7 @@ class DiffusionLM(LM):  # type: ignore[misc]
             "dtype": traits.number_format,
             "tokenizer_fingerprint": self.model.tokenizer.fingerprint,
             "key_fingerprint": None if self.key is None else self.key.fingerprint,
-            "baseline": baseline_row(self.baseline),
+            "rule": None if self.key is None else self.key.spec.rule,
             "decoding": self.decoding,
             "seed": self.seed,
             "truncated": self.truncated,
@@ -98,11 +94,11 @@ class DiffusionLM(LM):  # type: ignore[misc]
         """
         settings: dict[str, Any] = {**_sampling(arguments), **self.decoding}
         if "length" not in settings:
-            of_baseline = self.baseline.defaults if self.baseline else {}
-            defaults = {**traits_of(self.model).defaults, **of_baseline, **settings}
+            of_rule = self.key.rule.settings if self.key else {}
+            defaults = {**traits_of(self.model).defaults, **of_rule, **settings}
             block = int(defaults.get("block_length", DecodeConfig.block_length))
             settings["length"] = -(-_most_tokens(arguments) // block) * block
-        config = config_of(self.model, self.baseline, settings)
+        config = config_of(self.model, [self.key], settings)
         if config.length >= self.model.context_length:
             raise SettingsError(
                 f"{config.length} tokens leave no room for a prompt: {traits_of(self.model).name} holds "
@@ -127,7 +123,6 @@ class DiffusionLM(LM):  # type: ignore[misc]
                 self.model,
                 [Request(prompt, self.seed + index, self.key) for index, prompt in group],
                 config,
-                baseline=self.baseline,
                 batch_size=self.batch_size,
             )
             for rows in prepared.chunks():

@@ -7,8 +7,9 @@ from jaxtyping import Int
 
 from dgmark.contents.accepted import ids_of
 from dgmark.detection.match_null import MatchNull
-from dgmark.watermark.bigrams import matching_pairs, pair_words, pairs_of
+from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words, pairs_of
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.spec import spec_as
 
 Counts = Int[np.ndarray, " pairs"]
 
@@ -23,16 +24,16 @@ def pooled_p(key: WatermarkKey, texts: Sequence[Sequence[int]]) -> float:
         texts: token ids.
     """
     pairs, counts = pairs_in(key, texts)
-    matched = int(counts[matching_pairs(pairs, key.pair_key)].sum())
+    matched = int(counts[matching_pairs(pairs, pair_key(key))].sum())
     return MatchNull.of(np.stack([counts, np.zeros_like(counts)], axis=1)).tail(matched)
 
 
 def pairs_in(key: WatermarkKey, texts: Sequence[Sequence[int]]) -> tuple[Counts, Counts]:
     """The distinct pairs of texts of token ids, and how many texts hold each."""
-    found = []
+    spec, found = spec_as(BigramSpec, key), []
     for text in texts:
         ids = ids_of(text)
-        left, right = pairs_of(np.arange(len(ids)), key.pair_spec.nearest, key.pair_spec.farthest)
+        left, right = pairs_of(np.arange(len(ids)), spec.nearest, spec.farthest)
         found.append(np.unique(pair_words(ids[left], ids[right])))
     pairs, counts = np.unique(np.concatenate(found), return_counts=True)
     return pairs, counts

@@ -16,10 +16,10 @@ from dgmark.detection.reader import Reader
 from dgmark.detection.result import Scorer
 from dgmark.errors import KeyFileError, SettingsError
 from dgmark.rows.jsonl import Row
-from dgmark.watermark.bigrams import DISTANCES
+from dgmark.watermark.bigram import DISTANCES
 from dgmark.watermark.key import SECRET_BYTES, WatermarkKey
-from dgmark.watermark.spec import spec_of
-from dgmark_lab.baselines import Baseline, baseline
+from dgmark.watermark.rules import spec_of
+from dgmark_lab.baselines import BASELINES, baseline_key
 from dgmark_lab.experiments.conditions import Steps
 from dgmark_lab.experiments.spec import DGMARK, Cell, Experiment, KeyOptions, SetupName
 from dgmark_lab.experiments.store import ROW_VERSION, Store, digest
@@ -29,15 +29,20 @@ _NULL_SEED = 11
 _FPR = 1e-4
 
 
-def baseline_of(cell: Cell) -> Baseline | None:
-    """Return the baseline of a cell with its options; None for no mark, and for dgMARK itself, which has no options.
+def rule_settings(cell: Cell) -> Mapping[str, Any]:
+    """Return the decoding settings that a cell's scheme has where none are given."""
+    return BASELINES[cell.scheme].settings if cell.scheme in BASELINES else {}
+
+
+def marking_key(cell: Cell, key: WatermarkKey) -> WatermarkKey:
+    """Return the key that marks texts of a cell: one of its keys, or for a baseline the baseline's with that secret.
 
     Raises:
         SettingsError: no baseline or option has this name.
     """
     if cell.scheme == DGMARK and cell.options:
         raise SettingsError(f"scheme {DGMARK} has no option {', '.join(cell.options)}: its key holds its settings")
-    return None if cell.scheme in (None, DGMARK) else baseline(str(cell.scheme), **cell.options)
+    return key if cell.scheme in (None, DGMARK) else baseline_key(str(cell.scheme), key, **cell.options)
 
 
 def cell_key(base: WatermarkKey, options: KeyOptions) -> WatermarkKey:
@@ -187,10 +192,10 @@ class CellRows:
         )
 
     def _scorer(self, key: WatermarkKey, *, deployed: bool, normalise: Sequence[str]) -> Scorer:
-        other = baseline_of(self.cell)
-        if other is not None:
-            return other.detector(key, fpr=_FPR, tokenizer=self.tokenizer)
-        phase: Phase = "any" if deployed else "start"
+        marked_by = marking_key(self.cell, key)
+        if self.cell.scheme in BASELINES:
+            return Detector(marked_by, tokenizer=self.tokenizer, fpr=_FPR)
+        phase: Phase = "start" if key.spec.rule == "position" and not deployed else "any"
         return Detector(key, tokenizer=self.tokenizer, fpr=_FPR, normalise=normalise, phase=phase)
 
     def null_keys(self, count: int) -> list[WatermarkKey]:

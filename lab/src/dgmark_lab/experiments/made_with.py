@@ -7,27 +7,26 @@ tokens that decoding chooses on a toy, or of a model's weights.
 import hashlib
 from collections.abc import Sequence
 from functools import cache
-from typing import cast, get_args
 
 import numpy as np
 import torch
 
 from dgmark.checkpoint.folder import BUILTIN, BUILTINS, builtin_folder
 from dgmark.decode import DecodeConfig, decode, generate
-from dgmark.decode.keyed_rules import keyed_rule
+from dgmark.decode.keyed_side import side_of_rows
 from dgmark.detection.detector import Detector
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
-from dgmark.watermark.bigrams import matching_pairs, pair_words
+from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words
 from dgmark.watermark.key import SECRET_BYTES, ModelLike, WatermarkKey
-from dgmark.watermark.spec import Rule
-from dgmark_lab.baselines import BASELINES, Gumbel, Tango, baseline
+from dgmark.watermark.spec import spec_as
+from dgmark_lab.baselines import BASELINES, baseline_key
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
 from dgmark_lab.experiments.store import checkpoint_hash
 
 DECODING, JUDGE = "decoding", "judge"
 _TOY, _LENGTH = ToyDenoiser(words=80, end_ids=(), forbidden_bias=-1e3), 64
-_CONFIGS: dict[Rule, tuple[DecodeConfig, ...]] = {
+_CONFIGS: dict[str, tuple[DecodeConfig, ...]] = {
     "bigram": (
         DecodeConfig(length=_LENGTH, temperature=0, bias=1),
         DecodeConfig(length=_LENGTH, temperature=1, steps=32),
@@ -68,7 +67,7 @@ def identifier(name: str) -> str:
         return checkpoint_hash(builtin_folder(name))
     if name == DECODING:
         return _hash([_decoded(rule, *configs) for rule, configs in _CONFIGS.items()])
-    if name in get_args(Rule) or name in BASELINES:
+    if name in _CONFIGS or name in BASELINES:
         return _hash(_p_values(name))
     if (marked_by := name.removeprefix(f"{DECODING}-")) in BASELINES:
         return _hash(_decoded_by_baseline(marked_by))
@@ -80,8 +79,8 @@ def _p_values(name: str) -> list[str]:
     marked, and for pairs of a long text that is marked in its middle, where parts matter.
     """
     of_baseline = name in BASELINES
-    key = _fixed_key(BUILTIN, None if of_baseline else cast(Rule, name))
-    scorer = baseline(name).detector(key, fpr=1e-4) if of_baseline else Detector(key)
+    key = _fixed_key(BUILTIN, None if of_baseline else name)
+    scorer = Detector(baseline_key(name, key) if of_baseline else key, fpr=1e-4)
     found = [scorer.detect(text).p_value for text in builtin_prompts()]
     if name == "bigram":
         found.append(scorer.detect(_marked_in_the_middle(key)).p_value)
@@ -93,16 +92,16 @@ def _marked_in_the_middle(key: WatermarkKey) -> list[int]:
     drawn = np.random.default_rng(0).integers(100, key.spec.table_size, (2800, 4))
     ids: list[int] = drawn[:, 0].tolist()
     for place in range(1200, 1600):
-        before = np.array(ids[place - key.pair_spec.farthest : place])[None]
-        counts = matching_pairs(pair_words(before, drawn[place][:, None]).ravel(), key.pair_key).reshape(4, -1).sum(1)
+        before = np.array(ids[place - spec_as(BigramSpec, key).farthest : place])[None]
+        counts = matching_pairs(pair_words(before, drawn[place][:, None]).ravel(), pair_key(key)).reshape(4, -1).sum(1)
         ids[place] = int(drawn[place, np.argmax(counts)])
     return ids
 
 
-def _decoded(rule: Rule, *configs: DecodeConfig) -> list[list[int]]:
+def _decoded(rule: str, *configs: DecodeConfig) -> list[list[int]]:
     """What the toy, whose arithmetic is exact, writes under a rule with each of these settings."""
     prompts = torch.tensor([[2, 7, 5, 3]])
-    marking = keyed_rule([_fixed_key(_TOY, rule)] * len(prompts), prompts.device)
+    marking = side_of_rows([_fixed_key(_TOY, rule)] * len(prompts), prompts.device)
     return [decode(_TOY, prompts, config, marking, seeds=[0])[0].token_ids for config in configs]
 
 
@@ -111,12 +110,12 @@ def _decoded_by_baseline(name: str) -> list[int]:
 
     The toy has no embeddings, so Tango colours its tokens by hash.
     """
-    temperature = float(name == Gumbel.name)
-    key, made = _fixed_key(_TOY, None), baseline(name, **({"colours": "hash"} if name == Tango.name else {}))
-    return generate(_TOY, "w5 w3 w1", key=key, baseline=made, length=_LENGTH, temperature=temperature)[0].token_ids
+    temperature = float(name == "gumbel")
+    key = baseline_key(name, _fixed_key(_TOY, None), **({"colours": "hash"} if name == "tango" else {}))
+    return generate(_TOY, "w5 w3 w1", key=key, length=_LENGTH, temperature=temperature)[0].token_ids
 
 
-def _fixed_key(model: str | ModelLike, rule: Rule | None) -> WatermarkKey:
+def _fixed_key(model: str | ModelLike, rule: str | None) -> WatermarkKey:
     return WatermarkKey(WatermarkKey.generate(model, rule=rule, subkeys=1).spec, "fixed", bytes(range(SECRET_BYTES)))
 
 

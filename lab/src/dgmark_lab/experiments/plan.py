@@ -12,13 +12,14 @@ from typing import Any
 
 from dgmark.checkpoint.folder import find_checkpoint
 from dgmark.decode import DecodeConfig
-from dgmark.decode.prompts import rule_of
+from dgmark.decode.prompts import check_marking
 from dgmark.errors import SettingsError
 from dgmark.models.chat import template_of
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.models.load import load_model
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.experiments.cells import baseline_of, cell_keys
+from dgmark_lab.baselines import BASELINES, options_in
+from dgmark_lab.experiments.cells import cell_keys, marking_key, rule_settings
 from dgmark_lab.experiments.prompt_sets import Prompt, load_prompts
 from dgmark_lab.experiments.spec import Cell, Experiment, SetupName
 from dgmark_lab.experiments.store import ROW_VERSION, Store, checkpoint_hash, digest
@@ -114,13 +115,13 @@ def plan_cell(
     """
     shared = experiment.setup(options.setup)
     name, prompts = experiment.prompt_set(cell, options.setup)
-    other, keys = baseline_of(cell), cell_keys(key, cell.key, experiment.keys)
-    marking_key = None if cell.scheme is None else keys[0]
+    keys = cell_keys(key, cell.key, experiment.keys)
+    marked_by = None if cell.scheme is None else marking_key(cell, keys[0])
     config = _config(experiment, cell, subject, options)
     key.check_model(subject.model)
-    rule_of(subject.model, marking_key, other).check(config)
+    check_marking(subject.model, marked_by, config)
     traits = traits_of(subject.model)
-    chosen = {} if other is None else {name: value for name, value in other.to_dict().items() if name != "name"}
+    chosen = options_in(marked_by.spec) if marked_by and cell.scheme in BASELINES else {}
     fields = {
         "model_hash": subject.model_hash,
         "tokenizer_hash": subject.model.tokenizer.fingerprint,
@@ -128,9 +129,9 @@ def plan_cell(
         "chat": prompts.chat and _has_template(subject.model),
         "scheme": cell.scheme,
         "scheme_options": chosen,
-        "key_fingerprint": None if marking_key is None else marking_key.fingerprint,
+        "key_fingerprint": None if cell.scheme is None else keys[0].fingerprint,
         "settings": config.to_dict(),
-        **({"keys": len(keys)} if marking_key is not None and len(keys) > 1 else {}),
+        **({"keys": len(keys)} if cell.scheme is not None and len(keys) > 1 else {}),
     }
     return PlannedCell(
         cell=cell,
@@ -163,9 +164,8 @@ def recipe_hash(fields: Mapping[str, Any]) -> str:
 
 def _config(experiment: Experiment, cell: Cell, subject: Subject, options: RunOptions) -> DecodeConfig:
     """The cell's decoding settings; with a `length`, of shortened responses."""
-    other = baseline_of(cell)
     settings: dict[str, Any] = {
-        **(other.defaults if other else {}),
+        **rule_settings(cell),
         **experiment.setup(options.setup).decoding,
         **cell.decoding,
     }

@@ -11,7 +11,7 @@ from dgmark.rows.outputs import atomic_write
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.experiments.cells import StoredRun
 from dgmark_lab.experiments.made_with import made_with
-from dgmark_lab.experiments.spec import DGMARK, Experiment, SetupName, View
+from dgmark_lab.experiments.spec import DGMARK, Experiment, SetupName, Step
 from dgmark_lab.experiments.store import Store
 from dgmark_lab.experiments.tables import Section, Table, to_csv, to_markdown
 from dgmark_lab.experiments.views.answers import answers
@@ -20,7 +20,7 @@ from dgmark_lab.experiments.views.detection import detection
 from dgmark_lab.experiments.views.frontier import frontier
 from dgmark_lab.experiments.views.texts import ratios, samples
 
-VIEWS: dict[View, Callable[[StoredRun], Section]] = {
+VIEWS: dict[Step, Callable[[StoredRun], Section]] = {
     "detection": detection,
     "auc": area_under_curve,
     "length-curve": length_curve,

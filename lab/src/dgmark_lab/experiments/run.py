@@ -19,7 +19,7 @@ from dgmark.watermark.key import WatermarkKey
 from dgmark_lab import attacks
 from dgmark_lab.evaluate.judge import BUILTIN_JUDGE, Judge, load_judge
 from dgmark_lab.evaluate.likelihood import score_texts
-from dgmark_lab.experiments.cells import attack_hash, attacked_id, baseline_of
+from dgmark_lab.experiments.cells import attack_hash, attacked_id, marking_key
 from dgmark_lab.experiments.conditions import CONDITIONS, Steps
 from dgmark_lab.experiments.plan import PlannedCell, RunOptions, Subject, plan_cell, write_plan
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
@@ -113,12 +113,11 @@ def _make_texts(store: Store, one: PlannedCell, subject: Subject, options: RunOp
         PromptTooLong: a prompt does not fit the model; raised before the first text is made.
     """
     prompts = one.prompts[: options.limit]
-    keys = [None] if one.cell.scheme is None else one.keys
+    keys = [None] if one.cell.scheme is None else [marking_key(one.cell, key) for key in one.keys]
     prepared = Prepared.of(
         subject.model,
         [Request(prompt.text, prompt.seed, keys[prompt.seed % len(keys)]) for prompt in prompts],
         one.config,
-        baseline=baseline_of(one.cell),
         chat=one.recipe["chat"],
         pad=options.pad,
         batch_size=options.batch_size,

@@ -5,7 +5,6 @@ two setups (a built-in model, and the paper's), attacks, and the numbers that th
 """
 
 import json
-from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -13,14 +12,14 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dgmark.errors import SettingsError
-from dgmark.watermark.spec import Rule
+from dgmark.watermark.spec import options_of
 from dgmark_lab.baselines import BASELINES
 from dgmark_lab.experiments.conditions import ConditionSet
 from dgmark_lab.toml_files import read_toml
 
 DGMARK = "dgmark"
 SetupName = Literal["builtin", "paper"]
-View = Literal["detection", "auc", "length-curve", "ratios", "samples", "frontier", "answers"]
+Step = Literal["detection", "auc", "length-curve", "ratios", "samples", "frontier", "answers"]
 # rates of the paper's TPR@FPR columns
 Rate = Literal["10%", "1%", "0.1%", "0.01%"]
 RATES: dict[Rate, float] = {"10%": 0.1, "1%": 0.01, "0.1%": 0.001, "0.01%": 0.0001}
@@ -107,7 +106,7 @@ class KeyOptions(_Table):
     The rule and the position code are always the cell's own: the paper's i mod m unless the cell says otherwise.
     """
 
-    rule: Rule = "position"
+    rule: str = "position"
     modulus: int | None = None
     code_length: int = 0
     nearest: int | None = None
@@ -225,7 +224,7 @@ class Cell(_Table):
                 options[name] = value  # a word, such as a rule
         curve = ", ".join(f"{name} {value}" for name, value in options.items() if name != "temperature")
         model, scheme = options.pop("model", None), options.pop("baseline", None)
-        own = [field.name for field in fields(BASELINES[scheme])] if scheme in BASELINES else []
+        own = list(options_of(BASELINES[scheme].spec)) if scheme in BASELINES else []
         of_baseline = {name: options.pop(name) for name in own if name in options}
         key = {name: options.pop(name) for name in KeyOptions.model_fields if name in options}
         try:
@@ -293,7 +292,7 @@ class Experiment(_Table):
     name: str
     title: str
     source: str
-    view: View
+    view: Step
     notes: str = ""
     perplexity: bool = False
     conditions: ConditionSet = "edits"

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool
 
-from dgmark.detection.position_rule import window_statistic
+from dgmark.detection.position import window_statistic
+from dgmark.watermark.position import tables_of
 from dgmark_lab.evaluate.estimates import Estimate, auc
 from dgmark_lab.experiments.cells import CellRows, PerText, StoredRun
 from dgmark_lab.experiments.figures import Line, line_panels, roc
@@ -124,10 +125,10 @@ def _statistic(cell: CellRows, ids: list[list[int]], window: int | None) -> PerT
     """Compute the window statistic of each text under the cell's key, or its z."""
     if window is None:
         return cell.score(ids).z
-    modulus = cell.key.tables.spec.modulus
+    modulus = tables_of(cell.key).spec.modulus
     return np.array([window_statistic(matches(cell, one), modulus, window) for one in ids], dtype=np.float64)
 
 
 def matches(cell: CellRows, ids: list[int]) -> Bool[np.ndarray, " n"]:
     """Return which tokens match if the first one is at position 0."""
-    return cell.key.tables.matching(np.array(ids, dtype=np.int64), np.arange(len(ids)))
+    return tables_of(cell.key).matching(np.array(ids, dtype=np.int64), np.arange(len(ids)))

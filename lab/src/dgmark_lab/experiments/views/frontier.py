@@ -16,7 +16,7 @@ from dgmark_lab.evaluate.estimates import Estimate, mean, percent, perplexity, q
 from dgmark_lab.experiments.cells import CellRows, PerText, Scores, StoredRun
 from dgmark_lab.experiments.conditions import CONDITIONS, EDITS
 from dgmark_lab.experiments.figures import Line, line_panels
-from dgmark_lab.experiments.frontier import WORST, Matched, Measured, matched
+from dgmark_lab.experiments.matched_curves import WORST, Matched, Measured, matched
 from dgmark_lab.experiments.spec import DGMARK, Experiment
 from dgmark_lab.experiments.tables import Quantity, Section, quantity_table
 

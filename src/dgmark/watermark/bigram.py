@@ -9,17 +9,23 @@ independent. Ours. Other marks for diffusion models that hash neighbours bias th
 import hashlib
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Final
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import numpy as np
 from jaxtyping import Int, UInt8
+from pydantic import AfterValidator, Field
+from pydantic.dataclasses import dataclass
 
+from dgmark.errors import SettingsError
 from dgmark.watermark.hashes import KEY_BYTES, SipHashKey, Words, siphash
+from dgmark.watermark.spec import KeyLike, WatermarkSpec, Whole, spec_as
 
 BIGRAM_PRF: Final = "siphash24-pairs-v1"
 MAX_DISTANCE: Final = 64
 # of a new key: evidence and quality of text were best among 1 to 1, 2, 3, 4, 8 and 16 (lab/docs/results/decoding.md)
 DISTANCES: Final = (1, 4)
+MAX_SUBKEYS: Final = 65_536
+DEFAULT_SUBKEYS: Final = 256  # of a new key
 # ids fill 24 bits of the hashed word, and the number of a sub-key without its last six bits the 16 bits above them
 MAX_TABLE: Final = 2**24
 _ID_BITS, _OUTPUT_BITS = 24, 64
@@ -27,11 +33,77 @@ _ID_BITS, _OUTPUT_BITS = 24, 64
 _HASHES_AT_ONCE = 2**13
 
 
+def _power_of_two(value: int) -> int:
+    if value < 1 or value & (value - 1):
+        raise ValueError
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class BigramSpec(WatermarkSpec):
+    """The spec of rule "bigram": the bit of a pair of nearby tokens must be 1.
+
+    Attributes:
+        nearest: the smallest distance of a pair, in tokens.
+        farthest: the largest, up to 64.
+        subkeys: number of sub-keys, a power of two up to 65,536; each text is marked with one of them. 1 = all texts
+            are marked alike.
+
+    Raises:
+        SettingsError: a field is missing, out of range or of another rule.
+    """
+
+    rule: Literal["bigram"] = "bigram"
+    nearest: Whole = Field(json_schema_extra={"help": "Smallest distance of a pair, in tokens."})
+    farthest: Whole = Field(json_schema_extra={"help": f"Largest distance of a pair, up to {MAX_DISTANCE}."})
+    subkeys: Annotated[Whole, AfterValidator(_power_of_two)] = Field(
+        default=1,
+        le=MAX_SUBKEYS,
+        description=f"a power of two from 1 to {MAX_SUBKEYS}; 1 marks all texts alike",
+        json_schema_extra={
+            "help": "Mark each text with one of this many sub-keys, drawn at random: a power of two up to "
+            f"{MAX_SUBKEYS}; 1: all texts are marked alike.",
+        },
+    )
+
+    prf: ClassVar[str] = BIGRAM_PRF
+
+    @classmethod
+    def defaults_of_new(cls, options: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG003 (the base class's)
+        """The distances, and the number of sub-keys."""
+        return {"nearest": DISTANCES[0], "farthest": DISTANCES[1], "subkeys": DEFAULT_SUBKEYS}
+
+    def check(self) -> None:
+        """Refuse distances that are no range, and too large vocabularies."""
+        super().check()
+        if not 1 <= self.nearest <= self.farthest <= MAX_DISTANCE:
+            raise SettingsError(
+                f"the distances of pairs, {self.nearest} to {self.farthest}, are not a range in 1..{MAX_DISTANCE}"
+            )
+        if self.table_size > MAX_TABLE:
+            raise SettingsError(f"rule bigram takes vocabularies of up to {MAX_TABLE} ids, not {self.table_size}")
+
+    @property
+    def typical_match(self) -> float:
+        """The share of the different pairs of a typical text that match; .65 if the key does not say it."""
+        return self.expected_match or 0.65
+
+
 @lru_cache(maxsize=256)
 def hash_key(secret: bytes, nearest: int, farthest: int) -> SipHashKey:
     """The key of the hash: 16 bytes of SHAKE-256 over (version, distances, secret)."""
     message = b"dgmark/pairs/" + BIGRAM_PRF.encode() + b"\0" + bytes([nearest, farthest]) + secret
     return SipHashKey.of(hashlib.shake_256(message).digest(KEY_BYTES))
+
+
+def pair_key(key: KeyLike) -> SipHashKey:
+    """The key of the hash of pairs, of a key of this rule.
+
+    Raises:
+        SettingsError: the key is of another rule.
+    """
+    spec = spec_as(BigramSpec, key)
+    return hash_key(key.secret or b"", spec.nearest, spec.farthest)
 
 
 def pairs_of(

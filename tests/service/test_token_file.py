@@ -13,11 +13,11 @@ from starlette.testclient import TestClient
 from dgmark.detection.detector import DEFAULT_FPR
 from dgmark.detection.expected import tokens_needed
 from dgmark.errors import InputError, KeyFileNotFound, SettingsError
-from dgmark.service.access import API_TOKEN, PREFIX, TokenFile, environment_token, find
 from dgmark.service.app import create_app
 from dgmark.service.schemas import PublicAnswer
 from dgmark.service.settings import ServiceSettings
 from dgmark.service.telemetry import MAX_REFUSALS_A_MINUTE, AuditLog
+from dgmark.service.token_file import API_TOKEN, PREFIX, TokenFile, environment_token, find
 from support.command_line import run
 from support.known_keys import known_key
 from support.marked_texts import marked_text

@@ -2,32 +2,114 @@
 
 Knows nothing of models, texts or files. Paper section 3.3 (groups f, matching sets G_i), appendix (modulus m),
 "Security considerations" (rotation). Position codes longer than the modulus are ours. The rule of pairs, and its
-sub-keys, are in `bigrams.py`.
+sub-keys, are in `bigram.py`.
 """
 
+import dataclasses
 import hashlib
-from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import pairwise
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt8
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
-from dgmark.errors import VocabularyMismatch
-from dgmark.watermark.spec import PRF, PositionSpec
+from dgmark.errors import SettingsError
+from dgmark.watermark.secret import Secret
+from dgmark.watermark.spec import MAX_INT, KeyLike, WatermarkSpec, Whole, check_ids, spec_as
 
+Grouping = Literal["keyed", "token-id"]
+PRF: Final = "shake256-rank-v1"
+MODULI: Final = range(2, 17)
+MAX_CODE_LENGTH: Final = 64
+# i mod 2 rewards loops: as diverse, its texts have a higher perplexity (lab/docs/results/decoding.md)
+DEFAULT_CODE: Final = 16
 _CODE_DRAWS = 64
 # group tables of all keys that are kept; one takes a byte a token id
 _CACHED_TABLES = 1024
 
 
-class Secret(bytes):
-    """Secret bytes, which no repr shows: whoever records tracebacks may record the variables of their frames."""
+@dataclass(frozen=True, kw_only=True)
+class PositionSpec(WatermarkSpec):
+    """The spec of rule "position": the group of a token must be the one that its position wants (the paper).
 
-    def __repr__(self) -> str:
-        return f"<{len(self)} secret bytes>"
+    Attributes:
+        modulus: number of groups m, 2..16; position i wants group i mod m, or as the position code says.
+        rotation: positions after which the groups change; 0 = never.
+        grouping: "keyed" (groups from the secret), or "token-id" (group = id mod m, as in the paper's code; keyless).
+        code_length: period of a keyed position code, a multiple of m up to 64; 0 = the paper's i mod m.
 
-    __str__ = __repr__
+    Raises:
+        SettingsError: a field is missing, out of range or of another rule.
+    """
+
+    rule: Literal["position"] = "position"
+    modulus: Whole = Field(
+        default=2,
+        ge=MODULI[0],
+        le=MODULI[-1],
+        description="in 2..16",
+        json_schema_extra={"help": "Number of token groups, 2 to 16."},
+    )
+    rotation: Whole = Field(
+        default=0,
+        ge=0,
+        le=MAX_INT,
+        description=f"in 0..{MAX_INT}; 0 turns it off",
+        json_schema_extra={"help": "Change the groups after so many positions.", "default_text": "never"},
+    )
+    grouping: Grouping = Field(
+        default="keyed",
+        description="one of: keyed, token-id",
+        json_schema_extra={
+            "help": "Groups by the secret key, or by token id (as in the paper's code, without a secret)."
+        },
+    )
+    code_length: Whole = Field(
+        default=0,
+        json_schema_extra={
+            "help": "Period of a secret code, a multiple of the modulus, up to 64; 0: the paper's position mod m.",
+            "default_text": f"{DEFAULT_CODE}; 0 with a rotation, grouping token-id or another modulus",
+        },
+    )
+
+    prf: ClassVar[str] = PRF
+
+    @classmethod
+    def defaults_of_new(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """The length of the code: 16 for a keyed key of two groups without rotation."""
+        plain = {"modulus": 2, "rotation": 0, "grouping": "keyed"}
+        return {"code_length": DEFAULT_CODE if {**plain, **options}.items() >= plain.items() else 0}
+
+    def check(self) -> None:
+        """Refuse a rotation or a code without a secret, and codes and vocabularies that do not fit the modulus."""
+        super().check()
+        if self.grouping == "token-id" and (self.rotation or self.code_length):
+            raise SettingsError("grouping token-id has no key to draw from: use rotation 0 and code length 0")
+        if not 0 <= self.code_length <= MAX_CODE_LENGTH or self.code_length % self.modulus:
+            raise SettingsError(
+                f"code length {self.code_length} is not a multiple of modulus {self.modulus} up to {MAX_CODE_LENGTH}; "
+                "0 is the paper's position mod m"
+            )
+        if self.table_size < self.modulus:
+            raise SettingsError(f"table size {self.table_size} is not in {self.modulus}..{MAX_INT}")
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the key has a secret."""
+        return self.grouping == "keyed"
+
+    @property
+    def chance(self) -> float:
+        """The share of the tokens that match by chance."""
+        return 1 / self.modulus
+
+    @property
+    def period(self) -> int:
+        """Positions after which the wanted residues repeat: the number of phases of a text without rotation."""
+        return self.code_length or self.modulus
 
 
 @lru_cache(maxsize=_CACHED_TABLES)
@@ -74,12 +156,12 @@ def _balanced(domain: bytes, message: bytes, size: int, modulus: int) -> UInt8[n
     return residues
 
 
-@dataclass(eq=False)
+@dataclasses.dataclass(eq=False)
 class GroupTables:
     """The group tables of one key. A table is computed at its first use; those used last, of all keys, are kept."""
 
     spec: PositionSpec
-    secret: bytes = field(repr=False)
+    secret: bytes = dataclasses.field(repr=False)
 
     def table(self, segment: int = 0) -> UInt8[np.ndarray, " vocab"]:
         """Group of each token id in `segment`, read-only."""
@@ -133,11 +215,15 @@ class GroupTables:
         return matches
 
 
-def check_ids(ids: Int[np.ndarray, " n"], table_size: int) -> None:
-    """Refuse ids outside the group table. Scoring them would give a meaningless z near 0."""
-    if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= table_size):
-        wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
-        raise VocabularyMismatch(
-            f"token id {wrong} lies outside the key's group table of {table_size} ids: "
-            "these ids come from another tokenizer than the key's"
-        )
+def tables_of(key: KeyLike) -> GroupTables:
+    """The groups of a key of this rule.
+
+    Raises:
+        SettingsError: the key is of another rule.
+    """
+    return _tables(spec_as(PositionSpec, key), key.secret or b"")
+
+
+@lru_cache(maxsize=_CACHED_TABLES)
+def _tables(spec: PositionSpec, secret: bytes) -> GroupTables:
+    return GroupTables(spec, secret)

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from dgmark.detection.finding import Finding, Phase, PositionFigures, Uncertain
+from dgmark.detection.finding import Finding, PositionFigures, Uncertain
 from dgmark.detection.match_null import MatchNull, residue_counts
 from dgmark.detection.p_values import adjusted_p, z_score
 from dgmark.detection.reader import ScoredIds
+from dgmark.detection.rules import DetectionSettings, Expectation, TextTest
 from dgmark.watermark.key import WatermarkKey
-from dgmark.watermark.spec import PositionSpec
+from dgmark.watermark.position import PositionSpec, tables_of
 
 # the share of the rate that a rotating key's test of the whole text has
 UNCROPPED_SHARE = 0.5
@@ -102,26 +103,34 @@ class Hypothesis:
         return adjusted_p(self.balance * self.null.tail(matched), self.weight)
 
 
-class PositionTest:
+class PositionTest(TextTest):
     """The test of one key on one text.
 
     Args:
         key: a key of rule "position".
         tokens: the scored tokens.
-        phase: "any" allows for tokens missing at the front and pays for it; "start" takes the text as complete.
-        max_crop: with a rotating key and phase "any", the largest number of tokens that may be missing.
+        settings: the phase ("any" allows for tokens missing at the front and pays for it; "start" takes the text as
+            complete) and, with a rotating key and phase "any", the largest number of tokens that may be missing.
 
     Raises:
         VocabularyMismatch: an id lies outside the key's vocabulary.
     """
 
-    def __init__(self, key: WatermarkKey, tokens: ScoredIds, phase: Phase, max_crop: int) -> None:
-        self.tables, self.tokens = key.tables, tokens
-        self._phase, self._max_crop = phase, max_crop
+    def __init__(self, key: WatermarkKey, tokens: ScoredIds, settings: DetectionSettings) -> None:
+        self.tables, self.tokens = tables_of(key), tokens
+        self._phase, self._max_crop = settings.phase, settings.max_crop
         self.hypotheses = self._hypotheses(tokens.ids, tokens.positions)
         self.best = min(self.hypotheses, key=lambda hypothesis: hypothesis.p_value)
 
-    @property
+    @classmethod
+    def check(cls, settings: DetectionSettings) -> None:
+        """Accept every phase and crop: this mark counts positions."""
+
+    @classmethod
+    def no_spans(cls) -> str:
+        """Why it finds none."""
+        return "spans need a key of rule bigram, and this key is of rule position"
+
     def p_value(self) -> float:
         """The p-value at the whole rate of the key."""
         return self.best.p_value
@@ -154,6 +163,16 @@ class PositionTest:
             "num_tokens_matched": best.matched,
             "position": PositionFigures(best.shift, self._shifts, float(window_statistic(matched, modulus))),
         }
+
+    @classmethod
+    def expectation(cls, spec: PositionSpec, tokens: int, refilled: float) -> Expectation:
+        """That of a n^b independent coins, one for each token: a word that is repeated says less again.
+
+        The numbers were fitted to texts of 32 to 256 tokens of the storyteller.
+        """
+        match = spec.chance + (spec.typical_match - spec.chance) * refilled
+        share = UNCROPPED_SHARE if spec.rotation else 1 / spec.period
+        return Expectation(int(min(float(tokens), 3.3 * tokens**0.6)), match, share)
 
     def matched_tokens(self, detection: Finding) -> Bool[np.ndarray, " n"]:
         """Which tokens match at the shift of a detection of this text."""

@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from dgmark.decode import Window, keyed_rule
-from dgmark.decode.bigram import BigramRule
-from dgmark.decode.keyed_rules import RULES, KeyStore
+from dgmark.decode import Window, side_of_rows
+from dgmark.decode.bigram import BigramSide
+from dgmark.decode.key_store import KeyStore
+from dgmark.decode.keyed_side import decode_side
 from dgmark.decode.rules import Places
 from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
-from dgmark.watermark.spec import PositionSpec
+from dgmark.watermark.position import PositionSpec, tables_of
 from support.known_keys import bound_key
 from support.plain_decoding import bits_at
 
@@ -62,16 +63,16 @@ def test_bits_are_those_of_a_loop_over_places_and_candidates(
     """
     given = [key for key in keys if key is not None]
     pairs = given[0].spec.rule == "bigram"
-    if fixed_shapes and not pairs and any(key.tables.spec.rotation for key in given):
+    if fixed_shapes and not pairs and any(tables_of(key).spec.rotation for key in given):
         return
-    rule = RULES[given[0].spec.rule].empty(given, len(keys), "cpu", fixed_shapes=fixed_shapes)
+    side = decode_side(given).empty(given, len(keys), "cpu", fixed_shapes=fixed_shapes)
     for row, key in enumerate(keys):
         if key is not None:
-            rule.put(row, key)
+            side.put(row, key)
     rng, ids_of = np.random.default_rng(5), IDS if pairs else range(78)
     first, stop, start, width = 6, 24, 8, 12
     rows = torch.tensor([2, 0, 1, 0])  # canvases of a lookahead: several of one row
-    nearest, farthest = (given[0].pair_spec.nearest, given[0].pair_spec.farthest) if pairs else (0, 0)
+    nearest, farthest = BigramSide.kind(given[0]) if pairs else (0, 0)
     none = [0] * (2 * (farthest - nearest + 1) if pairs else 1)
     seen: set[tuple[Any, ...]] = set()
     for _ in range(20):
@@ -80,7 +81,7 @@ def test_bits_are_those_of_a_loop_over_places_and_candidates(
         tokens = torch.from_numpy(np.array([rng.permutation([*ids_of, -1])[:5] for _ in range(len(rows) * width)]))
         positions = torch.from_numpy(rng.integers(0, 40, (len(rows), width)))
         places = Places.all_of(Window(ids, start, positions, (first, stop), MASK, rows))
-        signs, reached = rule.signs(tokens, places).tolist(), rule.reached(places).tolist()
+        signs, reached = side.signs(tokens, places).tolist(), side.reached(places).tolist()
         for at, (canvas, column) in enumerate(zip(places.canvas.tolist(), places.column.tolist(), strict=True)):
             text = [-1 if token == MASK else token for token in ids[canvas, first:stop].tolist()]
             place, key = start - first + column, keys[int(rows[canvas])]
@@ -98,7 +99,7 @@ def test_bits_are_those_of_a_loop_over_places_and_candidates(
     ("keys", "error", "problem"),
     [
         ([key_of(1, 4), None, key_of(1, 2)], SettingsError, "different distances"),
-        ([key_of(), None, PLAIN[0]], SettingsError, "keys of both rules mark no batch together"),
+        ([key_of(), None, PLAIN[0]], SettingsError, "keys of the rules bigram and position mark no batch"),
         ([key_of(subkeys=64)], SettingsError, r"has 64 sub-keys.*take one with key\.subkey"),
         ([PLAIN[0], position_key(1, table_size=79)], VocabularyMismatch, "keys of different vocabularies"),
     ],
@@ -108,7 +109,7 @@ def test_keys_that_mark_no_batch_together_are_refused(
     keys: list[WatermarkKey | None], error: type[Exception], problem: str
 ) -> None:
     with pytest.raises(error, match=problem):
-        keyed_rule(keys, "cpu")
+        side_of_rows(keys, "cpu")
 
 
 def test_a_refused_key_takes_no_slot_of_a_store() -> None:
@@ -121,6 +122,6 @@ def test_a_refused_key_takes_no_slot_of_a_store() -> None:
                 store.of(batch)
             rows = store.of([one, two]).rows
             assert sorted(rows.tolist()) == sorted(held)
-            assert store.rule.marked(rows).all()
-            numbers = [store.rule.number[row].item() for row in rows] if isinstance(store.rule, BigramRule) else []
+            assert store.side.marked(rows).all()
+            numbers = [store.side.number[row].item() for row in rows] if isinstance(store.side, BigramSide) else []
             assert numbers == [0, 1]

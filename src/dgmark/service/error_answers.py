@@ -52,7 +52,7 @@ _MARKING_PARAMS = {"enabled": "watermark", "key": "watermark.key_id", "subkey": 
 _TYPES = ("str", "bool", "int", "float", "list", "dict")
 
 
-class Refused(Exception):
+class ErrorAnswer(Exception):
     """The service does not do what was asked.
 
     Args:
@@ -110,27 +110,33 @@ class Refused(Exception):
         return JSONResponse(self.problem(request_id), self.status, self.headers, media_type="application/problem+json")
 
 
-def refusal_of(error: Exception, request_id: str) -> Refused:
+def answer_to(error: Exception, request_id: str) -> ErrorAnswer:
     """What is said of an error; what is not for whoever asked goes to the log."""
-    if isinstance(error, Refused):
+    if isinstance(error, ErrorAnswer):
         return error
     if isinstance(error, RequestValidationError | ValidationError):
         return _invalid(error)
     if isinstance(error, HTTPException):
-        return Refused(error.status_code, _NOT_FOUND.get(error.status_code, str(error.detail)), headers=error.headers)
+        return ErrorAnswer(
+            error.status_code, _NOT_FOUND.get(error.status_code, str(error.detail)), headers=error.headers
+        )
     if isinstance(error, MarkingRefused):
-        return Refused(403 if error.forbidden else 400, str(error), param=_MARKING_PARAMS[error.field])
+        return ErrorAnswer(403 if error.forbidden else 400, str(error), param=_MARKING_PARAMS[error.asked])
     status = _status_of(error)
     if status in (500, 501):
         why = error if isinstance(error, DgmarkError) else type(error).__name__
         log.error("request %s failed: %s", request_id, why)
-        return Refused(status, _FAULT if status == 500 else _NO_READER)
+        return ErrorAnswer(status, _FAULT if status == 500 else _NO_READER)
     headers = {"retry-after": str(error.retry_after)} if isinstance(error, Busy | NotReady) else None
-    wrong = error if isinstance(error, FieldError) else FieldError("")
-    return Refused(status, str(error), param=wrong.param or None, code=wrong.code, headers=headers)
+    param, code = None, None
+    if isinstance(error, FieldError):
+        param, code = error.param or None, error.code
+    elif isinstance(error, SettingsError):
+        param = error.field
+    return ErrorAnswer(status, str(error), param=param, code=code, headers=headers)
 
 
-def is_refusal(error: Exception) -> bool:
+def is_expected(error: Exception) -> bool:
     """Whether an error lies with whoever asked."""
     return _status_of(error) < 500
 
@@ -139,14 +145,14 @@ def _status_of(error: Exception) -> int:
     return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
 
 
-def _invalid(error: RequestValidationError | ValidationError) -> Refused:
+def _invalid(error: RequestValidationError | ValidationError) -> ErrorAnswer:
     # places and reasons only: the input may be somebody's text
     errors = [
         {"param": ".".join(filter(_is_field, map(str, one["loc"]))) or "body", "message": _reason(one)}
         for one in error.errors()[:20]
     ]
     detail = "; ".join(f"{one['param']}: {one['message']}" for one in errors[:3])
-    return Refused(400, f"the request is invalid: {detail}", errors=errors)
+    return ErrorAnswer(400, f"the request is invalid: {detail}", errors=errors)
 
 
 def _reason(one: Mapping[str, Any]) -> str:
@@ -173,8 +179,8 @@ def answer_errors(app: FastAPI) -> None:
 
     def answer(request: Request, error: Exception) -> Response:
         request_id = id_of(request)
-        return refusal_of(error, request_id).response(request.scope, request_id)
+        return answer_to(error, request_id).response(request.scope, request_id)
 
-    for kind in (Refused, RequestValidationError, ValidationError, DgmarkError, HTTPException, Exception):
+    for kind in (ErrorAnswer, RequestValidationError, ValidationError, DgmarkError, HTTPException, Exception):
         app.add_exception_handler(kind, answer)
     app.add_exception_handler(ClientDisconnect, lambda *_: Response(status_code=GONE))

@@ -14,7 +14,7 @@ from sse_starlette.sse import AppStatus, EventSourceResponse
 from starlette.types import Receive, Scope, Send
 
 from dgmark.errors import DgmarkError
-from dgmark.service.errors import GONE, is_refusal
+from dgmark.service.error_answers import GONE, is_expected
 from dgmark.service.jobs import Finished, Job, MessageQueue, Started, Stepped
 from dgmark.service.state import ServiceState
 
@@ -164,7 +164,7 @@ class GenerationTask:
         self._outcome, self.finished = "finished", finished
 
     def _given_up(self, error: DgmarkError) -> DgmarkError:
-        self._outcome = "refused" if is_refusal(error) else "failed"
+        self._outcome = "refused" if is_expected(error) else "failed"
         return error
 
     def _count(self) -> None:

@@ -1,0 +1,1 @@
+"""The decode sides of the published watermarks; they import torch."""

@@ -1,0 +1,93 @@
+"""What the tests of published watermarks share: a score, of which detection makes a verdict."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from dgmark.detection.finding import PositionFigures, Uncertain
+from dgmark.detection.reader import ScoredIds
+from dgmark.detection.rules import DetectionSettings, TextTest
+from dgmark.detection.sentences import MIN_TOKENS
+from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.spec import check_ids
+
+# token ids, or their positions
+Ids = Int[np.ndarray, " n"]
+
+
+@dataclass(frozen=True)
+class Score:
+    """The statistic of one text and its p-values.
+
+    Attributes:
+        scored: how many pairs, tokens or windows were scored.
+        matched: how many of them agree with the key.
+        z_score: the statistic, standardised as if its terms were independent.
+        p_value: probability that a random key fits this very text as well, corrected for all shifts tried.
+        p_published: the p-value as the watermark's publication computes it.
+        detectable: whether a typical mark would be detected in a text like this.
+        shift: the shift that fits best.
+        shifts_tested: how many shifts were tried.
+    """
+
+    scored: int
+    matched: int
+    z_score: float
+    p_value: float
+    p_published: float
+    detectable: bool
+    shift: int = 0
+    shifts_tested: int = 1
+
+
+class PublishedTest(TextTest):
+    """The test of a published watermark: a subclass writes `scored`."""
+
+    def __init__(self, key: WatermarkKey, tokens: ScoredIds, settings: DetectionSettings) -> None:
+        check_ids(tokens.ids, key.spec.table_size)
+        self._tokens = len(tokens.ids)
+        self.score = self.scored(key, tokens.ids, tokens.positions, settings.fpr)
+
+    @classmethod
+    def scores_layout(cls) -> bool:
+        """A published test scores the text as it is."""
+        return True
+
+    @classmethod
+    @abstractmethod
+    def scored(cls, key: WatermarkKey, ids: Ids, positions: Ids, fpr: float) -> Score:
+        """Score tokens at their positions (0-based, ascending).
+
+        Args:
+            key: a key of the rule.
+            ids: the token ids.
+            positions: their positions.
+            fpr: the p-value that a mark is to reach.
+        """
+
+    def p_value(self) -> float:
+        """The p-value over random keys."""
+        return self.score.p_value
+
+    def uncertain_because(self, share: float, level: float) -> Uncertain | None:  # noqa: ARG002 (the score's)
+        """Why a typical mark would not be found; None if it would."""
+        if self.score.detectable:
+            return None
+        if not self.score.scored:
+            return "empty"
+        return "short" if self._tokens < MIN_TOKENS else "repetitive"
+
+    def figures(self, found: bool) -> dict[str, Any]:  # noqa: ARG002 (the protocol's)
+        """The score, with the p-value of the publication."""
+        score = self.score
+        return {
+            "z_score": score.z_score,
+            "green_fraction": score.matched / score.scored if score.scored else 0.0,
+            "num_tokens_scored": score.scored,
+            "num_tokens_matched": score.matched,
+            "position": PositionFigures(score.shift, score.shifts_tested),
+            "p_published": score.p_published,
+        }

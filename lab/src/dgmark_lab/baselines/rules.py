@@ -1,0 +1,30 @@
+"""The published watermarks as rules of dgmark, which the entry points of this distribution name."""
+
+from typing import Any
+
+from dgmark.watermark.rules import Rule
+from dgmark_lab.baselines import specs
+
+
+def _published(spec: type[specs.PublishedSpec], module: str, title: str, **more: Any) -> Rule:
+    """A rule whose sides stand in modules of one name."""
+    name = spec.__name__.removesuffix("Spec")
+    return Rule(
+        spec,
+        decoding=f"dgmark_lab.baselines.decode.{module}:{name}Side",
+        detection=f"dgmark_lab.baselines.{module}:{name}Test",
+        title=title,
+        distribution="dgmark-lab",
+        **more,
+    )
+
+
+KGW = _published(specs.KgwSpec, "green_lists", "KGW", settings={"strategy": "left_to_right"})
+UNIGRAM = _published(specs.UnigramSpec, "green_lists", "Unigram")
+PATTERN_MARK = _published(specs.PatternMarkSpec, "pattern_mark", "PATTERN-MARK")
+GLOAGUEN = _published(specs.GloaguenSpec, "gloaguen", "Gloaguen et al.'s")
+DMARK = _published(specs.DMarkSpec, "green_lists", "DMark")
+LR_DWM = _published(specs.LrDwmSpec, "green_lists", "LR-DWM")
+CDMARK = _published(specs.CdMarkSpec, "cdmark", "CDMArk")
+GUMBEL = _published(specs.GumbelSpec, "gumbel", "Gumbel-max")
+TANGO = _published(specs.TangoSpec, "tango", "TANGO")

@@ -1,0 +1,94 @@
+"""The lookahead: a step tries several commits, and makes the one after which the most candidates match.
+
+Paper, "Top-k one-step lookahead". The winner's forward is that of the next step, so a lookahead of k costs k forwards a
+step. Only an order by matches has something to compare (rule position).
+"""
+
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from dgmark.decode.config import DecodeConfig
+from dgmark.decode.open_rows import OpenRows, RowsAfter
+from dgmark.decode.selection import Choice, alternatives
+
+
+@runtime_checkable
+class Steps(Protocol):
+    """What a lookahead asks of the decoding loop."""
+
+    def in_block(self, masked: Tensor) -> Tensor:
+        """The places of the active block, of an array over the region."""
+
+    def committed(self, now: OpenRows, chosen: Tensor, unsettled: Tensor) -> RowsAfter:
+        """The rows once the candidates at the chosen places are committed."""
+
+    def read_ahead(self, now: OpenRows, after: RowsAfter, which: Tensor) -> OpenRows:
+        """Some of the rows after a step, with the candidates of a forward on their canvases."""
+
+    def draw_all_again(self, now: OpenRows, which: Tensor) -> None:
+        """Draw the candidates of some rows again, from the same logits; changes them in place."""
+
+
+class Lookahead:
+    """The step of a decode with a lookahead.
+
+    Args:
+        config: the decoding settings.
+        steps: the loop.
+    """
+
+    def __init__(self, config: DecodeConfig, steps: Steps) -> None:
+        self._steps = steps
+        self._keeps_draws = config.noise == "fixed" or config.lookahead_proposals == "kept" or config.greedy
+
+    def step(self, now: OpenRows, choice: Choice, unsettled: Bool[Tensor, " rows"]) -> tuple[RowsAfter, OpenRows]:
+        """Commit in each row the set of places after which the most candidates match; the first of equals.
+
+        The canvases that are tried stand one after the other, those of a row the best first. Two rows that choose among
+        three sets of places and one, for example:
+
+            sets of places     row 0: A, B, C     row 1: D
+            canvases           A   B   C   D
+            row                0   0   0   1
+            first              0           3      (of each row, among the canvases)
+
+        Args:
+            now: the open rows, with their candidates.
+            choice: how the step chooses among places; `width` says among how many sets.
+            unsettled: rows that have something left to do in the block even if it is full.
+
+        Returns:
+            The rows after the step, and those that are still open, with the candidates of their next step.
+        """
+        sets, exists = alternatives(now.candidates.scores, self._steps.in_block(now.rows.masked), choice)
+        counts = exists.sum(1)
+        first, has_choice = counts.cumsum(0) - counts, counts > 1
+        row, rank = exists.nonzero(as_tuple=True)
+        before = now.at(row)
+        tried = self._steps.committed(before, sets[row, rank], unsettled[row])
+        # a complete row needs no forward, unless it is compared with others
+        needed = (tried.unfinished & ~(tried.complete & ~has_choice[row])).nonzero()[:, 0]
+        if not len(needed):
+            return tried.at(first), now.at(torch.zeros_like(has_choice))
+        ahead = self._steps.read_ahead(before, tried, needed)
+        winner = first + self._best(exists, needed, ahead)
+        after = tried.at(winner)
+        still = after.open
+        still_open = ahead.at(torch.searchsorted(needed, winner[still]))
+        again = has_choice[still].nonzero()[:, 0]
+        if len(again) and not self._keeps_draws:
+            self._steps.draw_all_again(still_open, again)
+        return after, still_open
+
+    def _best(
+        self, exists: Bool[Tensor, "rows k"], read: Int[Tensor, " read"], ahead: OpenRows
+    ) -> Int[Tensor, " rows"]:
+        """The rank of each row's canvas with the most matches ahead, of those that were read; the first of equals."""
+        score = torch.full_like(exists, -1, dtype=torch.long)
+        row, rank = exists.nonzero(as_tuple=True)
+        matches = ahead.candidates.matched & self._steps.in_block(ahead.rows.masked)
+        score[row[read], rank[read]] = matches.sum(1)
+        return score.argmax(1)

@@ -1,0 +1,192 @@
+"""`TextTest`: what detection asks of a rule; the test of one key on one text. Knows no rule by name."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, get_args, runtime_checkable
+
+import numpy as np
+from jaxtyping import Bool
+
+from dgmark.arguments import whole
+from dgmark.detection.finding import Finding, Phase, TokenSpan, Uncertain
+from dgmark.detection.reader import ScoredIds
+from dgmark.errors import SettingsError
+from dgmark.watermark.key import WatermarkKey
+
+DEFAULT_MAX_CROP = 1024
+
+# the sub-key of a span, None for a key without sub-keys, and the span
+SubkeySpan = tuple[int | None, TokenSpan]
+
+
+@dataclass(frozen=True)
+class DetectionSettings:
+    """What a detector asks a test to do.
+
+    Attributes:
+        fpr: the p-value that the test must reach: the false-positive rate of its key, or of each of its sub-keys.
+        phase: "any" allows for tokens missing at the front; "start" takes the text as complete.
+        max_crop: the largest number of tokens that may be missing, where all numbers cannot be tried.
+
+    Raises:
+        SettingsError: the phase is unknown, or the crop is negative or no whole number.
+    """
+
+    fpr: float
+    phase: Phase = "any"
+    max_crop: int = DEFAULT_MAX_CROP
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.phase, str) or self.phase not in get_args(Phase):
+            raise SettingsError(f"{self.phase!r} is not one of: {', '.join(get_args(Phase))}", field="phase")
+        if whole("max_crop", self.max_crop) < 0:
+            raise SettingsError(f"{self.max_crop} is negative", field="max_crop")
+
+
+class Expectation(NamedTuple):
+    """What a marked text is expected to show.
+
+    Attributes:
+        coins: how many independent coins its evidence is worth.
+        match: the share of them that matches.
+        share: the share of the false-positive rate that one sub-key's test of the whole text has.
+    """
+
+    coins: int
+    match: float
+    share: float
+
+
+@runtime_checkable
+class TextTest(Protocol):
+    """The test of one key, or of any sub-key of it, on one text.
+
+    A rule's test is a class that inherits from this. It must write `__init__`, `p_value`, `uncertain_because` and
+    `figures`; each of the others says what it means that a rule leaves it out.
+
+    Args:
+        key: a key of the rule.
+        tokens: the scored tokens.
+        settings: those of the detector, which `check` has accepted.
+
+    Raises:
+        VocabularyMismatch: an id lies outside the key's vocabulary.
+    """
+
+    def __init__(self, key: WatermarkKey, tokens: ScoredIds, settings: DetectionSettings) -> None: ...
+
+    @classmethod
+    def no_spans(cls) -> str | None:
+        """Why there are no spans, in half a sentence; None if `spans` finds them."""
+        return "this key's rule tests whole texts only"
+
+    @classmethod
+    def scores_layout(cls) -> bool:
+        """Whether a text is scored only as it is, unless the caller asks for steps that undo disguises.
+
+        By default a text with markup or wrapped lines is read once more without them, and both readings share the rate.
+        """
+        return False
+
+    @classmethod
+    def shown_match(cls) -> str:
+        """What `matched_tokens` shows, in words."""
+        return "matching token"
+
+    @classmethod
+    def check(cls, settings: DetectionSettings) -> None:
+        """Refuse settings that mean nothing to this test. By default these are those of positions.
+
+        Raises:
+            SettingsError: a setting has no meaning; it names the field.
+        """
+        if settings.phase != "any":
+            raise SettingsError(_NO_POSITIONS, field="phase")
+        if settings.max_crop != DEFAULT_MAX_CROP:
+            raise SettingsError(_NO_POSITIONS, field="max_crop")
+
+    def p_value(self) -> float:
+        """The chance that a random key fits this very text as well.
+
+        It has paid for what the test itself tries (shifts, parts), but for no sub-keys and nothing that is tried beside
+        it.
+        """
+        ...
+
+    def uncertain_because(self, share: float, level: float) -> Uncertain | None:
+        """Why this test would not find a typical mark in a text like this: "empty", "short" or "repetitive".
+
+        Args:
+            share: the share of the rate that this text has.
+            level: the p-value to reach.
+
+        Returns:
+            None if it would find it.
+        """
+        ...
+
+    def figures(self, found: bool) -> dict[str, Any]:
+        """The fields of a `Detection` that the rule computes.
+
+        Args:
+            found: whether the text is marked.
+
+        Returns:
+            `z_score`, `green_fraction` and `num_tokens_matched`, and any of `pairs`, `position`, `subkey`,
+            `subkey_confidence`, `p_published` and `num_tokens_scored` (by default all tokens that were read).
+        """
+        ...
+
+    def matched_tokens(self, detection: Finding) -> Bool[np.ndarray, " n"] | None:  # noqa: ARG002
+        """Which tokens match at the shift, or under the sub-key, of a detection of this text; None if none are shown.
+
+        Without this, `dgmark detect --show` and reports mark no single tokens.
+        """
+        return None
+
+    def spans(self, fpr: float) -> list[SubkeySpan]:  # noqa: ARG002
+        """The spans that carry the mark, which do not overlap, in order; see `no_spans`.
+
+        Args:
+            fpr: the largest chance to report any span without marked text, over all sub-keys.
+        """
+        return []
+
+    @classmethod
+    def expectation(cls, spec: Any, tokens: int, refilled: float) -> Expectation | None:  # noqa: ARG003
+        """What a marked text of so many tokens is expected to show; None if the rule does not know.
+
+        Args:
+            spec: the key's spec.
+            tokens: the tokens of the text.
+            refilled: share of the tokens that carry the mark, where the others were there before.
+        """
+        return None
+
+
+_NO_POSITIONS = "concerns keys whose marks count positions, and this key's does not: leave it out"
+
+
+def rule_test(key: WatermarkKey) -> type[TextTest]:
+    """The test of a key's rule."""
+    test: type[TextTest] = key.rule.test()
+    return test
+
+
+def check_settings(keys: Sequence[WatermarkKey], settings: DetectionSettings) -> list[DetectionSettings]:
+    """The settings of each key's test: those that its rule knows, if the rule of any key knows them all.
+
+    Raises:
+        SettingsError: a setting means nothing to any of the keys.
+    """
+    checked, refused = [], list[SettingsError]()
+    for key in keys:
+        try:
+            rule_test(key).check(settings)
+            checked.append(settings)
+        except SettingsError as error:
+            refused.append(error)
+            checked.append(DetectionSettings(settings.fpr))
+    if len(refused) == len(keys):
+        raise refused[0]
+    return checked

@@ -1,0 +1,40 @@
+"""The loop of docs/architecture.md as it stands there, against the real one."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dgmark.decode import DecodeConfig, decode, side_of_rows
+from dgmark.models.toy import ToyDenoiser
+from support.known_keys import bound_key
+from support.unchecked import unchecked
+
+PAGE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
+TOY = ToyDenoiser(words=60, end_ids=(), end_bias=-60.0)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"temperature": 0.8},
+        {"temperature": 1.0, "steps": 12, "top_k": 9},
+        {"temperature": 0.0, "bias": 2.0},
+        {"commit": "threshold", "threshold": 0.3},
+        {"strategy": "entropy", "noise": "fixed"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("rule", [None, "bigram", "position"])
+def test_the_loop_of_the_page_writes_what_the_real_one_does(rule: str | None, settings: dict[str, Any]) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    key = None if rule is None else bound_key("by hand", TOY, rule=rule)
+    config, side, prompt = DecodeConfig(24, 8, **settings), side_of_rows([key], "cpu"), [2, 7, 5]
+    with unchecked():
+        by_hand = names["decode_by_hand"](TOY, prompt, config, side, 3)
+        (real,) = decode(TOY, torch.tensor([prompt]), config, side, [3])
+    assert by_hand == real.token_ids

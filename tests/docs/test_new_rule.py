@@ -1,0 +1,85 @@
+"""The rule of docs/new-rule.md as it stands there: a package of its own that marks and is found."""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dgmark import Detector, WatermarkKey, generate
+from dgmark.errors import MissingExtra, SettingsError
+from dgmark.models.toy import ToyDenoiser
+from dgmark.watermark import rules
+from support.command_line import run
+from support.unchecked import unchecked
+
+PAGE = (Path(__file__).parents[2] / "docs" / "new-rule.md").read_text(encoding="utf-8")
+TOY = ToyDenoiser(words=300, padding=0, spread=6.0, end_bias=-60.0, end_ids=())
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+
+
+def forget() -> None:
+    rules._added.cache_clear()
+    rules._loaded.cache_clear()
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that holds the package as pip would install it."""
+    for name, code in zip(("green_rule", "green_decode"), blocks("python"), strict=True):
+        (tmp_path / f"{name}.py").write_text(code)
+    about = tmp_path / "green_watermark-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: green-watermark\nVersion: 1.0\n")
+    points = blocks("toml")[0].partition('[project.entry-points."dgmark.rules"]')[2].replace('"', "")
+    (about / "entry_points.txt").write_text(f"[dgmark.rules]{points}")
+    monkeypatch.syspath_prepend(tmp_path)
+    forget()
+    yield tmp_path
+    forget()
+    for name in ("green_rule", "green_decode"):
+        sys.modules.pop(name, None)
+
+
+def test_the_rule_of_the_page_marks_and_is_found(installed: Path, tmp_path: Path) -> None:
+    with unchecked():
+        key = WatermarkKey.generate(TOY, rule="green", delta=4.0)
+        key.save(tmp_path / "key.json")
+        texts = generate(TOY, ["w1 w2", "w3"], key=key, length=96, block_length=32)
+        plain = generate(TOY, "w1 w2", key=None, length=96, block_length=32)[0]
+        detector = Detector(WatermarkKey.load(tmp_path / "key.json"), tokenizer=TOY.tokenizer)
+        found = [detector.detect(text.token_ids) for text in texts]
+        assert [one.verdict for one in found] == ["watermarked", "watermarked"]
+        assert found[0].summary.startswith("The green-list watermark of key ")
+        assert detector.detect(plain.token_ids).verdict != "watermarked"
+        shown = [one.matched for one in detector.tokens(texts[0].text, found[0])]
+        assert shown.count(True) / len(shown) > 0.6
+        with pytest.raises(SettingsError, match="rule green has no sub-keys"):
+            WatermarkKey.generate(TOY, rule="green", subkeys=4)
+        with pytest.raises(SettingsError, match="tests whole texts only"):
+            detector.spans(texts[0].text)
+
+
+def test_the_commands_of_the_page_take_its_keys(installed: Path, tmp_path: Path) -> None:
+    key, text = tmp_path / "green.json", tmp_path / "text.txt"
+    made = run("keygen", "--rule", "green", "--delta", 3, key)
+    assert made.exit_code == 0, made.stderr
+    written = run("generate", "--key", key, "--prompt", "Once upon a time", "--length", 64)
+    text.write_text(written.stdout)
+    found = run("detect", "--key", key, text)
+    assert found.exit_code == 0, found.stderr
+
+
+def test_a_key_whose_package_is_not_installed_names_it(installed: Path, tmp_path: Path) -> None:
+    key = WatermarkKey.generate(TOY, rule="green")
+    key.save(tmp_path / "key.json")
+    (installed / "green_watermark-1.0.dist-info" / "entry_points.txt").write_text("")
+    forget()
+    with pytest.raises(
+        MissingExtra, match="rule green is added by the package green-watermark, which is not installed"
+    ):
+        WatermarkKey.load(tmp_path / "key.json")
