@@ -29,7 +29,7 @@ FIRST = 4  # the ids below are special
 ROW = [
     "id", "verdict", "p_value", "z_score", "green_fraction", "num_tokens_scored", "num_tokens_matched", "fpr",
     "key_fingerprint", "guaranteed", "summary", "pairs", "position", "normalised",
-    "normalise_would_change", "spans", "marked_share", "keys_tested", "baseline", "p_published", "uncertain_because",
+    "normalise_would_change", "spans", "marked_share", "keys_tested", "rule", "p_published", "uncertain_because",
     "schema",
 ]  # fmt: skip
 
@@ -207,7 +207,7 @@ def test_only_the_ranges_given_are_scored_at_their_positions() -> None:
     [
         *(("fpr", rate, "is not between 0 and 1") for rate in (0.0, 1.0, -0.1, 2.0, math.nan)),
         ("phase", "end", "phase 'end' is not one of: any, start"),
-        ("max_crop", -1, "max crop -1 is negative"),
+        ("max_crop", -1, "max_crop -1 is negative"),
         ("normalise", ["shout"], "ansi, nfc, invisible, compatibility, homoglyphs, quotes, whitespace"),
     ],
 )

@@ -298,8 +298,8 @@ def test_the_keys_are_saved_nowhere_and_no_scheduler_is_made_without_them(tmp_pa
         (bound_key("rotating", TOY, rotation=8), SettingsError, "rotates every 8 positions"),
         (bound_key("other", ToyDenoiser()), VocabularyMismatch, "the model predicts"),
         ([KEY, "key.json"], SettingsError, "a key is a WatermarkKey, not a str"),
-        ([KEY, PAIRS, None, None], SettingsError, "keys of both rules"),
-        (PAIRS, SettingsError, "at temperature 0 nothing is drawn"),
+        ([KEY, PAIRS, None, None], SettingsError, "keys of the rules bigram and position"),
+        (PAIRS, SettingsError, "temperature 0 draws nothing"),
     ],
 )
 def test_keys_that_cannot_mark_stop_a_text_before_its_first_token(

@@ -96,5 +96,5 @@ def test_a_decoder_that_was_told_nothing_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"call begin\(key, prompt_length\)"):
         generate(decoder, PROMPTS, 8)
     decoder.begin(key_of(1, subkeys=8).subkey(3), prompt_length=4)
-    with pytest.raises(SettingsError, match="at temperature 0 nothing is drawn"):
+    with pytest.raises(SettingsError, match="temperature 0 draws nothing"):
         generate(decoder, PROMPTS, 8)

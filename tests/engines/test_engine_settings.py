@@ -46,7 +46,7 @@ def test_what_is_left_out_has_its_default(keys: Path) -> None:
         ({"allow_open_keys": "false"}, "allow_open_keys 'false' is neither true nor false; write it without quotes"),
         ({"allow_open_keys": 0}, "allow_open_keys 0 is neither"),
         ({"policy": True}, "policy True is not one of"),
-        ({"temperature": 0}, "at temperature 0 nothing is drawn, so rule bigram leaves no mark: give a bias"),
+        ({"temperature": 0}, "temperature 0 draws nothing, so rule bigram leaves no mark: give a bias"),
         ({"min_relative_reward": 0.5}, "chooses among matches"),
     ],
 )
@@ -60,7 +60,7 @@ def test_a_setting_without_effect_or_of_a_wrong_type_is_refused(
 def test_keys_of_both_rules_in_one_folder_are_refused(tmp_path: Path) -> None:
     for rule in ("bigram", "position"):
         bound_key(rule, ToyDenoiser(), rule=rule).save(tmp_path / f"{rule}.json")
-    with pytest.raises(SettingsError, match="keys of both rules"):
+    with pytest.raises(SettingsError, match="keys of the rules bigram and position"):
         Policy.of({"keys": str(tmp_path), "key": "bigram"})
 
 

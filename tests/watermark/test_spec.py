@@ -23,8 +23,11 @@ from support.unchecked import unchecked
         ({"code_length": 66}, "code length 66 is not a multiple of modulus 2"),
         ({"code_length": -2}, "code length -2 is not a multiple of modulus 2"),
         ({"modulus": 16, "code_length": 8}, "code length 8 is not a multiple of modulus 16"),
-        ({"rule": "position", "subkeys": 2}, "rule position has no sub-keys: choose rule bigram"),
-        ({"rule": "bigram", "modulus": 4}, "rule bigram has no modulus: choose rule position"),
+        (
+            {"rule": "position", "subkeys": 2},
+            "rule position has no sub-keys: leave that out, or choose a rule that has it",
+        ),
+        ({"rule": "bigram", "modulus": 4}, "rule bigram has no modulus: leave that out, or choose a rule that has it"),
         ({"rule": "bigram", "rotation": 8}, "bigram has no rotation"),
         ({"rule": "bigram", "code_length": 16}, "bigram has no code length"),
         ({"rule": "bigram", "nearest": 3, "farthest": 2}, "3 to 2, are not a range"),

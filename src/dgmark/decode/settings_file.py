@@ -12,6 +12,7 @@ from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.errors import SettingsError
 from dgmark.rows.inputs import open_file
 from dgmark.watermark.key import WatermarkKey, check_key
+from dgmark.watermark.rules import find_rule
 
 FORMAT, VERSION = "dgmark-settings", 1
 MAX_FILE = 2**20
@@ -73,6 +74,7 @@ def read_settings_file(path: Path) -> TunedSettings:
     try:
         block: Any = tuned.decoding.get("block_length", DecodeConfig.block_length)
         DecodeConfig(**{"length": block, **tuned.decoding})
+        find_rule(tuned.rule)
     except SettingsError as error:
         raise SettingsError(f"{path}: {error}") from None
     return tuned

@@ -81,7 +81,12 @@ class PositionSpec(WatermarkSpec):
     def defaults_of_new(cls, options: dict[str, Any]) -> dict[str, Any]:
         """The length of the code: 16 for a keyed key of two groups without rotation."""
         plain = {"modulus": 2, "rotation": 0, "grouping": "keyed"}
-        return {"code_length": DEFAULT_CODE if {**plain, **options}.items() >= plain.items() else 0}
+        # an option of a wrong type, such as an array, is refused later
+        is_plain = all(
+            type(options.get(name, value)) is type(value) and options.get(name, value) == value
+            for name, value in plain.items()
+        )
+        return {"code_length": DEFAULT_CODE if is_plain else 0}
 
     def check(self) -> None:
         """Refuse a rotation or a code without a secret, and codes and vocabularies that do not fit the modulus."""
