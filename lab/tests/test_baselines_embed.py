@@ -285,8 +285,8 @@ def test_rows_are_the_same_alone_and_together_and_streamed(name: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"lookahead": 3}, "lookahead above 1 counts matches: it needs a matching set"),
-        ({"min_relative_reward": 0.1, "strategy": "confidence"}, "chooses among matches"),
+        ({"lookahead": 3}, "lookahead above 1 needs a rule that prefers some candidates"),
+        ({"min_relative_reward": 0.1, "strategy": "confidence"}, "prefers some candidates"),
     ],
 )
 def test_what_needs_matches_is_refused(name: str, settings: dict[str, Any], message: str) -> None:

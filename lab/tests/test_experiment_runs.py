@@ -217,7 +217,7 @@ def test_several_keys_mark_the_texts_in_turn_and_a_written_out_cell_is_reported(
             "tokens",
         ),
         (small(KGW + "decoding = { lookahead = 3 }"), {}, SettingsError, "lookahead"),
-        (small(KGW + "options = { epsilon = 3 }"), {}, SettingsError, "option"),
+        (small(KGW + "options = { epsilon = 3 }"), {}, SettingsError, "rule kgw has no epsilon"),
     ],
 )
 def test_experiments_that_cannot_be_run_say_why(

@@ -55,11 +55,11 @@ def test_an_odd_value_is_refused_in_words(name: str, odd: str, tmp_path: Path, m
         assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("baseline", ["", " "])
-def test_no_name_of_a_baseline_is_refused_without_torch(baseline: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("rule", ["", " "])
+def test_no_name_of_a_rule_is_refused_without_torch(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in [name for name in sys.modules if name.partition(".")[0] == "dgmark_lab"]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "torch", None)
-    done = run("detect", "--key", "key.json", "--baseline", baseline, "in.txt")
+    done = run("keygen", "--rule", rule, "key.json")
     assert done.exit_code == 2
-    assert "the name of the --baseline" in done.stderr
+    assert "the rule is not one of: bigram, position" in done.stderr

@@ -47,7 +47,7 @@ def test_what_is_left_out_has_its_default(keys: Path) -> None:
         ({"allow_open_keys": 0}, "allow_open_keys 0 is neither"),
         ({"policy": True}, "policy True is not one of"),
         ({"temperature": 0}, "temperature 0 draws nothing, so rule bigram leaves no mark: give a bias"),
-        ({"min_relative_reward": 0.5}, "chooses among matches"),
+        ({"min_relative_reward": 0.5}, "prefers some candidates"),
     ],
 )
 def test_a_setting_without_effect_or_of_a_wrong_type_is_refused(

@@ -5,9 +5,7 @@ Skipped without a browser, except for what the page Mark asks for.
 
 import json
 import re
-import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -19,29 +17,11 @@ import pytest
 from dgmark.report.signing import SigningKey, verify_report
 from dgmark.service.app import create_app
 from dgmark.service.settings import ModelSource, ServiceSettings
+from support.browser import check, running_browser, watched_page
 from support.known_keys import known_key
 from support.marked_texts import marked_text
 from support.services import bearer, key_folder, listening, wait_for
 from support.unmarked_texts import PROSE
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-
-
-@contextmanager
-def watched_page(browser: Any, address: str) -> Iterator[Any]:
-    """A page whose requests go to this address only, and that reports no fault; `page.faults` may be cleared."""
-    context = browser.new_context(accept_downloads=True, permissions=["clipboard-read", "clipboard-write"])
-    page = context.new_page()
-    faults: list[str] = []
-    asked: list[str] = []
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
-    page.on("request", lambda request: asked.append(request.url))
-    page.asked, page.faults = asked, faults
-    yield page
-    context.close()
-    assert not faults, faults
-    assert all(url.startswith((address, "blob:")) for url in asked)
 
 
 def serious_faults(page: Any) -> list[str]:
@@ -76,13 +56,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """A browser without a window."""
-    api = pytest.importorskip("playwright.sync_api")
-    if CHROMIUM is None:
-        pytest.skip("no Chromium here")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with running_browser() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
@@ -96,12 +71,6 @@ def page(browser: Any, address: str, request: pytest.FixtureRequest) -> Iterator
 
 writing = pytest.mark.parametrize("page", ["/write"], indirect=True)
 marking = pytest.mark.parametrize("page", ["/mark"], indirect=True)
-
-
-def check(page: Any, text: str) -> None:
-    page.fill("#text", text)
-    page.keyboard.press("Control+Enter")
-    page.wait_for_selector("#submit[aria-disabled=false]")
 
 
 def marked(page: Any) -> list[str]:

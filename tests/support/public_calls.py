@@ -107,7 +107,6 @@ _DECODING: dict[str, Maker] = {
     "prompts": lambda: ["w1 w2"],
     "key": toy_key,
     "subkey": lambda: None,
-    "baseline": lambda: None,
     "seed": lambda: 3,
     "batch_size": lambda: 2,
     "chat": lambda: False,
@@ -124,7 +123,7 @@ _DETECTOR: dict[str, Maker] = {
     "tokenizer": builtin_tokenizer,
     "fpr": lambda: 1e-3,
     "phase": lambda: "any",
-    "max_crop": lambda: 4,
+    "max_crop": lambda: 1024,
 }
 _KEY: dict[str, Maker] = {"model": lambda: TOY, "expected_match": lambda: None, "name": lambda: "ACME"}
 _REPORT: dict[str, Maker] = {

@@ -161,8 +161,7 @@ def _count(tokens: int | None) -> str:
 def _next_steps(file: Path, model: str, key: WatermarkKey, can_generate: bool) -> str:
     quoted = shlex.quote(str(file))
     named = model_option(model)
-    # a mark makes text more diverse: lab/docs/results
-    temperature = SHOWS[BUILTIN].marked.get(key.spec.rule, {}).get("temperature")
+    temperature = _storyteller_temperature(key)
     if model == BUILTIN and temperature is not None:
         named = f" --temperature {temperature}"
     write = f"  dgmark generate --key {quoted}{named} --prompt 'Once upon a time' > text.txt   write a marked text\n"
@@ -174,6 +173,17 @@ def _next_steps(file: Path, model: str, key: WatermarkKey, can_generate: bool) -
         "Keep a copy of the file in a safe place: without it the mark cannot be detected, and with it anybody can\n"
         "forge the mark."
     )
+
+
+def _storyteller_temperature(key: WatermarkKey) -> float | None:
+    """The temperature at which the storyteller's marked texts are as diverse as unmarked ones; None if unknown.
+
+    A mark makes text more diverse (lab/docs/results). What was measured is known of the same keys as their share of
+    matches.
+    """
+    if key.rule.expected_match(key.spec, 64) is None:
+        return None
+    return SHOWS[BUILTIN].marked.get(key.spec.rule, {}).get("temperature")
 
 
 key_app = typer.Typer(no_args_is_help=True)

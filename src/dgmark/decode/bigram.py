@@ -131,12 +131,25 @@ class BigramSide(KeyedSide):
         A test counts each pair of a text once, so a pair that the text already holds is none, nor is one that the
         candidate completes for a second time. A draw is unbiased only if each bit of the key comes once: a pair that
         two candidates complete, one with a token on its left and one with a token on its right, is a bit of the first.
+
+        An example, at distances 1 and 2, with a dot for what is masked. The place is the third of the text 5 7 . 8 . :
+
+            neighbours, nearest first     7         8         5         .
+            candidate 9                   (7, 9)    (9, 8)    (5, 9)    none
+            candidate 8                   held      (8, 8)    (5, 8)    none
+            candidate 7                   (7, 7)    held      held      none
+
+        The text holds (7, 8) and (5, 7) already, so that candidate 8 has no bit with the 7 on its left.
         """
         neighbours, exists = self._neighbours(places)
-        asked = (exists & ~self._repeated(neighbours, exists))[:, None] & (tokens >= 0)[:, :, None]
-        equal = (tokens[:, :, None] == neighbours[:, None]) & exists[:, None]
-        left = (equal & ~self._right).any(-1, keepdim=True)
-        asked &= ~(self._right & left & equal.any(1, keepdim=True))
+        is_new = exists & ~self._repeated(neighbours, exists)
+        asked = is_new[:, None] & (tokens >= 0)[:, :, None]
+        # In 5 . 8 candidate 5 completes (5, 8) with the 8 on its right, and candidate 8 with the 5 on its left: the bit
+        # is asked of candidate 8. The other is found as a candidate that stands on the left, before a candidate.
+        is_neighbour = (tokens[:, :, None] == neighbours[:, None]) & exists[:, None]
+        stands_left = (is_neighbour & ~self._right).any(-1, keepdim=True)
+        is_candidate = is_neighbour.any(1, keepdim=True)
+        asked &= ~(self._right & stands_left & is_candidate)
         if self.fixed_shapes:
             return (
                 self._values(
@@ -163,6 +176,7 @@ class BigramSide(KeyedSide):
 
     def _neighbours(self, places: Places) -> tuple[Int[Tensor, "places bits"], Bool[Tensor, "places bits"]]:
         """The tokens beside each place, and which of them are committed and of its text."""
+        # the third place of 5 7 . 8 . at distances 1 and 2: offsets -1 1 -2 2, tokens 7 8 5 ., known 1 1 1 0
         window = places.window
         columns = window.start + places.column[:, None] + self._offsets
         inside = (columns >= window.text[0]) & (columns < window.text[1])
@@ -171,18 +185,22 @@ class BigramSide(KeyedSide):
 
     def _repeated(self, neighbours: Tensor, exists: Tensor) -> Bool[Tensor, "places bits"]:
         """Which neighbours stand nearer on the same side too."""
+        # in 7 7 . 8 the neighbours are 7 8 7, and the last is the first again: 0 0 1
         right = self._right
         equal = (neighbours[:, :, None] == neighbours[:, None, :]) & exists[:, None, :]
-        return (equal & torch.ones_like(equal[0]).tril(-1) & (right[:, None] == right)).any(-1)
+        nearer = torch.ones_like(equal[0]).tril(-1)  # column before row
+        same_side = right[:, None] == right
+        return (equal & nearer & same_side).any(-1)
 
     def _values(
         self, tokens: Tensor, neighbours: Tensor, right: Tensor, canvas: Tensor, window: Window
     ) -> Int8[Tensor, "..."]:
         """1 or -1 for the bit of each pair; 0 if the canvas holds it already."""
+        # token 9 beside a 7 is the pair (7, 9) with the 7 on its left, and (9, 7) with the 7 on its right
         words = torch.where(right, pair_words(tokens, neighbours), pair_words(neighbours, tokens))
         rows = window.rows[canvas]
         held, asked = self._held(window), words | canvas << _PAIR_BITS
-        place = torch.searchsorted(held, asked).clamp(max=len(held) - 1)
+        place = torch.searchsorted(held, asked).clamp(max=len(held) - 1)  # where it stands if it is held
         return self.signs_of_pairs(words, rows) * (held[place] != asked)
 
     def signs_of_pairs(self, words: Int[Tensor, "..."], rows: Int[Tensor, "..."]) -> Int8[Tensor, "..."]:
@@ -197,6 +215,7 @@ class BigramSide(KeyedSide):
 
     def _held(self, window: Window) -> Int[Tensor, " held"]:
         """The pairs of committed tokens that each canvas holds, ascending; -1 where there is none."""
+        # 5 7 . 8 . at distances 1 and 2 holds (5, 7) and (7, 8); its other five places of pairs are -1
         ids = window.ids[:, window.text[0] : window.text[1]]
         canvas = torch.arange(len(ids), device=ids.device)[:, None] << _PAIR_BITS
         known, words = ids != window.mask_id, [ids.new_full((len(ids), 1), -1)]

@@ -400,6 +400,9 @@ class Proposer:
             rows: the row of the decode that each canvas comes from, ascending.
             low: the window's first place in the region.
             refused: ids that single places may not take.
+
+        In a window of four places of one canvas, masked as 0 1 0 1, the step's logits and proposals have two rows, for
+        the second and the fourth place: tokens 8 and 3 become 0 8 0 3.
         """
         window = self.window(ids, rows, low, masked.shape[1])
         step = Step(window, logits, masked, self.forbidden, self._config.temperature)

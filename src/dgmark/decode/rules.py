@@ -231,8 +231,8 @@ def check_unordered(config: DecodeConfig) -> None:
     Raises:
         SettingsError: such a setting is given; it names the field.
     """
-    needs = "needs a matching set, and this watermark prefers no candidate"
+    needs = "needs a rule that prefers some candidates, and this key's prefers none"
     if config.lookahead > 1:
-        raise SettingsError(f"above 1 counts matches: it {needs}; use 1", field="lookahead")
+        raise SettingsError(f"above 1 {needs}: use 1", field="lookahead")
     if config.min_relative_reward:
-        raise SettingsError(f"chooses among matches: it {needs}; leave it out", field="min_relative_reward")
+        raise SettingsError(f"{needs}: leave it out", field="min_relative_reward")

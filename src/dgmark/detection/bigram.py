@@ -97,7 +97,8 @@ class BigramTest(TextTest):
         check_ids(tokens.ids, self.spec.table_size)
         self._left, self._right = pairs_of(tokens.positions, self.spec.nearest, self.spec.farthest)
         self._words = pair_words(tokens.ids[self._left], tokens.ids[self._right])
-        # equal pairs side by side, each in the order of its places
+        # Equal pairs side by side, each in the order of its places. At distance 1 the text 7 5 7 5 has the words a b
+        # a at its places: _order is 0 2 1, _repeated 0 1 0, words are a b, _first_places 0 1, and _distinct is 0 1 0.
         self._order = np.argsort(self._words, kind="stable")
         ordered = self._words[self._order]
         self._repeated = np.concatenate([[False], ordered[1:] == ordered[:-1]])[: len(ordered)]
@@ -248,7 +249,12 @@ class BigramTest(TextTest):
     def _counts(
         self, unit: int, beginnings: int, matched: Bool[np.ndarray, " places"]
     ) -> Int[np.ndarray, "2 beginnings lengths"]:
-        """The distinct pairs of the part of each beginning and length, both in units, and those that match."""
+        """The distinct pairs of the part of each beginning and length, both in units, and those that match.
+
+        The text 7 5 7 5 in units of one token, at distance 1: its pairs are a b a, at the places 0-1, 1-2 and 2-3. The
+        part of four tokens from 0 holds a and b, the second a being an equal one: 2. The part of three from 1 holds b
+        and a: 2. So the second a counts in parts that begin after token 0, where the first one begins.
+        """
         left, right, before = self._left // unit, self._right // unit, self._left_before // unit
         # A place counts in the parts that begin after the equal pair before it and end with or after its own unit.
         # Its row is that unit, and its columns are the units from there back to the beginnings.
@@ -267,6 +273,7 @@ class BigramTest(TextTest):
     @cached_property
     def _left_before(self) -> Int[np.ndarray, " places"]:
         """For each place of a pair the last of the left tokens of equal pairs before it; -1 for none."""
+        # of 7 5 7 5 at distance 1: -1 -1 0
         n, place = len(self.tokens.ids), self._distinct[self._order]
         so_far = np.maximum.accumulate(place * n + self._left[self._order]) - place * n
         before = np.full(len(place), -1)

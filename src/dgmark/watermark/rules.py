@@ -98,7 +98,6 @@ def find_rule(name: object, distribution: str = "") -> Rule:
 
     Args:
         name: the name.
-        settings: decoding settings of marked texts where none are given.
         distribution: the package that is said to add it, for the error.
 
     Raises:
@@ -155,7 +154,6 @@ def spec_of(fields: Mapping[str, Any], distribution: str = "") -> WatermarkSpec:
 
     Args:
         fields: the fields.
-        settings: decoding settings of marked texts where none are given.
         distribution: the package that is said to add the rule, for the error.
 
     Raises:

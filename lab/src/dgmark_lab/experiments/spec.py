@@ -9,9 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from dgmark.errors import SettingsError
+from dgmark.watermark.rules import find_rule
 from dgmark.watermark.spec import options_of
 from dgmark_lab.baselines import BASELINES
 from dgmark_lab.experiments.conditions import ConditionSet
@@ -112,6 +113,15 @@ class KeyOptions(_Table):
     nearest: int | None = None
     farthest: int | None = None
     subkeys: int | None = None
+
+    @field_validator("rule")
+    @classmethod
+    def _known(cls, rule: str) -> str:
+        try:
+            find_rule(rule)
+        except SettingsError as error:
+            raise ValueError(str(error)) from None
+        return rule
 
 
 class Rates(_Table):
