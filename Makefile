@@ -52,7 +52,7 @@ docs: .venv/.docs
 
 # README's picture of what the demo prints, with a new key.
 docs/demo.svg: .venv/.generate
-	FORCE_COLOR=1 TERM=xterm-256color COLUMNS=112 $(BIN)/dgmark demo | $(BIN)/python docs/demo_svg.py
+	FORCE_COLOR=1 TERM=xterm-256color COLUMNS=112 $(BIN)/dgmark demo 2> /dev/null | $(BIN)/python docs/demo_svg.py
 
 bench: .venv/.dev
 	$(BIN)/python lab/benchmarks/detect_speed.py

@@ -12,12 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from dgmark.checkpoint.folder import BUILTIN, NARRATOR
+from dgmark.cli.bar import row_bar
 from dgmark.cli.console import command_errors, stderr, stdout, visible
 from dgmark.decode.config import Settings
 from dgmark.detection.detector import Detector
+from dgmark.detection.result import Detection
 from dgmark.detection.rules import rule_test
-from dgmark.detection.sentences import matches
-from dgmark.errors import SettingsError
+from dgmark.detection.sentences import heading, matches, rarity, verdict_sentence
+from dgmark.errors import ModelNotFound, SettingsError
 from dgmark.extras import needed_extra
 from dgmark.watermark.key import WatermarkKey
 
@@ -49,24 +51,29 @@ SHOWS = {
             "position": {"length": 192, "temperature": 0.6, "cache": "dual"},
         },
     ),
+    # The narrator is most grammatical from the left. It is sure of its words, so that a short text takes a bias; a key
+    # of rule "position" marks by the order, which has to be free.
     NARRATOR: Show(
-        "Write a letter from a lighthouse keeper to his sister in the city.",
+        "Describe a walk through an old town in the morning.",
         chat=True,
-        unmarked={"length": 240, "temperature": 0.9, "top_p": 0.95},
+        unmarked={"length": 144, "temperature": 0.9, "top_p": 0.9, "strategy": "left_to_right"},
         marked={
-            "bigram": {"length": 240, "temperature": 0.9, "top_p": 0.9},
+            "bigram": {"length": 144, "temperature": 0.8, "top_p": 0.9, "strategy": "left_to_right", "bias": 1.5},
             "position": {"length": 240, "temperature": 0.5, "top_p": 0.9},
         },
     ),
 }
 _SEED = 1
-_MATCHED, _UNMATCHED, _UNSCORED = "green underline", "red", "dim"
+# of the tokens of a text that carries the mark, and of the matching ones of any other text, where they mean nothing
+_MATCHED, _UNMATCHED, _BY_CHANCE = "green underline", "red", "underline"
 
 
 @command_errors
 def demo(
     prompt: Annotated[str | None, typer.Option(help="Text to continue, or request.", show_default="the demo's")] = None,
-    model: Annotated[str | None, typer.Option(help="storyteller or narrator.", show_default="that of the key")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="narrator or storyteller.", show_default="that of the key; else narrator")
+    ] = None,
     key_file: Annotated[Path | None, typer.Option("--key", help="Key file to use instead of a new one.")] = None,
 ) -> None:
     """Generate a text with the mark of a new key and one without; look for the mark in both, then in a cut text.
@@ -77,27 +84,52 @@ def demo(
         from dgmark.decode import generate
 
     loaded_key = None if key_file is None else WatermarkKey.load(key_file)
-    denoiser = _load(model or (BUILTIN if loaded_key is None else loaded_key.spec.tokenizer))
+    if model is None:
+        denoiser = _narrator_or_storyteller() if loaded_key is None else _load(loaded_key.spec.tokenizer)
+    else:
+        denoiser = _load(model)
     key, origin = (WatermarkKey.generate(denoiser), "new, secret") if loaded_key is None else (loaded_key, "secret")
     show, detector, console = SHOWS[denoiser.name], Detector(key), stdout()
     prompt = show.prompt if prompt is None else prompt
     console.print(Text.assemble("key     ", (key.fingerprint, "bold"), f"  ({origin}; this is its public fingerprint)"))
     console.print(Text.assemble("prompt  ", (prompt, "italic")))
 
-    sides = Table.grid(padding=(0, 1), expand=True)
+    marked_settings = show.marked.get(key.spec.rule, show.unmarked)
+    writings = (
+        ("without the mark", None, show.unmarked, " This is expected of a text without a mark."),
+        ("with the mark", key, marked_settings, ""),
+    )
     panels = []
-    of_marked = show.marked.get(key.spec.rule, show.unmarked)
-    for title, one_key, settings in (("without", None, show.unmarked), ("with", key, of_marked)):
-        begin = time.perf_counter()
-        (made,) = generate(denoiser, prompt, key=one_key, seed=_SEED, chat=show.chat, **settings)
-        written = f", written in {time.perf_counter() - begin:.1f} s"
-        panels.append(_panel(f"{title} the mark, temperature {settings['temperature']}", made.text, detector, written))
+    with row_bar("texts") as bar:
+        for number, (title, one_key, settings, remark) in enumerate(writings):
+            bar.show("writing", number, len(writings), settings["length"])
+            begin = time.perf_counter()
+            (made,) = generate(
+                denoiser, prompt, key=one_key, seed=_SEED, chat=show.chat, progress=bar.tokens, **settings
+            )
+            written = f"temperature {settings['temperature']}, {time.perf_counter() - begin:.1f} s"
+            panels.append(_panel(title, made.text, detector, remark, written))
+    sides = Table.grid(padding=(0, 1), expand=True)
+    for _ in panels:
         sides.add_column(ratio=1)
     sides.add_row(*panels)
     console.print(sides)
-    console.print(Text.assemble((rule_test(key).shown_match(), _MATCHED), "  ", ("other token", _UNMATCHED)))
-    console.print(_panel("with the mark, its front cut off", without_first_sentence(made.text), detector))
-    console.print("Detection used the text and the key: no model, no prompt, no GPU.")
+    console.print(
+        Text.assemble(
+            "In a text with the mark: ", (rule_test(key).shown_match(), _MATCHED), "  ", ("other token", _UNMATCHED)
+        )
+    )
+    console.print(_panel("with the mark, its first sentence cut off", without_first_sentence(made.text), detector))
+    console.print("Detection used the text, the key and the tokenizer: no model, no prompt, no GPU.")
+
+
+def _narrator_or_storyteller() -> "LoadedModel":
+    """The narrator; the storyteller where the narrator's base cannot be fetched."""
+    try:
+        return _load(NARRATOR)
+    except ModelNotFound as error:
+        stderr().print(f"The demo shows the storyteller, a smaller model: {error}", markup=False)
+        return _load(BUILTIN)
 
 
 def _load(name: str) -> "LoadedModel":
@@ -119,18 +151,38 @@ def without_first_sentence(text: str) -> str:
     return " ".join(text.split()[15:])
 
 
-def _panel(title: str, text: str, detector: Detector, written: str = "") -> Panel:
-    """A text with its matching tokens and its verdict; `written`: how long it took to write, in words."""
+def _panel(title: str, text: str, detector: Detector, remark: str = "", written: str = "") -> Panel:
+    """A text with its matching tokens and its verdict.
+
+    Args:
+        title: what stands above it.
+        text: the text.
+        detector: looks for the mark.
+        remark: what is said of a verdict that no mark was found.
+        written: how it was written.
+    """
     result = detector.detect(text)
-    style = "green" if result.verdict == "watermarked" else "default"
+    found = result.verdict == "watermarked"
     shown = Text(visible(text, lines=True))
     for token in detector.tokens(text, result):
-        colour = _UNSCORED if token.matched is None else _MATCHED if token.matched else _UNMATCHED
-        shown.stylize(colour, token.start, token.end)
+        if token.matched is not None:
+            with_mark = _MATCHED if token.matched else _UNMATCHED
+            shown.stylize(with_mark if found else _BY_CHANCE if token.matched else "", token.start, token.end)
+    verdict = Text.assemble("\n\n", (heading(result), "bold green" if found else "bold"), f": {_explained(result)}")
+    if not found:
+        verdict.append(remark)
+    if written:
+        verdict.append(f"\n{written}", "dim")
+    return Panel(shown + verdict, title=title, border_style="green" if found else "default")
+
+
+def _explained(result: Detection) -> str:
+    """The evidence of a verdict in a sentence."""
     what, number = matches(result)
-    verdict = Text.assemble(
-        "\n\n",
-        (result.verdict, f"bold {style}"),
-        f"  p = {result.p_value:.2g}, z = {result.z_score:.1f}, {number} {what} match{written}",
-    )
-    return Panel(shown + verdict, title=title, border_style=style)
+    if result.verdict == "watermarked":
+        return (
+            f"{number} {what} match, which happens without the key at most once in {rarity(result.p_value)[5:]} texts."
+        )
+    if result.verdict == "uncertain":
+        return verdict_sentence(result)
+    return f"{number} {what} match, as many as chance makes match."
