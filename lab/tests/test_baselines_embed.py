@@ -258,10 +258,10 @@ def test_a_bias_gets_the_canvas_and_the_models_logits(form: Any) -> None:
 
 
 def test_kgw_decodes_left_to_right_by_default() -> None:
-    settings = {"length": 12, "block_length": 6}
-    (made,) = generate(TOY, "w1", key=baseline_key("kgw", KEY), **settings)  # type: ignore[arg-type]
+    settings: dict[str, Any] = {"length": 12, "block_length": 6}
+    (made,) = generate(TOY, "w1", key=baseline_key("kgw", KEY), **settings)
     assert made.settings["strategy"] == "left_to_right"
-    (naive,) = generate(TOY, "w1", key=baseline_key("kgw", KEY), strategy="random", **settings)  # type: ignore[arg-type]
+    (naive,) = generate(TOY, "w1", key=baseline_key("kgw", KEY), strategy="random", **settings)
     assert naive.settings["strategy"] == "random"
     assert naive.trace.position != sorted(naive.trace.position)
 
@@ -349,10 +349,10 @@ MARKS: list[tuple[str, dict[str, Any]]] = [
 
 def marked(name: str, options: dict[str, Any]) -> Generation:
     settings: dict[str, Any] = {"strategy": "random"} if name in ("gloaguen", "dmark", "lr-dwm", "tango") else {}
-    (made,) = generate(
+    made: list[Generation] = generate(
         LARGE, "w1 w2", key=baseline_key(name, LARGE_KEY, **options), length=64, block_length=16, **settings
     )
-    return made
+    return made[0]
 
 
 @pytest.mark.parametrize(("name", "options"), MARKS, ids=str)

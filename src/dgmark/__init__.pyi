@@ -1,6 +1,8 @@
 """The public names of dgmark, which `__init__.py` imports at their first use."""
 
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
+from dgmark.columns.detect_columns import DetectColumns
+from dgmark.columns.generate_columns import GenerateColumns
 from dgmark.decode import (
     DecodeConfig,
     Generation,
@@ -33,10 +35,12 @@ from dgmark.watermark.spec import WatermarkSpec
 __all__ = [
     "DecodeConfig",
     "Denoiser",
+    "DetectColumns",
     "Detection",
     "Detector",
     "DgmarkError",
     "Document",
+    "GenerateColumns",
     "Generation",
     "Infilling",
     "KeyCommitment",

@@ -9,13 +9,15 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from numbers import Real
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import numpy as np
 from pydantic import BeforeValidator
 
 from dgmark.errors import SettingsError
 
+# of a function of several rows: raise the error of the first bad row, or return each error in the place of its row
+Errors = Literal["raise", "return"]
 Kind = TypeVar("Kind")
 Number = TypeVar("Number", int, float)
 _HUGE = 10**300
@@ -137,6 +139,20 @@ def flag(name: str, value: Any) -> bool:
     if is_of(value, bool, np.bool_):
         return bool(value)
     raise SettingsError(f"{name} {shown(value)} is neither True nor False")
+
+
+def returns_errors(errors: Any) -> bool:
+    """Whether a function of several rows returns the error of a bad row in its place, see `Errors`.
+
+    Raises:
+        SettingsError: `errors` is neither "raise" nor "return".
+    """
+    if type(errors) is not str or errors not in get_args(Errors):
+        raise SettingsError(
+            f'errors {shown(errors)} is neither "raise" nor "return": give "return" to get the error of a bad row in '
+            "its place, and the results of all others"
+        )
+    return errors == "return"
 
 
 def check_name(name: Any, what: str) -> None:

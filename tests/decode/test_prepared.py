@@ -72,7 +72,7 @@ def test_a_rule_of_one_key_at_a_time_decodes_rows_of_a_key_and_unmarked_ones_tog
 # ---- refusals ----
 
 
-@pytest.mark.parametrize("key", ["key.json", Path("key.json"), [KEYS[0]], b"secret", 7], ids=repr)
+@pytest.mark.parametrize("key", ["key.json", Path("key.json"), {"key": KEYS[0]}, b"secret", 7], ids=repr)
 def test_what_is_no_key_is_refused_with_what_to_do(key: Any) -> None:
     ways: list[Any] = [
         lambda: dgmark.generate(TOY, "w1", key=key, **SHORT),

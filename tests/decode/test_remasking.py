@@ -29,8 +29,9 @@ def detector(key: dgmark.WatermarkKey) -> dgmark.Detector:
 
 
 def remask(text: str = TEXT, key: dgmark.WatermarkKey | None = KEY, **options: Any) -> Infilling:
-    (made,) = dgmark.infill(MODEL, [text], key=key, seed=5, **{"share": 0.5, "block_length": 512, **options})
-    return made
+    settings = {"share": 0.5, "block_length": 512, **options}
+    made: list[Infilling] = dgmark.infill(MODEL, [text], key=key, seed=5, **settings)
+    return made[0]
 
 
 @pytest.mark.parametrize("rule", ["bigram", "position"])

@@ -4,6 +4,7 @@ A keyring names the right key, and its p-value pays for the number of keys.
 """
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring, load_keys
 from dgmark.detection.result import Scorer
-from dgmark.errors import KeyFileNotFound, SettingsError, TokenizerMismatch, VocabularyMismatch
+from dgmark.errors import DgmarkError, InputError, KeyFileNotFound, SettingsError, TokenizerMismatch, VocabularyMismatch
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines import baseline_key
 from support.known_keys import builtin_tokenizer, known_key
@@ -49,6 +51,44 @@ def test_the_settings_are_plain_json_with_the_same_fields(scorer: Scorer) -> Non
 def test_many_texts_are_scored_as_one_by_one(scorer: Scorer) -> None:
     assert scorer.detect_many(TEXTS) == [scorer.detect(text) for text in TEXTS]
     assert scorer.detect_many(iter(TEXTS)) == scorer.detect_many(TEXTS)
+
+
+BAD: list[Any] = [None, float("nan"), b"bytes", 5.5, [5, 9000], [-1], [1, "a"], np.array([5.5]), ["a", "b"], {}]
+
+
+@each_scorer
+@pytest.mark.parametrize("place", [0, 2, len(TEXTS)])
+def test_a_bad_text_is_an_error_in_its_place_and_leaves_the_others(scorer: Scorer, place: int) -> None:
+    good = scorer.detect_many(TEXTS)
+    for bad in BAD:
+        texts = [*TEXTS[:place], bad, *TEXTS[place:]]
+        with unchecked():
+            found = scorer.detect_many(texts, errors="return")
+            error = found.pop(place)
+            assert isinstance(error, DgmarkError), bad
+            assert found == good
+            with pytest.raises(type(error), match=re.escape(str(error))):
+                scorer.detect_many(texts)
+
+
+class _Refusing(Tokenizer):
+    """A tokenizer that gives no ids for some texts."""
+
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        if any("sea" in text for text in texts):
+            raise InputError("no token stands for this")
+        return super().encode_batch(texts)
+
+
+def test_a_text_that_the_tokenizer_refuses_is_an_error_in_its_place() -> None:
+    own = builtin_tokenizer()
+    tokenizer = _Refusing(**{name: getattr(own, name) for name in Tokenizer.__dataclass_fields__})
+    scorer = Detector(RIGHT, tokenizer=tokenizer)
+    first, error, last = scorer.detect_many(["The king.", "The sea.", "The brook."], errors="return")
+    assert [first, last] == SCORERS["key"].detect_many(["The king.", "The brook."])
+    assert isinstance(error, InputError)
+    with pytest.raises(InputError, match="no token stands for this"):
+        scorer.detect_many(["The king.", "The sea."])
 
 
 @each_scorer

@@ -108,6 +108,7 @@ _DECODING: dict[str, Maker] = {
     "key": toy_key,
     "subkey": lambda: None,
     "seed": lambda: 3,
+    "ids": lambda: ["a"],
     "batch_size": lambda: 2,
     "chat": lambda: False,
     "pad": lambda: None,
@@ -116,7 +117,7 @@ _DECODING: dict[str, Maker] = {
     "temperature": lambda: 1.0,
 }
 _FILLING: dict[str, Maker] = {
-    **{name: _DECODING[name] for name in ("model", "key", "subkey", "seed", "block_length")},
+    **{name: _DECODING[name] for name in ("model", "key", "subkey", "seed", "ids", "block_length")},
     "progress": lambda: None,
 }
 _DETECTOR: dict[str, Maker] = {
@@ -146,6 +147,18 @@ CALLS: dict[str, Call] = {
     "DecodeConfig": (dgmark.DecodeConfig, _fields(dgmark.DecodeConfig(length=32))),
     "DecodeConfig.of": (dgmark.DecodeConfig.of, {"model": lambda: TOY, "length": lambda: 32, "top_k": lambda: 3}),
     "DecodeConfig.to_dict": (lambda: dgmark.DecodeConfig(length=32).to_dict(), {}),
+    "DetectColumns": (
+        dgmark.DetectColumns,
+        {
+            **{name: one for name, one in _DETECTOR.items() if name != "tokenizer"},
+            "key": key,
+            "column": lambda: "text",
+            "id_column": lambda: "id",
+            "tokenizer": builtin_tokenizer,
+            "prefix": lambda: "a_",
+            "allow_open_key": lambda: False,
+        },
+    ),
     "Detection": (dgmark.Detection, _fields(detection())),
     "Detection.to_row": (
         lambda **given: detection().to_row(**given),
@@ -165,7 +178,10 @@ CALLS: dict[str, Call] = {
         {"text_or_ids": lambda: TEXT, "only": lambda: [(0, 8)]},
     ),
     "Detector.detect, whole": (lambda **given: detector().detect(**given), {"text_or_ids": lambda: TEXT}),
-    "Detector.detect_many": (lambda **given: detector().detect_many(**given), {"texts_or_ids": lambda: [TEXT]}),
+    "Detector.detect_many": (
+        lambda **given: detector().detect_many(**given),
+        {"texts_or_ids": lambda: [TEXT], "errors": lambda: "return"},
+    ),
     "Detector.spans": (lambda **given: detector().spans(**given), {"text_or_ids": lambda: TEXT}),
     "Detector.tokens": (
         lambda **given: detector().tokens(**given),
@@ -182,6 +198,18 @@ CALLS: dict[str, Call] = {
         {"test": lambda: detector().test(_scored()), "scored": lambda: 6, "share": lambda: 0.5},
     ),
     "Document": (dgmark.Document, {"text": lambda: TEXT, "kind": lambda: "PDF", "notes": lambda: ()}),
+    "GenerateColumns": (
+        dgmark.GenerateColumns,
+        {
+            **{name: _DECODING[name] for name in ("model", "key", "seed", "batch_size", "chat", "length")},
+            "column": lambda: "prompt",
+            "id_column": lambda: "id",
+            "prefix": lambda: "a_",
+            "device": lambda: None,
+            "dtype": lambda: None,
+            "allow_open_key": lambda: False,
+        },
+    ),
     "Generation": (dgmark.Generation, _fields(generation())),
     "Generation.to_row": (
         lambda **given: generation().to_row(**given),
@@ -278,7 +306,7 @@ CALLS: dict[str, Call] = {
     "infill": (dgmark.infill, {**_FILLING, "texts": lambda: [["w1", 2, "w2"]]}),
     "infill, with a share": (
         dgmark.infill,
-        {**_FILLING, "texts": list, "share": lambda: 0.5, "keep": lambda: "w1", "target": lambda: 0.01},
+        {**_FILLING, "texts": list, "ids": list, "share": lambda: 0.5, "keep": lambda: "w1", "target": lambda: 0.01},
     ),
     "load_keys": (dgmark.load_keys, {"folder": lambda: "keys", "allow_open": lambda: False}),
     "load_model": (

@@ -91,7 +91,8 @@ def infill(
             (result,) = infill_texts(model, [source], seed=task.content, progress=progress, **given)
             if result.remasking is not None and len(tasks) == 1:
                 _tell(result.remasking, result.text)
-            return result.to_row(task.row_id)
+            row: Row = result.to_row(task.row_id)
+            return row
 
         return one_by_one(fill_holes, batch)
 

@@ -69,13 +69,32 @@ def contents_of(values: Any) -> list[Content]:
         SettingsError: this is one text or a table, or an item is neither a text nor ids.
     """
     contents = []
-    for number, item in enumerate(_items(values)):
-        content = _content(item)
-        if content is None:
-            if number == 0 and is_id(item):
-                raise SettingsError(IS_ONE_TEXT)
-            raise SettingsError(f"text {number} (counted from 0) cannot be used: {why_not(item)}")
+    for content in contents_or_errors(values):
+        if isinstance(content, SettingsError):
+            raise content
         contents.append(content)
+    return contents
+
+
+def contents_or_errors(values: Any) -> list[Content | SettingsError]:
+    """What `contents_of` gives; in the place of an item that is neither a text nor ids, the error that says why.
+
+    Raises:
+        SettingsError: this is one text or a table.
+    """
+    contents: list[Content | SettingsError] = []
+    for number, item in enumerate(_items(values)):
+        if number == 0 and is_id(item):
+            raise SettingsError(IS_ONE_TEXT)
+        try:
+            content = _content(item)
+            problem = "" if content is not None else why_not(item)
+        except SettingsError as error:  # a column of ids, of which some are missing
+            content, problem = None, str(error)
+        if content is None:
+            contents.append(SettingsError(f"text {number} (counted from 0) cannot be used: {problem}"))
+        else:
+            contents.append(content)
     return contents
 
 

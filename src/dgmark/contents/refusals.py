@@ -83,7 +83,7 @@ def why_not_several(value: Any) -> str:
 
 def _common(value: Any) -> str:
     """Why a value is no text, whatever was wanted; "" if there is no special reason."""
-    if _is_missing(value):
+    if is_missing(value):
         return f"it is missing ({value}): leave it out"
     if is_of(value, array.array):
         return (
@@ -117,7 +117,8 @@ def _which_column(names: Sequence[object], mapping: bool) -> str:
     )
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
+    """Whether a value stands for none: None, NaN, or what a library has in their place."""
     if value is None or value is np.ma.masked or is_from(value, "pandas.api.typing", "NAType", "NaTType"):
         return True
     if is_of(value, float, np.floating):

@@ -3,15 +3,15 @@
 The options of the command line, the fields of HTTP requests and the reference page are made from `setting_fields`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypedDict, get_args
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
-from dgmark.arguments import shown
+from dgmark.arguments import instance, shown
 from dgmark.errors import SettingsError
 
 if TYPE_CHECKING:  # so that the command line reads the settings without importing torch
@@ -22,6 +22,37 @@ _MIN_TEMPERATURE, _MAX_TEMPERATURE = 1e-6, 1e6
 
 Settings = dict[str, Any]
 """Fields of `DecodeConfig` by name."""
+
+Strategy = Literal["random", "confidence", "entropy", "margin", "left_to_right"]
+Noise = Literal["redrawn", "fixed"]
+LookaheadProposals = Literal["redrawn", "kept"]
+Commit = Literal["quota", "threshold"]
+Schedule = Literal["llada", "dream"]
+Cache = Literal["none", "prefix", "dual"]
+
+
+class DecodeSettings(TypedDict, total=False):
+    """The fields of `DecodeConfig` as arguments, so that type checkers and editors know them."""
+
+    length: int
+    block_length: int
+    strategy: Strategy
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    alpha: float | None
+    bias: float
+    noise: Noise
+    lookahead: int
+    lookahead_proposals: LookaheadProposals
+    commit: Commit
+    threshold: float
+    edit_threshold: float | None
+    steps: int | None
+    schedule: Schedule
+    cache: Cache
+    min_relative_reward: float
+    round_trip_check: bool
 
 
 def _warm_enough(temperature: float) -> float:
@@ -52,9 +83,7 @@ class DecodeConfig:
         description="Tokens in a block; blocks are filled from left to right.",
         json_schema_extra=_default_text("the model's own, or 32"),
     )
-    strategy: Literal["random", "confidence", "entropy", "margin", "left_to_right"] = Field(
-        default="confidence", description="How a step ranks the masked positions."
-    )
+    strategy: Strategy = Field(default="confidence", description="How a step ranks the masked positions.")
     temperature: Annotated[float, AfterValidator(_warm_enough)] = Field(
         default=1.0,
         ge=0,
@@ -80,7 +109,7 @@ class DecodeConfig:
         description="Multiply a token's probability by e^bias for each bit of 1 that it completes. It marks at "
         "temperature 0 too, and changes what the model says.",
     )
-    noise: Literal["redrawn", "fixed"] = Field(
+    noise: Noise = Field(
         default="redrawn",
         description="Draw every masked position anew at each step, or fix its random numbers.",
     )
@@ -90,11 +119,11 @@ class DecodeConfig:
         description="Choices that each step compares by looking one step ahead, each at the cost of a forward; 1 turns "
         "it off.",
     )
-    lookahead_proposals: Literal["redrawn", "kept"] = Field(
+    lookahead_proposals: LookaheadProposals = Field(
         default="redrawn",
         description="With lookahead: what becomes of the tokens drawn while looking ahead.",
     )
-    commit: Literal["quota", "threshold"] = Field(
+    commit: Commit = Field(
         default="quota",
         description="What sets how many tokens a step commits.",
     )
@@ -115,10 +144,10 @@ class DecodeConfig:
         description="With commit quota: steps of the whole response, shared evenly by its blocks.",
         json_schema_extra=_default_text("one for each token"),
     )
-    schedule: Literal["llada", "dream"] = Field(
+    schedule: Schedule = Field(
         default="llada", description="How the tokens of a block are spread over its steps: evenly, or as Dream does."
     )
-    cache: Literal["none", "prefix", "dual"] = Field(
+    cache: Cache = Field(
         default="none",
         description="Which keys and values to keep between steps; approximate for most models.",
         json_schema_extra=_default_text("the model's own, or none"),
@@ -221,6 +250,22 @@ class DecodeConfig:
 
 def _pydantic_fields() -> dict[str, FieldInfo]:
     return DecodeConfig.__pydantic_fields__  # type: ignore[attr-defined,no-any-return]
+
+
+def settings_of(config: DecodeConfig | None, settings: Mapping[str, Any]) -> Settings:
+    """The settings of a call that takes a whole `DecodeConfig` or single settings.
+
+    Raises:
+        SettingsError: both are given, or `config` is no `DecodeConfig`.
+    """
+    if config is None:
+        return dict(settings)
+    if settings:
+        raise SettingsError(
+            f"config holds all settings, and {', '.join(settings)} came beside it: put them into the config, with "
+            "dataclasses.replace, or leave the config out"
+        )
+    return instance("config", config, DecodeConfig).to_dict()
 
 
 class SettingField(NamedTuple):

@@ -1,15 +1,25 @@
 """From prompts to texts, at once or as a stream of events, and the row of output of each text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal, Unpack, overload
 
-from dgmark.arguments import flag
+from dgmark.arguments import Errors, flag, returns_errors
 from dgmark.decode.canvas import BatchEvents, BlockFinished, Committed, Completed, Progress, Response, Trace, collect
-from dgmark.decode.prompts import Prepared, Prompt, Prompts, check_progress, prompts_of, requests_of
+from dgmark.decode.config import DecodeConfig, DecodeSettings, settings_of
+from dgmark.decode.prompts import (
+    Keys,
+    Prepared,
+    Prompt,
+    Prompts,
+    RowArguments,
+    check_progress,
+    prompts_of,
+    prompts_or_errors,
+    requests_of,
+)
 from dgmark.errors import DgmarkError, ModelFault
 from dgmark.models.denoiser import Denoiser
-from dgmark.watermark.key import WatermarkKey
 
 GENERATION_SCHEMA = 1
 
@@ -67,32 +77,60 @@ class RowFinished:
 Event = Committed | BlockFinished | RowFinished
 
 
+class GenerateArguments(RowArguments, total=False):
+    """The keyword arguments of `generate`, for type checkers."""
+
+    batch_size: int
+    chat: bool
+    pad: bool | None
+
+
+@overload
+def generate(
+    model: Denoiser, prompts: Prompts, *, errors: Literal["raise"] = "raise", **arguments: Unpack[GenerateArguments]
+) -> list[Generation]: ...
+
+
+@overload
+def generate(
+    model: Denoiser, prompts: Prompts, *, errors: Literal["return"], **arguments: Unpack[GenerateArguments]
+) -> list[Generation | DgmarkError]: ...
+
+
 def generate(
     model: Denoiser,
     prompts: Prompts,
     *,
-    key: WatermarkKey | None,
-    subkey: int | None = None,
-    seed: int = 0,
+    key: Keys,
+    subkey: int | Sequence[int | None] | None = None,
+    seed: int | Sequence[int] = 0,
+    ids: Iterable[str | int] | None = None,
     batch_size: int = 8,
     chat: bool = False,
     pad: bool | None = None,
     progress: Progress | None = None,
-    **settings: Any,
-) -> list[Generation]:
+    errors: Errors = "raise",
+    config: DecodeConfig | None = None,
+    **settings: Unpack[DecodeSettings],
+) -> Sequence[Any]:
     """Generate one text for each prompt, marked with `key`; with None, the same loop leaves no mark.
 
     Args:
         model: a loaded model.
         prompts: texts or lists of token ids, as `Detector.detect_many` takes them; a single text is a list of one.
-        key: a key for the model's tokenizer and vocabulary; None for text without a mark. If it has sub-keys, each row
-            is marked with another one, which the operating system draws: then only `subkey` gives a text again.
-        subkey: the sub-key to mark all rows with instead, 0 to N - 1: their payload.
-        seed: row i uses seed + i.
+        key: a key for the model's tokenizer and vocabulary; None for text without a mark; or a list with one of these
+            for each row. If it has sub-keys, each row is marked with another one, which the operating system draws:
+            then only `subkey` or `ids` gives a text again.
+        subkey: the sub-key to mark all rows with instead, 0 to N - 1: their payload; or a list with that of each row.
+        seed: row i uses seed + i; or a list with the seed of each row.
+        ids: the ids of the rows, from which the seed of each row follows (by `seed`), and its sub-key (`subkey_of`): a
+            row is written the same in any order, batch or repetition.
         batch_size: largest number of rows decoded at once.
         chat: treat texts as messages to a chat model, and put them into its template.
         pad: decode prompts of different lengths together, padded; by default on accelerators, if the model can.
         progress: called after each step with the number of tokens it committed.
+        errors: "return" gives the error of a row that cannot be written in the place of its text, and all others.
+        config: all decoding settings at once, in place of `settings`.
         settings: `length`, `temperature`, `lookahead` and all others of `DecodeConfig`; a setting that is left out
             has the default of the key's rule, else the model's own, else that of `DecodeConfig`.
 
@@ -101,31 +139,38 @@ def generate(
 
     Raises:
         SettingsError: a setting is invalid or leaves no mark, a prompt does not fit the context, the key is no
-            `WatermarkKey`, it has no such sub-key, or a prompt is neither a text nor token ids.
-        InputError: a prompt is empty, or has an id that the model does not have.
+            `WatermarkKey`, it has no such sub-key, a prompt is neither a text nor token ids, or a list has not one item
+            for each row.
+        InputError: a prompt is empty, or has an id that the model does not have; or two rows have the same id.
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
     check_progress(progress)
-    requests = requests_of(prompts_of(prompts), key, seed, subkey)
-    prepared = Prepared.of(model, requests, settings, chat=chat, pad=pad, batch_size=batch_size)
-    return [generation for rows in prepared.chunks() for generation in generations(prepared, rows, progress)]
+    strict = not returns_errors(errors)
+    requests = requests_of(prompts_or_errors(prompts), key, seed, subkey, ids)
+    prepared = Prepared.of(
+        model, requests, settings_of(config, settings), chat=chat, pad=pad, batch_size=batch_size, strict=strict
+    )
+    made = generations if strict else generations_or_errors
+    return [generation for rows in prepared.chunks() for generation in made(prepared, rows, progress)]
 
 
 def stream_generate(
     model: Denoiser,
     prompts: Prompts,
     *,
-    key: WatermarkKey | None,
-    subkey: int | None = None,
-    seed: int = 0,
+    key: Keys,
+    subkey: int | Sequence[int | None] | None = None,
+    seed: int | Sequence[int] = 0,
+    ids: Iterable[str | int] | None = None,
     batch_size: int = 8,
     chat: bool = False,
     pad: bool | None = None,
-    **settings: Any,
+    config: DecodeConfig | None = None,
+    **settings: Unpack[DecodeSettings],
 ) -> Iterator[Event]:
     """Generate step by step, with an event for each change; the same arguments as for `generate` give the same texts.
 
-    With a key that has sub-keys, as new keys have, they do so if `subkey` is given too.
+    With a key that has sub-keys, as new keys have, they do so if `subkey` or `ids` is given too.
 
     Invalid arguments raise when `stream_generate` is called, not at the first event.
 
@@ -137,8 +182,8 @@ def stream_generate(
         SettingsError: see `generate`.
         KeyFileError: see `generate`.
     """
-    requests = requests_of(prompts_of(prompts), key, seed, subkey)
-    prepared = Prepared.of(model, requests, settings, chat=chat, pad=pad, batch_size=batch_size)
+    requests = requests_of(prompts_of(prompts), key, seed, subkey, ids)
+    prepared = Prepared.of(model, requests, settings_of(config, settings), chat=chat, pad=pad, batch_size=batch_size)
     return events_of(prepared)
 
 

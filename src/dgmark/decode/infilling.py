@@ -1,23 +1,24 @@
 """Infilling: fill the holes of a text with marked tokens. The text around the holes stays as it is."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal, Unpack, overload
 
-from dgmark.arguments import shown
+from dgmark.arguments import Errors, returns_errors, shown
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.contents.accepted import as_text
 from dgmark.contents.kinds import is_id
 from dgmark.decode.canvas import Canvas, Progress, Trace
-from dgmark.decode.config import DecodeConfig
+from dgmark.decode.config import DecodeConfig, DecodeSettings, settings_of
 from dgmark.decode.generation import responses_of
-from dgmark.decode.prompts import Prepared, Request, check_progress, prompts_of, requests_of
+from dgmark.decode.prompts import Keys, Prepared, Request, RowArguments, check_progress, prompts_or_errors, requests_of
 from dgmark.decode.remasking import Remasker, Remasking
-from dgmark.errors import InputError, PromptTooLong, SettingsError
+from dgmark.errors import DgmarkError, InputError, PromptTooLong, SettingsError
 from dgmark.models.denoiser import Denoiser, check_model, traits_of
-from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.key import WatermarkKey, check_key
 
 INFILLING_SCHEMA = 1
 
@@ -75,19 +76,45 @@ def holes_in(text: str) -> list[str | int]:
     return [int(piece) if index % 2 else piece for index, piece in enumerate(pieces) if index % 2 or piece]
 
 
+class InfillArguments(RowArguments, total=False):
+    """The keyword arguments of `infill`, for type checkers."""
+
+    share: float | None
+    keep: str | None
+    target: float | None
+
+
+Texts = Sequence[Parts] | Sequence[str]
+
+
+@overload
+def infill(
+    model: Denoiser, texts: Texts, *, errors: Literal["raise"] = "raise", **arguments: Unpack[InfillArguments]
+) -> list[Infilling]: ...
+
+
+@overload
+def infill(
+    model: Denoiser, texts: Texts, *, errors: Literal["return"], **arguments: Unpack[InfillArguments]
+) -> list[Infilling | DgmarkError]: ...
+
+
 def infill(
     model: Denoiser,
-    texts: Sequence[Parts] | Sequence[str],
+    texts: Texts,
     *,
-    key: WatermarkKey | None,
-    subkey: int | None = None,
+    key: Keys,
+    subkey: int | Sequence[int | None] | None = None,
     share: float | None = None,
     keep: str | None = None,
     target: float | None = None,
-    seed: int = 0,
+    seed: int | Sequence[int] = 0,
+    ids: Iterable[str | int] | None = None,
     progress: Progress | None = None,
-    **settings: Any,
-) -> list[Infilling]:
+    errors: Errors = "raise",
+    config: DecodeConfig | None = None,
+    **settings: Unpack[DecodeSettings],
+) -> Sequence[Any]:
     """Fill the holes of texts, marked with `key`.
 
     Blocks go from the first hole to the end of the last and are filled left to right. Every step sees the whole text,
@@ -98,15 +125,19 @@ def infill(
         model: a loaded model.
         texts: each a list of strings and hole lengths in tokens, like ["Once upon", 24, "happily ever after."]; with
             `share`, each a text without holes.
-        key: a key for the model's tokenizer and vocabulary; None for tokens without a mark. If it has sub-keys,
-            each text is marked with another one, which the operating system draws: only `subkey` gives a text again.
-        subkey: the sub-key to mark all texts with instead, 0 to N - 1: their payload.
+        key: a key for the model's tokenizer and vocabulary; None for tokens without a mark; or a list with one of these
+            for each text. If it has sub-keys, each text is marked with another one, which the operating system draws:
+            only `subkey` or `ids` gives a text again.
+        subkey: the sub-key to mark all texts with instead, 0 to N - 1: their payload; or a list with that of each.
         share: choose the holes: mask this share of each text's tokens, the words of which the model is least sure, and
             replace them by words. Quotations, code, headings, addresses, names and numbers stay.
         keep: with `share`, a regular expression of what else stays.
         target: with `share`, stop as soon as the text's p-value is at most this.
-        seed: text i uses seed + i.
+        seed: text i uses seed + i; or a list with the seed of each text.
+        ids: the ids of the texts, from which their seeds and sub-keys follow; see `generate`.
         progress: called after each step with the number of tokens it committed.
+        errors: "return" gives the error of a text that cannot be filled in its place, and all others.
+        config: all decoding settings at once, in place of `settings`; its length and steps have no effect.
         settings: those of `DecodeConfig` except length and steps, which follow from the holes.
 
     Raises:
@@ -118,38 +149,86 @@ def infill(
     """
     check_model(model)
     check_progress(progress)
+    strict = not returns_errors(errors)
     for name in ("length", "steps"):
         if settings.get(name) is not None:
             raise SettingsError(f"infilling takes no {name}, because the holes set the number of tokens: leave it out")
-    if share is not None:
-        remasker = Remasker(model, key, config_of_remasking(model, settings), share, keep, target)
-        return [_remasked(model, remasker, one, progress) for one in requests_of(_whole(texts), key, seed, subkey)]
-    if keep is not None or target is not None:
-        raise SettingsError("keep and target say how holes are chosen: give the share of tokens to mask, too")
-    config = config_of_holes(model, settings)
-    requests = requests_of([holed_text(model, parts) for parts in _sequence(texts)], key, seed, subkey)
-    prepared = Prepared.of(model, requests, config, encode=lambda text: text.canvas(model.mask_id))
-    made = []
-    for row, request in enumerate(prepared.requests):
-        response = responses_of(prepared, [row], progress)[row]
-        made.append(_infilling(model, request, request.prompt, response.token_ids, response.trace, config))
+    given = {name: one for name, one in settings_of(config, settings).items() if name not in ("length", "steps")}
+    if share is None:
+        if keep is not None or target is not None:
+            raise SettingsError("keep and target say how holes are chosen: give the share of tokens to mask, too")
+        requests = requests_of([_holed_or_error(model, parts) for parts in _sequence(texts)], key, seed, subkey, ids)
+        fill = _filler(model, requests, config_of_holes(model, given), progress, strict=strict)
+    else:
+        remasking = config_of_remasking(model, given)
+        requests = requests_of(_whole(texts), key, seed, subkey, ids)
+        keys: list[Any] = [*key] if isinstance(key, list | tuple) else [key]
+        for one in keys:
+            check_key(one, or_none=True)
+        remaskers = {one: Remasker(model, one, remasking, share, keep, target) for one in {*keys}}
+
+        def fill(row: int, request: Request) -> Infilling:
+            return _remasked(model, remaskers[keys[row % len(keys)]], request, progress)
+
+    made: list[Infilling | DgmarkError] = []
+    for row, request in enumerate(requests):
+        try:
+            if isinstance(request.prompt, DgmarkError):
+                raise request.prompt
+            made.append(fill(row, request))
+        except DgmarkError as error:
+            if strict:
+                raise
+            made.append(error)
     return made
 
 
-def _whole(texts: Any) -> list[str]:
-    """Texts without holes.
+# fills the text of a request, which has this number
+_Fill = Callable[[int, Request], Infilling]
+
+
+def _filler(
+    model: Denoiser, requests: Sequence[Request], config: DecodeConfig, progress: Progress | None, *, strict: bool
+) -> _Fill:
+    """Fills given holes."""
+    encode = partial(HoledText.canvas, mask_id=model.mask_id)
+    prepared = Prepared.of(model, requests, config, encode=encode, strict=strict)
+
+    def fill(row: int, request: Request) -> Infilling:
+        if row in prepared.refused:
+            raise prepared.refused[row]
+        response = responses_of(prepared, [row], progress)[row]
+        return _infilling(model, request, request.prompt, response.token_ids, response.trace, config)
+
+    return fill
+
+
+def _holed_or_error(model: Denoiser, parts: Any) -> "HoledText | DgmarkError":
+    try:
+        return holed_text(model, parts)
+    except DgmarkError as error:
+        return error
+
+
+def _whole(texts: Any) -> list[str | DgmarkError]:
+    """Texts without holes; in the place of what is none, the error that says why.
 
     Raises:
-        InputError: one of them is none.
+        InputError: they are no texts.
     """
+    problem = "with a share, a text to fill is a string without holes: "
     try:
-        prompts = prompts_of(texts)
+        prompts = prompts_or_errors(texts)
     except SettingsError as error:
-        raise InputError(f"with a share, a text to fill is a string without holes: {error}") from None
+        raise InputError(f"{problem}{error}") from None
+    found: list[str | DgmarkError] = []
     for number, prompt in enumerate(prompts):
-        if not isinstance(prompt, str):
-            raise InputError(f"with a share, a text to fill is a string without holes: text {number} is token ids")
-    return [str(prompt) for prompt in prompts]
+        if isinstance(prompt, str):
+            found.append(prompt)
+        else:
+            why = f"text {number} is token ids" if isinstance(prompt, list) else str(prompt)
+            found.append(InputError(problem + why))
+    return found
 
 
 def _remasked(model: Denoiser, remasker: Remasker, request: Request, progress: Progress | None) -> Infilling:

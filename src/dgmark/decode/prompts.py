@@ -3,16 +3,20 @@
 `generate`, `stream_generate`, `infill`, benchmarks and experiments all prepare their prompts here.
 """
 
+import hashlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Required
 
+import numpy as np
 import torch
 
-from dgmark.arguments import flag, shown
-from dgmark.contents.accepted import TextOrIds, as_text, content_of, contents_of
-from dgmark.decode.canvas import Canvas, Commits
-from dgmark.decode.config import DecodeConfig, Settings
+from dgmark.arguments import flag, is_of, several, shown
+from dgmark.contents.accepted import TextOrIds, as_text, content_of, contents_or_errors
+from dgmark.contents.row_ids import id_of_row
+from dgmark.decode.canvas import Canvas, Commits, Progress
+from dgmark.decode.config import DecodeConfig, DecodeSettings, Settings
 from dgmark.decode.keyed_side import kind_of, side_of_rows
 from dgmark.decode.loop import decode_steps
 from dgmark.decode.round_trip import RoundTrip
@@ -20,21 +24,48 @@ from dgmark.decode.rules import DecodeSide
 from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError
 from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import Denoiser, Traits, check_model, traits_of
-from dgmark.watermark.key import WatermarkKey, check_key
+from dgmark.watermark.key import WatermarkKey, check_key, subkey_of
 
 Prompt = str | list[int]
 # what `prompts_of` takes: a text, or several texts and lists of token ids
 Prompts = str | Iterable[TextOrIds]
+# the key of all rows, or of each; None for no mark
+Keys = WatermarkKey | None | Sequence[WatermarkKey | None]
 
 
-def check_seed(seed: object) -> None:
-    """Refuse what torch's generators do not take.
+class RowArguments(DecodeSettings, total=False):
+    """The keyword arguments of all functions that write texts; see `generate`."""
+
+    key: Required[Keys]
+    subkey: int | Sequence[int | None] | None
+    seed: int | Sequence[int]
+    ids: Iterable[str | int] | None
+    progress: Progress | None
+    config: DecodeConfig | None
+
+
+def check_seed(seed: Any) -> int:
+    """A seed, if torch's generators take it.
 
     Raises:
         SettingsError: the seed is no whole number of 64 bits.
     """
     if type(seed) is not int or not -(2**63) <= seed < 2**64:
         raise SettingsError(f"seed {shown(seed)} is not a whole number from -2^63 to 2^64 - 1")
+    return seed
+
+
+def seed_of(seed: Any, row_id: str) -> int:
+    """The seed of a row, from its id: 63 bits of SHA-256 over (version, seed, id).
+
+    The same id and seed give the same number for ever, whatever the order of the rows and the others of their batch.
+
+    Raises:
+        SettingsError: the seed is no whole number of 64 bits.
+    """
+    check_seed(seed)
+    message = f"dgmark/row-seed/v1\0{seed}\0{row_id}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.sha256(message).digest()[:8], "little") >> 1
 
 
 def check_progress(progress: object) -> None:
@@ -52,7 +83,7 @@ class Request:
     """One row to decode.
 
     Attributes:
-        prompt: a text, or token ids; for an infilling, the encoded text with its holes.
+        prompt: a text, or token ids; for an infilling, the encoded text with its holes; or the error of the row.
         seed: seed of this row: its text depends on no other row.
         key: the key to mark with; None for no mark. In place of a key with sub-keys it is one of them: the given one,
             or one that the operating system draws for this row, whatever its seed and prompt.
@@ -270,23 +301,102 @@ def prompts_of(prompts: Any) -> list[Prompt]:
     Raises:
         SettingsError: they are neither.
     """
+    found = []
+    for prompt in prompts_or_errors(prompts):
+        if isinstance(prompt, DgmarkError):
+            raise prompt
+        found.append(prompt)
+    return found
+
+
+def prompts_or_errors(prompts: Any) -> list[Prompt | DgmarkError]:
+    """What `prompts_of` gives; in the place of what is neither a text nor ids, the error that says why.
+
+    Raises:
+        SettingsError: they are not several prompts.
+    """
     text = as_text(prompts)
-    contents = contents_of(prompts) if text is None else [text]
-    return [content if isinstance(content, str) else content.tolist() for content in contents]
+    contents = contents_or_errors(prompts) if text is None else [text]
+    return [one.tolist() if isinstance(one, np.ndarray) else one for one in contents]
 
 
 def requests_of(
-    prompts: Sequence[Any], key: WatermarkKey | None, seed: int, subkey: int | None = None
+    prompts: Sequence[Any],
+    key: Keys,
+    seed: int | Sequence[int],
+    subkey: int | Sequence[int | None] | None = None,
+    ids: Iterable[str | int] | None = None,
 ) -> list[Request]:
-    """Make a request for each prompt, all with one key, row i with seed + i.
+    """Make a request for each prompt.
 
-    Each row has a sub-key of its own if the key has sub-keys, unless `subkey` is the number of one.
+    Args:
+        prompts: the prompts; an error in the place of one is that of the row.
+        key: the key of all rows, or a list with that of each; None for no mark.
+        seed: row i has seed + i, or the one of a list; with ids, the seed that they are hashed with.
+        subkey: the sub-key of all rows, or a list with that of each; None for one that the operating system draws for
+            the row or, with ids, for the one that belongs to its id.
+        ids: the rows' ids, from which their seeds (`seed_of`) and sub-keys (`subkey_of`) follow.
 
     Raises:
-        SettingsError: the seed is no whole number of 64 bits, or there is no such sub-key.
+        SettingsError: a seed is no whole number of 64 bits, there is no such sub-key or key, or a list is of another
+            length than the prompts.
+        InputError: two rows have the same id.
     """
-    check_seed(seed)
-    return [Request(prompt, seed + index, key_of_text(key, subkey)) for index, prompt in enumerate(prompts)]
+    number = len(prompts)
+    keys, subkeys = _of_rows(key, number, "key"), _of_rows(subkey, number, "subkey")
+    if ids is None:
+        first = check_seed(0 if _is_list(seed) else seed)
+        seeds = _of_rows(seed, number, "seed") if _is_list(seed) else [first + row for row in range(number)]
+    else:
+        names = row_ids(ids, number)
+        seeds = [seed_of(seed, name) for name in names]
+        subkeys = list(map(_subkey_of_id, keys, subkeys, names))
+    rows = zip(prompts, seeds, keys, subkeys, strict=True)
+    return [Request(prompt, row_seed, key_of_text(*marked)) for prompt, row_seed, *marked in rows]
+
+
+def row_ids(ids: Iterable[str | int], number: int) -> list[str]:
+    """The ids of rows as texts; whole numbers are spelled in digits.
+
+    Raises:
+        SettingsError: one is neither a text nor a whole number, or they are not as many as the rows.
+        InputError: two are equal.
+    """
+    names = []
+    for place, one in enumerate(_of_rows(several(ids, "ids"), number, "ids")):
+        name = id_of_row(one)
+        if name is None:
+            raise SettingsError(f"id {place} (counted from 0) is {shown(one)}: give each row a text or a whole number")
+        names.append(name)
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise InputError(f"{count} rows have the id {shown(name)}: give each row its own id")
+    return names
+
+
+def _subkey_of_id(key: WatermarkKey | None, subkey: int | None, row_id: str) -> int | None:
+    """The given sub-key of a row, or the one that belongs to its id."""
+    check_key(key, or_none=True)
+    if subkey is not None or key is None or key.num_subkeys == 1:
+        return subkey
+    return subkey_of(key, row_id)
+
+
+def _is_list(value: object) -> bool:
+    return is_of(value, list, tuple)
+
+
+def _of_rows(value: Any, number: int, name: str) -> list[Any]:
+    """One value for each row: those of a list, or the same for all.
+
+    Raises:
+        SettingsError: a list has more or fewer items than there are rows.
+    """
+    if not _is_list(value):
+        return [value] * number
+    if len(value) != number:
+        raise SettingsError(f"{name} is a list of {len(value)} for {number} rows: give one for each row")
+    return [*value]
 
 
 def config_of(model: Denoiser, keys: Iterable[WatermarkKey | None], settings: Settings) -> DecodeConfig:
@@ -359,6 +469,8 @@ def _encode(
     refused: dict[int, DgmarkError] = {}
     for row, request in enumerate(requests):
         try:
+            if isinstance(request.prompt, DgmarkError):
+                raise request.prompt
             canvases[row] = encode(request.prompt)
         except DgmarkError as error:
             if strict:

@@ -9,7 +9,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import cast
@@ -283,24 +282,21 @@ def _length(item: Item | BadRow) -> int:
 
 
 def _score_chunk(chunk: list[Item | BadRow], scorer: Scorer, scoring: ScoringOptions) -> list[Detection | BadRow]:
-    """Score a few items: plain texts together, each list of ids by itself because it may be bad."""
-    texts = [item.content for item in chunk if isinstance(item, Item) and isinstance(item.content, str)]
-    together = iter(scorer.detect_many(texts) if scoring.plain else ())
-    scored: list[Detection | BadRow] = []
-    for item in chunk:
-        if isinstance(item, BadRow):
-            scored.append(item)
-        elif scoring.plain and isinstance(item.content, str):
-            scored.append(_checked(partial(next, together), scorer, item))
-        else:
-            scored.append(_checked(partial(_detect, scorer, item, scoring), scorer, item))
-    return scored
+    """Score a few items: together, unless spans or ranges are wanted."""
+    items = [item for item in chunk if isinstance(item, Item)]
+    if scoring.plain:
+        found = scorer.detect_many([item.content for item in items], errors="return")
+    else:
+        found = [_detect(one_key(scorer), item, scoring) for item in items]
+    detected = iter(found)
+    return [item if isinstance(item, BadRow) else _checked(next(detected), scorer, item) for item in chunk]
 
 
-def _checked(detect: Callable[[], Detection], scorer: Scorer, item: Item) -> Detection | BadRow:
-    """What `detect` finds in an item, in the light of what its document lacks; a bad row if it cannot be scored."""
+def _checked(detection: Detection | DgmarkError, scorer: Scorer, item: Item) -> Detection | BadRow:
+    """What was found in an item, in the light of what its document lacks; a bad row if it cannot be scored."""
     try:
-        detection = detect()
+        if isinstance(detection, DgmarkError):
+            raise detection
         if item.kind is None:
             return detection
         return of_document(
@@ -314,11 +310,11 @@ def _checked(detect: Callable[[], Detection], scorer: Scorer, item: Item) -> Det
         return BadRow(item.row_id, str(error), type(error), sha256_of(item.content))
 
 
-def _detect(scorer: Scorer, item: Item, scoring: ScoringOptions) -> Detection:
-    if scoring.plain:
-        return scorer.detect(item.content)
-    detector = one_key(scorer)
-    detection = detector.detect(item.content, only=scoring.only or None)
-    if scoring.spans:
-        detection = detection.with_spans(detector.spans(item.content), item.content)
+def _detect(detector: Detector, item: Item, scoring: ScoringOptions) -> Detection | DgmarkError:
+    try:
+        detection = detector.detect(item.content, only=scoring.only or None)
+        if scoring.spans:
+            detection = detection.with_spans(detector.spans(item.content), item.content)
+    except DgmarkError as error:
+        return error
     return detection

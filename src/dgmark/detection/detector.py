@@ -7,11 +7,11 @@ z-score; here it is on the p-value. Knows nothing of models and prompts, and nee
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, TypedDict, Unpack, overload
 
-from dgmark.arguments import instance, number, shown, whole
+from dgmark.arguments import Errors, instance, number, returns_errors, shown, whole
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.contents.accepted import Content, TextOrIds, content_of, contents_of
+from dgmark.contents.accepted import Content, TextOrIds, content_of, contents_or_errors
 from dgmark.detection.finding import Phase, ScoredToken, Span
 from dgmark.detection.normalise import check_steps, disguises_in
 from dgmark.detection.p_values import adjusted_p, bonferroni_p
@@ -19,7 +19,7 @@ from dgmark.detection.reader import Ranges, Reader, ScoredIds, at_words
 from dgmark.detection.readings import TextReading, readings
 from dgmark.detection.result import Detection, verdict_of
 from dgmark.detection.rules import DEFAULT_MAX_CROP, DetectionSettings, TextTest, rule_test
-from dgmark.errors import SettingsError
+from dgmark.errors import DgmarkError, SettingsError
 from dgmark.watermark.key import WatermarkKey, check_key
 
 DEFAULT_FPR = 1e-4
@@ -118,21 +118,33 @@ class Detector:
             raise SettingsError("ranges refer to the unchanged text: leave normalisation out")
         return self.score(self.reader.read(content, only))
 
-    def detect_many(self, texts_or_ids: Iterable[TextOrIds]) -> list[Detection]:
+    @overload
+    def detect_many(
+        self, texts_or_ids: Iterable[TextOrIds], *, errors: Literal["raise"] = "raise"
+    ) -> list[Detection]: ...
+
+    @overload
+    def detect_many(
+        self, texts_or_ids: Iterable[TextOrIds], *, errors: Literal["return"]
+    ) -> list[Detection | DgmarkError]: ...
+
+    def detect_many(self, texts_or_ids: Iterable[TextOrIds], *, errors: Errors = "raise") -> Sequence[Any]:
         """Score several texts or responses, encoding the texts together; the detections equal those of `detect`.
 
         Args:
             texts_or_ids: what `detect` takes, several times: a list, an iterator, or one column of a table (an array or
                 series of numpy, pandas, Arrow or polars); ids also as an array of two dimensions.
+            errors: "return" gives the error of a text that cannot be scored in the place of its detection, and the
+                detections of all others.
 
         Raises:
             VocabularyMismatch: an id lies outside the key's vocabulary.
-            SettingsError: the input is one text instead of several, a mapping or a table, or an item is neither a text
-                nor ids.
+            SettingsError: the input is one text instead of several, a mapping or a table, an item is neither a text
+                nor ids, or `errors` is neither "raise" nor "return".
         """
-        return detect_readings(
-            self.reader, self.score, texts_or_ids, self.normalise, only_as_it_is=self._test.scores_layout()
-        )
+        only_as_it_is = self._test.scores_layout()
+        found = detect_readings(self.reader, self.score, texts_or_ids, self.normalise, only_as_it_is=only_as_it_is)
+        return found if returns_errors(errors) else without_errors(found)
 
     @property
     def no_spans(self) -> str | None:
@@ -267,8 +279,10 @@ def detect_readings(
     steps: Sequence[str] = (),
     *,
     only_as_it_is: bool = False,
-) -> list[Detection]:
+) -> list[Detection | DgmarkError]:
     """The detections of texts, each by its likelier reading; the readings of a text share the rate.
+
+    In the place of a text that cannot be scored stands its error.
 
     Args:
         reader: reads the texts, encoding them together.
@@ -277,33 +291,80 @@ def detect_readings(
         steps: steps that undo disguises.
         only_as_it_is: without steps, read each text once, with its layout.
     """
-    texts = contents_of(texts_or_ids)
+    texts = contents_or_errors(texts_or_ids)
+    usable = [item for item in texts if not isinstance(item, DgmarkError)]
     if only_as_it_is and not steps:
-        tried = [[TextReading(item)] for item in texts]
+        tried = [[TextReading(item)] for item in usable]
     else:
-        tried = [readings(item, steps) for item in texts]
-    tokens = iter(reader.read_many([reading.content for one in tried for reading in one]))
-    found = [
-        [replace(score(next(tokens), 1 / len(one)), normalised=reading.undone) for reading in one] for one in tried
-    ]
-    likeliest = [min(one, key=lambda detection: detection.p_value) for one in found]
-    return [_with_disguises(detection, item, steps) for detection, item in zip(likeliest, texts, strict=True)]
+        tried = [readings(item, steps) for item in usable]
+    read = iter(reader.read_or_errors([reading.content for one in tried for reading in one]))
+    found = iter([_likeliest(one, [next(read) for _ in one], score) for one in tried])
+    return [item if isinstance(item, DgmarkError) else _with_disguises(next(found), item, steps) for item in texts]
 
 
-def _with_disguises(detection: Detection, content: Content, steps: Sequence[str]) -> Detection:
+def without_errors(found: Iterable[Detection | DgmarkError]) -> list[Detection]:
+    """The detections, if there is no error among them.
+
+    Raises:
+        DgmarkError: the first error.
+    """
+    detections = []
+    for one in found:
+        if isinstance(one, DgmarkError):
+            raise one
+        detections.append(one)
+    return detections
+
+
+def _likeliest(
+    tried: Sequence[TextReading],
+    read: Sequence[ScoredIds | DgmarkError],
+    score: Callable[[ScoredIds, float], Detection],
+) -> Detection | DgmarkError:
+    """The detection of the likeliest reading of a text, or the error of a reading that cannot be scored."""
+    found = []
+    for reading, tokens in zip(tried, read, strict=True):
+        if isinstance(tokens, DgmarkError):
+            return tokens
+        try:
+            found.append(replace(score(tokens, 1 / len(tried)), normalised=reading.undone))
+        except DgmarkError as error:
+            return error
+    return min(found, key=lambda detection: detection.p_value)
+
+
+def _with_disguises(
+    detection: Detection | DgmarkError, content: Content, steps: Sequence[str]
+) -> Detection | DgmarkError:
     """The detection, which names what steps that were not applied would undo, if no mark was found."""
-    if detection.verdict == "watermarked" or not isinstance(content, str):
+    if isinstance(detection, DgmarkError) or detection.verdict == "watermarked" or not isinstance(content, str):
         return detection
     return replace(detection, normalise_would_change=tuple(step for step in disguises_in(content) if step not in steps))
 
 
-def detect(text_or_ids: TextOrIds, key: WatermarkKey, **settings: Any) -> Detection:
+class ScoringSettings(TypedDict, total=False):
+    """The keyword arguments of `Detector` but the tokenizer, for type checkers."""
+
+    fpr: float
+    phase: Phase
+    max_crop: int
+    normalise: Sequence[str]
+    keys_tested: int
+
+
+class DetectorSettings(ScoringSettings, total=False):
+    """The keyword arguments of `Detector`, for type checkers."""
+
+    tokenizer: Tokenizer | str | os.PathLike[str] | None
+
+
+def detect(text_or_ids: TextOrIds, key: WatermarkKey, **settings: Unpack[DetectorSettings]) -> Detection:
     """Score one text, or the token ids of one response, against one key.
 
     Args:
         text_or_ids: the text or ids, see `Detector.detect`.
         key: the key.
-        settings: those of `Detector`: tokenizer, fpr, phase, max_crop, normalise.
+        settings: those of `Detector`.
     """
     return Detector(key, **settings).detect(text_or_ids)
 

@@ -9,17 +9,17 @@ import os
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
-from dgmark.arguments import as_path, check_name, several
+from dgmark.arguments import Errors, as_path, check_name, returns_errors, several
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.contents.accepted import TextOrIds, content_of
-from dgmark.detection.detector import DEFAULT_FPR, Detector, detect_readings, setting_of
+from dgmark.detection.detector import DEFAULT_FPR, Detector, detect_readings, setting_of, without_errors
 from dgmark.detection.finding import Phase
 from dgmark.detection.reader import Reader, ScoredIds
 from dgmark.detection.result import Detection
 from dgmark.detection.rules import DEFAULT_MAX_CROP, DetectionSettings, check_settings, rule_test
-from dgmark.errors import KeyFileNotFound, SettingsError, TokenizerMismatch
+from dgmark.errors import DgmarkError, KeyFileNotFound, SettingsError, TokenizerMismatch
 from dgmark.watermark.key import WatermarkKey, check_key
 
 # p-values whose logarithms differ by less are equal in rank: rounding, which differs between machines, decides none
@@ -78,15 +78,30 @@ class Keyring:
         """
         return self.detect_many([content_of(text_or_ids)])[0]
 
-    def detect_many(self, texts_or_ids: Iterable[TextOrIds]) -> list[Detection]:
+    @overload
+    def detect_many(
+        self, texts_or_ids: Iterable[TextOrIds], *, errors: Literal["raise"] = "raise"
+    ) -> list[Detection]: ...
+
+    @overload
+    def detect_many(
+        self, texts_or_ids: Iterable[TextOrIds], *, errors: Literal["return"]
+    ) -> list[Detection | DgmarkError]: ...
+
+    def detect_many(self, texts_or_ids: Iterable[TextOrIds], *, errors: Errors = "raise") -> Sequence[Any]:
         """Score several texts or responses, encoding the texts together; the detections equal those of `detect`.
+
+        Args:
+            texts_or_ids: see `Detector.detect_many`.
+            errors: see `Detector.detect_many`.
 
         Raises:
             VocabularyMismatch: an id lies outside the keys' vocabulary.
             SettingsError: see `Detector.detect_many`.
         """
         only_as_it_is = all(rule_test(key).scores_layout() for key in self.keys)
-        return detect_readings(self.reader, self._detect_scored, texts_or_ids, only_as_it_is=only_as_it_is)
+        found = detect_readings(self.reader, self._detect_scored, texts_or_ids, only_as_it_is=only_as_it_is)
+        return found if returns_errors(errors) else without_errors(found)
 
     def _detect_scored(self, tokens: ScoredIds, share: float) -> Detection:
         tested = ((each, each.test(tokens)) for each in self._detectors)  # one at a time: a test of pairs is large

@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -17,7 +18,7 @@ from jaxtyping import Bool, Int
 from dgmark.arguments import several, shown, whole
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.contents.accepted import TextOrIds, content_of, contents_of
-from dgmark.errors import ModelNotFound, SettingsError
+from dgmark.errors import DgmarkError, ModelNotFound, SettingsError
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import check_ids
 
@@ -102,12 +103,34 @@ class Reader:
             VocabularyMismatch: an id lies outside the key's vocabulary.
             SettingsError: the input is one text instead of several, or an item is neither a text nor ids.
         """
-        items = contents_of(contents)
-        encoded = iter(self.tokenizer.encode_batch([item for item in items if isinstance(item, str)]) or [])
-        return [
-            self.scored(np.array(next(encoded), dtype=np.int64) if isinstance(item, str) else self._response(item))
-            for item in items
-        ]
+        read = []
+        for tokens in self.read_or_errors(contents_of(contents)):
+            if isinstance(tokens, DgmarkError):
+                raise tokens
+            read.append(tokens)
+        return read
+
+    def read_or_errors(self, contents: Iterable[TextOrIds]) -> list[ScoredIds | DgmarkError]:
+        """What `read_many` gives; in the place of a text that has no ids, or of a response of wrong ones, its error."""
+        items: list[Any] = list(contents)
+        encoded = iter(self._encoded([item for item in items if isinstance(item, str)]))
+        read: list[ScoredIds | DgmarkError] = []
+        for item in items:
+            try:
+                ids = next(encoded) if isinstance(item, str) else self._response(item)
+                read.append(ids if isinstance(ids, DgmarkError) else self.scored(np.array(ids, dtype=np.int64)))
+            except DgmarkError as error:
+                read.append(error)
+        return read
+
+    def _encoded(self, texts: list[str]) -> list[list[int] | DgmarkError]:
+        """The ids of texts, encoded together; if that fails, one by one."""
+        try:
+            return [*self.tokenizer.encode_batch(texts)]
+        except DgmarkError as error:
+            if len(texts) == 1:
+                return [error]
+            return [one for text in texts for one in self._encoded([text])]
 
     def locate(self, content: TextOrIds) -> tuple[ScoredIds, Int[np.ndarray, "n 2"]]:
         """Read as `read` does, with the characters [start, end) that each token covers (the indices for ids)."""

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, overload, runtime_checkable
 
-from dgmark.arguments import flag, several
+from dgmark.arguments import Errors, flag, several
 from dgmark.contents.accepted import Content, TextOrIds, content_of
 from dgmark.detection.finding import Finding, Span, Verdict
 from dgmark.detection.reader import Reader
 from dgmark.detection.sentences import summary
-from dgmark.errors import SettingsError
+from dgmark.errors import DgmarkError, SettingsError
 
 DETECTION_SCHEMA = 1
 # raised whenever a text's p-value changes, so that no file mixes p-values of two versions
@@ -94,8 +94,21 @@ class Scorer(Protocol):
         """Score one text, or the token ids of one response."""
         ...
 
-    def detect_many(self, texts_or_ids: Iterable[TextOrIds]) -> list[Detection]:
-        """Score several texts or responses; the detections equal those of `detect`."""
+    @overload
+    def detect_many(
+        self, texts_or_ids: Iterable[TextOrIds], *, errors: Literal["raise"] = "raise"
+    ) -> list[Detection]: ...
+
+    @overload
+    def detect_many(
+        self, texts_or_ids: Iterable[TextOrIds], *, errors: Literal["return"]
+    ) -> list[Detection | DgmarkError]: ...
+
+    def detect_many(self, texts_or_ids: Iterable[TextOrIds], *, errors: Errors = "raise") -> Sequence[Any]:
+        """Score several texts or responses; the detections equal those of `detect`.
+
+        With errors "return", the error of a text that cannot be scored stands in its place.
+        """
         ...
 
 

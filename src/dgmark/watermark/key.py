@@ -11,7 +11,6 @@ import os
 import secrets
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from pydantic import ValidationError
@@ -20,7 +19,14 @@ from dgmark.arguments import as_path, check_name, whole
 from dgmark.checkpoint.families import family_of
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
-from dgmark.errors import CheckpointFormat, KeyFileFormat, SettingsError, TokenizerMismatch, VocabularyMismatch
+from dgmark.errors import (
+    CheckpointFormat,
+    KeyFileFormat,
+    KeyFileNotFound,
+    SettingsError,
+    TokenizerMismatch,
+    VocabularyMismatch,
+)
 from dgmark.watermark.key_file import KeyFile, check_mode, read_private, write_private
 from dgmark.watermark.rules import Rule, find_rule, rule_with_options, spec_of
 from dgmark.watermark.secret import Secret
@@ -274,18 +280,43 @@ class WatermarkKey:
         """
         path = as_path(path, "a key file")
         content, mode = read_private(path, "dgmark keygen")
-        key, fingerprint = _key_of(content, path)
+        key = _key_of(content, f"the key file {path}")
         if key.secret is not None:
             check_mode(mode, path, allow_open)
-        if fingerprint != key.fingerprint:
-            raise KeyFileFormat(
-                f"the key file {path} is damaged: its contents do not have the fingerprint that it states; "
-                "restore it from a copy"
-            )
         return key
 
 
-def _key_of(content: bytes, path: Path) -> tuple[WatermarkKey, str]:
+def key_of_environment(name: str) -> WatermarkKey:
+    """The key that an environment variable holds: the content of a key file, as secret managers hand it over.
+
+    Raises:
+        KeyFileNotFound: there is no such variable, or it is empty.
+        KeyFileFormat: it does not hold a key file.
+    """
+    content = os.environb.get(os.fsencode(name), b"")
+    if not content:
+        raise KeyFileNotFound(
+            f"the environment variable {name} is not set here: set it to the content of a key file in every process "
+            "that reads the key"
+        )
+    return _key_of(Secret(content), f"the environment variable {name}")
+
+
+def _key_of(content: bytes, source: str) -> WatermarkKey:
+    """The key that the content of a key file states.
+
+    Raises:
+        KeyFileFormat: it is none, or damaged.
+    """
+    key, fingerprint = _stated_key(content, source)
+    if fingerprint != key.fingerprint:
+        raise KeyFileFormat(
+            f"{source} is damaged: its contents do not have the fingerprint that it states; restore it from a copy"
+        )
+    return key
+
+
+def _stated_key(content: bytes, source: str) -> tuple[WatermarkKey, str]:
     """The key that a key file holds, and the fingerprint that it states."""
     try:
         return _parsed(content)
@@ -296,7 +327,7 @@ def _key_of(content: bytes, path: Path) -> tuple[WatermarkKey, str]:
     except (SettingsError, ValueError) as error:
         problem = f"it is damaged: {error}"
     # out here, so that it carries no exception that holds the secret
-    raise KeyFileFormat(f"{path} is not a key file: {problem}; give the file that `dgmark keygen` wrote")
+    raise KeyFileFormat(f"{source} is not a key file: {problem}; give what `dgmark keygen` wrote")
 
 
 def _parsed(content: bytes) -> tuple[WatermarkKey, str]:

@@ -1,0 +1,219 @@
+"""Batches of rows of several libraries: their columns are read, and a batch of the same kind with more columns made.
+
+A batch that comes in is never changed: those of Ray Data are views of memory that others read, too.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dgmark.arguments import is_of, shown
+from dgmark.columns.row_schema import Fields, arrow_type, numpy_column, pandas_column, polars_type
+from dgmark.contents.accepted import Content, content_of
+from dgmark.contents.columns import library_of
+from dgmark.contents.kinds import is_from
+from dgmark.contents.refusals import is_missing
+from dgmark.contents.row_ids import id_of_row
+from dgmark.errors import DgmarkError, InputError, SettingsError
+from dgmark.rows.texts import MAX_CHARS
+
+# the values of columns by name, row for row
+Columns = Mapping[str, Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class BatchKind:
+    """How the batches of one library are read and made.
+
+    Attributes:
+        has: whether a value is such a batch.
+        names: the names of its columns.
+        column: the column of a name.
+        added: such a batch with more columns, of these types.
+    """
+
+    has: Callable[[object], bool]
+    names: Callable[[Any], list[str]]
+    column: Callable[[Any, str], Any]
+    added: Callable[[Any, Columns, Fields], Any]
+
+
+def kind_of_batch(batch: object) -> BatchKind:
+    """The kind of a batch.
+
+    Raises:
+        SettingsError: it is none.
+    """
+    for kind in _KINDS:
+        if kind.has(batch):
+            return kind
+    raise SettingsError(
+        f"a batch is a dict of arrays or lists, a DataFrame of pandas or polars, or a Table or RecordBatch of pyarrow, "
+        f"not {shown(type(batch).__name__)}"
+    )
+
+
+def column_of(batch: Any, name: str) -> list[Any]:
+    """The values of a column, one for each row.
+
+    Raises:
+        InputError: the batch has no such column.
+    """
+    kind = kind_of_batch(batch)
+    names = kind.names(batch)
+    if name not in names:
+        raise InputError(
+            f"there is no column {shown(name)}: the columns are {', '.join(map(shown, names)) or 'none'}; name one of "
+            "them"
+        )
+    return list(kind.column(batch, name))
+
+
+def contents_of_column(batch: Any, name: str) -> list[Content | DgmarkError]:
+    """The texts, or the token ids of texts, of a column; in the place of what is neither, the error of its row.
+
+    Raises:
+        InputError: the batch has no such column, or it is one of another type, such as of numbers.
+    """
+    values = column_of(batch, name)
+    column = kind_of_batch(batch).column(batch, name)
+    library = library_of(column)
+    if library is not None and library.items(column) is None and not all(map(is_missing, values)):
+        held = getattr(column, "dtype", getattr(column, "type", "objects"))
+        raise InputError(
+            f"column {shown(name)} holds {held}, neither texts nor lists of token ids: name the column of the texts"
+        )
+    return [_content_or_error(value) for value in values]
+
+
+def _content_or_error(value: Any) -> Content | DgmarkError:
+    if is_missing(value):
+        return InputError("there is no text: the value is missing")
+    try:
+        content = content_of(value)
+    except SettingsError as error:
+        return InputError(str(error))
+    if len(content) > MAX_CHARS:
+        what = "characters" if isinstance(content, str) else "token ids"
+        return InputError(f"the text has {len(content)} {what}, and {MAX_CHARS} are allowed: cut it into parts")
+    return content
+
+
+def ids_of_column(batch: Any, name: str) -> list[str | DgmarkError]:
+    """The ids of rows as texts; in the place of what names no row, or several rows of the batch, the error of its row.
+
+    Raises:
+        InputError: the batch has no such column.
+    """
+    ids = [id_of_row(value) for value in column_of(batch, name)]
+    times = Counter(ids)
+    found: list[str | DgmarkError] = []
+    for one in ids:
+        if one is None:
+            found.append(InputError(f"the row has no id: give each row a text or a whole number in column {name}"))
+        elif times[one] > 1:
+            found.append(InputError(f"{times[one]} rows have the id {shown(one)}: give each row its own id"))
+        else:
+            found.append(one)
+    return found
+
+
+def with_columns(batch: Any, columns: Columns, fields: Fields) -> Any:
+    """A batch of the same kind with more columns.
+
+    Raises:
+        InputError: it has a column of one of these names.
+    """
+    kind = kind_of_batch(batch)
+    taken = [name for name in kind.names(batch) if name in fields]
+    if taken:
+        raise InputError(
+            f"the batch has the columns {', '.join(map(shown, taken))} already, which would be added: give a prefix "
+            "for the added ones, or rename these"
+        )
+    return kind.added(batch, columns, fields)
+
+
+# --- dicts of arrays or lists ---
+
+
+def _is_dict(value: object) -> bool:
+    return is_of(value, Mapping)
+
+
+def _column_of_dict(batch: Mapping[str, Any], name: str) -> Any:
+    return batch[name]
+
+
+def _added_to_dict(batch: Mapping[str, Any], columns: Columns, fields: Fields) -> dict[str, Any]:
+    as_arrays = any(is_of(value, np.ndarray) for value in batch.values())
+    made = {
+        name: numpy_column(columns[name], kind) if as_arrays else list(columns[name]) for name, kind in fields.items()
+    }
+    return {**batch, **made}
+
+
+# --- pandas ---
+
+
+def _is_pandas(value: object) -> bool:
+    return is_from(value, "pandas", "DataFrame")
+
+
+def _added_to_pandas(batch: Any, columns: Columns, fields: Fields) -> Any:
+    return batch.assign(**{name: pandas_column(columns[name], kind, batch.index) for name, kind in fields.items()})
+
+
+# --- Arrow ---
+
+
+def _is_arrow(value: object) -> bool:
+    return is_from(value, "pyarrow", "Table", "RecordBatch")
+
+
+def _names_of_arrow(batch: Any) -> list[str]:
+    return list(batch.column_names)
+
+
+def _added_to_arrow(batch: Any, columns: Columns, fields: Fields) -> Any:
+    import pyarrow as pa
+
+    for name, kind in fields.items():
+        batch = batch.append_column(name, pa.array(columns[name], type=arrow_type(kind)))
+    return batch
+
+
+# --- polars ---
+
+
+def _is_polars(value: object) -> bool:
+    return is_from(value, "polars", "DataFrame")
+
+
+def _added_to_polars(batch: Any, columns: Columns, fields: Fields) -> Any:
+    import polars as pl
+
+    return batch.with_columns([pl.Series(name, columns[name], polars_type(kind)) for name, kind in fields.items()])
+
+
+def _names_of_frame(batch: Any) -> list[str]:
+    return list(batch.columns)
+
+
+def _item(batch: Any, name: str) -> Any:
+    return batch[name]
+
+
+def _column_of_arrow(batch: Any, name: str) -> Any:
+    return batch.column(name)
+
+
+_KINDS = (
+    BatchKind(_is_arrow, _names_of_arrow, _column_of_arrow, _added_to_arrow),
+    BatchKind(_is_pandas, _names_of_frame, _item, _added_to_pandas),
+    BatchKind(_is_polars, _names_of_frame, _item, _added_to_polars),
+    BatchKind(_is_dict, list, _column_of_dict, _added_to_dict),
+)

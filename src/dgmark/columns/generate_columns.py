@@ -1,0 +1,176 @@
+"""`GenerateColumns`: a batch with a column of prompts in, the same batch with the columns of marked texts out."""
+
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from dgmark.arguments import flag, instance
+from dgmark.columns.batch import contents_of_column, ids_of_column, with_columns
+from dgmark.columns.key_source import KeySource, check_source, read_keys, refuse_to_travel
+from dgmark.columns.row_schema import GENERATE_FIELDS, Schema, prefixed
+from dgmark.decode.config import DecodeConfig, DecodeSettings
+from dgmark.errors import DgmarkError, SettingsError
+from dgmark.extras import needed_extra
+from dgmark.watermark.key import WatermarkKey
+
+if TYPE_CHECKING:
+    from dgmark.decode.generation import Generation
+    from dgmark.models.denoiser import Denoiser
+
+
+class GenerateColumns:
+    """Writes a marked text for each prompt of a column: a callable from a batch to a batch, as `DetectColumns` is.
+
+    The seed and the sub-key of a row follow from its id and the seed alone, so that a task that is tried again, batches
+    of another size and rows in another order give the same texts. A row that cannot be written gets nulls and its
+    `error`. The model and the key are loaded once a process, at the first call.
+
+    Args:
+        model: the name or folder of a model, or a loaded one, for use in this process alone.
+        key: where the key is, see `DetectColumns`; None for texts without a mark.
+        column: the column of the prompts: texts, or lists of token ids.
+        id_column: the column of the rows' ids: texts or whole numbers, each row its own.
+        seed: the seed that ids are hashed with.
+        prefix: what the names of the added columns begin with.
+        batch_size: largest number of rows decoded at once.
+        chat: put each prompt into the model's chat template.
+        device: device of the model, see `load_model`.
+        dtype: number format of the model, see `load_model`.
+        allow_open_key: accept a key file that every user of the machine can read.
+        settings: decoding settings, the fields of `DecodeConfig`.
+
+    Attributes:
+        schema: the added columns and their types, as a schema of pyarrow if that is installed, else by name.
+
+    Raises:
+        SettingsError: there is no column of ids, or an argument is invalid.
+    """
+
+    schema = Schema(GENERATE_FIELDS)
+
+    def __init__(
+        self,
+        model: "str | os.PathLike[str] | Denoiser",
+        key: KeySource | None,
+        column: str = "prompt",
+        *,
+        id_column: str | None = None,
+        seed: int = 0,
+        prefix: str = "",
+        batch_size: int = 8,
+        chat: bool = False,
+        device: str | None = None,
+        dtype: str | None = None,
+        allow_open_key: bool = False,
+        **settings: Unpack[DecodeSettings],
+    ) -> None:
+        if id_column is None:
+            raise SettingsError(
+                "there is no column of ids: name one as id_column, because the seed and the sub-key of a row follow "
+                "from its id. By its place in a batch, a task that is tried again would write other texts, and each "
+                "batch would begin with the same seeds"
+            )
+        unknown = settings.keys() - DecodeConfig.__dataclass_fields__.keys()
+        if unknown:
+            DecodeConfig(**settings)  # which names the settings that there are
+        self.column, self.id_column = instance("the column", column, str), instance("the column of ids", id_column, str)
+        self.prefix = instance("the prefix", prefix, str)
+        self.seed, self._batch_size, self._chat = seed, batch_size, flag("chat", chat)
+        self._model: Any = str(model) if isinstance(model, Path) else model
+        self._key = None if key is None else check_source(key)
+        self._loading = tuple((name, one) for name, one in (("device", device), ("dtype", dtype)) if one is not None)
+        self._allow_open = flag("allow_open_key", allow_open_key)
+        self._settings = settings
+
+    @property
+    def model(self) -> "Denoiser":
+        """The model, loaded at its first use in a process.
+
+        Raises:
+            ModelError: it cannot be loaded here.
+        """
+        return _model(self._model, self._loading) if isinstance(self._model, str) else self._model
+
+    @property
+    def key(self) -> WatermarkKey | None:
+        """The key, read at its first use in a process.
+
+        Raises:
+            KeyFileError: it cannot be read here.
+            SettingsError: a folder of keys is given.
+        """
+        return None if self._key is None else _key(self._key, self._allow_open)
+
+    def __call__(self, batch: Any) -> Any:
+        """The batch with the added columns.
+
+        Raises:
+            InputError: it has no such column, one of another type, or one of the added columns already.
+            SettingsError: it is no batch, or a setting is invalid or leaves no mark.
+            KeyFileError: the key is bound to another tokenizer or vocabulary.
+        """
+        prompts, ids = contents_of_column(batch, self.column), ids_of_column(batch, self.id_column)
+        rows: list[Any] = [
+            one if isinstance(one, DgmarkError) else prompt for prompt, one in zip(prompts, ids, strict=True)
+        ]
+        good = [place for place, row in enumerate(rows) if not isinstance(row, DgmarkError)]
+        made = self._written([rows[place] for place in good], [str(ids[place]) for place in good])
+        for place, text in zip(good, made, strict=True):
+            rows[place] = text
+        fields = prefixed(GENERATE_FIELDS, self.prefix)
+        added = [_row(row) for row in rows]
+        return with_columns(
+            batch, {self.prefix + name: [row.get(name) for row in added] for name in GENERATE_FIELDS}, fields
+        )
+
+    def _written(self, prompts: list[Any], ids: list[str]) -> "list[Generation | DgmarkError]":
+        with needed_extra("generate", "generating"):
+            from dgmark.decode.generation import generate
+
+        return generate(
+            self.model,
+            prompts,
+            key=self.key,
+            ids=ids,
+            seed=self.seed,
+            batch_size=self._batch_size,
+            chat=self._chat,
+            errors="return",
+            **self._settings,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to other processes: no key, and no model.
+
+        Raises:
+            SettingsError: this holds a key or a model.
+        """
+        refuse_to_travel(self._key)
+        refuse_to_travel(self._model)
+        return self.__dict__.copy()
+
+
+def _row(made: "Generation | DgmarkError") -> dict[str, Any]:
+    """The added columns of one row; those that are left out are null."""
+    if isinstance(made, DgmarkError):
+        return {"error": str(made)}
+    return {name: getattr(made, name) for name in GENERATE_FIELDS if name != "error"}
+
+
+@lru_cache(maxsize=2)
+def _model(name: str, loading: tuple[tuple[str, Any], ...]) -> "Denoiser":
+    """The model of a name, loaded once a process."""
+    with needed_extra("generate", "generating"):
+        from dgmark.models.load import load_model
+
+    return load_model(name, **dict(loading))
+
+
+@lru_cache(maxsize=8)
+def _key(source: str | WatermarkKey, allow_open: bool) -> WatermarkKey:
+    """The key of a source, read once a process."""
+    if isinstance(source, str) and os.path.isdir(source):
+        raise SettingsError(f"{source} is a folder, and texts are marked with one key: give the file of a key")
+    (key,) = read_keys(source, allow_open=allow_open)
+    return key

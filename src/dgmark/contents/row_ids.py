@@ -1,0 +1,12 @@
+"""What names a row: a text, or a whole number, which is spelled in digits."""
+
+from dgmark.contents.accepted import as_text
+from dgmark.contents.kinds import is_from, is_id
+
+
+def id_of_row(value: object) -> str | None:
+    """The id of a row as a text; None for what is neither a text nor a whole number."""
+    if is_from(value, "pyarrow", "Scalar"):
+        value = value.as_py()  # type: ignore[attr-defined]
+    text = as_text(value)
+    return str(int(value)) if text is None and is_id(value) else text  # type: ignore[call-overload]
