@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dgmark import Detector, WatermarkKey, generate
-from dgmark.errors import MissingExtra, SettingsError
+from dgmark.errors import KeyFileError, SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark import rules
 from support.command_line import run
@@ -80,6 +80,7 @@ def test_a_key_whose_package_is_not_installed_names_it(installed: Path, tmp_path
     (installed / "green_watermark-1.0.dist-info" / "entry_points.txt").write_text("")
     forget()
     with pytest.raises(
-        MissingExtra, match="rule green is added by the package green-watermark, which is not installed"
+        KeyFileError,
+        match=r"key\.json cannot be used here: rule green is added by the package green-watermark, which is not",
     ):
         WatermarkKey.load(tmp_path / "key.json")

@@ -1,4 +1,4 @@
-"""Sub-keys of a key: which one marks a text, and what is none. Their bits are tested in `test_bigrams.py`."""
+"""Sub-keys of a key: which one marks a text, and what is none. Their bits are tested in `test_bigram.py`."""
 
 import hashlib
 from dataclasses import replace

@@ -164,8 +164,10 @@ def _basis(item: Item, detection: Detection, options: DetectOptions) -> Iterator
 
 def _payload(detection: Detection) -> str:
     """The sub-key found, and how sure it is."""
-    if detection.subkey is None or detection.subkey_confidence is None:
+    if detection.subkey is None:
         return "none, as no watermark was found in the text as a whole"
+    if detection.subkey_confidence is None:
+        return f"{detection.subkey}; the key's rule does not say how sure that is"
     if detection.subkey_confidence < _SURE:
         return (
             f"not sure: {detection.subkey} has probability {detection.subkey_confidence:.2f}; the text may hold "

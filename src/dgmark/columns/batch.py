@@ -14,9 +14,9 @@ from dgmark.arguments import is_of, shown
 from dgmark.columns.row_schema import Fields, arrow_type, numpy_column, pandas_column, polars_type
 from dgmark.contents.accepted import Content, content_of
 from dgmark.contents.columns import library_of
-from dgmark.contents.kinds import is_from
 from dgmark.contents.refusals import is_missing
 from dgmark.contents.row_ids import id_of_row
+from dgmark.contents.type_checks import is_from
 from dgmark.errors import DgmarkError, InputError, SettingsError
 from dgmark.rows.texts import MAX_CHARS
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Int
 
 from dgmark.arguments import is_of
-from dgmark.contents.kinds import is_from
+from dgmark.contents.type_checks import is_from
 from dgmark.errors import SettingsError
 
 MAX_ID = 2**63 - 1

@@ -13,7 +13,7 @@ import numpy as np
 
 from dgmark.arguments import is_of, shown
 from dgmark.contents.columns import library_of
-from dgmark.contents.kinds import is_from, is_id
+from dgmark.contents.type_checks import is_from, is_id
 
 WANTED = (
     "give one text, or the token ids of one text as a list of whole numbers or as an integer array of one dimension "

@@ -10,7 +10,7 @@ from typing import Any, Literal, Unpack, overload
 from dgmark.arguments import Errors, returns_errors, shown
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.contents.accepted import as_text
-from dgmark.contents.kinds import is_id
+from dgmark.contents.type_checks import is_id
 from dgmark.decode.canvas import Canvas, Progress, Trace
 from dgmark.decode.config import DecodeConfig, DecodeSettings, settings_of
 from dgmark.decode.generation import responses_of

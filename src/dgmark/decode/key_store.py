@@ -57,6 +57,7 @@ class KeyStore:
         for key in given:
             key.check_vocabulary(table_size)
         self._keyed: KeyedSide | None = None
+        self._rule = given[0].spec.rule if given else None
         if given:
             self._keyed = decode_side(given).empty(given, slots, device, fixed_shapes=True)
         self._table_size, self._device, self._size = table_size, device, slots
@@ -95,7 +96,7 @@ class KeyStore:
         if key not in self._slots:
             key.check_vocabulary(self._table_size)
             keyed = self._keyed
-            if keyed is None or not isinstance(keyed, decode_side([key])):
+            if keyed is None or key.spec.rule != self._rule:
                 raise SettingsError(
                     f"key {key.fingerprint} is of rule {key.spec.rule}, and this store is for keys of another rule: "
                     "make a store of keys like it"

@@ -162,7 +162,7 @@ def side_of_rows(
     Args:
         keys: the key of each row.
         device: the device of candidates and positions.
-        fixed_shapes: see `DecodeSide.empty`.
+        fixed_shapes: see `KeyedSide.empty`.
 
     Raises:
         SettingsError: the keys are of different rules, or mark no batch together, or one has sub-keys and is not one of

@@ -5,9 +5,9 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Required
+from typing import Any, NamedTuple, Required
 
 import numpy as np
 import torch
@@ -117,8 +117,16 @@ def key_of_text(key: WatermarkKey | None, subkey: int | None = None) -> Watermar
     return None
 
 
-# of a row: what all rows of its batch share, and what those with a mark share; None for a row without a mark
-Kind = tuple[Any, Any]
+class Kind(NamedTuple):
+    """What decides which rows are decoded together.
+
+    Attributes:
+        layout: what all rows of a batch share.
+        mark: what those with a mark share besides (`KeyedSide.kind`); None for a row without a mark.
+    """
+
+    layout: Hashable
+    mark: Hashable
 
 
 def batches_of(kinds: Sequence[Kind]) -> list[list[int]]:
@@ -156,7 +164,7 @@ class Batch:
 class Prepared:
     """Checked and encoded requests, with everything needed to decode them.
 
-    One batch may hold rows with different keys or sub-keys of one rule, as far as the rule allows (`DecodeSide.kind`),
+    One batch may hold rows with different keys or sub-keys of one rule, as far as the rule allows (`KeyedSide.kind`),
     and rows without a mark.
 
     Attributes:
@@ -292,7 +300,8 @@ class Prepared:
     def kind(self, row: int) -> Kind:
         """What decides which rows a row is decoded together with: its layout, and its mark."""
         key, canvas = self.requests[row].key, self.canvases[row]
-        return (None if self.pad else canvas.start, canvas.layout), None if key is None else kind_of(key)
+        layout = (None if self.pad else canvas.start, canvas.layout)
+        return Kind(layout, None if key is None else kind_of(key))
 
 
 def prompts_of(prompts: Any) -> list[Prompt]:

@@ -12,7 +12,7 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from dgmark.contents.kinds import is_id
+from dgmark.contents.type_checks import is_id
 from dgmark.documents.document import TEXT_COLUMN, Document, read_opened
 from dgmark.documents.kinds import OLD_OFFICE, SUFFIXES, TABLES, Kind
 from dgmark.documents.markup_signs import markup_note

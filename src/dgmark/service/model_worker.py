@@ -247,8 +247,8 @@ class _Text:
     @cached_property
     def kind(self) -> Kind:
         """What decides which texts it is decoded together with."""
-        layout, mark = self.prepared.kind(0)
-        return (self.job.model, self.prepared.config, layout), mark
+        own = self.prepared.kind(0)
+        return own._replace(layout=(self.job.model, self.prepared.config, own.layout))
 
     def started(self) -> jobs.Started:
         """That the job is accepted."""

@@ -21,8 +21,10 @@ from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.errors import (
     CheckpointFormat,
+    KeyFileError,
     KeyFileFormat,
     KeyFileNotFound,
+    MissingExtra,
     SettingsError,
     TokenizerMismatch,
     VocabularyMismatch,
@@ -275,7 +277,8 @@ class WatermarkKey:
 
         Raises:
             KeyFileNotFound: no such file.
-            KeyFileError: every user of the machine can read it, and `allow_open` is not set.
+            KeyFileError: every user of the machine can read it, and `allow_open` is not set; or its rule is added by a
+                package that is not installed.
             KeyFileFormat: not a key file, a damaged one, or of another version.
         """
         path = as_path(path, "a key file")
@@ -291,6 +294,7 @@ def key_of_environment(name: str) -> WatermarkKey:
 
     Raises:
         KeyFileNotFound: there is no such variable, or it is empty.
+        KeyFileError: its rule is added by a package that is not installed.
         KeyFileFormat: it does not hold a key file.
     """
     content = os.environb.get(os.fsencode(name), b"")
@@ -306,6 +310,7 @@ def _key_of(content: bytes, source: str) -> WatermarkKey:
     """The key that the content of a key file states.
 
     Raises:
+        KeyFileError: its rule is added by a package that is not installed.
         KeyFileFormat: it is none, or damaged.
     """
     key, fingerprint = _stated_key(content, source)
@@ -320,6 +325,8 @@ def _stated_key(content: bytes, source: str) -> tuple[WatermarkKey, str]:
     """The key that a key file holds, and the fingerprint that it states."""
     try:
         return _parsed(content)
+    except MissingExtra as error:
+        raise KeyFileError(f"{source} cannot be used here: {error}") from None
     except ValidationError as error:
         # names of fields only: their values may hold the secret
         places = ", ".join(sorted({".".join(map(str, one["loc"])) for one in error.errors()}))

@@ -109,7 +109,9 @@ def find_rule(name: object, distribution: str = "") -> Rule:
     if isinstance(name, str) and name in _added():
         return _loaded(name)
     if isinstance(name, str) and distribution:
-        raise MissingExtra(f"rule {name} is added by the package {distribution}, which is not installed: install it")
+        raise MissingExtra(
+            f"rule {name} is added by the package {distribution}, which is not installed: install it with pip"
+        )
     raise SettingsError(f"the rule is not one of: {', '.join(rule_names())}")
 
 
