@@ -191,7 +191,7 @@ HOLES = {"prompt": "w1 [mask:4] w2 [mask:3]", "fills": True, "max_tokens": None}
         ({"settings": {"temperature": 0.0, "top_k": 3}}, "no meaning", None),
         ({"chat": True}, "chat template", None),
         ({"prompt": "w1 w2", "fills": True}, "no hole", "text"),
-        ({"max_tokens": 600}, "more than 512", "prompt"),
+        ({"max_tokens": 600}, "ask for 510 at most", "max_tokens"),
         ({"max_tokens": None, "prompt": [4] * 600}, "more than 512", "prompt"),
         ({"prompt": "w1 [mask:600]", "fills": True}, "more than 512", "text"),
         ({"prompt": ["w1", 10**12], "fills": True}, "more than 512", "parts"),
@@ -218,7 +218,7 @@ def test_what_cannot_be_written_is_refused_at_once(asked: dict[str, Any], wrong:
     assert "--" not in str(error)
     if param is not None:
         again = pickle.loads(pickle.dumps(error))
-        code = "context_length_exceeded" if wrong == "more than 512" else None
+        code = "context_length_exceeded" if wrong in ("more than 512", "ask for 510 at most") else None
         assert (again.param, again.code, str(again)) == (param, code, str(error))
 
 

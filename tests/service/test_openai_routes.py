@@ -10,7 +10,7 @@ import dgmark
 from dgmark.models.chat import chat_prompt
 from dgmark.models.loaded import LoadedModel
 from support import tiny_checkpoints
-from support.services import bearer, tiny_service
+from support.services import bearer, tiny_service, wait_for
 
 pytestmark = pytest.mark.slow
 SHORT: dict[str, Any] = {"model": "tiny", "max_tokens": 24, "seed": 5, "extra_body": {"block_length": 8}}
@@ -21,12 +21,13 @@ SETTINGS: Any = {"length": 24, "block_length": 8, "seed": 5}
 class Served:
     """A running service and its client, with the same model and key here."""
 
-    def __init__(self, client: openai.OpenAI, model: LoadedModel, key: dgmark.WatermarkKey) -> None:
-        self.client, self.model, self.key = client, model, key
+    def __init__(self, url: str, client: openai.OpenAI, app: Any, model: LoadedModel, keys: Any) -> None:
+        self.url, self.client, self.model = url, client, model
+        self.key, self.many, self.process = keys["main"], keys["many"], app.state.service.model_process
 
     def alone(self, prompt: Any, *, marked: bool = True, **more: Any) -> Any:
         key = self.key if marked else None
-        return dgmark.generate(self.model, prompt, key=key, **{**SETTINGS, **more})[0]
+        return dgmark.generate(self.model, prompt, **{"key": key, **SETTINGS, **more})[0]
 
 
 @pytest.fixture(scope="module")
@@ -36,24 +37,20 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     tokens = folder / "tokens.json"
     token = bearer(tokens, "client", "generate")["authorization"].removeprefix("Bearer ")
     with (
-        tiny_service(folder, "tiny", tokens=tokens, generate_keys=("main",)) as (url, _, model, keys),
+        tiny_service(folder, "tiny", tokens=tokens, generate_keys=("main", "many"), payloads=True) as (
+            *(url, app, model),
+            keys,
+        ),
         openai.OpenAI(base_url=f"{url}/v1", api_key=token, max_retries=0) as client,
     ):
-        yield Served(client, model, keys["main"])
+        yield Served(url, client, app, model, keys)
 
 
 def test_a_chat_completion(served: Served) -> None:
     several = [("system", "w5"), ("user", "w3"), ("assistant", "w6"), ("user", "w4")]
     messages: Any = [{"role": role, "content": content} for role, content in several]
     messages[0]["role"] = "developer"  # OpenAI's newer word for the system
-    neutral: Any = {
-        "tools": None,
-        "logit_bias": {},
-        "store": False,
-        "parallel_tool_calls": True,
-        "response_format": {"type": "text"},
-    }
-    answer = served.client.chat.completions.create(messages=messages, **SHORT, **neutral)
+    answer = served.client.chat.completions.create(messages=messages, **SHORT)
     alone = served.alone([chat_prompt(served.model, several)])
     assert answer.choices[0].message.content == alone.text
     assert answer.choices[0].finish_reason == ("stop" if alone.ended else "length")
@@ -70,11 +67,91 @@ def test_a_chat_completion(served: Served) -> None:
     assert not unmarked.model_dump()["watermark"]["enabled"]
 
 
-def test_several_texts_in_a_request_are_refused_and_what_to_do_is_said(served: Served) -> None:
-    for param, value in (("n", 2), ("n", 0), ("prompt", ["w1", "w2"]), ("prompt", [[5], [6]])):
-        with pytest.raises(openai.BadRequestError, match="send one for each text") as refused:
+def test_several_texts_of_a_prompt_are_those_of_as_many_requests(served: Served) -> None:
+    whole = served.client.completions.create(prompt="w3 w4", n=4, best_of=4, **SHORT)
+    alone = [served.alone("w3 w4", seed=5 + row) for row in range(4)]
+    assert [choice.index for choice in whole.choices] == [0, 1, 2, 3]
+    assert [choice.text for choice in whole.choices] == [one.text for one in alone]
+    assert len({one.text for one in alone}) == 4
+    assert [choice.finish_reason for choice in whole.choices] == ["stop" if one.ended else "length" for one in alone]
+    completion, usage, fields = sum(len(one.token_ids) for one in alone), whole.usage, whole.model_dump()
+    assert usage is not None
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (2, completion, 2 + completion)
+    assert fields["num_denoising_steps"] == sum(len(one.trace.step) for one in alone)
+
+    chat = served.client.chat.completions.create(messages=USER, n=2, **SHORT)
+    answers = [served.alone("w3 w4", chat=True, seed=5 + row).text for row in range(2)]
+    assert [choice.message.content for choice in chat.choices] == answers
+
+
+@pytest.mark.parametrize("prompts", [["w1", "w2 w3"], [[5], [6, 7]]])
+def test_a_list_of_prompts_comes_back_in_order(served: Served, prompts: Any) -> None:
+    answer = served.client.completions.create(prompt=prompts, n=2, **SHORT)
+    rows = [(prompt, 5 + 2 * place + copy) for place, prompt in enumerate(prompts) for copy in range(2)]
+    assert [choice.text for choice in answer.choices] == [served.alone([one], seed=seed).text for one, seed in rows]
+    assert answer.usage is not None
+    assert answer.usage.prompt_tokens == 3
+
+
+@pytest.mark.parametrize("chat", [False, True])
+def test_several_texts_are_streamed_side_by_side(served: Served, chat: bool) -> None:
+    client: Any = served.client.chat if chat else served.client
+    asked = {**SHORT, "n": 4, **({"messages": USER} if chat else {"prompt": "w3 w4"})}
+    whole = client.completions.create(**asked)
+    *chunks, counts = client.completions.create(**asked, stream=True, stream_options={"include_usage": True})
+    for own in whole.choices:
+        parts = [chunk.choices[0] for chunk in chunks if chunk.choices[0].index == own.index]
+        pieces = [part.delta.content or "" if chat else part.text for part in parts]
+        assert "".join(pieces) == (own.message.content if chat else own.text)
+        assert [part.finish_reason for part in parts] == [None] * (len(parts) - 1) + [own.finish_reason]
+        assert not chat or parts[0].delta.role == "assistant"
+    order = [chunk.choices[0].index for chunk in chunks]
+    assert order != sorted(order)  # none waits for another one to end
+    assert (counts.choices, counts.usage) == ([], whole.usage)
+
+
+def test_each_of_several_texts_has_a_subkey_of_its_own_and_a_seed_that_cannot_repeat_it_is_said(served: Served) -> None:
+    for watermark in ({"key_id": "many"}, {"key_id": "many", "subkey": 3}, False, None):
+        extra = {"block_length": 8, "watermark": watermark}
+        answer = served.client.completions.create(prompt="w3 w4", n=3, **{**SHORT, "extra_body": extra})
+        drawn = watermark == {"key_id": "many"}
+        assert answer.model_dump()["repeatable"] is not drawn
+        if isinstance(watermark, dict):
+            ids = [answer.id, f"{answer.id}-1", f"{answer.id}-2"]
+            subkeys = [dgmark.subkey_of(served.many, one) for one in ids] if drawn else [3, 3, 3]
+            rows = [served.alone("w3 w4", key=served.many, subkey=one, seed=5 + row) for row, one in enumerate(subkeys)]
+            assert [choice.text for choice in answer.choices] == [one.text for one in rows]
+    seedless = served.client.completions.create(prompt="w3 w4", model="tiny", max_tokens=24)
+    assert seedless.model_dump()["repeatable"] is False
+
+
+def test_texts_of_which_one_cannot_be_written_are_refused_together(served: Served) -> None:
+    for wrong, param in (("w1 " * 600, "prompt.1"), ("", "prompt.1")):
+        with pytest.raises(openai.BadRequestError) as refused:
+            served.client.completions.create(prompt=["w1", wrong, "w2"], **SHORT)
+        assert refused.value.param == param
+        wait_for(lambda: served.process.held == 0)
+    for param, value in (("n", 0), ("n", 9), ("prompt", ["w1"] * 81), ("best_of", 2)):
+        with pytest.raises(openai.BadRequestError) as refused:
             served.client.completions.create(**{"prompt": "w1", **SHORT, param: value})
         assert refused.value.param == param
+    with pytest.raises(openai.APIStatusError) as long:
+        served.client.completions.create(prompt=["w" * 150_000] * 7, **SHORT)
+    assert (long.value.status_code, long.value.body["param"]) == (413, "prompt")  # type: ignore[index]
+
+
+def test_texts_of_which_only_some_could_wait_are_refused_before_any_is_begun(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served.process, "queue", 0)
+    monkeypatch.setattr(served.process, "rows", 3)
+    sent: list[Any] = []
+    with monkeypatch.context() as watched:
+        watched.setattr(served.process, "_send", sent.append)
+        with pytest.raises(openai.RateLimitError):
+            served.client.completions.create(prompt="w1", n=4, **SHORT)
+    assert not sent
+    assert len(served.client.completions.create(prompt="w1", n=3, **SHORT).choices) == 3
 
 
 @pytest.mark.parametrize("chat", [False, True])
@@ -111,30 +188,101 @@ def test_the_models_are_listed(served: Served) -> None:
         served.client.with_options(api_key="dgm_wrong").models.list()
 
 
+NEUTRAL: dict[str, Any] = {
+    "n": 1,
+    "store": False,
+    "logit_bias": {},
+    "presence_penalty": 0,
+    "frequency_penalty": 0.0,
+    "tools": [],
+    "tool_choice": "none",
+    "parallel_tool_calls": True,
+    "response_format": {"type": "text"},
+    "logprobs": False,
+    "user": "somebody",
+    "metadata": {"run": "5"},
+    "service_tier": "auto",
+    "stream_options": None,
+}
+OF_CHAT: dict[str, Any] = {"top_logprobs": 0, "modalities": ["text"]}
+OF_COMPLETIONS: dict[str, Any] = {"echo": False, "suffix": "", "best_of": 1}
+
+
+@pytest.mark.parametrize("chat", [False, True])
+def test_what_a_client_sends_by_default_changes_nothing(served: Served, chat: bool) -> None:
+    own = (OF_CHAT | {"messages": USER}) if chat else (OF_COMPLETIONS | {"prompt": "w3 w4"})
+    asked = {"model": "tiny", "max_tokens": 24, "seed": 5, "block_length": 8}
+    neutral = {**asked, **NEUTRAL, **own}
+    null = dict.fromkeys(set(neutral) - {*asked, "messages", "prompt"})
+    for fields in (neutral, {**neutral, **null}):
+        path = "/chat/completions" if chat else "/completions"
+        choice = served.client.post(path, body=fields, cast_to=dict[str, Any])["choices"][0]
+        assert (choice["message"]["content"] if chat else choice["text"]) == served.alone("w3 w4", chat=chat).text
+    client: Any = served.client.chat if chat else served.client
+    options = {"include_usage": True, "include_obfuscation": False}
+    assert list(client.completions.create(**SHORT, **own, stream=True, stream_options=options))[-1].usage
+
+
+def test_an_answer_goes_back_as_a_message(served: Served) -> None:
+    answer = served.client.chat.completions.create(messages=USER, **SHORT).choices[0].message
+    back = answer.model_dump()
+    assert {"refusal", "audio", "tool_calls", "function_call", "annotations"} <= set(back)  # all null
+    further = [*USER, {**back, "name": "tiny", "annotations": []}, *USER]
+    turns = [("user", "w3 w4"), ("assistant", str(answer.content)), ("user", "w3 w4")]
+    said = served.client.chat.completions.create(messages=further, **SHORT)
+    assert said.choices[0].message.content == served.alone([chat_prompt(served.model, turns)]).text
+    silent: Any = [*USER, {"role": "assistant", "content": None}, *USER]
+    turns[1] = ("assistant", "")
+    said = served.client.chat.completions.create(messages=silent, **SHORT)
+    assert said.choices[0].message.content == served.alone([chat_prompt(served.model, turns)]).text
+
+
+PART: Any = {"type": "image_url", "image_url": {"url": "a"}}
+TOOL: Any = {"type": "function", "function": {"name": "f"}}
+
+
 @pytest.mark.parametrize(
-    ("changed", "param"),
+    ("changed", "param", "words"),
     [
-        ({"logprobs": True}, "logprobs"),
-        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
-        ({"frequency_penalty": 0.5}, "frequency_penalty"),
-        ({"response_format": {"type": "json_object"}}, "response_format.type"),
-        ({"temperature": -1}, "temperature"),
-        ({"temperature": 0}, "temperature"),
-        ({"temperature": 0, "stream": True}, "temperature"),
-        ({"logit_bias": {"5": 1}}, "logit_bias"),
-        ({"stop": ["a"] * 5}, "stop"),
-        ({"stop": "a" * 201}, "stop"),
-        ({"max_tokens": 600}, "messages"),
-        ({"extra_body": {"watermark": {"key_id": "nobody"}}}, "watermark.key_id"),
-        ({"messages": [*USER, {"role": "system", "content": "a"}, *USER]}, "messages"),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a"}}]}]},
-            "messages.0.content",
-        ),
+        ({"logprobs": True}, "logprobs", "out of order"),
+        ({"top_logprobs": 2}, "top_logprobs", "out of order"),
+        ({"tools": [TOOL]}, "tools", "no tools"),
+        ({"tool_choice": "required"}, "tool_choice", "no tools"),
+        ({"frequency_penalty": 0.5}, "frequency_penalty", "less likely"),
+        ({"presence_penalty": False}, "presence_penalty", "less likely"),
+        ({"response_format": {"type": "json_object"}}, "response_format", "plain text"),
+        ({"store": True}, "store", "no answer is stored"),
+        ({"temperature": -1}, "temperature", "at least 0"),
+        ({"temperature": 0}, "temperature", "bias"),
+        ({"temperature": 0, "stream": True}, "temperature", "bias"),
+        ({"logit_bias": {"5": 1}}, "logit_bias", "single tokens"),
+        ({"stop": ["a"] * 5}, "stop", "stop: it must have at most 4 items"),
+        ({"stop": ""}, "stop", "stop: it must not be empty"),
+        ({"stop": 5}, "stop", "stop: it must be a text or a list"),
+        ({"stop": ["a", 5]}, "stop.1", "stop.1: it must be a text"),
+        ({"stop": "a" * 201}, "stop", "at most 200 characters"),
+        ({"max_tokens": 600}, "max_tokens", "ask for 502 at most"),
+        ({"max_tokens": openai.omit, "max_completion_tokens": 600}, "max_completion_tokens", "ask for 502 at most"),
+        ({"max_completion_tokens": 24}, "max_completion_tokens", "not both"),
+        ({"max_tokens": 10_000_000}, "max_tokens", "at most 1,000,000"),
+        ({"messages": [{"role": "user", "content": "w3 " * 600}]}, "messages", "512 tokens"),
+        ({"n": 9}, "n", "at most 8"),
+        ({"extra_body": {"watermark": {"key_id": "nobody"}}}, "watermark.key_id", "no key"),
+        ({"extra_body": {"colour": "red"}}, "colour", "no such field"),
+        ({"stream_options": {"include_usage": True}}, "stream_options", "needs stream"),
+        ({"messages": [*USER, {"role": "system", "content": "a"}, *USER]}, "messages", "the last message"),
+        ({"messages": []}, "messages", "must not be empty"),
+        ({"messages": [{"role": "user", "content": None}]}, "messages.0.content", "only an assistant's"),
+        ({"messages": [{"role": "tool", "content": "a"}]}, "messages.0.role", "'assistant'"),
+        ({"messages": [{"role": "user", "content": [PART]}]}, "messages.0.content.0", "leave out images"),
+        ({"messages": [{"role": "assistant", "tool_calls": [TOOL]}, *USER]}, "messages.0.tool_calls", "no tools"),
     ],
 )
-def test_what_cannot_be_done_is_refused_by_name(served: Served, changed: dict[str, Any], param: str) -> None:
-    with pytest.raises(openai.BadRequestError) as refused:
+def test_what_cannot_be_done_is_refused_in_a_sentence(
+    served: Served, changed: dict[str, Any], param: str, words: str
+) -> None:
+    with pytest.raises(openai.BadRequestError, match=words) as refused:
         served.client.chat.completions.create(**{"messages": USER, **SHORT, **changed})
     assert refused.value.type == "invalid_request_error"
     assert refused.value.param == param
+    assert str(refused.value).count(f"{param}: ") <= 1  # one fault, one sentence

@@ -134,7 +134,7 @@ def test_writing_needs_the_scope(client: TestClient, folder: Path) -> None:
         ({"colour": "red"}, 400, "colour"),
         ({"temperature": -1}, 400, "temperature"),
         ({"temperature": "0.5"}, 400, "temperature"),
-        ({"watermark": {"key": "one"}}, 400, "watermark"),
+        ({"watermark": {"key": "one"}}, 400, "watermark.key"),
         ({"messages": [{"role": "user", "content": "a"}]}, 400, "body"),
         ({"lookahead": 1000}, 400, "lookahead"),
         ({"lookahead": 2}, 400, "lookahead"),

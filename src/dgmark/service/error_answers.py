@@ -4,7 +4,6 @@ No message names a path or a key file.
 """
 
 import logging
-import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -20,6 +19,7 @@ from starlette.types import Scope
 
 from dgmark.errors import DgmarkError, InputError, MissingExtra, SettingsError, VocabularyMismatch
 from dgmark.service.detection_worker import TooLong
+from dgmark.service.invalid_fields import invalid_fields
 from dgmark.service.jobs import FieldError
 from dgmark.service.model_process import NotReady, Stopping
 from dgmark.service.worker_pool import Busy, OutOfMemory, TooSlow, WorkerLost
@@ -49,7 +49,6 @@ _STATUSES: tuple[tuple[type[DgmarkError], int], ...] = (
 )
 # the fields of requests that say what `MarkingRequest` has
 _MARKING_PARAMS = {"enabled": "watermark", "key": "watermark.key_id", "subkey": "watermark.subkey"}
-_TYPES = ("str", "bool", "int", "float", "list", "dict")
 
 
 class ErrorAnswer(Exception):
@@ -146,27 +145,9 @@ def _status_of(error: Exception) -> int:
 
 
 def _invalid(error: RequestValidationError | ValidationError) -> ErrorAnswer:
-    # places and reasons only: the input may be somebody's text
-    errors = [
-        {"param": ".".join(filter(_is_field, map(str, one["loc"]))) or "body", "message": _reason(one)}
-        for one in error.errors()[:20]
-    ]
+    errors = invalid_fields(error)
     detail = "; ".join(f"{one['param']}: {one['message']}" for one in errors[:3])
     return ErrorAnswer(400, f"the request is invalid: {detail}", errors=errors)
-
-
-def _reason(one: Mapping[str, Any]) -> str:
-    """Why a field is wrong, in words for whoever has not heard of pydantic."""
-    if one["type"] == "extra_forbidden":
-        return "there is no such field: leave it out, or correct its name"
-    if one["type"] == "greater_than_equal":  # pydantic writes small numbers with all their zeros
-        return f"it must be at least {one['ctx']['ge']:g}"
-    return str(one["msg"]).removeprefix("Value error, ")
-
-
-def _is_field(place: str) -> bool:
-    """Whether this part of a place is a field or a number in a list, not the name of one of several types."""
-    return re.fullmatch(r"[a-z0-9_]+", place) is not None and place not in _TYPES
 
 
 def id_of(request: Request) -> str:

@@ -1,7 +1,7 @@
 """The routes that write texts, with their steps as events if that is asked for."""
 
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -10,6 +10,7 @@ from fastapi.responses import Response
 
 from dgmark.errors import DgmarkError
 from dgmark.service import generation_schemas as schemas
+from dgmark.service.auth import Caller
 from dgmark.service.bodies import json_body, read_json
 from dgmark.service.error_answers import ErrorAnswer, answer_to, id_of
 from dgmark.service.generation_task import Event, GenerationTask, event, stream, whole
@@ -42,10 +43,10 @@ def routes(state: ServiceState) -> APIRouter:
         openapi_extra=json_body(schemas.GenerateRequest),
     )
     async def generate(request: Request) -> Response:
-        asked, text = await begin(state, request, schemas.GenerateRequest, "gen")
+        asked, texts = await begin(state, request, schemas.GenerateRequest, "gen")
         if asked.stream:
-            return await stream(text, _events(text))
-        return await whole(text, GenerationTask.fields)
+            return await stream(texts, _events(*texts))
+        return await whole(texts, lambda written: written[0].fields())
 
     @router.post(
         "/v1/infill",
@@ -54,33 +55,61 @@ def routes(state: ServiceState) -> APIRouter:
         openapi_extra=json_body(schemas.InfillRequest),
     )
     async def infill(request: Request) -> Response:
-        asked, text = await begin(state, request, schemas.InfillRequest, "fill")
+        asked, texts = await begin(state, request, schemas.InfillRequest, "fill")
         if asked.share is not None:  # the answer has a p-value under the key
             state.auth.authorize(request, "detect:full")
-        return await whole(text, _infilled)
+        return await whole(texts, lambda written: _infilled(written[0]))
 
     return router
 
 
-async def begin(state: ServiceState, request: Request, model: type[D], prefix: str) -> tuple[D, GenerationTask]:
-    """What a request of whoever has the scope `generate` asks for, and its text; nothing is written yet.
+async def begin(state: ServiceState, request: Request, model: type[D], prefix: str) -> tuple[D, list[GenerationTask]]:
+    """What a request of whoever has the scope `generate` asks for, and its texts; nothing is written yet.
 
     Args:
         state: what the routes of one service share.
         request: the request.
         model: its fields.
-        prefix: of the text's id.
+        prefix: of the texts' ids. The first text has the id of the answer, the one at place i of further ones that id
+            with -i behind it.
 
     Raises:
-        ErrorAnswer: they may not, the model is unknown, the prompt is too long, or the policy does not allow it.
+        ErrorAnswer: they may not, the model is unknown, the prompts are too many or too long, or the policy does not
+            allow it.
         ValidationError: a field is wrong or unknown.
     """
     caller = state.auth.authorize(request, "generate")
     asked = await read_json(request, model)
     offer = offer_of(state, asked.model)
+    _check_number(state, asked)
+    answer_id = f"{prefix}-{secrets.token_hex(16)}"
+    texts = []
+    for row, content in enumerate(asked.contents()):
+        text_id = answer_id if row == 0 else f"{answer_id}-{row}"
+        seed = None if asked.seed is None else asked.seed + row
+        texts.append(_text(state, request, caller, offer, asked, content, text_id, seed))
+    _check_prompts(state, [text.job for text in texts])
+    return asked, texts
+
+
+def _text(
+    state: ServiceState,
+    request: Request,
+    caller: Caller,
+    offer: Offer,
+    asked: schemas.DecodingRequest,
+    content: dict[str, Any],
+    text_id: str,
+    seed: int | None,
+) -> GenerationTask:
+    """One text of a request.
+
+    Raises:
+        ErrorAnswer: the policy does not allow a setting.
+        MarkingRefused: it does not allow this mark.
+    """
     about: dict[str, Any] = {"model": offer.source.name, "policy": offer.policy, "asked": asked.marking_request.enabled}
     log: Callable[..., None] = partial(state.auth.log, request, caller, **about)
-    text_id = f"{prefix}-{secrets.token_hex(16)}"
     try:
         mark = offer.marking.choose(asked.marking_request, text_id)
         _check_settings(offer, asked, mark)
@@ -91,16 +120,16 @@ async def begin(state: ServiceState, request: Request, model: type[D], prefix: s
         id=text_id,
         model=offer.source.name,
         key=mark.key if mark else None,
-        seed=secrets.randbits(63) if asked.seed is None else asked.seed,
+        seed=secrets.randbits(63) if seed is None else seed,
         settings=asked.decoding(),
         own=offer.source.marked if mark else offer.source.unmarked,
         enforced=offer.marking.enforce,
-        **asked.content(),
+        **content,
     )
-    _check_prompt(state, job)
     named = {"key": mark.name if mark else None, "subkey_chosen": mark is not None and mark.chosen}
     on_start = partial(log, "generate", text=text_id, **named)
-    return asked, GenerationTask(state, request, job, offer.describe(mark), asked.seed, asked.stops, on_start)
+    repeatable = seed is not None and not (mark is not None and mark.drawn)
+    return GenerationTask(state, request, job, offer.describe(mark), seed, repeatable, asked.stops, on_start)
 
 
 def offer_of(state: ServiceState, name: str | None) -> Offer:
@@ -117,17 +146,34 @@ def offer_of(state: ServiceState, name: str | None) -> Offer:
     return state.offers[name]
 
 
-def _check_prompt(state: ServiceState, job: Job) -> None:
-    """Refuse a prompt that is too long, or that the model does not take.
+def _check_number(state: ServiceState, asked: schemas.DecodingRequest) -> None:
+    """Refuse a request for more texts than the service ever holds at once.
 
     Raises:
-        ErrorAnswer: it is.
+        ErrorAnswer: it is one.
     """
+    most = state.settings.rows + state.settings.queue
+    if asked.number > most:
+        detail = (
+            f"the request asks for {asked.number:,} texts, and this service holds {most} at once: ask for fewer in "
+        )
+        raise ErrorAnswer(400, detail + "each request", param=asked.number_param)
+
+
+def _check_prompts(state: ServiceState, jobs: Sequence[Job]) -> None:
+    """Refuse prompts that are too long together, or that the model does not take.
+
+    Raises:
+        ErrorAnswer: they are.
+    """
+    job = jobs[0]
     facts = state.model_facts(job.model)
     if job.chat and facts is not None and not facts.chat:
         raise ErrorAnswer(400, f"{job.model} has no chat template: send a prompt", param="messages")
-    if job.size > state.settings.max_chars:
-        raise ErrorAnswer(413, f"the prompt has more than {state.settings.max_chars:,} characters", param="prompt")
+    if sum(job.size for job in jobs) > state.settings.max_chars:
+        many = f"the prompts of {len(jobs)} texts have" if len(jobs) > 1 else "the prompt has"
+        detail = f"{many} more than {state.settings.max_chars:,} characters"
+        raise ErrorAnswer(413, detail, param=job.prompt_param.partition(".")[0])
 
 
 def _check_settings(offer: Offer, asked: schemas.DecodingRequest, mark: Mark | None) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -41,6 +41,7 @@ class GenerationTask:
         job: the job of the model worker.
         marking: what answers say of how the text is marked.
         seed: the seed that the request chose.
+        repeatable: whether the same request gives the same text: it chose the seed, and no sub-key was drawn.
         stops: what ends the text where it would first occur in it.
         on_start: called when the worker has accepted the text.
         written: the text from its beginning to its first gap, while it is written.
@@ -53,6 +54,7 @@ class GenerationTask:
     job: Job
     marking: Mapping[str, Any]
     seed: int | None
+    repeatable: bool
     stops: Sequence[str]
     on_start: Callable[[], object]
     written: str = ""
@@ -75,6 +77,7 @@ class GenerationTask:
             "watermark": self.marking,
             "settings": settings,
             "seed": self.seed,
+            "repeatable": self.repeatable,
         }
 
     def readable(self) -> str:
@@ -178,29 +181,80 @@ class GenerationTask:
             metrics.tokens.labels(self.job.model, marked).inc(self.finished.tokens)
 
 
-async def whole(text: GenerationTask, fields: Callable[[GenerationTask], dict[str, Any]]) -> Response:
-    """The answer with these fields, once the text is written.
+async def whole(
+    texts: Sequence[GenerationTask], fields: Callable[[Sequence[GenerationTask]], dict[str, Any]]
+) -> Response:
+    """The answer with these fields, once the texts are written.
 
     Raises:
-        DgmarkError: it cannot be.
+        DgmarkError: one cannot be.
     """
-    written = await _unless_gone(text.request, text.write())
-    return JSONResponse(fields(text)) if written else Response(status_code=GONE)
+    _check_room(texts)
+    written = await _unless_gone(texts[0].request, _together([text.write() for text in texts]))
+    return JSONResponse(fields(texts)) if written else Response(status_code=GONE)
 
 
-async def stream(text: GenerationTask, events: AsyncIterator[Event]) -> Response:
-    """The answer as events, which follow the steps of the text, once the worker has accepted it.
+async def stream(texts: Sequence[GenerationTask], events: AsyncIterator[Event]) -> Response:
+    """The answer as events, which follow the steps of the texts, once the worker has accepted all of them.
 
     Raises:
-        DgmarkError: it did not accept it.
+        DgmarkError: it did not accept one.
     """
+
+    async def close() -> None:
+        for text in texts:
+            await text.close()
+
+    _check_room(texts)
     accepted = False
     try:
-        accepted = await _unless_gone(text.request, text.start())
+        accepted = await _unless_gone(texts[0].request, _together([text.start() for text in texts]))
     finally:
         if not accepted:
-            await text.close()
-    return EventStream(events, text.close) if accepted else Response(status_code=GONE)
+            await close()
+    return EventStream(events, close) if accepted else Response(status_code=GONE)
+
+
+def _check_room(texts: Sequence[GenerationTask]) -> None:
+    """Refuse texts of which only some could wait.
+
+    Raises:
+        DgmarkError: see `ModelProcess.check_room`.
+    """
+    process = texts[0].state.model_process
+    assert process is not None
+    process.check_room(len(texts))
+
+
+async def merged(streams: Sequence[AsyncIterator[Event]]) -> AsyncIterator[Event]:
+    """The events of several streams as they come; no stream runs ahead of the reader by more than one event."""
+    coming = {asyncio.ensure_future(anext(one)): one for one in streams}
+    try:
+        while coming:
+            done, _ = await asyncio.wait(coming, return_when=asyncio.FIRST_COMPLETED)
+            for one in [task for task in coming if task in done]:
+                source = coming.pop(one)
+                if not isinstance(one.exception(), StopAsyncIteration):
+                    yield one.result()
+                    coming[asyncio.ensure_future(anext(source))] = source
+    finally:
+        await _end(coming)
+
+
+async def _together(works: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Do several works at once; an error of one ends the others."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        await _end(tasks)
+
+
+async def _end(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """End what is under way."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, None]) -> bool:
@@ -212,9 +266,7 @@ async def _unless_gone(request: Request, work: Coroutine[Any, Any, None]) -> boo
             task.result()
         return task.done()
     finally:
-        gone.cancel()
-        task.cancel()
-        await asyncio.gather(task, gone, return_exceptions=True)
+        await _end([task, gone])
 
 
 async def _left(request: Request) -> None:

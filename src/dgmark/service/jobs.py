@@ -78,6 +78,8 @@ class Job:
         enforced: whether it must be long enough for a mark.
         fills: whether the holes of the prompt are filled; else the prompt is continued.
         remask: for a text whose holes are to be chosen, the arguments of `infill` that say how; else None.
+        place: which of several prompts of a request it is; None for the only one.
+        limit_param: the field of the request that has max_tokens.
     """
 
     id: str
@@ -92,6 +94,8 @@ class Job:
     enforced: bool = False
     fills: bool = False
     remask: Mapping[str, Any] | None = None
+    place: int | None = None
+    limit_param: str = "max_tokens"
 
     @property
     def size(self) -> int:
@@ -106,7 +110,7 @@ class Job:
         """The field of the request that has the prompt."""
         if self.fills:
             return "text" if isinstance(self.prompt, str) else "parts"
-        return "messages" if self.chat else "prompt"
+        return "messages" if self.chat else "prompt" if self.place is None else f"prompt.{self.place}"
 
     def own_block(self, facts: ModelFacts) -> int:
         """The tokens of a block, unless the request says otherwise."""

@@ -94,9 +94,8 @@ class ModelProcess:
         there.close()
         threading.Thread(target=self._receive, args=(self._connection,), name="dgmark-receive", daemon=True).start()
 
-    @asynccontextmanager
-    async def run(self, job: jobs.Job) -> AsyncIterator[jobs.MessageQueue]:
-        """Give the process a job, and yield what comes of it; whoever leaves before the end cancels the job.
+    def check_room(self, number: int) -> None:
+        """Refuse so many jobs if the process cannot take all of them now.
 
         Raises:
             NotReady: no model is loaded.
@@ -107,8 +106,17 @@ class ModelProcess:
             raise Stopping(_STOPPING)
         if not self.facts:
             raise NotReady(self._failure)
-        if self.held >= self.rows + self.queue:
+        if self.held + number > self.rows + self.queue:
             raise Busy(self.held * self._mean / self.rows)
+
+    @asynccontextmanager
+    async def run(self, job: jobs.Job) -> AsyncIterator[jobs.MessageQueue]:
+        """Give the process a job, and yield what comes of it; whoever leaves before the end cancels the job.
+
+        Raises:
+            DgmarkError: see `check_room`.
+        """
+        self.check_room(1)
         messages = self._queues[job.id] = jobs.MessageQueue()
         began = time.monotonic()
         limit = self._loop.call_later(self.seconds, self._out_of_time, job.id, began)

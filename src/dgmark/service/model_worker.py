@@ -168,13 +168,27 @@ class ModelWorker:
             length = sum(end - start for start, end in holed.holes)
             request, tokens = Request(holed, job.seed, job.key), len(holed.ids) - length
         else:
-            ids = encode_prompt(model, chat_prompt(model, job.prompt) if job.chat else job.prompt, job.max_tokens or 1)
-            config = DecodeConfig.of(model, **job.text_settings(facts, facts.context_length - len(ids)))
+            ids = encode_prompt(model, chat_prompt(model, job.prompt) if job.chat else job.prompt, 1)
+            room = facts.context_length - len(ids)
+            _check_room(job, len(ids), room)
+            config = DecodeConfig.of(model, **job.text_settings(facts, room))
             length, request, tokens = config.length, Request(ids, job.seed, job.key), len(ids)
         if job.key is not None:
             _check_mark(model, job.key, job, config, length)
         _check_length(job, facts, length)
         return _Text(job, model, Prepared.of(model, [request], config, encode=encode), tokens)
+
+
+def _check_room(job: jobs.Job, prompt: int, room: int) -> None:
+    """Refuse a text that is longer than the room that a prompt of so many tokens leaves.
+
+    Raises:
+        FieldError: it is.
+    """
+    if job.max_tokens is not None and job.max_tokens > room:
+        detail = f"the prompt has {prompt} tokens and leaves room for {room} in the model: ask for {room} at most, or "
+        detail += "shorten the prompt"
+        raise jobs.FieldError(detail, job.limit_param, "context_length_exceeded")
 
 
 def _check_mark(model: Denoiser, key: WatermarkKey, job: jobs.Job, config: DecodeConfig, tokens: int) -> None:
@@ -209,7 +223,7 @@ def _check_length(job: jobs.Job, facts: jobs.ModelFacts, tokens: int) -> None:
     if job.enforced and tokens < fewest:
         raise jobs.FieldError(
             f"every text of this service is marked, and {tokens} tokens are too few for that: ask for {fewest} or more",
-            param="max_tokens" if job.max_tokens is not None else job.prompt_param,
+            param=job.limit_param if job.max_tokens is not None else job.prompt_param,
         )
 
 

@@ -1,10 +1,11 @@
 """OpenAI's interface to the same texts: chat and plain completions, whole or in chunks, and the list of models.
 
 A diffusion model writes out of order; a chunk has what became readable from the beginning on without a gap.
+The texts of one request wait, are batched and are marked as those of as many requests.
 """
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ from dgmark.service import generation_schemas as schemas
 from dgmark.service.bodies import json_body
 from dgmark.service.error_answers import answer_to, id_of
 from dgmark.service.generation_routes import EVENTS, begin, offer_of
-from dgmark.service.generation_task import Event, GenerationTask, event, stream, whole
+from dgmark.service.generation_task import Event, GenerationTask, event, merged, stream, whole
 from dgmark.service.offers import Offer
 from dgmark.service.state import ServiceState
 
@@ -69,38 +70,75 @@ def _model(offer: Offer, began: int) -> dict[str, Any]:
     return {"id": offer.source.name, "object": "model", "created": began, "owned_by": "dgmark", **own}
 
 
-async def _answer(asked: schemas.CompletionRequest | schemas.ChatRequest, text: GenerationTask) -> Response:
-    job, kind = text.job, "text_completion"
+async def _answer(asked: schemas.CompletionRequest | schemas.ChatRequest, texts: Sequence[GenerationTask]) -> Response:
+    job, kind = texts[0].job, "text_completion"
     if job.chat:
         kind = "chat.completion.chunk" if asked.stream else "chat.completion"
     head = {"id": job.id, "object": kind, "created": int(time.time()), "model": job.model}
+    usage = partial(_usage, texts, asked.n or 1)
     if asked.stream:
         counted = asked.stream_options is not None and asked.stream_options.include_usage
-        return await stream(text, _events(head, text, counted=counted))
-    return await whole(text, partial(_completion, head))
+        return await stream(texts, _events(head, texts, usage if counted else None))
+    return await whole(texts, lambda written: _completion(head, written, usage()))
 
 
-def _completion(head: dict[str, Any], text: GenerationTask) -> dict[str, Any]:
+def _completion(head: dict[str, Any], texts: Sequence[GenerationTask], usage: dict[str, int]) -> dict[str, Any]:
     """The answer that begins with these fields."""
-    content = text.finished.text
-    fields = {"message": {"role": "assistant", "content": content}} if text.job.chat else {"text": content}
-    choice = {"index": 0, **fields, "finish_reason": text.finish_reason, "logprobs": None}
-    return {**head, "choices": [choice], "usage": text.usage(), **_own(text)}
+    choices = [_choice(index, _content(text), text.finish_reason) for index, text in enumerate(texts)]
+    return {**head, "choices": choices, "usage": usage, **_own(texts)}
 
 
-def _own(text: GenerationTask) -> dict[str, Any]:
-    """The fields that OpenAI's form does not have."""
+def _content(text: GenerationTask) -> dict[str, Any]:
+    """The fields of a choice that have the whole text."""
+    written = text.finished.text
+    return {"message": {"role": "assistant", "content": written}} if text.job.chat else {"text": written}
+
+
+def _choice(index: int, fields: dict[str, Any], reason: str | None) -> dict[str, Any]:
+    """A text, or a piece of one."""
+    return {"index": index, **fields, "finish_reason": reason, "logprobs": None}
+
+
+def _usage(texts: Sequence[GenerationTask], n: int) -> dict[str, int]:
+    """Counts of tokens of all texts, of which `n` have each prompt; a prompt counts once."""
+    counts = [text.usage() for text in texts]
+    prompt = sum(one["prompt_tokens"] for one in counts[::n])
+    completion = sum(one["completion_tokens"] for one in counts)
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def _own(texts: Sequence[GenerationTask]) -> dict[str, Any]:
+    """The fields that OpenAI's form does not have: the steps of all texts, and the longest block."""
     return {
-        "num_denoising_steps": text.finished.steps,
-        "block_length": text.started.settings["block_length"],
-        "watermark": text.marking,
+        "num_denoising_steps": sum(text.finished.steps for text in texts),
+        "block_length": max(text.started.settings["block_length"] for text in texts),
+        "watermark": texts[0].marking,
+        "repeatable": texts[0].repeatable,
     }
 
 
-async def _events(head: dict[str, Any], text: GenerationTask, *, counted: bool) -> AsyncIterator[Event]:
-    """The chunks of the text, of which the last one has the reason of its end, maybe one with counts, and the end."""
-    if counted:
+async def _events(
+    head: dict[str, Any], texts: Sequence[GenerationTask], usage: Callable[[], dict[str, int]] | None
+) -> AsyncIterator[Event]:
+    """The chunks of all texts as they come, maybe one with counts, and the end."""
+    if usage is not None:
         head = {**head, "usage": None}
+    try:
+        async for chunk in merged([_chunks(head, index, text) for index, text in enumerate(texts)]):
+            yield chunk
+        if usage is not None:
+            yield event({**head, "choices": [], "usage": usage()})
+        yield _DONE
+    except DgmarkError as error:
+        yield event(answer_to(error, id_of(texts[0].request)).openai())
+
+
+async def _chunks(head: dict[str, Any], index: int, text: GenerationTask) -> AsyncIterator[Event]:
+    """The chunks of one text, of which the last one has the reason of its end.
+
+    Raises:
+        DgmarkError: the text is given up.
+    """
 
     def chunk(piece: str, reason: str | None = None, *, role: str | None = None, **more: Any) -> Event:
         """An event with a piece of the text."""
@@ -108,22 +146,15 @@ async def _events(head: dict[str, Any], text: GenerationTask, *, counted: bool) 
         if piece or delta:
             delta["content"] = piece
         fields = {"delta": delta} if text.job.chat else {"text": piece}
-        choice = {"index": 0, **fields, "finish_reason": reason, "logprobs": None}
-        return event({**head, "choices": [choice], **more})
+        return event({**head, "choices": [_choice(index, fields, reason)], **more})
 
     sent = ""
-    try:
-        if text.job.chat:
-            yield chunk("", role="assistant", watermark=text.marking)
-        async for _ in text.steps():
-            if piece := text.readable()[len(sent) :]:
-                sent += piece
-                yield chunk(piece)
-        if rest := text.finished.text.removeprefix(sent):
-            yield chunk(rest)
-        yield chunk("", text.finish_reason, **_own(text))
-        if counted:
-            yield event({**head, "choices": [], "usage": text.usage()})
-        yield _DONE
-    except DgmarkError as error:
-        yield event(answer_to(error, id_of(text.request)).openai())
+    if text.job.chat:
+        yield chunk("", role="assistant", watermark=text.marking)
+    async for _ in text.steps():
+        if piece := text.readable()[len(sent) :]:
+            sent += piece
+            yield chunk(piece)
+    if rest := text.finished.text.removeprefix(sent):
+        yield chunk(rest)
+    yield chunk("", text.finish_reason, **_own([text]))

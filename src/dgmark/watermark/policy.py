@@ -41,6 +41,11 @@ class Mark:
     key: WatermarkKey
     chosen: bool
 
+    @property
+    def drawn(self) -> bool:
+        """Whether the sub-key follows from the text's id, so that no second text has it."""
+        return not self.chosen and self.key.spec.subkeys > 1
+
 
 class MarkingRefused(SettingsError):
     """A request asks for a mark that it cannot have; the message is for the client.

@@ -1,0 +1,72 @@
+"""The lm-evaluation-harness as a client of `dgmark serve`: a task of ten items, in lists of prompts."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("lm_eval")
+pytest.importorskip("tenacity")  # without which the harness asks no service
+
+from lm_eval.__main__ import cli_evaluate
+
+from dgmark.decode import generate
+from support import tiny_checkpoints
+from support.services import bearer, tiny_service
+
+ITEMS = [{"question": f"w{place + 1} w{place + 2} w{place + 3}", "answer": "w1"} for place in range(10)]
+SEED = 1234  # the harness's own
+TASK = """
+task: served_generation
+output_type: generate_until
+dataset_path: json
+dataset_kwargs:
+  data_files: {data}
+  cache_dir: {cache}
+test_split: train
+doc_to_text: "{{{{question}}}}"
+doc_to_target: "{{{{answer}}}}"
+generation_kwargs:
+  until: ["nowhere", "not here"]
+  max_gen_toks: 16
+  temperature: 0.5
+metric_list:
+  - metric: exact_match
+    aggregation: mean
+    higher_is_better: true
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_harness_sends_lists_of_prompts_and_gets_each_text_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    tiny_checkpoints.write(tmp_path / "tiny", "llada")
+    (tmp_path / "tasks").mkdir()
+    data = tmp_path / "tasks" / "items.json"
+    data.write_text("".join(json.dumps(one) + "\n" for one in ITEMS))
+    (tmp_path / "tasks" / "served.yaml").write_text(TASK.format(data=data, cache=tmp_path / "cache"))
+    tokens = tmp_path / "tokens.json"
+    token = bearer(tokens, "harness", "generate")["authorization"].removeprefix("Bearer ")
+    monkeypatch.setenv("OPENAI_API_KEY", token)
+    with tiny_service(tmp_path, "tiny", tokens=tokens, generate_keys=("main",)) as (url, app, model, keys):
+        arguments = f"model=tiny,base_url={url}/v1/completions,tokenizer_backend=None,tokenized_requests=False"
+        command = ["lm_eval", "run", "--model", "local-completions", "--model_args", arguments, "--batch_size", "4"]
+        command += ["--tasks", "served_generation", "--include_path", str(tmp_path / "tasks")]
+        monkeypatch.setattr("sys.argv", [*command, "--log_samples", "--output_path", str(tmp_path / "out")])
+        cli_evaluate()
+        (requests,) = app.state.service.metrics.requests.collect()
+    asked = [one.value for one in requests.samples if one.labels.get("path") == "/v1/completions"]
+    assert asked[0] == 3  # ten items, four in each request
+    (samples,) = (tmp_path / "out").rglob("samples_*.jsonl")
+    said = {row["doc_id"]: row["resps"][0][0] for row in map(json.loads, samples.read_text().splitlines())}
+    assert sorted(said) == list(range(10))
+    for place, item in enumerate(ITEMS):
+        # the harness sorts the items, so any row of a request may be this one's
+        rows = [
+            generate(model, item["question"], key=keys["main"], length=16, block_length=16, temperature=0.5, seed=seed)
+            for seed in range(SEED, SEED + 4)
+        ]
+        assert said[place] in [texts[0].text for texts in rows]

@@ -1,0 +1,80 @@
+"""What is said of wrong fields: words about the field, never pydantic's, whatever is sent."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+
+from dgmark.service import generation_schemas, schemas
+from dgmark.service.invalid_fields import MAX_ERRORS, invalid_fields
+
+MODELS: tuple[type[BaseModel], ...] = (
+    *(schemas.DetectRequest, schemas.ReportRequest, generation_schemas.GenerateRequest),
+    *(generation_schemas.InfillRequest, generation_schemas.CompletionRequest, generation_schemas.ChatRequest),
+)
+# words of pydantic, and names of its types
+FOREIGN = re.compile(
+    r"[Ii]nput|[Vv]alid |[Ss]hould|[Ff]ield required|Value error|Dictionary|constrained|nullable|Tag\b"
+)
+SECRET = "a text of somebody"
+INNER = ("role", "content", "type")
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 2**70)
+    | st.floats()
+    | st.just(SECRET)
+    | st.sampled_from(["", "a" * 300]),
+    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(st.sampled_from(INNER), inner),
+    max_leaves=8,
+)
+
+
+def errors_of(model: type[BaseModel], body: Any) -> list[dict[str, str]]:
+    """What is said of this body; nothing if it is right."""
+    try:
+        model.model_validate_json(body if isinstance(body, bytes) else json.dumps(body), strict=True)
+    except ValidationError as error:
+        return invalid_fields(error)
+    return []
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+@settings(max_examples=300)
+@given(data=st.data())
+def test_each_wrong_field_is_named_once_in_plain_words(model: type[BaseModel], data: st.DataObject) -> None:
+    names = st.sampled_from([*model.model_fields, "colour"])
+    body = data.draw(st.dictionaries(names, JSON, max_size=3) | JSON)
+    errors = errors_of(model, body)
+    params = [one["param"] for one in errors]
+    assert len(set(params)) == len(params) <= MAX_ERRORS
+    for one in errors:
+        assert not FOREIGN.search(one["message"]), one
+        assert SECRET not in one["message"]
+        assert one["param"].partition(".")[0] in ("body", *model.model_fields, "colour", *INNER)
+
+
+@pytest.mark.parametrize(
+    ("body", "errors"),
+    [
+        (b"{", {"body": "the body is no JSON"}),
+        (b"[]", {"body": "it must be an object"}),
+        ({"prompt": [1, "a"]}, {"prompt.1": "it must be a whole number"}),
+        ({"prompt": ["a", 1]}, {"prompt.1": "it must be a text or a list"}),
+        ({"prompt": ["a", [1, -1]]}, {"prompt.1.1": "it must be at least 0"}),
+        ({"prompt": 5}, {"prompt": "it must be a text"}),
+        ({"prompt": "a", "seed": 2**70}, {"seed": "it must be below 9,223,372,036,854,775,808"}),
+        ({"prompt": "a", "watermark": "yes"}, {"watermark": "it must be true or false or an object"}),
+        ({"prompt": "a", "strategy": "best"}, {"strategy": "it must be "}),
+        ({"stop": ["a", ""], "x": 1}, {"prompt": "missing", "stop.1": "must not be empty", "x": "no such field"}),
+    ],
+)
+def test_what_is_wrong_is_said_of_the_type_that_was_meant(body: Any, errors: dict[str, str]) -> None:
+    found = {one["param"]: one["message"] for one in errors_of(generation_schemas.CompletionRequest, body)}
+    assert set(found) == set(errors)
+    for param, words in errors.items():
+        assert words in found[param]
