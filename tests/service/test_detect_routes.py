@@ -265,8 +265,10 @@ def test_a_report_is_verified_with_the_services_own_keys_and_those_it_trusts(tmp
                 assert answer["detail"].startswith(detail)
                 assert (answer["heading"], answer["created"]) == ("Watermark found", report.created.isoformat())
                 assert answer["key_commitment"]["sha256"] == KeyCommitment.of(KEY).sha256
-            for bad in (document, stranger.sign(document), own.sign(document).replace(b"essay", b"Essay"), b""):
+            for bad in (document, stranger.sign(document), own.sign(document).replace(b"essay", b"Essay"), b" "):
                 assert verify(bad) == VerifyAnswer(valid=False, detail=verify(bad)["detail"]).model_dump()
+        empty = client.post("/v1/report/verify", content=b"")
+        assert (empty.status_code, "the body is empty" in empty.text) == (400, True)
         assert "no report of dgmark" in verify(own.sign(b'{"signature": ""}'))["detail"]
 
 

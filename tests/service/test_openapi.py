@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from starlette.testclient import TestClient
 
 from dgmark.report.signing import SigningKey
 from dgmark.service.app import create_app
 from dgmark.service.settings import ModelSource, ServiceSettings
 from dgmark.service.state import ServiceState
-from support.services import key_folder, listening
+from support.services import bearer, key_folder, listening
 
 schemathesis = pytest.importorskip("schemathesis")
 # not first in a test: pytest rewrites it, and Python 3.11 fails if another thread compiles at the same time
@@ -102,3 +103,31 @@ def test_wrong_requests_for_texts_are_refused_as_described(tmp_path: Path, monke
     assert operations == len(paths)
     assert len(statuses) >= 4 * operations
     assert 200 not in statuses
+
+
+@pytest.mark.parametrize("access", [{}, {"public": True}, {"tokens": True}, {"tokens": True, "public": True}])
+def test_who_may_ask_what_is_described(tmp_path: Path, access: dict[str, Any]) -> None:
+    scopes: list[Any] = ["detect", "detect:full", "generate", "admin"]
+    headers = {scope: bearer(tmp_path / "tokens.json", scope.replace(":", "-"), scope) for scope in scopes}
+    if "tokens" in access:
+        access = {**access, "tokens": tmp_path / "tokens.json"}
+    source = ModelSource({"name_or_path": "storyteller", "device": "cpu"})
+    settings: Any = {"models": (source,), "signer": SigningKey.generate(), **access}
+    app = create_app(ServiceSettings(key_folder(tmp_path, "one"), **settings))
+    document, client = app.openapi(), TestClient(app, "http://localhost", raise_server_exceptions=False)
+    assert list(document["components"]["securitySchemes"]) == ["accessToken"]
+    described = set()
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            named = [wanted for wanted in operation.get("security", []) if wanted]
+            refused = client.request(method, path.replace("{name}", "storyteller")).status_code in (401, 403)
+            assert refused == (named != [] and {} not in operation["security"]), (path, access)
+            if not named or "tokens" not in access:
+                continue
+            described.add(path)
+            (wanted,) = named[0].values()
+            for scope, header in headers.items():
+                answer = client.request(method, path.replace("{name}", "storyteller"), headers=header)
+                enough = {*wanted} <= {scope, *(["detect"] if scope == "detect:full" or "public" in access else [])}
+                assert (answer.status_code == 403) is not enough, (path, scope)
+    assert "tokens" not in access or described >= {"/v1/about", "/v1/detect", "/v1/completions", "/metrics"}

@@ -114,7 +114,9 @@ def test_writing_needs_the_scope(client: TestClient, folder: Path) -> None:
     assert client.post("/v1/generate", json=body, headers=reader).status_code == 403
     assert client.get("/v1/about", headers=reader).json()["may_generate"] is False
     writer = bearer(folder / "tokens.json", "no-reader", "generate")
-    assert client.get("/v1/about", headers=writer).status_code == 403
+    about = client.get("/v1/about", headers=writer).json()
+    assert (about["form"], about["may_generate"], about["token"]) == (None, True, "no-reader")
+    assert client.post("/v1/detect", json={"text": "a"}, headers=writer).status_code == 403
     # the answer to a share has a p-value
     remasking = client.post("/v1/infill", json={"text": "The sea was calm.", "share": 0.5}, headers=writer)
     assert (remasking.status_code, "detect:full" in remasking.text) == (403, True)

@@ -1,10 +1,12 @@
 """Requests that are wrong, too long, too slow or from elsewhere: each has its answer, and none is a verdict."""
 
 import asyncio
+import gzip
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from starlette.testclient import TestClient
@@ -92,6 +94,31 @@ def test_damaged_json_and_strange_forms_are_refused(client: TestClient, request_
     answer = client.post("/v1/detect", **request_)
     assert answer.status_code == status
     Problem.model_validate(answer.json())
+
+
+def test_a_packed_body_is_refused_and_not_read_as_it_is(client: TestClient) -> None:
+    body = b'{"text": "some words"}'
+    for encoding in ("gzip", "GZIP", "br", "identity, gzip", "aes128gcm"):
+        for content in (gzip.compress(body), body):
+            headers = {**JSON, "content-encoding": encoding}
+            answer = client.post("/v1/detect", content=content, headers=headers)
+            assert (answer.status_code, answer.headers["accept-encoding"]) == (415, "identity")
+            problem = Problem.model_validate(answer.json())
+            assert "without Content-Encoding" in problem.detail
+            assert problem.errors is not None
+            assert problem.errors[0].param == "content-encoding"
+    for plain in ("identity", ""):
+        answer = client.post("/v1/detect", content=body, headers={**JSON, "content-encoding": plain})
+        assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("character", ["\n", "\r", "\0", "\x7f", "\x85"])
+def test_no_path_has_control_characters(client: TestClient, character: str) -> None:
+    for path in ("/v1/about", "/healthz", "/"):
+        assert client.get(path).status_code == 200
+        assert client.get(path + quote(character)).status_code == 404
+    answer = client.post(f"/v1/detect{quote(character)}", json={"text": "a"})
+    assert (answer.status_code, answer.json()["error"]["type"]) == (404, "not_found_error")
 
 
 def test_too_much_is_refused(client: TestClient) -> None:

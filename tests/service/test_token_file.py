@@ -56,6 +56,39 @@ def test_without_a_valid_token_nothing_is_answered(client: TestClient) -> None:
     assert client.get("/healthz").status_code == client.get("/").status_code == 200
 
 
+def test_a_header_that_cannot_be_read_is_not_taken_for_none(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.json"
+    secret = bearer(tokens, "one", "detect:full")["authorization"].removeprefix("Bearer ").encode()
+    with service(tmp_path, "one", tokens=tokens, public=True) as client:
+
+        def ask(*values: bytes) -> tuple[int, str]:
+            answer = client.get("/v1/about", headers=[(b"authorization", value) for value in values])
+            return answer.status_code, answer.text
+
+        for good in (b"Bearer " + secret, b"bearer  " + secret):
+            assert ask(good)[0] == 200
+        for wrong in (b"", b"Bearer", b"Bearer ", secret, b"Basic " + secret, b"Bearer " + secret + b"\xa0"):
+            status, text = ask(wrong)
+            assert (status, "cannot be read" in text) == (401, True), wrong
+        for wrong in (b"Bearer " + secret + b" x", b"Bearer\t" + secret, b"\xa0Bearer " + secret):
+            assert ask(wrong)[0] == 401
+        assert ask(b"Bearer " + secret, b"Bearer " + secret)[0] == 401
+        status, text = ask(b"Bearer " + secret + b"x")
+        assert (status, "not valid here" in text) == (401, True)
+        assert ask()[0] == 200  # the public form
+
+
+def test_where_everybody_may_check_a_token_never_takes_that_away(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.json"
+    TokenFile(tokens).add("first", ["admin"])
+    with service(tmp_path, "one", tokens=tokens, public=True) as client:
+        for scope in ("generate", "admin", "detect", "detect:full"):
+            headers = bearer(tokens, scope.replace(":", "-"), scope)
+            about = client.get("/v1/about", headers=headers).json()
+            assert about["form"] == ("full" if scope == "detect:full" else "public")
+            assert client.post("/v1/detect", json={"text": "a"}, headers=headers).json()["form"] == about["form"]
+
+
 def test_scopes_open_what_they_name(client: TestClient, tokens: Path) -> None:
     some, full = bearer(tokens, "some", "detect"), bearer(tokens, "full", "detect:full")
     admin = bearer(tokens, "boss", "admin")
@@ -105,9 +138,10 @@ def test_a_token_from_the_environment_may_do_everything(tmp_path: Path, monkeypa
         assert [(key["expected_match"], key["tokens_needed"]) for key in forms[0]["keys"]] == [(None, needed)]
         assert client.get("/metrics", headers=headers).status_code == 200
         assert client.get("/metrics", headers={"authorization": "Bearer y"}).status_code == 401
-    monkeypatch.setenv(API_TOKEN, "short")
-    with pytest.raises(SettingsError, match="has 5 characters"):
-        environment_token()
+    for unfit, why in (("short", "has 5 characters"), ("x" * 32 + "\n", "a header"), ("two words" * 4, "a header")):
+        monkeypatch.setenv(API_TOKEN, unfit)
+        with pytest.raises(SettingsError, match=why):
+            environment_token()
 
 
 def test_a_removed_token_is_refused_at_once(client: TestClient, tokens: Path) -> None:
@@ -232,6 +266,12 @@ def test_the_public_form_is_limited_by_address_and_by_token(tmp_path: Path) -> N
         for address, status in (*network, ("2001:db8:0:1::1", 200)):
             neighbour = TestClient(client.app, "http://localhost", client=(address, 50000))
             assert neighbour.post("/v1/detect", json={"text": "a"}).status_code == status
+        # as a socket for both versions writes IPv4 addresses, which are those of as many clients
+        for place in range(8):
+            other = TestClient(client.app, "http://localhost", client=(f"::ffff:198.51.{place}.7", 50000))
+            assert other.post("/v1/detect", json={"text": "a"}).status_code == 200
+        same = TestClient(client.app, "http://localhost", client=("198.51.7.7", 50000))
+        assert [same.post("/v1/detect", json={"text": "a"}).status_code for _ in range(3)] == [200, 200, 429]
         assert client.get("/metrics").status_code == 403
 
 

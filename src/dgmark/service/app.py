@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from dgmark.service import detection_routes, generation_routes, generation_schemas, openai_routes, pages, schemas
+from dgmark.service.auth import SECURITY_SCHEMES, needs, without_token
 from dgmark.service.bodies import schemas_of
 from dgmark.service.error_answers import answer_errors
 from dgmark.service.middleware import RequestMiddleware
@@ -64,7 +65,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     )
     answer_errors(app)
     app.state.service = state
-    app.openapi = lambda: _described(app)  # type: ignore[method-assign] # as FastAPI's own pages do it
+    app.openapi = lambda: _described(app, settings)  # type: ignore[method-assign] # as FastAPI's own pages do it
     app.include_router(detection_routes.routes(state))
     if state.offers:
         app.include_router(generation_routes.routes(state))
@@ -76,13 +77,17 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     return app
 
 
-def _described(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document, with the schemas that bodies and errors refer to."""
+def _described(app: FastAPI, settings: ServiceSettings) -> dict[str, Any]:
+    """The OpenAPI document, with the schemas that bodies and errors refer to, and who may ask what."""
     if app.openapi_schema is None:
-        app.openapi_schema = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
-        described = app.openapi_schema["components"]["schemas"]
+        document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
+        document["components"]["securitySchemes"] = SECURITY_SCHEMES
         for name, schema in schemas_of(_BODIES).items():
-            described.setdefault(name, schema)
+            document["components"]["schemas"].setdefault(name, schema)
+        for operation in (one for path in document["paths"].values() for one in path.values()):
+            if "security" in operation and without_token(settings, operation):
+                operation["security"].insert(0, {})
+        app.openapi_schema = document
     return app.openapi_schema
 
 
@@ -98,7 +103,7 @@ def _operation(state: ServiceState) -> APIRouter:
     async def readyz() -> JSONResponse:
         return JSONResponse({"status": "ready" if state.ready else "not ready"}, 200 if state.ready else 503)
 
-    @router.get("/metrics", summary="Counts for Prometheus", response_class=Response)
+    @router.get("/metrics", summary="Counts for Prometheus", response_class=Response, openapi_extra=needs("admin"))
     async def metrics(request: Request) -> Response:
         state.auth.authorize(request, "admin")
         return Response(generate_latest(state.metrics.registry), media_type=CONTENT_TYPE_LATEST)

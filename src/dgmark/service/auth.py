@@ -6,6 +6,7 @@ limit for each token and each address.
 
 import ipaddress
 import logging
+import re
 import time
 from dataclasses import dataclass
 from math import ceil
@@ -26,6 +27,9 @@ log = logging.getLogger("dgmark.service")
 # headers by which a proxy says that somebody else asked
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 _NETWORK_BITS = 64  # of an IPv6 address: one network, which one person has
+_BEARER = re.compile("bearer +([\x21-\x7e]+)", re.IGNORECASE)
+SCHEME = "accessToken"
+SECURITY_SCHEMES = {SCHEME: {"type": "http", "scheme": "bearer", "description": "An access token of the service."}}
 
 
 @dataclass(frozen=True)
@@ -34,13 +38,18 @@ class Caller:
 
     Attributes:
         name: the name of their token; None without one.
-        scopes: what they may do.
+        scopes: what they may do; those of everybody are among them.
         address: where they ask from.
     """
 
     name: str | None
     scopes: frozenset[Scope]
     address: str
+
+    @property
+    def checks(self) -> bool:
+        """Whether they may check texts."""
+        return not {"detect", "detect:full"}.isdisjoint(self.scopes)
 
     @property
     def public(self) -> bool:
@@ -76,25 +85,35 @@ class Authenticator:
         Raises:
             ErrorAnswer: they may not, or ask too often.
         """
-        caller = self._caller(request)
+        caller = self.identify(request)
         # whoever may see all numbers may see the verdict
-        if scope not in caller.scopes and not (scope == "detect" and "detect:full" in caller.scopes):
+        if not (caller.checks if scope == "detect" else scope in caller.scopes):
             self.refuse(request, caller, 403, f"this needs a token with the scope {scope}")
         if limited and caller.public:
             self._count(request, caller)
         return caller
 
-    def _caller(self, request: Request) -> Caller:
+    def identify(self, request: Request) -> Caller:
+        """Who asks this, whatever they may do.
+
+        Raises:
+            ErrorAnswer: their token is not valid, or they have none and need one.
+        """
         nobody = Caller(None, frozenset(), request.client.host if request.client else "unknown")
-        scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+        everybody: frozenset[Scope] = frozenset({"detect"}) if self._public else frozenset()
+        given = request.headers.getlist("authorization")
         # clients that cannot do without a token send any to a service that has none
-        if secret and (self._needs_token or self._public):
-            token = self._find(secret.strip()) if scheme.lower() == "bearer" else None
+        if given and (self._needs_token or self._public):
+            sent = _BEARER.fullmatch(given[0]) if len(given) == 1 else None
+            if sent is None:
+                detail = "the header Authorization cannot be read: send it once, as `Authorization: Bearer TOKEN`"
+                self.refuse(request, nobody, 401, detail)
+            token = self._find(sent[1])
             if token is None:
                 self.refuse(request, nobody, 401, "this access token is not valid here: ask the operator for another")
-            return Caller(token.name, frozenset(token.scopes), nobody.address)
+            return Caller(token.name, everybody | set(token.scopes), nobody.address)
         if self._public:
-            return Caller(None, frozenset({"detect"}), nobody.address)
+            return Caller(None, everybody, nobody.address)
         if self._needs_token or any(name in request.headers for name in _FORWARDED):
             self.refuse(request, nobody, 401, "an access token is needed: send it as `Authorization: Bearer TOKEN`")
         return Caller(None, ALL_SCOPES, nobody.address)
@@ -152,4 +171,18 @@ def network(address: str) -> str:
         parsed = ipaddress.ip_address(address)
     except ValueError:
         return address
+    if parsed.version == 6:
+        # an IPv4 address as a socket for both versions writes it: all of them are in one network
+        parsed = parsed.ipv4_mapped or parsed
     return str(parsed if parsed.version == 4 else ipaddress.ip_network((parsed, _NETWORK_BITS), strict=False))
+
+
+def needs(scope: Scope | None) -> dict[str, Any]:
+    """What OpenAPI says of an operation that needs a token with this scope, or any token."""
+    return {"security": [{SCHEME: [] if scope is None else [scope]}]}
+
+
+def without_token(settings: ServiceSettings, operation: dict[str, Any]) -> bool:
+    """Whether an operation, as OpenAPI describes it, also answers whoever has no token."""
+    scopes = operation["security"][0][SCHEME]
+    return settings.local or (settings.public and scopes in ([], ["detect"]))

@@ -11,7 +11,7 @@ from dgmark.detection.expected import tokens_needed
 from dgmark.errors import SignatureInvalid
 from dgmark.report.signed import read_signed_report
 from dgmark.service import schemas
-from dgmark.service.auth import Caller
+from dgmark.service.auth import Caller, needs
 from dgmark.service.bodies import json_or_form_body, read_json_or_form
 from dgmark.service.detection_worker import Answer, Checker, Options
 from dgmark.service.error_answers import ErrorAnswer
@@ -24,7 +24,7 @@ T = TypeVar("T", schemas.DetectRequest, schemas.ReportRequest)
 
 # what the public form may choose: anything else would make its verdict a number
 _PUBLIC_FIELDS = {"key", "keys", "text", "spans", "include_text", "name", "format"}
-_BYTES = {"schema": {"type": "string", "format": "binary"}}
+_BYTES = {"schema": {"type": "string", "format": "binary", "minLength": 1}}
 _KINDS = {"html": "text/html; charset=utf-8", "json": "application/json"}
 
 
@@ -36,16 +36,17 @@ def routes(state: ServiceState) -> APIRouter:
     """
     router = APIRouter(tags=["detection"])
 
-    @router.get("/v1/about", summary="What the service holds, and which form you get")
+    @router.get("/v1/about", summary="What the service holds, and which form you get", openapi_extra=needs(None))
     async def about(request: Request) -> schemas.About:
-        """The keys, limits and models, and what your token lets you do."""
-        return _about(state, state.auth.authorize(request, "detect"))
+        """The keys, limits and models, and what your token lets you do: any valid token is enough."""
+        return _about(state, state.auth.identify(request))
 
     @router.post(
         "/v1/detect",
         summary="Check one text, the token ids of one response, or one document",
         response_model=schemas.FullAnswer | schemas.PublicAnswer,
-        openapi_extra=json_or_form_body(schemas.DetectRequest, "A document in place of text and token_ids."),
+        openapi_extra=json_or_form_body(schemas.DetectRequest, "A document in place of text and token_ids.")
+        | needs("detect"),
     )
     async def detect(request: Request) -> Response:
         """The verdict, in the form that your token gives."""
@@ -57,7 +58,7 @@ def routes(state: ServiceState) -> APIRouter:
         summary="Make the signed report of one text or document",
         response_class=Response,
         responses={200: {"content": {"text/html": {}, "application/json": {}}, "description": "The report."}},
-        openapi_extra=json_or_form_body(schemas.ReportRequest, "A document in place of text."),
+        openapi_extra=json_or_form_body(schemas.ReportRequest, "A document in place of text.") | needs("detect"),
     )
     async def report(request: Request) -> Response:
         """The report as a page or as JSON, signed if the service has a signing key."""
@@ -77,12 +78,16 @@ def routes(state: ServiceState) -> APIRouter:
         @router.post(
             "/v1/report/verify",
             summary="Say who signed a report, and whether it was changed since",
-            openapi_extra={"requestBody": {"required": True, "content": {"application/octet-stream": _BYTES}}},
+            openapi_extra={"requestBody": {"required": True, "content": {"application/octet-stream": _BYTES}}}
+            | needs("detect"),
         )
         async def verify(request: Request) -> schemas.VerifyAnswer:
             """The body is the file of the report, as it was downloaded."""
             state.auth.authorize(request, "detect", limited=True)
-            return await run_in_threadpool(_verified, await request.body(), state.settings)
+            document = await request.body()
+            if not document:
+                raise ErrorAnswer(400, "the body is empty: send the file of the report", param="body")
+            return await run_in_threadpool(_verified, document, state.settings)
 
     return router
 
@@ -104,13 +109,14 @@ def _about(state: ServiceState, caller: Caller) -> schemas.About:
             for name, key in state.keys.items()
         ],
         fpr=settings.fpr,
-        form="public" if caller.public else "full",
+        form=None if not caller.checks else "public" if caller.public else "full",
         signed=settings.signer is not None,
         max_chars=settings.max_chars,
         body_bytes=settings.body_bytes,
         models=[_model(state, offer) for offer in state.offers.values()],
         may_generate=bool(state.offers) and "generate" in caller.scopes,
         takes_tokens=settings.needs_token and caller.name is None,
+        token=caller.name,
     )
 
 

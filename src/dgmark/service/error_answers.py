@@ -32,7 +32,8 @@ OPENAI_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models")
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 _FAULT = "this is a fault of the service; its operator finds it in the log under the request id"
 _NO_READER = "this document needs a reader that is not installed here"
-_NOT_FOUND = {404: "there is nothing under this path", 405: "this path does not take this method"}
+NOTHING_HERE = "there is nothing under this path"
+_NOT_FOUND = {404: NOTHING_HERE, 405: "this path does not take this method"}
 # the first kind that fits
 _STATUSES: tuple[tuple[type[DgmarkError], int], ...] = (
     (Busy, 429),
@@ -104,7 +105,7 @@ class ErrorAnswer(Exception):
         """The error as an answer to this request."""
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         # clients of OpenAI's interface also ask for parts of it that there are not
-        if path.startswith(OPENAI_PATHS) or (path.startswith("/v1/") and self.detail == _NOT_FOUND[404]):
+        if path.startswith(OPENAI_PATHS) or (path.startswith("/v1/") and self.detail == NOTHING_HERE):
             return JSONResponse(self.openai(), self.status, self.headers)
         return JSONResponse(self.problem(request_id), self.status, self.headers, media_type="application/problem+json")
 

@@ -10,7 +10,7 @@ from fastapi.responses import Response
 
 from dgmark.errors import DgmarkError
 from dgmark.service import generation_schemas as schemas
-from dgmark.service.auth import Caller
+from dgmark.service.auth import Caller, needs
 from dgmark.service.bodies import json_body, read_json
 from dgmark.service.error_answers import ErrorAnswer, answer_to, id_of
 from dgmark.service.generation_task import Event, GenerationTask, event, stream, whole
@@ -40,7 +40,7 @@ def routes(state: ServiceState) -> APIRouter:
         summary="Write a text, marked unless you say otherwise; with stream, an event for each step",
         response_model=schemas.GenerateAnswer,
         responses=EVENTS,
-        openapi_extra=json_body(schemas.GenerateRequest),
+        openapi_extra=json_body(schemas.GenerateRequest) | needs("generate"),
     )
     async def generate(request: Request) -> Response:
         asked, texts = await begin(state, request, schemas.GenerateRequest, "gen")
@@ -52,7 +52,7 @@ def routes(state: ServiceState) -> APIRouter:
         "/v1/infill",
         summary="Fill the holes of a text, given or chosen; what surrounds them does not change",
         response_model=schemas.InfillAnswer,
-        openapi_extra=json_body(schemas.InfillRequest),
+        openapi_extra=json_body(schemas.InfillRequest) | needs("generate"),
     )
     async def infill(request: Request) -> Response:
         asked, texts = await begin(state, request, schemas.InfillRequest, "fill")

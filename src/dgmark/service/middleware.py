@@ -18,12 +18,13 @@ from urllib.parse import quote
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dgmark.service.error_answers import ErrorAnswer
+from dgmark.service.error_answers import NOTHING_HERE, ErrorAnswer
 from dgmark.service.settings import LOCAL_NAMES, ServiceSettings
 from dgmark.service.telemetry import AuditLog, Metrics
 
 access = logging.getLogger("dgmark.access")
 _ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -86,7 +87,7 @@ class RequestMiddleware:
             await send(message)
 
         try:
-            refusal = self._refusal(headers, scope["method"])
+            refusal = self._refusal(headers, scope["method"], scope["path"])
             if refusal:
                 if refusal.status in _POLICY_STATUSES:
                     address, _ = scope.get("client") or ("unknown", 0)
@@ -116,16 +117,21 @@ class RequestMiddleware:
                 }
                 access.info("%s", json.dumps(fields))
 
-    def _refusal(self, headers: Headers, method: str) -> ErrorAnswer | None:
+    def _refusal(self, headers: Headers, method: str, path: str) -> ErrorAnswer | None:
         host = headers.get("host", "").lower()
         if self.settings.local and re.sub(r":\d+$", "", host) not in LOCAL_NAMES:
             return ErrorAnswer(421, "the service is not known by this name: call it by one of its own")
+        if _CONTROL.search(path):  # routes match whether a line break follows or not
+            return ErrorAnswer(404, NOTHING_HERE)
         if method in _BODILESS:
             return None
         # older browsers state the origin only
         elsewhere = headers.get("sec-fetch-site", "none") in ("cross-site", "same-site")
         if elsewhere or headers.get("origin", f"//{host}").partition("//")[2] != host:
             return ErrorAnswer(403, "a page of another site may not use this service")
+        if {one.strip().lower() for one in headers.getlist("content-encoding")} - {"", "identity"}:
+            detail = "no body is unpacked here: send it as it is, without Content-Encoding"
+            return ErrorAnswer(415, detail, param="content-encoding", headers={"accept-encoding": "identity"})
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length) > self.settings.body_bytes:
             return self._too_long()

@@ -14,6 +14,7 @@ from fastapi.responses import Response
 
 from dgmark.errors import DgmarkError
 from dgmark.service import generation_schemas as schemas
+from dgmark.service.auth import needs
 from dgmark.service.bodies import json_body
 from dgmark.service.error_answers import answer_to, id_of
 from dgmark.service.generation_routes import EVENTS, begin, offer_of
@@ -37,7 +38,7 @@ def routes(state: ServiceState) -> APIRouter:
         "/v1/chat/completions",
         summary="Answer messages, in OpenAI's form",
         responses=EVENTS,
-        openapi_extra=json_body(schemas.ChatRequest),
+        openapi_extra=json_body(schemas.ChatRequest) | needs("generate"),
     )
     async def chat_completions(request: Request) -> Response:
         return await _answer(*await begin(state, request, schemas.ChatRequest, "chatcmpl"))
@@ -46,17 +47,17 @@ def routes(state: ServiceState) -> APIRouter:
         "/v1/completions",
         summary="Continue a text, in OpenAI's form",
         responses=EVENTS,
-        openapi_extra=json_body(schemas.CompletionRequest),
+        openapi_extra=json_body(schemas.CompletionRequest) | needs("generate"),
     )
     async def completions(request: Request) -> Response:
         return await _answer(*await begin(state, request, schemas.CompletionRequest, "cmpl"))
 
-    @router.get("/v1/models", summary="The models that write texts")
+    @router.get("/v1/models", summary="The models that write texts", openapi_extra=needs("generate"))
     async def models(request: Request) -> dict[str, Any]:
         state.auth.authorize(request, "generate")
         return {"object": "list", "data": [_model(offer, began) for offer in state.offers.values()]}
 
-    @router.get("/v1/models/{name:path}", summary="One model")
+    @router.get("/v1/models/{name:path}", summary="One model", openapi_extra=needs("generate"))
     async def model(request: Request, name: str) -> dict[str, Any]:
         state.auth.authorize(request, "generate")
         return _model(offer_of(state, name), began)

@@ -216,9 +216,10 @@ class ModelFields(AnswerFields):
 
 
 class About(AnswerFields):
-    """What the service is and holds; may_generate says whether you may have texts written.
+    """What the service is and holds; form is that of the answers you get, null if you may not check texts.
 
-    takes_tokens says whether an access token could let you do more.
+    may_generate says whether you may have texts written, takes_tokens whether an access token could let you do more,
+    and token is the name of the one that you have sent.
     """
 
     dgmark: str
@@ -231,6 +232,7 @@ class About(AnswerFields):
     models: list[ModelFields]
     may_generate: bool
     takes_tokens: bool
+    token: str | None
 
 
 class InvalidField(AnswerFields):

@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterable, Iterator
@@ -169,7 +170,7 @@ def environment_token() -> Token | None:
     """A token that may do everything, whose secret is in the environment, if it is; no process of ours inherits it.
 
     Raises:
-        SettingsError: the secret is so short that it could be guessed.
+        SettingsError: the secret is so short that it could be guessed, or no header can have it.
     """
     secret = os.environ.pop(API_TOKEN, None)
     if secret is None:
@@ -178,6 +179,11 @@ def environment_token() -> Token | None:
         raise SettingsError(
             f"the token in {API_TOKEN} has {len(secret)} characters, and could be guessed: take {MIN_SECRET} random "
             "ones, such as `openssl rand -hex 32` prints"
+        )
+    if not re.fullmatch("[\x21-\x7e]+", secret):
+        raise SettingsError(
+            f"the token in {API_TOKEN} has a space or another character that a header cannot have: take letters and "
+            "digits, such as `openssl rand -hex 32` prints"
         )
     return Token(name=API_TOKEN, scopes=SCOPES, sha256=_hash(secret), created=datetime.now(UTC).isoformat())
 
