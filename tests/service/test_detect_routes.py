@@ -110,7 +110,9 @@ def test_ids_are_scored_as_ids(client: TestClient) -> None:
     fields = client.post("/v1/detect", json={"token_ids": ids, "keys": ["one"], "include_text": True}).json()
     assert fields["p_value"] == Detector(KEY).detect(ids).p_value
     assert fields["text"]["content"] == ids
-    for wrong in ([True], [5.0], ["5"], [None], [[5]], "5", {"0": 5}):
+    pointed = client.post("/v1/detect", json={"token_ids": [float(one) for one in ids], "keys": ["one"]})
+    assert pointed.json()["p_value"] == fields["p_value"]  # JSON has one kind of numbers
+    for wrong in ([True], [5.5], ["5"], [None], [[5]], "5", {"0": 5}):
         assert client.post("/v1/detect", json={"token_ids": wrong, "key": "one"}).status_code == 400
     outside = client.post("/v1/detect", json={"token_ids": [2**30], "key": "one"})
     assert outside.status_code == 400

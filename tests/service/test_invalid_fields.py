@@ -78,3 +78,13 @@ def test_what_is_wrong_is_said_of_the_type_that_was_meant(body: Any, errors: dic
     assert set(found) == set(errors)
     for param, words in errors.items():
         assert words in found[param]
+
+
+def test_a_whole_number_may_be_written_with_a_point() -> None:
+    body = {"prompt": [[5.0, 6.0], [7]], "max_tokens": 16.0, "n": 2.0, "seed": -3.0, "temperature": 1}
+    asked = generation_schemas.CompletionRequest.model_validate_json(json.dumps(body), strict=True)
+    assert (asked.prompts, asked.max_tokens, asked.n, asked.seed) == ([[5, 6], [7]], 16, 2, -3)
+    assert errors_of(generation_schemas.CompletionRequest, {"prompt": "a", "max_tokens": 16.5, "n": 1e300}) == [
+        {"param": "max_tokens", "message": "it must be a whole number"},
+        {"param": "n", "message": "it must be at most 8"},
+    ]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypedDict, get_args
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
@@ -55,6 +55,11 @@ class DecodeSettings(TypedDict, total=False):
     round_trip_check: bool
 
 
+_TEMPERATURES: dict[str, Any] = {
+    "anyOf": [{"const": 0}, {"type": "number", "minimum": _MIN_TEMPERATURE, "maximum": _MAX_TEMPERATURE}]
+}
+
+
 def _warm_enough(temperature: float) -> float:
     if 0 < temperature < _MIN_TEMPERATURE:
         raise ValueError(f"must be 0 or at least {_MIN_TEMPERATURE:g}")
@@ -84,7 +89,7 @@ class DecodeConfig:
         json_schema_extra=_default_text("the model's own, or 32"),
     )
     strategy: Strategy = Field(default="confidence", description="How a step ranks the masked positions.")
-    temperature: Annotated[float, AfterValidator(_warm_enough)] = Field(
+    temperature: Annotated[float, AfterValidator(_warm_enough), WithJsonSchema(_TEMPERATURES)] = Field(
         default=1.0,
         ge=0,
         le=_MAX_TEMPERATURE,

@@ -12,6 +12,8 @@ from starlette.formparsers import MultiPartException
 from dgmark.rows.jsonl import RepeatedField, parse_json
 from dgmark.service.detection_worker import Upload
 from dgmark.service.error_answers import ErrorAnswer
+from dgmark.service.field_rules import one_given
+from dgmark.service.schemas import ONE_KEY_FIELD
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -89,12 +91,20 @@ def json_or_form_body(model: type[BaseModel], document: str) -> dict[str, Any]:
     """The description of a body that is JSON, or a form with a document."""
     described = json_body(model)
     schema = model.model_json_schema(ref_template=_REF)
-    fields = {name: field for name, field in schema["properties"].items() if name != "token_ids"}
+    fields = {name: _of_form(field) for name, field in schema["properties"].items() if name != "token_ids"}
     fields[DOCUMENT] = {"type": "string", "format": "binary", "description": document}
-    choices = [{"required": [name]} for name in ("text", DOCUMENT)]
-    form = {**schema, "title": f"{model.__name__}Form", "properties": fields, "oneOf": choices}
+    rules = {"allOf": [one_given("text", DOCUMENT), ONE_KEY_FIELD]}
+    form = {**schema, "title": f"{model.__name__}Form", "properties": fields, **rules}
     form.pop("$defs", None)
     described["requestBody"]["content"]["multipart/form-data"] = {"schema": form}
+    return described
+
+
+def _of_form(field: dict[str, Any]) -> dict[str, Any]:
+    """A field as a form has it, where nothing is null."""
+    described = {name: value for name, value in field.items() if (name, value) != ("default", None)}
+    if "anyOf" in described:
+        described["anyOf"] = [one for one in described["anyOf"] if one != {"type": "null"}]
     return described
 
 

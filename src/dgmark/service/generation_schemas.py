@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from dgmark.decode.config import setting_fields
+from dgmark.service.field_rules import given, needs, not_both, one_given, rules
 from dgmark.service.jobs import REQUEST_SETTINGS
 from dgmark.service.schemas import AnswerFields, Name, RequestFields, TokenId
 from dgmark.watermark.policy import MarkingRequest
@@ -96,14 +97,7 @@ _MessageFields = create_model(
 class Message(_MessageFields):
     """A message of a conversation; an assistant's may have no content."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "anyOf": [
-                {"properties": {"role": {"const": "assistant"}}},
-                {"required": ["content"], "properties": {"content": {"not": {"type": "null"}}}},
-            ]
-        }
-    )
+    model_config = ConfigDict(json_schema_extra={"anyOf": [given("role", {"const": "assistant"}), given("content")]})
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str | list[TextPart] | None = Field(None, validate_default=True)
@@ -145,6 +139,9 @@ _DecodingFields = create_model(  # type: ignore[call-overload]
         if one.name in REQUEST_SETTINGS
     },
 )
+
+
+_THRESHOLD = needs("threshold", given("commit", {"const": "threshold"}))
 
 
 class DecodingRequest(_DecodingFields):
@@ -218,6 +215,12 @@ class SamplingRequest(DecodingRequest):
 class InfillRequest(DecodingRequest):
     """A text whose holes are to be filled."""
 
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            *(one_given("text", "parts"), _THRESHOLD),
+            *(needs("share", given("text")), needs("keep", given("share")), needs("target", given("share"))),
+        )
+    )
     one_of = ("text", "parts")
     text: str | None = Field(None, description="Text in which [mask:N] is a hole of N tokens.")
     parts: list[str | Annotated[int, Field(ge=1, le=MAX_TOKENS)]] | None = Field(
@@ -250,6 +253,7 @@ class InfillRequest(DecodingRequest):
 class GenerateRequest(SamplingRequest):
     """A text to write."""
 
+    model_config = ConfigDict(json_schema_extra=rules(one_given("prompt", "messages"), _THRESHOLD))
     one_of = ("prompt", "messages")
     prompt: str | list[TokenId] | None = Field(None, description="Text, or token ids, to continue.")
     messages: Messages | None = Field(None, description="Messages to a chat model, in place of a prompt.")
@@ -338,6 +342,9 @@ _OpenAIFields = create_model(
 )
 
 
+_STREAM_OPTIONS = needs("stream_options", given("stream", {"const": True}))
+
+
 class _OpenAI(_OpenAIFields):
     """What chat and plain completions share.
 
@@ -401,6 +408,7 @@ _CompletionFields = create_model(
 class CompletionRequest(_CompletionFields):
     """A text to continue, or several."""
 
+    model_config = ConfigDict(json_schema_extra=rules(_THRESHOLD, _STREAM_OPTIONS))
     prompt: Annotated[
         Annotated[str, Tag("Text")]
         | Annotated[list[TokenId], Tag("TokenIds")]
@@ -461,6 +469,9 @@ _ChatFields = create_model(
 class ChatRequest(_ChatFields):
     """Messages to answer."""
 
+    model_config = ConfigDict(
+        json_schema_extra=rules(_THRESHOLD, _STREAM_OPTIONS, not_both("max_tokens", "max_completion_tokens"))
+    )
     messages: Messages = Field(description="A conversation; the last message is a user's.")
     max_completion_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS, description="Another name for max_tokens.")
 

@@ -1,15 +1,16 @@
 """The fields of requests and answers. A field that is not among them is an error, not ignored."""
 
 from dataclasses import fields
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
 
 from dgmark.detection.detector import MIN_FPR
 from dgmark.detection.finding import Phase, Verdict
 from dgmark.detection.normalise import STEPS
 from dgmark.detection.result import DETECTION_FIELDS, Detection
 from dgmark.detection.rules import DEFAULT_MAX_CROP
+from dgmark.service.field_rules import not_both, one_given, rules
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Rate = Annotated[float, Field(ge=MIN_FPR * 1000, lt=1)]
@@ -19,11 +20,23 @@ Step = Literal["ansi", "nfc", "invisible", "compatibility", "homoglyphs", "quote
 MAX_KEYS = 1000
 
 
+def whole_numbers(value: object) -> object:
+    """A value with its whole numbers as such, also in lists: in JSON, 16.0 is the whole number 16."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return [whole_numbers(one) for one in value] if isinstance(value, list) else value
+
+
 class RequestFields(BaseModel):
     """A request, or a part of one: unknown fields are errors, and so is more or less than one of `one_of`."""
 
     model_config = ConfigDict(extra="forbid")
     one_of: ClassVar[tuple[str, ...]] = ()
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _whole(cls, value: object) -> object:
+        return whole_numbers(value)
 
     @model_validator(mode="after")
     def _check_one_of(self) -> "RequestFields":
@@ -32,9 +45,7 @@ class RequestFields(BaseModel):
         return self
 
 
-def _one_given(*names: str) -> list[Any]:
-    """Schemas of which one holds if exactly one of these fields is given."""
-    return [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names]
+ONE_KEY_FIELD = not_both("key", "keys")
 
 
 class TextToCheck(RequestFields):
@@ -66,7 +77,7 @@ class TextToCheck(RequestFields):
 class DetectRequest(TextToCheck):
     """A text to check."""
 
-    model_config = ConfigDict(json_schema_extra={"oneOf": _one_given("text", "token_ids")})
+    model_config = ConfigDict(json_schema_extra=rules(one_given("text", "token_ids"), ONE_KEY_FIELD))
 
     token_ids: list[TokenId] | None = Field(None, description="The token ids of one response, in place of a text.")
     spans: bool = Field(False, description="Find the spans that carry the mark.")
@@ -76,7 +87,7 @@ class DetectRequest(TextToCheck):
 class ReportRequest(TextToCheck):
     """A text to report on."""
 
-    model_config = ConfigDict(json_schema_extra={"oneOf": _one_given("text")})
+    model_config = ConfigDict(json_schema_extra=rules(one_given("text"), ONE_KEY_FIELD))
 
     name: Name = Field("text", description="What the report calls the text.")
     format: Literal["html", "json"] = Field("html", description="A page, or JSON.")
