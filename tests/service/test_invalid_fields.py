@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from dgmark.service import generation_schemas, schemas
+from dgmark.service import generation_schemas, openai_schemas, schemas
 from dgmark.service.invalid_fields import MAX_ERRORS, invalid_fields
 
 MODELS: tuple[type[BaseModel], ...] = (
     *(schemas.DetectRequest, schemas.ReportRequest, generation_schemas.GenerateRequest),
-    *(generation_schemas.InfillRequest, generation_schemas.CompletionRequest, generation_schemas.ChatRequest),
+    *(generation_schemas.InfillRequest, openai_schemas.CompletionRequest, openai_schemas.ChatRequest),
 )
 # words of pydantic, and names of its types
 FOREIGN = re.compile(
@@ -74,7 +74,7 @@ def test_each_wrong_field_is_named_once_in_plain_words(model: type[BaseModel], d
     ],
 )
 def test_what_is_wrong_is_said_of_the_type_that_was_meant(body: Any, errors: dict[str, str]) -> None:
-    found = {one["param"]: one["message"] for one in errors_of(generation_schemas.CompletionRequest, body)}
+    found = {one["param"]: one["message"] for one in errors_of(openai_schemas.CompletionRequest, body)}
     assert set(found) == set(errors)
     for param, words in errors.items():
         assert words in found[param]
@@ -82,9 +82,9 @@ def test_what_is_wrong_is_said_of_the_type_that_was_meant(body: Any, errors: dic
 
 def test_a_whole_number_may_be_written_with_a_point() -> None:
     body = {"prompt": [[5.0, 6.0], [7]], "max_tokens": 16.0, "n": 2.0, "seed": -3.0, "temperature": 1}
-    asked = generation_schemas.CompletionRequest.model_validate_json(json.dumps(body), strict=True)
+    asked = openai_schemas.CompletionRequest.model_validate_json(json.dumps(body), strict=True)
     assert (asked.prompts, asked.max_tokens, asked.n, asked.seed) == ([[5, 6], [7]], 16, 2, -3)
-    assert errors_of(generation_schemas.CompletionRequest, {"prompt": "a", "max_tokens": 16.5, "n": 1e300}) == [
+    assert errors_of(openai_schemas.CompletionRequest, {"prompt": "a", "max_tokens": 16.5, "n": 1e300}) == [
         {"param": "max_tokens", "message": "it must be a whole number"},
         {"param": "n", "message": "it must be at most 8"},
     ]

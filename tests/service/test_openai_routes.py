@@ -190,6 +190,7 @@ def test_the_models_are_listed(served: Served) -> None:
 
 NEUTRAL: dict[str, Any] = {
     "n": 1,
+    "stream": False,
     "store": False,
     "logit_bias": {},
     "presence_penalty": 0,

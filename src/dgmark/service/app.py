@@ -9,7 +9,15 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from dgmark.service import detection_routes, generation_routes, generation_schemas, openai_routes, pages, schemas
+from dgmark.service import (
+    detection_routes,
+    generation_routes,
+    generation_schemas,
+    openai_routes,
+    openai_schemas,
+    pages,
+    schemas,
+)
 from dgmark.service.auth import SECURITY_SCHEMES, needs, without_token
 from dgmark.service.bodies import schemas_of
 from dgmark.service.error_answers import answer_errors
@@ -26,7 +34,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 _BODIES = (
     *(schemas.DetectRequest, schemas.ReportRequest, schemas.Problem),
     *(generation_schemas.GenerateRequest, generation_schemas.InfillRequest),
-    *(generation_schemas.CompletionRequest, generation_schemas.ChatRequest),
+    *(openai_schemas.CompletionRequest, openai_schemas.ChatRequest),
 )
 _OPENAI_ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": schemas.OpenAIProblem, "description": one["description"]} for status, one in _ERRORS.items()

@@ -170,7 +170,7 @@ class ModelWorker:
         else:
             ids = encode_prompt(model, chat_prompt(model, job.prompt) if job.chat else job.prompt, 1)
             room = facts.context_length - len(ids)
-            _check_room(job, len(ids), room)
+            _check_room(job, room)
             config = DecodeConfig.of(model, **job.text_settings(facts, room))
             length, request, tokens = config.length, Request(ids, job.seed, job.key), len(ids)
         if job.key is not None:
@@ -179,15 +179,16 @@ class ModelWorker:
         return _Text(job, model, Prepared.of(model, [request], config, encode=encode), tokens)
 
 
-def _check_room(job: jobs.Job, prompt: int, room: int) -> None:
-    """Refuse a text that is longer than the room that a prompt of so many tokens leaves.
+def _check_room(job: jobs.Job, room: int) -> None:
+    """Refuse a text that is longer than the room that its prompt leaves, in tokens.
 
     Raises:
         FieldError: it is.
     """
     if job.max_tokens is not None and job.max_tokens > room:
-        detail = f"the prompt has {prompt} tokens and leaves room for {room} in the model: ask for {room} at most, or "
-        detail += "shorten the prompt"
+        detail = (
+            f"the model has room for {room} tokens behind this prompt: ask for {room} at most, or shorten the prompt"
+        )
         raise jobs.FieldError(detail, job.limit_param, "context_length_exceeded")
 
 

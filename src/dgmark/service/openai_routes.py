@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from dgmark.errors import DgmarkError
-from dgmark.service import generation_schemas as schemas
+from dgmark.service import openai_schemas as schemas
 from dgmark.service.auth import needs
 from dgmark.service.bodies import json_body
 from dgmark.service.error_answers import answer_to, id_of
