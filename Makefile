@@ -98,7 +98,7 @@ clean:
 	touch $@
 
 .venv/.generate: pyproject.toml builtin/pyproject.toml constraints.txt | .venv/.python
-	$(INSTALL) --editable ./builtin --editable '.[generate]'
+	$(INSTALL) --editable ./builtin --editable '.[generate,serve]'
 	touch $@
 
 .venv/.dev: pyproject.toml builtin/pyproject.toml lab/pyproject.toml constraints.txt | .venv/.python

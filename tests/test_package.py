@@ -140,3 +140,29 @@ def test_a_model_of_ones_own_needs_no_built_in_one(tmp_path: Path) -> None:
         "print(dgmark.Detector(key).detect('A text of some words, and no more than that.').num_tokens_scored > 5)\n"
     )
     assert run_fresh(code).strip() == "True"
+
+
+# --- what the distributions say of themselves
+
+REPOSITORY = Path(__file__).parents[1]
+DISTRIBUTIONS = {"dgmark": ".", "dgmark-builtin": "builtin", "dgmark-lab": "lab"}
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_the_distributions_say_the_same_of_who_made_them_and_what_they_need(name: str) -> None:
+    folder, first = REPOSITORY / DISTRIBUTIONS[name], PROJECT["project"]
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    shared = ("authors", "license", "requires-python")
+    assert (project["name"], *(project[field] for field in shared)) == (name, *(first[field] for field in shared))
+    assert project.get("version", dgmark.__version__) == dgmark.__version__
+    classifiers = project["classifiers"]
+    assert classifiers[0] == first["classifiers"][0]
+    assert len(classifiers) == len(set(classifiers)) >= 5
+    typed = (folder / "src" / name.replace("-", "_") / "py.typed").exists()
+    assert ("Typing :: Typed" in classifiers) == typed
+
+
+def test_what_make_demo_installs_is_enough_to_serve_the_demo() -> None:
+    makefile = (REPOSITORY / "Makefile").read_text()
+    (extras,) = re.findall(r"^\.venv/\.generate:.*\n.*'\.\[(.+)\]'$", makefile, re.MULTILINE)
+    assert {"generate", "serve"} <= set(extras.split(","))  # a test of `dgmark serve --demo` runs with these two

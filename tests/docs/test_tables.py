@@ -2,11 +2,13 @@
 
 import re
 from dataclasses import fields, replace
+from inspect import signature
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
 
+import dgmark
 from dgmark import DecodeConfig, errors
 from dgmark.checkpoint.families import FAMILIES
 from dgmark.detection.expected import tokens_needed
@@ -78,6 +80,21 @@ def test_defaults_of_the_main_options_are_those_of_the_code() -> None:
     shared = defaults.keys() & stated.keys()
     assert {"--length", "--block-length", "--strategy", "--temperature"} <= shared
     assert {flag: stated[flag] for flag in shared} == {flag: str(defaults[flag]) for flag in shared}
+
+
+def test_the_page_says_which_options_are_settings_and_which_are_of_a_run() -> None:
+    settings = {one.name for one in fields(DecodeConfig)}
+    flags = [
+        flag for row in table("docs/decoding.md", "The main options") for flag in re.findall(r"--([\w-]+)", row[0])
+    ]
+    assert {"length", "alpha", "top-p"} <= set(flags)
+    assert {flag.replace("-", "_") for flag in flags} <= settings
+    run = table("docs/decoding.md", "Options of a run")
+    assert len(run) >= 8
+    for option, _, where, _ in run:
+        call, _, keyword = where.strip("`").rstrip(")").partition("(")
+        assert not settings & {flag.replace("-", "_") for flag in re.findall(r"--([\w-]+)", option)}
+        assert keyword.rstrip("=") in {"", *signature(getattr(dgmark, call)).parameters}, where
 
 
 def test_limits_of_documents_are_those_of_the_code() -> None:
