@@ -45,7 +45,7 @@ soak: .venv/.dev
 	DGMARK_ODD_VALUES_EACH=1 $(BIN)/python -m pytest tests/test_public_arguments.py
 	$(BIN)/python -m pytest soak
 
-# The site goes to site/; open site/index.html. Its reference pages are made from the code.
+# The site goes to site/; open site/index.html. `python docs/reference_pages.py` makes its reference pages from the code.
 docs: .venv/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"

@@ -1,4 +1,4 @@
-"""MkDocs hooks: the reference of commands and settings, and pages for linked files of the repository outside `docs/`.
+"""MkDocs hooks: the docstrings of the Python API, and pages for linked files of the repository outside `docs/`.
 
 A Markdown file becomes a page, a source file becomes a page that shows it with line numbers, anything else is copied.
 """
@@ -9,12 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import typer
 from mkdocs.structure.files import File
-from typer.cli import get_docs_for_click
-
-from dgmark.cli import app
-from dgmark.decode.config import setting_fields
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DOCS = REPOSITORY / "docs"
@@ -23,26 +18,6 @@ SOURCES = {".py": "python", ".toml": "toml", ".txt": "text", "": "text"}
 _LINK = re.compile(
     r"^[ \t]*```.*?^[ \t]*```|(?<=\]\()(?P<path>[^)#:\s]+)(?P<anchor>#[^)\s]*)?(?=\))", re.DOTALL | re.MULTILINE
 )
-
-
-def commands() -> str:
-    """Every command with its arguments and options, as `--help` describes them."""
-    root = typer.main.get_command(app)
-    described = get_docs_for_click(obj=root, ctx=typer.Context(root), name="dgmark", indent=1)
-    return "\n" + described
-
-
-def settings() -> str:
-    """A table of the fields of `DecodeConfig`."""
-    rows = [
-        (f"`{one.name}`", ", ".join(map(str, one.choices)), one.default_text or "none", one.help)
-        for one in setting_fields()
-    ]
-    table = [("setting", "choices", "default", "meaning"), ("---",) * 4, *rows]
-    return "\n" + "".join(f"| {' | '.join(row)} |\n" for row in table)
-
-
-GENERATED = {"reference/commands.md": commands, "reference/decoding-options.md": settings}
 
 
 def on_files(files: Any, *, config: Any) -> Any:
@@ -65,8 +40,8 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
     """Turn links to files of the repository into links to their pages."""
     here = page.file.src_uri
     original = _original(here)
-    if here in GENERATED:
-        markdown += GENERATED[here]()
+    if here == "reference/api.md":
+        markdown += "\n::: dgmark\n"  # the signatures and docstrings, by mkdocstrings
 
     def rewritten(match: re.Match[str]) -> str:
         if match["path"] is None:
