@@ -1,4 +1,4 @@
-"""Documents that LibreOffice wrote: the text comes back, and the verdict is that of the plain text."""
+"""Documents that LibreOffice and python-pptx wrote: the text comes back, and the verdict is that of the plain text."""
 
 from difflib import SequenceMatcher
 
@@ -14,6 +14,7 @@ DETECTOR = Detector(corpus_key())
 EXACT = [
     *("story.txt", "latin.txt", "utf16.txt", "windows.txt"),
     *("story.docx", "soft.docx"),
+    "story.pptx",
     *("story.odt", "soft.odt"),
     *("story.rtf", "soft.rtf"),
     *("story.pdf", "pages.pdf", "soft.pdf"),

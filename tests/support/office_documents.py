@@ -1,11 +1,29 @@
-"""Small Word, OpenDocument and RTF documents, and other packed ones, of parts that a test gives."""
+"""Small Word, PowerPoint, OpenDocument and RTF documents, and other packed ones, of parts that a test gives."""
 
 import io
 import zipfile
+from collections.abc import Iterable
 
 _NAMES = " ".join(
     f'xmlns:{name}="urn:{name}"'
-    for name in ("a", "c", "dc", "dgm", "draw", "fo", "form", "mc", "meta", "o", "office", "pic", "r", "style", "svg")
+    for name in (
+        "a",
+        "c",
+        "dc",
+        "dgm",
+        "draw",
+        "fo",
+        "form",
+        "mc",
+        "meta",
+        "o",
+        "office",
+        "p",
+        "pic",
+        "r",
+        "style",
+        "svg",
+    )
 )
 _NAMES += " " + " ".join(f'xmlns:{name}="urn:{name}"' for name in ("table", "text", "v", "w", "wp", "wps", "xlink"))
 
@@ -75,3 +93,67 @@ def opendocument(inner: str, *, automatic: str = "", styles: str = "", parts: di
 def rtf(inner: str) -> bytes:
     """An RTF file."""
     return f"{{\\rtf1\\ansi{{\\colortbl;\\red255\\green255\\blue255;}}{inner}}}".encode()
+
+
+Slide = tuple[str, dict[str, tuple[str, str]]]
+
+
+def deck(
+    *slides: str | Slide, layout: str = "", master: str = "", theme: str = "", order: Iterable[int] | None = None
+) -> bytes:
+    """A PowerPoint presentation, 720 points wide and 540 high.
+
+    Args:
+        slides: of each slide, its whole content, or that and further parts: the kind of the relation to them, which is
+            its id too, and their content, by their names.
+        layout: the content of the layout of all slides.
+        master: the content of the master.
+        theme: the colours of the theme.
+        order: the order in which the presentation names them, if not this one.
+    """
+    pairs = [(one, {}) if isinstance(one, str) else one for one in slides]
+    names = {f"ppt/slides/{n}.xml": (f"s{n}", "") for n in range(len(pairs))}
+    listed = "".join(f'<p:sldId id="{256 + n}" r:id="s{n}"/>' for n in order or range(len(pairs)))
+    size = '<p:sldSz cx="9144000" cy="6858000"/>'
+    parts = {
+        "[Content_Types].xml": "",
+        "_rels/.rels": _relations({"ppt/p.xml": ("officeDocument", "")}),
+        "ppt/p.xml": root(f"<p:sldIdLst>{listed}</p:sldIdLst>{size}"),
+        "ppt/_rels/p.xml.rels": _relations(names),
+        "ppt/l.xml": root(layout),
+        "ppt/_rels/l.xml.rels": _relations({"ppt/m.xml": ("slideMaster", "")}),
+        "ppt/m.xml": root(master),
+        "ppt/_rels/m.xml.rels": _relations({"ppt/l.xml": ("slideLayout", ""), "ppt/t.xml": ("theme", "")}),
+        "ppt/t.xml": root(f"<a:clrScheme>{theme}</a:clrScheme>"),
+    }
+    for n, (content, more) in enumerate(pairs):
+        linked = {**more, "ppt/l.xml": ("slideLayout", "")}
+        parts[f"ppt/slides/{n}.xml"] = content if content.startswith("<p:sld") else root(content)
+        parts[f"ppt/slides/_rels/{n}.xml.rels"] = _relations(linked)
+        parts |= {name: root(inner) for name, (_, inner) in more.items()}
+    return packed(parts)
+
+
+def slide(inner: str, about: str = "", before: str = "") -> str:
+    """A slide of these shapes; `about` are its attributes, `before` stands before the shapes."""
+    return f"<p:sld {_NAMES} {about}><p:cSld>{before}<p:spTree>{inner}</p:spTree></p:cSld></p:sld>"
+
+
+def shape(
+    text: str, run: str = "", *, kind: str = "", about: str = "", box: str = "<a:bodyPr/>", named: str = ""
+) -> str:
+    """A shape of PowerPoint with one run of text.
+
+    Args:
+        text: the text.
+        run: the properties of the run: its attributes, then `>`, then its children.
+        kind: the attributes of the placeholder that it is, if it is one.
+        about: the properties of the shape.
+        box: the properties of the body of text and of its styles.
+        named: attributes of the element that names the shape.
+    """
+    place = f"<p:ph {kind}/>" if kind else ""
+    attributes, _, inner = run.partition(">")
+    body = f"<a:p><a:r><a:rPr {attributes}>{inner}</a:rPr><a:t>{text}</a:t></a:r></a:p>"
+    names = f"<p:nvSpPr><p:cNvPr {named}/><p:nvPr>{place}</p:nvPr></p:nvSpPr>"
+    return f"<p:sp>{names}<p:spPr>{about}</p:spPr><p:txBody>{box}{body}</p:txBody></p:sp>"

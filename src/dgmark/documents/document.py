@@ -32,7 +32,7 @@ class Document:
         text: the text, as it is scored. Empty for a table.
         kind: what the file is, such as "PDF".
         notes: what was left out, and what the reader should know.
-        pages: number of pages (PDF), chapters (EPUB) or sheets (Excel); None for other kinds.
+        pages: number of pages (PDF), chapters (EPUB), slides (PowerPoint) or sheets (Excel); None for other kinds.
         rows: of a table, the id and the text of each row.
         incomplete: whether something was left out.
         uncertain_because: why a text without the mark cannot be called that, if so: "unread" (more than a tenth of the
@@ -57,8 +57,8 @@ class Document:
 def read_document(
     path: str | os.PathLike[str], *, text_column: str = TEXT_COLUMN, limits: Limits | None = None
 ) -> Document:
-    """Read the text of a file: plain text, Markdown, HTML, PDF, RTF, .docx, .odt, .epub, .eml, .mht, .ipynb, .srt,
-    .xml, .po, .json, .csv, .xlsx and others.
+    """Read the text of a file: plain text, Markdown, HTML, PDF, RTF, .docx, .pptx, .odt, .epub, .eml, .mht, .ipynb,
+    .srt, .xml, .po, .json, .csv, .xlsx and others.
 
     The kind is recognised by the content, then by the name. All kinds but plain text need the extra `documents`. They
     are parsed in a process of their own, without keys and with limits.

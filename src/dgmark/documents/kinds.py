@@ -19,6 +19,7 @@ class Kind(StrEnum):
     PDF = "PDF"
     RTF = "RTF"
     DOCX = "Word document"
+    PPTX = "PowerPoint presentation"
     ODT = "OpenDocument text"
     EPUB = "EPUB"
     MAIL = "e-mail or web archive"
@@ -45,6 +46,7 @@ _SUFFIXES_OF = {
     Kind.PDF: (".pdf",),
     Kind.RTF: (".rtf",),
     Kind.DOCX: (".docx", ".docm", ".dotx", ".dotm"),
+    Kind.PPTX: (".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm"),
     Kind.ODT: (".odt", ".ott"),
     Kind.EPUB: (".epub",),
     Kind.MAIL: (".eml", ".mht", ".mhtml"),
@@ -93,7 +95,7 @@ _MAIL = re.compile(rb"([!-9;-~]+:[^\n]*\n([ \t][^\n]*\n)*)*?MIME-Version:", re.I
 _PICTURE = "is a picture, which holds no text that can be read: give the text in it as text"
 _OLD_OFFICE = (
     "is an Office file of the form before 2007 (.doc, .xls, .ppt), or is encrypted with a password: save it as .docx, "
-    ".xlsx or plain text, without a password"
+    ".xlsx, .pptx or plain text, without a password"
 )
 # other binary files are refused when they are decoded
 _REFUSED = {

@@ -1,4 +1,4 @@
-"""The parts of a Word document or a workbook by the relations between them, which say what each is.
+"""The parts of a Word document, workbook or presentation by the relations between them, which say what each is.
 
 Their paths say nothing.
 """
@@ -19,8 +19,12 @@ _SETTINGS = frozenset((
     "glossaryDocument", "diagramLayout", "diagramQuickStyle", "diagramColors", "chartStyle", "chartColorStyle",
     "people", "commentsIds", "commentsExtended", "commentsExtensible", "keyMapCustomizations", "attachedToolbars",
     "wordVbaData", "vbaProject", "printerSettings", "origin", "signature", "recipientData", "mailMergeRecipientData",
-    "calcChain", "connections", "person",
+    "calcChain", "connections", "person", "presProps", "viewProps", "tableStyles", "commentAuthors", "authors", "tags",
+    "changesInfo", "revisionInfo",
 ))  # fmt: skip
+
+# markup that the programs know
+_KNOWN = ("http://schemas.microsoft.com/office/", "http://schemas.openxmlformats.org/")
 
 
 class Link(NamedTuple):
@@ -31,10 +35,10 @@ class Link(NamedTuple):
 
 
 class OfficeParts:
-    """The parts of a Word document or a workbook.
+    """The parts of a Word document, a workbook or a presentation.
 
     Attributes:
-        main: the part that holds the body, or names the sheets.
+        main: the part that holds the body, or names the sheets or slides.
 
     Raises:
         Refusal: the document does not say where its text stands.
@@ -106,6 +110,20 @@ class OfficeParts:
             waiting += found - reached - known
             reached |= found
         return frozenset(reached)
+
+
+def not_chosen(alternatives: Any) -> list[Any]:
+    """Of a place with markup for newer and for older programs (`AlternateContent`), what is not shown."""
+    choices = [*children(alternatives, "Choice")]
+    known = [one for one in choices if _is_known(one)]
+    shown = next(iter([*known, *children(alternatives, "Fallback"), *choices]), None)
+    return [one for one in alternatives if one is not shown]
+
+
+def _is_known(choice: Any) -> bool:
+    """Whether the programs know the markup that a choice requires."""
+    required = (attribute(choice, "Requires") or "").split()
+    return all((choice.nsmap.get(prefix) or "").startswith(_KNOWN) for prefix in required)
 
 
 def _is_embedded(element: Any) -> bool:

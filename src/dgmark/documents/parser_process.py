@@ -23,6 +23,7 @@ from dgmark.documents.mail import read_mail
 from dgmark.documents.notebooks import read_notebook
 from dgmark.documents.opendocument import read_odt
 from dgmark.documents.pdf import read_pdf
+from dgmark.documents.presentation import read_pptx
 from dgmark.documents.reading import MB, Limits, Reading, Refusal
 from dgmark.documents.rtf import read_rtf
 from dgmark.documents.subtitles import read_subtitles
@@ -82,6 +83,7 @@ def _read(file: BinaryIO, request: dict[str, Any], limits: Limits) -> tuple[Kind
         readers: dict[Kind, Callable[[], Reading]] = {
             Kind.XLSX: lambda: read_workbook(file, archive, column),
             Kind.DOCX: lambda: read_docx(archive),
+            Kind.PPTX: lambda: read_pptx(archive, limits),
             Kind.ODT: lambda: read_odt(archive),
             Kind.EPUB: lambda: read_epub(archive, limits),
         }

@@ -15,9 +15,9 @@ class Limits:
 
     Attributes:
         file_bytes: size of the file.
-        unpacked_bytes: size of all parts of a packed file (.docx, .odt, .epub, .xlsx) once unpacked.
+        unpacked_bytes: size of all parts of a packed file (.docx, .pptx, .odt, .epub, .xlsx) once unpacked.
         parts: number of parts of a packed file.
-        pages: pages of a PDF, chapters of an EPUB.
+        pages: pages of a PDF, chapters of an EPUB, slides of a presentation.
         text_bytes: size of the text that is read, as UTF-8.
         seconds: time of the parser.
         memory_bytes: memory of the parser's process, where the system can limit it (not on macOS and Windows).
@@ -43,7 +43,7 @@ class Reading:
         uncertain_because: why a text without the mark cannot be called that, if so: "unread" (more than a tenth of the
             letters were not read, or 400, or a part of unknown size), "not_shown" (as many were read that the document
             does not show) or "markup" (signs of markup touch more than a quarter of the words).
-        pages: number of pages or chapters, where the kind has them.
+        pages: number of pages, chapters or slides, where the kind has them.
         rows: of a table, the id (or the place) and the text of each row.
     """
 

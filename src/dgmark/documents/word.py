@@ -25,7 +25,7 @@ from dgmark.documents.elements import (
 )
 from dgmark.documents.html_text import add_html
 from dgmark.documents.markup import markup_pieces
-from dgmark.documents.office_parts import Link, OfficeParts
+from dgmark.documents.office_parts import Link, OfficeParts, not_chosen
 from dgmark.documents.reading import Reading
 from dgmark.documents.text_builder import TextBuilder
 from dgmark.documents.word_fields import Fields
@@ -54,7 +54,6 @@ _PASSED = frozenset((
     "instrText", "delText", "delInstrText", "align", "posOffset", "formatCode", "f", "LinkType", "LockedField",
     "Anchor", "pctWidth", "pctHeight", "pctPosHOffset", "pctPosVOffset",
 ))  # fmt: skip
-_KNOWN = ("http://schemas.microsoft.com/office/", "http://schemas.openxmlformats.org/")  # markup that Word knows
 _TINY_ROW = 60.0  # twips
 _OFF = ("0", "false", "off")
 
@@ -295,10 +294,7 @@ class _Story:
 
     def _choose(self, element: Any) -> bool:
         """Hide what Word does not show of a place with markup for newer and for older programs."""
-        choices = [*children(element, "Choice")]
-        known = [one for one in choices if _is_known(one)]
-        shown = next(iter([*known, *children(element, "Fallback"), *choices]), None)
-        self._word.hidden.update(one for one in element if one is not shown)
+        self._word.hidden.update(not_chosen(element))
         return False
 
     def _count_deletion(self, _: Any) -> bool:
@@ -498,12 +494,6 @@ _HANDLERS: dict[str, Callable[[_Story, Any], bool]] = {
     "sectPr": _Story._end_section,
     **dict.fromkeys(("pPr", "rPr", "tblPr", "trPr", "tcPr", "delText"), _Story._pass_over),
 }
-
-
-def _is_known(choice: Any) -> bool:
-    """Whether Word knows the markup that a choice requires."""
-    required = (attribute(choice, "Requires") or "").split()
-    return all((choice.nsmap.get(prefix) or "").startswith(_KNOWN) for prefix in required)
 
 
 def _shape_style(shape: Any) -> dict[str, str]:

@@ -9,7 +9,7 @@ _TINY = 6.0  # half-points; letters of at most this size cannot be read
 _TINY_LINE = 60.0  # twips between lines of which each covers the one above
 _OFF = {"0", "false", "off", "none"}
 _OPAQUE = 90_000.0  # thousandths of a percent of transparency from which on a text cannot be seen
-_SIGN_FONTS = re.compile(r"symbol|webdings|wingdings( [23])?|zapf ?dingbats|marlett|mt extra", re.IGNORECASE)
+SIGN_FONTS = re.compile(r"symbol|webdings|wingdings( [23])?|zapf ?dingbats|marlett|mt extra", re.IGNORECASE)
 _PLACE = re.compile(r"%\d")  # of a number in the text of a list's level
 
 
@@ -93,7 +93,7 @@ class WordStyles:
             on = sum(chain.get("vanish") == "on" for chain in chains) % 2 == 1
             hidden = "on" if on or self._defaults.get("vanish") == "on" else "off"
         seen = {**self._defaults, **{key: one for chain in chains for key, one in chain.items()}, **own}
-        signs = bool(_SIGN_FONTS.fullmatch(seen.get("font", "")))
+        signs = bool(SIGN_FONTS.fullmatch(seen.get("font", "")))
         unseen = around.unseen or _unseen(seen, around.background)
         return Look(hidden == "on", unseen or ("letters in fonts of signs" if signs else None), signs)
 

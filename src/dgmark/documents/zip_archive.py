@@ -1,4 +1,4 @@
-"""ZIP archives that are documents (.docx, .odt, .epub, .xlsx): which one it is, and its parts within limits.
+"""ZIP archives that are documents (.docx, .pptx, .odt, .epub, .xlsx): which one it is, and its parts within limits.
 
 Knows nothing of what the parts mean.
 """
@@ -17,7 +17,7 @@ _MIMETYPES = {
     b"application/vnd.oasis.opendocument.text": Kind.ODT,
     b"application/vnd.oasis.opendocument.text-template": Kind.ODT,
 }
-_FOLDERS = {"word": Kind.DOCX, "xl": Kind.XLSX}
+_FOLDERS = {"word": Kind.DOCX, "xl": Kind.XLSX, "ppt": Kind.PPTX}
 # no XML of these documents declares entities, or in UTF-16 a type; old office programs name a type in some parts
 _DECLARATIONS = re.compile(
     rb"<!ENTITY|<!DOCTYPE[^<>\[]*\[|"
@@ -101,10 +101,8 @@ class ZipArchive:
             kind = _MIMETYPES.get(self.read("mimetype").strip())
             if kind:
                 return kind
-            raise Refusal("is a packed document of a kind that is not read: save it as .docx, .pdf or .txt")
+            raise Refusal("is a packed document of a kind that is not read: save it as .docx, .pptx, .pdf or .txt")
         tops = {PurePosixPath(name).parts[0] for name in self.names if name.strip("/.")}
-        if "ppt" in tops:
-            raise Refusal("is a presentation, which is not read: save its text as .txt or .pdf")
         for top, kind in _FOLDERS.items():
             if top in tops and "[Content_Types].xml" in tops:
                 return kind
