@@ -5,6 +5,7 @@ Each message says what happened, why, and what to do. No message holds key mater
 """
 
 from collections.abc import Callable, Iterable
+from typing import Literal
 
 
 class DgmarkError(Exception):
@@ -52,7 +53,23 @@ class ResumeMismatch(InputError):
 
 
 class SignatureInvalid(InputError):
-    """A report is not signed by a trusted key, or was changed since."""
+    """A report is not signed by a trusted key, or was changed since.
+
+    Attributes:
+        reason: "unsigned", "changed", "untrusted" (its key is not among the trusted ones), or "no_report" (the
+            signature holds, but what was signed is no report).
+        key_id: the key that the file names; None if it names none. Unless the signature holds, anybody may have
+            written it there.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        reason: Literal["unsigned", "changed", "untrusted", "no_report"],
+        key_id: str | None = None,
+    ) -> None:
+        super().__init__(problem)
+        self.reason, self.key_id = reason, key_id
 
 
 class CommitmentMismatch(InputError):

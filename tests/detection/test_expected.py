@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dgmark.detection.detector import Detector
-from dgmark.detection.expected import expected_p, tokens_needed
+from dgmark.detection.expected import expected_p, matched_by_chance, tokens_needed
 from dgmark.watermark.bigram import BigramSpec
 from dgmark.watermark.measured import PAIRS as MEASURED
 from dgmark.watermark.measured import match_of_pairs, match_of_tokens
@@ -16,6 +16,7 @@ from dgmark.watermark.position import PositionSpec
 from dgmark.watermark.rules import find_rule
 from dgmark.watermark.spec import WatermarkSpec
 from support.known_keys import builtin_tokenizer, known_key, known_spec
+from support.unmarked_texts import PROSE
 
 PAIRS: BigramSpec = replace(known_spec(rule="bigram"), expected_match=0.72)
 TOKENS: PositionSpec = replace(known_spec(code_length=16), expected_match=0.9)
@@ -91,3 +92,29 @@ def test_pairs_that_are_far_apart_need_a_text_that_is_longer() -> None:
     needed = tokens_needed(spec, 1e-4)
     assert needed is not None
     assert needed > 63  # 15 pairs, the fewest whose p, with the share of the whole text, is below 1e-4
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"rule": "bigram"}, {"subkeys": 16}, {"subkeys": 256}, {"rule": "position"}, {"rule": "position", "modulus": 4}],
+)
+def test_what_matches_by_chance_is_what_texts_without_the_key_show(options: dict[str, Any]) -> None:
+    """The median of 40 keys lies within 5 standard errors of a median (rate of false alarms: 6e-7) of the range."""
+    text = (PROSE / "willows.txt").read_text()[:3000]
+    counts, told, errors = [], set(), set()
+    for number in range(40):
+        key = known_key(f"chance-{number}", **options)
+        found = Detector(key).detect(text)
+        scored = found.pairs.scored if found.pairs else found.num_tokens_scored
+        counts.append(found.pairs.matched if found.pairs else found.num_tokens_matched)
+        told.add(matched_by_chance(key.spec, found))
+        errors.add(1.2533 * math.sqrt(scored * key.spec.chance * (1 - key.spec.chance) / 40))
+    ((low, high),), (error,) = told, errors
+    assert (low == high) == (found.subkeys_tested == 1 and found.position is None)
+    assert low - 5 * error - 1 < np.median(counts) < high + 5 * error + 1
+    assert high - low < 0.1 * scored
+
+
+def test_nothing_matches_by_chance_in_an_empty_text() -> None:
+    key = known_key("chance", subkeys=256)
+    assert matched_by_chance(key.spec, Detector(key).detect("")) == (0, 0)

@@ -28,7 +28,9 @@ def detection() -> Detection:
         (1.3e-7, "1 in 7 million"),
         (1e-6, "1 in 1 million"),
         (2.1e-12, "1 in 400 billion"),
-        (1e-300, "1 in 1,000 trillion"),
+        (1e-15, "1 in 1,000 trillion"),
+        (9e-16, "1 in more than 1,000 trillion"),
+        (1e-300, "1 in more than 1,000 trillion"),
     ],
 )
 def test_rarity_rounds_so_as_to_claim_less(p_value: float, words: str) -> None:

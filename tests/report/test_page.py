@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from html.parser import HTMLParser
 from typing import Any
 
@@ -167,3 +168,26 @@ def test_the_method_states_how_many_sub_keys_were_tested() -> None:
         fields = Report.of(Detector(key), "a", text, public=public).to_fields()
         assert fields["method"]["subkeys_tested"] == 128
         assert "subkey" not in {*fields["method"], *fields.get("evidence", {})}
+
+
+def test_the_numbers_stand_beside_what_chance_would_give_and_say_where_they_end(detector: Detector) -> None:
+    text = WILLOWS[:500] + MARKED * 3
+    report = Report.of(detector, "essay", text)
+    page = to_html(report).decode()
+    (span,) = report.spans
+    counts = report.detection.pairs
+    assert counts is not None
+    chance = round(counts.scored / 2)
+    assert report.by_chance == (chance, chance)
+    assert chance < counts.matched
+    assert f"{counts.matched:,} of {counts.scored:,}; by chance about {chance:,} would match" in page
+    named = re.search(r"Characters ([\d,]+) to ([\d,]+)", page)
+    assert named
+    first, last = (int(one.replace(",", "")) for one in named.groups())
+    assert text[first - 1 : last] == text[span.start : span.end]
+    assert "Characters are counted from 1" in page
+    assert "this text<br>1 in more than 1,000 trillion<" in page
+    assert "Chances are told down to 1 in 1,000 trillion." in page
+    assert "beyond the right end of the scale" in page
+    assert 'class="here end"' in page
+    assert "beyond the right end" not in to_html(Report.of(detector, "essay", WILLOWS[:2000])).decode()

@@ -18,6 +18,7 @@ from dgmark.report.signing import SigningKey, verify_report
 from dgmark.service.app import create_app
 from dgmark.service.settings import ModelSource, ServiceSettings
 from support.browser import check, running_browser, watched_page
+from dgmark.service.token_file import TokenFile
 from support.known_keys import known_key
 from support.marked_texts import marked_text
 from support.services import bearer, key_folder, listening, wait_for
@@ -194,7 +195,8 @@ def test_the_page_names_who_signed_a_report_and_when(page: Any, address: str, tm
     assert serious_faults(page) == []
     page.set_input_files("#file", tmp_path / "changed")
     page.wait_for_selector("#verdict.uncertain")
-    assert page.inner_text("#heading") == "Not verified"
+    assert page.inner_text("#heading") == "Changed after it was signed"
+    assert f"the signature of key {SIGNER.key_id} does not hold" in page.inner_text("#sentence")
     assert page.is_hidden("#stated")
     assert serious_faults(page) == []
 
@@ -383,7 +385,8 @@ def describe(page: Any, **changes: Any) -> None:
     allowed = changes.pop("may_generate", True)
     model = {"name": "other", "ready": True, "context_length": 300, "chat": False, "policy": "default", **changes}
     page.unroute_all()
-    page.route("**/v1/about", lambda route: route.fulfill(json={"models": [model], "may_generate": allowed}))
+    about = {"models": [model], "may_generate": allowed, "form": "full", "takes_tokens": not allowed}
+    page.route("**/v1/about", lambda route: route.fulfill(json=about))
 
 
 def test_where_every_text_is_marked_none_is_written_without(page: Any, address: str) -> None:
@@ -410,7 +413,10 @@ def test_where_every_text_is_marked_none_is_written_without(page: Any, address: 
     describe(page, may_generate=False)
     page.goto(f"{address}/write")
     page.wait_for_selector("#token-field:not([hidden])")
-    assert "scope generate" in page.inner_text("#problem")
+    assert "scope generate" in page.inner_text("#token-note")
+    assert page.is_hidden("#problem")  # nothing was asked
+    page.click("#submit")
+    assert "scope generate. Enter yours above." in page.inner_text("#problem")
 
 
 @writing
@@ -476,21 +482,27 @@ def test_a_text_is_marked_and_shown_before_and_after(page: Any) -> None:
     assert re.match(r"<b>Toad</b>\n\n  \w+ \w+\.\n", marked)
     assert marked.count("river") >= text.count("river") > 0
     before, after = (page.eval_on_selector_all(one, "all => all.map(one => one.textContent)") for one in ("del", "ins"))
-    assert page.inner_text("#status") == f"Marked: {len(after)} words were changed."
+    assert page.inner_text("#status") == f"{len(after)} words were changed."
     pairs = zip(text.split(" "), marked.split(" "), strict=True)
     assert len(after) == sum(old != new for old, new in pairs)
     assert all(old != new and (old + new).isalpha() for old, new in zip(before, after, strict=True))
     for tag, line in (("del", "line-through"), ("ins", "underline")):  # not by colour alone
         assert page.eval_on_selector(tag, "one => getComputedStyle(one).textDecorationLine") == line
     assert re.search(r"Masked\t[45]\d\.\d % of the tokens\nChanged\t", page.inner_text("#facts"))
-    assert len(re.findall(r"^p-value (?:expected|reached)\t[\d.e-]+$", page.inner_text("#facts"), re.M)) == 2
-    assert "carries the mark of the key, and never who wrote it" in page.inner_text("#result")
+    assert "p-value" not in page.inner_text("#result")
+    found = page.inner_text("#heading") == "It will be found"
+    assert found or page.inner_text("#heading") == "It will not be found"
+    assert page.inner_text("#after-title") == ("After, with the watermark" if found else "After")
+    assert page.is_visible("text=carries the mark of the key, and never who wrote it") == found
     page.click("text=Copy the new text")
     page.wait_for_selector("text=Copied.")
     assert page.evaluate("navigator.clipboard.readText()") == marked
+    said = page.inner_text("#sentence")
     page.click("#check")
-    page.wait_for_selector("#verdict")
-    assert page.input_value("#text") == marked
+    page.wait_for_selector("#meaning li")
+    assert (page.input_value("#text"), page.input_value("#key")) == (marked, "one")
+    assert ("Watermark of ACME found" in page.inner_text("#heading")) == found
+    assert said.endswith(page.inner_text("#sentence"))
 
 
 @marking
@@ -523,14 +535,300 @@ def test_axe_finds_no_fault_in_a_marked_text(page: Any, address: str, scheme: st
     page.wait_for_selector("text=The model is being loaded")
     describe(page, keys=["one", "two"])
     page.route("**/v1/infill", answer)
+    missed = {"verdict": "uncertain", "symbol": "?", "sentence": "It is too short.", "rarity": "1 in 40"}
+    page.route("**/v1/detect", lambda route: route.fulfill(json={**missed, "is_watermarked": False, "in_part": False}))
     page.wait_for_selector("#result:not([hidden])")
     shown = {"model": "other", "text": "The sea is calm.", "share": 0.25, "keep": [], "watermark": {"key_id": "two"}}
     assert asked == [shown]
     assert (page.inner_text("del"), page.inner_text("ins")) == ("sea", "lake")
-    for figure in ("50.0 %", "25.0 %", "1.00e-5", "0.0210", "two"):
+    for figure in ("50.0 %", "25.0 %", "1 in 40", "two"):
         assert figure in page.inner_text("#facts")
+    assert page.inner_text("#sentence").startswith("50.0 % of the text was replaced, which is too little here.")
     assert serious_faults(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[str, str]]]:
+    """A public service that writes, and a token for each scope."""
+    folder = tmp_path_factory.mktemp("guarded")
+    tokens = folder / "tokens.json"
+    scopes = {"detect": ["detect"], "generate": ["generate"], "full": ["detect:full"]}
+    held = {name: TokenFile(tokens).add(name, some) for name, some in scopes.items()}
+    model = ModelSource({"name_or_path": "storyteller", "device": "cpu"})
+    settings: dict[str, Any] = {"models": (model,), "generate_keys": ("one", "two"), "tokens": tokens, "public": True}
+    app = create_app(ServiceSettings(key_folder(folder, "one", "two", "three"), workers=1, signer=SIGNER, **settings))
+    with listening(app) as address:
+        wait_for(lambda: app.state.service.ready)
+        yield address, held
+
+
+@pytest.fixture
+def visitor(browser: Any, guarded: tuple[str, dict[str, str]]) -> Iterator[Any]:
+    """A page of the guarded service, without a token; `page.home` is its address."""
+    with watched_page(browser, guarded[0]) as page:
+        page.set_default_timeout(60_000)
+        page.home, page.held = guarded
+        yield page
+
+
+def note_of(page: Any, words: str) -> None:
+    """Wait until the field for the token says this."""
+    page.wait_for_function("words => document.getElementById('token-note').textContent === words", arg=words)
+
+
+def give(page: Any, token: str) -> None:
+    page.fill("#token", token)
+    page.keyboard.press("Tab")
+
+
+def test_a_token_with_the_scope_generate_alone_writes_and_can_be_replaced_and_removed(visitor: Any) -> None:
+    visitor.goto(f"{visitor.home}/write")
+    note_of(visitor, "Writing texts needs an access token with the scope generate.")
+    assert visitor.is_hidden("#problem")  # nothing was asked
+    assert visitor.is_hidden("#remove-token")
+    give(visitor, "dgm_wrong")
+    note_of(visitor, "This access token is not valid here: ask the operator for another.")
+    assert visitor.get_attribute("#token", "aria-invalid") == "true"
+    assert serious_faults(visitor) == []
+    visitor.click("#submit")
+    visitor.wait_for_selector("#problem >> text=This access token is not valid here")
+    visitor.faults.clear()  # the browser reports the answers 401
+    give(visitor, visitor.held["full"])
+    note_of(visitor, "This access token is valid, but this page needs one with the scope generate.")
+    give(visitor, visitor.held["generate"])
+    note_of(visitor, "This token is in use.")
+    assert visitor.get_attribute("#token", "aria-invalid") == "false"
+    visitor.select_option("#length", "64")
+    visitor.click("#submit")
+    visitor.wait_for_selector("#replay:not([hidden])")
+    visitor.reload()
+    note_of(visitor, "This token is in use.")
+    visitor.click("#remove-token")
+    note_of(visitor, "Writing texts needs an access token with the scope generate.")
+    assert visitor.evaluate("sessionStorage.length") == 0
+    visitor.reload()
+    note_of(visitor, "Writing texts needs an access token with the scope generate.")
+
+
+def test_each_page_says_what_it_needs_before_anything_is_asked(visitor: Any) -> None:
+    full = "With one of the scope detect:full it"
+    said = {
+        "/": f"This page answers without a token. {full} shows numbers as well.",
+        "/verify": f"This page answers without a token. {full} answers as often as you ask.",
+        "/mark": "Marking texts needs an access token with the scopes generate and detect:full.",
+    }
+    for path, words in said.items():
+        visitor.goto(visitor.home + path)
+        note_of(visitor, words)
+        assert visitor.is_hidden("#problem")
+    give(visitor, visitor.held["generate"])
+    note_of(visitor, "This access token is valid, but this page needs one with the scopes generate and detect:full.")
+    assert visitor.is_hidden("#problem")
+    visitor.fill("#text", PLAIN)
+    visitor.click("#submit")
+    visitor.wait_for_selector("#problem >> text=this page needs one with the scopes generate and detect:full")
+
+
+def test_with_public_a_token_of_another_scope_still_checks_and_verifies(visitor: Any, tmp_path: Path) -> None:
+    visitor.goto(visitor.home)
+    give(visitor, visitor.held["generate"])
+    note_of(visitor, "This token is in use.")
+    check(visitor, MARKED)
+    assert "Watermark found" in visitor.inner_text("#heading")
+    assert "p-value" not in visitor.inner_text("#facts")
+    (tmp_path / "report").write_bytes(b"x")
+    visitor.goto(f"{visitor.home}/verify")
+    visitor.set_input_files("#file", tmp_path / "report")
+    visitor.wait_for_selector("#heading >> text=Not signed")
+
+
+def test_a_page_without_a_token_says_that_it_needs_one_and_forgets_one_that_was_withdrawn(
+    browser: Any, tmp_path: Path
+) -> None:
+    tokens = tmp_path / "tokens.json"
+    held = TokenFile(tokens).add("one", ["detect"])
+    with (
+        listening(create_app(ServiceSettings(key_folder(tmp_path, "one"), workers=1, tokens=tokens))) as address,
+        watched_page(browser, address) as page,
+    ):
+        page.goto(address)
+        note_of(page, "Checking texts needs an access token with the scope detect or detect:full.")
+        assert page.is_hidden("#problem")
+        check(page, MARKED)
+        assert "detect or detect:full. Enter yours above." in page.inner_text("#problem")
+        page.fill("#token", held)
+        check(page, MARKED)
+        assert page.inner_text("#heading") == "Watermark found"
+        TokenFile(tokens).remove("one")
+        check(page, MARKED)
+        assert "This access token is not valid here" in page.inner_text("#problem")
+        assert page.is_hidden("#result")
+        page.reload()
+        note_of(page, "Checking texts needs an access token with the scope detect or detect:full.")
+        page.faults.clear()  # the browser reports the answers 401
+
+
+def test_a_key_that_was_chosen_stays_chosen_when_a_token_is_entered(visitor: Any, tmp_path: Path) -> None:
+    visitor.goto(visitor.home)
+    visitor.wait_for_selector("#key-field:not([hidden])")
+    visitor.select_option("#key", "two")
+    visitor.fill("#text", PLAIN)
+    visitor.fill("#token", visitor.held["full"])
+    with visitor.expect_request("**/v1/detect") as asked:
+        visitor.click("#submit")
+    assert (asked.value.post_data_json["key"], visitor.input_value("#key")) == ("two", "two")
+    visitor.wait_for_selector("#result:not([hidden])")
+    assert "key two, fingerprint" in visitor.inner_text("#facts")
+    with visitor.expect_download() as download:
+        visitor.click("[data-format=json]")
+    download.value.save_as(tmp_path / "report.json")
+    fields = json.loads((tmp_path / "report.json").read_bytes())
+    two = known_key("two", rule="bigram")
+    assert (fields["method"]["keys_tested"], fields["key_fingerprint"]) == (1, two.fingerprint)
+    # and a key that is gone is not taken for any key
+    service = visitor.evaluate("service")
+    service["keys"] = [key for key in service["keys"] if key["name"] != "two"]
+    visitor.route("**/v1/about", lambda route: route.fulfill(json=service))
+    give(visitor, visitor.held["detect"])
+    visitor.wait_for_selector("#problem >> text=“two”, which was chosen, is not offered any more: choose again.")
+
+
+LITTLE = "Toad Mole Rat Otter Badger Weasel Stoat Ferret Portly Sea saw Toad. " * 12
+
+
+@marking
+def test_a_text_that_can_hardly_be_marked_is_not_said_to_carry_the_mark(page: Any) -> None:
+    page.fill("#text", LITTLE)
+    page.click("#submit")
+    page.wait_for_selector("#heading >> text=It will not be found")
+    told = page.inner_text("#sentence")
+    masked = re.match(r"Only (\d\.\d) % of the text could be replaced\. Capitalised words, numbers", told)
+    assert masked
+    assert f"Masked\t{masked[1]} % of the tokens" in page.inner_text("#facts")
+    assert page.inner_text("#after-title") == "After"
+    assert page.is_hidden("#carries")
+    said = page.inner_text("#result").lower()
+    assert "p-value" not in said
+    assert "with the watermark" not in said
+    assert serious_faults(page) == []
+    page.click("#check")
+    page.wait_for_selector("#meaning li")
+    assert "found" not in page.inner_text("#heading").replace("No watermark of ACME found", "")
+    assert told.endswith(page.inner_text("#sentence"))
+
+
+@marking
+def test_a_text_that_is_marked_is_said_to_be_found_under_the_key_that_marked_it(page: Any) -> None:
+    """The text that the model would give has the mark for certain, and the page has it checked for real."""
+    answer = {"text": MARKED, "masked": 1.0, "changed": 0.9, "expected_p": 1e-9, "p_value": 1e-9}
+    page.route("**/v1/infill", lambda route: route.fulfill(json={**answer, "watermark": {"key_id": "one"}}))
+    page.fill("#text", PLAIN)
+    page.select_option("#share", "1")
+    page.click("#submit")
+    page.wait_for_selector("#heading >> text=It will be found")
+    said = page.inner_text("#sentence")
+    assert said.startswith("This text carries the watermark of ACME. The chance")
+    assert page.inner_text("#after-title") == "After, with the watermark"
+    assert page.is_visible("#carries")
+    with page.expect_request("**/v1/detect") as asked:
+        page.click("#check")
+    assert asked.value.post_data_json["key"] == "one"
+    page.wait_for_selector("#meaning li")
+    assert page.inner_text("#sentence") == said
+
+
+@marking
+def test_a_marked_text_whose_check_fails_is_shown_without_a_verdict(page: Any) -> None:
+    page.route("**/v1/detect", lambda route: route.fulfill(status=503, json={"detail": "the worker was lost"}))
+    page.fill("#text", PLAIN)
+    page.click("#submit")
+    page.wait_for_selector("#heading >> text=It is not known whether it will be found")
+    assert page.inner_text("#sentence") == "The worker was lost."
+    assert page.text_content("#after-text")
+    assert page.inner_text("#after-title") == "After"
+    page.faults.clear()  # the browser reports the answer 503
+
+
+@pytest.mark.parametrize("page", ["/verify"], indirect=True)
+def test_a_report_that_does_not_hold_says_what_is_wrong_and_names_the_key(
+    page: Any, address: str, tmp_path: Path
+) -> None:
+    stranger = SigningKey.generate()
+    asked = {"text": MARKED, "format": "json", "key": "one"}
+    signed = httpx2.post(f"{address}/v1/report", json=asked).content
+    unsigned = re.sub(rb'"signature": "[^"]+"', b'"signature": ""', signed)
+    for content, heading, key in (
+        (unsigned, "Not signed", ""),
+        (stranger.sign(unsigned), "Signed with a key that is not trusted here", stranger.key_id),
+        (signed.replace(b"watermarked", b"not_detected", 1), "Changed after it was signed", SIGNER.key_id),
+        (SIGNER.sign(b'{"signature": ""}'), "Signed, but not a report", SIGNER.key_id),
+    ):
+        (tmp_path / "report.json").write_bytes(content)
+        page.set_input_files("#file", tmp_path / "report.json")
+        page.wait_for_selector(f"#heading >> text={heading}")
+        assert key in page.inner_text("#sentence")
+        assert page.is_hidden("#stated")
+        assert serious_faults(page) == []
+
+
+def test_a_key_without_a_name_is_one_whose_owner_is_not_named(visitor: Any) -> None:
+    visitor.goto(visitor.home)
+    check(visitor, MARKED)
+    assert "a key whose owner this service does not name, key one, fingerprint" in visitor.inner_text("#facts")
+
+
+@pytest.mark.parametrize("width", [1200, 320])
+def test_numbers_are_in_words_stand_beside_chance_and_say_where_they_end(page: Any, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    text = f"🦔 {PLAIN}{MARKED * 2}{PLAIN}"
+    check(page, text)
+    facts = page.inner_text("#facts")
+    assert "1 in 10,000, set when the service was started" in facts
+    assert not re.search(r"\de-\d", facts.replace(re.search(r"p-value\t\S+", facts)[0], ""))
+    matched, scored, low, high = (
+        int(one.replace(",", ""))
+        for one in re.findall(r"pairs\t([\d,]+) of ([\d,]+); by chance about ([\d,]+) to ([\d,]+) would match", facts)[
+            0
+        ]
+    )
+    assert round(scored / 2) == low < high < matched
+    spans = marked(page)
+    places = re.findall(r"Characters ([\d,]+) to ([\d,]+); chance", page.inner_text("#spans"))
+    assert [text[int(first.replace(",", "")) - 1 : int(last.replace(",", ""))] for first, last in places] == spans
+    assert page.is_visible("text=Characters are counted from 1")
+    assert "Chances are told down to 1 in 1,000 trillion." in page.inner_text("#sureness")
+    assert page.is_hidden("#beyond") == ("1 in more than" not in page.inner_text("#here"))
+    check(page, marked_text(NAMED, 900))
+    assert page.inner_text("#here") == "this text\n1 in more than 1,000 trillion"
+    assert page.is_visible("#beyond")
+    box = page.locator("#here").bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= width
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert serious_faults(page) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_box_that_scrolls_shows_it_and_one_that_does_not_does_not(page: Any, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)
+
+    def edge() -> bytes:
+        """The lowest rows of the box, left of its letters."""
+        page.locator("#scored").scroll_into_view_if_needed()
+        box = page.locator("#scored").bounding_box()
+        low = {"x": box["x"] + 3, "y": box["y"] + box["height"] - 8, "width": 12, "height": 6}
+        return bytes(page.screenshot(clip=low))
+
+    check(page, PLAIN[:200])
+    assert page.is_hidden("#scrolls")
+    bare = edge()
+    check(page, PLAIN * 6)
+    assert page.is_visible("#scrolls")
+    assert edge() != bare
+    page.evaluate("document.getElementById('scored').scrollTop = 1e6")
+    page.wait_for_timeout(100)
+    assert edge() == bare
 
 
 def test_the_public_page_takes_a_token_and_then_shows_the_numbers(browser: Any, tmp_path: Path) -> None:

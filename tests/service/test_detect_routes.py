@@ -267,11 +267,25 @@ def test_a_report_is_verified_with_the_services_own_keys_and_those_it_trusts(tmp
                 assert answer["detail"].startswith(detail)
                 assert (answer["heading"], answer["created"]) == ("Watermark found", report.created.isoformat())
                 assert answer["key_commitment"]["sha256"] == KeyCommitment.of(KEY).sha256
-            for bad in (document, stranger.sign(document), own.sign(document).replace(b"essay", b"Essay"), b" "):
-                assert verify(bad) == VerifyAnswer(valid=False, detail=verify(bad)["detail"]).model_dump()
+            changed = own.sign(document).replace(b"essay", b"Essay")
+            for bad, reason, key_id in (
+                (document, "unsigned", None),
+                (stranger.sign(document), "untrusted", stranger.key_id),
+                (changed, "changed", own.key_id),
+                (b"x", "unsigned", None),
+            ):
+                told = {"valid": False, "detail": verify(bad)["detail"], "reason": reason, "key_id": key_id}
+                assert verify(bad) == VerifyAnswer.model_validate(told).model_dump()
+                assert (key_id or "") in told["detail"]
         empty = client.post("/v1/report/verify", content=b"")
         assert (empty.status_code, "the body is empty" in empty.text) == (400, True)
         assert "no report of dgmark" in verify(own.sign(b'{"signature": ""}'))["detail"]
+    nameless = SigningKey.generate()
+    keys = tuple(nameless.to_jwks()["keys"])
+    (tmp_path / "other").mkdir()
+    with service(tmp_path / "other", "one", trusted=keys) as client:
+        said = client.post("/v1/report/verify", content=nameless.sign(to_json(report))).json()
+        assert said["detail"] == "signed with a key whose owner this service does not name, and not changed since"
 
 
 def test_no_answer_holds_a_secret(client: TestClient) -> None:

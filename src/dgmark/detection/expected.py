@@ -7,9 +7,11 @@ built-in storyteller do; texts that repeat themselves less need fewer tokens. P-
 from bisect import bisect_left
 from functools import lru_cache
 from math import sqrt
+from statistics import NormalDist
 
 import numpy as np
 
+from dgmark.detection.finding import Finding
 from dgmark.detection.match_null import MatchNull
 from dgmark.detection.p_values import adjusted_p
 from dgmark.watermark.rules import find_rule
@@ -38,6 +40,24 @@ def expected_p(spec: WatermarkSpec, tokens: int, *, most: bool = False, refilled
     modulus = round(1 / spec.chance)
     null = MatchNull(np.eye(1, modulus, modulus - 1, dtype=np.int64), np.array([coins]), 0)
     return adjusted_p(null.tail(int(matched)), share)
+
+
+def matched_by_chance(spec: WatermarkSpec, found: Finding) -> tuple[int, int]:
+    """How many of a text's pairs (or tokens) would match by chance, without the key: about from this to that many.
+
+    The first is the mean under one key, sub-key and shift; the second the median under those with the most matches. A
+    detection shows the likeliest ones, of which parts of the text decide as well, so its count lies between.
+
+    Args:
+        spec: the spec of the key that the detection shows.
+        found: the detection.
+    """
+    scored = found.pairs.scored if found.pairs else found.num_tokens_scored
+    shifts = found.position.shifts_tested if found.position else 1
+    tries = found.keys_tested * found.subkeys_tested * shifts
+    mean, deviation = scored * spec.chance, sqrt(scored * spec.chance * (1 - spec.chance))
+    best = mean + deviation * NormalDist().inv_cdf(0.5 ** (1 / tries)) if tries > 1 else mean
+    return round(mean), min(scored, round(best))
 
 
 @lru_cache(maxsize=256)

@@ -12,7 +12,7 @@ MIN_TOKENS = 200
 ANY_SOURCE = "A text without this watermark may come from any other language model or from a person."
 _NO_SECRET = "But this key has no secret (it is keyless): anybody can make this mark or remove it."  # noqa: S105
 _SCALES = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
-_RAREST = 10**15
+RAREST = 1e-15  # a rarer chance is told as one beyond this
 _DISGUISES = {
     "ansi": "codes for a terminal",
     "nfc": "letters with separate accents",
@@ -35,18 +35,26 @@ def summary(found: Finding) -> str:
 def rarity(p_value: float) -> str:
     """How rarely something of this probability happens, rounded so as to claim less: "1 in 7 million".
 
+    Where this ends, it says so: "1 in more than 1,000 trillion".
+
     Args:
         p_value: a probability in (0, 1].
     """
-    times = min(_RAREST, math.floor(1 / p_value * (1 + 1e-9)))
+    if p_value < RAREST / (1 + 1e-9):
+        return f"1 in more than {_times(round(1 / RAREST))}"
+    times = math.floor(1 / p_value * (1 + 1e-9))
     digits = 10 ** (len(str(times)) - 1)
     times = times // digits * digits
     if times == 1:
         return "likely by chance"
+    return f"1 in {_times(times)}"
+
+
+def _times(times: int) -> str:
     for scale, name in _SCALES:
         if times >= scale:
-            return f"1 in {times // scale:,} {name}"
-    return f"1 in {times:,}"
+            return f"{times // scale:,} {name}"
+    return f"{times:,}"
 
 
 def heading(found: Finding) -> str:
@@ -160,6 +168,11 @@ def matches(found: Finding) -> tuple[str, str]:
     if found.pairs:
         return "pairs", f"{found.pairs.matched:,} of {found.pairs.scored:,}"
     return "tokens", f"{found.num_tokens_matched:,} of {found.num_tokens_scored:,}"
+
+
+def numbers_between(low: int, high: int) -> str:
+    """Two numbers as a range, or one if they are equal: "278 to 311"."""
+    return f"{low:,} to {high:,}" if low < high else f"{low:,}"
 
 
 def _finding(found: Finding, text: str) -> str:

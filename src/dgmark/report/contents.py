@@ -10,6 +10,7 @@ from dgmark.arguments import flag, instance, several
 from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.contents.accepted import TextOrIds, content_of
 from dgmark.detection.detector import Detector, check_fpr
+from dgmark.detection.expected import matched_by_chance
 from dgmark.detection.finding import Span
 from dgmark.detection.result import STATISTICS_VERSION, Detection
 from dgmark.detection.sentences import heading, meaning, verdict_sentence
@@ -44,6 +45,7 @@ class Report:
         notes: what was left out of the document, and what the reader should know.
         commitment: the commitment that the key meets; None if none is named.
         service_fpr: the rate of the service that made the report; None if a person made it.
+        by_chance: what `matched_by_chance` says of the detection; None if it was not asked.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Report:
     notes: tuple[str, ...] = ()
     commitment: KeyCommitment | None = None
     service_fpr: float | None = None
+    by_chance: tuple[int, int] | None = None
 
     @classmethod
     def of(
@@ -111,6 +114,7 @@ class Report:
             notes=tuple(map(well_formed, noted)),
             commitment=commitment,
             service_fpr=service_fpr,
+            by_chance=matched_by_chance(detector.key.spec, detection),
         )
 
     @property

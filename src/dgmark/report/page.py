@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dgmark.arguments import as_path, instance
-from dgmark.detection.sentences import matches, rarity, symbol, where
+from dgmark.detection.sentences import RAREST, matches, numbers_between, rarity, symbol, where
 from dgmark.errors import SettingsError
 from dgmark.extras import needed_extra
 from dgmark.report.contents import PROVES, Report
@@ -38,6 +38,10 @@ class Scale:
     def place(self, p_value: float) -> float:
         """The place of a p-value, in percent; the end of the scale for what lies beyond it."""
         return round(min(1.0, max(0.0, -math.log10(p_value) / self.decades)) * 100, 2)
+
+    def beyond(self, p_value: float) -> bool:
+        """Whether a p-value lies beyond the end of the scale."""
+        return p_value < 10.0**-self.decades
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
@@ -71,6 +75,8 @@ def to_html(report: Report) -> bytes:
         stated=json.dumps(stated(fields), ensure_ascii=False),
         proves=PROVES,
         scale=Scale.of(report.detection.fpr),
+        rarest=RAREST,
+        by_chance=report.by_chance and numbers_between(*report.by_chance),
         rarity=rarity,
     )
     return (page.rstrip() + "\n").encode()

@@ -41,4 +41,6 @@ def read_signed_report(document: bytes, jwks: object) -> dict[str, Any]:
             return {"key_id": key_id, "signer": signer, **stated(fields)}
     except (ValueError, TypeError, KeyError, RecursionError):
         pass
-    raise SignatureInvalid(f"key {key_id} signed this file, and it was not changed, but it is no report of dgmark")
+    raise SignatureInvalid(
+        f"key {key_id} signed this file, and it was not changed, but it is no report of dgmark", "no_report", key_id
+    )

@@ -192,7 +192,9 @@ def verify_report(document: bytes, jwks: object) -> str:
 
     parts = _cut(_bytes_of(document))
     if parts is None or not parts[1]:
-        raise SignatureInvalid("this file holds no signature of dgmark: it is not a report, or it was never signed")
+        raise SignatureInvalid(
+            "this file holds no signature of dgmark: it is not a report, or it was never signed", "unsigned"
+        )
     before, signature, after = parts
     header, attached, last = signature.split(b".") if signature.count(b".") == 2 else (b"", b"-", b"")
     # what is verified is always this document, never a payload that the signature brings along
@@ -203,10 +205,30 @@ def verify_report(document: bytes, jwks: object) -> str:
             return str(found.protected["kid"])
     except (JoseError, ValueError, KeyError):
         pass
+    named = _named_key(header)
+    if named is None or named in {key["kid"] for key in jwks["keys"]}:  # type: ignore[index] # _key_set checked it
+        of = f" of key {named}" if named else ""
+        raise SignatureInvalid(
+            f"the signature{of} does not hold: the file was changed after it was signed; get the report again from "
+            "whoever made it",
+            "changed",
+            named,
+        )
     raise SignatureInvalid(
-        "the signature does not hold: the file was changed after it was signed, or it was signed with a key that is "
-        "not among the trusted ones; get the report and the keys again from whoever made it"
+        f"the file names key {named}, which is not among the trusted ones: without that key nobody can tell whether it "
+        "was changed; ask whoever made the report for their published keys",
+        "untrusted",
+        named,
     )
+
+
+def _named_key(header: bytes) -> str | None:
+    """The key that the head of a signature names, if its name can be shown."""
+    try:
+        named = json.loads(base64.urlsafe_b64decode(header + b"=="))["kid"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return named if isinstance(named, str) and _is_shown(named) else None
 
 
 def _bytes_of(document: object) -> bytes:

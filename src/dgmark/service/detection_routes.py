@@ -124,10 +124,11 @@ def _verified(document: bytes, settings: ServiceSettings) -> schemas.VerifyAnswe
     try:
         report = read_signed_report(document, settings.report_keys)
     except SignatureInvalid as error:
-        return schemas.VerifyAnswer(valid=False, detail=str(error))
+        return schemas.VerifyAnswer(valid=False, detail=str(error), reason=error.reason, key_id=error.key_id)
     own = settings.signer is not None and settings.signer.key_id == report["key_id"]
-    signer = report["signer"] or ("this service" if own else f"key {report['key_id']}")
-    return schemas.VerifyAnswer(valid=True, detail=f"signed by {signer}, and not changed since", own=own, **report)
+    signer = report["signer"] or ("this service" if own else None)
+    signed = f"by {signer}" if signer else "with a key whose owner this service does not name"
+    return schemas.VerifyAnswer(valid=True, detail=f"signed {signed}, and not changed since", own=own, **report)
 
 
 def _model(state: ServiceState, offer: Offer) -> schemas.ModelFields:

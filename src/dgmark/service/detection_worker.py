@@ -15,6 +15,7 @@ from typing import Any
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
 from dgmark.detection.bigram import SUBKEY_CHARS_A_SECOND, seconds_of_scan
 from dgmark.detection.detector import Detector
+from dgmark.detection.expected import matched_by_chance
 from dgmark.detection.finding import Phase, Span
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.legibility import of_document
@@ -253,6 +254,7 @@ class Checker:
             "keys_tested": len(options.keys),
             "verdict": detection.verdict,
             "fpr": detection.fpr,
+            "fpr_rarity": rarity(detection.fpr),
             "fpr_chosen_by": rate.chosen_by,
             "heading": rate.qualify(heading(detection)),
             "symbol": symbol(detection),
@@ -272,7 +274,9 @@ class Checker:
         else:
             row = detection.to_row("")
             del row["id"], row["spans"]
-            fields |= {**row, "rarity": rarity(detection.p_value)}
+            spec = self.keys[self._name_of(detection, options)].spec
+            figures = {"rarity": rarity(detection.p_value), "matched_by_chance": matched_by_chance(spec, detection)}
+            fields |= {**row, **figures}
         if detection.spans is not None:
             fields["spans"] = [
                 {"start": span.start, "end": span.end}

@@ -6,7 +6,7 @@ from importlib.resources import files
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from dgmark.detection.sentences import rarity
+from dgmark.detection.sentences import RAREST, rarity
 from dgmark.report.page import Scale, template
 
 _KINDS = {
@@ -17,10 +17,10 @@ _KINDS = {
 }
 # path: what the links between the pages call it, its template, and its scripts in the order in which they run
 _PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    "/": ("Check", "check", ("/common.js", "/check.js")),
-    "/write": ("Write", "write", ("/common.js", "/model.js", "/writing.js", "/write.js")),
-    "/mark": ("Mark", "mark", ("/common.js", "/model.js", "/mark.js")),
-    "/verify": ("Verify", "verify", ("/common.js", "/verify.js")),
+    "/": ("Check", "check", ("/common.js", "/service.js", "/check.js")),
+    "/write": ("Write", "write", ("/common.js", "/service.js", "/model.js", "/writing.js", "/write.js")),
+    "/mark": ("Mark", "mark", ("/common.js", "/service.js", "/model.js", "/mark.js")),
+    "/verify": ("Verify", "verify", ("/common.js", "/service.js", "/verify.js")),
     "/about": ("About", "about", ()),
 }
 
@@ -38,7 +38,7 @@ def routes(*, generates: bool, verifies: bool, fpr: float) -> APIRouter:
     pages = {path: page for path, page in _PAGES.items() if shown_if.get(path, True)}
     links = [(f".{path}", name) for path, (name, _, _) in pages.items()]
     # the report's style is the pages' as well
-    shown = {"links": links, "scale": Scale.of(fpr), "rate": rarity(fpr)}
+    shown = {"links": links, "scale": Scale.of(fpr), "rate": rarity(fpr), "rarest": rarity(RAREST)}
     served = {"/report.css": (files("dgmark.report").joinpath("report.css").read_bytes(), ".css")}
     for path, (_, name, scripts) in pages.items():
         page = template("dgmark.service", "page", name).render(here=f".{path}", scripts=scripts, **shown)

@@ -125,10 +125,11 @@ class DocumentFields(AnswerFields):
 
 
 class _Checked(AnswerFields):
-    """What both forms of an answer say."""
+    """What both forms of an answer say; fpr_rarity is fpr in words, such as "1 in 10,000"."""
 
     verdict: Verdict
     fpr: float
+    fpr_rarity: str
     fpr_chosen_by: Literal["service", "request"]
     heading: str
     symbol: str
@@ -166,23 +167,30 @@ _Row = create_model(  # type: ignore[call-overload]
 
 
 class FullAnswer(_Row):
-    """What a text shows, with all numbers: the fields of a row of `dgmark detect` and more."""
+    """What a text shows, with all numbers: the fields of a row of `dgmark detect` and more.
+
+    matched_by_chance says from how many to how many of its pairs (or tokens) would match by chance: the mean under one
+    key, sub-key and shift, and the median under the best of all that were tried.
+    """
 
     form: Literal["full"]
     summary: str
     subkeys_tested: int | None = None
     rarity: str
+    matched_by_chance: tuple[int, int]
     schema_: Annotated[int, Field(alias="schema")]
 
 
 class VerifyAnswer(AnswerFields):
     """Whether the signature of a report holds; if it does, who signed it, and what the report states.
 
-    own says whether this service signed it, and created when, by the clock of whoever did.
+    own says whether this service signed it, and created when, by the clock of whoever did. If the signature does not
+    hold, reason says what is wrong, and key_id which key the file names, if it names one.
     """
 
     valid: bool
     detail: str
+    reason: Literal["unsigned", "changed", "untrusted", "no_report"] | None = None
     own: bool = False
     key_id: str | None = None
     signer: str | None = None

@@ -3,7 +3,6 @@
 
 const CHECKING = "Checking …";
 
-let service = null; // what the service says of itself
 let files = []; // the chosen documents
 let shown = null; // {answer, source, characters}: the check whose result is shown
 
@@ -19,15 +18,13 @@ function bodyOf(source, fields) {
   return form;
 }
 
-async function meet() {
-  service = await about();
-  if (!service) return;
-  if (service.keys.length > 1) {
-    const options = service.keys.map(({ name, key_name }) => new Option(key_name ? `${key_name} (${name})` : name, name));
-    $("key").replaceChildren(new Option("any key", ""), ...options);
-    $("key-field").hidden = false;
-  }
+const allowed = () => service.form !== null;
+
+function showService() {
   $("signed").textContent = service.signed ? "signed by this service" : "not signed: this service has no signing key";
+  const options = service.keys.map(({ name, key_name }) => new Option(key_name ? `${key_name} (${name})` : name, name));
+  $("key-field").hidden = options.length < 2;
+  offer($("key"), [new Option("any key", ""), ...options]);
 }
 
 async function check() {
@@ -36,8 +33,7 @@ async function check() {
     : [{ text: filledIn($("text"), "There is no text yet: paste one, or choose a document.") }];
   $("status").textContent = CHECKING;
   $("several").hidden = sources.length === 1;
-  if (!service) await meet();
-  if (!service) throw new Error("This service answers those who have an access token. Enter yours above.");
+  await admitted();
   if (sources.length > 1) return checkAll(sources);
   show(await answered(sources[0]));
   $("status").textContent = "";
@@ -56,9 +52,10 @@ async function checkAll(sources) {
   $("rows").replaceChildren();
   for (const [place, source] of sources.entries()) {
     $("progress").value = place / sources.length;
+    $("status").textContent = CHECKING;
     let checked;
     try {
-      checked = await inTime(() => answered(source));
+      checked = await inTime(() => answered(source), sayWaiting);
     } catch (error) {
       if (error.status === 401 || error.name === "AbortError") throw error;
       checked = { source, error };
@@ -68,22 +65,8 @@ async function checkAll(sources) {
   $("status").textContent = `${number(sources.length)} documents are checked.`;
 }
 
-/** Try again where the service wants one to wait. */
-async function inTime(work) {
-  for (;;) {
-    try {
-      return await work();
-    } catch (error) {
-      if (error.status !== 429 || !error.wait) throw error;
-      $("status").textContent = `The service takes no more for now: going on in ${number(error.wait)} seconds …`;
-      await new Promise((later) => {
-        setTimeout(later, 1000 * error.wait);
-        stop.signal.addEventListener("abort", later);
-      });
-      stop.signal.throwIfAborted();
-      $("status").textContent = CHECKING;
-    }
-  }
+function sayWaiting(seconds) {
+  $("status").textContent = `The service takes no more for now: going on in ${number(seconds)} seconds …`;
 }
 
 function addRow(checked) {
@@ -108,22 +91,22 @@ function show(checked) {
   const { answer, source } = shown;
   $("result").hidden = false;
   $("name").textContent = source.file?.name ?? "";
-  $("verdict").className = `verdict ${answer.in_part ? "partly" : answer.verdict}`;
-  for (const part of ["symbol", "heading", "sentence"]) $(part).textContent = answer[part];
   $("meaning").replaceChildren(...answer.meaning.map((one) => make("li", "", one)));
   $("sureness").hidden = answer.form !== "full";
   if (answer.form === "full") renderScale(answer);
   renderText(answer);
   renderFacts(answer);
-  $("verdict").focus({ preventScroll: true });
-  $("verdict").scrollIntoView({ block: "start", behavior: "auto" });
+  showVerdict({ ...answer, tone: answer.in_part ? "partly" : answer.verdict });
 }
 
 function renderScale({ p_value, fpr, rarity }) {
   const place = (p) => `${(100 * Math.min(1, Math.max(0, -Math.log10(p) / $("scale").dataset.decades))).toFixed(2)}%`;
   for (const id of ["enough", "threshold"]) $(id).style.left = place(fpr);
   $("pin").style.left = `calc(${place(p_value)} - .4rem)`;
-  $("here").style.left = `clamp(2.6rem, ${place(p_value)}, 100% - 2.6rem)`;
+  const beyond = p_value < 10 ** -$("scale").dataset.decades;
+  $("here").classList.toggle("end", beyond);
+  $("here").style.left = beyond ? "" : `clamp(2.6rem, ${place(p_value)}, 100% - 2.6rem)`;
+  $("beyond").hidden = !beyond;
   $("here").replaceChildren("this text", make("br"), rarity);
   $("scale").ariaLabel = `Scale of rarity. A text counts as watermarked from the dashed line on. This text: ${rarity}.`;
 }
@@ -150,27 +133,31 @@ function renderText(answer) {
   $("about-text").textContent = from + notes + found;
   $("about-text").hidden = !$("about-text").textContent;
   $("spans-part").hidden = !many;
+  $("scrolls").hidden = $("scored").scrollHeight <= $("scored").clientHeight;
   $("spans").replaceChildren(
     ...spans.map((one, index) => {
       const words = shown.characters.slice(one.start, one.end).join("").split(/\s+/).filter(Boolean).join(" ");
       const link = make("a", "", `“${words.length > 160 ? `${words.slice(0, 159).trimEnd()}…` : words}”`);
       link.href = `#span-${index + 1}`;
       const rare = one.rarity ? `; chance without the key at most ${one.rarity}` : "";
-      return make("li", "", link, make("span", "", `Characters ${number(one.start)} to ${number(one.end)}${rare}.`));
+      return make("li", "", link, make("span", "", `Characters ${number(one.start + 1)} to ${number(one.end)}${rare}.`));
     }),
   );
 }
 
 function renderFacts(answer) {
-  const whose = answer.key_name ? `${answer.key_name}, key ` : "";
+  const whose = `${answer.key_name ?? "a key whose owner this service does not name"}, key `;
   const key = answer.key ? [whose, code(answer.key), ", fingerprint ", code(answer.key_fingerprint)] : [`none of ${answer.keys_tested} keys`];
   const rows = [["Watermark key", ...key]];
-  rows.push(["False-positive rate", `${answer.fpr.toExponential()}, set when the service was started`]);
+  rows.push(["False-positive rate", `${answer.fpr_rarity}, set when the service was started`]);
   if (answer.form === "full") {
     rows.push(["p-value", pValue(answer.p_value)]);
     const tokens = { matched: answer.num_tokens_matched, scored: answer.num_tokens_scored };
     const counts = answer.pairs ?? tokens;
-    rows.push([`Matching ${answer.pairs ? "pairs" : "tokens"}`, `${number(counts.matched)} of ${number(counts.scored)}`]);
+    const many = `${number(counts.matched)} of ${number(counts.scored)}`;
+    const [low, high] = answer.matched_by_chance.map(number);
+    const byChance = `; by chance about ${low === high ? low : `${low} to ${high}`} would match`;
+    rows.push([`Matching ${answer.pairs ? "pairs" : "tokens"}`, many + byChance]);
   }
   rows.push(["Text", `${number(answer.text.length)} characters, SHA-256 `, code(answer.text.sha256)]);
   showFacts($("facts"), rows);
@@ -207,9 +194,6 @@ function choose(some) {
 }
 
 onSubmit($("text"), "There is no answer", check);
-$("token").addEventListener("change", () => {
-  service = null; // another one may get another form of answers
-});
 $("remove").addEventListener("click", () => {
   choose([]);
   $("text").focus();
@@ -223,8 +207,12 @@ for (const button of document.querySelectorAll("[data-format]")) {
   button.addEventListener("click", () => download(button.dataset.format));
 }
 
-// a text that another page handed over is checked at once
-const handed = sessionStorage.getItem(HANDED);
+// a text that another page handed over is checked at once, under the key that it names
+const handed = JSON.parse(sessionStorage.getItem(HANDED));
 sessionStorage.removeItem(HANDED);
-if (handed !== null) $("text").value = handed;
-meet().then(() => handed !== null && service && $("form").requestSubmit(), (error) => showProblem("There is no answer", error));
+if (handed) $("text").value = handed.text;
+greet("There is no answer").then(() => {
+  if (!handed || !service || !allowed()) return;
+  if ([...$("key").options].some((one) => one.value === handed.key)) $("key").value = handed.key;
+  $("form").requestSubmit();
+});

@@ -1,7 +1,6 @@
-// What all pages share: finding and making elements, asking the service, the access token, the form's work.
+// What all pages share: finding and making elements, files and copies, the verdict, the form's work.
 "use strict";
 
-const TOKEN = "dgmark-token";
 const HANDED = "dgmark-text"; // a text that one page hands to the page that checks it
 
 const $ = (id) => document.getElementById(id);
@@ -22,51 +21,24 @@ function sentence(text) {
   return (word ? text.charAt(0).toUpperCase() + text.slice(1) : text) + (/[.!?]$/.test(text) ? "" : ".");
 }
 
-/** The error that a problem document tells of. */
-function errorOf(problem, status) {
-  const error = new Error(sentence(problem.detail ?? `The service answered with status ${status}.`));
-  error.status = problem.status ?? status;
-  error.request = problem.request_id;
-  return error;
+/** Give a choice these options. What was chosen stays chosen; throws if it is not among them any more. */
+function offer(select, options) {
+  const chosen = select.selectedOptions[0];
+  select.replaceChildren(...options);
+  if (!chosen) return;
+  if (!options.some((one) => one.value === chosen.value)) {
+    throw new Error(`“${chosen.text}”, which was chosen, is not offered any more: choose again.`);
+  }
+  select.value = chosen.value;
 }
 
-/** The answer to a request; a body makes it a POST. */
-async function ask(path, body, signal) {
-  const headers = {};
-  const token = $("token").value.trim();
-  if (token) headers.authorization = `Bearer ${token}`;
-  if (typeof body === "string") headers["content-type"] = "application/json";
-  let response;
-  try {
-    // relative, because a proxy may have the service under a path of its own
-    response = await fetch(`.${path}`, body === undefined ? { headers, signal } : { method: "POST", headers, body, signal });
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new Error("The service cannot be reached. Is it running?");
-  }
-  if (response.ok) return response;
-  const wait = Number(response.headers.get("retry-after"));
-  let problem = {};
-  try {
-    problem = await response.json();
-  } catch {
-    // not an answer of the service, but of something before it
-  }
-  throw Object.assign(errorOf(problem, response.status), { wait });
-}
-
-/** What the service says of itself; null if it wants a token first, for which the page then has a place. */
-async function about() {
-  try {
-    const service = await (await ask("/v1/about")).json();
-    if ($("token").value.trim()) sessionStorage.setItem(TOKEN, $("token").value.trim());
-    if (service.takes_tokens) $("token-field").hidden = false;
-    return service;
-  } catch (error) {
-    if (error.status !== 401) throw error;
-    forgetToken();
-    return null;
-  }
+/** Show a verdict, whose tone is its style, and let those hear it who cannot see it. */
+function showVerdict({ tone, symbol, heading, sentence }) {
+  $("verdict").className = `verdict ${tone}`;
+  for (const [part, words] of Object.entries({ symbol, heading, sentence })) $(part).textContent = words;
+  $("result").hidden = false;
+  $("verdict").focus({ preventScroll: true });
+  $("verdict").scrollIntoView({ block: "start", behavior: "auto" });
 }
 
 /** Fill the rows of a table of facts; each is a name and its values. */
@@ -117,9 +89,9 @@ for (const button of document.querySelectorAll("[data-copy]")) {
   });
 }
 
-/** Let the page Check check this text. */
-function handOver(text) {
-  sessionStorage.setItem(HANDED, text);
+/** Let the page Check check this text, under this key. */
+function handOver(text, key) {
+  sessionStorage.setItem(HANDED, JSON.stringify({ text, key }));
   location.href = "./";
 }
 
@@ -131,10 +103,11 @@ function onSubmit(area, title, work) {
     $("problem").hidden = true;
     busy(true);
     try {
+      takeToken();
       await work();
     } catch (error) {
       stop.abort(); // what else is under way
-      if (error.status === 401 || error.status === 403) forgetToken();
+      if (error.status === 401) refuseToken();
       $("result").hidden = true; // an old answer beside a failure would be taken for the answer
       $("status").textContent = error.name === "AbortError" ? "Stopped." : "";
       if (error.name !== "AbortError") showProblem(title, error);
@@ -163,15 +136,8 @@ function filledIn(area, missing) {
   throw new Error(missing);
 }
 
-function forgetToken() {
-  sessionStorage.removeItem(TOKEN);
-  $("token-field").hidden = false;
-}
-
 function showProblem(title, error) {
   const where = error.request ? make("small", "hint", ` Request ${error.request}.`) : "";
   $("problem").replaceChildren(make("strong", "", title), error.message, where);
   $("problem").hidden = false;
 }
-
-$("token").value = sessionStorage.getItem(TOKEN) ?? "";

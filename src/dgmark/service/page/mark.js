@@ -1,9 +1,17 @@
-// The page that marks a text which exists already, and shows it before and after.
+// The page that marks a text which exists already, shows it before and after, and says whether the mark will be found.
 "use strict";
 
+const STAY = "Capitalised words, numbers, quotations, code, headings and addresses stay, and so does what you asked to keep.";
+const NEAR = 0.01; // of a share that is asked for, as whole words are replaced
+
+let key = null; // the key of the text that is shown
+
+// the answer has a probability under the key
+const allowed = () => service.may_generate && service.form === "full";
+
 function chooseModel() {
-  $("key").replaceChildren(...model().keys.map((name) => new Option(name, name)));
   $("key-field").hidden = model().keys.length < 2;
+  offer($("key"), model().keys.map((name) => new Option(name, name)));
 }
 
 async function mark() {
@@ -11,25 +19,64 @@ async function mark() {
   const keep = $("keep").value.split("\n").map((line) => line.trim()).filter(Boolean);
   const { name } = await loadedModel();
   $("status").textContent = "The text is being marked …";
-  const fields = { model: name, text, share: Number($("share").value), keep, watermark: { key_id: $("key").value } };
-  show(text, await (await ask("/v1/infill", JSON.stringify(fields), stop.signal)).json());
+  const share = Number($("share").value);
+  const fields = { model: name, text, share, keep, watermark: { key_id: $("key").value } };
+  const marked = await (await ask("/v1/infill", JSON.stringify(fields), stop.signal)).json();
+  $("status").textContent = "The new text is being checked …";
+  show(text, marked, verdictOf(marked, share, await checked(marked)));
 }
 
-function show(text, answer) {
-  const [before, after] = [text.split(" "), answer.text.split(" ")]; // a word is replaced by a word
+/** What the page Check answers about the new text, or why it does not: the text is there all the same. */
+async function checked({ text, watermark }) {
+  const fields = { text, key: watermark.key_id, spans: true };
+  try {
+    const answer = () => ask("/v1/detect", JSON.stringify(fields), stop.signal);
+    return await (await inTime(answer, () => {})).json();
+  } catch (error) {
+    return { error };
+  }
+}
+
+/** Whether the mark will be found, and if it will not, why. */
+function verdictOf(marked, share, answer) {
+  const { error, symbol, rarity } = answer;
+  if (error) {
+    const told = error.name === "AbortError" ? "The check was stopped." : error.message;
+    return { tone: "uncertain", symbol: "?", heading: "It is not known whether it will be found", sentence: told };
+  }
+  if (answer.is_watermarked || answer.in_part) {
+    const tone = answer.in_part ? "partly" : "watermarked";
+    return { found: true, tone, symbol, rarity, heading: "It will be found", sentence: answer.sentence };
+  }
+  const replaced = `${percent(marked.masked)} of the text ${marked.masked < share - NEAR ? "could be" : "was"} replaced`;
+  const why =
+    marked.masked < share - NEAR
+      ? `Only ${replaced}. ${STAY} Ask to keep less, or mark a longer text.`
+      : `${replaced}, which is too little here. Replace more of it, or mark a longer text.`;
+  const { verdict: tone, sentence: said } = answer;
+  return { found: false, tone, symbol, rarity, heading: "It will not be found", sentence: `${why} ${said}` };
+}
+
+const percent = (value) => `${(100 * value).toFixed(1)} %`;
+
+function show(text, marked, verdict) {
+  const [before, after] = [text.split(" "), marked.text.split(" ")]; // a word is replaced by a word
   $("before-text").replaceChildren(...withChanges("del", before, after));
   $("after-text").replaceChildren(...withChanges("ins", after, before));
-  const share = (value) => `${(100 * value).toFixed(1)} % of the tokens`;
+  $("after-title").textContent = verdict.found ? "After, with the watermark" : "After";
+  $("carries").hidden = !verdict.found;
+  key = marked.watermark.key_id;
+  const share = (value) => `${percent(value)} of the tokens`;
+  const rare = verdict.rarity ? [["Chance without the key", verdict.rarity]] : [];
   showFacts($("facts"), [
-    ["Masked", share(answer.masked)],
-    ["Changed", share(answer.changed)],
-    ["p-value expected", pValue(answer.expected_p)],
-    ["p-value reached", pValue(answer.p_value)],
-    ["Watermark key", answer.watermark.key_id],
+    ["Masked", share(marked.masked)],
+    ["Changed", share(marked.changed)],
+    ...rare,
+    ["Watermark key", key],
   ]);
-  $("result").hidden = false;
-  $("result").scrollIntoView({ block: "nearest" });
-  $("status").textContent = `Marked: ${number($("after-text").querySelectorAll("ins").length)} words were changed.`;
+  const changed = $("after-text").querySelectorAll("ins").length;
+  $("status").textContent = changed === 1 ? "1 word was changed." : `${number(changed)} words were changed.`;
+  showVerdict(verdict);
 }
 
 /** The words of a text; those that are others in another text stand in elements of this tag, without what follows them. */
@@ -41,5 +88,5 @@ function withChanges(tag, words, others) {
 }
 
 onSubmit($("text"), "The text is not marked", mark);
-$("check").addEventListener("click", () => handOver($("after-text").textContent));
-meet().catch((error) => showProblem("The text is not marked", error));
+$("check").addEventListener("click", () => handOver($("after-text").textContent, key));
+greet("The text is not marked");

@@ -14,7 +14,7 @@ class Sheet {
     );
     this.canvas = new Canvas(canvas);
     Object.assign(this, { problem, facts, check });
-    check.querySelector("button").addEventListener("click", () => handOver(this.text));
+    check.querySelector("button").addEventListener("click", () => handOver(this.text, this.key));
   }
 
   /** Write a text here; throws what went wrong before its first word, and tells of what went wrong after it. */
@@ -40,6 +40,7 @@ class Sheet {
       );
       this.canvas.finish(done.text, done.usage.completion_tokens);
       this.text = done.text;
+      this.key = done.watermark.key_id;
       this.facts.textContent = factsOf(done, (performance.now() - began) / 1000);
       this.check.hidden = false;
     } catch (error) {
@@ -65,6 +66,8 @@ function factsOf(done, seconds) {
 }
 
 const sheets = { marked: new Sheet("marked"), unmarked: new Sheet("unmarked") };
+
+const allowed = () => service.may_generate;
 
 function chooseModel() {
   $("prompt-label").textContent = model().chat ? "What do you want to read?" : "How the text begins";
@@ -153,4 +156,4 @@ $("step").addEventListener("input", () => {
   showStep();
 });
 $("tint").addEventListener("change", () => $("pair").classList.toggle("plain", !$("tint").checked));
-meet().catch((error) => showProblem("There is no text", error));
+greet("There is no text");
