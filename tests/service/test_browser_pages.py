@@ -17,8 +17,8 @@ import pytest
 from dgmark.report.signing import SigningKey, verify_report
 from dgmark.service.app import create_app
 from dgmark.service.settings import ModelSource, ServiceSettings
-from support.browser import check, running_browser, watched_page
 from dgmark.service.token_file import TokenFile
+from support.browser import check, running_browser, watched_page
 from support.known_keys import known_key
 from support.marked_texts import marked_text
 from support.services import bearer, key_folder, listening, wait_for
@@ -814,10 +814,10 @@ def test_a_box_that_scrolls_shows_it_and_one_that_does_not_does_not(page: Any, s
     page.emulate_media(color_scheme=scheme)
 
     def edge() -> bytes:
-        """The lowest rows of the box, left of its letters."""
+        """The lowest rows of the box, left of its letters and right of its corner."""
         page.locator("#scored").scroll_into_view_if_needed()
         box = page.locator("#scored").bounding_box()
-        low = {"x": box["x"] + 3, "y": box["y"] + box["height"] - 8, "width": 12, "height": 6}
+        low = {"x": int(box["x"]) + 12, "y": int(box["y"] + box["height"]) - 9, "width": 8, "height": 6}
         return bytes(page.screenshot(clip=low))
 
     check(page, PLAIN[:200])

@@ -1,7 +1,7 @@
 // The page that marks a text which exists already, shows it before and after, and says whether the mark will be found.
 "use strict";
 
-const STAY = "Capitalised words, numbers, quotations, code, headings and addresses stay, and so does what you asked to keep.";
+const STAYS = "Capitalised words, numbers, quotations, code, headings and addresses stay";
 const NEAR = 0.01; // of a share that is asked for, as whole words are replaced
 
 let key = null; // the key of the text that is shown
@@ -23,7 +23,7 @@ async function mark() {
   const fields = { model: name, text, share, keep, watermark: { key_id: $("key").value } };
   const marked = await (await ask("/v1/infill", JSON.stringify(fields), stop.signal)).json();
   $("status").textContent = "The new text is being checked …";
-  show(text, marked, verdictOf(marked, share, await checked(marked)));
+  show(text, marked, verdictOf(marked, fields, await checked(marked)));
 }
 
 /** What the page Check answers about the new text, or why it does not: the text is there all the same. */
@@ -38,7 +38,7 @@ async function checked({ text, watermark }) {
 }
 
 /** Whether the mark will be found, and if it will not, why. */
-function verdictOf(marked, share, answer) {
+function verdictOf(marked, { share, keep }, answer) {
   const { error, symbol, rarity } = answer;
   if (error) {
     const told = error.name === "AbortError" ? "The check was stopped." : error.message;
@@ -48,11 +48,12 @@ function verdictOf(marked, share, answer) {
     const tone = answer.in_part ? "partly" : "watermarked";
     return { found: true, tone, symbol, rarity, heading: "It will be found", sentence: answer.sentence };
   }
-  const replaced = `${percent(marked.masked)} of the text ${marked.masked < share - NEAR ? "could be" : "was"} replaced`;
+  const part = `${percent(marked.masked)} of the text`;
+  const todo = keep.length ? ", and so does what you asked to keep. Keep less, or mark" : ". Mark";
   const why =
     marked.masked < share - NEAR
-      ? `Only ${replaced}. ${STAY} Ask to keep less, or mark a longer text.`
-      : `${replaced}, which is too little here. Replace more of it, or mark a longer text.`;
+      ? `Only ${part} could be replaced. ${STAYS}${todo} a longer text.`
+      : `${part} was replaced, which is too little here. ${share < 1 ? "Replace more of it, or mark" : "Mark"} a longer text.`;
   const { verdict: tone, sentence: said } = answer;
   return { found: false, tone, symbol, rarity, heading: "It will not be found", sentence: `${why} ${said}` };
 }
