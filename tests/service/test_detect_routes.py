@@ -288,6 +288,26 @@ def test_a_report_is_verified_with_the_services_own_keys_and_those_it_trusts(tmp
         assert said["detail"] == "signed with a key whose owner this service does not name, and not changed since"
 
 
+def test_reports_of_the_service_are_joined_and_others_are_refused(tmp_path: Path) -> None:
+    own, other = SigningKey.generate(), SigningKey.generate()
+    with service(tmp_path, "one", signer=own, trusted=tuple(other.to_jwks()["keys"])) as client:
+        asked = [{"text": text, "format": "json", "name": text[:5]} for text in (MARKED, PLAIN)]
+        reports = [client.post("/v1/report", json=one).text for one in asked]
+        for kind in ("html", "json"):
+            answer = client.post("/v1/report/join", json={"reports": reports, "format": kind, "name": "two"})
+            assert answer.headers["content-disposition"] == f'attachment; filename="report.{kind}"'
+            assert verify_report(answer.content, own.to_jwks()) == own.key_id
+            said = client.post("/v1/report/verify", content=answer.content).json()
+            assert (said["heading"], said["name"]) == ("Watermark found in 1 of 2 texts", "two")
+        unsigned = to_json(Report.of(Detector(KEY), "essay", PLAIN))
+        for bad, status in ((other.sign(unsigned).decode(), 422), (unsigned.decode(), 422), ("{}", 422)):
+            refused = client.post("/v1/report/join", json={"reports": [*reports, bad]})
+            assert refused.status_code == status
+        wrongs: list[dict[str, Any]] = [{}, {"reports": []}, {"reports": reports, "fpr": 0.5}, {"reports": [1]}]
+        for wrong in wrongs:
+            assert client.post("/v1/report/join", json=wrong).status_code == 400
+
+
 def test_no_answer_holds_a_secret(client: TestClient) -> None:
     assert KEY.secret is not None
     paths = ("/v1/about", "/openapi.json", "/metrics")

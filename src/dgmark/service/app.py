@@ -32,7 +32,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     "5XX": {"content": _PROBLEM, "description": "Fault."},
 }
 _BODIES = (
-    *(schemas.DetectRequest, schemas.ReportRequest, schemas.Problem),
+    *(schemas.DetectRequest, schemas.ReportRequest, schemas.JoinRequest, schemas.Problem),
     *(generation_schemas.GenerateRequest, generation_schemas.InfillRequest),
     *(openai_schemas.CompletionRequest, openai_schemas.ChatRequest),
 )

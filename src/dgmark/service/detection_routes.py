@@ -9,10 +9,12 @@ from starlette.concurrency import run_in_threadpool
 
 from dgmark.detection.expected import tokens_needed
 from dgmark.errors import SignatureInvalid
+from dgmark.report.joined import JoinedReport, joined_to_html, joined_to_json
 from dgmark.report.signed import read_signed_report
+from dgmark.report.signing import SigningKey
 from dgmark.service import schemas
 from dgmark.service.auth import Caller, needs
-from dgmark.service.bodies import json_or_form_body, read_json_or_form
+from dgmark.service.bodies import json_body, json_or_form_body, read_json, read_json_or_form
 from dgmark.service.detection_worker import Answer, Checker, Options
 from dgmark.service.error_answers import ErrorAnswer
 from dgmark.service.offers import Offer
@@ -65,8 +67,20 @@ def routes(state: ServiceState) -> APIRouter:
         asked, answer = await _checked(state, request, schemas.ReportRequest, Checker.report)
         signer = state.settings.signer
         content = await run_in_threadpool(signer.sign, answer.content) if signer else answer.content
-        headers = {"content-disposition": f'attachment; filename="report.{asked.format}"'}
-        return Response(content, media_type=_KINDS[asked.format], headers=headers)
+        return _file(content, asked.format)
+
+    @router.post(
+        "/v1/report/join",
+        summary="Make one signed report of several reports of this service",
+        response_class=Response,
+        responses={200: {"content": {"text/html": {}, "application/json": {}}, "description": "The report."}},
+        openapi_extra=json_body(schemas.JoinRequest) | needs("detect"),
+    )
+    async def join(request: Request) -> Response:
+        """A table of what the reports found. If the service signs, it takes only reports that it signed itself."""
+        state.auth.authorize(request, "detect", limited=True)
+        asked = await read_json(request, schemas.JoinRequest)
+        return _file(await run_in_threadpool(_joined, asked, state.settings.signer), asked.format)
 
     @router.get("/.well-known/jwks.json", summary="The public keys that sign reports")
     async def jwks() -> dict[str, object]:
@@ -90,6 +104,21 @@ def routes(state: ServiceState) -> APIRouter:
             return await run_in_threadpool(_verified, document, state.settings)
 
     return router
+
+
+def _file(report: bytes, kind: str) -> Response:
+    """A report, to be kept."""
+    return Response(
+        report,
+        media_type=_KINDS[kind],
+        headers={"content-disposition": f'attachment; filename="report.{kind}"'},
+    )
+
+
+def _joined(asked: schemas.JoinRequest, signer: SigningKey | None) -> bytes:
+    joined = JoinedReport.of(asked.reports, asked.name, signer.to_jwks() if signer else None)
+    content = (joined_to_html if asked.format == "html" else joined_to_json)(joined)
+    return signer.sign(content) if signer else content
 
 
 def _about(state: ServiceState, caller: Caller) -> schemas.About:

@@ -10,6 +10,7 @@ from dgmark.detection.finding import Phase, Verdict
 from dgmark.detection.normalise import STEPS
 from dgmark.detection.result import DETECTION_FIELDS, Detection
 from dgmark.detection.rules import DEFAULT_MAX_CROP
+from dgmark.report.joined import MAX_REPORTS
 from dgmark.service.field_rules import not_both, one_given, rules
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -90,6 +91,16 @@ class ReportRequest(TextToCheck):
     model_config = ConfigDict(json_schema_extra=rules(one_given("text"), ONE_KEY_FIELD))
 
     name: Name = Field("text", description="What the report calls the text.")
+    format: Literal["html", "json"] = Field("html", description="A page, or JSON.")
+
+
+class JoinRequest(RequestFields):
+    """Reports to join."""
+
+    reports: list[str] = Field(
+        min_length=1, max_length=MAX_REPORTS, description="JSON reports of this service, each exactly as it was made."
+    )
+    name: Name = Field("several texts", description="What the joined report calls them.")
     format: Literal["html", "json"] = Field("html", description="A page, or JSON.")
 
 

@@ -4,6 +4,7 @@
 const CHECKING = "Checking …";
 
 let files = []; // the chosen documents
+let table = []; // the checks of several documents, in the order of the table
 let shown = null; // {answer, source, characters}: the check whose result is shown
 
 // --- asking the service ---
@@ -21,7 +22,8 @@ function bodyOf(source, fields) {
 const allowed = () => service.form !== null;
 
 function showService() {
-  $("signed").textContent = service.signed ? "signed by this service" : "not signed: this service has no signing key";
+  const signed = service.signed ? "signed by this service" : "not signed: this service has no signing key";
+  for (const one of document.querySelectorAll(".signed")) one.textContent = signed;
   const options = service.keys.map(({ name, key_name }) => new Option(key_name ? `${key_name} (${name})` : name, name));
   $("key-field").hidden = options.length < 2;
   offer($("key"), [new Option("any key", ""), ...options]);
@@ -50,6 +52,7 @@ async function answered(source) {
 async function checkAll(sources) {
   $("result").hidden = true;
   $("rows").replaceChildren();
+  table = [];
   for (const [place, source] of sources.entries()) {
     $("progress").value = place / sources.length;
     $("status").textContent = CHECKING;
@@ -60,6 +63,7 @@ async function checkAll(sources) {
       if (error.status === 401 || error.name === "AbortError") throw error;
       checked = { source, error };
     }
+    table.push(checked);
     addRow(checked);
   }
   $("status").textContent = `${number(sources.length)} documents are checked.`;
@@ -163,21 +167,46 @@ function renderFacts(answer) {
   showFacts($("facts"), rows);
 }
 
-async function download(format) {
-  const { source, key } = shown;
+/** The service's report of a text or a document that was checked. */
+async function reportOf({ source, key }, format, signal) {
   const fields = { format, name: source.file ? source.file.name : "pasted text" };
   if (key) fields.key = key;
+  return await ask("/v1/report", bodyOf(source, fields), signal);
+}
+
+async function download(format) {
   try {
-    const report = await (await ask("/v1/report", bodyOf(source, fields))).blob();
-    const link = make("a");
-    link.href = URL.createObjectURL(report);
-    link.download = `report.${format}`;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+    save(await (await reportOf(shown, format)).blob(), format);
     $("status").textContent = "The report was downloaded.";
   } catch (error) {
     $("status").textContent = `There is no report: ${error.message}`;
   }
+}
+
+/** One report of all documents that have an answer. */
+async function downloadJoined(format) {
+  const answered = table.filter((one) => one.answer);
+  if (!answered.length) throw new Error("None of the documents has an answer that could be reported.");
+  const reports = [];
+  for (const [place, one] of answered.entries()) {
+    $("progress").value = place / answered.length;
+    $("status").textContent = "The report is being made …";
+    const report = () => reportOf(one, "json", stop.signal);
+    reports.push(await (await inTime(report, sayWaiting)).text());
+  }
+  const joined = JSON.stringify({ reports, format, name: `${number(answered.length)} documents` });
+  save(await (await inTime(() => ask("/v1/report/join", joined, stop.signal), sayWaiting)).blob(), format);
+  const left = table.length - answered.length;
+  const without = left ? ` It leaves out ${number(left)} without an answer.` : "";
+  $("status").textContent = `The report of ${number(answered.length)} documents was downloaded.${without}`;
+}
+
+function save(report, format) {
+  const link = make("a");
+  link.href = URL.createObjectURL(report);
+  link.download = `report.${format}`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
 // --- choosing what is checked ---
@@ -205,6 +234,10 @@ takeFiles(choose, (text) => {
 for (const tick of document.querySelectorAll("[data-place]")) tick.style.left = `${tick.dataset.place}%`;
 for (const button of document.querySelectorAll("[data-format]")) {
   button.addEventListener("click", () => download(button.dataset.format));
+}
+
+for (const button of document.querySelectorAll("[data-joined]")) {
+  button.addEventListener("click", () => doing("There is no report", () => downloadJoined(button.dataset.joined)));
 }
 
 // a text that another page handed over is checked at once, under the key that it names

@@ -95,30 +95,38 @@ function handOver(text, key) {
   location.href = "./";
 }
 
-/** Let the form, or Ctrl+Enter in its `area`, do its work, once at a time and until it is stopped; `title` is said if it fails. */
+/** Let the form, or Ctrl+Enter in its `area`, do its work; `title` is said if it fails. */
 function onSubmit(area, title, work) {
   $("form").addEventListener("submit", async (event) => {
     event.preventDefault();
     if (stop) return;
-    $("problem").hidden = true;
-    busy(true);
-    try {
-      takeToken();
-      await work();
-    } catch (error) {
-      stop.abort(); // what else is under way
-      if (error.status === 401) refuseToken();
-      $("result").hidden = true; // an old answer beside a failure would be taken for the answer
-      $("status").textContent = error.name === "AbortError" ? "Stopped." : "";
-      if (error.name !== "AbortError") showProblem(title, error);
-    } finally {
-      busy(false);
-    }
+    // an old answer beside a failure would be taken for the answer
+    if (!(await doing(title, work))) $("result").hidden = true;
   });
   area.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("form").requestSubmit();
   });
   $("stop").addEventListener("click", () => stop?.abort());
+}
+
+/** Do a work, one at a time and until it is stopped; whether it was done. `title` is said if it fails. */
+async function doing(title, work) {
+  if (stop) return false;
+  $("problem").hidden = true;
+  busy(true);
+  try {
+    takeToken();
+    await work();
+    return true;
+  } catch (error) {
+    stop.abort(); // what else is under way
+    if (error.status === 401) refuseToken();
+    $("status").textContent = error.name === "AbortError" ? "Stopped." : "";
+    if (error.name !== "AbortError") showProblem(title, error);
+    return false;
+  } finally {
+    busy(false);
+  }
 }
 
 function busy(on) {

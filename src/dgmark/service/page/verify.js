@@ -41,16 +41,23 @@ function show(file, answer) {
 }
 
 function factsOf(answer) {
-  const { key_commitment: commitment, key_name: name } = answer;
+  const { key_fingerprint: fingerprint } = answer;
   const time = make("time", "", new Date(answer.created).toLocaleString("en", { dateStyle: "long", timeStyle: "long", timeZone: "UTC" }));
   time.dateTime = answer.created;
-  const when = commitment && commitment.created.slice(0, 10);
   return [
     ["Verdict", answer.heading],
     ["Of the text", answer.name],
     ["Made", time, ", by the clock of whoever signed it"],
     ["Signed with", ...signerOf(answer), "key ", code(answer.key_id)],
-    ["Watermark key", name ? `${name}, ` : "a key whose owner the report does not name, ", code(answer.key_fingerprint)],
+    ...(fingerprint ? keyFacts(answer) : [["Watermark key", "the report names one for each text"]]),
+  ];
+}
+
+/** The facts of the key of a report of one text. */
+function keyFacts({ key_commitment: commitment, key_name: name, key_fingerprint: fingerprint }) {
+  const when = commitment && commitment.created.slice(0, 10);
+  return [
+    ["Watermark key", name ? `${name}, ` : "a key whose owner the report does not name, ", code(fingerprint)],
     commitment
       ? ["Committed before?", `The key meets a commitment, made on ${when} by the word of whoever made it, SHA-256 `, code(commitment.sha256), `. ${commitment.proves}`]
       : ["Committed before?", "The report names no commitment: nothing in it shows that the key is older than the text."],

@@ -1,0 +1,162 @@
+"""One report of several: what the reports of single texts found, in a table that is signed as a whole.
+
+Knows no key and tests nothing: it repeats what those reports say, without their texts, and counts.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from dgmark.detection.finding import Verdict
+from dgmark.detection.sentences import rarity
+from dgmark.errors import InputError
+from dgmark.report.page import template
+from dgmark.report.signed import stated
+from dgmark.report.signing import verify_report
+from dgmark.version import __version__
+
+JOINED_VERSION = 1
+MAX_REPORTS = 1000
+
+
+class _Text(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    sha256: str
+    characters: int
+
+
+class _Method(BaseModel):
+    fpr: float = Field(gt=0, lt=1)
+
+
+class _Single(BaseModel):
+    """What is read of the report of one text; see docs/formats.md."""
+
+    model_config = ConfigDict(strict=True)
+
+    format: Literal["dgmark-report"]
+    created: str
+    name: str
+    verdict: Verdict
+    heading: str
+    sentence: str
+    notes: list[str]
+    spans: list[dict[str, Any]] | None
+    text: _Text
+    key_fingerprint: str
+    key_name: str | None = None
+    method: _Method
+
+    @property
+    def found(self) -> bool:
+        """Whether the text, or a part of it, carries the mark."""
+        return self.verdict == "watermarked" or bool(self.spans)
+
+
+@dataclass(frozen=True)
+class JoinedReport:
+    """Several reports as one.
+
+    Attributes:
+        name: what the report calls them.
+        reports: the fields of each, without its text and its signature.
+        created: when they were joined.
+    """
+
+    name: str
+    reports: tuple[dict[str, Any], ...]
+    created: datetime
+
+    @classmethod
+    def of(cls, documents: Sequence[str], name: str, jwks: Mapping[str, Any] | None) -> "JoinedReport":
+        """Join JSON reports.
+
+        Args:
+            documents: the files of 1 to 1,000 reports, exactly as they were made.
+            name: what the joined report calls them.
+            jwks: the keys of which one must have signed each; None if they are not signed.
+
+        Raises:
+            SignatureInvalid: one is not signed by these keys, or was changed since.
+            InputError: one is no JSON report of a text.
+        """
+        return cls(name, tuple(_fields(one, jwks) for one in documents), datetime.now(UTC).replace(microsecond=0))
+
+    @property
+    def singles(self) -> list[_Single]:
+        """What each report says."""
+        return [_Single.model_validate(one) for one in self.reports]
+
+    @property
+    def heading(self) -> str:
+        """In how many texts the mark was found."""
+        found = sum(one.found for one in self.singles)
+        return f"Watermark found in {found:,} of {len(self.reports):,} texts"
+
+    @property
+    def sentence(self) -> str:
+        """How likely a false finding among so many is."""
+        chance = min(1.0, sum(one.method.fpr for one in self.singles))
+        how = f"at most {rarity(chance)}" if chance <= 1 / 2 else "not small"
+        return (
+            "Each text was tested by itself. If all of them were written without the key, the chance that any of them "
+            f"is called watermarked is {how}."
+        )
+
+    def to_fields(self) -> dict[str, Any]:
+        """The report as plain JSON values (docs/formats.md)."""
+        return {
+            "format": "dgmark-joined-report",
+            "version": JOINED_VERSION,
+            "created": self.created.isoformat(),
+            "name": self.name,
+            "heading": self.heading,
+            "sentence": self.sentence,
+            "reports": list(self.reports),
+            "dgmark": __version__,
+        }
+
+
+def joined_to_json(joined: JoinedReport) -> bytes:
+    """The report as a JSON document, with an empty place for a signature."""
+    fields = {**joined.to_fields(), "signature": ""}
+    return json.dumps(fields, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def joined_to_html(joined: JoinedReport) -> bytes:
+    """The report as a page, with an empty place for a signature.
+
+    Raises:
+        MissingExtra: jinja2 is not installed.
+    """
+    facts = json.dumps(stated(joined.to_fields()), ensure_ascii=False)
+    page = template("dgmark.report", ".", "joined").render(joined=joined, singles=joined.singles, stated=facts)
+    return (page.rstrip() + "\n").encode()
+
+
+def _fields(document: str, jwks: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The fields of a JSON report, without its text and its signature.
+
+    Raises:
+        SignatureInvalid: its signature does not hold.
+        InputError: it is none.
+    """
+    content = document.encode("utf-8", "surrogatepass")
+    if jwks is not None:
+        verify_report(content, jwks)
+    try:
+        fields: dict[str, Any] = json.loads(content)
+        _Single.model_validate(fields)
+    except (ValueError, RecursionError, ValidationError):
+        raise InputError(
+            "one of the reports to be joined is no JSON report of a text: send each as it came from /v1/report with "
+            "format json"
+        ) from None
+    fields["text"].pop("content", None)
+    fields.pop("signature", None)
+    return fields

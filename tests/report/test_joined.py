@@ -1,0 +1,108 @@
+"""A report of several texts: what it repeats, what it refuses, and how its signature and theirs hold."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from dgmark.detection.detector import Detector
+from dgmark.errors import InputError, SignatureInvalid
+from dgmark.report.contents import Report
+from dgmark.report.joined import JoinedReport, joined_to_html, joined_to_json
+from dgmark.report.page import to_json
+from dgmark.report.signed import read_signed_report
+from dgmark.report.signing import SigningKey
+from support.known_keys import known_key
+from support.marked_texts import marked_text
+from support.unmarked_texts import PROSE
+
+KEY = known_key("joined", rule="bigram")
+TEXTS = {
+    'marked "A" & <b>.txt': marked_text(KEY, 250),
+    "plain.txt": (PROSE / "willows.txt").read_text()[:3000],
+    "short.txt": "Few.",
+}
+
+
+@pytest.fixture(scope="module")
+def signer() -> SigningKey:
+    return SigningKey.generate("ACME")
+
+
+@pytest.fixture(scope="module")
+def reports() -> list[bytes]:
+    detector = Detector(KEY)
+    return [to_json(Report.of(detector, name, text, notes=["a picture is left out"])) for name, text in TEXTS.items()]
+
+
+def test_a_joined_report_repeats_what_each_report_says_without_its_text(
+    signer: SigningKey, reports: list[bytes]
+) -> None:
+    keys = signer.to_jwks()
+    joined = JoinedReport.of([signer.sign(one).decode() for one in reports], "3 documents", keys)
+    assert joined.heading == "Watermark found in 1 of 3 texts"
+    assert joined.sentence.endswith("is called watermarked is at most 1 in 3,000.")  # 3 times 1 in 10,000
+    fields = json.loads(joined_to_json(joined))
+    for one, single in zip(fields["reports"], map(json.loads, reports), strict=True):
+        del single["text"]["content"], single["signature"]
+        assert one == single
+    page = joined_to_html(joined).decode()
+    assert "marked &#34;A&#34; &amp; &lt;b&gt;.txt" in page
+    assert "<b>" not in page
+    assert not any(text[:60] in page for text in TEXTS.values() if len(text) > 60)
+    assert page.count("a picture is left out") == 3
+    assert all(one["text"]["sha256"] in page and one["heading"] in page for one in fields["reports"])
+    for document in (joined_to_html(joined), joined_to_json(joined)):
+        said = read_signed_report(signer.sign(document), keys)
+        assert (said["signer"], said["heading"], said["name"]) == ("ACME", joined.heading, "3 documents")
+        assert (said["created"], said["key_fingerprint"]) == (joined.created.isoformat(), None)
+
+
+def test_only_reports_of_the_signer_are_joined(signer: SigningKey, reports: list[bytes]) -> None:
+    good, other = signer.sign(reports[0]).decode(), SigningKey.generate().sign(reports[1]).decode()
+    changed = good.replace("watermarked", "not_detected", 1)
+    for bad, reason in ((other, "untrusted"), (changed, "changed"), (reports[1].decode(), "unsigned")):
+        with pytest.raises(SignatureInvalid) as refused:
+            JoinedReport.of([good, bad], "two", signer.to_jwks())
+        assert refused.value.reason == reason
+    assert len(JoinedReport.of([reports[0].decode(), reports[1].decode()], "two", None).reports) == 2
+
+
+def _without(field: str) -> Any:
+    def change(fields: dict[str, Any]) -> None:
+        del fields[field]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *map(_without, ("name", "verdict", "heading", "sentence", "notes", "spans", "text", "method", "created")),
+        lambda fields: fields.update(format="dgmark-joined-report"),
+        lambda fields: fields.update(verdict="guilty"),
+        lambda fields: fields.update(notes="none"),
+        lambda fields: fields["method"].update(fpr=0),
+        lambda fields: fields["text"].update(characters="many"),
+    ],
+)
+def test_what_is_no_report_of_a_text_is_refused(reports: list[bytes], change: Any) -> None:
+    fields = json.loads(reports[0])
+    change(fields)
+    with pytest.raises(InputError, match="no JSON report of a text"):
+        JoinedReport.of([json.dumps(fields)], "one", None)
+
+
+@pytest.mark.parametrize("document", ["", "{", "[]", "null", "[" * 100_000, "\ud800"])
+def test_what_is_no_json_is_refused(document: str) -> None:
+    with pytest.raises(InputError, match="no JSON report of a text"):
+        JoinedReport.of([document], "one", None)
+
+
+def test_among_very_many_texts_a_false_finding_is_not_called_rare(reports: list[bytes]) -> None:
+    fields = json.loads(reports[1])
+    fields["method"]["fpr"] = 0.3
+    joined = JoinedReport.of([json.dumps(fields)] * 4, "four", None)
+    assert joined.sentence.endswith("is called watermarked is not small.")
+    assert not re.search("1 in ", joined.sentence)
