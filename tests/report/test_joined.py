@@ -42,7 +42,7 @@ def test_a_joined_report_repeats_what_each_report_says_without_its_text(
     keys = signer.to_jwks()
     joined = JoinedReport.of([signer.sign(one).decode() for one in reports], "3 documents", keys)
     assert joined.heading == "Watermark found in 1 of 3 texts"
-    assert joined.sentence.endswith("is called watermarked is at most 1 in 3,000.")  # 3 times 1 in 10,000
+    assert "any of them is called watermarked is at most 1 in 3,000, and" in joined.sentence  # 3 times 1 in 10,000
     fields = json.loads(joined_to_json(joined))
     for one, single in zip(fields["reports"], map(json.loads, reports), strict=True):
         del single["text"]["content"], single["signature"]
@@ -104,5 +104,5 @@ def test_among_very_many_texts_a_false_finding_is_not_called_rare(reports: list[
     fields = json.loads(reports[1])
     fields["method"]["fpr"] = 0.3
     joined = JoinedReport.of([json.dumps(fields)] * 4, "four", None)
-    assert joined.sentence.endswith("is called watermarked is not small.")
+    assert "any of them is called watermarked is not small, and" in joined.sentence
     assert not re.search("1 in ", joined.sentence)

@@ -105,7 +105,7 @@ class JoinedReport:
         how = f"at most {rarity(chance)}" if chance <= 1 / 2 else "not small"
         return (
             "Each text was tested by itself. If all of them were written without the key, the chance that any of them "
-            f"is called watermarked is {how}."
+            f"is called watermarked is {how}, and so is the chance that a span of any is found."
         )
 
     def to_fields(self) -> dict[str, Any]:
@@ -135,7 +135,9 @@ def joined_to_html(joined: JoinedReport) -> bytes:
         MissingExtra: jinja2 is not installed.
     """
     facts = json.dumps(stated(joined.to_fields()), ensure_ascii=False)
-    page = template("dgmark.report", ".", "joined").render(joined=joined, singles=joined.singles, stated=facts)
+    page = template("dgmark.report", ".", "joined").render(
+        joined=joined, singles=joined.singles, stated=facts, rarity=rarity
+    )
     return (page.rstrip() + "\n").encode()
 
 
