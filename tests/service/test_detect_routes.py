@@ -3,6 +3,7 @@
 import base64
 import html
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from starlette.testclient import TestClient
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.rules import DEFAULT_MAX_CROP
+from dgmark.documents.kinds import SUFFIXES, TABLES, Kind
 from dgmark.documents.reading import Limits
 from dgmark.errors import DgmarkError
 from dgmark.report.contents import Report
@@ -190,6 +192,12 @@ def test_a_document_is_read_and_its_text_answered(client: TestClient) -> None:
     assert fields["fpr"] == 0.001
     assert fields["document"] == {"kind": "HTML", "notes": [], "pages": None}
     assert fields["text"]["content"].split() == MARKED.split()
+
+
+def test_the_page_offers_every_kind_of_document_that_holds_one_text(client: TestClient) -> None:
+    (offered,) = re.findall(r'id="file"[^>]* accept="([^"]+)"', client.get("/").text)
+    one_text = {suffix for suffix, kind in SUFFIXES.items() if kind not in (*TABLES, Kind.SVG)}
+    assert set(offered.split(",")) == one_text >= {".txt", ".pdf", ".docx", ".pptx", ".eml"}
 
 
 def test_answers_tell_what_was_left_out_of_a_document(client: TestClient) -> None:

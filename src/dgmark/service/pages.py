@@ -7,6 +7,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from dgmark.detection.sentences import RAREST, rarity
+from dgmark.documents.kinds import SUFFIXES, TABLES, Kind
 from dgmark.report.page import Scale, template
 
 _KINDS = {
@@ -15,6 +16,8 @@ _KINDS = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
+# what a browser offers to choose from: tables hold many texts, which a request does not
+_DOCUMENTS = [suffix for suffix, kind in SUFFIXES.items() if kind not in (*TABLES, Kind.SVG)]
 # path: what the links between the pages call it, its template, and its scripts in the order in which they run
 _PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "/": ("Check", "check", ("/common.js", "/service.js", "/check.js")),
@@ -39,6 +42,7 @@ def routes(*, generates: bool, verifies: bool, fpr: float) -> APIRouter:
     links = [(f".{path}", name) for path, (name, _, _) in pages.items()]
     # the report's style is the pages' as well
     shown = {"links": links, "scale": Scale.of(fpr), "rate": rarity(fpr), "rarest": rarity(RAREST)}
+    shown["documents"] = ",".join(_DOCUMENTS)
     served = {"/report.css": (files("dgmark.report").joinpath("report.css").read_bytes(), ".css")}
     for path, (_, name, scripts) in pages.items():
         page = template("dgmark.service", "page", name).render(here=f".{path}", scripts=scripts, **shown)
