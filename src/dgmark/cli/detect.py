@@ -11,7 +11,9 @@ import typer
 from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.detect_options import DetectOptions
 from dgmark.cli.option_groups import OptionGroup, option_groups
+from dgmark.cli.parquet_runs import detect_parquet
 from dgmark.cli.results import WRITERS
+from dgmark.columns.parquet import is_parquet
 from dgmark.detection.bigram import seconds_of_scan
 from dgmark.detection.detect_files import ScoringOptions, Tally, detect_file, one_key, read_sources, score
 from dgmark.detection.keyring import Keyring
@@ -40,7 +42,9 @@ def detect(
         list[str] | None, typer.Argument(help="Documents, .jsonl files, folders; - is standard input.")
     ] = None,
     ids: Annotated[bool, typer.Option("--ids", help='Score the "token_ids" of rows that also hold "text".')] = False,
-    text_column: Annotated[str, typer.Option(help="Column or field of the texts.")] = TEXT_COLUMN,
+    text_column: Annotated[
+        str, typer.Option("--text-column", "--column", help="Column or field of the texts.")
+    ] = TEXT_COLUMN,
     workers: Annotated[int, typer.Option(min=1, max=MAX_WORKERS, help="Number of processes.")] = 1,
     check: Annotated[bool, typer.Option("--check", help="Exit 0 if watermarked, 1 if not, 3 if uncertain.")] = False,
 ) -> None:
@@ -50,7 +54,9 @@ def detect(
     if not inputs and sys.stdin.isatty():
         raise SettingsError("give texts to score: files, folders, or - for standard input")
     sources = names_of(inputs or [STDIN])
-    if options.out:
+    if any(map(is_parquet, [*sources, options.out or ""])):
+        tally = detect_parquet(options, scorer, sources, text_column, workers)
+    elif options.out:
         scoring: dict[str, Any] = {"only": options.ranges, "spans": options.spans, "payload": options.payload}
         tally = detect_file(
             scorer,
@@ -61,17 +67,14 @@ def detect(
             text_column=text_column,
             **scoring,
         )
-        counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(tally.verdicts.items())) or "none"
-        before = f"; {tally.resumed} rows were there already" if tally.resumed else ""
-        stderr().print(
-            f"{options.out}: {tally.scored} scored ({counts}), {tally.unusable} cannot be used{before}", markup=False
-        )
     else:
         for written in (options.extract, *(options.report or ())):
             check_output(written, [*sources, *options.files_read])
         tally = Tally()
         items = read_sources(sources, prefer_ids=ids, text_column=text_column, on_skip=tally.skipped.append)
         _show(options, scorer, _with_notes(items, scorer), workers, tally, signer, commitment)
+    if options.out:
+        _report_counts(options.out, tally)
     _report_skipped(tally.skipped)
     _check_exit(tally, check)
 
@@ -143,6 +146,12 @@ def _with_notes(items: Iterable[Item | BadRow], scorer: Scorer) -> Iterator[Item
             for note in item.notes:
                 stderr().print(f"{item.row_id}: {note}", markup=False)
         yield item
+
+
+def _report_counts(out: str | Path, tally: Tally) -> None:
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(tally.verdicts.items())) or "none"
+    before = f"; {tally.resumed} rows were there already" if tally.resumed else ""
+    stderr().print(f"{out}: {tally.scored} scored ({counts}), {tally.unusable} cannot be used{before}", markup=False)
 
 
 def _report_skipped(files: list[str]) -> None:

@@ -60,7 +60,10 @@ class DetectOptions:
         Literal["table", "json", "jsonl", "csv"],
         typer.Option("--format", metavar="FORMAT", help="table, json, jsonl or csv."),
     ] = "table"
-    out: Annotated[Path | None, typer.Option(help="Write JSON Lines to this file; if it exists, resume it.")] = None
+    out: Annotated[
+        str | None,
+        typer.Option("--out", "-o", help="Write JSON Lines, or Parquet from Parquet, to this file; resume it."),
+    ] = None
     extract: Annotated[Path | None, typer.Option(help="Write the text that is scored to this file.")] = None
     report: Annotated[
         list[Path] | None,

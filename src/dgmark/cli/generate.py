@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,7 @@ from dgmark.cli import options as opt
 from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.row_runs import RowOutput, Task, make_rows, tasks_of
+from dgmark.columns.parquet import is_parquet
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.settings_file import read_settings
 from dgmark.errors import DgmarkError, SettingsError
@@ -37,7 +38,8 @@ Prompts = tuple[Iterator[Row | BadRow], str | None]
 def prompts_of(
     prompt: Annotated[str | None, typer.Option(help="One prompt.", show_default="standard input")] = None,
     prompts: Annotated[
-        str | None, typer.Option(help='JSON Lines file of rows with "id" and "prompt"; - is standard input.')
+        str | None,
+        typer.Option(help='JSON Lines or Parquet file of rows with "id" and "prompt"; - is standard input.'),
     ] = None,
 ) -> Prompts:
     """Read the prompts: the one of `prompt`, those of the file `prompts`, or those of standard input.
@@ -82,7 +84,7 @@ def generate(
     seed: opt.Seed = 0,
     batch_size: opt.BatchSize = 8,
     pad: opt.Pad = None,
-    out: opt.RowsOut = None,
+    out: opt.TableOut = None,
     live: Annotated[
         bool, typer.Option("--stream", help="Show the text of one prompt on stderr as it is decoded.")
     ] = False,
@@ -96,7 +98,18 @@ def generate(
     prompt_rows, source = prompts
     if settings_file is not None:
         settings = {**read_settings(settings_file, key=key), **settings}
-    check_output(out, [source])
+    if any(map(is_parquet, [source or "", out or ""])):
+        if live or as_json or subkey is not None:
+            raise SettingsError(
+                "Parquet is written to a file, and its ids give the sub-keys: leave --stream, --json and --subkey out"
+            )
+        _check_settings(loading, key, settings)
+        _generate_parquet(
+            source or "", out, key, loading, settings, seed=seed, batch_size=batch_size, chat=chat, pad=pad
+        )
+        return
+    out_file = None if out is None else Path(out)
+    check_output(out_file, [source])
     tasks = tasks_of(prompt_rows, partial(_task, subkey=subkey), seed=seed, purpose="prompt to continue")
     if live and (len(tasks) != 1 or out is not None):
         raise SettingsError("--stream shows one text: give a single prompt, and leave --out out")
@@ -106,7 +119,7 @@ def generate(
     prepared = _prepared(tasks, key, settings, loading, subkey=subkey, chat=chat, pad=pad)
     output = RowOutput(
         GENERATION_SCHEMA,
-        out,
+        out_file,
         _shared_fields(prepared, key),
         source="prompt or seed" if subkey is None else "prompt, seed or sub-key",
         as_json=as_json,
@@ -118,6 +131,39 @@ def generate(
         return
     work = partial(_decode, prepared, [task.row_id for task in tasks if isinstance(task, Task)], trace)
     make_rows(tasks, work, output, batch_size=batch_size, tokens_each=prepared.config.length)
+
+
+def _generate_parquet(
+    source: str,
+    out: str | None,
+    key: WatermarkKey | None,
+    loading: opt.Loading,
+    settings: Settings,
+    *,
+    seed: int,
+    batch_size: int,
+    chat: bool,
+    pad: bool | None,
+) -> None:
+    """Write a text for each row of a Parquet file with the columns id and prompt, from which seed and sub-key follow.
+
+    Raises:
+        DgmarkError: see `generate_parquet`.
+    """
+    from dgmark.cli.parquet_runs import generate_parquet
+    from dgmark.columns.generate_columns import GenerateColumns
+
+    with needed_extra("generate", "generating"):
+        from dgmark.decode.prompts import config_of
+        from dgmark.models.denoiser import traits_of
+        from dgmark.models.load import load_model
+    model = load_model(**loading)
+    config = config_of(model, [key], settings)
+    how: dict[str, Any] = {"batch_size": batch_size, "chat": chat, "pad": pad, **config.to_dict()}
+    write = GenerateColumns(model, key, id_column="id", seed=seed, **how)
+    fields = {"key": None if key is None else key.fingerprint, "seed": seed, "chat": chat}
+    made_with = {**fields, "model": traits_of(model).name, "settings": config.to_dict()}
+    generate_parquet(write, source, out, made_with, 4 * batch_size)
 
 
 def _check_settings(loading: opt.Loading, key: WatermarkKey | None, settings: Settings) -> None:

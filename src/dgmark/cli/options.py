@@ -146,4 +146,10 @@ Pad = Annotated[
 ]
 AsRows = Annotated[bool, typer.Option("--json", help="Print rows (JSON Lines) instead of text.")]
 OneObject = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+TableOut = Annotated[
+    str | None,
+    typer.Option(
+        "--out", "-o", help="Append to this JSON Lines file, or write Parquet from Parquet; the rows there stay."
+    ),
+]
 RowsOut = Annotated[Path | None, typer.Option(help="Append to this JSON Lines file; the rows that it holds stay.")]

@@ -89,18 +89,7 @@ class DetectColumns:
             InputError: it has no such column, one of another type, or one of the added columns already.
             SettingsError: it is no batch.
         """
-        contents = contents_of_column(batch, self.column)
-        if self.id_column is not None:
-            ids = ids_of_column(batch, self.id_column)
-            contents = [
-                one if isinstance(one, DgmarkError) else content for one, content in zip(ids, contents, strict=True)
-            ]
-        usable = [content for content in contents if not isinstance(content, DgmarkError)]
-        found = iter(self.scorer.detect_many(usable, errors="return"))
-        rows = [_row(one if isinstance(one, DgmarkError) else next(found)) for one in contents]
-        fields = prefixed(DETECT_FIELDS, self.prefix)
-        columns = {self.prefix + name: [row.get(name) for row in rows] for name in DETECT_FIELDS}
-        return with_columns(batch, columns, fields)
+        return detected(self.scorer, batch, self.column, id_column=self.id_column, prefix=self.prefix)
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels to other processes: no key, and no tokenizer.
@@ -111,6 +100,35 @@ class DetectColumns:
         refuse_to_travel(self._key)
         refuse_to_travel(self._tokenizer)
         return self.__dict__.copy()
+
+
+def detected(
+    scorer: Scorer, batch: Any, column: str, *, id_column: str | None = None, prefix: str = "", payload: bool = True
+) -> Any:
+    """A batch with the columns of the verdicts on the texts of a column; see `DetectColumns`.
+
+    Args:
+        scorer: scores the texts.
+        batch: the batch.
+        column: the column of the texts.
+        id_column: see `DetectColumns`.
+        prefix: see `DetectColumns`.
+        payload: state the sub-key found, which is the payload of the text; else its column holds nulls.
+    """
+    contents = contents_of_column(batch, column)
+    if id_column is not None:
+        ids = ids_of_column(batch, id_column)
+        contents = [
+            one if isinstance(one, DgmarkError) else content for one, content in zip(ids, contents, strict=True)
+        ]
+    usable = [content for content in contents if not isinstance(content, DgmarkError)]
+    found = iter(scorer.detect_many(usable, errors="return"))
+    rows = [_row(one if isinstance(one, DgmarkError) else next(found)) for one in contents]
+    if not payload:
+        rows = [row | {"subkey": None} for row in rows]
+    fields = prefixed(DETECT_FIELDS, prefix)
+    columns = {prefix + name: [row.get(name) for row in rows] for name in DETECT_FIELDS}
+    return with_columns(batch, columns, fields)
 
 
 def _row(found: Detection | DgmarkError) -> dict[str, Any]:

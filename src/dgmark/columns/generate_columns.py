@@ -35,6 +35,7 @@ class GenerateColumns:
         prefix: what the names of the added columns begin with.
         batch_size: largest number of rows decoded at once.
         chat: put each prompt into the model's chat template.
+        pad: see `generate`.
         device: device of the model, see `load_model`.
         dtype: number format of the model, see `load_model`.
         allow_open_key: accept a key file that every user of the machine can read.
@@ -60,6 +61,7 @@ class GenerateColumns:
         prefix: str = "",
         batch_size: int = 8,
         chat: bool = False,
+        pad: bool | None = None,
         device: str | None = None,
         dtype: str | None = None,
         allow_open_key: bool = False,
@@ -79,6 +81,7 @@ class GenerateColumns:
         self.seed, self._batch_size, self._chat = seed, batch_size, flag("chat", chat)
         self._model: Any = str(model) if isinstance(model, Path) else model
         self._key = None if key is None else check_source(key)
+        self._pad = pad
         self._loading = tuple((name, one) for name, one in (("device", device), ("dtype", dtype)) if one is not None)
         self._allow_open = flag("allow_open_key", allow_open_key)
         self._settings = settings
@@ -136,6 +139,7 @@ class GenerateColumns:
             seed=self.seed,
             batch_size=self._batch_size,
             chat=self._chat,
+            pad=self._pad,
             errors="return",
             **self._settings,
         )
