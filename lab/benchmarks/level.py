@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from math import erfc, sqrt
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -32,6 +32,7 @@ from dgmark.detection.reader import ScoredIds
 from dgmark.rows.jsonl import read_good_rows
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.position import PositionSpec, tables_of
+from dgmark.watermark.spec import spec_as
 from dgmark_lab.baselines import BASELINES, baseline_key
 from dgmark_lab.experiments.figures import COLOURS, new_figure
 from shared import arguments, bench_key, print_header, print_made_with, print_row, random_key
@@ -51,12 +52,20 @@ def p_values_of(key: WatermarkKey, ids: Int[np.ndarray, " n"]) -> tuple[float, .
     """
     positions = np.arange(len(ids))
     p_value = Detector(key).score(ScoredIds(ids, positions)).p_value
-    if not isinstance(key.spec, PositionSpec):
-        return (p_value,)
+    others = _PUBLISHED.get(key.spec.rule)
+    return (p_value, *(others(key, ids, positions) if others else ()))
+
+
+def _of_positions(key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> tuple[float, ...]:
+    modulus = spec_as(PositionSpec, key).modulus
     matched = tables_of(key).matching(ids, positions)
-    z = abs(z_score(int(matched.sum()), len(ids), key.spec.modulus))
-    windows = float(window_statistic(matched, key.spec.modulus, WINDOW))
-    return p_value, min(1.0, erfc(z / sqrt(2))), nominal(windows, len(ids))
+    z = abs(z_score(int(matched.sum()), len(ids), modulus))
+    windows = float(window_statistic(matched, modulus, WINDOW))
+    return min(1.0, erfc(z / sqrt(2))), nominal(windows, len(ids))
+
+
+# by rule, the p-values of published statistics that its test does not use
+_PUBLISHED = {"position": _of_positions}
 
 
 # --- synthetic text ---
@@ -152,7 +161,7 @@ def main() -> None:
     parser.add_argument("human", type=Path, help="JSON Lines with domain, lang and text")
     parser.add_argument("--passages", type=int, default=120, help="passages of each kind; 0 for all")
     parser.add_argument("--keys", type=int, default=20)
-    parser.add_argument("--rule", choices=get_args(str), default="position")
+    parser.add_argument("--rule", choices=("bigram", "position"), default="position")
     parser.add_argument("--code-length", type=int, default=0, help="position code of the keys; 0 for i mod 2")
     parser.add_argument("--baselines", type=int, metavar="TEXTS", help="measure the baselines, on so many human texts")
     parser.add_argument("--plot", type=Path, help="file for a plot of the shares found over the levels")
@@ -161,13 +170,13 @@ def main() -> None:
         every = [ids for name, texts in kinds(args.human, 0).items() if name not in BUILT for ids in texts]
         of_baselines(every[: args.baselines])
         return
-    bigram = args.rule == "bigram"
-    spec = WatermarkKey.generate(rule=args.rule, code_length=None if bigram else args.code_length, subkeys=1).spec
+    published = args.rule in _PUBLISHED
+    spec = WatermarkKey.generate(rule=args.rule, code_length=args.code_length if published else None, subkeys=1).spec
     key_of = cache(partial(random_key, spec))  # keys keep their tables
     found: dict[str, Any] = {}
     print(f"{args.keys} keys, at most {args.passages or 'all'} passages of a kind, first {TOKENS} tokens each\n")
     header = [f"p {alpha:g}" for alpha in ALPHAS]
-    header += [] if bigram else [f"{name} {alpha:g}" for name in ("z", "z_win 8") for alpha in NOMINAL]
+    header += [f"{name} {alpha:g}" for name in ("z", "z_win 8") for alpha in NOMINAL] if published else []
     print_header(["text", "pairs", "worst key p .01", *header])
     for name, texts in kinds(args.human, args.passages).items():
         keys = np.arange(args.keys)[:, None].repeat(len(texts), axis=1)

@@ -140,8 +140,8 @@ def _believed_rule(stolen: StolenKey, key: WatermarkKey, texts: int) -> DecodeSi
             return torch.where(believed(words) > 0, 1, -1).to(torch.int8)[:, :, None]
 
     rule = side_of_rows([key.for_text()] * texts, "cpu")
-    kind = BelievedPairs if isinstance(rule, BigramSide) else BelievedPositions
-    return kind(**vars(rule))
+    kinds: dict[str, type[DecodeSide]] = {"bigram": BelievedPairs, "position": BelievedPositions}
+    return kinds[key.spec.rule](**vars(rule))  # `nothing_of` has refused keys of other rules
 
 
 def _scrubbed(

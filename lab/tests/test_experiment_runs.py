@@ -180,6 +180,8 @@ def test_a_cell_may_have_another_spec_of_the_same_secret() -> None:
     keyless = WatermarkKey.generate(TOY, rule="position", grouping="token-id")
     with pytest.raises(SettingsError, match="has no secret"):
         cell_key(keyless, KeyOptions(rule="bigram"))
+    with pytest.raises(SettingsError, match="keys of rule kgw are not made for cells by their rule: name it as"):
+        cell_key(key, KeyOptions(rule="kgw"))
 
 
 def test_several_keys_mark_the_texts_in_turn_and_a_written_out_cell_is_reported(tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 from dgmark import Detector, WatermarkKey
+from dgmark.errors import SettingsError
 from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key
 from dgmark.watermark.position import PositionSpec, tables_of
 from dgmark_lab.attacks.budgets import edit_count
 from dgmark_lab.attacks.stealing import StolenKey, nothing_of, scrub
+from dgmark_lab.baselines import baseline_key
 from support.known_keys import known_key
 
 SIZE = 8192
@@ -47,6 +49,11 @@ def learnt(name: str, number: int, *, marked: bool = True) -> StolenKey:
 def right(name: str, stolen: StolenKey) -> float:
     """The share of right beliefs on unmarked text."""
     return float(np.mean([stolen.right(KEYS[name], ids) for ids in texts(None, 40, 3)]))
+
+
+def test_a_key_of_another_rule_is_refused() -> None:
+    with pytest.raises(SettingsError, match="keys of rule kgw are not stolen here: give one of: bigram, position"):
+        nothing_of(baseline_key("kgw", KEYS["bigram"]))
 
 
 @pytest.mark.parametrize(("name", "least"), [("bigram", 0.7), ("position", 0.95), ("code", 0.95)])

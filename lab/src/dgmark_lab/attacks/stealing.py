@@ -7,16 +7,18 @@ appendix, "Security Considerations". Knows no model.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Integer
 
+from dgmark.errors import SettingsError
 from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words, pairs_of
 from dgmark.watermark.hashes import Words
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.position import tables_of
+from dgmark.watermark.spec import spec_as
 from dgmark_lab.attacks.budgets import edit_count
 
 Ids = Int[np.ndarray, " n"]
@@ -134,9 +136,21 @@ class StolenPositions(StolenKey):
         return replace(self, words=words, beliefs=surplus * np.log(_MATCH / (1 - _MATCH)))
 
 
+_NOTHING: dict[str, Callable[[WatermarkKey], StolenKey]] = {
+    "bigram": lambda key: StolenPairs(spec_as(BigramSpec, key)),
+    "position": lambda key: StolenPositions(tables_of(key).code),
+}
+
+
 def nothing_of(key: WatermarkKey) -> StolenKey:
-    """What an adversary knows of a key before any text; of the position rule, the modulus is 2."""
-    return StolenPairs(key.spec) if isinstance(key.spec, BigramSpec) else StolenPositions(tables_of(key).code)
+    """What an adversary knows of a key before any text; of the position rule, the modulus is 2.
+
+    Raises:
+        SettingsError: no thief is known for the key's rule.
+    """
+    if key.spec.rule not in _NOTHING:
+        raise SettingsError(f"keys of rule {key.spec.rule} are not stolen here: give one of: {', '.join(_NOTHING)}")
+    return _NOTHING[key.spec.rule](key)
 
 
 def residue_words(tokens: Words, residues: Words) -> Words:

@@ -18,7 +18,8 @@ from dgmark.errors import KeyFileError, SettingsError
 from dgmark.rows.jsonl import Row
 from dgmark.watermark.bigram import DISTANCES
 from dgmark.watermark.key import SECRET_BYTES, WatermarkKey
-from dgmark.watermark.rules import spec_of
+from dgmark.watermark.rules import find_rule, spec_of
+from dgmark.watermark.spec import options_of
 from dgmark_lab.baselines import BASELINES, baseline_key
 from dgmark_lab.experiments.conditions import Steps
 from dgmark_lab.experiments.spec import DGMARK, Cell, Experiment, KeyOptions, SetupName
@@ -27,6 +28,12 @@ from dgmark_lab.experiments.store import ROW_VERSION, Store, digest
 _NULL_SEED = 11
 # the smallest rate that a report shows; detectors that re-draw keys draw enough keys for it
 _FPR = 1e-4
+# by the rule of a cell's key: the options that a spec needs, and the phase of a text of which nothing is missing
+_DISTANCES: Mapping[str, Mapping[str, int]] = {
+    "bigram": dict(zip(("nearest", "farthest"), DISTANCES, strict=True)),
+    "position": {},
+}
+_PHASES: Mapping[str, Phase] = {"bigram": "any", "position": "start"}
 
 
 def rule_settings(cell: Cell) -> Mapping[str, Any]:
@@ -55,14 +62,19 @@ def cell_key(base: WatermarkKey, options: KeyOptions) -> WatermarkKey:
         raise SettingsError(
             "an experiment marks all texts of a cell alike: give a key without sub-keys (`dgmark keygen --subkeys 1`)"
         )
-    changes = {name: value for name, value in options.model_dump().items() if value is not None}
+    if options.rule not in _DISTANCES:
+        raise SettingsError(
+            f"keys of rule {options.rule} are not made for cells by their rule: name it as the cell's scheme, or give "
+            f"a key of one of: {', '.join(_DISTANCES)}"
+        )
+    has = options_of(find_rule(options.rule).spec)
+    # a code of length 0 is none
+    given = {name: value for name, value in options.model_dump().items() if value is not None}
+    changes = {name: value for name, value in given.items() if value or name in has}
     own = base.spec.to_fields()
     if base.spec.rule != options.rule:
         own = {name: own[name] for name in ("table_size", "tokenizer", "tokenizer_fingerprint")}
-    if options.rule == "bigram":
-        own = dict(zip(("nearest", "farthest"), DISTANCES, strict=True)) | own
-        changes = {name: value for name, value in changes.items() if value}  # a code of length 0 is none
-    spec = spec_of({**own, **changes})
+    spec = spec_of({**_DISTANCES[options.rule], **own, **changes})
     if spec == base.spec:
         return base
     if spec.keyed and base.secret is None:
@@ -195,7 +207,7 @@ class CellRows:
         marked_by = marking_key(self.cell, key)
         if self.cell.scheme in BASELINES:
             return Detector(marked_by, tokenizer=self.tokenizer, fpr=_FPR)
-        phase: Phase = "start" if key.spec.rule == "position" and not deployed else "any"
+        phase: Phase = "any" if deployed else _PHASES[key.spec.rule]
         return Detector(key, tokenizer=self.tokenizer, fpr=_FPR, normalise=normalise, phase=phase)
 
     def null_keys(self, count: int) -> list[WatermarkKey]:

@@ -40,6 +40,10 @@ _CONFIGS: dict[str, tuple[DecodeConfig, ...]] = {
     ),
 }
 
+# of baselines on the toy: Gumbel noise replaces the draw, which temperature 0 has not; the toy has no embeddings
+_TEMPERATURES = {"gumbel": 1.0}
+_OPTIONS = {"tango": {"colours": "hash"}}
+
 
 def made_with(*names: str, **known: str) -> str:
     """The line for figures that depend on what is named.
@@ -82,8 +86,8 @@ def _p_values(name: str) -> list[str]:
     key = _fixed_key(BUILTIN, None if of_baseline else name)
     scorer = Detector(baseline_key(name, key) if of_baseline else key, fpr=1e-4)
     found = [scorer.detect(text).p_value for text in builtin_prompts()]
-    if name == "bigram":
-        found.append(scorer.detect(_marked_in_the_middle(key)).p_value)
+    if name in _LONG_TEXTS:
+        found.append(scorer.detect(_LONG_TEXTS[name](key)).p_value)
     return [f"{p:.6g}" for p in found]
 
 
@@ -98,6 +102,10 @@ def _marked_in_the_middle(key: WatermarkKey) -> list[int]:
     return ids
 
 
+# by the rule whose test has parts
+_LONG_TEXTS = {"bigram": _marked_in_the_middle}
+
+
 def _decoded(rule: str, *configs: DecodeConfig) -> list[list[int]]:
     """What the toy, whose arithmetic is exact, writes under a rule with each of these settings."""
     prompts = torch.tensor([[2, 7, 5, 3]])
@@ -106,12 +114,9 @@ def _decoded(rule: str, *configs: DecodeConfig) -> list[list[int]]:
 
 
 def _decoded_by_baseline(name: str) -> list[int]:
-    """What the toy writes greedily under a baseline; Gumbel noise replaces the draw, so it takes a temperature.
-
-    The toy has no embeddings, so Tango colours its tokens by hash.
-    """
-    temperature = float(name == "gumbel")
-    key = baseline_key(name, _fixed_key(_TOY, None), **({"colours": "hash"} if name == "tango" else {}))
+    """What the toy writes greedily under a baseline, as far as that can be."""
+    temperature = _TEMPERATURES.get(name, 0.0)
+    key = baseline_key(name, _fixed_key(_TOY, None), **_OPTIONS.get(name, {}))
     return generate(_TOY, "w5 w3 w1", key=key, length=_LENGTH, temperature=temperature)[0].token_ids
 
 
