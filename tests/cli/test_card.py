@@ -127,7 +127,10 @@ def test_a_key_that_finds_no_spans_shows_none_and_refuses_to_list_them(tmp_path:
     assert "No single span" not in card
     assert "its marked spans are not looked for" in card
     refused = run("detect", "--key", key_file, "--spans", text)
-    assert (refused.exit_code, "spans need a key of rule bigram" in on_one_line(refused.stderr)) == (2, True)
+    assert (
+        refused.exit_code,
+        "error: --spans finds nothing, as it needs a key of rule bigram" in on_one_line(refused.stderr),
+    ) == (2, True)
 
 
 def test_a_text_shows_its_spans_between_plain_characters(

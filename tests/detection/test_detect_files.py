@@ -199,10 +199,14 @@ SPANS, RANGES = {"spans": True}, {"only": [(0, 3)]}
 @pytest.mark.parametrize(
     ("scorer", "options", "message"),
     [
-        (DETECTOR, SPANS, "spans need a key of rule bigram"),
+        (DETECTOR, SPANS, "spans finds nothing, as it needs a key of rule bigram"),
         *((Keyring([KEY]), some, "need one key: use a Detector, not a Keyring") for some in (SPANS, RANGES)),
         *((Detector(KEY, normalise=["nfc"]), some, "leave normalisation out") for some in (SPANS, RANGES)),
-        (Detector(baseline_key("kgw", KEY)), SPANS, "this key's rule tests whole texts only: leave spans out"),
+        (
+            Detector(baseline_key("kgw", KEY)),
+            SPANS,
+            "spans finds nothing, as this key's rule tests whole texts only: leave it out",
+        ),
     ],
 )
 def test_spans_and_ranges_need_one_key_that_finds_them(

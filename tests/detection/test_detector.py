@@ -241,7 +241,7 @@ def test_how_a_text_is_shifted_matters_for_the_keys_alone_that_it_concerns() -> 
 def test_spans_need_a_key_of_the_bigram_rule() -> None:
     detector = detector_of()
     assert detector.no_spans
-    with pytest.raises(SettingsError, match="spans need a key of rule bigram"):
+    with pytest.raises(SettingsError, match="spans finds nothing, as it needs a key of rule bigram"):
         detector.spans("Once upon a time.")
 
 

@@ -7,6 +7,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple, Required
 
 import numpy as np
@@ -414,12 +415,35 @@ def config_of(model: Denoiser, keys: Iterable[WatermarkKey | None], settings: Se
     Raises:
         SettingsError: a setting is invalid.
     """
-    rules = {key.spec.rule: key.rule for key in keys if key is not None}
-    defaults: Settings = {}
-    if len(rules) == 1:
-        (rule,) = rules.values()
-        defaults.update(rule.settings)
-    return DecodeConfig.of(model, **{**defaults, **settings})
+    by_rule = {key.spec.rule: key for key in keys if key is not None}
+    key = next(iter(by_rule.values())) if len(by_rule) == 1 else None
+    return with_defaults_of_rule(key, settings, partial(DecodeConfig.of, model))
+
+
+def with_defaults_of_rule(
+    key: WatermarkKey | None, settings: Settings, make: Callable[..., DecodeConfig]
+) -> DecodeConfig:
+    """The config of settings and, where they leave one out, the defaults of a key's rule.
+
+    Where the two do not go together, what the rule has no use for is refused first: whoever changed another setting
+    would meet that refusal next.
+
+    Args:
+        key: the key; None for text without a mark.
+        settings: the settings.
+        make: makes a config of all settings.
+
+    Raises:
+        SettingsError: a setting is invalid, or the rule refuses it.
+    """
+    if key is None:
+        return make(**settings)
+    try:
+        return make(**{**key.rule.settings, **settings})
+    except SettingsError:
+        if key.rule.settings:
+            side_of_rows([key.for_text()], "cpu").check(make(**settings))
+        raise
 
 
 def check_marking(model: Denoiser, key: WatermarkKey | None, config: DecodeConfig) -> None:

@@ -84,7 +84,7 @@ class ScoringOptions:
         if not self.plain and one_key(scorer).normalise:
             raise SettingsError("ranges and spans refer to the unchanged text: leave normalisation out")
         if self.spans and (why := one_key(scorer).no_spans):
-            raise SettingsError(why)
+            raise SettingsError(why, field="spans")
         scorer.reader.tokenizer  # noqa: B018 (a wrong tokenizer is an error of the key, not of each row)
         return scorer
 

@@ -148,11 +148,14 @@ class Detector:
 
     @property
     def no_spans(self) -> str | None:
-        """Why `spans` finds none with this key, and what to do; None if the key's rule can find them."""
+        """Why `spans` finds none with this key, and what to do; None if the key's rule can find them.
+
+        The subject of the sentence is the setting, as `SettingsError` takes it.
+        """
         why = self._test.no_spans()
         if why is None:
             return None
-        return f"{why}: leave spans out, or give ranges that were chosen without the key"
+        return f"finds nothing, as {why}: leave it out, or give ranges that were chosen without the key"
 
     def spans(self, text_or_ids: TextOrIds) -> tuple[Span, ...]:
         """The spans of a text (or of ids) that carry the mark, in order; with sub-keys, the mark of any of them.
@@ -164,7 +167,7 @@ class Detector:
             SettingsError: the key's rule finds none.
         """
         if self.no_spans:
-            raise SettingsError(self.no_spans)
+            raise SettingsError(self.no_spans, field="spans")
         tried = readings(content_of(text_or_ids))
         found = [self._spans(reading, len(tried)) for reading in tried]
         return min(found, key=lambda spans: min((span.p_value for span in spans), default=1.0))

@@ -129,7 +129,7 @@ class PositionTest(TextTest):
     @classmethod
     def no_spans(cls) -> str:
         """Why it finds none."""
-        return "spans need a key of rule bigram, and this key is of rule position"
+        return "it needs a key of rule bigram, and this key is of rule position"
 
     def p_value(self) -> float:
         """The p-value at the whole rate of the key."""
