@@ -1,6 +1,7 @@
 """What the baselines do to logits, against obvious references: the gradient by autograd, green places by hand."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -287,6 +288,7 @@ def test_rows_are_the_same_alone_and_together_and_streamed(name: str) -> None:
     [
         ({"lookahead": 3}, "lookahead above 1 needs a rule that prefers some candidates"),
         ({"min_relative_reward": 0.1, "strategy": "confidence"}, "prefers some candidates"),
+        ({"lookahead_proposals": "kept"}, "lookahead_proposals needs a rule that prefers some candidates"),
     ],
 )
 def test_what_needs_matches_is_refused(name: str, settings: dict[str, Any], message: str) -> None:
@@ -419,20 +421,74 @@ def test_a_file_of_detections_belongs_to_one_key(tmp_path: Path) -> None:
     [
         (("--rule", "kwg"), "the rule is not one of: bigram, position, cdmark"),
         (("--rule", "kgw", "--subkeys", 4), "rule kgw has no sub-keys: leave that out"),
-        (("--rule", "kgw", "--delta", -1), "delta -1.0: input should be greater than or equal to 0"),
-        (("--delta", 1), "name the rule that has it"),
+        (("--rule", "kgw", "--delta", -1), "delta -1.0 is not in 0..100"),
+        (("--rule", "gloaguen", "--offsets", "-1;1"), "offsets is not a list of whole numbers, such as -1 or -1,1"),
+        (("--delta", 1), "--rule is needed with delta, which is an option of: cdmark, dmark, gloaguen, kgw"),
+        (("--rule", "kgw", "--expected-match", 0.7), "--expected-match has no meaning for rule kgw"),
     ],
 )
 def test_what_keygen_cannot_make_is_refused(tmp_path: Path, options: tuple[Any, ...], message: str) -> None:
     made = run("keygen", tmp_path / "key.json", *options)
     assert made.exit_code == 2
     assert message in " ".join(made.stderr.split())
+    assert not (tmp_path / "key.json").exists()
 
 
 def test_the_help_of_keygen_names_the_options_of_each_rule() -> None:
-    shown = " ".join(run("keygen", "--help").stdout.split())
+    shown = " ".join(run("keygen", "--help").stdout.split()).replace("- ", "-")  # as if no line were broken
     assert "kgw, lr-dwm" in shown
     assert "tango: Number of colours" in shown
+    assert "tango (TANGO)" in shown
+    assert "[default: (cdmark, dmark, gloaguen, kgw, lr-dwm, pattern-mark, unigram: 2.0; tango: 5.0)]" in shown
+
+
+@pytest.fixture(scope="module")
+def kgw_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("kgw") / "kgw.json"
+    assert run("keygen", file, "--rule", "kgw").exit_code == 0
+    return file
+
+
+def test_how_many_tokens_a_text_of_the_lab_needs_is_not_known(kgw_file: Path) -> None:
+    assert "tokens needed for p <= 0.0001: not known for rule kgw" in run("key", "show", kgw_file).stdout
+    assert json.loads(run("key", "show", kgw_file, "--json").stdout)["tokens_needed"] is None
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--edit-threshold", 0.9), "--edit-threshold needs matches that an edit may not lose"),
+        (("--lookahead-proposals", "kept"), "--lookahead-proposals needs a rule that prefers some candidates"),
+        (("--lookahead", 2), "--lookahead above 1 needs a rule that prefers some candidates"),
+        # what only the rule's own strategy forbids
+        (("--commit", "threshold"), "commit threshold compares confidences: it needs strategy confidence"),
+    ],
+)
+def test_the_rule_refuses_a_setting_before_others_are_asked_for(
+    kgw_file: Path, options: tuple[Any, ...], problem: str
+) -> None:
+    refused = run("generate", "--key", kgw_file, "--prompt", "Once", *options)
+    assert (refused.exit_code, problem in refused.stderr) == (2, True), refused.stderr
+
+
+def test_spans_of_whole_texts_are_refused_as_the_option_is_spelled(kgw_file: Path) -> None:
+    refused = run("detect", "--key", kgw_file, "--spans", stdin="The king went.")
+    assert refused.exit_code == 2
+    assert "error: --spans finds nothing, as this key's rule tests whole texts only" in refused.stderr
+
+
+def test_infill_marks_a_share_of_the_words_of_a_text_without_saying_what_is_expected(
+    kgw_file: Path, tmp_path: Path
+) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("The cat sat on the mat and looked at the moon, which was round and very far away.")
+    command = ("infill", "--key", kgw_file, "--text", text, "--share", 0.3)
+    told, row = run(*command), run(*command, "--json")
+    assert (told.exit_code, row.exit_code) == (0, 0), told.stderr + row.stderr
+    assert re.search(r"% changed; p-value [\d.e-]+$", told.stderr.strip())
+    done = json.loads(row.stdout)
+    assert done["expected_p"] is None
+    assert 0 < done["p_value"] <= 1
 
 
 def test_baselines_are_listed_with_their_options() -> None:

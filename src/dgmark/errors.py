@@ -131,4 +131,4 @@ class ModelFault(ModelError):
 
 
 class MissingExtra(ModelError):
-    """A package that this feature needs is not installed."""
+    """A package that this feature needs is not installed, or cannot be used."""

@@ -12,6 +12,7 @@ from dgmark.cli.detect import detect
 from dgmark.cli.generate import generate
 from dgmark.cli.infill import infill
 from dgmark.cli.keys import key_app, keygen
+from dgmark.cli.lazy_command import LazyCommand
 from dgmark.cli.models import models
 from dgmark.cli.process import prepare_process
 from dgmark.cli.report import report_app
@@ -43,8 +44,8 @@ def dgmark(
     """Mark text that a diffusion language model writes, and detect the mark."""
 
 
-for command in (demo, keygen):
-    app.command()(command)
+app.command()(demo)
+app.command(cls=LazyCommand)(keygen)
 app.add_typer(key_app, name="key")
 for command in (generate, infill, detect):
     app.command()(command)

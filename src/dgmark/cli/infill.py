@@ -135,7 +135,8 @@ def _tell(done: "Remasking", text: str) -> None:
         stderr().print(shown)
     evidence = "no mark"
     if done.p_value is not None:
-        evidence = f"p-value {done.p_value:.2g} (expected {done.expected_p:.2g})"
+        expected = "" if done.expected_p is None else f" (expected {done.expected_p:.2g})"
+        evidence = f"p-value {done.p_value:.2g}{expected}"
     stderr().print(f"{done.masked:.0%} of the tokens masked, {done.changed:.0%} changed; {evidence}", markup=False)
 
 

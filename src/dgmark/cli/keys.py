@@ -1,21 +1,21 @@
 """`dgmark keygen` and `dgmark key`: make a key file, show its public contents, and prove that it is old."""
 
-import inspect
 import json
 import shlex
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_origin
+from typing import Annotated, Any
 
 import typer
-from pydantic.fields import FieldInfo
 
 from dgmark.checkpoint.families import family_of
 from dgmark.checkpoint.folder import BUILTIN, BUILTINS, find_checkpoint, model_option
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.cli.demo import SHOWS
-from dgmark.cli.option_groups import OptionGroup, option_groups
-from dgmark.cli.options import AllowOpenKey, NewKeyFile, OneObject, set_options
+from dgmark.cli.option_groups import option_groups
+from dgmark.cli.options import AllowOpenKey, NewKeyFile, OneObject
+from dgmark.cli.rule_options import rule_options
 from dgmark.detection.detector import DEFAULT_FPR, check_fpr
 from dgmark.detection.expected import MAX_TOKENS, expected_p, tokens_needed
 from dgmark.errors import CheckpointFormat
@@ -23,80 +23,34 @@ from dgmark.models.special_ids import find_end_ids, find_mask_id
 from dgmark.watermark.bigram import DEFAULT_SUBKEYS
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey, block_length_of
-from dgmark.watermark.rules import Rule, find_rule, rule_names
-from dgmark.watermark.spec import options_of
+from dgmark.watermark.rules import usable_rules
 
 # tokens of the text that `keygen` speaks of
 TOKENS = 256
 _CLEARLY_BETTER = 0.03  # of the share of matches
 
 
-def key_options(**options: Any) -> dict[str, Any]:
-    """The arguments of `WatermarkKey.generate` that are set."""
-    return set_options(options)
-
-
-def _key_parameters() -> list[inspect.Parameter]:
-    """The parameters of `key_options`: the rule, what all keys have, and the options of each rule.
-
-    An option that several rules have is one parameter, whose help names them.
-    """
-    rules = [find_rule(name) for name in rule_names()]
-    options: dict[str, list[tuple[Rule, FieldInfo]]] = {}
-    for rule in rules:
-        for name, field in options_of(rule.spec).items():
-            options.setdefault(name, []).append((rule, field))
-    named = typer.Option(
-        metavar="RULE",
-        help="What is marked: bigram (pairs of nearby tokens), position (each token at its position, the paper's rule)"
-        + "".join(f", {rule.name}" for rule in rules if rule.distribution)
-        + ".",
-        show_default="bigram; position with one of its options",
-    )
-    match = typer.Option(
-        help="Share of the pairs (position: of the tokens) that match in a typical text of the model, by which a text "
-        "is too short to tell.",
-        show_default="what was measured at the model's own block length",
-    )
-    name = typer.Option(help="Whose texts it marks, such as ACME: verdicts name it.")
-    return [
-        _parameter("rule", str, named),
-        *(_option_of_rules(option, having) for option, having in options.items()),
-        _parameter("expected_match", float, match),
-        _parameter("name", str, name),
-    ]
-
-
-def _option_of_rules(name: str, having: list[tuple[Rule, FieldInfo]]) -> inspect.Parameter:
-    """One option, of the rules that have it."""
-    rule, field = having[0]
-    extra: Any = field.json_schema_extra or {}
-    default = rule.spec.defaults_of_new({}).get(name, None if field.is_required() else field.default)
-    shown = extra.get("default_text", ",".join(map(str, default)) if isinstance(default, tuple) else str(default))
-    rules = ", ".join(one.name for one, _ in having)
-    kind: Any = next((kind for kind in (bool, int, float) if isinstance(default, kind)), str)
-    if len(having) == 1 and get_origin(field.annotation) is Literal:
-        kind = field.annotation
-    return _parameter(name, kind, typer.Option(help=f"{rules}: {extra.get('help', '')}", show_default=shown))
-
-
-def _parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:
-    annotation = Annotated[kind | None, option]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-
-
-# typer reads the options of a command from a signature
-key_options.__signature__ = inspect.Signature(_key_parameters())  # type: ignore[attr-defined]
-
-
-@command_errors
-@option_groups
-def keygen(
-    file: NewKeyFile,
-    options: Annotated[dict[str, Any], OptionGroup(key_options)],
-    model: Annotated[str, typer.Option(help="Model whose tokenizer the key is bound to.")] = BUILTIN,
-) -> None:
+def keygen() -> Callable[..., None]:
     """Make a secret key. Whoever has it can detect and forge the mark: keep it as you would keep a signing key."""
+    rules, broken = usable_rules()
+    options = rule_options(rules)
+
+    @command_errors
+    @option_groups
+    def keygen(
+        file: NewKeyFile,
+        options: Annotated[dict[str, Any], options],
+        model: Annotated[str, typer.Option(help="Model whose tokenizer the key is bound to.")] = BUILTIN,
+    ) -> None:
+        for error in broken:
+            stderr().print(f"warning: {error}", markup=False)
+        _make_key(file, model, options)
+
+    return keygen
+
+
+def _make_key(file: Path, model: str, options: dict[str, Any]) -> None:
+    """Make a key file, and say what to do with it."""
     key = WatermarkKey.generate(model, **options)
     key.save(file)
     if key.keyless:
@@ -113,7 +67,7 @@ def keygen(
             markup=False,
         )
     print(f"{file}: key {key.fingerprint} for {model}")
-    if key.spec.expected_match is not None:
+    if key.spec.expected_match is not None and key.rule.expects(key.spec):
         stderr().print(_expectation(key, block_length_of(model)), markup=False)
     stderr().print(_next_steps(file, model, key, can_generate=refusal is None), markup=False)
 
@@ -135,7 +89,7 @@ def _refusal(model: str) -> str | None:
 def _expectation(key: WatermarkKey, block: int | None) -> str:
     """What a text of the key's model is expected to carry, with a warning where that is little."""
     p, needed = expected_p(key.spec, TOKENS), tokens_needed(key.spec, DEFAULT_FPR)
-    assert p is not None  # a key that knows its expected match is of a rule that knows this
+    assert p is not None  # the rule expects something
     said = (
         f"A sampled text of {TOKENS} tokens is expected to reach p = {p:.0e}; "
         f"{DEFAULT_FPR:g} takes {_count(needed)} tokens (`dgmark key show` has more)"
@@ -206,6 +160,7 @@ def show(
     check_fpr(fpr)
     key = WatermarkKey.load(file, allow_open=allow_open_key)
     half, most = (tokens_needed(key.spec, fpr, most=most) for most in (False, True))
+    known = key.rule.expects(key.spec)
     public = {
         "key_fingerprint": key.fingerprint,
         "key_id": key.key_id,
@@ -215,12 +170,15 @@ def show(
         "schema": 1,
     }
     if as_json:
-        print(json.dumps({**public, "fpr": fpr, "tokens_needed": {"half": half, "most": most}}))
+        needed = {"half": half, "most": most} if known else None
+        print(json.dumps({**public, "fpr": fpr, "tokens_needed": needed}))
         return
     for name, value in public.items():
         stdout().print(f"{name:<22} {value}", markup=False)
-    needed = f"tokens needed for p <= {fpr:g}: {_count(half)} (half of the texts), {_count(most)} (95 % of them)"
-    stdout().print(f"\n{needed}", markup=False)
+    said = f"{_count(half)} (half of the texts), {_count(most)} (95 % of them)"
+    if not known:
+        said = f"not known for rule {key.spec.rule}"
+    stdout().print(f"\ntokens needed for p <= {fpr:g}: {said}", markup=False)
 
 
 @key_app.command("commit")

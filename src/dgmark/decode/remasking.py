@@ -44,7 +44,8 @@ class Remasking:
         target: the p-value at which to stop; None for none.
         masked: share that was masked: less if too few words may be replaced, or if the target was reached.
         changed: share that is another token than before.
-        expected_p: p-value that was expected of so many masked tokens; None without a mark.
+        expected_p: p-value that was expected of so many masked tokens; None without a mark, and where the key's rule
+            does not say what to expect.
         p_value: p-value of the text as it is now, under the whole key; None without a mark.
     """
 

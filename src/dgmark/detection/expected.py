@@ -64,7 +64,7 @@ def matched_by_chance(spec: WatermarkSpec, found: Finding) -> tuple[int, int]:
 def tokens_needed(spec: WatermarkSpec, fpr: float, *, most: bool = False) -> int | None:
     """How many tokens must be written for an expected p-value of at most `fpr`.
 
-    None if 100,000 are too few, or the rule does not say what to expect.
+    None if 100,000 are too few, or if the rule does not say what to expect (`Rule.expects` tells which).
 
     Args:
         spec: the key's spec.

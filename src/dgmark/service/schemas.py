@@ -217,8 +217,9 @@ class KeyFields(AnswerFields):
     """The public contents of a key: name is that of its file, key_name whose texts it marks.
 
     expected_match is the share of the pairs or tokens that match in a typical text of its model, null if it is not
-    known; tokens_needed is how long the median text must be to be found at the service's fpr, null if over 100,000;
-    max_chars is the longest text on which the key's sub-keys can be tried within the time of a request.
+    known; tokens_needed is how long the median text must be to be found at the service's fpr, null if over 100,000 or
+    if the key's rule does not say what to expect; max_chars is the longest text on which the key's sub-keys can be
+    tried within the time of a request.
     """
 
     name: str

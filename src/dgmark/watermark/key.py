@@ -121,6 +121,11 @@ class WatermarkKey:
         given = {option: value for option, value in options.items() if value is not None}
         found = find_rule(rule_with_options(given) if rule is None else rule)
         spec = found.spec.new(tokenizer, table_size, **given, expected_match=expected_match)
+        if expected_match is not None and not found.expects(spec):
+            raise SettingsError(
+                f"has no meaning for rule {found.name}, which expects no share of matches: leave it out",
+                field="expected_match",
+            )
         block = block_length_of(model)
         if expected_match is None and block is not None:
             spec = replace(spec, expected_match=found.expected_match(spec, block))

@@ -5,7 +5,7 @@ A rule is one kind of watermark. Two are dgmark's own; other packages add theirs
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pkgutil import resolve_name
@@ -13,11 +13,19 @@ from typing import Any
 
 from dgmark.errors import MissingExtra, SettingsError
 from dgmark.watermark.bigram import BigramSpec
+from dgmark.watermark.key_file import KeyFile
 from dgmark.watermark.measured import match_of_pairs, match_of_tokens
 from dgmark.watermark.position import PositionSpec
 from dgmark.watermark.spec import WatermarkSpec, fields_of, options_of
 
 GROUP = "dgmark.rules"
+# names that an option of an added rule cannot have: those of what a spec does, and of the other fields of key files,
+# arguments of `WatermarkKey.generate`, options of `dgmark keygen` and fields of `dgmark key show`
+RESERVED = (
+    {name for name in dir(WatermarkSpec) if not name.startswith("_")}
+    | KeyFile.model_fields.keys()
+    | {"file", "fpr", "help", "key_fingerprint", "model", "options", "schema", "tokens_needed"}
+) - {"subkeys"}
 
 
 def _unknown_match(spec: Any, block_length: int) -> None:
@@ -55,12 +63,33 @@ class Rule:
         return str(fields_of(self.spec)["rule"].default)
 
     def decode_side(self) -> Any:
-        """Import the decode side, and torch with it."""
-        return resolve_name(self.decoding)
+        """Import the decode side, and torch with it.
+
+        Raises:
+            MissingExtra: the package that adds the rule does not have it, or fails when it is imported.
+        """
+        return self._part(self.decoding)
 
     def test(self) -> Any:
-        """Import the test."""
-        return resolve_name(self.detection)
+        """Import the test.
+
+        Raises:
+            MissingExtra: the package that adds the rule does not have it, or fails when it is imported.
+        """
+        return self._part(self.detection)
+
+    def expects(self, spec: WatermarkSpec) -> bool:
+        """Whether the rule says what its marked texts are expected to show."""
+        return self.test().expectation(spec, 1, 1.0) is not None
+
+    def _part(self, path: str) -> Any:
+        try:
+            return resolve_name(path)
+        except Exception as error:  # whatever the code of another package does
+            if not self.distribution:
+                raise
+            problem = _unusable(self.name, self.distribution, error)
+        raise MissingExtra(problem)
 
 
 _OWN = {
@@ -93,6 +122,17 @@ def rule_names() -> list[str]:
     return [*_OWN, *sorted(_added())]
 
 
+def usable_rules() -> tuple[list[Rule], list[MissingExtra]]:
+    """All rules, dgmark's own first, and an error for each one that cannot be used."""
+    rules, broken = [], []
+    for name in rule_names():
+        try:
+            rules.append(find_rule(name))
+        except MissingExtra as error:
+            broken.append(error)
+    return rules, broken
+
+
 def find_rule(name: object, distribution: str = "") -> Rule:
     """The rule of this name.
 
@@ -102,7 +142,7 @@ def find_rule(name: object, distribution: str = "") -> Rule:
 
     Raises:
         SettingsError: no package has such a rule.
-        MissingExtra: the package that adds it is known, and not installed.
+        MissingExtra: the package that adds it is known, and not installed; or it cannot be used.
     """
     if isinstance(name, str) and name in _OWN:
         return _OWN[name]
@@ -117,14 +157,45 @@ def find_rule(name: object, distribution: str = "") -> Rule:
 
 @cache
 def _loaded(name: str) -> Rule:
-    """The rule of an entry point."""
+    """The rule of an entry point.
+
+    Raises:
+        MissingExtra: its package has no such rule, or fails when it is imported.
+    """
     point = _added()[name]
-    rule = point.load()
-    if not isinstance(rule, Rule) or rule.name != name:
+    package = point.dist.name if point.dist else point.module
+    try:
+        rule = _checked(point.load(), name)
+        return rule if rule.distribution else replace(rule, distribution=package)
+    except Exception as error:  # whatever the code of another package does
+        problem = _unusable(name, package, error)
+    raise MissingExtra(problem)
+
+
+def _unusable(name: str, package: str, error: Exception) -> str:
+    said = str(error) if isinstance(error, SettingsError) else f"{type(error).__name__}: {error}"
+    return (
+        f"rule {name} of the package {package} cannot be used ({said}): install the package again with what it "
+        "needs, or remove it"
+    )
+
+
+def _checked(rule: object, name: str) -> Rule:
+    """Refuse what is no rule of this name, or has options that keys and commands have themselves.
+
+    Raises:
+        SettingsError: it is none, or has such an option.
+    """
+    if not isinstance(rule, Rule):
         raise SettingsError(
-            f"the entry point {name} of {GROUP} ({point.value}) is no rule of that name: it names an object of "
-            "dgmark.watermark.rules.Rule"
+            f"its entry point in {GROUP} names an object of {type(rule).__name__}, not of dgmark.watermark.rules.Rule"
         )
+    if rule.name != name:
+        raise SettingsError(f"its entry point in {GROUP} names the rule {rule.name}")
+    taken = sorted(RESERVED & options_of(rule.spec).keys())
+    if taken:
+        raise SettingsError(f"{taken[0]} is no name for an option of a rule, as keys or commands have it already")
+    rule.spec.defaults_of_new({})
     return rule
 
 
@@ -141,9 +212,11 @@ def rule_with_options(options: Mapping[str, Any]) -> str:
         option: next((name for name, rule in _OWN.items() if option in options_of(rule.spec)), None)
         for option in sorted(options)
     }
-    unknown = [option for option, owner in owners.items() if owner is None]
-    if unknown:
-        raise SettingsError(f"there is no option {unknown[0]} of keys: name the rule that has it, or leave it out")
+    for option in (option for option, owner in owners.items() if owner is None):
+        having = [rule.name for rule in usable_rules()[0] if option in options_of(rule.spec)]
+        if not having:
+            raise SettingsError(f"there is no option {option} of keys: leave it out")
+        raise SettingsError(f"is needed with {option}, which is an option of: {', '.join(having)}", field="rule")
     named: dict[str | None, str] = {}
     for option, owner in owners.items():
         named.setdefault(owner, option)

@@ -193,13 +193,14 @@ def _problem(spec: type[WatermarkSpec], error: ValidationError) -> str:
     name = field.replace("_", " ")
     if found[0]["type"].startswith("missing"):
         return f"a key of rule {rule} has no {name}: give it"
-    if found[0]["type"].startswith("int"):
+    whole = len(found[0]["loc"]) == 1
+    if whole and found[0]["type"].startswith("int"):
         return f"{name} is not a whole number"
-    quoted = f" {value}" if isinstance(value, int | float) else ""
+    quoted = f" {value}" if whole and isinstance(value, int | float) else ""
     allowed = fields_of(spec)[field].description
     if allowed:
         return f"{name}{quoted} is not {allowed}"
-    return f"{name}{quoted}: {found[0]['msg'][0].lower()}{found[0]['msg'][1:]}"
+    return f"{name}{quoted}: {found[0]['msg'].replace('Input should', 'it must')}"
 
 
 def check_ids(ids: Int[np.ndarray, " n"], table_size: int) -> None:

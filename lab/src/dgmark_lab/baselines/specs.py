@@ -1,6 +1,6 @@
 """The specs of published watermarks: their options, which generator and detector must agree on. Knows no test."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
@@ -13,9 +13,31 @@ MAX_OFFSET = 16
 
 Form = Literal["normal", "predictive", "bidirectional", "predictive-bidirectional"]
 # share of green pairs; bias on the logits
-Gamma = Annotated[float, Field(gt=0, lt=1, json_schema_extra={"help": "Share of green tokens, or of green pairs."})]
-Delta = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False, json_schema_extra={"help": "Bias on the logits."})]
-NewOnly = Annotated[bool, Field(json_schema_extra={"help": "Favour only pairs that the text does not hold yet."})]
+Gamma = Annotated[
+    float,
+    Field(
+        gt=0,
+        lt=1,
+        description="above 0 and below 1",
+        json_schema_extra={"help": "Share of green tokens, or of green pairs."},
+    ),
+]
+Delta = Annotated[
+    float,
+    Field(
+        ge=0,
+        le=100,
+        allow_inf_nan=False,
+        description="in 0..100",
+        json_schema_extra={"help": "Bias on the logits."},
+    ),
+]
+NewOnly = Annotated[
+    bool,
+    Field(
+        description="true or false", json_schema_extra={"help": "Favour only pairs that the text does not hold yet."}
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +94,11 @@ class DMarkSpec(GreenListSpec):
 
     rule: Literal["dmark"] = "dmark"
     form: Annotated[
-        Form, Field(json_schema_extra={"help": "Which neighbours a bias looks at, known or predicted."})
+        Form,
+        Field(
+            description=f"one of: {', '.join(get_args(Form))}",
+            json_schema_extra={"help": "Which neighbours a bias looks at, known or predicted."},
+        ),
     ] = "predictive-bidirectional"
     new_only: NewOnly = False
 
@@ -103,7 +129,13 @@ class PatternMarkSpec(PublishedSpec):
     rule: Literal["pattern-mark"] = "pattern-mark"
     delta: Delta = 2.0
     pattern_length: Annotated[
-        int, Field(ge=2, le=16, json_schema_extra={"help": "Length in tokens of the alternating patterns."})
+        int,
+        Field(
+            ge=2,
+            le=16,
+            description="in 2..16",
+            json_schema_extra={"help": "Length in tokens of the alternating patterns."},
+        ),
     ] = 2
 
 
@@ -129,10 +161,18 @@ class GloaguenSpec(PublishedSpec):
     offsets: Annotated[
         tuple[int, ...],
         BeforeValidator(_split),
-        Field(json_schema_extra={"help": "Neighbours whose tokens make the context, such as -1,1."}),
+        Field(
+            description="a list of whole numbers, such as -1 or -1,1",
+            json_schema_extra={"help": "Neighbours whose tokens make the context, such as -1,1."},
+        ),
     ] = (-1,)
     top_k: Annotated[
-        int, Field(ge=1, json_schema_extra={"help": "Tokens and contexts of a position that an expectation runs over."})
+        int,
+        Field(
+            ge=1,
+            description="at least 1",
+            json_schema_extra={"help": "Tokens and contexts of a position that an expectation runs over."},
+        ),
     ] = 50
 
     def check(self) -> None:
@@ -166,7 +206,13 @@ class GumbelSpec(PublishedSpec):
 
     rule: Literal["gumbel"] = "gumbel"
     period: Annotated[
-        int, Field(ge=1, le=2**16, json_schema_extra={"help": "Positions after which the uniforms repeat."})
+        int,
+        Field(
+            ge=1,
+            le=2**16,
+            description="in 1..65536",
+            json_schema_extra={"help": "Positions after which the uniforms repeat."},
+        ),
     ] = 256
 
 
@@ -185,13 +231,25 @@ class TangoSpec(PublishedSpec):
 
     rule: Literal["tango"] = "tango"
     delta: Delta = 5.0
-    classes: Annotated[int, Field(ge=2, le=16, json_schema_extra={"help": "Number of colours."})] = 3
-    lag: Annotated[int, Field(ge=1, le=16, json_schema_extra={"help": "Distance of the two tokens of a pair."})] = 2
+    classes: Annotated[
+        int, Field(ge=2, le=16, description="in 2..16", json_schema_extra={"help": "Number of colours."})
+    ] = 3
+    lag: Annotated[
+        int,
+        Field(ge=1, le=16, description="in 1..16", json_schema_extra={"help": "Distance of the two tokens of a pair."}),
+    ] = 2
     colours: Annotated[
         Literal["embeddings", "hash"],
-        Field(json_schema_extra={"help": "Colours by the token embeddings, or each token's alone."}),
+        Field(
+            description="one of: embeddings, hash",
+            json_schema_extra={"help": "Colours by the token embeddings, or each token's alone."},
+        ),
     ] = "embeddings"
     embeddings: Annotated[
-        str, Field(json_schema_extra={"help": "Model whose embeddings are projected.", "default_text": "the key's"})
+        str,
+        Field(
+            description="a text",
+            json_schema_extra={"help": "Model whose embeddings are projected.", "default_text": "the key's"},
+        ),
     ] = ""
     new_only: NewOnly = False

@@ -1,0 +1,156 @@
+"""Rules that other packages add: what is shared, and what becomes of a package that does not work."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dgmark import WatermarkKey
+from dgmark.errors import KeyFileError, MissingExtra
+from dgmark.watermark import rules
+from support.command_line import run
+from support.fresh_process import run_fresh
+from support.known_keys import known_key
+
+RULE = """
+from typing import Any, ClassVar, Literal
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from dgmark.watermark.rules import Rule
+from dgmark.watermark.spec import WatermarkSpec
+
+@dataclass(frozen=True, kw_only=True)
+class {name}Spec(WatermarkSpec):
+    rule: Literal["{name}"] = "{name}"
+    prf: ClassVar[str] = "none-v1"
+    {option}
+
+{name} = Rule({name}Spec, decoding="odd_side:Side", detection="odd_side:Test", title="{title}")
+"""
+Install = Callable[..., None]
+
+
+def code(name: str, option: str, title: str = "") -> str:
+    return RULE.format(name=name, option=option, title=title)
+
+
+def forget() -> None:
+    rules._added.cache_clear()
+    rules._loaded.cache_clear()
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Adds a package with a module `odd_rules`, as pip would install it."""
+
+    def add(code: str, **points: str) -> None:
+        (tmp_path / "odd_rules.py").write_text(code)
+        about = tmp_path / "odd_package-1.0.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: odd-package\nVersion: 1.0\n")
+        lines = (f"{name} = {point}\n" for name, point in points.items())
+        (about / "entry_points.txt").write_text(f"[dgmark.rules]\n{''.join(lines)}")
+        monkeypatch.syspath_prepend(tmp_path)
+        forget()
+
+    yield add
+    forget()
+    sys.modules.pop("odd_rules", None)
+
+
+RESERVED = ("name", "model", "version", "secret", "package", "file", "prf", "check", "chance", "schema")
+BROKEN = {
+    "no such module": ("", "no_such_module:odd", "ModuleNotFoundError: No module named 'no_such_module'"),
+    "no such object": ("", "odd_rules:odd", "AttributeError"),
+    "a module that fails": ("1 / 0", "odd_rules:odd", "ZeroDivisionError: division by zero"),
+    "no rule": ("odd = 3", "odd_rules:odd", "names an object of int, not of dgmark.watermark.rules.Rule"),
+    "another name": (code("other", "width: int = 3"), "odd_rules:other", "names the rule other"),
+    **{
+        f"an option {name}": (code("odd", f"{name}: str = 'x'"), "odd_rules:odd", f"{name} is no name for an option")
+        for name in RESERVED
+    },
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_package_that_does_not_work_breaks_no_other_rule(kind: str, install: Install, tmp_path: Path) -> None:
+    module, point, reason = BROKEN[kind]
+    install(module, odd=point)
+    sane, odd = tmp_path / "sane.json", tmp_path / "odd.json"
+    known_key("sane").save(sane)
+    fields = json.loads(sane.read_text())
+    odd.write_text(json.dumps({**fields, "rule": "odd", "package": "odd-package"}))
+    odd.chmod(0o600)
+    for command in (["--help"], ["detect", "--help"], ["detect", "--key", sane]):
+        assert run(*command, stdin="The king went.").exit_code == 0
+    shown = run("keygen", "--help")
+    assert (shown.exit_code, "odd" in shown.stdout) == (0, False)
+    made = run("keygen", tmp_path / "new.json", "--rule", "position")
+    assert made.exit_code == 0
+    said = "rule odd of the package odd-package cannot be used ("
+    assert made.stderr.count(f"warning: {said}") == made.stderr.count("odd-package") == 1
+    assert reason in made.stderr
+    refused = run("keygen", tmp_path / "other.json", "--rule", "odd")
+    assert (refused.exit_code, f"error: {said}" in refused.stderr) == (6, True)
+    assert not (tmp_path / "other.json").exists()
+    used = run("detect", "--key", odd, stdin="The king went.")
+    assert (used.exit_code, said in used.stderr) == (5, True)
+    with pytest.raises(KeyFileError, match=r"odd\.json cannot be used here: rule odd of the package odd-package"):
+        WatermarkKey.load(odd)
+
+
+def test_a_rule_whose_sides_are_missing_names_its_package(install: Install) -> None:
+    install(code("odd", "width: int = 3"), odd="odd_rules:odd")
+    rule = rules.find_rule("odd")
+    assert rule.distribution == "odd-package"  # from the entry point, as the rule does not say it
+    for part in (rule.decode_side, rule.test):
+        with pytest.raises(MissingExtra, match=r"rule odd of the package odd-package cannot be used \(ModuleNotFound"):
+            part()
+
+
+def test_the_help_of_keygen_shows_the_title_and_default_of_each_rule(install: Install, tmp_path: Path) -> None:
+    module = (
+        code("first", 'width: int = Field(default=3, json_schema_extra={"help": "Width in tokens."})', "First's")
+        + code("second", 'width: str = Field(default="wide", json_schema_extra={"help": "Width in words."})')
+        + code("third", 'width: int = Field(json_schema_extra={"help": "Width in tokens."})')
+    )
+    install(module, first="odd_rules:first", second="odd_rules:second", third="odd_rules:third")
+    shown = " ".join(run("keygen", "--help").stdout.split())
+    assert "first (First's), " in shown
+    assert "--width <str> first, third: Width in tokens; second: Width in words." in shown
+    assert "[default: (first: 3; second: wide; third: none)]" in shown
+
+
+def test_an_option_that_rules_read_in_different_ways_is_read_as_the_rule_of_the_key_reads_it(
+    install: Install, tmp_path: Path
+) -> None:
+    module = code("first", "width: int = 3") + code("second", "width: str = 'wide'") + code("third", "thin: int = 1")
+    install(module, first="odd_rules:first", second="odd_rules:second", third="odd_rules:third")
+    for rule, width in (("first", 5), ("second", "5")):
+        file = tmp_path / f"{rule}.json"
+        assert run("keygen", file, "--rule", rule, "--width", 5).exit_code == 0
+        assert json.loads(file.read_text())["width"] == width
+    for options, problem in (
+        (["--rule", "first", "--width", "x"], "--width x is not a whole number"),
+        (["--rule", "third", "--width", "5"], "rule third has no width"),
+        (["--width", "5"], "--rule is needed with width, which is an option of: first, second"),
+        (["--thin", "5"], "--rule is needed with thin, which is an option of: third"),
+    ):
+        refused = run("keygen", tmp_path / "no.json", *options)
+        assert (refused.exit_code, problem in refused.stderr) == (2, True), refused.stderr
+
+
+def test_only_keygen_imports_the_rules_of_other_packages(tmp_path: Path) -> None:
+    known_key("lazy").save(tmp_path / "key.json")
+    commands = [["--help"], ["detect", "--help"], ["key", "show", str(tmp_path / "key.json")], ["keygen", "--help"]]
+    told = run_fresh(
+        "import sys\n"
+        "from typer.testing import CliRunner\n"
+        "from dgmark.cli import app\n"
+        f"for command in {commands!r}:\n"
+        "    result = CliRunner().invoke(app, command)\n"
+        "    print(result.exit_code, any(name.partition('.')[0] == 'dgmark_lab' for name in sys.modules))\n"
+    ).splitlines()
+    assert told == ["0 False", "0 False", "0 False", "0 True"]
