@@ -246,6 +246,7 @@ def test_the_keyless_scheme_says_that_it_has_no_secret(tmp_path: Path) -> None:
 def test_a_command_that_needs_an_extra_says_how_to_install_it() -> None:
     commands = [
         ["generate", "--no-watermark", "--prompt", "x"],
+        ["generate", "--no-watermark", "--prompts", "in.parquet", "--out", "out.parquet"],
         ["infill", "--no-watermark", "x [mask:4]"],
         ["demo"],
     ]

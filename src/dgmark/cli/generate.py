@@ -113,9 +113,9 @@ def generate(
     tasks = tasks_of(prompt_rows, partial(_task, subkey=subkey), seed=seed, purpose="prompt to continue")
     if live and (len(tasks) != 1 or out is not None):
         raise SettingsError("--stream shows one text: give a single prompt, and leave --out out")
+    _check_settings(loading, key, settings)
     with needed_extra("generate", "generating"):
         from dgmark.decode.generation import GENERATION_SCHEMA
-    _check_settings(loading, key, settings)
     prepared = _prepared(tasks, key, settings, loading, subkey=subkey, chat=chat, pad=pad)
     output = RowOutput(
         GENERATION_SCHEMA,
@@ -170,11 +170,11 @@ def _check_settings(loading: opt.Loading, key: WatermarkKey | None, settings: Se
     """Refuse what no model of this family can decode with, before the model is loaded.
 
     Raises:
-        ModelError: there is no such model, or it belongs to no family.
+        ModelError: there is no such model, or it belongs to no family; or torch is not installed.
         SettingsError: the settings are invalid.
     """
-    from dgmark.decode.prompts import with_defaults_of_rule
-
+    with needed_extra("generate", "generating"):
+        from dgmark.decode.prompts import with_defaults_of_rule
     checkpoint = find_checkpoint(loading.get("name_or_path", BUILTIN), loading.get("revision"))
     family = family_of(checkpoint, loading.get("family"))
     with_defaults_of_rule(key, settings, partial(DecodeConfig, **family.defaults_with(family.block_of(checkpoint))))
