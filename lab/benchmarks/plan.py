@@ -13,8 +13,8 @@ from statistics import median
 import numpy as np
 from scipy.stats import binom
 
-from dgmark.detection.bigram import WHOLE_SHARE
 from dgmark.detection.detector import Detector
+from dgmark.detection.parts import WHOLE_SHARE
 from dgmark.detection.reader import ScoredIds
 from dgmark.watermark.bigram import DISTANCES, BigramSpec
 from shared import print_header, print_made_with, print_row, random_key, seconds_of

@@ -21,14 +21,14 @@ def without_matches(scores: Tensor, masked: Tensor, preferred: Tensor, *rest: An
 @pytest.mark.parametrize(
     ("where", "value", "changed"),
     [
-        ("dgmark.detection.bigram.WHOLE_SHARE", 0.6, {"bigram"}),
+        ("dgmark.detection.parts.WHOLE_SHARE", 0.6, {"bigram"}),
         ("dgmark.detection.position.adjusted_p", lambda p, _share: p, {"position"}),
         ("dgmark.watermark.position.DEFAULT_CODE", 8, {"position", "decoding"}),
         ("dgmark_lab.baselines.prf.PRF_VERSION", "splitmix64-v2", {"kgw", "decoding-kgw"}),
         ("dgmark.decode.selection.select_positions", without_matches, {"decoding"}),
         ("dgmark.decode.proposals.CANDIDATES", 4, {"decoding"}),
         ("dgmark.decode.proposals.filter_weights", lambda weights, *_rest: weights**2, {"decoding"}),
-        ("dgmark.detection.bigram.MIN_UNITS", 10**9, {"bigram"}),
+        ("dgmark.detection.parts.MIN_UNITS", 10**9, {"bigram"}),
         ("dgmark_lab.experiments.store._content_hash", lambda file: file.name, {"storyteller"}),
     ],
 )

@@ -13,10 +13,11 @@ import pytest
 from numpy.typing import NDArray
 
 from dgmark import Detector, Keyring, WatermarkKey
-from dgmark.detection.bigram import FIRST_UNIT, MAX_UNITS, MIN_UNITS, STRENGTHS, BigramTest
+from dgmark.detection.bigram import STRENGTHS, BigramTest
 from dgmark.detection.detect_files import ScoringOptions
 from dgmark.detection.finding import Span
 from dgmark.detection.p_values import binomial_tail
+from dgmark.detection.parts import FIRST_UNIT, MAX_UNITS, MIN_UNITS
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.result import PAYLOAD_FIELDS
 from dgmark.errors import SettingsError, VocabularyMismatch

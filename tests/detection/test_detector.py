@@ -28,7 +28,7 @@ END, START, MASK = 0, 1, 2  # of the built-in tokenizer
 FIRST = 4  # the ids below are special
 ROW = [
     "id", "verdict", "p_value", "z_score", "green_fraction", "num_tokens_scored", "num_tokens_matched", "fpr",
-    "key_fingerprint", "guaranteed", "summary", "pairs", "position", "normalised",
+    "key_fingerprint", "guaranteed", "summary", "pairs", "position", "test", "weights", "normalised",
     "normalise_would_change", "spans", "marked_share", "keys_tested", "rule", "p_published", "uncertain_because",
     "schema",
 ]  # fmt: skip

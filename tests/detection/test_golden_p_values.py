@@ -17,11 +17,13 @@ from dgmark.detection.result import PAYLOAD_FIELDS, Detection
 from support.goldens import Rows, check_equal, forty_texts, read_golden, write_golden
 from support.known_keys import builtin_tokenizer, known_key
 from support.marked_texts import marked_ids
+from support.surprisal_models import HASHED
 from support.unchecked import unchecked
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "p_values.json"
 KINDS_GOLDEN = Path(__file__).parents[1] / "golden" / "p_values_kinds.json"
 PAIRS_GOLDEN = Path(__file__).parents[1] / "golden" / "p_values_pairs.json"
+WEIGHTED_GOLDEN = Path(__file__).parents[1] / "golden" / "p_values_weighted.json"
 TEXTS = Path(__file__).parents[1] / "texts"
 
 Figures = dict[str, Any]
@@ -155,6 +157,20 @@ def kinds_of_text() -> dict[str, list[Any]]:
     return found
 
 
+def weighted_figures() -> dict[str, list[Any]]:
+    """Of forty texts, weighed by a model of plain rules, the figures as listed, those of the weights, and the spans."""
+    found: dict[str, list[Any]] = {}
+    for name in ("bigram", "sub-keys"):
+        key = known_key(f"golden weighted {name}", **KINDS_OF_KEYS[name])
+        texts = forty_texts(key.subkey(200) if key.num_subkeys > 1 else key)
+        detector = Detector(key, tokenizer=builtin_tokenizer(), surprisal_model=HASHED)
+        for title, detection in zip(texts, detector.detect_many(texts.values()), strict=True):
+            assert detection.weights is not None
+            spans = [list(asdict(span).values()) for span in detector.spans(texts[title])]
+            found[f"{name}/{title}"] = [*listed(detection), list(asdict(detection.weights).values()), spans]
+    return found
+
+
 def listed(detection: Detection) -> list[Any]:
     """The figures of a detection in one list."""
     own = [
@@ -174,8 +190,13 @@ def listed(detection: Detection) -> list[Any]:
     ]
 
 
-COMPUTE: dict[str, Callable[[], Rows]] = {"plain": figures, "pairs": pair_figures, "kinds": kinds_of_text}
-FILES = {"plain": GOLDEN, "pairs": PAIRS_GOLDEN, "kinds": KINDS_GOLDEN}
+COMPUTE: dict[str, Callable[[], Rows]] = {
+    "plain": figures,
+    "pairs": pair_figures,
+    "kinds": kinds_of_text,
+    "weighted": weighted_figures,
+}
+FILES = {"plain": GOLDEN, "pairs": PAIRS_GOLDEN, "kinds": KINDS_GOLDEN, "weighted": WEIGHTED_GOLDEN}
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import torch
 
 from dgmark import WatermarkKey
 from dgmark.errors import SettingsError
-from dgmark.watermark.bigram import count_by_subkey, hash_key, matching_pairs, pair_words, pairs_of
+from dgmark.watermark.bigram import hash_key, matching_pairs, pair_words, pairs_of, sums_by_subkey
 from dgmark.watermark.hashes import SipHashKey, siphash
 from dgmark.watermark.position import tables_of
 
@@ -51,10 +51,10 @@ def test_pairs_are_those_of_a_plain_loop(nearest: int, farthest: int) -> None:
 def test_counts_by_subkey_are_those_of_each_subkey(subkeys: int) -> None:
     words = pair_words(RNG.integers(0, 5000, 700), RNG.integers(0, 5000, 700))
     counts = [int(matching_pairs(words, KEY, number).sum()) for number in range(subkeys)]
-    assert count_by_subkey(words, KEY, subkeys).tolist() == [counts]
+    assert sums_by_subkey(words, KEY, subkeys).tolist() == [counts]
     ends = [0, 300, 300, 700]  # a part may be without pairs, or have more than a byte counts
-    parts = [count_by_subkey(words[begin:end], KEY, subkeys)[0] for begin, end in itertools.pairwise(ends)]
-    assert np.array_equal(count_by_subkey(words, KEY, subkeys, np.diff(ends)), parts)
+    parts = [sums_by_subkey(words[begin:end], KEY, subkeys)[0] for begin, end in itertools.pairwise(ends)]
+    assert np.array_equal(sums_by_subkey(words, KEY, subkeys, np.diff(ends)), parts)
 
 
 def test_a_key_of_pairs_has_no_groups() -> None:

@@ -198,6 +198,12 @@ def _statistics(detection: Detection) -> Iterator[tuple[str, str]]:
         yield "published p-value", f"{detection.p_published:.3g}, by the publication of rule {detection.rule}"
     what, number = matches(detection)
     yield "matching", f"{number} {what} match ({detection.green_fraction:.1%})"
+    if weights := detection.weights:
+        yield (
+            "weights",
+            f"{weights.matched:,} of {weights.scored:,} match, as telling as {weights.effective_pairs:.0f} equal pairs",
+        )
+        yield "language model", f"{weights.model} ({weights.fingerprint})"
     yield "z-score", f"{detection.z_score:.2f}, as in the paper, for comparison only"
     tried = f", the likeliest of {detection.keys_tested:,}" if detection.keys_tested > 1 else ""
     if detection.subkeys_tested > 1:

@@ -1,21 +1,22 @@
 """The detection side of the bigram rule: how many distinct pairs of a text match, in the whole text and in its parts.
 
 Over random keys the bits of distinct pairs are independent fair coins, for any text, so each count has an exact
-binomial tail. The whole text has half of the false-positive rate, and the parts share the other half. The parts that
-pass are the spans: they and the verdict come from one test, and their p-values depend on no rate. Knows tokens and
-positions only. Ours; a scan on multi-scale grids as in Walther (2010).
+binomial tail. If a language model has read the text, each pair has a weight instead, and the weights of the matching
+pairs have an exact tail as well. The parts that pass are the spans: they and the verdict come from one test, and their
+p-values depend on no rate. Knows tokens and positions only. Ours.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from dgmark.detection.finding import Finding, PairFigures, TokenSpan, Uncertain
+from dgmark.detection.choice import CAP, choice_of, digest_of, weights_of
+from dgmark.detection.finding import Finding, PairFigures, TokenSpan, Uncertain, WeightFigures
 from dgmark.detection.p_values import (
     MIN_P,
     adjusted_p,
@@ -26,24 +27,24 @@ from dgmark.detection.p_values import (
     p_value_of,
     z_score,
 )
+from dgmark.detection.parts import WHOLE_SHARE, Parts
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.rules import DetectionSettings, Expectation, SubkeySpan, TextTest
-from dgmark.watermark.bigram import BigramSpec, count_by_subkey, matching_pairs, pair_key, pair_words, pairs_of
+from dgmark.detection.weighted_coins import WeightedCoins, close_log_tails, effective_number
+from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words, pairs_of, sums_by_subkey
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import check_ids, spec_as
 
-WHOLE_SHARE = 0.5
-# A part begins and ends at multiples of 8, 16, 32, ... tokens; it is up to 8 such units long, and on all grids but the
-# first more than 4.
-FIRST_UNIT = 8
-MAX_UNITS = 8
-MIN_UNITS = 5
 # strengths of the mark that the confidence in a sub-key averages over: twice the share of matching pairs, less 1
 STRENGTHS = (0.1, 0.3, 0.5)
 # sub-keys are ranked by the counts of runs of blocks of this many tokens
 _BLOCK_TOKENS = 32
 # sub-keys whose spans are looked for
 _SUBKEYS_WITH_SPANS = 16
+# A weighted tail is computed for parts whose estimate is as good as the best one, or the level, but for so many nats
+# and this share; the estimates are off by less. Of more than so many parts the best by estimate.
+_SLACK_NATS, _SLACK_SHARE = 1.0, 0.08
+_MOST_TAILS = 32
 
 # characters times sub-keys that are tried in a second: 300,000 under 65,536 take 52 seconds of one core
 SUBKEY_CHARS_A_SECOND = 3.8e8
@@ -56,30 +57,12 @@ def seconds_of_scan(content: str | Sequence[int], subkeys: int) -> float:
     return chars * subkeys / SUBKEY_CHARS_A_SECOND
 
 
-class _Parts(NamedTuple):
-    """Parts of a text: the whole text first, then those of each grid.
-
-    Attributes:
-        first: the first token of each part.
-        last: the token behind its last one.
-        matched: its matching pairs.
-        pairs: its distinct pairs.
-        share: its share of the false-positive rate.
-    """
-
-    first: Int[np.ndarray, " parts"]
-    last: Int[np.ndarray, " parts"]
-    matched: Int[np.ndarray, " parts"]
-    pairs: Int[np.ndarray, " parts"]
-    share: Float[np.ndarray, " parts"]
-
-
 class BigramTest(TextTest):
     """The test of one key on one text.
 
     Args:
         key: a key of rule "bigram".
-        tokens: the scored tokens.
+        tokens: the scored tokens; with their surprisal each pair has a weight.
         settings: nothing of them is read.
 
     Raises:
@@ -106,6 +89,16 @@ class BigramTest(TextTest):
         self._distinct = np.empty(len(ordered), dtype=np.int64)
         self._distinct[self._order] = np.cumsum(~self._repeated) - 1
         self._matches: dict[int | None, Bool[np.ndarray, " pairs"]] = {}
+        # of each distinct pair, by the first of its places; None if all count alike
+        self.weights: Int[np.ndarray, " pairs"] | None = None
+        if tokens.surprisal is not None:
+            first = self._first_places
+            self.weights = weights_of(tokens.surprisal.nats, self._left[first], self._right[first])
+
+    @classmethod
+    def weighs(cls) -> bool:
+        """It takes weights."""
+        return True
 
     @property
     def pairs(self) -> int:
@@ -142,18 +135,39 @@ class BigramTest(TextTest):
 
     def figures(self, found: bool) -> dict[str, Any]:
         """The fields of a `Detection` that this rule computes; `found`: whether the text is marked."""
-        subkey, matched = self.subkey, int(self.matches(self.subkey).sum())
+        subkey, matched, weights = self.subkey, int(self.matches(self.subkey).sum()), self._weight_figures()
         confidence = None
         if found and subkey is not None and self.key.num_subkeys > 1:
             confidence = self.confidence(subkey, self._best)
         return {
-            "z_score": z_score(matched, self.pairs, 2),
+            "test": "count" if weights is None else "weighted",
+            "z_score": z_score(matched, self.pairs, 2) if weights is None else self._weighted_z(weights),
             "green_fraction": matched / self.pairs if self.pairs else 0.0,
             "num_tokens_matched": int(np.count_nonzero(self.net_matches(subkey) > 0)),
             "pairs": PairFigures(self.pairs, matched),
+            "weights": weights,
             "subkey": subkey if found else None,
             "subkey_confidence": confidence,
         }
+
+    def _weight_figures(self) -> WeightFigures | None:
+        surprisal = self.tokens.surprisal
+        if self.weights is None or surprisal is None:
+            return None
+        return WeightFigures(
+            surprisal.model,
+            surprisal.fingerprint,
+            digest_of(self.words, self.weights),
+            int(self.weights.sum()),
+            int(self.weights[self.matches(self.subkey)].sum()),
+            effective_number(self.weights),
+        )
+
+    def _weighted_z(self, figures: WeightFigures) -> float:
+        """The weight of the matching pairs, standardised under fair coins; 0 for no weight."""
+        assert self.weights is not None
+        squares = int(self.weights @ self.weights)
+        return (2 * figures.matched - figures.scored) / math.sqrt(squares) if squares else 0.0
 
     @classmethod
     def expectation(cls, spec: BigramSpec, tokens: int, refilled: float) -> Expectation:
@@ -172,9 +186,15 @@ class BigramTest(TextTest):
         matched: Bool[np.ndarray, " n"] = self.net_matches(self.subkey) > 0
         return matched
 
+    def token_weights(self) -> Float[np.ndarray, " n"] | None:
+        """The choice that each token had, as a share of the most that counts; None without a language model."""
+        surprisal = self.tokens.surprisal
+        return None if surprisal is None else choice_of(surprisal.nats) / CAP
+
     def net_matches(self, subkey: int | None) -> Int[np.ndarray, " n"]:
-        """For each token its pairs that match less those that do not, on both sides."""
-        signs = np.where(self.matches(subkey)[self._distinct], 1, -1)
+        """For each token its pairs that match less those that do not, on both sides; of pairs with weights, these."""
+        values = 1 if self.weights is None else self.weights
+        signs = np.where(self.matches(subkey), values, -values)[self._distinct]
         n = len(self.tokens.ids)
         net = np.bincount(self._left, signs, n) + np.bincount(self._right, signs, n)
         return net.astype(np.int64)
@@ -188,9 +208,12 @@ class BigramTest(TextTest):
         if not len(self.tokens.ids):
             return "empty"
         match = self.spec.typical_match
+        if self.weights is None:
+            numbers = [self.pairs, len(self._words)]
+        else:  # as many as say as much
+            numbers = [int(effective_number(each)) for each in (self.weights, self.weights[self._distinct])]
         typical, different = (
-            adjusted_p(binomial_tail(math.ceil(match * pairs), pairs), WHOLE_SHARE * share)
-            for pairs in (self.pairs, len(self._words))
+            adjusted_p(binomial_tail(math.ceil(match * pairs), pairs), WHOLE_SHARE * share) for pairs in numbers
         )
         return None if typical <= level else "repetitive" if different <= level else "short"
 
@@ -211,64 +234,68 @@ class BigramTest(TextTest):
                 kept.append((subkey, span))
         return kept
 
+    @cached_property
+    def _parts(self) -> Parts:
+        return Parts(len(self.tokens.ids), self._left, self._right, self._left_before)
+
     def _candidates(self, matches: Bool[np.ndarray, " pairs"], level: float | None = None) -> Iterator[TokenSpan]:
         """The parts with a p-value of at most `level`; with None those that may have the smallest."""
-        parts = self._parts(matches)
-        lower, upper = (bound - np.log(parts.share) for bound in log_bounds(parts.matched, parts.pairs))
+        if self.weights is not None:
+            yield from self._weighted_candidates(matches, self.weights, level)
+            return
+        parts = self._parts
+        matching = parts.sums(matches[self._distinct].astype(np.int64))
+        lower, upper = (bound - np.log(parts.share) for bound in log_bounds(matching, parts.pairs))
         wanted = upper.min() if level is None else math.log(max(level, MIN_P))
-        chosen = (lower <= wanted) & (2 * parts.matched > parts.pairs)
+        chosen = (lower <= wanted) & (2 * matching > parts.pairs)
         chosen[0] = True
-        for first, last, matched, pairs, share in zip(*(column[chosen].tolist() for column in parts), strict=True):
-            log = log_tail(matched, pairs)
-            p = adjusted_p(p_value_of(log), share)
-            if level is None or p <= level:
-                yield TokenSpan(first, last, p, log - math.log(share))
+        columns = (parts.first, parts.last, matching, parts.pairs, parts.share)
+        for first, last, matched, pairs, share in zip(*(column[chosen].tolist() for column in columns), strict=True):
+            span = _span(first, last, log_tail(matched, pairs), share)
+            if level is None or span.p_value <= level:
+                yield span
 
-    def _parts(self, matches: Bool[np.ndarray, " pairs"]) -> _Parts:
-        """The counts of all parts. A pair counts once in a part, by the earliest of its places there."""
-        n = len(self.tokens.ids)
-        units = [FIRST_UNIT << grid for grid in range(n.bit_length()) if FIRST_UNIT << grid < n]
-        found = [_Parts(*(np.array([one]) for one in (0, n, int(matches.sum()), self.pairs, WHOLE_SHARE)))]
-        matched = matches[self._distinct]
-        for unit in units:
-            shortest, beginnings = 1 if unit == FIRST_UNIT else MIN_UNITS, -(-n // unit)
-            if shortest > beginnings:
-                break  # shorter parts are on the grid before
-            counts = self._counts(unit, beginnings, matched)
-            # parts that reach beyond the text are no longer than others
-            lengths = np.arange(1, MAX_UNITS + 1)
-            inside = np.arange(beginnings)[:, None] + lengths <= beginnings
-            inside &= (lengths >= shortest) & (counts[0] > 0)
-            beginning, length = np.nonzero(inside)
-            pairs, matching = counts[:, beginning, length]
-            first = beginning * unit
-            share = np.full(len(first), (1 - WHOLE_SHARE) / (len(units) * max(1, len(first))))
-            found.append(_Parts(first, np.minimum(first + (length + 1) * unit, n), matching, pairs, share))
-        return _Parts(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
+    # --- parts with weights ---
 
-    def _counts(
-        self, unit: int, beginnings: int, matched: Bool[np.ndarray, " places"]
-    ) -> Int[np.ndarray, "2 beginnings lengths"]:
-        """The distinct pairs of the part of each beginning and length, both in units, and those that match.
+    def _weighted_candidates(
+        self, matches: Bool[np.ndarray, " pairs"], weights: Int[np.ndarray, " pairs"], level: float | None
+    ) -> Iterator[TokenSpan]:
+        """What `_candidates` yields; of parts that overlap and reach the level, only the best by estimate."""
+        parts, (total, squares, fourths) = self._parts, self._powers
+        heads = parts.sums((weights * matches)[self._distinct])
+        estimates = close_log_tails(heads, total, squares, fourths) - np.log(parts.share)
+        wanted = float(estimates.min()) if level is None else math.log(max(level, MIN_P))
+        order = np.argsort(np.round(estimates, 9), kind="stable")
+        order = order[estimates[order] <= wanted + _SLACK_NATS + _SLACK_SHARE * abs(wanted)]
+        if level is None:
+            order = np.union1d(order[:_MOST_TAILS], [0])
+        free = np.ones(len(self.tokens.ids), dtype=bool)
+        for part in order.tolist():
+            first, last = int(parts.first[part]), int(parts.last[part])
+            if not free[first:last].all():
+                continue
+            coins = self._whole if part == 0 else WeightedCoins(weights[self._pairs_within(first, last)])
+            span = _span(first, last, coins.log_tail(int(heads[part])), float(parts.share[part]))
+            if level is None:
+                yield span
+            elif span.p_value <= level:
+                free[first:last] = False
+                yield span
 
-        The text 7 5 7 5 in units of one token, at distance 1: its pairs are a b a, at the places 0-1, 1-2 and 2-3. The
-        part of four tokens from 0 holds a and b, the second a being an equal one: 2. The part of three from 1 holds b
-        and a: 2. So the second a counts in parts that begin after token 0, where the first one begins.
-        """
-        left, right, before = self._left // unit, self._right // unit, self._left_before // unit
-        # A place counts in the parts that begin after the equal pair before it and end with or after its own unit.
-        # Its row is that unit, and its columns are the units from there back to the beginnings.
-        begin = np.minimum(right - left, MAX_UNITS)
-        end = np.maximum(np.minimum(right - before, MAX_UNITS), begin)
-        rows, columns = beginnings + MAX_UNITS, MAX_UNITS + 1
-        row = (right + matched * rows) * columns
-        starts, ends = (np.bincount(row + column, minlength=2 * rows * columns) for column in (begin, end))
-        cells = (starts - ends).reshape(2 * rows, columns).cumsum(axis=1).reshape(2, rows * columns)
-        # unit after unit of a part: a row and a column further
-        diagonal = np.arange(beginnings)[:, None] * columns + np.arange(MAX_UNITS) * (columns + 1)
-        counts = cells[:, diagonal].cumsum(axis=2)
-        counts[0] += counts[1]
-        return counts
+    @cached_property
+    def _powers(self) -> tuple[Int[np.ndarray, " parts"], ...]:
+        """The sums of the weights of the pairs of each part, of their squares, and of their fourth powers."""
+        assert self.weights is not None
+        return tuple(self._parts.sums((self.weights**power)[self._distinct]) for power in (1, 2, 4))
+
+    @cached_property
+    def _whole(self) -> WeightedCoins:
+        assert self.weights is not None
+        return WeightedCoins(self.weights)
+
+    def _pairs_within(self, first: int, last: int) -> Int[np.ndarray, " some"]:
+        """The distinct pairs of the tokens [first, last), in the order of their words."""
+        return np.unique(self._distinct[(self._left >= first) & (self._right < last)])
 
     @cached_property
     def _left_before(self) -> Int[np.ndarray, " places"]:
@@ -286,17 +313,22 @@ class BigramTest(TextTest):
         """The sub-keys with the best counts over any run of 1, 2, 4, ... blocks or the whole text, the best first."""
         best = np.full(self.spec.subkeys, -np.inf)
         block_of = self._right[self._first_places] // _BLOCK_TOKENS
-        blocks = max(1, -(-len(self.tokens.ids) // _BLOCK_TOKENS))
-        sizes, words = np.bincount(block_of, minlength=blocks), self.words[block_of.argsort(kind="stable")]
-        in_block = count_by_subkey(words, self._hash, len(best), sizes)
+        blocks, order = max(1, -(-len(self.tokens.ids) // _BLOCK_TOKENS)), block_of.argsort(kind="stable")
+        sizes, weights = np.bincount(block_of, minlength=blocks), self.weights
+        in_block = sums_by_subkey(
+            self.words[order], self._hash, len(best), sizes, None if weights is None else weights[order]
+        )
         # of all blocks before each
-        pairs = np.concatenate([[0], sizes.cumsum()])
-        counts = np.concatenate([np.zeros((1, len(best)), dtype=np.int64), in_block.cumsum(axis=0)])
+        heads = np.concatenate([np.zeros((1, len(best)), dtype=np.int64), in_block.cumsum(axis=0)])
+        total, squares = (
+            np.concatenate([[0], np.bincount(block_of, values, minlength=blocks).cumsum()])
+            for values in ((None, None) if weights is None else (weights, weights**2))
+        )
         length = 1
         while length < 2 * blocks:
             run = min(length, blocks)
-            of_run = np.maximum(pairs[run:] - pairs[:-run], 1)[:, None]
-            scores = (2.0 * (counts[run:] - counts[:-run]) - of_run) / np.sqrt(of_run)
+            of_run, spread = (np.maximum(sums[run:] - sums[:-run], 1)[:, None] for sums in (total, squares))
+            scores = (2.0 * (heads[run:] - heads[:-run]) - of_run) / np.sqrt(spread)
             best = np.maximum(best, scores.max(axis=0))
             length *= 2
         first: list[int] = np.argsort(-best, kind="stable")[:_SUBKEYS_WITH_SPANS].tolist()
@@ -305,12 +337,18 @@ class BigramTest(TextTest):
     def confidence(self, subkey: int, span: TokenSpan) -> float:
         """The probability that a part with the key's mark has it from this sub-key and no other of the key.
 
-        By Bayes, the sub-keys equally likely before.
+        By Bayes, the sub-keys equally likely before. With weights, the odds of a match grow with the weight of a pair,
+        and the strength is that of a pair of mean weight.
         """
-        inside = (self._left >= span.first) & (self._right < span.last)
-        words = np.unique(self._words[inside])
-        (counts,) = count_by_subkey(words, self._hash, self.spec.subkeys)
-        ratios = [counts * math.log1p(s) + (len(words) - counts) * math.log1p(-s) for s in STRENGTHS]
+        inside = self._pairs_within(span.first, span.last)
+        words, weights = self.words[inside], None if self.weights is None else self.weights[inside]
+        (heads,) = sums_by_subkey(words, self._hash, self.spec.subkeys, weights=weights)
+        if weights is None:
+            ratios = [heads * math.log1p(s) + (len(words) - heads) * math.log1p(-s) for s in STRENGTHS]
+        else:
+            mean = max(float(weights.mean()), 1e-9) if len(weights) else 1.0
+            odds = [2 * math.atanh(s) / mean for s in STRENGTHS]
+            ratios = [heads * one - float((np.logaddexp(0, one * weights) - math.log(2)).sum()) for one in odds]
         logs = np.logaddexp.reduce(ratios, axis=0)
         return float(np.exp(logs[subkey] - np.logaddexp.reduce(logs)))
 
@@ -335,3 +373,7 @@ class BigramTest(TextTest):
                 span = replace(min(before, span, key=lambda one: one.log_p), first=before.first, last=span.last)
             joined.append((subkey, span))
         return joined
+
+
+def _span(first: int, last: int, log: float, share: float) -> TokenSpan:
+    return TokenSpan(first, last, adjusted_p(p_value_of(log), share), log - math.log(share))

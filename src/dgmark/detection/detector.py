@@ -18,7 +18,8 @@ from dgmark.detection.p_values import adjusted_p, bonferroni_p
 from dgmark.detection.reader import Ranges, Reader, ScoredIds, at_words
 from dgmark.detection.readings import TextReading, readings
 from dgmark.detection.result import Detection, verdict_of
-from dgmark.detection.rules import DEFAULT_MAX_CROP, DetectionSettings, TextTest, rule_test
+from dgmark.detection.rules import DEFAULT_MAX_CROP, DetectionSettings, TextTest, check_weighs, rule_test
+from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import DgmarkError, SettingsError
 from dgmark.watermark.key import WatermarkKey, check_key
 
@@ -43,6 +44,8 @@ class Detector:
             Ids are never changed.
         keys_tested: how many keys are tried, including this one: a whole number of at least 1. P-values pay for all of
             them.
+        surprisal_model: a language model that reads the texts, such as a `dgmark.LanguageModel`. Each pair of tokens
+            then has a weight by how much choice the tokens had; see docs/statistics.md. Only for keys of rule bigram.
 
     A text that the steps change, that is hard-wrapped, or whose words stand in signs of markup or on lines of their
     own, is tried as it is and with all of that undone, and pays for both readings.
@@ -65,6 +68,7 @@ class Detector:
         max_crop: int = DEFAULT_MAX_CROP,
         normalise: Sequence[str] = (),
         keys_tested: int = 1,
+        surprisal_model: SurprisalModel | None = None,
     ) -> None:
         check_key(key)
         keys_tested = whole("keys tested", keys_tested)
@@ -72,12 +76,15 @@ class Detector:
             raise SettingsError(f"keys tested {keys_tested} is below 1: count this key and all others that are tried")
         check_fpr(fpr, keys_tested * key.num_subkeys)
         check_steps(normalise)
-        self._settings = DetectionSettings(fpr / keys_tested / key.num_subkeys, phase, max_crop)
+        weighted = surprisal_model is not None
+        if weighted:
+            check_weighs(key)
+        self._settings = DetectionSettings(fpr / keys_tested / key.num_subkeys, phase, max_crop, weighted)
         self._test = rule_test(key)
         self._test.check(self._settings)
         self.key, self.keys_tested, self.fpr = key, keys_tested, float(fpr)
         self.normalise = tuple(normalise)
-        self.reader = Reader(key, tokenizer)
+        self.reader = Reader(key, tokenizer, surprisal_model)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -93,6 +100,7 @@ class Detector:
             "phase": self._settings.phase,
             "max_crop": self._settings.max_crop,
             "normalise": sorted(set(self.normalise)),
+            **model_settings(self.reader),
         }
 
     def detect(self, text_or_ids: TextOrIds, *, only: Ranges | None = None) -> Detection:
@@ -195,12 +203,17 @@ class Detector:
         if not isinstance(detection, Detection):
             raise SettingsError(f"a detection is what detect returns, not a {type(detection).__name__}")
         reading = readings(content_of(text))[-1 if detection.normalised and not detection.disguised else 0]
-        ids, offsets = self.reader.encode(reading.content)
-        scored = self.reader.scored(ids)
-        matches = self.test(scored).matched_tokens(detection)
+        _, offsets = self.reader.encode(reading.content)
+        scored = self.reader.read(reading.content)
+        test = self.test(scored)
+        matches, weights = test.matched_tokens(detection), test.token_weights()
         matched = {} if matches is None else dict(zip(scored.positions.tolist(), matches.tolist(), strict=True))
+        weight = {} if weights is None else dict(zip(scored.positions.tolist(), weights.tolist(), strict=True))
         places = [reading.original(start, end) for start, end in offsets.tolist()]
-        return [ScoredToken(start, end, matched.get(number)) for number, (start, end) in enumerate(places)]
+        return [
+            ScoredToken(start, end, matched.get(number), weight.get(number, 1.0))
+            for number, (start, end) in enumerate(places)
+        ]
 
     # --- the test of tokens ---
 
@@ -214,9 +227,12 @@ class Detector:
 
         Raises:
             VocabularyMismatch: an id lies outside the key's vocabulary.
-            SettingsError: `tokens` is not what `reader` reads.
+            SettingsError: `tokens` is not what `reader` reads, with or without a language model.
         """
-        return self._test(self.key, instance("the tokens", tokens, ScoredIds), self._settings)
+        tokens = instance("the tokens", tokens, ScoredIds)
+        if self._settings.weighted != (tokens.surprisal is not None):
+            raise SettingsError("a weighted test takes tokens that a language model has read, and no other test does")
+        return self._test(self.key, tokens, self._settings)
 
     def p_value(self, test: TextTest, share: float) -> float:
         """The p-value of a test that has this share of the rate, once it has paid for the keys and sub-keys.
@@ -370,6 +386,12 @@ def detect(text_or_ids: TextOrIds, key: WatermarkKey, **settings: Unpack[Detecto
         settings: those of `Detector`.
     """
     return Detector(key, **settings).detect(text_or_ids)
+
+
+def model_settings(reader: Reader) -> dict[str, Any]:
+    """The language model that reads along as a setting of a detection; none without one."""
+    model = reader.surprisal_model
+    return {} if model is None else {"surprisal_model": model.fingerprint}
 
 
 def setting_of(key: WatermarkKey) -> str:

@@ -13,6 +13,7 @@ WHOLE_TEXT = 0.8
 
 Verdict = Literal["watermarked", "not_detected", "uncertain"]
 Phase = Literal["any", "start"]
+TestKind = Literal["count", "weighted"]
 Uncertain = Literal["empty", "short", "repetitive", "unread", "not_shown", "markup"]
 
 
@@ -49,6 +50,27 @@ class PairFigures:
 
 
 @dataclass(frozen=True)
+class WeightFigures:
+    """What the weighted test finds in a text; weights are whole numbers of quarter nats.
+
+    Attributes:
+        model: name of the language model that read the text.
+        fingerprint: identifies the model.
+        digest: hash of the weights of the pairs of the text: equal weights, equal p-values.
+        scored: weight of all distinct pairs.
+        matched: weight of those that match.
+        effective_pairs: how many pairs of one weight would say as much.
+    """
+
+    model: str
+    fingerprint: str
+    digest: str
+    scored: int
+    matched: int
+    effective_pairs: float
+
+
+@dataclass(frozen=True)
 class PositionFigures:
     """What rule "position", or another one that knows positions, finds of the place of a text.
 
@@ -71,7 +93,8 @@ class Finding:
     Attributes:
         verdict: "watermarked" (p <= fpr), "not_detected", or "uncertain" (see `uncertain_because`).
         p_value: chance that a random key fits this very text as well, adjusted for all that was tried; in (0, 1].
-        z_score: the paper's z-score at the best phase; for comparison, not for the verdict.
+        z_score: the paper's z-score at the best phase, of weights if pairs have some; for comparison, not for the
+            verdict.
         green_fraction: matched / scored, of tokens; under rule "bigram" of pairs, as the z-score.
         num_tokens_scored: number of scored tokens of the response; special tokens are not scored.
         num_tokens_matched: number of tokens in their position's matching set, at the best phase; under rule "bigram"
@@ -81,6 +104,9 @@ class Finding:
         guaranteed: whether the p-value rests on a secret key; false for grouping token-id.
         pairs: what rule "bigram" counts; None for others.
         position: what rule "position" finds of the place of the text; None for others.
+        test: "count" if all tokens or pairs count alike, "weighted" if each pair has a weight by how much choice its
+            tokens had, as a language model sees the text; None for published rules of the lab.
+        weights: what the weighted test finds; None for the other tests.
         normalised: what was undone in the text before it was scored: disguises, by the steps' names, "markup" and
             "wrapping"; empty if the text was scored unchanged.
         normalise_would_change: the steps that would undo disguises of many words of a text in which no mark was found,
@@ -119,6 +145,8 @@ class Finding:
     guaranteed: bool
     pairs: PairFigures | None = None
     position: PositionFigures | None = None
+    test: TestKind | None = None
+    weights: WeightFigures | None = None
     normalised: tuple[str, ...] = ()
     normalise_would_change: tuple[str, ...] = ()
     spans: tuple[Span, ...] | None = None
@@ -147,11 +175,19 @@ class Finding:
 
 @dataclass(frozen=True)
 class ScoredToken:
-    """One token of a text, for display: its characters [start, end), and whether it matched (None: not scored)."""
+    """One token of a text, for display.
+
+    Attributes:
+        start: index of its first character.
+        end: index after its last one.
+        matched: whether it matched; None if it is not scored.
+        weight: how much it counts, from 0 to 1; 1 where all tokens count alike.
+    """
 
     start: int
     end: int
     matched: bool | None
+    weight: float = 1.0
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,19 @@ from typing import Any, Literal, overload
 from dgmark.arguments import Errors, as_path, check_name, returns_errors, several
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.contents.accepted import TextOrIds, content_of
-from dgmark.detection.detector import DEFAULT_FPR, Detector, detect_readings, setting_of, without_errors
+from dgmark.detection.detector import (
+    DEFAULT_FPR,
+    Detector,
+    detect_readings,
+    model_settings,
+    setting_of,
+    without_errors,
+)
 from dgmark.detection.finding import Phase
 from dgmark.detection.reader import Reader, ScoredIds
 from dgmark.detection.result import Detection
 from dgmark.detection.rules import DEFAULT_MAX_CROP, DetectionSettings, check_settings, rule_test
+from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import DgmarkError, KeyFileNotFound, SettingsError, TokenizerMismatch
 from dgmark.watermark.key import WatermarkKey, check_key
 
@@ -35,6 +43,7 @@ class Keyring:
         fpr: false-positive rate to hold over all keys together.
         phase: see `Detector`.
         max_crop: see `Detector`.
+        surprisal_model: see `Detector`; each key must be of a rule that takes weights.
 
     Raises:
         SettingsError: there is no key, an item is not a key, or a setting is invalid.
@@ -49,22 +58,31 @@ class Keyring:
         fpr: float = DEFAULT_FPR,
         phase: Phase = "any",
         max_crop: int = DEFAULT_MAX_CROP,
+        surprisal_model: SurprisalModel | None = None,
     ) -> None:
         self.keys = _checked_keys(keys)
         settings = check_settings(self.keys, DetectionSettings(fpr, phase, max_crop))
         self._phase, self._max_crop = phase, max_crop
         self._detectors = [
-            Detector(key, fpr=fpr, keys_tested=len(self.keys), phase=one.phase, max_crop=one.max_crop)
+            Detector(
+                key,
+                fpr=fpr,
+                keys_tested=len(self.keys),
+                phase=one.phase,
+                max_crop=one.max_crop,
+                surprisal_model=surprisal_model,
+            )
             for key, one in zip(self.keys, settings, strict=True)
         ]
-        self.reader = Reader(self.keys[0], tokenizer)
+        self.reader = Reader(self.keys[0], tokenizer, surprisal_model)
         self.reader.tokenizer  # noqa: B018 (loaded here: a wrong tokenizer is an error of the keys, not of a text)
 
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that a detection depends on except the text."""
         keys = sorted(setting_of(key) for key in self.keys)
-        return self._detectors[0].settings | {"keys": keys, "phase": self._phase, "max_crop": self._max_crop}
+        own = {"keys": keys, "phase": self._phase, "max_crop": self._max_crop}
+        return self._detectors[0].settings | own | model_settings(self.reader)
 
     def detect(self, text_or_ids: TextOrIds) -> Detection:
         """Score one text, or the token ids of one response, against every key; see `Detector.detect`.

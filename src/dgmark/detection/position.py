@@ -161,6 +161,7 @@ class PositionTest(TextTest):
             "z_score": z_score(best.matched, scored, modulus),
             "green_fraction": best.matched / scored if scored else 0.0,
             "num_tokens_matched": best.matched,
+            "test": "count",
             "position": PositionFigures(best.shift, self._shifts, float(window_statistic(matched, modulus))),
         }
 

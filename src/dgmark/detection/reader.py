@@ -1,24 +1,26 @@
 """The reader: turns a text, or a response's token ids, into the tokens to score and their positions.
 
 Special tokens are not scored. Ids are read up to the first end token; a text is not cut there, since whoever can put an
-end token into a text could hide everything behind it. Knows the key's tokenizer and vocabulary, not its groups. The
-paper takes token ids as given.
+end token into a text could hide everything behind it. A language model may read along, and says how surprised it is by
+each token. Knows the key's tokenizer and vocabulary, not its groups. The paper takes token ids as given.
 """
 
 import os
 import unicodedata
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
 from dgmark.arguments import several, shown, whole
-from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
-from dgmark.contents.accepted import TextOrIds, content_of, contents_of
-from dgmark.errors import DgmarkError, ModelNotFound, SettingsError
+from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
+from dgmark.contents.accepted import Content, TextOrIds, content_of, contents_of
+from dgmark.detection.choice import Surprisal
+from dgmark.detection.surprisal import Offsets, SurprisalModel, nats_of_tokens, text_of_ids
+from dgmark.errors import DgmarkError, ModelFault, ModelNotFound, SettingsError
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import check_ids
 
@@ -26,6 +28,8 @@ Ranges = Sequence[tuple[int, int]]
 
 # characters that the edge of a span is moved at most: scripts without spaces have no words to find
 _MAX_WORD = 32
+# of so many texts the surprisal is kept, for further questions about them
+_TEXTS_KEPT = 16
 
 
 @dataclass(frozen=True)
@@ -35,10 +39,16 @@ class ScoredIds:
     Attributes:
         ids: their token ids.
         positions: their positions among all tokens, 0-based and ascending.
+        surprisal: how surprised a language model is by each; None if none has read the text.
     """
 
     ids: Int[np.ndarray, " n"]
     positions: Int[np.ndarray, " n"]
+    surprisal: Surprisal | None = None
+
+
+# the scored tokens of a text, and the characters of each
+Located = tuple[ScoredIds, Offsets]
 
 
 class Reader:
@@ -48,13 +58,26 @@ class Reader:
         key: any of these keys; it names the tokenizer and the size of the group table.
         tokenizer: the model's tokenizer, or its folder or file; by default the one the key names, loaded when first
             needed.
+        surprisal_model: the language model that reads along; None for none.
 
     Raises:
         TokenizerMismatch: the tokenizer is not the key's.
+        SettingsError: the model is none.
     """
 
-    def __init__(self, key: WatermarkKey, tokenizer: Tokenizer | str | os.PathLike[str] | None = None) -> None:
-        self._key = key
+    def __init__(
+        self,
+        key: WatermarkKey,
+        tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
+        surprisal_model: SurprisalModel | None = None,
+    ) -> None:
+        if surprisal_model is not None and not isinstance(surprisal_model, SurprisalModel):
+            raise SettingsError(
+                f"a surprisal model is a dgmark.LanguageModel, or has its name, fingerprint and surprisals, not a "
+                f"{type(surprisal_model).__name__}"
+            )
+        self._key, self.surprisal_model = key, surprisal_model
+        self._read = dict[str, tuple[Offsets, Float[np.ndarray, " _"]]]()
         if tokenizer is not None:
             self.tokenizer = load_tokenizer(tokenizer) if isinstance(tokenizer, str | os.PathLike) else tokenizer
             key.check_tokenizer(self.tokenizer)
@@ -113,6 +136,8 @@ class Reader:
     def read_or_errors(self, contents: Iterable[TextOrIds]) -> list[ScoredIds | DgmarkError]:
         """What `read_many` gives; in the place of a text that has no ids, or of a response of wrong ones, its error."""
         items: list[Any] = list(contents)
+        if self.surprisal_model is not None:
+            return [one if isinstance(one, DgmarkError) else one[0] for one in self._located(items)]
         encoded = iter(self._encoded([item for item in items if isinstance(item, str)]))
         read: list[ScoredIds | DgmarkError] = []
         for item in items:
@@ -134,9 +159,63 @@ class Reader:
 
     def locate(self, content: TextOrIds) -> tuple[ScoredIds, Int[np.ndarray, "n 2"]]:
         """Read as `read` does, with the characters [start, end) that each token covers (the indices for ids)."""
-        ids, offsets = self.encode(content)
+        (found,) = self._located([content_of(content)])
+        if isinstance(found, DgmarkError):
+            raise found
+        return found
+
+    def _located(self, items: Sequence[Content]) -> list[Located | DgmarkError]:
+        """What `locate` finds of several; in the place of one that cannot be read, its error."""
+        found = [_or_error(self._located_tokens, item) for item in items]
+        if self.surprisal_model is None:
+            return found
+        places = [place for place, one in enumerate(found) if not isinstance(one, DgmarkError)]
+        for place, one in zip(places, self._weighed([(items[at], found[at]) for at in places]), strict=True):
+            found[place] = one
+        return found
+
+    def _located_tokens(self, item: Content) -> Located:
+        ids, offsets = self.encode(item)
         scored = self.scored(ids)
         return scored, offsets[scored.positions]
+
+    def _weighed(self, found: list[tuple[Content, Any]]) -> list[Located | DgmarkError]:
+        """The tokens of texts with their surprisal; if a text makes the model fail, each is read by itself."""
+        try:
+            texts = [
+                (well_formed(item), located[1])
+                if isinstance(item, str)
+                else text_of_ids(self.tokenizer, located[0].ids.tolist())
+                for item, located in found
+            ]
+            read = self._surprisals([text for text, _ in texts], [offsets for _, offsets in texts])
+        except DgmarkError as error:
+            if len(found) == 1:
+                return [error]
+            return [one for each in found for one in self._weighed([each])]
+        return [
+            (replace(scored, surprisal=one), offsets) for (_, (scored, offsets)), one in zip(found, read, strict=True)
+        ]
+
+    def _surprisals(self, texts: list[str], offsets: list[Int[np.ndarray, "n 2"]]) -> list[Surprisal]:
+        """How surprised the model is by the tokens of texts, of which these are the characters.
+
+        Raises:
+            ModelFault: the model gives no surprisal of each of its tokens.
+        """
+        model = self.surprisal_model
+        assert model is not None
+        new = [text for text in dict.fromkeys(texts) if text not in self._read]
+        read = model.surprisals(new) if new else []
+        if len(read) != len(new):
+            raise ModelFault(f"{model.name} gave surprisals of {len(read)} texts, not of {len(new)}")
+        # the spans of a text, and its tokens for display, are asked for behind its verdict
+        kept = {text: self._read[text] for text in texts if text in self._read} | dict(zip(new, read, strict=True))
+        self._read = dict(list(kept.items())[-_TEXTS_KEPT:])
+        return [
+            Surprisal(nats_of_tokens(own, *kept[text], model.name), model.name, model.fingerprint)
+            for text, own in zip(texts, offsets, strict=True)
+        ]
 
     def encode(self, content: TextOrIds) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, "n 2"]]:
         """All tokens with their offsets, including the tokens that are not scored."""
@@ -172,6 +251,13 @@ class Reader:
         return table
 
 
+def _or_error(locate: Callable[[Content], Located], item: Content) -> Located | DgmarkError:
+    try:
+        return locate(item)
+    except DgmarkError as error:
+        return error
+
+
 def _inside(tokens: ScoredIds, offsets: Int[np.ndarray, "n 2"], only: Ranges, length: int) -> ScoredIds:
     """The tokens that lie inside one of the ranges."""
     inside = np.zeros(len(tokens.ids), dtype=bool)
@@ -181,7 +267,8 @@ def _inside(tokens: ScoredIds, offsets: Int[np.ndarray, "n 2"], only: Ranges, le
                 f"range {start}:{end} is not START:END with 0 <= START < END <= {length}, the length of what is scored"
             )
         inside |= (offsets[:, 0] >= start) & (offsets[:, 1] <= end)
-    return ScoredIds(tokens.ids[inside], tokens.positions[inside])
+    surprisal = tokens.surprisal and replace(tokens.surprisal, nats=tokens.surprisal.nats[inside])
+    return ScoredIds(tokens.ids[inside], tokens.positions[inside], surprisal)
 
 
 def at_words(text: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, get_args, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 
 from dgmark.arguments import whole
 from dgmark.detection.finding import Finding, Phase, TokenSpan, Uncertain
@@ -27,6 +27,7 @@ class DetectionSettings:
         fpr: the p-value that the test must reach: the false-positive rate of its key, or of each of its sub-keys.
         phase: "any" allows for tokens missing at the front; "start" takes the text as complete.
         max_crop: the largest number of tokens that may be missing, where all numbers cannot be tried.
+        weighted: whether a language model reads along, so that tokens have a surprisal.
 
     Raises:
         SettingsError: the phase is unknown, or the crop is negative or no whole number.
@@ -35,6 +36,7 @@ class DetectionSettings:
     fpr: float
     phase: Phase = "any"
     max_crop: int = DEFAULT_MAX_CROP
+    weighted: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.phase, str) or self.phase not in get_args(Phase):
@@ -94,6 +96,11 @@ class TextTest(Protocol):
         return "matching token"
 
     @classmethod
+    def weighs(cls) -> bool:
+        """Whether it takes weights where tokens have a surprisal. By default they all count alike, and none may."""
+        return False
+
+    @classmethod
     def check(cls, settings: DetectionSettings) -> None:
         """Refuse settings that mean nothing to this test. By default these are those of positions.
 
@@ -132,8 +139,8 @@ class TextTest(Protocol):
             found: whether the text is marked.
 
         Returns:
-            `z_score`, `green_fraction` and `num_tokens_matched`, and any of `pairs`, `position`, `subkey`,
-            `subkey_confidence`, `p_published` and `num_tokens_scored` (by default all tokens that were read).
+            `z_score`, `green_fraction` and `num_tokens_matched`, and any of `test`, `pairs`, `weights`, `position`,
+            `subkey`, `subkey_confidence`, `p_published` and `num_tokens_scored` (by default all tokens that were read).
         """
         ...
 
@@ -151,6 +158,10 @@ class TextTest(Protocol):
             fpr: the largest chance to report any span without marked text, over all sub-keys.
         """
         return []
+
+    def token_weights(self) -> Float[np.ndarray, " n"] | None:
+        """How much each token counts, from 0 to 1; None if all count alike."""
+        return None
 
     @classmethod
     def expectation(cls, spec: Any, tokens: int, refilled: float) -> Expectation | None:  # noqa: ARG003
@@ -171,6 +182,18 @@ def rule_test(key: WatermarkKey) -> type[TextTest]:
     """The test of a key's rule."""
     test: type[TextTest] = key.rule.test()
     return test
+
+
+def check_weighs(key: WatermarkKey) -> None:
+    """Refuse a key whose test takes no weights.
+
+    Raises:
+        SettingsError: it takes none.
+    """
+    if not rule_test(key).weighs():
+        raise SettingsError(
+            f"the rule of key {key.fingerprint}, {key.spec.rule}, has no weighted test: leave the surprisal model out"
+        )
 
 
 def check_settings(keys: Sequence[WatermarkKey], settings: DetectionSettings) -> list[DetectionSettings]:

@@ -144,6 +144,11 @@ def meaning(found: Finding) -> list[str]:
                 f"The text is very short: below {MIN_TOKENS} tokens (words or parts of words) even a marked text is "
                 "often missed."
             )
+    if found.weights:
+        sentences.append(
+            f"Words counted by how much choice they left the writer, as the language model {found.weights.model} sees "
+            "the text."
+        )
     if found.disguised:
         undone = ", ".join(step for step in found.normalised if step not in LAYOUT)
         sentences.append(f"The text was cleaned of disguises before it was tested: {undone}.")

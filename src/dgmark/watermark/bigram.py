@@ -31,6 +31,8 @@ MAX_TABLE: Final = 2**24
 _ID_BITS, _OUTPUT_BITS = 24, 64
 # hashes at once, which fit a core's cache
 _HASHES_AT_ONCE = 2**13
+# pairs whose weights, up to 2^12, are summed in 32-bit floats without rounding
+_WEIGHTS_AT_ONCE = 2**12
 
 
 def _power_of_two(value: int) -> int:
@@ -143,28 +145,36 @@ def matching_pairs(words: Words, key: SipHashKey | tuple[Words, Words], number: 
     return matches
 
 
-def count_by_subkey(
-    words: Int[np.ndarray, " n"], key: SipHashKey, subkeys: int, sizes: Int[np.ndarray, " parts"] | None = None
+def sums_by_subkey(
+    words: Int[np.ndarray, " n"],
+    key: SipHashKey,
+    subkeys: int,
+    sizes: Int[np.ndarray, " parts"] | None = None,
+    weights: Int[np.ndarray, " n"] | None = None,
 ) -> Int[np.ndarray, "parts subkeys"]:
-    """How many of the pairs of each part match under each of the sub-keys 0, 1, ...; each hash answers for 64 of them.
+    """How many of the pairs of each part match under each of the sub-keys 0, 1, ..., or the weight of those that do.
+
+    Each hash answers for 64 sub-keys.
 
     Args:
         words: the pairs as `pair_words`, part after part.
         key: the key of the hash.
         subkeys: the number of sub-keys.
         sizes: how many pairs each part has; all are one part by default.
+        weights: the weight of each pair; each counts 1 by default.
     """
     ends = [len(words)] if sizes is None else np.cumsum(sizes).tolist()
     blocks = np.arange((subkeys + _OUTPUT_BITS - 1) // _OUTPUT_BITS) << 2 * _ID_BITS
-    counts = np.zeros((len(ends), len(blocks), _OUTPUT_BITS), dtype=np.int64)
+    sums = np.zeros((len(ends), len(blocks), _OUTPUT_BITS), dtype=np.int64)
     blocks_at_once = max(1, _HASHES_AT_ONCE // max(1, len(words)))
     for first in range(0, len(blocks), blocks_at_once):
         some = slice(first, first + blocks_at_once)
         hashes = siphash(blocks[some, None] | words, key).astype("<i8").view(np.uint8)
         hashes = hashes.reshape(len(blocks[some]), len(words), 8)
         for part, (begin, end) in enumerate(pairwise([0, *ends])):
-            counts[part, some] = _sums_of_bits(hashes[:, begin:end])
-    return counts.reshape(len(ends), -1)[:, :subkeys]
+            own = hashes[:, begin:end]
+            sums[part, some] = _sums_of_bits(own) if weights is None else _weighted_sums(own, weights[begin:end])
+    return sums.reshape(len(ends), -1)[:, :subkeys]
 
 
 def _sums_of_bits(hashes: UInt8[np.ndarray, "blocks n 8"]) -> Int[np.ndarray, "blocks 64"]:
@@ -173,4 +183,16 @@ def _sums_of_bits(hashes: UInt8[np.ndarray, "blocks n 8"]) -> Int[np.ndarray, "b
     for begin in range(0, hashes.shape[1], 255):  # sums of up to 255 bits fit a byte
         bits = np.unpackbits(hashes[:, begin : begin + 255], axis=-1, bitorder="little")
         total += bits.sum(axis=1, dtype=np.uint8)
+    return total
+
+
+def _weighted_sums(
+    hashes: UInt8[np.ndarray, "blocks n 8"], weights: Int[np.ndarray, " n"]
+) -> Int[np.ndarray, "blocks 64"]:
+    """For each of the 64 bits, lowest first, the weights of those hashes of a block in which it is set."""
+    total = np.zeros((len(hashes), _OUTPUT_BITS), dtype=np.int64)
+    for begin in range(0, hashes.shape[1], _WEIGHTS_AT_ONCE):
+        some = slice(begin, begin + _WEIGHTS_AT_ONCE)
+        bits = np.unpackbits(hashes[:, some], axis=-1, bitorder="little").astype(np.float32)
+        total += (weights[some].astype(np.float32) @ bits).astype(np.int64)
     return total
