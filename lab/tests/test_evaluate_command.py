@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from dgmark.models.language_model import LanguageModel
 from dgmark_lab.cli import app
-from dgmark_lab.evaluate.judge import load_judge
 from dgmark_lab.evaluate.likelihood import perplexity
 
 PROMPT = "Once upon a time there was"
@@ -39,7 +39,7 @@ def test_figures_are_the_librarys(source: Path) -> None:
     done = run("evaluate", source, "--json", "--device", "cpu", "--dtype", "fp32")
     assert done.exit_code == 0, done.stderr
     document = json.loads(done.stdout)
-    judge = load_judge(device="cpu", dtype="fp32")
+    judge = LanguageModel(device="cpu", dtype="fp32")
     expected = perplexity(judge, [row["text"] for row in ROWS], [row["prompt"] for row in ROWS])
     (found,) = document["sets"]
     assert found["perplexity"]["corpus"] == {**asdict(expected.corpus), "low": None, "high": None}

@@ -3,7 +3,6 @@
 import json
 import math
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,9 @@ from transformers import BertConfig, BertForMaskedLM, Gemma3Config, Gemma3ForCon
 from dgmark.checkpoint.folder import builtin_folder
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.errors import CheckpointFormat, InputError, ModelNotFound, SettingsError
-from dgmark_lab.evaluate.judge import Judge, load_judge
-from dgmark_lab.evaluate.likelihood import perplexity, token_nats
+from dgmark.models.language_model import LanguageModel
+from dgmark.models.token_nats import token_nats
+from dgmark_lab.evaluate.likelihood import perplexity
 from support.tiny_checkpoints import tokenizer
 
 PROMPTS = ["Once upon a time", "The old king said that", "", "He went down to the sea, and"]
@@ -29,11 +29,11 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def judge() -> Judge:
-    return load_judge(device="cpu", dtype="fp32")
+def judge() -> LanguageModel:
+    return LanguageModel(device="cpu", dtype="fp32")
 
 
-def slow_nats(judge: Judge, text: str, prompt: str) -> list[float]:
+def slow_nats(judge: LanguageModel, text: str, prompt: str) -> list[float]:
     """One forward for every token, each of what stands before it alone."""
     before, nats = judge.tokenizer.encode(prompt), []
     for token in judge.tokenizer.encode(text):
@@ -44,16 +44,16 @@ def slow_nats(judge: Judge, text: str, prompt: str) -> list[float]:
     return nats
 
 
-def test_nats_are_those_of_one_token_after_another(judge: Judge) -> None:
+def test_nats_are_those_of_one_token_after_another(judge: LanguageModel) -> None:
     found = token_nats(judge, TEXTS, PROMPTS)
     for nats, text, prompt in zip(found, TEXTS, PROMPTS, strict=True):
         np.testing.assert_allclose(nats, slow_nats(judge, text, prompt), atol=1e-4)
     assert len(found[2]) == len(judge.tokenizer.encode(TEXTS[2])) - 1  # no prompt: nothing to predict the first from
 
 
-def test_batches_and_order_do_not_matter(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_and_order_do_not_matter(judge: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     together = token_nats(judge, TEXTS, PROMPTS)
-    monkeypatch.setattr("dgmark_lab.evaluate.likelihood.BATCH_TOKENS", 1)
+    monkeypatch.setattr("dgmark.models.token_nats.BATCH_TOKENS", 1)
     alone = token_nats(judge, TEXTS, PROMPTS)
     back = token_nats(judge, TEXTS[::-1], PROMPTS[::-1])[::-1]
     for one, two, three in zip(together, alone, back, strict=True):
@@ -62,8 +62,8 @@ def test_batches_and_order_do_not_matter(judge: Judge, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("context", [2, 8, 9])
-def test_windows_score_each_token_once_with_half_a_context(judge: Judge, context: int) -> None:
-    short = replace(judge, context_length=context)
+def test_windows_score_each_token_once_with_half_a_context(judge: LanguageModel, context: int) -> None:
+    short = LanguageModel(device="cpu", dtype="fp32", context=context)
     prompt, text = PROMPTS[3], TEXTS[0] + TEXTS[2]
     head, body = judge.tokenizer.encode(prompt), judge.tokenizer.encode(text)
     (found,) = token_nats(short, [text], [prompt])
@@ -79,7 +79,7 @@ def test_windows_score_each_token_once_with_half_a_context(judge: Judge, context
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
-def test_figures_are_the_sums_they_claim_to_be(judge: Judge) -> None:
+def test_figures_are_the_sums_they_claim_to_be(judge: LanguageModel) -> None:
     found = perplexity(judge, [*TEXTS, ""], [*PROMPTS, "An empty text after this"])
     nats = [slow_nats(judge, text, prompt) for text, prompt in zip(TEXTS, PROMPTS, strict=True)]
     total, count = sum(map(sum, nats)), sum(map(len, nats))
@@ -92,7 +92,7 @@ def test_figures_are_the_sums_they_claim_to_be(judge: Judge) -> None:
     assert found.texts[-1].perplexity is None
 
 
-def test_ids_are_taken_as_they_are_and_bytes_are_those_of_utf8(judge: Judge) -> None:
+def test_ids_are_taken_as_they_are_and_bytes_are_those_of_utf8(judge: LanguageModel) -> None:
     (text,) = perplexity(judge, ["Brüder – ja"], ["Die"]).texts
     assert text.bytes == 14
     ids = [judge.tokenizer.encode(text) for text in TEXTS]
@@ -106,7 +106,7 @@ def test_ids_are_taken_as_they_are_and_bytes_are_those_of_utf8(judge: Judge) -> 
         perplexity(judge, ["", ""])
 
 
-def test_the_built_in_judge_prefers_prose_to_its_words_in_any_order(judge: Judge) -> None:
+def test_the_built_in_judge_prefers_prose_to_its_words_in_any_order(judge: LanguageModel) -> None:
     text = (Path(__file__).parents[2] / "tests" / "texts" / "willows.txt").read_text()
     words = text.split()
     shuffled = " ".join(np.random.default_rng(0).permutation(words))
@@ -125,16 +125,16 @@ def folder(tmp_path: Path) -> Path:
     return copied
 
 
-def test_a_folder_gives_the_same_figures(judge: Judge, folder: Path) -> None:
-    mine = load_judge(str(folder), device="cpu", dtype="fp32", context=64)
+def test_a_folder_gives_the_same_figures(judge: LanguageModel, folder: Path) -> None:
+    mine = LanguageModel(str(folder), device="cpu", dtype="fp32", context=64)
     assert mine.context_length == 64
     assert perplexity(mine, TEXTS, PROMPTS).texts == perplexity(judge, TEXTS, PROMPTS).texts
 
 
-def test_an_opening_token_stands_before_every_text_and_window(judge: Judge, folder: Path) -> None:
+def test_an_opening_token_stands_before_every_text_and_window(judge: LanguageModel, folder: Path) -> None:
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "add_bos_token": True}))
-    mine = load_judge(str(folder), device="cpu", dtype="fp32")
+    mine = LanguageModel(str(folder), device="cpu", dtype="fp32")
     assert mine.opening == (1,)
     found = token_nats(mine, TEXTS, PROMPTS)
     plain = token_nats(judge, TEXTS, [[1, *judge.tokenizer.encode(prompt)] for prompt in PROMPTS])
@@ -156,7 +156,7 @@ def test_unsuitable_judges_are_refused(folder: Path, changes: dict[str, Any], me
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, **changes}))
     with pytest.raises(CheckpointFormat, match=message):
-        load_judge(str(folder))
+        LanguageModel(str(folder))
 
 
 def test_what_config_json_says_of_code_to_run_is_left_out_at_any_depth(folder: Path) -> None:
@@ -179,16 +179,16 @@ def test_other_kinds_of_models_and_invalid_options_are_refused(folder: Path, tmp
     encoder.save_pretrained(tmp_path / "bert")
     tokenizer("dream").save(str(tmp_path / "bert/tokenizer.json"))
     with pytest.raises(CheckpointFormat, match="attends to later tokens"):
-        load_judge(str(tmp_path / "bert"))
+        LanguageModel(str(tmp_path / "bert"))
     with pytest.raises(CheckpointFormat, match="no autoregressive model"):
-        load_judge("storyteller")
+        LanguageModel("storyteller")
     with pytest.raises(SettingsError, match="context 1024 is invalid"):
-        load_judge(str(folder), context=1024)
+        LanguageModel(str(folder), context=1024)
     with pytest.raises(SettingsError, match="dtype 'fp8'"):
-        load_judge(dtype="fp8")
+        LanguageModel(dtype="fp8")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(ModelNotFound, match="only safetensors"):
-        load_judge(str(folder))
+        LanguageModel(str(folder))
 
 
 def test_gemma_3_in_its_layout_with_pictures_is_a_judge_of_text(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_gemma_3_in_its_layout_with_pictures_is_a_judge_of_text(tmp_path: Path) 
         made.train(False)
     made.save_pretrained(tmp_path)
     shutil.copy(builtin_folder("storyteller") / "tokenizer.json", tmp_path)
-    mine = load_judge(str(tmp_path), device="cpu", dtype="fp32")
+    mine = LanguageModel(str(tmp_path), device="cpu", dtype="fp32")
     assert (mine.context_length, mine.vocab_size) == (256, 8200)
     (found,) = token_nats(mine, [TEXTS[0]], [PROMPTS[0]])
     head, body = mine.tokenizer.encode(PROMPTS[0]), mine.tokenizer.encode(TEXTS[0])

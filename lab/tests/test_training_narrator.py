@@ -11,13 +11,14 @@ from torch.nn import functional
 from transformers import LlamaForCausalLM
 
 from dgmark.models.assembly import BASE_VARIABLE, CACHE_VARIABLE, Base
+from dgmark.models.builtin_base import write_base
 from dgmark.models.load import load_model
 from dgmark_lab.toml_files import read_toml
 from dgmark_lab.training.config import BlockMasking, NarratorConfig, Sampling
 from dgmark_lab.training.narrator import folders
 from dgmark_lab.training.narrator import trainer as training
 from dgmark_lab.training.narrator.adapter import AdaptedLlama, Layout
-from dgmark_lab.training.narrator.folders import trained_model, write_base
+from dgmark_lab.training.narrator.folders import trained_model
 from dgmark_lab.training.narrator.own_texts import odds, sample, write_own_texts
 from dgmark_lab.training.narrator.rows import Passage, PassageRows, mask_rows, read_own_texts, target_positions
 from dgmark_lab.training.narrator.trainer import STAGES, NarratorTrainer

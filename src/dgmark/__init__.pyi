@@ -22,6 +22,8 @@ from dgmark.detection.result import Detection
 from dgmark.documents.document import Document, read_document
 from dgmark.errors import DgmarkError
 from dgmark.models.denoiser import Denoiser
+from dgmark.models.language_endpoint import LanguageEndpoint
+from dgmark.models.language_model import LanguageModel
 from dgmark.models.load import load_model
 from dgmark.report.contents import Report
 from dgmark.report.page import write_report
@@ -46,6 +48,8 @@ __all__ = [
     "KeyCommitment",
     "KeyFilePermissionWarning",
     "Keyring",
+    "LanguageEndpoint",
+    "LanguageModel",
     "Report",
     "ScoredToken",
     "SigningKey",

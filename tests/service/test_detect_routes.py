@@ -38,7 +38,7 @@ MIXED = PLAIN + MARKED + PLAIN
 
 
 def checker_of(**keys: WatermarkKey) -> Checker:
-    return Checker(keys, None, max_chars=10**6, seconds=60, limits=Limits(), commitments={})
+    return Checker(keys, None, None, max_chars=10**6, seconds=60, limits=Limits(), commitments={})
 
 
 CHECKER = checker_of(one=KEY, two=OTHER)

@@ -1,5 +1,6 @@
 """The options of `dgmark detect`: which ones can be combined, and the scorer that they describe."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,8 +16,10 @@ from dgmark.detection.keyring import Keyring, load_keys
 from dgmark.detection.normalise import STEPS
 from dgmark.detection.reader import Ranges
 from dgmark.detection.result import Scorer
-from dgmark.detection.rules import DEFAULT_MAX_CROP
+from dgmark.detection.rules import DEFAULT_MAX_CROP, check_weighs
+from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import SettingsError
+from dgmark.models.surprisal_models import load_surprisal_model
 from dgmark.report.page import check_report_path
 from dgmark.report.signing import SigningKey
 from dgmark.watermark.commitment import KeyCommitment
@@ -45,6 +48,14 @@ class DetectOptions:
     normalise: Annotated[
         list[str] | None,
         typer.Option(metavar="STEP", help="Undo all disguises, or those named; repeatable."),
+    ] = None
+    surprisal_model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Weigh tokens by how much choice they had, as this language model sees the text: builtin, a folder, a "
+            "hub id, or the address of a server.",
+        ),
     ] = None
     only: Annotated[
         list[str] | None,
@@ -185,7 +196,17 @@ class DetectOptions:
             "max_crop": self.max_crop,
         }
         if self.keys is not None:
-            return Keyring(load_keys(self.keys, allow_open=self.allow_open_key), **shared)
+            keys = load_keys(self.keys, allow_open=self.allow_open_key)
+            return Keyring(keys, surprisal_model=self._surprisal_model(keys), **shared)
         assert self.key is not None
         key = WatermarkKey.load(self.key, allow_open=self.allow_open_key)
-        return Detector(key, normalise=self.steps, **shared)
+        model = self._surprisal_model([key])
+        return Detector(key, normalise=self.steps, surprisal_model=model, **shared)
+
+    def _surprisal_model(self, keys: Sequence[WatermarkKey]) -> SurprisalModel | None:
+        """The language model that reads along, once each key's rule is known to take weights."""
+        if self.surprisal_model is None:
+            return None
+        for key in keys:
+            check_weighs(key)
+        return load_surprisal_model(self.surprisal_model, keys[0].spec.tokenizer_fingerprint)

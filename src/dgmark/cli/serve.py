@@ -99,6 +99,13 @@ def checking_options(
     tokenizer: Annotated[
         str | None, typer.Option(help="Tokenizer folder or file.", show_default="as each key names")
     ] = None,
+    surprisal_model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Weigh tokens by how much choice they had, as this language model sees a text; each worker loads it.",
+        ),
+    ] = None,
     fpr: Annotated[float, typer.Option(help="False-positive rate of verdicts.")] = DEFAULT_FPR,
     workers: Annotated[
         int | None,

@@ -22,9 +22,11 @@ from dgmark.detection.legibility import of_document
 from dgmark.detection.p_values import bonferroni_p
 from dgmark.detection.result import Detection, Scorer
 from dgmark.detection.sentences import heading, meaning, rarity, symbol, verdict_sentence, where
+from dgmark.detection.surprisal import SurprisalModel
 from dgmark.documents.document import Document, read_opened
 from dgmark.documents.reading import Limits
 from dgmark.errors import InputError, SettingsError
+from dgmark.models.surprisal_models import load_surprisal_model
 from dgmark.report.contents import Report
 from dgmark.report.page import to_html, to_json
 from dgmark.report.rate import ChosenRate
@@ -90,6 +92,7 @@ class Checker:
     Attributes:
         keys: the keys by name.
         tokenizer: the keys' tokenizer, or its folder or file; None for the ones that the keys name.
+        surprisal_model: name of the language model that reads along; None for none.
         max_chars: characters of a text (ids, if ids are given).
         seconds: longest time that one text may take.
         limits: what a document may cost.
@@ -98,6 +101,7 @@ class Checker:
 
     keys: Mapping[str, WatermarkKey]
     tokenizer: str | None
+    surprisal_model: str | None
     max_chars: int
     seconds: float
     limits: Limits
@@ -107,10 +111,18 @@ class Checker:
     def _tokenizer(self) -> Tokenizer | None:
         return None if self.tokenizer is None else load_tokenizer(self.tokenizer)
 
+    @cached_property
+    def _surprisal_model(self) -> SurprisalModel | None:
+        if self.surprisal_model is None:
+            return None
+        key = next(iter(self.keys.values()))
+        return load_surprisal_model(self.surprisal_model, key.spec.tokenizer_fingerprint)
+
     def warm(self) -> None:
         """Load what the first request of each key would wait for."""
         for key in self.keys.values():
-            Detector(key, tokenizer=self._tokenizer).detect("The first text takes longer than those after it.")
+            detector = Detector(key, tokenizer=self._tokenizer, surprisal_model=self._surprisal_model)
+            detector.detect("The first text takes longer than those after it.")
 
     def detect(self, asked: DetectRequest, upload: Upload | None, options: Options) -> Answer:
         """Check one text, and answer with the fields of `FullAnswer` or `PublicAnswer`.
@@ -221,6 +233,7 @@ class Checker:
         keys = [self.keys[name] for name in options.keys]
         shared: dict[str, Any] = {
             "tokenizer": self._tokenizer,
+            "surprisal_model": self._surprisal_model,
             "fpr": options.fpr,
             "phase": options.phase,
             "max_crop": options.max_crop,

@@ -63,6 +63,8 @@ class ServiceSettings:
         commitments: folder of commitments, of which reports name that to their key.
         fpr: false-positive rate of verdicts; answers to requests at another one say so in their headings.
         tokenizer: the keys' tokenizer, or its folder or file; None for the ones that the keys name.
+        surprisal_model: the language model that reads along, as `load_surprisal_model` takes it, once in each worker;
+            None for none.
         allow_open_keys: accept key files that every user of the machine can read.
         audit: file to which policy decisions are appended, as JSON Lines; None for none.
         workers: processes that check texts.
@@ -100,6 +102,7 @@ class ServiceSettings:
     commitments: Path | None = None
     fpr: float = DEFAULT_FPR
     tokenizer: str | None = None
+    surprisal_model: str | None = None
     allow_open_keys: bool = False
     audit: Path | None = None
     workers: int = min(4, os.cpu_count() or 1)

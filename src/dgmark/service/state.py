@@ -9,6 +9,7 @@ from functools import cached_property, partial
 
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import named_keys
+from dgmark.detection.rules import check_weighs
 from dgmark.documents.reading import MB, Limits
 from dgmark.errors import DgmarkError
 from dgmark.service.auth import Authenticator
@@ -55,6 +56,9 @@ class ServiceState:
         self.settings = settings
         self.audit = AuditLog(settings.audit)
         self.keys, self.commitments, self.offers = _read_keys(settings)
+        if settings.surprisal_model is not None:
+            for key in self.keys.values():
+                check_weighs(key)
         self.auth = Authenticator(settings, self.audit)
         self.metrics = Metrics()
         self.failure: DgmarkError | None = None
@@ -91,6 +95,7 @@ class ServiceState:
         return Checker(
             self.keys,
             tokenizer=settings.tokenizer,
+            surprisal_model=settings.surprisal_model,
             max_chars=settings.max_chars,
             seconds=settings.seconds,
             limits=limits,

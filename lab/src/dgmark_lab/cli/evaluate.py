@@ -14,11 +14,11 @@ from dgmark.cli.bar import row_bar
 from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.cli.option_groups import option_groups
 from dgmark.errors import InputError, SettingsError
+from dgmark.models.language_model import LanguageModel
 from dgmark.rows.inputs import STDIN
 from dgmark.rows.jsonl import Row, read_good_rows
 from dgmark_lab.evaluate.diversity import Diversity, diversity
 from dgmark_lab.evaluate.estimates import Comparison, Estimate, compare_paired
-from dgmark_lab.evaluate.judge import Judge, load_judge
 from dgmark_lab.evaluate.likelihood import Perplexity, ScoredText, score_texts, summarise
 from dgmark_lab.experiments.tables import with_interval
 
@@ -96,7 +96,7 @@ def evaluate(
     sets = [_read(one, ids) for one in sources]
     if against is not None:
         sets = _shared(*sets)
-    loaded = None if judge == NO_JUDGE else load_judge(judge, context=context, **loading)
+    loaded = None if judge == NO_JUDGE else LanguageModel(judge, context=context, **loading)
     evaluated = [_evaluated(one, loaded) for one in sets]
     differences = _differences(evaluated) if against is not None else {}
     if as_json:
@@ -156,12 +156,12 @@ def _shared(first: list[Written], second: list[Written]) -> list[list[Written]]:
     return [[one for one, _ in pairs], [two for _, two in pairs]]
 
 
-def _evaluated(texts: list[Written], judge: Judge | None) -> Evaluated:
+def _evaluated(texts: list[Written], judge: LanguageModel | None) -> Evaluated:
     measured = diversity([one.content for one in texts])
     return Evaluated(texts, measured, None if judge is None else summarise(judge, _scores(texts, judge)))
 
 
-def _scores(texts: list[Written], judge: Judge) -> list[ScoredText]:
+def _scores(texts: list[Written], judge: LanguageModel) -> list[ScoredText]:
     scored = []
     with row_bar("texts") as bar:
         bar.show("", 0, len(texts), 0)

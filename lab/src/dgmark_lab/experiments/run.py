@@ -13,11 +13,11 @@ from dgmark.decode.prompts import Prepared, Request
 from dgmark.errors import SettingsError
 from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import Denoiser
+from dgmark.models.language_model import BUILTIN_JUDGE, LanguageModel
 from dgmark.rows.jsonl import Row
 from dgmark.rows.outputs import atomic_write
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab import attacks
-from dgmark_lab.evaluate.judge import BUILTIN_JUDGE, Judge, load_judge
 from dgmark_lab.evaluate.likelihood import score_texts
 from dgmark_lab.experiments.cells import attack_hash, attacked_id, marking_key
 from dgmark_lab.experiments.conditions import CONDITIONS, Steps
@@ -226,18 +226,18 @@ def _load_attack(store: Store, kind: str, options: Mapping[str, Any], model: Any
 # --- perplexity ---
 
 
-def _load_judge(store: Store, name: str) -> Judge:
+def _load_judge(store: Store, name: str) -> LanguageModel:
     if name != BASE_JUDGE:
-        return load_judge(name)
-    from dgmark_lab.training.narrator.folders import write_base
+        return LanguageModel(name)
+    from dgmark.models.builtin_base import write_base
 
     folder = store.root / BASE_JUDGE
     if not folder.exists():
         write_base(folder)
-    return load_judge(str(folder), dtype="fp32")
+    return LanguageModel(str(folder), dtype="fp32")
 
 
-def judge_identity(judge: Judge) -> dict[str, Any]:
+def judge_identity(judge: LanguageModel) -> dict[str, Any]:
     """Return name, weights and number format of a judge, and their hash, which names the file of its scores."""
     folder = builtin_folder("judge") if judge.name == BUILTIN_JUDGE else find_checkpoint(judge.name).folder
     known = {"weights": checkpoint_hash(folder), "dtype": judge.dtype}
@@ -245,7 +245,7 @@ def judge_identity(judge: Judge) -> dict[str, Any]:
 
 
 def make_perplexities(
-    store: Store, judge: Judge, identity: dict[str, Any], rows: Sequence[Row], chat: Denoiser | None = None
+    store: Store, judge: LanguageModel, identity: dict[str, Any], rows: Sequence[Row], chat: Denoiser | None = None
 ) -> None:
     """Compute the perplexity of each text that has none yet, after its prompt, or after the prompt as a chat."""
 

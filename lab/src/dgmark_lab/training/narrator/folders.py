@@ -1,6 +1,5 @@
 """The narrator's folders: its base, from a GGUF file on the package index, and what ships of a run."""
 
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -8,61 +7,25 @@ from typing import Any
 import tokenizers
 import torch
 from safetensors.torch import save_file
-from tokenizers import AddedToken, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM
-from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+from tokenizers import AddedToken
+from transformers import LlamaForCausalLM
 
 from dgmark.checkpoint.families import BLOCK_LLAMA
-from dgmark.checkpoint.folder import NARRATOR, builtin_folder, read_object
-from dgmark.checkpoint.gguf import CONTROL, read_header
+from dgmark.checkpoint.folder import read_object
 from dgmark.errors import SettingsError
-from dgmark.models.assembly import ADAPTERS, MASK, Base, base_state, find_base
+from dgmark.models.assembly import ADAPTERS, MASK
 from dgmark.models.assembly import BASE as PARTS
+from dgmark.models.builtin_base import smollm2
 from dgmark.rows.outputs import atomic_folder
 from dgmark_lab.training.corpus import write_json
 from dgmark_lab.training.narrator.adapter import AdaptedLlama
 from dgmark_lab.training.run import STATE, load_state
 
-SMOLLM2 = Base(**read_object(builtin_folder(NARRATOR) / PARTS))  # that of the adapters that ship
+SMOLLM2 = smollm2()  # that of the adapters that ship
 BASE = "base"  # name of its folder in a run
 END = "<|im_end|>"  # the token that ends its turn
 CONTEXT = 2048  # tokens of prompt and response; the base was trained on more
 MASK_TOKEN = BLOCK_LLAMA.mask_tokens[0]
-
-
-# ---- the base ----
-
-
-def tokenizer_of(fields: dict[str, Any]) -> tokenizers.Tokenizer:
-    """Build the byte-level BPE of a GGUF file whose pre-tokenizer is "smollm": each digit is a token."""
-    tokens, kinds = fields["tokenizer.ggml.tokens"], fields["tokenizer.ggml.token_type"]
-    merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"]]
-    backend = tokenizers.Tokenizer(models.BPE({token: number for number, token in enumerate(tokens)}, merges))
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
-    backend.decoder = decoders.ByteLevel()
-    control = [token for token, kind in zip(tokens, kinds, strict=True) if kind == CONTROL]
-    backend.add_special_tokens([AddedToken(token, normalized=False) for token in control])
-    return backend
-
-
-def write_base(out: Path) -> None:
-    """Write the base as a model folder, whole or not at all.
-
-    Raises:
-        ModelNotFound: the base cannot be fetched.
-        CheckpointFormat: the file is another one, or damaged.
-    """
-    with tempfile.TemporaryDirectory() as temporary:
-        path = find_base(SMOLLM2, Path(temporary))
-        state, tokenizer = base_state(path), tokenizer_of(read_header(path).fields)
-        sizes = load_gguf_checkpoint(str(path))["config"]  # type: ignore[no-untyped-call]
-    with atomic_folder(out) as beside:
-        save_file(state, beside / "model.safetensors")
-        config = LlamaConfig(**sizes, architectures=["LlamaForCausalLM"])
-        config.to_json_file(beside / "config.json", use_diff=False)
-        tokenizer.save(str(beside / "tokenizer.json"))
 
 
 # ---- what ships ----

@@ -14,11 +14,12 @@ from transformers import LlamaForCausalLM
 
 from dgmark.checkpoint.tokenizer import read_tokenizer
 from dgmark.errors import CheckpointFormat
+from dgmark.models.builtin_base import write_base
 from dgmark_lab.toml_files import read_toml
 from dgmark_lab.training.config import BlockMasking, NarratorConfig
 from dgmark_lab.training.corpus import file_hash
 from dgmark_lab.training.narrator.adapter import AdaptedLlama, Layout
-from dgmark_lab.training.narrator.folders import BASE, END, write_base
+from dgmark_lab.training.narrator.folders import BASE, END
 from dgmark_lab.training.narrator.own_texts import odds, write_own_texts
 from dgmark_lab.training.narrator.rows import COPIES, BlockBatch, Passage, PassageRows, passages, read_own_texts
 from dgmark_lab.training.run import STATE, Run, load_state

@@ -1,0 +1,116 @@
+"""What the weighted test finds beside the count, in marked texts as written and with tokens edited at random.
+
+    python lab/benchmarks/weighted_power.py FILE KEY OUT [--models narrator-base builtin]
+
+FILE holds rows of `dgmark generate --json`, KEY is their key, which has sub-keys. Each text is tested with all sub-keys
+and with its own as the only key, as a count and with the surprisal of each language model. OUT keeps a row for each
+text and edit, and a run that was stopped goes on behind them. The last output is a table in Markdown; brackets hold
+95 % of the share of texts found at p <= 1e-4 (Wilson).
+"""
+
+import argparse
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.stats import binomtest
+
+from dgmark import Detector, Tokenizer, WatermarkKey
+from dgmark.models.language_model import LanguageModel
+
+FPR = 1e-4
+SHORTEST = 100
+EDITS = ("as written", "10 % deleted", "20 % deleted", "20 % inserted", "20 % replaced")
+# ids of words, as the built-in vocabularies order them; random edits draw from these
+WORDS = (300, 8000)
+
+
+class Remembering:
+    """A language model that reads each text once, though two detectors ask."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self.model, self.name, self.fingerprint = model, model.name, model.fingerprint
+        self._read: dict[str, Any] = {}
+
+    def surprisals(self, texts: Sequence[str]) -> list[Any]:
+        """See `LanguageModel.surprisals`."""
+        for text in texts:
+            if text not in self._read:
+                self._read = {text: self.model.surprisals([text])[0]}
+        return [self._read[text] for text in texts]
+
+
+def edited(ids: NDArray[np.int64], how: str, dice: np.random.Generator) -> NDArray[np.int64]:
+    """The ids with some deleted, inserted or replaced at random."""
+    if how == EDITS[0]:
+        return ids
+    share, _, kind = how.partition(" % ")
+    hit = dice.random(len(ids)) < int(share) / 100
+    drawn = dice.integers(*WORDS, len(ids))
+    if kind == "deleted":
+        return ids[~hit]
+    if kind == "inserted":
+        return np.insert(ids, np.flatnonzero(hit), drawn[hit])
+    return np.where(hit, drawn, ids)
+
+
+def measured(row: dict[str, Any], key: WatermarkKey, tokenizer: Tokenizer, models: Sequence[Any]) -> Iterator[Any]:
+    """For each edit of a text, digits of the p-value by test, with all sub-keys and with one key."""
+    for number, how in enumerate(EDITS):
+        dice = np.random.default_rng([int(row["subkey"]), number, len(row["token_ids"])])
+        text = tokenizer.decode(edited(np.array(row["token_ids"]), how, dice).tolist())
+        digits = {}
+        for model in models:
+            settings = {} if model is None else {"surprisal_model": model}
+            for name, own in (("all", key), ("one", key.subkey(row["subkey"]))):
+                p = Detector(own, tokenizer=tokenizer, **settings).detect(text).p_value
+                digits[f"{'count' if model is None else model.name}/{name}"] = -math.log10(p)
+        yield {"id": row["id"], "edit": how, "digits": digits}
+
+
+def share(found: int, of: int) -> str:
+    """A share with its interval."""
+    low, high = binomtest(found, of).proportion_ci(method="wilson")
+    return f"{found / of:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def print_table(rows: list[dict[str, Any]]) -> None:
+    """A line for each edit and test."""
+    print("| texts | test | found, all sub-keys | found, one key | median digits, one key |\n|---|---|---|---|---|")
+    for how in EDITS:
+        some = [row["digits"] for row in rows if row["edit"] == how]
+        for test in dict.fromkeys(name.rpartition("/")[0] for row in some for name in row):
+            every, one = (np.array([row[f"{test}/{keys}"] for row in some]) for keys in ("all", "one"))
+            found = (share(int(np.count_nonzero(each >= -math.log10(FPR))), len(each)) for each in (every, one))
+            print(f"| {how} (n = {len(some)}) | {test} | {' | '.join(found)} | {np.median(one):.1f} |")
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    for name in ("file", "key", "out"):
+        parser.add_argument(name, type=Path)
+    parser.add_argument("--models", nargs="*", default=["narrator-base", "builtin"])
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    key = WatermarkKey.load(asked.key)
+    tokenizer = Detector(key).tokenizer
+    rows = [json.loads(line) for line in asked.file.read_text().splitlines()]
+    rows = [row for row in rows if len(row["token_ids"]) >= SHORTEST]
+    done = [json.loads(line) for line in asked.out.read_text().splitlines()] if asked.out.exists() else []
+    left = [row for row in rows if sum(one["id"] == row["id"] for one in done) < len(EDITS)]
+    done = [one for one in done if one["id"] not in {row["id"] for row in left}]
+    models = [None, *(Remembering(LanguageModel(name)) for name in asked.models)] if left else []
+    for row in left:
+        done += measured(row, key, tokenizer, models)
+        asked.out.write_text("".join(json.dumps(one) + "\n" for one in done))
+    print_table(done)
+
+
+if __name__ == "__main__":
+    main()

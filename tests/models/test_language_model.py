@@ -1,0 +1,84 @@
+"""Surprisals of the built-in language model against one forward a token, windows, and what is refused."""
+
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dgmark import Detector, LanguageModel
+from dgmark.checkpoint.folder import builtin_folder
+from dgmark.errors import CheckpointFormat, SettingsError
+from dgmark.models.surprisal_models import load_surprisal_model
+from support.known_keys import builtin_tokenizer, known_key
+from support.marked_texts import marked_text
+
+TEXT = "Once upon a time there was a miller who had three sons, and the youngest was called Hans — naïve Hans."
+
+
+@pytest.fixture(scope="module")
+def model() -> LanguageModel:
+    return LanguageModel(device="cpu", dtype="fp32")
+
+
+def test_surprisal_is_that_of_each_token_behind_an_end_token(model: LanguageModel) -> None:
+    ((offsets, nats),) = model.surprisals([TEXT])
+    encoded = builtin_tokenizer().encode_with_offsets(TEXT)
+    assert offsets.tolist() == [list(pair) for pair in encoded.offsets]
+    ids = [builtin_tokenizer().end_ids[0], *encoded.ids]
+    for place in (0, 1, 7, len(encoded.ids) - 1):
+        logits = model.logits(torch.tensor([ids[: place + 1]]))[0, -1].double()
+        assert nats[place] == pytest.approx(float(logits.logsumexp(0) - logits[encoded.ids[place]]), abs=1e-4)
+
+
+def test_texts_of_any_length_have_a_surprisal_for_each_token(model: LanguageModel) -> None:
+    texts = ["", "a", TEXT, TEXT * 40]
+    for text, (offsets, nats) in zip(texts, model.surprisals(texts), strict=True):
+        assert len(nats) == len(offsets) == len(builtin_tokenizer().encode(text))
+        assert np.all(np.isfinite(nats) & (nats >= 0))
+    alone = model.surprisals([TEXT])[0][1]
+    np.testing.assert_allclose(model.surprisals(texts)[2][1], alone, atol=1e-4)
+
+
+def test_the_fingerprint_follows_weights_and_tokenizer(model: LanguageModel, tmp_path: Path) -> None:
+    folder = tmp_path / "judge"
+    shutil.copytree(builtin_folder("judge"), folder)
+    shutil.copy(builtin_folder("storyteller") / "tokenizer.json", folder)
+    same = LanguageModel(folder, device="cpu", dtype="fp32")
+    assert same.fingerprint == model.fingerprint
+    content = bytearray((folder / "model.safetensors").read_bytes())
+    content[-1] ^= 1
+    (folder / "model.safetensors").write_bytes(bytes(content))
+    assert LanguageModel(folder, device="cpu", dtype="fp32").fingerprint != model.fingerprint
+
+
+def test_another_process_loads_the_model_again(model: LanguageModel) -> None:
+    again = pickle.loads(pickle.dumps(model))
+    assert again.network is not model.network
+    np.testing.assert_array_equal(again.surprisals([TEXT])[0][1], model.surprisals([TEXT])[0][1])
+
+
+def test_a_text_is_weighed_by_a_model(model: LanguageModel) -> None:
+    key = known_key("language model", rule="bigram")
+    found = Detector(key, surprisal_model=model).detect(marked_text(key, 90))
+    assert found.weights is not None
+    assert (found.test, found.weights.model, found.weights.fingerprint) == ("weighted", "builtin", model.fingerprint)
+
+
+def test_the_built_in_model_of_a_key_has_its_tokenizer() -> None:
+    found = load_surprisal_model("builtin", builtin_tokenizer().fingerprint)
+    assert found.name == "builtin"
+    with pytest.raises(SettingsError, match="has a name"):
+        load_surprisal_model(" ", "0" * 16)
+
+
+def test_a_tokenizer_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, models
+
+    shutil.copytree(builtin_folder("judge"), tmp_path / "judge")
+    other = Tokenizer(models.WordLevel({f"w{n}": n for n in range(9000)}, unk_token="w0"))
+    other.save(str(tmp_path / "judge/tokenizer.json"))
+    with pytest.raises(CheckpointFormat, match="more ids than the model"):
+        LanguageModel(tmp_path / "judge")
