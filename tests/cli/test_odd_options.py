@@ -19,6 +19,7 @@ CALLS = {
     "detect": ["--key", "key.json", "in.txt"],
     "keygen": ["new.json"],
     "key show": ["key.json"],
+    "key check": ["key.json", "--texts", "in.txt"],
     "key commit": ["key.json"],
     "key verify": ["key.json", "commitment.json"],
     "report keygen": ["signing.json"],

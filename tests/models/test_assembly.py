@@ -26,8 +26,9 @@ from dgmark.models.assembly import (
     find_base,
     with_adapters,
 )
+from dgmark.models.builtin_base import tokenizer_of
 from dgmark.models.load import NetworkDenoiser, load_model
-from dgmark_lab.training.narrator.folders import MASK_TOKEN, config_of, tokenizer_of
+from dgmark_lab.training.narrator.folders import MASK_TOKEN, config_of
 from support import tiny_gguf
 
 BASE = Base("some-package", "1.0", "some_package/base.gguf", "", "Apache-2.0")

@@ -11,15 +11,21 @@ import typer
 from dgmark.checkpoint.families import family_of
 from dgmark.checkpoint.folder import BUILTIN, BUILTINS, find_checkpoint, model_option
 from dgmark.checkpoint.tokenizer import load_tokenizer
-from dgmark.cli.console import command_errors, stderr, stdout
+from dgmark.cli.console import command_errors, stderr, stdout, visible
 from dgmark.cli.demo import SHOWS
 from dgmark.cli.option_groups import option_groups
 from dgmark.cli.options import AllowOpenKey, NewKeyFile, OneObject
 from dgmark.cli.rule_options import rule_options
-from dgmark.detection.detector import DEFAULT_FPR, check_fpr
+from dgmark.detection.detect_files import read_sources
+from dgmark.detection.detector import DEFAULT_FPR, Detector, check_fpr
 from dgmark.detection.expected import MAX_TOKENS, expected_p, tokens_needed
-from dgmark.errors import CheckpointFormat
+from dgmark.detection.key_check import TEMPLATE_LEVEL, KeyCheck, check_on_texts
+from dgmark.detection.rules import check_weighs
+from dgmark.errors import CheckpointFormat, InputError
 from dgmark.models.special_ids import find_end_ids, find_mask_id
+from dgmark.models.surprisal_models import load_surprisal_model
+from dgmark.rows.inputs import names_of
+from dgmark.rows.texts import Item
 from dgmark.watermark.bigram import DEFAULT_SUBKEYS
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey, block_length_of
@@ -145,7 +151,7 @@ key_app = typer.Typer(no_args_is_help=True)
 
 @key_app.callback()
 def key() -> None:
-    """Show what is in a key file, and prove that a key is older than a text."""
+    """Show what is in a key file, test it on unmarked texts, and prove that a key is older than a text."""
 
 
 @key_app.command("show")
@@ -179,6 +185,65 @@ def show(
     if not known:
         said = f"not known for rule {key.spec.rule}"
     stdout().print(f"\ntokens needed for p <= {fpr:g}: {said}", markup=False)
+
+
+@key_app.command("check")
+@command_errors
+def check(
+    file: Annotated[Path, typer.Argument(help="Key file to check.")],
+    texts: Annotated[
+        list[str],
+        typer.Option(help="Unmarked traffic: documents, folders, or JSON Lines of texts; repeatable."),
+    ],
+    surprisal_model: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Language model that reads along, as in `dgmark detect`.")
+    ] = None,
+    tokenizer: Annotated[str | None, typer.Option(help="Tokenizer folder or file.", show_default="the key's")] = None,
+    as_json: OneObject = False,
+    allow_open_key: AllowOpenKey = False,
+) -> None:
+    """Test texts that nobody marked: how many look marked under this key, and which of them do so together."""
+    key, model = WatermarkKey.load(file, allow_open=allow_open_key), None
+    if surprisal_model is not None:
+        check_weighs(key)
+        model = load_surprisal_model(surprisal_model, key.spec.tokenizer_fingerprint)
+    detector = Detector(key, tokenizer=tokenizer, surprisal_model=model)
+    items = list(read_sources(names_of(texts)))
+    usable = [(item.row_id, item.content) for item in items if isinstance(item, Item)]
+    if not usable:
+        raise InputError("there is no text to test: give unmarked texts with --texts")
+    found = check_on_texts(detector, usable)
+    if as_json:
+        print(json.dumps(_check_fields(found, key, len(items) - len(usable))))
+        return
+    if len(usable) < len(items):
+        stderr().print(f"{len(items) - len(usable)} of {len(items)} inputs cannot be used")
+    _print_check(found)
+
+
+def _check_fields(found: KeyCheck, key: WatermarkKey, unusable: int) -> dict[str, Any]:
+    return {
+        "key_fingerprint": key.fingerprint,
+        "texts": found.texts,
+        "unusable": unusable,
+        "shares": [share._asdict() for share in found.shares],
+        "templates": [{**one._asdict(), "ids": list(one.ids)} for one in found.templates],
+        "advice": found.advice,
+        "schema": 1,
+    }
+
+
+def _print_check(found: KeyCheck) -> None:
+    print(f"{found.texts:,} texts. Share with a p-value of at most")
+    for one in found.shares:
+        print(f"  {one.level:<7g} {one.share:.5f}  95 % interval {one.low:.5f} to {one.high:.5f} ({one.texts:,})")
+    for template in found.templates:
+        first = visible(", ".join(template.ids[:3]))
+        print(
+            f"{len(template.ids):,} texts share most of their pairs ({first}, ...): {template.found:,} of them have "
+            f"p <= {TEMPLATE_LEVEL:g}; the smallest p is {template.smallest:.1e}"
+        )
+    print(found.advice)
 
 
 @key_app.command("commit")

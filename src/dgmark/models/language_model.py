@@ -77,7 +77,7 @@ class LanguageModel:
         device_map: str | None = None,
         context: int | None = None,
     ) -> None:
-        self._options = {"device": device, "dtype": dtype, "revision": revision}
+        self._options: dict[str, Any] = {"device": device, "dtype": dtype, "revision": revision}
         self._options |= {"device_map": device_map, "context": context}
         target = device_named(device)
         wanted = dtype_named(dtype, target)

@@ -38,7 +38,8 @@ def load_surprisal_model(
         url, _, model = name.partition("#")
         return LanguageEndpoint(url, model or None)
     with needed_extra("generate", "a language model that reads along"):
-        from dgmark.models.language_model import BUILTIN_JUDGE, NARRATOR_BASE, LanguageModel
+        from dgmark.models.builtin_base import NARRATOR_BASE
+        from dgmark.models.language_model import BUILTIN_JUDGE, LanguageModel
     if name == OWN:
         suits = load_tokenizer(BUILTIN).fingerprint == tokenizer_fingerprint
         name = BUILTIN_JUDGE if suits else NARRATOR_BASE

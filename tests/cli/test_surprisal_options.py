@@ -1,0 +1,100 @@
+"""A language model that reads along, in the commands and in reports; and a key that is checked on unmarked texts."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dgmark import LanguageModel
+from support.command_line import rows, run
+from support.known_keys import key_file_of, known_key
+from support.marked_texts import marked_text
+
+KEY = known_key("surprisal options", rule="bigram")
+key = key_file_of(KEY)
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    (tmp_path / "text.txt").write_text(marked_text(KEY, 200))
+    return tmp_path / "text.txt"
+
+
+def test_detect_says_which_model_has_read_the_text(key: Path, text: Path, tmp_path: Path) -> None:
+    options = ("detect", "--key", key, "--surprisal-model", "builtin")
+    (row,) = json.loads(run(*options, "--format", "json", text).stdout)
+    fingerprint = LanguageModel().fingerprint
+    assert (row["test"], row["weights"]["model"], row["weights"]["fingerprint"]) == ("weighted", "builtin", fingerprint)
+    card = " ".join(run(*options, "--verbose", text).stdout.split())
+    assert f"builtin ({fingerprint})" in card
+    assert "as the language model builtin sees the text" in card
+    assert run(*options, "--out", tmp_path / "rows.jsonl", text).exit_code == 0
+    counted = run("detect", "--key", key, "--out", tmp_path / "rows.jsonl", text)
+    assert (counted.exit_code, "other" in counted.stderr) == (4, True)  # rows of both tests never mix
+    assert rows((tmp_path / "rows.jsonl").read_text())[0]["test"] == "weighted"
+
+
+def test_signed_reports_name_the_model_and_its_fingerprint(key: Path, text: Path, tmp_path: Path) -> None:
+    signing, jwks, fingerprint = tmp_path / "signing.json", tmp_path / "jwks.json", LanguageModel().fingerprint
+    run("report", "keygen", signing)
+    jwks.write_text(run("report", "jwks", signing).stdout)
+    page, document = tmp_path / "report.html", tmp_path / "report.json"
+    options = ("--report", page, "--report", document, "--sign", signing, "--surprisal-model", "builtin", "--public")
+    assert run("detect", "--key", key, *options, text).exit_code == 0
+    method = json.loads(document.read_text())["method"]
+    assert (method["test"], method["language_model"], method["language_model_fingerprint"]) == (
+        "weighted",
+        "builtin",
+        fingerprint,
+    )
+    assert fingerprint in page.read_text()
+    for report in (page, document):
+        assert run("report", "verify", report, "--jwks", jwks).exit_code == 0
+        report.write_bytes(report.read_bytes().replace(fingerprint.encode(), b"0" * 16))
+        assert run("report", "verify", report, "--jwks", jwks).exit_code == 4
+
+
+@pytest.mark.parametrize(
+    ("model", "code", "reason"),
+    [
+        ("", 2, "a surprisal model has a name"),
+        ("no-such-model", 6, "no model 'no-such-model'"),
+        ("http://127.0.0.1:9/v1#small", 6, "cannot be reached"),
+        ("storyteller", 6, "no autoregressive model"),
+    ],
+)
+def test_a_model_that_cannot_read_is_an_error(key: Path, text: Path, model: str, code: int, reason: str) -> None:
+    refused = run("detect", "--key", key, "--surprisal-model", model, text)
+    assert refused.exit_code == code
+    assert reason in " ".join(refused.stderr.split())
+
+
+def test_a_key_without_weights_is_refused_before_a_model_is_loaded(tmp_path: Path, text: Path) -> None:
+    known_key("groups").save(tmp_path / "position.json")
+    refused = run("detect", "--key", tmp_path / "position.json", "--surprisal-model", "no-such-model", text)
+    assert (refused.exit_code, "has no weighted test" in " ".join(refused.stderr.split())) == (2, True)
+
+
+def test_a_key_is_checked_on_unmarked_texts(key: Path, tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    texts = [marked_text(known_key(f"another {n}", rule="bigram"), 60, seed=n) for n in range(12)]
+    lines = [json.dumps({"id": str(n), "text": text}) for n, text in enumerate(texts)]
+    corpus.write_text("\n".join([*lines, "no JSON"]) + "\n")
+    fields = json.loads(run("key", "check", key, "--texts", corpus, "--json").stdout)
+    assert (fields["texts"], fields["unusable"], fields["key_fingerprint"]) == (12, 1, KEY.fingerprint)
+    assert [share["level"] for share in fields["shares"]] == [0.1, 0.01, 1e-3, 1e-4]
+    shown = run("key", "check", key, "--texts", corpus, "--surprisal-model", "builtin")
+    assert shown.exit_code == 0
+    assert "12 texts. Share with a p-value of at most" in shown.stdout
+    assert "the key can stay" in shown.stdout
+    assert "1 of 13 inputs cannot be used" in shown.stderr
+
+
+def test_texts_that_the_key_has_marked_are_found_by_its_check(key: Path, tmp_path: Path) -> None:
+    for number in range(4):
+        (tmp_path / f"{number}.txt").write_text(marked_text(KEY, 80, seed=number))
+    found = run("key", "check", key, *(one for n in range(4) for one in ("--texts", tmp_path / f"{n}.txt")))
+    assert "draw another key" in found.stdout
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("")
+    assert run("key", "check", key, "--texts", empty).exit_code == 4
