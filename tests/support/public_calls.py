@@ -20,6 +20,8 @@ from support.known_keys import bound_key, builtin_tokenizer, known_key
 
 TEXT = "The king went to the sea."
 TOY = ToyDenoiser()
+# where nobody listens
+SERVER = "http://127.0.0.1:9/v1"
 
 Maker = Callable[[], Any]
 Call = tuple[Callable[..., object], dict[str, Maker]]
@@ -47,6 +49,12 @@ def toy_key() -> dgmark.WatermarkKey:
 def detector() -> dgmark.Detector:
     """The detector of `key`."""
     return dgmark.Detector(key(), tokenizer=builtin_tokenizer())
+
+
+@cache
+def language_model() -> dgmark.LanguageModel:
+    """The smallest built-in language model."""
+    return dgmark.LanguageModel(device="cpu", dtype="fp32")
 
 
 @cache
@@ -125,6 +133,7 @@ _DETECTOR: dict[str, Maker] = {
     "fpr": lambda: 1e-3,
     "phase": lambda: "any",
     "max_crop": lambda: 1024,
+    "surprisal_model": lambda: None,
 }
 _KEY: dict[str, Maker] = {"model": lambda: TOY, "expected_match": lambda: None, "name": lambda: "ACME"}
 _REPORT: dict[str, Maker] = {
@@ -307,6 +316,29 @@ CALLS: dict[str, Call] = {
     "infill, with a share": (
         dgmark.infill,
         {**_FILLING, "texts": list, "ids": list, "share": lambda: 0.5, "keep": lambda: "w1", "target": lambda: 0.01},
+    ),
+    "LanguageEndpoint": (
+        dgmark.LanguageEndpoint,
+        {"url": lambda: SERVER, "model": lambda: "small", "api_key": lambda: None, "timeout": lambda: 1.0},
+    ),
+    "LanguageEndpoint.surprisals": (
+        lambda **given: dgmark.LanguageEndpoint(SERVER, "small", timeout=0.1).surprisals(**given),
+        {"texts": lambda: [""]},
+    ),
+    "LanguageModel": (
+        dgmark.LanguageModel,
+        {
+            "name_or_path": lambda: "no such model",
+            **dict.fromkeys(("device", "dtype", "revision", "device_map", "context"), lambda: None),
+        },
+    ),
+    "LanguageModel.logits": (
+        lambda **given: language_model().logits(**given),
+        {"ids": lambda: torch.tensor([[5, 6, 7]])},
+    ),
+    "LanguageModel.surprisals": (
+        lambda **given: language_model().surprisals(**given),
+        {"texts": lambda: [TEXT]},
     ),
     "load_keys": (dgmark.load_keys, {"folder": lambda: "keys", "allow_open": lambda: False}),
     "load_model": (

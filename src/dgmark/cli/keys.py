@@ -16,6 +16,9 @@ from dgmark.cli.demo import SHOWS
 from dgmark.cli.option_groups import option_groups
 from dgmark.cli.options import AllowOpenKey, NewKeyFile, OneObject
 from dgmark.cli.rule_options import rule_options
+from dgmark.contents.accepted import content_of
+from dgmark.detection.detect_files import read_sources
+from dgmark.detection.detector import DEFAULT_FPR, Detector, check_fpr
 from dgmark.detection.detect_files import read_sources
 from dgmark.detection.detector import DEFAULT_FPR, Detector, check_fpr
 from dgmark.detection.expected import MAX_TOKENS, expected_p, tokens_needed
@@ -209,7 +212,7 @@ def check(
         model = load_surprisal_model(surprisal_model, key.spec.tokenizer_fingerprint)
     detector = Detector(key, tokenizer=tokenizer, surprisal_model=model)
     items = list(read_sources(names_of(texts)))
-    usable = [(item.row_id, item.content) for item in items if isinstance(item, Item)]
+    usable = [(item.row_id, content_of(item.content)) for item in items if isinstance(item, Item)]
     if not usable:
         raise InputError("there is no text to test: give unmarked texts with --texts")
     found = check_on_texts(detector, usable)

@@ -4,6 +4,7 @@ The official client talks to it. Needs no torch. Knows no watermark.
 """
 
 import hashlib
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float, Int
 
-from dgmark.arguments import instance, several
+from dgmark.arguments import instance, number, several, shown
 from dgmark.checkpoint.folder import first_line
 from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.errors import ModelError, SettingsError
@@ -36,7 +37,7 @@ class LanguageEndpoint:
         timeout: seconds to wait for an answer.
 
     Raises:
-        SettingsError: the address is none.
+        SettingsError: the address is none, or another argument is of a wrong type.
         MissingExtra: openai is not installed.
     """
 
@@ -45,7 +46,12 @@ class LanguageEndpoint:
     ) -> None:
         if not instance("the address", url, str).startswith(("http://", "https://")):
             raise SettingsError(f"{url} is no address of a server: give one such as http://localhost:8000/v1")
-        self.url, self._model, self._api_key, self._timeout = url.rstrip("/"), model, api_key, timeout
+        for what, given in (("the model's name", model), ("the key of the server", api_key)):
+            if given is not None:
+                instance(what, given, str)
+        if not 0 < number("timeout", timeout) < math.inf:
+            raise SettingsError(f"timeout {shown(timeout)} is no number of seconds above 0")
+        self.url, self._model, self._api_key, self._timeout = url.rstrip("/"), model, api_key, float(timeout)
         self._client()  # a missing package is an error of the endpoint, not of a text
 
     @cached_property
@@ -76,7 +82,7 @@ class LanguageEndpoint:
         Raises:
             ModelError: the server does not answer in time, refuses the text, or echoes no log-probabilities of it.
         """
-        return [self._surprisal(well_formed(text)) for text in several(texts, "texts")]
+        return [self._surprisal(well_formed(instance("a text", text, str))) for text in several(texts, "texts")]
 
     def _surprisal(self, text: str) -> tuple[Int[np.ndarray, "_ 2"], Float[np.ndarray, " _"]]:
         if not text:

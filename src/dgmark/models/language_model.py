@@ -17,10 +17,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PretrainedConfig
 
-from dgmark.arguments import path_text, several
+from dgmark.arguments import instance, path_text, several, whole
 from dgmark.checkpoint.families import Family
 from dgmark.checkpoint.folder import BUILTIN, Checkpoint, builtin_folder, find_checkpoint, read_object
-from dgmark.checkpoint.tokenizer import Tokenizer, read_tokenizer, well_formed
+from dgmark.checkpoint.tokenizer import Tokenizer, read_tokenizer
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.architecture import Architecture, causal_config
 from dgmark.models.builtin_base import NARRATOR_BASE, base_folder
@@ -79,12 +79,14 @@ class LanguageModel:
     ) -> None:
         self._options: dict[str, Any] = {"device": device, "dtype": dtype, "revision": revision}
         self._options |= {"device_map": device_map, "context": context}
+        self.name = path_text(name_or_path, "a model")
+        if context is not None:
+            context = whole("context", context)
         target = device_named(device)
         wanted = dtype_named(dtype, target)
         checkpoint, self.tokenizer = _find(name_or_path, revision)
         self._folder = checkpoint.folder
         self.network = load_network(checkpoint, _ARCHITECTURE, device=target, dtype=wanted, device_map=device_map)
-        self.name = path_text(name_or_path, "a model")
         self.context_length = _context_length(self.network.config, context, self.name)
         self.opening = _opening(checkpoint, self.tokenizer)
         self.vocab_size = int(self.network.config.get_text_config().vocab_size)
@@ -123,7 +125,15 @@ class LanguageModel:
 
         Raises:
             ModelFault: the logits are NaN, +inf, or -inf for every id.
+            SettingsError: `ids` are no ids of the model.
         """
+        instance("the ids", ids, Tensor)
+        if (
+            ids.ndim != 2
+            or ids.dtype != torch.long
+            or (ids.numel() and not 0 <= ids.min() <= ids.max() < self.vocab_size)
+        ):
+            raise SettingsError(f"ids are whole numbers from 0 to {self.vocab_size - 1}, in a tensor of two dimensions")
         logits: Tensor = self.network(input_ids=ids.to(self.device), use_cache=False, return_dict=True).logits
         check_values(self.name, logits)
         return logits
@@ -139,7 +149,7 @@ class LanguageModel:
             ModelFault: the model computes NaN.
             SettingsError: `texts` are no texts.
         """
-        encoded = [self.tokenizer.encode_with_offsets(well_formed(text)) for text in several(texts, "texts")]
+        encoded = [self.tokenizer.encode_with_offsets(text) for text in several(texts, "texts")]
         before = [] if self.opening else list(self.tokenizer.end_ids[:1])
         nats = token_nats(self, [one.ids for one in encoded], [before] * len(encoded))
         return [
@@ -164,11 +174,12 @@ def _sample_of(path: Path) -> bytes:
 
 def _find(name_or_path: str | os.PathLike[str], revision: str | None) -> tuple[Checkpoint, Tokenizer]:
     """Find a causal model's checkpoint and tokenizer; weights of a hub id are fetched only if its config.json loads."""
-    if name_or_path == BUILTIN_JUDGE:
+    named = name_or_path if isinstance(name_or_path, str) else None
+    if named == BUILTIN_JUDGE:
         config = read_object(builtin_folder("judge") / "config.json")
         tokenizer = read_tokenizer(find_checkpoint(BUILTIN).folder, BUILTIN)  # shared with the built-in model
         return Checkpoint(BUILTIN_JUDGE, builtin_folder("judge"), config), tokenizer
-    if name_or_path == NARRATOR_BASE:
+    if named == NARRATOR_BASE:
         folder = base_folder()
         return Checkpoint(NARRATOR_BASE, folder, read_object(folder / "config.json")), read_tokenizer(
             folder, NARRATOR_BASE
