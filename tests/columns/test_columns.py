@@ -22,6 +22,7 @@ from dgmark.models.toy import ToyDenoiser
 from support.fresh_process import run_fresh
 from support.known_keys import bound_key, builtin_tokenizer, known_key
 from support.marked_texts import marked_ids
+from support.surprisal_models import HASHED
 from support.unchecked import unchecked
 
 KEY = known_key("columns", subkeys=16)
@@ -345,3 +346,12 @@ def test_generation_needs_a_column_of_ids_and_settings_that_are() -> None:
 def test_texts_are_marked_with_one_key(key_file: Path) -> None:
     with pytest.raises(SettingsError, match="is a folder, and texts are marked with one key"):
         GenerateColumns("storyteller", key_file.parent, id_column="id")({"prompt": ["a"], "id": ["a"]})
+
+
+def test_a_language_model_reads_along_in_each_process() -> None:
+    key = known_key("weighed columns", rule="bigram")
+    detect = DetectColumns(key, surprisal_model=HASHED)
+    found = detect({"text": TEXTS})
+    expected = [Detector(key, surprisal_model=HASHED).detect(text) for text in TEXTS]
+    assert found["p_value"] == [one.p_value for one in expected]
+    assert set(found["test"]) == {"weighted"}

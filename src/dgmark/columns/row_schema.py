@@ -19,6 +19,7 @@ DETECT_FIELDS: Fields = MappingProxyType(
         "p_value": "double",
         "num_tokens_scored": "int64",
         "green_fraction": "double",
+        "test": "string",
         "subkey": "int64",
         "key_fingerprint": "string",
         "uncertain_because": "string",

@@ -369,6 +369,7 @@ class ScoringSettings(TypedDict, total=False):
     max_crop: int
     normalise: Sequence[str]
     keys_tested: int
+    surprisal_model: SurprisalModel | None
 
 
 class DetectorSettings(ScoringSettings, total=False):

@@ -14,14 +14,7 @@ from typing import Any, Literal, overload
 from dgmark.arguments import Errors, as_path, check_name, returns_errors, several
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.contents.accepted import TextOrIds, content_of
-from dgmark.detection.detector import (
-    DEFAULT_FPR,
-    Detector,
-    detect_readings,
-    model_settings,
-    setting_of,
-    without_errors,
-)
+from dgmark.detection.detector import DEFAULT_FPR, Detector, detect_readings, model_settings, setting_of, without_errors
 from dgmark.detection.finding import Phase
 from dgmark.detection.reader import Reader, ScoredIds
 from dgmark.detection.result import Detection

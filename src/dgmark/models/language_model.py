@@ -7,7 +7,7 @@ safetensors only, strict about tensors, no code from a checkpoint. Knows no wate
 import hashlib
 import os
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +98,7 @@ class LanguageModel:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process loads the model again, instead of receiving its weights."""
-        return _loaded_again, (self.name, self._options)
+        return _loaded_again, (self.name, tuple(self._options.items()))
 
     @property
     def device(self) -> torch.device:
@@ -158,8 +158,10 @@ class LanguageModel:
         ]
 
 
-def _loaded_again(name: str, options: dict[str, Any]) -> LanguageModel:
-    return LanguageModel(name, **options)
+@lru_cache(maxsize=2)
+def _loaded_again(name: str, options: tuple[tuple[str, Any], ...]) -> LanguageModel:
+    """A model that another process has sent, loaded once here."""
+    return LanguageModel(name, **dict(options))
 
 
 def _sample_of(path: Path) -> bytes:
