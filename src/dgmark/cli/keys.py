@@ -19,8 +19,6 @@ from dgmark.cli.rule_options import rule_options
 from dgmark.contents.accepted import content_of
 from dgmark.detection.detect_files import read_sources
 from dgmark.detection.detector import DEFAULT_FPR, Detector, check_fpr
-from dgmark.detection.detect_files import read_sources
-from dgmark.detection.detector import DEFAULT_FPR, Detector, check_fpr
 from dgmark.detection.expected import MAX_TOKENS, expected_p, tokens_needed
 from dgmark.detection.key_check import TEMPLATE_LEVEL, KeyCheck, check_on_texts
 from dgmark.detection.rules import check_weighs

@@ -197,7 +197,7 @@ class Reader:
             (replace(scored, surprisal=one), offsets) for (_, (scored, offsets)), one in zip(found, read, strict=True)
         ]
 
-    def _surprisals(self, texts: list[str], offsets: list[Int[np.ndarray, "n 2"]]) -> list[Surprisal]:
+    def _surprisals(self, texts: list[str], offsets: list[Offsets]) -> list[Surprisal]:
         """How surprised the model is by the tokens of texts, of which these are the characters.
 
         Raises:
