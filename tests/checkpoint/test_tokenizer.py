@@ -1,13 +1,20 @@
-"""The fingerprint of a tokenizer: whatever decides ids changes it, and what does not leaves it."""
+"""Tokenizers: the ids that a file states, texts without ids, and the fingerprint.
+
+Whatever decides ids changes the fingerprint, and what does not leaves it.
+"""
 
 import json
+import re
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import tokenizers
 
-from dgmark.checkpoint.tokenizer import Tokenizer, wrap
+from dgmark.checkpoint.tokenizer import Tokenizer, read_tokenizer, wrap
+from dgmark.errors import CheckpointFormat, InputError
 from support.known_keys import builtin_tokenizer
 
 Change = Callable[[dict[str, Any]], None]
@@ -22,6 +29,11 @@ def changed(change: Change) -> Tokenizer:
 
 def lower_case(state: dict[str, Any]) -> None:
     state["normalizer"] = {"type": "Lowercase"}
+
+
+def a_word_exchanged(state: dict[str, Any]) -> None:
+    """No word of the probe text is."""
+    state["normalizer"] = {"type": "Replace", "pattern": {"String": " the"}, "content": " teh"}
 
 
 def one_merge_less(state: dict[str, Any]) -> None:
@@ -47,7 +59,8 @@ def iter_word(state: dict[str, Any], token_id: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    "change", [lower_case, one_merge_less, two_merges_exchanged, no_pre_tokenizer, one_more_special_token]
+    "change",
+    [lower_case, a_word_exchanged, one_merge_less, two_merges_exchanged, no_pre_tokenizer, one_more_special_token],
 )
 def test_what_decides_ids_changes_the_fingerprint(change: Change) -> None:
     assert changed(change).fingerprint != builtin_tokenizer().fingerprint
@@ -77,6 +90,23 @@ def test_what_is_switched_off_leaves_fingerprint_and_ids(change: Change) -> None
     assert other.encode_batch([text, "a"]) == builtin.encode_batch([text, "a"])
 
 
+def test_sequences_around_a_normaliser_leave_the_fingerprint() -> None:
+    nfc, lower = {"type": "NFC"}, {"type": "Lowercase"}
+    forms: list[Any] = [
+        {"type": "Sequence", "normalizers": [nfc, lower]},
+        {"type": "Sequence", "normalizers": [{"type": "Sequence", "normalizers": [nfc]}, lower]},
+        {"type": "Sequence", "normalizers": [lower, nfc]},
+        {"type": "Sequence", "normalizers": []},
+    ]
+
+    def wrapped(form: Any) -> Tokenizer:
+        return changed(lambda state: state.update(normalizer=form))
+
+    one, same, other_order, none = map(wrapped, forms)
+    assert one.fingerprint == same.fingerprint != other_order.fingerprint
+    assert none.fingerprint == builtin_tokenizer().fingerprint
+
+
 def test_merges_in_the_notation_of_before_are_the_same_merges() -> None:
     """Older files write a merge as one string with a space."""
 
@@ -88,3 +118,54 @@ def test_merges_in_the_notation_of_before_are_the_same_merges() -> None:
 
 def test_the_fingerprint_of_the_built_in_tokenizer_never_changes() -> None:
     assert builtin_tokenizer().fingerprint == "36cf1a6feadfe58e"
+
+
+# --- the ids that a file states
+
+FLAGS = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+
+
+@pytest.mark.parametrize("special", [True, False], ids=["special", "plain"])
+@pytest.mark.parametrize(
+    ("token_id", "content"),
+    [(9000, "<|more|>"), (300, "<|more|>"), (1, "the")],
+    ids=["behind a hole", "of another token", "of a word that has one"],
+)
+def test_a_token_that_would_get_another_id_than_its_file_states_is_refused(
+    tmp_path: Path, token_id: int, content: str, special: bool
+) -> None:
+    state = json.loads(builtin_tokenizer().backend.to_str())
+    state["added_tokens"].append({"id": token_id, "content": content, "special": special, **FLAGS})
+    file = tmp_path / "tokenizer.json"
+    file.write_text(json.dumps(state), encoding="utf-8")
+    with pytest.raises(CheckpointFormat, match=rf"states id {token_id} for the token .*{re.escape(content)}"):
+        read_tokenizer(file, "stated")
+
+
+def test_a_token_that_gets_its_id_is_read(tmp_path: Path) -> None:
+    state = json.loads(builtin_tokenizer().backend.to_str())
+    token_id = builtin_tokenizer().vocab_size
+    state["added_tokens"].append({"id": token_id, "content": "<|more|>", "special": True, **FLAGS})
+    file = tmp_path / "tokenizer.json"
+    file.write_text(json.dumps(state), encoding="utf-8")
+    assert read_tokenizer(file, "stated").encode("<|more|>") == [token_id]
+
+
+# --- texts without ids
+
+UNIGRAM = tokenizers.models.Unigram([("a", -1.0), ("b", -2.0), ("c", -3.0)])
+WORDS = tokenizers.models.WordLevel({"a": 0, "b": 1}, unk_token="[UNK]")
+
+
+@pytest.mark.parametrize("model", [UNIGRAM, WORDS], ids=["Unigram", "WordLevel"])
+def test_a_text_that_a_tokenizer_cannot_encode_is_bad_input(model: Any) -> None:
+    tokenizer = wrap(tokenizers.Tokenizer(model), "no unknown token")
+    assert tokenizer.encode_batch(["a", "b"]) == [tokenizer.encode("a"), tokenizer.encode("b")]
+    calls: list[Callable[[], object]] = [
+        partial(tokenizer.encode, "zebra"),
+        partial(tokenizer.encode_with_offsets, "zebra"),
+        partial(tokenizer.encode_batch, ["a", "zebra", "b"]),
+    ]
+    for call in calls:
+        with pytest.raises(InputError, match=r"'no unknown token' cannot encode this text .*no unknown token"):
+            call()

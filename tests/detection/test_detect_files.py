@@ -4,13 +4,16 @@ import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import tokenizers
 
 from dgmark import Detector, Keyring, WatermarkKey, detect_file
+from dgmark.checkpoint.tokenizer import wrap
 from dgmark.detection.result import Scorer
-from dgmark.errors import ModelNotFound, ResumeMismatch, SettingsError, TokenizerMismatch
+from dgmark.errors import InputError, ModelNotFound, ResumeMismatch, SettingsError, TokenizerMismatch
 from dgmark_lab.baselines import baseline_key
 from support.command_line import rows
 from support.known_keys import builtin_tokenizer, known_key
@@ -74,6 +77,22 @@ def test_a_key_stands_for_its_detector_and_inputs_may_be_several(source: Path, t
     made = rows(one.read_text())
     assert (len(made), made[0]["id"]) == (152, str(text))
     assert "cannot be read" in made[-1]["error"]
+
+
+def test_a_text_that_the_tokenizer_cannot_encode_is_one_bad_row(tmp_path: Path) -> None:
+    tokenizer = wrap(tokenizers.Tokenizer(tokenizers.models.Unigram([("a", -1.0), ("b", -2.0)])), "no unknown token")
+    key = WatermarkKey.generate(SimpleNamespace(tokenizer=tokenizer, vocab_size=10))
+    detector = Detector(key, tokenizer=tokenizer)
+    texts = ["abab", "zebra", "a\nb", "bab"]
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("".join(json.dumps({"id": str(n), "text": text}) + "\n" for n, text in enumerate(texts)))
+    tally = detect_file(detector, source, out)
+    assert [row.get("verdict") for row in rows(out.read_text())] == ["uncertain", None, None, "uncertain"]
+    assert (tally.scored, tally.unusable) == (2, 2)
+    with pytest.raises(InputError, match=r"^the tokenizer 'no unknown token' cannot encode"):
+        detector.detect_many(texts)
+    with pytest.raises(InputError, match=r"^the tokenizer 'no unknown token' cannot encode"):
+        detector.detect("zebra")
 
 
 @pytest.mark.parametrize("cut", [1, 40, 64, 65, 149])

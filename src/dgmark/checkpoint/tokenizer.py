@@ -7,8 +7,10 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import tokenizers
 
@@ -17,7 +19,7 @@ from dgmark.checkpoint.byte_bpe import gguf_byte_bpe, is_byte_bpe, read_byte_bpe
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.gguf import is_gguf, read_header
 from dgmark.contents.accepted import ids_of
-from dgmark.errors import CheckpointFormat, ModelNotFound, SettingsError
+from dgmark.errors import CheckpointFormat, InputError, ModelNotFound, SettingsError
 
 # End-of-text and end-of-turn tokens of all families; a vocabulary that lacks one ignores it.
 END_TOKENS = (
@@ -25,7 +27,7 @@ END_TOKENS = (
     *("<[end\u2581of\u2581sentence]>", "<|dlm_pad|>"),  # Seed-Coder's, and what DiffuCoder writes behind a text
 )
 
-# Text whose ids tell normalisers and pre-tokenizers apart; part of the fingerprint's version, so it never changes.
+# Text whose ids tell pre-tokenizers apart; part of the fingerprint's version, so it never changes.
 PROBE = (
     "The Cat's 12345 mice, THEY'LL e-mail dgmark@example.org at 3.14%!\n\n  def f(x):\r\n\treturn x_1+=2  # ok\n"
     "na\u00efve nai\u0308ve \ufb01ne \uff21\uff22\uff13 \u00bd \u2460 \u00df\u1e9e I\u0307\u0131 "
@@ -80,16 +82,18 @@ class Tokenizer:
 
         Raises:
             SettingsError: `text` is not a text.
+            InputError: the tokenizer has no token for a part of it, and no unknown token.
         """
-        return self.encode_batch([text])[0]
+        return list(self._encoded(instance("the text", text, str)).ids)
 
     def encode_with_offsets(self, text: str) -> EncodedText:
         """Token ids of `text`, and the characters that each covers.
 
         Raises:
             SettingsError: `text` is not a text.
+            InputError: see `encode`.
         """
-        encoding = self.backend.encode(well_formed(instance("the text", text, str)), add_special_tokens=False)
+        encoding = self._encoded(instance("the text", text, str))
         return EncodedText(list(encoding.ids), list(encoding.offsets))
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
@@ -97,10 +101,28 @@ class Tokenizer:
 
         Raises:
             SettingsError: `texts` is no list, or an item is not a text.
+            InputError: a text cannot be encoded, see `encode`.
         """
-        formed = [well_formed(instance("a text", text, str)) for text in several(texts, "texts")]
-        batch = self.backend.encode_batch_fast(formed, add_special_tokens=False)
+        texts = [instance("a text", text, str) for text in several(texts, "texts")]
+        try:
+            batch = self.backend.encode_batch_fast([well_formed(text) for text in texts], add_special_tokens=False)
+        except Exception:  # the Rust side raises bare Exception
+            return [self.encode(text) for text in texts]
         return [list(encoding.ids) for encoding in batch]
+
+    def _encoded(self, text: str) -> tokenizers.Encoding:
+        """The encoding of one text.
+
+        Raises:
+            InputError: it has none.
+        """
+        try:
+            return self.backend.encode(well_formed(text), add_special_tokens=False)
+        except Exception as error:  # the Rust side raises bare Exception
+            raise InputError(
+                f"the tokenizer {self.name!r} cannot encode this text ({error}): it has no token for a part of the "
+                "text, and no unknown token; leave that part out, or use a model whose tokenizer knows it"
+            ) from None
 
     def decode(self, ids: list[int]) -> str:
         """Text of token ids. Special tokens, and ids that stand for no token, are left out.
@@ -135,7 +157,8 @@ def read_tokenizer(path: Path, name: str) -> Tokenizer:
 
     Raises:
         ModelNotFound: the folder holds no tokenizer.
-        CheckpointFormat: the file is not a fast tokenizer, or a GGUF file from which it cannot be made.
+        CheckpointFormat: the file is not a fast tokenizer, a GGUF file from which it cannot be made, or a token has
+            another id than the file states.
     """
     if is_gguf(path):
         return wrap(gguf_byte_bpe(read_header(path)), name)
@@ -147,12 +170,30 @@ def read_tokenizer(path: Path, name: str) -> Tokenizer:
             f"{path} holds no tokenizer.json; give a folder that has one, or the file, as the tokenizer (--tokenizer)"
         )
     try:
-        backend = tokenizers.Tokenizer.from_file(str(file))
+        stated = file.read_text(encoding="utf-8")
+        backend = tokenizers.Tokenizer.from_str(stated)
     except Exception as error:  # the Rust side raises bare Exception
         raise CheckpointFormat(
             f"{file} is not a readable tokenizer ({error}); give the model's folder or its tokenizer.json"
         ) from error
+    _check_stated_ids(file, backend, json.loads(stated).get("added_tokens") or ())
     return wrap(backend, name)
+
+
+def _check_stated_ids(file: Path, backend: tokenizers.Tokenizer, added: Iterable[Mapping[str, Any]]) -> None:
+    """Refuse a file of which a token got another id than it states: the package gives added tokens the next free ones.
+
+    Raises:
+        CheckpointFormat: one did.
+    """
+    for token in added:
+        given = backend.token_to_id(token["content"])
+        if given != token["id"]:
+            raise CheckpointFormat(
+                f"{file} states id {token['id']} for the token {token['content']!r}, and the tokenizers package gives "
+                f"it {given}: ids below it are missing in the file, or another token has its id; fetch the file again, "
+                "or give each of its ids a token"
+            )
 
 
 def wrap(backend: tokenizers.Tokenizer, name: str) -> Tokenizer:
@@ -180,9 +221,9 @@ def wrap(backend: tokenizers.Tokenizer, name: str) -> Tokenizer:
 def _tokenizer_fingerprint(backend: tokenizers.Tokenizer, vocabulary: list[tuple[int, str]]) -> str:
     """Hash of all that decides which ids a text has: 16 hex digits.
 
-    Hashed are the model (vocabulary, merges, scores, flags), the added tokens with their flags, and the ids of a fixed
-    probe text, which stands for the normaliser and the pre-tokenizer: their serialised form differs between versions of
-    the `tokenizers` package, what they do to a text does not.
+    Hashed are the model (vocabulary, merges, scores, flags), the added tokens with their flags, the definition of the
+    normaliser, and the ids of a fixed probe text. The probe stands for the pre-tokenizer: the same splitting of a text
+    is defined in several ways, in GGUF files and in versions of the `tokenizers` package.
     """
     state = json.loads(backend.to_str())
     model, added = state["model"], state["added_tokens"]
@@ -196,8 +237,19 @@ def _tokenizer_fingerprint(backend: tokenizers.Tokenizer, vocabulary: list[tuple
         sorted((token["id"], token["content"], *(bool(token.get(flag)) for flag in _TOKEN_FLAGS)) for token in added),
         _probe_ids(backend),
     ]
-    canonical = json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode()
+    if normalisers := _normalisers(state["normalizer"]):  # without one, the hash is that of before they were part of it
+        content.append(normalisers)
+    canonical = json.dumps(content, ensure_ascii=True, sort_keys=True, separators=(",", ":")).encode()
     return hashlib.sha256(b"dgmark/tokenizer/v1\0" + canonical).hexdigest()[:16]
+
+
+def _normalisers(state: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    """The steps of a normaliser in order, whatever sequences they are wrapped in."""
+    if state is None:
+        return []
+    if state["type"] == "Sequence":
+        return [step for one in state["normalizers"] for step in _normalisers(one)]
+    return [state]
 
 
 def _probe_ids(backend: tokenizers.Tokenizer) -> list[list[int] | None]:

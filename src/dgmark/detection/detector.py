@@ -116,6 +116,7 @@ class Detector:
                 text. Tokens that straddle an edge are not scored. Positions count from the first token of the text.
 
         Raises:
+            InputError: the tokenizer cannot encode the text, because it has no unknown token.
             VocabularyMismatch: an id lies outside the key's vocabulary.
             SettingsError: the input is neither a text nor ids, or a range is empty or lies outside the text.
         """
@@ -146,6 +147,7 @@ class Detector:
                 detections of all others.
 
         Raises:
+            InputError: the tokenizer cannot encode a text, because it has no unknown token.
             VocabularyMismatch: an id lies outside the key's vocabulary.
             SettingsError: the input is one text instead of several, a mapping or a table, an item is neither a text
                 nor ids, or `errors` is neither "raise" nor "return".
