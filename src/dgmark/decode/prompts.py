@@ -21,6 +21,7 @@ from dgmark.decode.config import DecodeConfig, DecodeSettings, Settings
 from dgmark.decode.keyed_side import kind_of, side_of_rows
 from dgmark.decode.loop import decode_steps
 from dgmark.decode.round_trip import RoundTrip
+from dgmark.decode.row_random import check_seed
 from dgmark.decode.rules import DecodeSide
 from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError
 from dgmark.models.chat import chat_prompt
@@ -43,17 +44,6 @@ class RowArguments(DecodeSettings, total=False):
     ids: Iterable[str | int] | None
     progress: Progress | None
     config: DecodeConfig | None
-
-
-def check_seed(seed: Any) -> int:
-    """A seed, if torch's generators take it.
-
-    Raises:
-        SettingsError: the seed is no whole number of 64 bits.
-    """
-    if type(seed) is not int or not -(2**63) <= seed < 2**64:
-        raise SettingsError(f"seed {shown(seed)} is not a whole number from -2^63 to 2^64 - 1")
-    return seed
 
 
 def seed_of(seed: Any, row_id: str) -> int:

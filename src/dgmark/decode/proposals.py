@@ -16,6 +16,7 @@ from torch import Tensor
 
 from dgmark.decode.canvas import Canvas
 from dgmark.decode.config import DecodeConfig
+from dgmark.decode.row_random import RowRandom, random_of
 from dgmark.decode.rules import DecodeSide, Step, Window
 from dgmark.models.denoiser import Denoiser, Traits
 
@@ -326,10 +327,10 @@ class Candidates:
 
 
 class _FixedNoise:
-    """Gumbel noise for the places of the active block, drawn from each row's generator when the block begins."""
+    """Gumbel noise for the places of the active block, drawn from each row's stream when the block begins."""
 
-    def __init__(self, generators: Sequence[torch.Generator], vocab: int, device: torch.device) -> None:
-        self._generators, self._vocab, self._device = generators, vocab, device
+    def __init__(self, random: Sequence[RowRandom], vocab: int, device: torch.device) -> None:
+        self._random, self._vocab, self._device = random, vocab, device
         self._low: int | None = None
         self._drawn: dict[int, Tensor] = {}  # (window, vocab) for each row of the block that begins at `_low`
 
@@ -343,13 +344,13 @@ class _FixedNoise:
     def _of(self, row: int, window: int) -> Tensor:
         if row not in self._drawn:
             shape = (window, self._vocab)
-            uniform = torch.rand(shape, generator=self._generators[row], dtype=torch.float64)
+            uniform = self._random[row].uniforms(*shape)
             self._drawn[row] = -(-uniform.log_()).log_().to(self._device, torch.float32)
         return self._drawn[row]
 
 
 class Proposer:
-    """Makes the candidates of one decode; holds one random generator for each row.
+    """Makes the candidates of one decode; holds the random numbers of each row.
 
     Args:
         model: the denoiser; only its ids and its vocabulary are read.
@@ -372,9 +373,9 @@ class Proposer:
         device = canvas.ids.device
         self._config, self._side = config, side
         self._tempered = traits.confidence_source == "sampling"
-        self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        self._random = [random_of(seed) for seed in seeds]
         fixed = config.noise == "fixed" and not config.greedy
-        self._fixed = _FixedNoise(self._generators, model.vocab_size, device) if fixed else None
+        self._fixed = _FixedNoise(self._random, model.vocab_size, device) if fixed else None
         self._canvas, self._mask_id = canvas, model.mask_id
         # the mask, rows of padding, which stand for no token, and ends where the text goes on
         forbidden = {model.mask_id, *range(model.tokenizer.vocab_size, model.vocab_size), *canvas.forbidden}
@@ -452,10 +453,10 @@ class Proposer:
         return keyed_draw(side, self._config, lambda tokens: side.signs(tokens, places.at(at)), at)
 
     def _uniforms(self, rows: Tensor, masked: Tensor) -> Float[Tensor, "k 2"]:
-        """Two numbers for each masked place; each row's generator draws for the whole window, masked or not."""
+        """Two numbers for each masked place; each row draws for the whole window, masked or not."""
         owners, counts = torch.unique_consecutive(rows, return_counts=True)
         draws = [
-            torch.rand(count, masked.shape[1], 2, generator=self._generators[owner], dtype=torch.float64)
+            self._random[owner].uniforms(count, masked.shape[1], 2)
             for owner, count in zip(owners.tolist(), counts.tolist(), strict=True)
         ]
         return torch.cat(draws).to(masked.device)[masked]

@@ -15,6 +15,7 @@ from dgmark.decode.canvas import Canvas, Progress, Trace
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.generation import responses_of
 from dgmark.decode.prompts import Prepared, Request
+from dgmark.decode.row_random import random_of
 from dgmark.decode.selection import blocks_to_fill
 from dgmark.detection.detector import Detector
 from dgmark.detection.expected import expected_p
@@ -119,14 +120,13 @@ class Remasker:
         encoded = encode_exactly(self._model.tokenizer, text)
         old, ids, trace = encoded.ids, list(encoded.ids), Trace()
         chosen = self._choose(old, replaceable(text, encoded, self._words, self._keep))
-        seeds = torch.Generator().manual_seed(request.seed)
+        seeds = random_of(request.seed)
         done: list[int] = []
         p_value = None
         for turn in range(TURNS):
             places = [place for place in chosen if place % TURNS == turn]
             for start, stop, own in windows(len(ids), self._model.context_length, places):
-                seed = int(torch.randint(2**62, (), generator=seeds))
-                window = replace(request, prompt=self._canvas(ids[start:stop], own, start), seed=seed)
+                window = replace(request, prompt=self._canvas(ids[start:stop], own, start), seed=seeds.seed())
                 ids[start:stop], steps = self._filled(window, ids[start:stop], progress)
                 _extend(trace, steps)
             done += places
