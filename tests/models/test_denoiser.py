@@ -14,6 +14,7 @@ from dgmark.errors import ModelFault, SettingsError
 from dgmark.models.denoiser import BlockOrigin, CacheMode, ConfidenceSource, Session, Traits, open_session, traits_of
 from dgmark.models.toy import ToyDenoiser
 from support.fresh_process import run_fresh
+from support.known_keys import bound_key
 from support.unchecked import unchecked
 
 
@@ -113,15 +114,35 @@ TOY = ToyDenoiser()
         (lambda ids: {"logits": TOY(ids)}, "a dict"),
         (lambda _ids: None, "a NoneType"),
         (lambda ids: TOY(ids).long(), "logits of dtype int64"),
+        (lambda ids: TOY(ids).to(torch.float8_e4m3fn), "logits of dtype float8_e4m3fn, with which torch .*"),
+        (lambda ids: TOY(ids).to(torch.float8_e5m2), "logits of dtype float8_e5m2, with which torch .*"),
         (lambda ids: TOY(ids).to("meta"), "logits on meta"),
     ],
-    ids=["too few ids", "too few positions", "no tensor", "nothing", "whole numbers", "another device"],
+    ids=["too few ids", "too few positions", "no tensor", "nothing", "whole numbers", "e4m3", "e5m2", "another device"],
 )
 def test_a_result_that_is_not_what_a_forward_gives_is_an_error(answer: Callable[[Tensor], object], came: str) -> None:
     expected = rf"Own gave {came}, where floating-point numbers of shape \(1, 9, 32\) on cpu were expected.*the 32 ids"
     with unchecked(), pytest.raises(ModelFault, match=expected) as caught:
         generate(Own(answer), "w1", key=None, length=8, block_length=4)
     assert caught.value.rows == (0,)
+
+
+@pytest.mark.parametrize("lookahead", [1, 3])
+@pytest.mark.parametrize("forwards", [0, 3, 6])
+def test_too_few_canvases_are_an_error_that_names_the_rows(lookahead: int, forwards: int) -> None:
+    """A lookahead has several canvases for a row."""
+    first, second = (TOY.tokenizer.encode(prompt) for prompt in ("w1", "w2"))
+    calls: list[list[list[int]]] = []
+
+    def answer(ids: Tensor) -> Tensor:
+        calls.append(ids[:, :1].tolist())
+        return TOY(ids)[1 if len(calls) > forwards else 0 :]
+
+    key = bound_key("canvases", TOY, rule="position")
+    with unchecked(), pytest.raises(ModelFault, match=r"Own gave logits of shape .*, where .* were expected") as caught:
+        generate(Own(answer), ["w1", "w2"], key=key, length=8, block_length=4, lookahead=lookahead)
+    assert caught.value.rows == tuple(row for row, prompt in enumerate([first, second]) if prompt in calls[-1])
+    assert max(map(len, calls)) >= (2 if forwards == 0 else 1 + lookahead)
 
 
 class ShortWindows(ToyDenoiser):

@@ -24,6 +24,7 @@ from dgmark.models.special_ids import find_end_ids, find_mask_id
 from dgmark.models.toy import ToyDenoiser
 from support import tiny_checkpoints as tiny
 from support.tiny_checkpoints import load, random_ids
+from support.unchecked import unchecked
 
 CLOSE = 1e-4
 BLOCK = 32
@@ -314,6 +315,23 @@ def test_a_conversation_is_written_as_the_family_was_trained(
     }.get(family, ("<|im_start|>", "\n", "<|im_end|>"))
     text = chat.text(messages).replace(end, "|")
     assert re.sub(rf"{re.escape(head)}(\w+){re.escape(middle)}", r"[\1]", text) == expected
+
+
+@pytest.mark.parametrize(
+    ("messages", "problem"),
+    [
+        ([], "there is no message"),
+        ([("user", "w1"), ("tool", "w2")], "message 1 .* role 'tool', which is not one of: system, user, assistant"),
+        ([("system", "w1"), ("User", "w2")], "message 1 .* role 'User'"),
+        (["w1"], "message 0 .* give a pair"),
+        ([("user", 3)], "message 0 .* give a pair"),
+        ({"user": "w1"}, "several messages are given as a list, not as a dict"),
+    ],
+    ids=str,
+)
+def test_what_is_no_conversation_is_refused(models: dict[str, NetworkDenoiser], messages: Any, problem: str) -> None:
+    with unchecked(), pytest.raises(SettingsError, match=problem):
+        chat_prompt(models["llada"], messages)
 
 
 def test_a_model_without_a_template_is_no_chat_model(models: dict[str, NetworkDenoiser]) -> None:

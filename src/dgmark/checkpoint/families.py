@@ -37,6 +37,10 @@ class Published:
 _CHATML = "<|im_start|>{role}\n{content}<|im_end|>\n"
 
 
+# of a message; templates may call them otherwise
+ROLES = ("system", "user", "assistant")
+
+
 @dataclass(frozen=True)
 class ChatTemplate:
     """How a chat model reads messages.
@@ -52,7 +56,7 @@ class ChatTemplate:
 
     message: str
     begin: str = ""
-    roles: tuple[str, str, str] = ("system", "user", "assistant")
+    roles: tuple[str, str, str] = ROLES
     system: str | None = None
     system_end: str = ""
     answer: str = ""
@@ -61,9 +65,9 @@ class ChatTemplate:
         """The text of a conversation up to the beginning of the answer.
 
         Args:
-            messages: role ("system", "user" or "assistant") and content of each; white space around it is removed.
+            messages: role (one of `ROLES`) and content of each, at least one; white space around it is removed.
         """
-        named = dict(zip(("system", "user", "assistant"), self.roles, strict=True))
+        named = dict(zip(ROLES, self.roles, strict=True))
         system, rest = self.system, messages
         if messages[0][0] == "system":
             system, rest = messages[0][1].strip() + self.system_end, messages[1:]

@@ -11,6 +11,7 @@ region, which is cut into blocks; and the places of the block. A lookahead tries
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -34,6 +35,7 @@ from dgmark.decode.selection import (
     quotas,
     surviving_edits,
 )
+from dgmark.errors import ModelFault
 from dgmark.models.denoiser import Denoiser, check_logits, open_session, traits_of
 from dgmark.models.logits_watch import LogitsWatch
 
@@ -150,7 +152,8 @@ class _Loop:
         for number, (low, high) in enumerate(self.plan):
             self.block = _Block(number, low, high)
             counts = iter(quotas(int(self.canvas.masked[low:high].sum()), len(self.plan), self.config))
-            logits = self.session.begin(rows.ids, self.columns.start, self.columns.stop)
+            with _faults_of(rows):
+                logits = self.session.begin(rows.ids, self.columns.start, self.columns.stop)
             open_rows, left = self._read(logits, rows, torch.zeros_like(rows.number)), []
             while len(open_rows.rows):
                 commits, open_rows, closed = self._step(open_rows, next(counts, 1))
@@ -196,7 +199,8 @@ class _Loop:
     def _read(self, logits: Tensor, rows: Rows, editing_steps: Tensor) -> OpenRows:
         """These canvases with the candidates of a new forward, whose logits are checked."""
         places = self._with_candidate(rows.masked)
-        check_logits(self.model, logits, rows.ids, places.shape[1])
+        with _faults_of(rows):
+            check_logits(self.model, logits, rows.ids, places.shape[1])
         self.forwards += len(rows)
         candidates = self.proposer(logits, rows.ids, places, rows.number, self.block.low)
         self.watch.check(self.steps, self.block.low, rows.number, places, logits, candidates.tokens)
@@ -253,7 +257,8 @@ class _Loop:
         if not len(which):
             return now.at(which)
         rows = after.rows.at(which)
-        logits = self.session.step(rows.ids, rows.session_row, self.columns.start, self.columns.stop)
+        with _faults_of(rows):
+            logits = self.session.step(rows.ids, rows.session_row, self.columns.start, self.columns.stop)
         return self._read(logits, rows, now.editing_steps[which])
 
     def _edit(self, now: OpenRows) -> tuple[Tensor, Tensor, OpenRows]:
@@ -360,6 +365,20 @@ class _Loop:
         )
         self.steps, self.forwards = self.steps + 1, 0
         return commits
+
+
+@contextmanager
+def _faults_of(rows: Rows) -> Iterator[None]:
+    """Give the faults of a forward the numbers of the rows: a forward counts canvases, of which a row may have several.
+
+    Raises:
+        ModelFault: there was one.
+    """
+    try:
+        yield
+    except ModelFault as fault:
+        numbers = rows.number.tolist()
+        raise ModelFault(fault.problem, sorted({numbers[canvas] for canvas in fault.rows})) from None
 
 
 def _is_among(numbers: Int[Tensor, " n"], wanted: Collection[int]) -> Bool[Tensor, " n"]:

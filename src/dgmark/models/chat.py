@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
-from dgmark.checkpoint.families import ChatTemplate, Family
+from dgmark.arguments import is_of, several, shown
+from dgmark.checkpoint.families import ROLES, ChatTemplate, Family
 from dgmark.errors import SettingsError
 from dgmark.models.denoiser import Denoiser, traits_of
 
@@ -37,10 +39,32 @@ def chat_prompt(model: Denoiser, messages: str | Sequence[tuple[str, str]]) -> l
 
     Args:
         model: a model with a `family` that has a template.
-        messages: a user's message, or role and content of several; see `ChatTemplate.text`.
+        messages: a user's message, or role and content of several, at least one; see `ChatTemplate.text`.
 
     Raises:
-        SettingsError: the model has no chat template, or its tokenizer lacks the template's tokens.
+        SettingsError: the model has no chat template, or its tokenizer lacks the template's tokens; or these are no
+            messages.
     """
-    several = [("user", messages)] if isinstance(messages, str) else messages
-    return model.tokenizer.encode(template_of(model).text(several))
+    template = template_of(model)
+    return model.tokenizer.encode(template.text(_checked([("user", messages)] if is_of(messages, str) else messages)))
+
+
+def _checked(messages: Any) -> list[tuple[str, str]]:
+    """Messages as role and content.
+
+    Raises:
+        SettingsError: there is none, or one of them is none.
+    """
+    checked = []
+    for number, message in enumerate(several(messages, "messages")):
+        if not is_of(message, tuple, list) or len(message) != 2 or not all(is_of(part, str) for part in message):
+            raise SettingsError(f"message {number} (counted from 0) is {shown(message)}: give a pair (role, content)")
+        role, content = message
+        if role not in ROLES:
+            raise SettingsError(
+                f"message {number} (counted from 0) has the role {shown(role)}, which is not one of: {', '.join(ROLES)}"
+            )
+        checked.append((role, content))
+    if not checked:
+        raise SettingsError("there is no message: give at least one, such as the user's")
+    return checked

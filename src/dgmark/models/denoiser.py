@@ -244,6 +244,10 @@ class _WholeForwards:
         pass
 
 
+# numbers of 8 bits and less are stored in torch, and not computed with
+_LOGITS_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
 def check_logits(model: Denoiser, logits: object, ids: Int[Tensor, "canvases length"], window: int) -> None:
     """Refuse a result that is not what a forward gives, as far as this shows without reading a value.
 
@@ -254,16 +258,17 @@ def check_logits(model: Denoiser, logits: object, ids: Int[Tensor, "canvases len
         window: number of positions of each canvas that were asked for.
 
     Raises:
-        ModelFault: the result is no floating-point tensor of the shape (canvases, window, vocab_size) on the device of
-            the ids.
+        ModelFault: the result is no tensor of the shape (canvases, window, vocab_size) on the device of the ids, of
+            floating-point numbers of at least 16 bits; `rows` are the numbers of the canvases.
     """
     declared = (len(ids), window, model.vocab_size)
     if not isinstance(logits, Tensor):
         came = f"a {type(logits).__name__}"
     elif tuple(logits.shape) != declared:
         came = f"logits of shape {tuple(logits.shape)}"
-    elif not logits.is_floating_point():
+    elif logits.dtype not in _LOGITS_DTYPES:
         came = f"logits of dtype {str(logits.dtype).removeprefix('torch.')}"
+        came += ", with which torch does not compute" * logits.is_floating_point()
     elif logits.device != ids.device:
         came = f"logits on {logits.device}"
     else:
