@@ -298,3 +298,49 @@ def test_detect_prefers_the_text_of_a_row_unless_told_otherwise(key_file: Path, 
     for more, verdict in (([], "uncertain"), (["--ids"], "watermarked")):
         (found,) = rows(run("detect", "--key", key_file, "--format", "jsonl", *more, stdin=row).stdout)
         assert found["verdict"] == verdict
+
+
+# ---- keys through pipes ----
+
+
+def test_a_key_goes_from_standard_output_to_standard_input(tmp_path: Path) -> None:
+    made = run("keygen", "-")
+    assert made.exit_code == 0, made.stderr
+    fingerprint = json.loads(made.stdout)["fingerprint"]
+    assert made.stderr.startswith(f"-: key {fingerprint} for storyteller")
+    shown = run("key", "show", "-", "--json", stdin=made.stdout_bytes)
+    assert json.loads(shown.stdout)["key_fingerprint"] == fingerprint
+    text = tmp_path / "text.txt"
+    text.write_text("Once upon a time there was a king.")
+    found = run("detect", "--key", "-", "--format", "json", text, stdin=made.stdout_bytes)
+    assert json.loads(found.stdout)[0]["key_fingerprint"] == fingerprint
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["detect", "--key", "-"],
+        ["detect", "--key", "-", "-"],
+        ["detect", "--key", "-", "text.txt", "--report", "report.html", "--sign", "-"],
+        ["generate", "--key", "-"],
+        ["generate", "--key", "-", "--prompts", "-"],
+        ["infill", "--key", "-", "-"],
+    ],
+    ids=" ".join,
+)
+def test_standard_input_is_not_read_twice(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("Once upon a time there was a king.")
+    done = run(*arguments, stdin=run("keygen", "-").stdout_bytes)
+    assert done.exit_code in (2, 4)
+    assert "standard input was read for a key already: give a file for one of the two" in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("content", [b"", b"Once upon a time"])
+def test_what_is_no_key_on_standard_input_is_refused(content: bytes) -> None:
+    done = run("key", "show", "-", stdin=content)
+    assert done.exit_code == 5
+    assert "- is not a key file" in done.stderr

@@ -106,7 +106,7 @@ def test_key_file(signer: SigningKey, tmp_path: Path) -> None:
 
 def test_what_is_no_signing_key(signer: SigningKey, tmp_path: Path) -> None:
     known_key("sign").save(tmp_path / "watermark.json")
-    contents = [b"", b"[]", b"{}", b"\xff\xfe", json.dumps(signer.to_jwks()["keys"][0]).encode()]
+    contents = [b"", b"[]", b"{}", b"\xff", json.dumps(signer.to_jwks()["keys"][0]).encode()]
     for number, content in enumerate(contents):
         (tmp_path / f"{number}.json").write_bytes(content)
     for path in tmp_path.iterdir():

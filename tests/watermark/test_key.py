@@ -265,7 +265,7 @@ def test_no_more_than_a_key_file_may_have_is_read(key_file: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"", b"[]", b"{}", b"\xff\xfe{", b"[" * 60_000,
+        b"", b"[]", b"{}", b"[" * 60_000,
         b'{"secret": "' + SECRET_BASE64.encode(), SECRET_BASE64.encode(), b'"' + SECRET_BASE64.encode() + b'"',
     ],
     ids=lambda content: repr(content[:20]),
@@ -275,6 +275,23 @@ def test_what_is_no_key_file_is_refused_without_being_quoted(content: bytes, tmp
     path.write_bytes(content)
     path.chmod(0o600)
     refused(path, r"key\.json is not a key file")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "mark", "named"),
+    [
+        ("utf-8-sig", b"", "UTF-8 with a byte order mark"),
+        ("utf-16", b"", "UTF-16"),
+        ("utf-16-le", b"", "UTF-16"),
+        ("utf-16-be", b"", "UTF-16"),
+        ("utf-16-be", b"\xfe\xff", "UTF-16"),
+    ],
+)
+def test_a_key_file_in_another_encoding_is_refused_by_its_name(
+    encoding: str, mark: bytes, named: str, key_file: Path
+) -> None:
+    key_file.write_bytes(mark + key_file.read_text().encode(encoding))
+    refused(key_file, rf"the key file .*key\.json is in {named}, .*save it as UTF-8 without a byte order mark")
 
 
 @pytest.mark.parametrize(

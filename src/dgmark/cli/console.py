@@ -2,9 +2,11 @@
 
 import functools
 import os
+import sys
 import traceback
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import typer
@@ -13,6 +15,7 @@ from rich.console import Console
 from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.cli.process import STDOUT, Terminated, discard_output
 from dgmark.errors import DgmarkError, InputError, SettingsError
+from dgmark.rows.inputs import STDIN
 from dgmark.watermark.key_file import KeyFilePermissionWarning
 
 P = ParamSpec("P")
@@ -55,6 +58,11 @@ class _Terminal(Console):
 def stderr() -> Console:
     """The console for progress, warnings and errors; it obeys NO_COLOR."""
     return _Terminal(stderr=True, highlight=False, emoji=False, soft_wrap=True)
+
+
+def tell_of_key(file: Path, what: str) -> None:
+    """Say what key was written to a file, on stdout; on stderr, if the key itself went to stdout."""
+    print(f"{file}: {what}", file=sys.stderr if str(file) == STDIN else None)
 
 
 class _OutputConsole(_Terminal):

@@ -34,7 +34,7 @@ class DetectOptions:
         SettingsError: some of the options cannot be combined.
     """
 
-    key: Annotated[Path | None, typer.Option(help="Key file of whoever marks the texts.")] = None
+    key: Annotated[Path | None, typer.Option(help="Key file of whoever marks the texts; - is standard input.")] = None
     keys: Annotated[Path | None, typer.Option(help="Folder of key files: which of them marked the text, if any.")] = (
         None
     )

@@ -11,7 +11,7 @@ import typer
 from dgmark.checkpoint.families import family_of
 from dgmark.checkpoint.folder import BUILTIN, BUILTINS, find_checkpoint, model_option
 from dgmark.checkpoint.tokenizer import load_tokenizer
-from dgmark.cli.console import command_errors, stderr, stdout, visible
+from dgmark.cli.console import command_errors, stderr, stdout, tell_of_key, visible
 from dgmark.cli.demo import SHOWS
 from dgmark.cli.option_groups import option_groups
 from dgmark.cli.options import AllowOpenKey, NewKeyFile, OneObject
@@ -73,7 +73,7 @@ def _make_key(file: Path, model: str, options: dict[str, Any]) -> None:
             "and they are detected",
             markup=False,
         )
-    print(f"{file}: key {key.fingerprint} for {model}")
+    tell_of_key(file, f"key {key.fingerprint} for {model}")
     if key.spec.expected_match is not None and key.rule.expects(key.spec):
         stderr().print(_expectation(key, block_length_of(model)), markup=False)
     stderr().print(_next_steps(file, model, key, can_generate=refusal is None), markup=False)

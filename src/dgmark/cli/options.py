@@ -18,7 +18,10 @@ from dgmark.watermark.key import WatermarkKey
 
 # --- the key
 NewKeyFile = Annotated[
-    Path, typer.Argument(help="File to write the key to (mode 0600); an existing file is never overwritten.")
+    Path,
+    typer.Argument(
+        help="File to write the key to (mode 0600), or - for standard output; an existing file is never overwritten."
+    ),
 ]
 AllowOpenKey = Annotated[
     bool, typer.Option("--allow-open-key", help="Accept a key file that every user of the machine can read.")
@@ -26,7 +29,10 @@ AllowOpenKey = Annotated[
 
 
 def key_to_mark_with(
-    key: Annotated[Path | None, typer.Option(help="Key file to mark the text with; `dgmark keygen` makes one.")] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(help="Key file to mark the text with; `dgmark keygen` makes one; - is standard input."),
+    ] = None,
     no_watermark: Annotated[bool, typer.Option("--no-watermark", help="Generate text without a mark.")] = False,
     allow_open_key: AllowOpenKey = False,
 ) -> WatermarkKey | None:

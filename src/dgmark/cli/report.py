@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dgmark.cli.console import command_errors, stderr, visible
+from dgmark.cli.console import command_errors, stderr, tell_of_key, visible
 from dgmark.cli.options import AllowOpenKey, NewKeyFile
 from dgmark.report.signed import read_signed_report
 from dgmark.report.signing import SigningKey, read_key_set
@@ -24,7 +24,7 @@ def report_keygen(
     """Make a key that signs reports. It is another kind of key than the one that marks texts."""
     key = SigningKey.generate(name)
     key.save(file)
-    print(f"{file}: signing key {key.key_id}")
+    tell_of_key(file, f"signing key {key.key_id}")
     stderr().print(
         "Next:\n"
         f"  dgmark report jwks {file} > jwks.json   the public key, to be published\n"

@@ -68,7 +68,7 @@ class SigningKey:
         return str(self._key.thumbprint())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the key as a private JSON Web Key with mode 0600. Never overwrites a file.
+        """Write the key as a private JSON Web Key with mode 0600. Never overwrites a file; "-" is standard output.
 
         Raises:
             KeyFileExists: `path` exists.
@@ -83,7 +83,7 @@ class SigningKey:
         """Read a key file that `save` wrote.
 
         Args:
-            path: the file.
+            path: the file; "-" is standard input.
             allow_open: accept a file that every user of the machine can read, with a warning.
 
         Raises:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import cast
 
 from dgmark.arguments import as_path, several
-from dgmark.errors import InputError, NoTexts
+from dgmark.errors import InputError, NoTexts, SettingsError
 
 STDIN, STDIN_NAME = "-", "standard input"
 # bytes of a line of JSON Lines
@@ -47,6 +47,34 @@ def open_file(path: str | os.PathLike[str]) -> io.BufferedReader:
     raise OSError(errno.EINVAL, "it is a device, not a file", os.fspath(path))
 
 
+# standard input, once it was read for something that nothing else may be read with, and what that was
+_taken: tuple[object, str] | None = None
+
+
+@contextmanager
+def open_stdin_alone(what: str) -> Iterator[io.BufferedIOBase]:
+    """Open standard input for one thing, such as "a key", so that nothing else is read from it later.
+
+    Raises:
+        SettingsError: something was.
+    """
+    global _taken
+    file = _free_stdin()
+    _taken = sys.stdin, what
+    yield file
+
+
+def _free_stdin() -> io.BufferedIOBase:
+    """Standard input, unless it was taken.
+
+    Raises:
+        SettingsError: it was.
+    """
+    if _taken is not None and _taken[0] is sys.stdin:
+        raise SettingsError(f"standard input was read for {_taken[1]} already: give a file for one of the two")
+    return cast(io.BufferedIOBase, sys.stdin.buffer)
+
+
 @contextmanager
 def open_input(path: str, what: str = "a file") -> Iterator[io.BufferedIOBase]:
     """Open a file or pipe of the user's, or standard input for "-", which is not closed.
@@ -57,11 +85,11 @@ def open_input(path: str, what: str = "a file") -> Iterator[io.BufferedIOBase]:
 
     Raises:
         NoTexts: it cannot be opened, or reading it in the block fails.
-        SettingsError: no file can have this name.
+        SettingsError: no file can have this name, or standard input was read for a key.
     """
     try:
         if path == STDIN:
-            yield cast(io.BufferedIOBase, sys.stdin.buffer)
+            yield _free_stdin()
         else:
             with open_file(path) as file:
                 yield file

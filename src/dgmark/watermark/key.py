@@ -247,7 +247,7 @@ class WatermarkKey:
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the key file with mode 0600. Never overwrites a file.
+        """Write the key file with mode 0600. Never overwrites a file; "-" is standard output.
 
         Raises:
             KeyFileExists: `path` exists.
@@ -277,7 +277,7 @@ class WatermarkKey:
         """Read a key file.
 
         Args:
-            path: the file.
+            path: the file; "-" is standard input.
             allow_open: accept a file that every user can read (a mounted secret, say), with a warning.
 
         Raises:

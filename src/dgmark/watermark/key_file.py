@@ -2,7 +2,9 @@
 
 import os
 import stat
+import sys
 import warnings
+from io import BufferedIOBase
 from pathlib import Path
 from typing import Literal
 
@@ -10,10 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dgmark.arguments import FirstVersion, as_path, flag
 from dgmark.errors import KeyFileError, KeyFileExists, KeyFileFormat, KeyFileNotFound
-from dgmark.rows.inputs import open_file
+from dgmark.rows.inputs import STDIN, open_file, open_stdin_alone
 from dgmark.watermark.secret import Secret
 
 MAX_FILE_BYTES = 65_536
+PRIVATE = 0o600  # the mode of a key file
 
 
 class KeyFilePermissionWarning(UserWarning):
@@ -24,16 +27,17 @@ def read_private(path: Path, maker: str) -> tuple[Secret, int]:
     """The content and the mode of a file with a secret. Check the mode once the content is known to be one.
 
     Args:
-        path: the file.
+        path: the file; "-" is standard input, which nothing else can be read from then.
         maker: the command that makes such files.
 
     Raises:
         KeyFileNotFound: the file does not exist or is unreadable.
-        KeyFileFormat: it is too large for a key file.
+        KeyFileFormat: it is too large for a key file, or not in UTF-8.
+        SettingsError: another key was read from standard input.
     """
     try:
-        with open_file(path) as file:
-            content, mode = Secret(file.read(MAX_FILE_BYTES + 1)), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        with open_stdin_alone("a key") if str(path) == STDIN else open_file(path) as file:
+            content, mode = Secret(file.read(MAX_FILE_BYTES + 1)), _mode_of(file)
     except OSError as error:
         raise KeyFileNotFound(
             f"the key file {path} cannot be read ({error.strerror}): make one with `{maker} FILE`"
@@ -42,7 +46,41 @@ def read_private(path: Path, maker: str) -> tuple[Secret, int]:
         raise KeyFileFormat(
             f"{path} has more than {MAX_FILE_BYTES} bytes, so it is not a key file: give the right file"
         )
+    _check_encoding(content, path)
     return content, mode
+
+
+def _mode_of(file: BufferedIOBase) -> int:
+    """The mode of an open file; 0600 for a pipe, which is read once."""
+    try:
+        mode = os.fstat(file.fileno()).st_mode
+    except OSError:  # standard input that was replaced has no number
+        return PRIVATE
+    return stat.S_IMODE(mode) if stat.S_ISREG(mode) else PRIVATE
+
+
+# how a file in JSON begins that is not UTF-8 without a byte order mark
+_OTHER_ENCODINGS = {
+    b"\xef\xbb\xbf": "UTF-8 with a byte order mark",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+    b"{\0": "UTF-16",
+    b"\0{": "UTF-16",
+}
+
+
+def _check_encoding(content: bytes, path: Path) -> None:
+    """Refuse a file that an editor or a shell has written in another encoding.
+
+    Raises:
+        KeyFileFormat: it has.
+    """
+    for beginning, name in _OTHER_ENCODINGS.items():
+        if content.startswith(beginning):
+            raise KeyFileFormat(
+                f"the key file {path} is in {name}, as editors and shells of Windows write it: save it as UTF-8 "
+                "without a byte order mark"
+            )
 
 
 class KeyFile(BaseModel):
@@ -83,15 +121,21 @@ def check_mode(mode: int, path: Path, allow_open: bool) -> None:
 
 
 def write_private(path: Path, content: Secret) -> None:
-    """Create `path` with mode 0600 and `content`, or leave nothing behind.
+    """Create `path` with mode 0600 and `content`, or leave nothing behind; "-" is standard output.
 
     Raises:
         KeyFileExists: `path` exists.
         KeyFileNotFound: the file cannot be written.
     """
-    as_path(path, "a key file")
+    if str(as_path(path, "a key file")) == STDIN:
+        try:
+            sys.stdout.buffer.write(content)
+            sys.stdout.buffer.flush()
+        except OSError as error:
+            raise KeyFileNotFound(f"standard output could not be written ({error.strerror})") from error
+        return
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
     except FileExistsError:
         raise KeyFileExists(
             f"{path} exists, and key files are never overwritten, because texts marked with a lost key cannot be "
@@ -103,7 +147,7 @@ def write_private(path: Path, content: Secret) -> None:
         ) from None
     try:
         with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(file.fileno(), 0o600)  # whatever the umask
+            os.fchmod(file.fileno(), PRIVATE)  # whatever the umask
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
