@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Literal, Unpack, overload
 
 from dgmark.arguments import Errors, returns_errors, shown
-from dgmark.checkpoint.tokenizer import Tokenizer
+from dgmark.checkpoint.tokenizer import Tokenizer, well_formed
 from dgmark.contents.accepted import as_text
 from dgmark.contents.type_checks import is_id
 from dgmark.decode.canvas import Canvas, Progress, Trace
@@ -35,8 +35,8 @@ class Infilling:
 
     Attributes:
         parts: the text and the lengths of its holes, as `infill` was called with them.
-        text: the whole text.
-        token_ids: ids of the whole text.
+        text: the whole text; between its holes stand the strings of `parts`, byte for byte.
+        token_ids: ids of the whole text, as the model saw it.
         holes: the tokens [start, end) of each hole in `token_ids`.
         spans: the characters [start, end) of each hole in `text`; the detector scores these with `only=spans`.
         seed: seed of this text: with the sub-key it gives the same text again.
@@ -141,8 +141,8 @@ def infill(
         settings: those of `DecodeConfig` except length and steps, which follow from the holes.
 
     Raises:
-        InputError: a text has no hole, or nothing around its holes; with `share`, no word may be replaced, or the
-            tokenizer does not give the text back.
+        InputError: a text has no hole, nothing around its holes, or half a character; with `share`, no word may be
+            replaced, or the tokenizer does not give the text back.
         PromptTooLong: a text with holes does not fit the context.
         SettingsError: a setting is invalid or leaves no mark, the key is no `WatermarkKey`, or it has no such sub-key.
         KeyFileError: the key is bound to another tokenizer or vocabulary.
@@ -234,10 +234,12 @@ def _whole(texts: Any) -> list[str | DgmarkError]:
 def _remasked(model: Denoiser, remasker: Remasker, request: Request, progress: Progress | None) -> Infilling:
     """Mask and fill a share of a text; see `infill`."""
     ids, places, trace, remasking = remasker.fill(request.prompt, request, progress)
-    holes = _runs(places)
+    holes, old = _runs(places), model.tokenizer.encode(remasking.original)
     edges = [0, *(edge for hole in holes for edge in hole), len(ids)]
-    pieces = [ids[low:high] for low, high in pairwise(edges)]
-    parts = [len(piece) if index % 2 else model.tokenizer.decode(piece) for index, piece in enumerate(pieces)]
+    parts: list[str | int] = [
+        high - low if index % 2 else _added_text(model.tokenizer, old, low, high)
+        for index, (low, high) in enumerate(pairwise(edges))
+    ]
     text, region = HoledText(parts, ids, holes), ids[holes[0][0] : holes[-1][1]]
     return _infilling(model, request, text, region, trace, remasker.config, remasking)
 
@@ -309,7 +311,7 @@ def _infilling(
 
 @dataclass(frozen=True)
 class Filled:
-    """A whole text, its ids, and the characters [start, end) of its holes."""
+    """A whole text, the ids that the model saw, and the characters [start, end) of its holes."""
 
     text: str
     token_ids: list[int]
@@ -329,12 +331,32 @@ class HoledText:
         return Canvas.with_holes(self.ids, [i for hole in self.holes for i in range(*hole)], mask_id)
 
     def filled(self, tokenizer: Tokenizer, region: list[int]) -> Filled:
-        """The text with these ids from its first hole to the end of its last."""
+        """The text with these ids from its first hole to the end of its last.
+
+        The given strings stand in it as they were given: what tokenizers make of them lacks special tokens, is composed
+        or in small letters, or begins with a space.
+        """
         whole = self.ids[: self.holes[0][0]] + region + self.ids[self.holes[-1][1] :]
-        spans = [
-            (len(tokenizer.decode(whole[:start])), len(tokenizer.decode(whole[:end]))) for start, end in self.holes
-        ]
-        return Filled(tokenizer.decode(whole), whole, spans)
+        holes, text, spans = iter(self.holes), "", []
+        for part in self.parts:
+            if isinstance(part, str):
+                text += part
+            else:
+                start = len(text)
+                text += _added_text(tokenizer, whole, *next(holes))
+                spans.append((start, len(text)))
+        return Filled(text, whole, spans)
+
+
+# Tokens before some others that decide how these read: whether they begin a text, or end a character.
+_TOKENS_BEFORE = 16
+
+
+def _added_text(tokenizer: Tokenizer, ids: list[int], start: int, end: int) -> str:
+    """The characters that the tokens [start, end) add to the text of those before them."""
+    before = ids[max(0, start - _TOKENS_BEFORE) : start]
+    text, longer = tokenizer.decode(before), tokenizer.decode(before + ids[start:end])
+    return longer.removeprefix(text) if longer.startswith(text) else tokenizer.decode(ids[start:end])
 
 
 def holed_text(model: Denoiser, parts: Parts) -> HoledText:
@@ -384,10 +406,26 @@ def _piece(part: object) -> str | int:
     """
     text = as_text(part)
     if text is not None:
+        _check_characters(text)
         return text
     if is_id(part) and int(part) > 0:  # type: ignore[call-overload]
         return int(part)  # type: ignore[call-overload,no-any-return]
     raise InputError(f"a part of a text to fill is a string or a positive number of tokens, not {shown(part)}")
+
+
+def _check_characters(text: str) -> None:
+    """Refuse a string that cannot stand in a file as it is.
+
+    Raises:
+        InputError: it has half a character.
+    """
+    formed = well_formed(text)
+    if formed != text:
+        place = next(place for place, (old, new) in enumerate(zip(text, formed, strict=True)) if old != new)
+        raise InputError(
+            f"a string of a text to fill has half a character, the surrogate {text[place]!a}, at character {place}, "
+            "and a text in UTF-8 cannot hold it: take it out"
+        )
 
 
 def _check_room(model: Denoiser, tokens: int) -> None:
