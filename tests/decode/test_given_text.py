@@ -117,6 +117,18 @@ def test_given_strings_stay_byte_for_byte(change: str, parts: list[str | int], r
     assert made.parts == parts
 
 
+@pytest.mark.parametrize(("change", "space"), [("byte level", ""), ("prefix space", " "), ("Metaspace", " ")])
+def test_a_space_before_a_string_is_written_into_the_hole(change: str, space: str) -> None:
+    """Then the text is encoded to what the model saw."""
+    model = Changed(change=change)
+    text = holed_text(model, ["ab", 1, "bcd", 1, " ef"])
+    region = [*model.tokenizer.encode("x ab")[-1:], *text.ids[text.holes[0][1] : text.holes[1][0] + 1]]
+    region[-1] = region[0]
+    made = text.filled(model.tokenizer, region)
+    assert made.text == f"ab ab{space}bcd ab ef"
+    assert model.tokenizer.encode(made.text) == made.token_ids
+
+
 ODD = ["e\u0301", "\u0301", " ", "\n", "A", "\ufb01", "\u0130", "\u200d", END_TOKEN, MASK_TOKEN, " ab", "\u2581"]
 TEXTS = st.lists(st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from(ODD)), max_size=12).map("".join)
 

@@ -334,16 +334,19 @@ class HoledText:
         """The text with these ids from its first hole to the end of its last.
 
         The given strings stand in it as they were given: what tokenizers make of them lacks special tokens, is composed
-        or in small letters, or begins with a space.
+        or in small letters. A space that a tokenizer puts before a string is written at the end of the hole before it,
+        so that the text reads as the model saw it.
         """
         whole = self.ids[: self.holes[0][0]] + region + self.ids[self.holes[-1][1] :]
         holes, text, spans = iter(self.holes), "", []
-        for part in self.parts:
+        for part, following in zip(self.parts, [*self.parts[1:], None], strict=True):
             if isinstance(part, str):
                 text += part
             else:
-                start = len(text)
-                text += _added_text(tokenizer, whole, *next(holes))
+                start, (first, last) = len(text), next(holes)
+                text += _added_text(tokenizer, whole, first, last)
+                if isinstance(following, str) and not following[:1].isspace():
+                    text += " " * _added_text(tokenizer, whole, last, last + 1).startswith(" ")
                 spans.append((start, len(text)))
         return Filled(text, whole, spans)
 
