@@ -13,6 +13,7 @@ from dgmark.decode import (
     select_positions,
     stream_generate,
 )
+from dgmark.decode.own_check import MarkWarning
 from dgmark.decode.settings_file import read_settings
 from dgmark.detection.detect_files import detect_file
 from dgmark.detection.detector import Detector, detect
@@ -50,6 +51,7 @@ __all__ = [
     "Keyring",
     "LanguageEndpoint",
     "LanguageModel",
+    "MarkWarning",
     "Report",
     "ScoredToken",
     "SigningKey",

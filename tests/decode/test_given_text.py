@@ -95,7 +95,7 @@ def check_given(parts: Sequence[str | int], text: str, spans: Sequence[tuple[int
 def filled(change: str, *parts: str | int, **options: Any) -> Infilling:
     model = Changed(change=change)
     key = bound_key("given", model, subkeys=1)
-    (made,) = dgmark.infill(model, [list(parts)], key=key, seed=2, **options)
+    made: Infilling = dgmark.infill(model, [list(parts)], key=key, seed=2, **options)[0]
     return made
 
 

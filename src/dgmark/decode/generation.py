@@ -7,6 +7,7 @@ from typing import Any, Literal, Unpack, overload
 from dgmark.arguments import Errors, flag, returns_errors
 from dgmark.decode.canvas import BatchEvents, BlockFinished, Committed, Completed, Progress, Response, Trace, collect
 from dgmark.decode.config import DecodeConfig, DecodeSettings, settings_of
+from dgmark.decode.own_check import Check, MarkTally, checker_of
 from dgmark.decode.prompts import (
     Keys,
     Prepared,
@@ -42,6 +43,8 @@ class Generation:
         chat: whether the prompt was put into the model's chat template.
         rule: the name of the key's rule; None without a mark.
         subkey: the number of the sub-key that the text is marked with; None for a key without sub-keys.
+        choices: how many of the tokens had a choice, which is where a mark can be (`Trace`).
+        check: what a checker with the same key finds in the text; None if it was not checked.
     """
 
     prompt: Prompt
@@ -57,11 +60,14 @@ class Generation:
     chat: bool = False
     rule: str | None = None
     subkey: int | None = None
+    choices: int = 0
+    check: Check | None = None
 
     def to_row(self, row_id: str, *, with_trace: bool = True) -> dict[str, Any]:
         """The generation as a JSON row; `trace` holds the step, position, token id, reward and match of each commit."""
         names = ("prompt", "chat", "text", "token_ids", "ended", "model", "dtype", "seed", "key_fingerprint", "subkey")
-        row = {"id": row_id} | {name: getattr(self, name) for name in (*names, "rule", "settings")}
+        row = {"id": row_id} | {name: getattr(self, name) for name in (*names, "rule", "choices", "settings")}
+        row |= {} if self.check is None else {"check": asdict(self.check)}
         row["schema"] = GENERATION_SCHEMA
         return {**row, "trace": asdict(self.trace)} if flag("with_trace", with_trace) else row
 
@@ -108,6 +114,7 @@ def generate(
     batch_size: int = 8,
     chat: bool = False,
     pad: bool | None = None,
+    check: bool = False,
     progress: Progress | None = None,
     errors: Errors = "raise",
     config: DecodeConfig | None = None,
@@ -128,6 +135,7 @@ def generate(
         batch_size: largest number of rows decoded at once.
         chat: treat texts as messages to a chat model, and put them into its template.
         pad: decode prompts of different lengths together, padded; by default on accelerators, if the model can.
+        check: look for the mark in each text as soon as it is written, as a checker with the same key would.
         progress: called after each step with the number of tokens it committed.
         errors: "return" gives the error of a row that cannot be written in the place of its text, and all others.
         config: all decoding settings at once, in place of `settings`.
@@ -137,10 +145,13 @@ def generate(
     Returns:
         Generations in the order of the prompts.
 
+    Warns:
+        MarkWarning: once, if no text bears a mark because no token had a choice, or if a check does not find a text.
+
     Raises:
         SettingsError: a setting is invalid or leaves no mark, a prompt does not fit the context, the key is no
-            `WatermarkKey`, it has no such sub-key, a prompt is neither a text nor token ids, or a list has not one item
-            for each row.
+            `WatermarkKey`, it has no such sub-key, a prompt is neither a text nor token ids, a list has not one item
+            for each row, or there is no key to check with.
         InputError: a prompt is empty, or has an id that the model does not have; or two rows have the same id.
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
@@ -148,10 +159,19 @@ def generate(
     strict = not returns_errors(errors)
     requests = requests_of(prompts_or_errors(prompts), key, seed, subkey, ids)
     prepared = Prepared.of(
-        model, requests, settings_of(config, settings), chat=chat, pad=pad, batch_size=batch_size, strict=strict
+        model,
+        requests,
+        settings_of(config, settings),
+        chat=chat,
+        pad=pad,
+        batch_size=batch_size,
+        strict=strict,
+        checker=checker_of(model, key, check),
     )
-    made = generations if strict else generations_or_errors
-    return [generation for rows in prepared.chunks() for generation in made(prepared, rows, progress)]
+    write = generations if strict else generations_or_errors
+    made = [generation for rows in prepared.chunks() for generation in write(prepared, rows, progress)]
+    MarkTally.of(one for one in made if isinstance(one, Generation)).warn()
+    return made
 
 
 def stream_generate(
@@ -165,6 +185,7 @@ def stream_generate(
     batch_size: int = 8,
     chat: bool = False,
     pad: bool | None = None,
+    check: bool = False,
     config: DecodeConfig | None = None,
     **settings: Unpack[DecodeSettings],
 ) -> Iterator[Event]:
@@ -183,8 +204,19 @@ def stream_generate(
         KeyFileError: see `generate`.
     """
     requests = requests_of(prompts_of(prompts), key, seed, subkey, ids)
-    prepared = Prepared.of(model, requests, settings_of(config, settings), chat=chat, pad=pad, batch_size=batch_size)
-    return events_of(prepared)
+    asked, checker = settings_of(config, settings), checker_of(model, key, check)
+    prepared = Prepared.of(model, requests, asked, chat=chat, pad=pad, batch_size=batch_size, checker=checker)
+    return _warning_events(events_of(prepared))
+
+
+def _warning_events(events: Iterator[Event]) -> Iterator[Event]:
+    """These events, and after the last one a warning of texts that bear no mark."""
+    tally = MarkTally()
+    for event in events:
+        if isinstance(event, RowFinished):
+            tally.add(event.generation)
+        yield event
+    tally.warn()
 
 
 def events_of(prepared: Prepared) -> Iterator[Event]:
@@ -234,11 +266,12 @@ def generations_or_errors(
 
 
 def generation_of(prepared: Prepared, row: int, response: Response) -> Generation:
-    """The result of one prepared request."""
+    """The result of one prepared request, checked if its requests are."""
     request, traits = prepared.requests[row], prepared.traits
+    text = prepared.model.tokenizer.decode(response.token_ids)
     return Generation(
         prompt=request.prompt,
-        text=prepared.model.tokenizer.decode(response.token_ids),
+        text=text,
         token_ids=response.token_ids,
         ended=response.ended,
         seed=request.seed,
@@ -250,4 +283,6 @@ def generation_of(prepared: Prepared, row: int, response: Response) -> Generatio
         chat=prepared.chat,
         rule=None if request.key is None else request.key.spec.rule,
         subkey=request.subkey,
+        choices=response.trace.choices(len(response.token_ids)),
+        check=None if prepared.checker is None else prepared.checker(request.key, text),
     )

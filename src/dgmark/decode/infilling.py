@@ -14,6 +14,7 @@ from dgmark.contents.type_checks import is_id
 from dgmark.decode.canvas import Canvas, Progress, Trace
 from dgmark.decode.config import DecodeConfig, DecodeSettings, settings_of
 from dgmark.decode.generation import responses_of
+from dgmark.decode.own_check import Check, MarkTally, TextChecker, checker_of
 from dgmark.decode.prompts import Keys, Prepared, Request, RowArguments, check_progress, prompts_or_errors, requests_of
 from dgmark.decode.remasking import Remasker, Remasking
 from dgmark.errors import DgmarkError, InputError, PromptTooLong, SettingsError
@@ -47,6 +48,9 @@ class Infilling:
         trace: the commits in the order they were made.
         subkey: the number of the sub-key that the text is marked with; None for a key without sub-keys.
         remasking: what was done to a text whose holes were chosen; None if they were given.
+        choices: how many of the filled tokens had a choice, which is where a mark can be (`Trace`).
+        check: what a checker with the same key finds in the holes, or, if they were chosen, in the whole text; None if
+            the text was not checked.
     """
 
     parts: list[str | int]
@@ -62,11 +66,14 @@ class Infilling:
     trace: Trace
     subkey: int | None = None
     remasking: Remasking | None = None
+    choices: int = 0
+    check: Check | None = None
 
     def to_row(self, row_id: str) -> dict[str, Any]:
         """The infilling as a JSON row, without the trace."""
         names = ("parts", "text", "token_ids", "holes", "spans", "seed", "model", "dtype", "key_fingerprint", "subkey")
-        row = {"id": row_id} | {name: getattr(self, name) for name in (*names, "settings")}
+        row = {"id": row_id} | {name: getattr(self, name) for name in (*names, "choices", "settings")}
+        row |= {} if self.check is None else {"check": asdict(self.check)}
         return row | {"schema": INFILLING_SCHEMA} | ({} if self.remasking is None else asdict(self.remasking))
 
 
@@ -110,6 +117,7 @@ def infill(
     target: float | None = None,
     seed: int | Sequence[int] = 0,
     ids: Iterable[str | int] | None = None,
+    check: bool = False,
     progress: Progress | None = None,
     errors: Errors = "raise",
     config: DecodeConfig | None = None,
@@ -135,21 +143,27 @@ def infill(
         target: with `share`, stop as soon as the text's p-value is at most this.
         seed: text i uses seed + i; or a list with the seed of each text.
         ids: the ids of the texts, from which their seeds and sub-keys follow; see `generate`.
+        check: look for the mark as a checker with the same key would: in the holes (`only`), and with `share` in the
+            whole text.
         progress: called after each step with the number of tokens it committed.
         errors: "return" gives the error of a text that cannot be filled in its place, and all others.
         config: all decoding settings at once, in place of `settings`; its length and steps have no effect.
         settings: those of `DecodeConfig` except length and steps, which follow from the holes.
 
+    Warns:
+        MarkWarning: once, if no text bears a mark because no token had a choice, or if a check does not find a text.
+
     Raises:
         InputError: a text has no hole, nothing around its holes, or half a character; with `share`, no word may be
             replaced, or the tokenizer does not give the text back.
         PromptTooLong: a text with holes does not fit the context.
-        SettingsError: a setting is invalid or leaves no mark, the key is no `WatermarkKey`, or it has no such sub-key.
+        SettingsError: a setting is invalid or leaves no mark, the key is no `WatermarkKey`, it has no such sub-key, or
+            there is no key to check with.
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
     check_model(model)
     check_progress(progress)
-    strict = not returns_errors(errors)
+    strict, checker = not returns_errors(errors), checker_of(model, key, check)
     for name in ("length", "steps"):
         if settings.get(name) is not None:
             raise SettingsError(f"infilling takes no {name}, because the holes set the number of tokens: leave it out")
@@ -158,7 +172,7 @@ def infill(
         if keep is not None or target is not None:
             raise SettingsError("keep and target say how holes are chosen: give the share of tokens to mask, too")
         requests = requests_of([_holed_or_error(model, parts) for parts in _sequence(texts)], key, seed, subkey, ids)
-        fill = _filler(model, requests, config_of_holes(model, given), progress, strict=strict)
+        fill = _filler(model, requests, config_of_holes(model, given), progress, checker, strict=strict)
     else:
         remasking = config_of_remasking(model, given)
         requests = requests_of(_whole(texts), key, seed, subkey, ids)
@@ -168,7 +182,7 @@ def infill(
         remaskers = {one: Remasker(model, one, remasking, share, keep, target) for one in {*keys}}
 
         def fill(row: int, request: Request) -> Infilling:
-            return _remasked(model, remaskers[keys[row % len(keys)]], request, progress)
+            return _remasked(model, remaskers[keys[row % len(keys)]], request, progress, checker)
 
     made: list[Infilling | DgmarkError] = []
     for row, request in enumerate(requests):
@@ -180,6 +194,7 @@ def infill(
             if strict:
                 raise
             made.append(error)
+    MarkTally.of(one for one in made if isinstance(one, Infilling)).warn()
     return made
 
 
@@ -188,7 +203,13 @@ _Fill = Callable[[int, Request], Infilling]
 
 
 def _filler(
-    model: Denoiser, requests: Sequence[Request], config: DecodeConfig, progress: Progress | None, *, strict: bool
+    model: Denoiser,
+    requests: Sequence[Request],
+    config: DecodeConfig,
+    progress: Progress | None,
+    checker: TextChecker | None,
+    *,
+    strict: bool,
 ) -> _Fill:
     """Fills given holes."""
     encode = partial(HoledText.canvas, mask_id=model.mask_id)
@@ -198,7 +219,7 @@ def _filler(
         if row in prepared.refused:
             raise prepared.refused[row]
         response = responses_of(prepared, [row], progress)[row]
-        return _infilling(model, request, request.prompt, response.token_ids, response.trace, config)
+        return _infilling(model, request, request.prompt, response.token_ids, response.trace, config, checker)
 
     return fill
 
@@ -231,7 +252,9 @@ def _whole(texts: Any) -> list[str | DgmarkError]:
     return found
 
 
-def _remasked(model: Denoiser, remasker: Remasker, request: Request, progress: Progress | None) -> Infilling:
+def _remasked(
+    model: Denoiser, remasker: Remasker, request: Request, progress: Progress | None, checker: TextChecker | None
+) -> Infilling:
     """Mask and fill a share of a text; see `infill`."""
     ids, places, trace, remasking = remasker.fill(request.prompt, request, progress)
     holes, old = _runs(places), model.tokenizer.encode(remasking.original)
@@ -241,7 +264,7 @@ def _remasked(model: Denoiser, remasker: Remasker, request: Request, progress: P
         for index, (low, high) in enumerate(pairwise(edges))
     ]
     text, region = HoledText(parts, ids, holes), ids[holes[0][0] : holes[-1][1]]
-    return _infilling(model, request, text, region, trace, remasker.config, remasking)
+    return _infilling(model, request, text, region, trace, remasker.config, checker, remasking)
 
 
 def _runs(places: list[int]) -> list[tuple[int, int]]:
@@ -291,10 +314,12 @@ def _infilling(
     region: list[int],
     trace: Trace,
     config: DecodeConfig,
+    checker: TextChecker | None,
     remasking: Remasking | None = None,
 ) -> Infilling:
     """The text with these ids from its first hole to the end of its last."""
     filled = text.filled(model.tokenizer, region)
+    only = filled.spans if remasking is None else None
     return Infilling(
         parts=text.parts,
         text=filled.text,
@@ -305,6 +330,8 @@ def _infilling(
         trace=trace,
         subkey=request.subkey,
         remasking=remasking,
+        choices=trace.choices(),
+        check=None if checker is None else checker(request.key, filled.text, only),
         **shared_fields(model, request.key, config),
     )
 

@@ -23,7 +23,7 @@ from dgmark.decode.canvas import Canvas, Commits, Response, collect
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.lookahead import Lookahead
 from dgmark.decode.open_rows import OpenRows, Rows, RowsAfter
-from dgmark.decode.proposals import Proposer
+from dgmark.decode.proposals import Proposer, steers
 from dgmark.decode.round_trip import RoundTrip
 from dgmark.decode.rules import DecodeSide
 from dgmark.decode.selection import (
@@ -351,6 +351,11 @@ class _Loop:
     def _commits(self, now: OpenRows, chosen: Tensor, edited: Tensor, complete: Tensor) -> Commits:
         index, place = (chosen | edited).nonzero(as_tuple=True)
         number, candidates = now.rows.number, now.candidates
+        choice = candidates.choice
+        if self.side.marks_by_order():
+            more = self.in_block(now.rows.masked).sum(1) > chosen.sum(1)
+            by_key = more[:, None] | choice & steers(self.side, self.config)
+            choice = torch.where(self.side.marked(number)[:, None], by_key, choice)
         commits = Commits(
             step=self.steps,
             block=self.block.number,
@@ -360,6 +365,7 @@ class _Loop:
             reward=candidates.rewards[index, place],
             matched=candidates.matched[index, place],
             edited=edited[index, place],
+            choice=choice[index, place],
             finished=number[complete],
             forwards=self.forwards,
         )

@@ -20,6 +20,7 @@ from dgmark.decode.canvas import Canvas, Commits, Progress
 from dgmark.decode.config import DecodeConfig, DecodeSettings, Settings
 from dgmark.decode.keyed_side import kind_of, side_of_rows
 from dgmark.decode.loop import decode_steps
+from dgmark.decode.own_check import TextChecker
 from dgmark.decode.round_trip import RoundTrip
 from dgmark.decode.row_random import check_seed
 from dgmark.decode.rules import DecodeSide
@@ -42,6 +43,7 @@ class RowArguments(DecodeSettings, total=False):
     subkey: int | Sequence[int | None] | None
     seed: int | Sequence[int]
     ids: Iterable[str | int] | None
+    check: bool
     progress: Progress | None
     config: DecodeConfig | None
 
@@ -168,6 +170,7 @@ class Prepared:
         chat: whether prompts were put into the model's chat template.
         pad: whether rows with prompts of different lengths are decoded together.
         batch_size: largest number of rows decoded at once.
+        checker: checks each text that is written; None to check none.
     """
 
     model: Denoiser
@@ -179,6 +182,7 @@ class Prepared:
     chat: bool
     pad: bool
     batch_size: int
+    checker: TextChecker | None = None
 
     @classmethod
     def of(
@@ -192,6 +196,7 @@ class Prepared:
         batch_size: int = 8,
         encode: Callable[[Any], Canvas] | None = None,
         strict: bool = True,
+        checker: TextChecker | None = None,
     ) -> "Prepared":
         """Check and encode requests.
 
@@ -206,6 +211,7 @@ class Prepared:
             batch_size: largest number of rows decoded at once.
             encode: makes the canvas of a request's prompt; by default the prompt is continued (`encode_prompt`).
             strict: raise the error of the first request that cannot be encoded; else such requests are `refused`.
+            checker: checks each text that is written.
 
         Raises:
             SettingsError: a setting is invalid or leaves no mark, or a key is no `WatermarkKey`.
@@ -241,6 +247,7 @@ class Prepared:
             chat=chat,
             pad=traits.pads and traits.device.type != "cpu" if pad is None else pad,
             batch_size=batch_size,
+            checker=checker,
         )
 
     @classmethod

@@ -193,12 +193,15 @@ class Proposals:
         scores: the rewards by which positions are ordered: r_j times the factor by which keyed bits changed the
             probability of v_j, so that the order does not undo what the draw did.
         net_bits: how many keyed bits of v_j are 1, less those that are 0; None if the draw saw none.
+        choice: whether the draw had a choice: other tokens than v_j had a probability of `MIN_SHARE` or more together,
+            before any keyed bit; None if nothing was drawn.
     """
 
     tokens: Int[Tensor, "*places"]
     rewards: Float[Tensor, "*places"]
     scores: Float[Tensor, "*places"]
     net_bits: Int[Tensor, "*places"] | None = None
+    choice: Bool[Tensor, "*places"] | None = None
 
 
 def propose(
@@ -234,7 +237,7 @@ def propose(
     permitted = logits.index_fill(-1, forbidden, -torch.inf)
     if refused is not None:
         permitted = permitted.masked_fill(refused, -torch.inf)
-    moved = None
+    gains = net_bits = choice = None
     if config.greedy and keyed is None:
         tokens = permitted.argmax(-1)
     else:
@@ -243,13 +246,17 @@ def propose(
             weights = filter_weights(weights, config.top_k, config.top_p)
             if tempered:
                 logits = permitted = weights.log()
+        mass = weights.sum(-1)
         moved = None if keyed is None else keyed.apply(weights)
         tokens = weights.argmax(-1) if config.greedy else _drawn(weights, uniforms[:, 0], noise, noisy)
+        weight = weights.gather(-1, tokens[:, None])[:, 0]
+        if moved is not None:
+            gains, net_bits = moved.of(tokens)
+            weight = weight / gains
+        choice = weight < (1 - MIN_SHARE) * mass
     rewards = _rewards(logits, permitted, tokens, uniforms[:, 1], config)
-    if moved is None:
-        return Proposals(tokens, rewards, rewards)
-    gains, net_bits = moved.of(tokens)
-    return Proposals(tokens, rewards, _scores(rewards, gains, config), net_bits)
+    scores = rewards if gains is None else _scores(rewards, gains, config)
+    return Proposals(tokens, rewards, scores, net_bits, choice)
 
 
 def _drawn(weights: Tensor, uniforms: Tensor, noise: Tensor | None, noisy: Tensor | None) -> Tensor:
@@ -301,12 +308,14 @@ class Candidates:
         rewards: r_j, by the model alone.
         scores: the rewards by which places are ordered (`Proposals`).
         matched: whether each candidate matches: its group, or more of its new pairs than not; always without a mark.
+        choice: whether the draw of each had a choice (`Proposals`).
     """
 
     tokens: Int[Tensor, "canvases window"]
     rewards: Float[Tensor, "canvases window"]
     scores: Float[Tensor, "canvases window"]
     matched: Bool[Tensor, "canvases window"]
+    choice: Bool[Tensor, "canvases window"]
 
     def _each(self, change: Callable[..., Tensor], *others: "Candidates") -> "Candidates":
         fields = zip(*(vars(one).values() for one in (self, *others)), strict=True)
@@ -433,7 +442,10 @@ class Proposer:
         net_bits = proposals.net_bits
         if net_bits is not None:
             net_bits = torch.zeros_like(tokens).masked_scatter(masked, net_bits)
-        return Candidates(tokens, rewards, scores, self._side.matched(tokens, window, net_bits))
+        choice = torch.zeros_like(masked)
+        if proposals.choice is not None:
+            choice = choice.masked_scatter(masked, proposals.choice)
+        return Candidates(tokens, rewards, scores, self._side.matched(tokens, window, net_bits), choice)
 
     def window(self, ids: Tensor, rows: Tensor, low: int, width: int) -> Window:
         """The places from `low` on, of canvases that come from these rows of the decode."""
