@@ -186,6 +186,29 @@ def test_holes_are_filled(service: Service) -> None:
     assert "no word of this text may be replaced" in refused.text
 
 
+def test_a_text_is_checked_under_the_whole_key_if_that_is_asked_for(service: Service) -> None:
+    many = service.keys["many"]
+    checker = dgmark.Detector(many, tokenizer=service.model.tokenizer)
+    asked = {**SHORT, "watermark": {"key_id": "many"}, "check": True, "seed": 5}
+    answer = GenerateAnswer.model_validate_json(service.ask(asked).raise_for_status().text)
+    found = checker.detect(answer.text)
+    assert answer.check is not None
+    assert (answer.check.verdict, answer.check.p_value, answer.check.fpr) == (found.verdict, found.p_value, 1e-4)
+    assert 0 <= answer.choices <= answer.usage.completion_tokens
+    with service.events(asked) as stream:
+        told = list(stream)
+    assert told[-1][0] == "done"
+    assert told[-1][1]["check"]["fpr"] == 1e-4
+    holes = {"text": "w1 w2 [mask:8] w3", "check": True, "watermark": {"key_id": "many"}}
+    filled = InfillAnswer.model_validate_json(service.client.post("/v1/infill", json=holes).raise_for_status().text)
+    found = checker.detect(filled.text, only=filled.spans)
+    assert filled.check is not None
+    assert (filled.check.verdict, filled.check.p_value) == (found.verdict, found.p_value)
+    assert "check" not in service.ask(SHORT).json()
+    refused = service.ask({**SHORT, "watermark": False, "check": True})
+    assert (refused.status_code, refused.json()["errors"][0]["param"]) == (400, "check")
+
+
 def test_a_failing_model_is_a_500_and_the_worker_goes_on(service: Service) -> None:
     answer = service.ask({**SHORT, "model": "broken"})
     assert answer.status_code == 500

@@ -117,9 +117,14 @@ def test_writing_needs_the_scope(client: TestClient, folder: Path) -> None:
     about = client.get("/v1/about", headers=writer).json()
     assert (about["form"], about["may_generate"], about["token"]) == (None, True, "no-reader")
     assert client.post("/v1/detect", json={"text": "a"}, headers=writer).status_code == 403
-    # the answer to a share has a p-value
-    remasking = client.post("/v1/infill", json={"text": "The sea was calm.", "share": 0.5}, headers=writer)
-    assert (remasking.status_code, "detect:full" in remasking.text) == (403, True)
+    # these answers have a p-value
+    for path, asked in [
+        ("infill", {"text": "The sea was calm.", "share": 0.5}),
+        ("infill", {"text": "The sea was [mask:2].", "check": True}),
+        ("generate", {"prompt": "a", "check": True}),
+    ]:
+        refused = client.post(f"/v1/{path}", json=asked, headers=writer)
+        assert (refused.status_code, "detect:full" in refused.text) == (403, True)
 
 
 @pytest.mark.parametrize(

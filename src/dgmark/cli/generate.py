@@ -13,7 +13,7 @@ from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.cli import options as opt
 from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.option_groups import OptionGroup, option_groups
-from dgmark.cli.row_runs import RowOutput, Task, make_rows, tasks_of
+from dgmark.cli.row_runs import RowOutput, Task, make_rows, tasks_of, tell_of_marks
 from dgmark.columns.parquet import is_parquet
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.settings_file import read_settings
@@ -23,10 +23,11 @@ from dgmark.rows.inputs import MAX_LINE_BYTES, STDIN, STDIN_NAME, checked_size, 
 from dgmark.rows.jsonl import BadRow, Row, read_rows, rows_or_text
 from dgmark.rows.outputs import check_output
 from dgmark.rows.texts import prompt_of
-from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.key import WatermarkKey, check_has_key
 
 if TYPE_CHECKING:
     from dgmark.decode.generation import Generation
+    from dgmark.decode.own_check import MarkTally
     from dgmark.decode.prompts import Prepared
 
 # (prompt, seed)
@@ -81,6 +82,7 @@ def generate(
     ] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Put each prompt into the model's chat template.")] = False,
     subkey: opt.Subkey = None,
+    check: opt.Check = False,
     seed: opt.Seed = 0,
     batch_size: opt.BatchSize = 8,
     pad: opt.Pad = None,
@@ -96,12 +98,15 @@ def generate(
     Give --key FILE to mark the text, or --no-watermark to generate in the same way without a mark.
     """
     prompt_rows, source = prompts
+    if check:
+        check_has_key(key)
     if settings_file is not None:
         settings = {**read_settings(settings_file, key=key), **settings}
     if any(map(is_parquet, [source or "", out or ""])):
-        if live or as_json or subkey is not None:
+        if live or as_json or check or subkey is not None:
             raise SettingsError(
-                "Parquet is written to a file, and its ids give the sub-keys: leave --stream, --json and --subkey out"
+                "Parquet is written to a file, and its ids give the sub-keys: leave --stream, --json, --check and "
+                "--subkey out"
             )
         _check_settings(loading, key, settings)
         _generate_parquet(
@@ -116,7 +121,9 @@ def generate(
     _check_settings(loading, key, settings)
     with needed_extra("generate", "generating"):
         from dgmark.decode.generation import GENERATION_SCHEMA
-    prepared = _prepared(tasks, key, settings, loading, subkey=subkey, chat=chat, pad=pad)
+        from dgmark.decode.own_check import MarkTally
+    prepared = _prepared(tasks, key, settings, loading, subkey=subkey, chat=chat, pad=pad, check=check)
+    tally = MarkTally()
     output = RowOutput(
         GENERATION_SCHEMA,
         out_file,
@@ -128,9 +135,11 @@ def generate(
     if live:
         generation = _show_live(prepared, tasks[0], marked=key is not None)
         output.print([generation.to_row(tasks[0].row_id, with_trace=trace)], single=True)
-        return
-    work = partial(_decode, prepared, [task.row_id for task in tasks if isinstance(task, Task)], trace)
-    make_rows(tasks, work, output, batch_size=batch_size, tokens_each=prepared.config.length)
+        tally.add(generation)
+    else:
+        work = partial(_decode, prepared, [task.row_id for task in tasks if isinstance(task, Task)], trace, tally)
+        make_rows(tasks, work, output, batch_size=batch_size, tokens_each=prepared.config.length)
+    tell_of_marks(tally)
 
 
 def _generate_parquet(
@@ -189,6 +198,7 @@ def _prepared(
     subkey: int | None,
     chat: bool,
     pad: bool | None,
+    check: bool,
 ) -> "Prepared":
     """Load the model and prepare all prompts for it.
 
@@ -197,6 +207,7 @@ def _prepared(
         SettingsError: the settings are invalid.
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
+    from dgmark.decode.own_check import checker_of
     from dgmark.decode.prompts import Prepared, Request, config_of, key_of_text
     from dgmark.models.load import load_model
 
@@ -209,6 +220,7 @@ def _prepared(
         chat=chat,
         pad=pad,
         strict=False,
+        checker=checker_of(model, key, check),
     )
 
 
@@ -231,6 +243,7 @@ def _decode(
     prepared: "Prepared",
     row_ids: list[str],
     trace: bool,
+    tally: "MarkTally",
     tasks: list[Task[Prompted]],
     progress: Callable[[int], None],
 ) -> list[Row | DgmarkError]:
@@ -240,12 +253,16 @@ def _decode(
         prepared: all prompts.
         row_ids: the ids of their rows.
         trace: whether rows include which step committed each token.
+        tally: counts what is made.
         tasks: the prompts to decode.
         progress: called with the number of tokens of each step.
     """
     from dgmark.decode.generation import generations_or_errors
 
     made = generations_or_errors(prepared, [row_ids.index(task.row_id) for task in tasks], progress)
+    for text in made:
+        if not isinstance(text, DgmarkError):
+            tally.add(text)
     return [
         text if isinstance(text, DgmarkError) else text.to_row(task.row_id, with_trace=trace)
         for task, text in zip(tasks, made, strict=True)

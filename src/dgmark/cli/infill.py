@@ -11,13 +11,14 @@ from dgmark.checkpoint.gguf import LLAMA_OPTIONS
 from dgmark.cli import options as opt
 from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.option_groups import option_groups
-from dgmark.cli.row_runs import RowOutput, Task, make_rows, one_by_one, tasks_of
+from dgmark.cli.row_runs import RowOutput, Task, make_rows, one_by_one, tasks_of, tell_of_marks
 from dgmark.decode.config import Settings
 from dgmark.errors import DgmarkError, SettingsError
 from dgmark.extras import needed_extra
 from dgmark.rows.inputs import STDIN, decode, read_bytes, read_stdin
 from dgmark.rows.jsonl import BadRow, Row, read_rows
 from dgmark.rows.outputs import check_output
+from dgmark.watermark.key import check_has_key
 
 if TYPE_CHECKING:
     from dgmark.decode.remasking import Remasking
@@ -57,6 +58,7 @@ def infill(
         float | None, typer.Option(help="With --share: stop as soon as the text's p-value is at most this.")
     ] = None,
     subkey: opt.Subkey = None,
+    check: opt.Check = False,
     seed: opt.Seed = 0,
     out: opt.RowsOut = None,
     as_json: opt.AsRows = False,
@@ -68,6 +70,8 @@ def infill(
 
     The options of `dgmark generate` for models and decoding (but for --length, --steps, --schedule) are taken too.
     """
+    if check:
+        check_has_key(key)
     check_output(out, [STDIN if text == STDIN else text_file or texts])
     rows = _rows(text, text_file, texts)
     with needed_extra("generate", "infilling"):
@@ -79,16 +83,19 @@ def infill(
             shared_fields,
         )
         from dgmark.decode.infilling import infill as infill_texts
+        from dgmark.decode.own_check import MarkTally
         from dgmark.models.load import load_model
     task_of = partial(_task, split=holes_in, subkey=subkey) if share is None else partial(_whole_text, subkey=subkey)
     tasks = tasks_of(rows, task_of, seed=seed, purpose="text to fill")
     model = load_model(**loading)
     given: dict[str, Any] = {"key": key, "subkey": subkey, "share": share, "keep": keep, "target": target, **settings}
+    tally = MarkTally()
 
     def work(batch: list[Task[int]], progress: Callable[[int], None]) -> list[Row | DgmarkError]:
         def fill_holes(task: Task[int]) -> Row:
             source = task.same["parts" if share is None else "original"]
-            (result,) = infill_texts(model, [source], seed=task.content, progress=progress, **given)
+            (result,) = infill_texts(model, [source], seed=task.content, check=check, progress=progress, **given)
+            tally.add(result)
             if result.remasking is not None and len(tasks) == 1:
                 _tell(result.remasking, result.text)
             row: Row = result.to_row(task.row_id)
@@ -103,6 +110,7 @@ def infill(
         must_agree = shared_fields(model, key, config_of_remasking(model, settings)) | chosen
     source = "text or seed" if subkey is None else "text, seed or sub-key"
     make_rows(tasks, work, RowOutput(INFILLING_SCHEMA, out, must_agree, source=source, as_json=as_json))
+    tell_of_marks(tally)
 
 
 def _task(row: Row, seed: int, split: Callable[[str], list[str | int]], subkey: int | None) -> Task[int] | BadRow:

@@ -145,6 +145,10 @@ DecodingOptions = Annotated[Settings, decoding_options()]
 Seed = Annotated[int, typer.Option(help="Random seed; row i, counted from 0, uses seed + i.")]
 
 # --- the run
+Check = Annotated[
+    bool,
+    typer.Option("--check", help="Look for the mark in each new text, as a checker with the same key would."),
+]
 BatchSize = Annotated[int, typer.Option(min=1, help="Largest number of rows decoded at once.")]
 Pad = Annotated[
     bool | None,

@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dgmark.cli.bar import row_bar
 from dgmark.cli.console import stderr, stdout, visible
 from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, ResumeMismatch
 from dgmark.rows.jsonl import BadRow, Row, to_line
 from dgmark.rows.row_file import RowFile
+
+if TYPE_CHECKING:
+    from dgmark.decode.own_check import MarkTally
 
 Content = TypeVar("Content")
 
@@ -163,6 +166,15 @@ def make_rows(
         raise errors[0] if alone else type(errors[0])(f"{tasks[0].row_id}: {errors[0]}")
     if errors:
         stderr().print(f"{len(errors)} of {len(left)} rows have errors")
+
+
+def tell_of_marks(tally: "MarkTally") -> None:
+    """Say on stderr how many texts were found by their check, and warn of those that will not be found."""
+    if tally.problem is not None:
+        stderr().print(f"warning: {tally.problem}", markup=False)
+    elif tally.checked:
+        texts = "the text is" if tally.checked == 1 else f"all {tally.checked} texts are"
+        stderr().print(f"checked: {texts} found with this key", markup=False)
 
 
 def _outcomes(

@@ -14,9 +14,8 @@ from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import DEFAULT_FPR, Detector
 from dgmark.detection.finding import Verdict
 from dgmark.detection.reader import Ranges
-from dgmark.errors import SettingsError
 from dgmark.models.denoiser import Denoiser, check_model
-from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.key import WatermarkKey, check_has_key
 
 
 class MarkWarning(UserWarning):
@@ -80,16 +79,6 @@ def checker_of(model: Denoiser, keys: object, check: object) -> TextChecker | No
         return None
     check_has_key(keys)
     return TextChecker(model.tokenizer)
-
-
-def check_has_key(keys: object) -> None:
-    """Refuse to check texts of which none is marked.
-
-    Raises:
-        SettingsError: there is no key.
-    """
-    if keys is None or (isinstance(keys, list | tuple) and keys and all(key is None for key in keys)):
-        raise SettingsError("a check looks for the mark of a key, and there is none: give a key, or leave check out")
 
 
 @runtime_checkable

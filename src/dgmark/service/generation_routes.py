@@ -44,6 +44,8 @@ def routes(state: ServiceState) -> APIRouter:
     )
     async def generate(request: Request) -> Response:
         asked, texts = await begin(state, request, schemas.GenerateRequest, "gen")
+        if asked.check:  # the answer has a p-value under the key
+            state.auth.authorize(request, "detect:full")
         if asked.stream:
             return await stream(texts, _events(*texts))
         return await whole(texts, lambda written: written[0].fields())
@@ -56,7 +58,7 @@ def routes(state: ServiceState) -> APIRouter:
     )
     async def infill(request: Request) -> Response:
         asked, texts = await begin(state, request, schemas.InfillRequest, "fill")
-        if asked.share is not None:  # the answer has a p-value under the key
+        if asked.check or asked.share is not None:  # the answer has a p-value under the key
             state.auth.authorize(request, "detect:full")
         return await whole(texts, lambda written: _infilled(written[0]))
 
@@ -124,6 +126,7 @@ def _text(
         settings=asked.decoding(),
         own=offer.source.marked if mark else offer.source.unmarked,
         enforced=offer.marking.enforce,
+        check=getattr(asked, "check", False),
         **content,
     )
     named = {"key": mark.name if mark else None, "subkey_chosen": mark is not None and mark.chosen}
@@ -188,6 +191,10 @@ def _check_settings(offer: Offer, asked: schemas.DecodingRequest, mark: Mark | N
             if name not in FREE_SETTINGS and getattr(asked, name, None) is not None:
                 detail = f"every text of this service is marked, and {name} could weaken the mark: leave it out"
                 raise ErrorAnswer(400, detail, param=name)
+    if mark is None and getattr(asked, "check", False):
+        raise ErrorAnswer(
+            400, "check looks for a mark, and this text is to have none: leave it out, or have it marked", param="check"
+        )
     for name, off in OFF_WITHOUT_MARK.items():
         if mark is None and getattr(asked, name) not in (None, off):
             detail = f"{name} says how a mark is made, and this text is to have none: leave it out, or have it marked"

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, create_model, field_validator, model_validator
 
 from dgmark.decode.config import setting_fields
+from dgmark.detection.finding import Verdict
 from dgmark.service.field_rules import given, needs, one_given, rules
 from dgmark.service.jobs import REQUEST_SETTINGS
 from dgmark.service.messages import Message, Messages
@@ -92,6 +93,12 @@ class DecodingRequest(_DecodingFields):
         return settings
 
 
+class CheckedRequest(DecodingRequest):
+    """A text that may be checked once it is written."""
+
+    check: bool = Field(False, description="Look for the mark in the text, as a checker with the same key would.")
+
+
 class SamplingRequest(DecodingRequest):
     """How a text of its own length is written."""
 
@@ -112,7 +119,7 @@ class SamplingRequest(DecodingRequest):
         return [{"prompt": prompt, "chat": bool(messages), "max_tokens": self.max_tokens}]
 
 
-class InfillRequest(DecodingRequest):
+class InfillRequest(CheckedRequest):
     """A text whose holes are to be filled."""
 
     model_config = ConfigDict(
@@ -150,7 +157,7 @@ class InfillRequest(DecodingRequest):
         return [fields]
 
 
-class GenerateRequest(SamplingRequest):
+class GenerateRequest(SamplingRequest, CheckedRequest):
     """A text to write."""
 
     model_config = ConfigDict(json_schema_extra=rules(one_given("prompt", "messages"), THRESHOLD))
@@ -178,6 +185,14 @@ class WatermarkAnswer(AnswerFields):
     subkey: int | None = None
 
 
+class CheckAnswer(AnswerFields):
+    """What a checker with the same key finds in a text."""
+
+    verdict: Verdict
+    p_value: float
+    fpr: float
+
+
 class _Answer(AnswerFields):
     id: str
     model: str
@@ -191,6 +206,8 @@ class _Answer(AnswerFields):
     repeatable: bool = Field(
         description="Whether the same request gives this text again: it has a seed, and no sub-key was drawn."
     )
+    choices: int
+    check: CheckAnswer | None = None
 
 
 class InfillAnswer(_Answer):

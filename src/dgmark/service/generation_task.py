@@ -98,6 +98,8 @@ class GenerationTask:
             "finish_reason": self.finish_reason,
             "usage": self.usage(),
             "num_denoising_steps": self.finished.steps,
+            "choices": self.finished.choices,
+            **({} if self.finished.check is None else {"check": self.finished.check}),
         }
 
     def usage(self) -> dict[str, int]:

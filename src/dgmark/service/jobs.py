@@ -80,6 +80,7 @@ class Job:
         remask: for a text whose holes are to be chosen, the arguments of `infill` that say how; else None.
         place: which of several prompts of a request it is; None for the only one.
         limit_param: the field of the request that has max_tokens.
+        check: look for the mark in the text as soon as it is written.
     """
 
     id: str
@@ -96,6 +97,7 @@ class Job:
     remask: Mapping[str, Any] | None = None
     place: int | None = None
     limit_param: str = "max_tokens"
+    check: bool = False
 
     @property
     def size(self) -> int:
@@ -195,7 +197,10 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Finished:
-    """A job is done; an infilling has the characters [start, end) of its holes, and figures if they were chosen."""
+    """A job is done; an infilling has the characters [start, end) of its holes, and figures if they were chosen.
+
+    `choices` is the number of tokens that had a choice, and `check` the fields of the `Check` that the job asked for.
+    """
 
     text: str = field(repr=False)
     ended: bool
@@ -203,6 +208,8 @@ class Finished:
     steps: int
     spans: list[tuple[int, int]] | None = None
     figures: Mapping[str, float | None] = field(default_factory=dict)
+    choices: int | None = None
+    check: Mapping[str, Any] | None = None
 
 
 class JobFailed(DgmarkError):

@@ -5,9 +5,10 @@ not wait for the end of the one before it. Runs in a process of its own, the onl
 """
 
 import logging
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from operator import methodcaller
 from queue import Empty, SimpleQueue
@@ -17,7 +18,9 @@ from dgmark.decode.canvas import BatchEvents, BlockFinished, Canvas, Committed, 
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.infilling import config_of_holes, config_of_remasking, holed_text, holes_in, infill
 from dgmark.decode.keyed_side import side_of_rows
+from dgmark.decode.own_check import MarkWarning, TextChecker
 from dgmark.decode.prompts import Kind, Prepared, Request, batches_of, check_marking, encode_prompt
+from dgmark.detection.reader import Ranges
 from dgmark.errors import DgmarkError, InputError, ModelError, PromptTooLong, SettingsError
 from dgmark.models.chat import chat_prompt, template_of
 from dgmark.models.denoiser import Denoiser, traits_of
@@ -126,14 +129,18 @@ class ModelWorker:
         marking: dict[str, Any] = (
             {"key": None} if key is None else {"key": replace(key, number=None), "subkey": key.number}
         )
-        (made,) = infill(model, [job.prompt], seed=job.seed, **marking, **(job.remask or {}), **settings)
+        about: dict[str, Any] = {"seed": job.seed, "check": job.check, **marking, **(job.remask or {})}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", MarkWarning)  # the answer says what the check found
+            (made,) = infill(model, [job.prompt], **about, **settings)
         tokens = sum(end - start for start, end in made.holes)
         _check_length(job, facts, tokens)
         others = len(made.token_ids) - tokens
         self.send((job.id, jobs.Started(others, config.to_dict())))
         figures = {name: getattr(made.remasking, name) for name in ("masked", "changed", "expected_p", "p_value")}
         steps = len(set(made.trace.step))
-        self.send((job.id, jobs.Finished(made.text, False, tokens, steps, made.spans, figures)))
+        own: dict[str, Any] = {"choices": made.choices, "check": made.check and asdict(made.check)}
+        self.send((job.id, jobs.Finished(made.text, False, tokens, steps, made.spans, figures, **own)))
 
     def _begin(self) -> None:
         room = self.rows - sum(len(batch.left) for batch in self._running)
@@ -292,12 +299,22 @@ class _Text:
 
     def finished(self, event: Completed) -> jobs.Finished:
         """That the job is done."""
-        ids, tokenizer = event.response.token_ids, self.model.tokenizer
+        ids, tokenizer, trace = event.response.token_ids, self.model.tokenizer, event.response.trace
         if not self.job.fills:
-            return jobs.Finished(tokenizer.decode(ids), event.response.ended, len(ids), self.steps)
+            text = tokenizer.decode(ids)
+            own: dict[str, Any] = {"choices": trace.choices(len(ids)), "check": self._check(text)}
+            return jobs.Finished(text, event.response.ended, len(ids), self.steps, **own)
         holed = self.prepared.requests[0].prompt
         filled, tokens = holed.filled(tokenizer, ids), sum(end - start for start, end in holed.holes)
-        return jobs.Finished(filled.text, False, tokens, self.steps, filled.spans)
+        own = {"choices": trace.choices(), "check": self._check(filled.text, filled.spans)}
+        return jobs.Finished(filled.text, False, tokens, self.steps, filled.spans, **own)
+
+    def _check(self, text: str, only: Ranges | None = None) -> dict[str, Any] | None:
+        """The check of the text under the whole key, as a checker does not know the sub-key; None without one."""
+        if not self.job.check:
+            return None
+        check = TextChecker(self.model.tokenizer)(self.job.key, text, only)
+        return None if check is None else asdict(check)
 
 
 class _Batch:

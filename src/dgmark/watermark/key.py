@@ -394,3 +394,16 @@ def check_key(key: object, *, or_none: bool = False) -> None:
     raise SettingsError(
         f"a key is a WatermarkKey, not a {type(key).__name__}: read a key file with WatermarkKey.load('key.json')"
     )
+
+
+def check_has_key(keys: object) -> None:
+    """Refuse to check texts of which none is marked.
+
+    Args:
+        keys: the key of all texts, or a list with that of each.
+
+    Raises:
+        SettingsError: there is no key.
+    """
+    if keys is None or (isinstance(keys, list | tuple) and keys and all(key is None for key in keys)):
+        raise SettingsError("a check looks for the mark of a key, and there is none: give a key, or leave check out")
