@@ -367,6 +367,19 @@ def test_marked_text_is_detected_and_by_its_key_alone(name: str, options: dict[s
     assert other.p_value > 1e-3
 
 
+@pytest.mark.parametrize(("name", "options"), [one for one in MARKS if one[0] != "gumbel"], ids=str)
+@pytest.mark.parametrize("settings", [{"temperature": 0}, {"top_k": 1}], ids=str)
+def test_a_token_had_a_choice_where_changed_logits_decide(
+    name: str, options: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    """Without a key these settings leave none."""
+    shape: dict[str, Any] = {"length": 64, "block_length": 16, **settings}
+    (plain,) = generate(LARGE, "w1 w2", key=None, **shape)
+    (made,) = generate(LARGE, "w1 w2", key=baseline_key(name, LARGE_KEY, **options), **shape)
+    assert made.text != plain.text
+    assert made.choices > 0 == plain.choices
+
+
 def test_gumbel_finds_the_shift_of_a_text_without_its_front() -> None:
     ids = marked("gumbel", {}).token_ids
     found = Detector(baseline_key("gumbel", LARGE_KEY), tokenizer=LARGE.tokenizer).detect(ids[11:])

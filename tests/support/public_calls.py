@@ -255,6 +255,7 @@ CALLS: dict[str, Call] = {
     ),
     "Tokenizer.decode": (lambda **given: builtin_tokenizer().decode(**given), {"ids": lambda: [5, 6]}),
     "Trace": (dgmark.Trace, _fields(Trace())),
+    "Trace.choices": (lambda **given: Trace().choices(**given), {"stop": lambda: 1}),
     "WatermarkKey": (
         dgmark.WatermarkKey,
         {

@@ -381,6 +381,7 @@ class Proposer:
     ) -> None:
         device = canvas.ids.device
         self._config, self._side = config, side
+        self._changes_logits = type(side).logits is not DecodeSide.logits
         self._tempered = traits.confidence_source == "sampling"
         self._random = [random_of(seed) for seed in seeds]
         fixed = config.noise == "fixed" and not config.greedy
@@ -421,8 +422,9 @@ class Proposer:
         noise, noisy = self._side.noise(step), None
         if noise is not None:
             noisy = self._side.marked(step.places.rows)
+        drawn_from = self._side.logits(step)
         proposals = propose(
-            self._side.logits(step),
+            drawn_from,
             self._uniforms(rows, masked),
             self.forbidden,
             self._config,
@@ -442,10 +444,21 @@ class Proposer:
         net_bits = proposals.net_bits
         if net_bits is not None:
             net_bits = torch.zeros_like(tokens).masked_scatter(masked, net_bits)
-        choice = torch.zeros_like(masked)
-        if proposals.choice is not None:
-            choice = choice.masked_scatter(masked, proposals.choice)
+        choice = torch.zeros_like(masked).masked_scatter(masked, self._choice(step, drawn_from, proposals))
         return Candidates(tokens, rewards, scores, self._side.matched(tokens, window, net_bits), choice)
+
+    def _choice(self, step: Step, drawn_from: Tensor, proposals: Proposals) -> Bool[Tensor, " k"]:
+        """Whether each candidate had a choice: by its draw, or, where the watermark changed the logits, before that."""
+        drawn = proposals.choice
+        if drawn is None:
+            drawn = torch.zeros_like(proposals.tokens, dtype=torch.bool)
+        if not self._changes_logits:
+            return drawn
+        plain = step.copied_logits()
+        changed = (plain != drawn_from).any(-1)
+        shares = torch.softmax(plain.index_fill_(-1, self.forbidden, -torch.inf) / (step.temperature or 1.0), -1)
+        others = shares.gather(-1, proposals.tokens[:, None])[:, 0] < 1 - MIN_SHARE
+        return torch.where(changed, others, drawn)
 
     def window(self, ids: Tensor, rows: Tensor, low: int, width: int) -> Window:
         """The places from `low` on, of canvases that come from these rows of the decode."""
