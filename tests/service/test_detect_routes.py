@@ -5,6 +5,7 @@ import html
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -232,7 +233,8 @@ def test_a_document_that_cannot_be_read_is_never_a_verdict(
 
 def test_what_cannot_be_checked_in_time_is_refused_before_it_begins() -> None:
     checker = checker_of(many=known_key("many", subkeys=65_536), few=known_key("few", subkeys=256))
-    most = checker.most_chars(65_536)
+    many, few = checker.keys["many"], checker.keys["few"]
+    most = checker.most_chars(many)
     assert 300_000 < most < 400_000
     text = DetectRequest(text="a" * (most + 1))
     for asked in (text, DetectRequest(token_ids=[5] * (most // 4 + 1))):
@@ -240,7 +242,22 @@ def test_what_cannot_be_checked_in_time_is_refused_before_it_begins() -> None:
             checker.detect(asked, None, options_of("many"))
     with pytest.raises(TooLong, match="65,792 sub-keys"):
         checker.detect(text, None, options_of("many", "few"))
-    assert checker.most_chars(256) == 10**6
+    assert checker.most_chars(few) == 10**6
+
+
+def test_the_time_of_a_rotating_key_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It makes a table of groups for each few tokens, the larger, the larger the vocabulary."""
+    rotating = known_key("rotating", rotation=1)
+    large = replace(rotating, spec=replace(rotating.spec, table_size=126_464))
+    checker = checker_of(rotating=rotating, large=large, slow=known_key("slow", rotation=64))
+    assert checker.most_chars(checker.keys["slow"]) == 10**6
+    assert checker.most_chars(checker.keys["rotating"]) == 10**6
+    most = checker.most_chars(large)
+    assert 10_000 < most < 20_000
+    monkeypatch.setattr(Detector, "detect", lambda *_: pytest.fail("it began"))
+    for asked in (DetectRequest(text="a" * (most + 1)), DetectRequest(token_ids=[5] * (most // 4 + 1))):
+        with pytest.raises(TooLong, match=f"making the groups of a key that rotates .* up to {most:,} characters"):
+            checker.detect(asked, None, options_of("large"))
 
 
 @pytest.mark.parametrize("kind", ["html", "json"])

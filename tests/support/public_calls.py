@@ -120,12 +120,13 @@ _DECODING: dict[str, Maker] = {
     "batch_size": lambda: 2,
     "chat": lambda: False,
     "pad": lambda: None,
+    "check": lambda: False,
     "length": lambda: 4,
     "block_length": lambda: 4,
     "temperature": lambda: 1.0,
 }
 _FILLING: dict[str, Maker] = {
-    **{name: _DECODING[name] for name in ("model", "key", "subkey", "seed", "ids", "block_length")},
+    **{name: _DECODING[name] for name in ("model", "key", "subkey", "seed", "ids", "check", "block_length")},
     "progress": lambda: None,
 }
 _DETECTOR: dict[str, Maker] = {

@@ -17,7 +17,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgmark.errors import VocabularyMismatch
-from dgmark.watermark.position import MODULI, Grouping, GroupTables, PositionSpec, group_table, position_code
+from dgmark.watermark import position
+from dgmark.watermark.position import (
+    MODULI,
+    Grouping,
+    GroupTables,
+    PositionSpec,
+    group_table,
+    groups_of_few,
+    position_code,
+)
 from dgmark.watermark.spec import check_ids
 from support.known_keys import known_spec
 
@@ -122,6 +131,31 @@ def test_matching_is_the_papers_definition(
 
     expected = [group(tokens[position], position) == position % modulus for position in sorted(tokens)]
     assert tables.matching(ids, positions).tolist() == expected
+    assert tables.matching_once(ids, positions).tolist() == expected
+    back = np.concatenate([positions[::-1], positions])
+    again = np.concatenate([ids[::-1], ids])
+    assert tables.matching(again, back).tolist() == expected[::-1] + expected
+    assert tables.matching_once(again, back).tolist() == expected[::-1] + expected
+
+
+@given(
+    secret=st.sampled_from([b"", bytes(32)]),
+    modulus=st.sampled_from(list(MODULI)),
+    size=st.integers(16, 300),
+    segment=st.integers(0, 9),
+    ties=st.booleans(),
+    data=st.data(),
+)
+def test_a_few_groups_are_those_of_the_table(
+    secret: bytes, modulus: int, size: int, segment: int, ties: bool, data: st.DataObject
+) -> None:
+    ids = np.array(data.draw(st.lists(st.integers(0, size - 1), max_size=20)), dtype=np.int64)
+    with pytest.MonkeyPatch.context() as patch:
+        if ties:  # of 64 bits there are none
+            drawn = np.random.default_rng(segment).integers(0, 9, size).astype(np.uint64)
+            patch.setattr(position, "_group_numbers", lambda *_: drawn)
+        table = group_table.__wrapped__(secret, modulus, size, segment)
+        assert groups_of_few(secret, modulus, size, segment, ids).tolist() == table[ids].tolist()
 
 
 @pytest.mark.parametrize("wrong", [-1, 8192, 10**12, -(10**12)])
@@ -130,6 +164,8 @@ def test_an_id_outside_the_table_is_refused_by_name(wrong: int, rotation: int) -
     tables = tables_of(known_spec(rotation=rotation))
     with pytest.raises(VocabularyMismatch, match=f"token id {wrong} lies outside .* 8192"):
         tables.matching(np.array([5, wrong, 6]), np.arange(3))
+    with pytest.raises(VocabularyMismatch, match=f"token id {wrong} lies outside .* 8192"):
+        tables.matching_once(np.array([5, wrong, 6]), np.arange(3))
     check_ids(np.array([0, 8191]), 8192)
 
 

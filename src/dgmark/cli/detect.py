@@ -14,10 +14,10 @@ from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.parquet_runs import detect_parquet
 from dgmark.cli.results import WRITERS
 from dgmark.columns.parquet import is_parquet
-from dgmark.detection.bigram import seconds_of_scan
 from dgmark.detection.detect_files import ScoringOptions, Tally, detect_file, one_key, read_sources, score
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.result import Scorer
+from dgmark.detection.rules import seconds_to_check, work_of
 from dgmark.documents.document import TEXT_COLUMN
 from dgmark.errors import InputError, SettingsError
 from dgmark.report.contents import Report
@@ -135,12 +135,9 @@ def _with_notes(items: Iterable[Item | BadRow], scorer: Scorer) -> Iterator[Item
     """The items; to stderr go the notes on each document, once for a table, and what takes long, before it starts."""
     shown: tuple[str, ...] = ()
     keys = scorer.keys if isinstance(scorer, Keyring) else [one_key(scorer).key]
-    subkeys = sum(key.num_subkeys for key in keys)
     for item in items:
-        if isinstance(item, Item) and (seconds := seconds_of_scan(item.content, subkeys)) > _LONG_SECONDS:
-            stderr().print(
-                f"{item.row_id}: trying {subkeys:,} sub-keys takes about {seconds:.0f} seconds", markup=False
-            )
+        if isinstance(item, Item) and (seconds := seconds_to_check(item.content, keys)) > _LONG_SECONDS:
+            stderr().print(f"{item.row_id}: {work_of(keys)} takes about {seconds:.0f} seconds", markup=False)
         if isinstance(item, Item) and item.notes and item.notes != shown:
             shown = item.notes
             for note in item.notes:

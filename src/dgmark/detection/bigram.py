@@ -7,7 +7,7 @@ p-values depend on no rate. Knows tokens and positions only. Ours.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -46,15 +46,8 @@ _SUBKEYS_WITH_SPANS = 16
 _SLACK_NATS, _SLACK_SHARE = 1.0, 0.08
 _MOST_TAILS = 32
 
-# characters times sub-keys that are tried in a second: 300,000 under 65,536 take 52 seconds of one core
-SUBKEY_CHARS_A_SECOND = 3.8e8
-_CHARS_PER_ID = 4
-
-
-def seconds_of_scan(content: str | Sequence[int], subkeys: int) -> float:
-    """About how many seconds one core takes to try so many sub-keys on a text or its token ids."""
-    chars = len(content) * (1 if isinstance(content, str) else _CHARS_PER_ID)
-    return chars * subkeys / SUBKEY_CHARS_A_SECOND
+# tokens times sub-keys that are tried in a second: 75,000 under 65,536 take 52 seconds of one core
+_SUBKEY_TOKENS_A_SECOND = 9.5e7
 
 
 class BigramTest(TextTest):
@@ -99,6 +92,11 @@ class BigramTest(TextTest):
     def weighs(cls) -> bool:
         """It takes weights."""
         return True
+
+    @classmethod
+    def seconds(cls, key: WatermarkKey, tokens: float) -> float:
+        """That of a scan of all sub-keys."""
+        return tokens * key.num_subkeys / _SUBKEY_TOKENS_A_SECOND
 
     @property
     def pairs(self) -> int:

@@ -18,13 +18,16 @@ from dgmark.detection.finding import Finding, PositionFigures, Uncertain
 from dgmark.detection.match_null import MatchNull, residue_counts
 from dgmark.detection.p_values import adjusted_p, z_score
 from dgmark.detection.reader import ScoredIds
-from dgmark.detection.rules import DetectionSettings, Expectation, TextTest
+from dgmark.detection.rules import DEFAULT_MAX_CROP, DetectionSettings, Expectation, TextTest
 from dgmark.watermark.key import WatermarkKey
-from dgmark.watermark.position import PositionSpec, tables_of
+from dgmark.watermark.position import FEW_TOKENS, PositionSpec, tables_of
+from dgmark.watermark.spec import spec_as
 
 # the share of the rate that a rotating key's test of the whole text has
 UNCROPPED_SHARE = 0.5
 DEFAULT_WINDOW = 8
+# seconds of one core that a group table takes for each token id, and what it takes where a few tokens are ranked alone
+_TABLE_SECONDS, _FEW_SECONDS = 9e-8, 1.5e-8
 # the first tokens of a text, from which a rotating key's crop is found; more would not find it better
 _TOKENS_FOR_CROP = 4096
 
@@ -119,12 +122,23 @@ class PositionTest(TextTest):
     def __init__(self, key: WatermarkKey, tokens: ScoredIds, settings: DetectionSettings) -> None:
         self.tables, self.tokens = tables_of(key), tokens
         self._phase, self._max_crop = settings.phase, settings.max_crop
+        self._matched: dict[int, Bool[np.ndarray, " n"]] = {}
         self.hypotheses = self._hypotheses(tokens.ids, tokens.positions)
         self.best = min(self.hypotheses, key=lambda hypothesis: hypothesis.p_value)
 
     @classmethod
     def check(cls, settings: DetectionSettings) -> None:
         """Accept every phase and crop: this mark counts positions."""
+
+    @classmethod
+    def seconds(cls, key: WatermarkKey, tokens: float) -> float:
+        """That of the group tables of a key that rotates: those of the text, and those that find its crop."""
+        spec = spec_as(PositionSpec, key)
+        if not spec.rotation:
+            return 0.0
+        of_text = _FEW_SECONDS if 2 * spec.rotation <= FEW_TOKENS else _TABLE_SECONDS
+        crops = (min(tokens, _TOKENS_FOR_CROP) + DEFAULT_MAX_CROP) / spec.rotation
+        return spec.table_size * (tokens / spec.rotation * of_text + crops * _TABLE_SECONDS)
 
     @classmethod
     def no_spans(cls) -> str:
@@ -156,7 +170,7 @@ class PositionTest(TextTest):
     def figures(self, found: bool) -> dict[str, Any]:  # noqa: ARG002 (the protocol's)
         """The fields of a `Detection` that this rule computes; `found`: whether the text is marked."""
         scored, modulus, best = len(self.tokens.ids), self.tables.spec.modulus, self.best
-        matched = self.tables.matching(self.tokens.ids, self.tokens.positions + best.shift)
+        (matched,) = self._matching(best.shift)
         return {
             "z_score": z_score(best.matched, scored, modulus),
             "green_fraction": best.matched / scored if scored else 0.0,
@@ -178,7 +192,8 @@ class PositionTest(TextTest):
     def matched_tokens(self, detection: Finding) -> Bool[np.ndarray, " n"]:
         """Which tokens match at the shift of a detection of this text."""
         shift = detection.position.shift if detection.position else self.best.shift
-        return self.tables.matching(self.tokens.ids, self.tokens.positions + shift)
+        (matched,) = self._matching(shift)
+        return matched
 
     @property
     def _shifts(self) -> int:
@@ -191,22 +206,30 @@ class PositionTest(TextTest):
         """The likeliest hypotheses. With rotation the first one is the uncropped text."""
         spec = self.tables.spec
         if self._phase == "start" or (spec.rotation and not self._max_crop):
-            return [self._hypothesis(ids, positions, 0, 1.0)]
+            return [self._hypothesis(0, 1.0)]
         # Any one shift may be picked after looking at the text, as each has its own share of the rate.
         if not spec.rotation:
             best = int(self._matched_by_phase(ids, positions).argmax())
-            return [self._hypothesis(ids, positions, best, 1 / spec.period)]
+            return [self._hypothesis(best, 1 / spec.period)]
         crop = self._likeliest_crop(ids[:_TOKENS_FOR_CROP], positions[:_TOKENS_FOR_CROP])
+        self._matching(0, crop)
         return [
-            self._hypothesis(ids, positions, 0, UNCROPPED_SHARE),
-            self._hypothesis(ids, positions, crop, (1 - UNCROPPED_SHARE) / self._max_crop),
+            self._hypothesis(0, UNCROPPED_SHARE),
+            self._hypothesis(crop, (1 - UNCROPPED_SHARE) / self._max_crop),
         ]
 
-    def _hypothesis(
-        self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], shift: int, weight: float
-    ) -> Hypothesis:
-        spec, at = self.tables.spec, positions + shift
-        matched = int(np.count_nonzero(self.tables.matching(ids, at)))
+    def _matching(self, *shifts: int) -> list[Bool[np.ndarray, " n"]]:
+        """Which tokens match at each of these shifts; what shifts need of one segment is computed together."""
+        missing = [shift for shift in dict.fromkeys(shifts) if shift not in self._matched]
+        if missing:
+            at = np.concatenate([self.tokens.positions + shift for shift in missing])
+            matched = self.tables.matching_once(np.tile(self.tokens.ids, len(missing)), at)
+            self._matched.update(zip(missing, np.split(matched, len(missing)), strict=True))
+        return [self._matched[shift] for shift in shifts]
+
+    def _hypothesis(self, shift: int, weight: float) -> Hypothesis:
+        spec, ids, at = self.tables.spec, self.tokens.ids, self.tokens.positions + shift
+        matched = int(np.count_nonzero(self._matching(shift)[0]))
         items = self.tables.segment(at) * spec.table_size + ids
         counts = residue_counts(items, self.tables.residues(at), spec.modulus)
         distinct = [len(counts)]

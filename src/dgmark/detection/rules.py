@@ -1,6 +1,6 @@
 """`TextTest`: what detection asks of a rule; the test of one key on one text. Knows no rule by name."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, get_args, runtime_checkable
 
@@ -173,6 +173,35 @@ class TextTest(Protocol):
             refilled: share of the tokens that carry the mark, where the others were there before.
         """
         return None
+
+    @classmethod
+    def seconds(cls, key: WatermarkKey, tokens: float) -> float:  # noqa: ARG003
+        """About how many seconds one core takes to test a text of so many tokens; 0 where it hardly takes any.
+
+        Services refuse texts that would take too long.
+
+        Args:
+            key: the key, with all its sub-keys.
+            tokens: the tokens of the text.
+        """
+        return 0.0
+
+
+# how long a token is taken to be, where time is estimated
+_CHARS_A_TOKEN = 4
+
+
+def seconds_to_check(content: int | str | Sequence[int], keys: Iterable[WatermarkKey]) -> float:
+    """About how many seconds one core takes to look for keys in a text, in so many characters, or in token ids."""
+    size = content if isinstance(content, int) else len(content)
+    tokens = size / _CHARS_A_TOKEN if isinstance(content, int | str) else size
+    return sum(rule_test(key).seconds(key, tokens) for key in keys)
+
+
+def work_of(keys: Sequence[WatermarkKey]) -> str:
+    """What takes time when a text is checked for these keys, in words."""
+    subkeys = sum(key.num_subkeys for key in keys)
+    return f"trying {subkeys:,} sub-keys" if subkeys > len(keys) else "making the groups of a key that rotates"
 
 
 _NO_POSITIONS = "concerns keys whose marks count positions, and this key's does not: leave it out"

@@ -133,7 +133,7 @@ def _about(state: ServiceState, caller: Caller) -> schemas.About:
                 tokenizer=key.spec.tokenizer,
                 expected_match=key.spec.expected_match,
                 tokens_needed=tokens_needed(key.spec, settings.fpr),
-                max_chars=state.workers.shared.most_chars(key.num_subkeys),
+                max_chars=state.workers.shared.most_chars(key),
             )
             for name, key in state.keys.items()
         ],

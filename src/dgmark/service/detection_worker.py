@@ -6,6 +6,7 @@ long texts.
 
 import json
 import tempfile
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -13,7 +14,6 @@ from pathlib import PurePath
 from typing import Any
 
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
-from dgmark.detection.bigram import SUBKEY_CHARS_A_SECOND, seconds_of_scan
 from dgmark.detection.detector import Detector
 from dgmark.detection.expected import matched_by_chance
 from dgmark.detection.finding import Phase, Span
@@ -21,6 +21,7 @@ from dgmark.detection.keyring import Keyring
 from dgmark.detection.legibility import of_document
 from dgmark.detection.p_values import bonferroni_p
 from dgmark.detection.result import Detection, Scorer
+from dgmark.detection.rules import seconds_to_check, work_of
 from dgmark.detection.sentences import heading, meaning, rarity, symbol, verdict_sentence, where
 from dgmark.detection.surprisal import SurprisalModel
 from dgmark.documents.document import Document, read_opened
@@ -200,14 +201,14 @@ class Checker:
         """The verdict on one text.
 
         Raises:
-            TooLong: so many sub-keys cannot be tried on it within the time of a request.
+            TooLong: the keys cannot be looked for in it within the time of a request.
         """
-        subkeys = sum(self.keys[name].num_subkeys for name in options.keys)
-        seconds = seconds_of_scan(content, subkeys)
+        keys = [self.keys[name] for name in options.keys]
+        seconds = seconds_to_check(content, keys)
         if seconds > self.seconds:
             raise TooLong(
-                f"trying {subkeys:,} sub-keys on this text would take about {seconds:.0f} seconds, and a request may "
-                f"take {self.seconds:g}: check it in parts of up to {self.most_chars(subkeys):,} characters"
+                f"{work_of(keys)} for this text would take about {seconds:.0f} seconds, and a request may "
+                f"take {self.seconds:g}: check it in parts of up to {self.most_chars(*keys):,} characters"
             )
         scorer = self._scorer(options)
         found = scorer.detect(content)
@@ -221,9 +222,10 @@ class Checker:
             uncertain_because=document.uncertain_because,
         )
 
-    def most_chars(self, subkeys: int) -> int:
-        """The longest text on which so many sub-keys can be tried within the time of a request."""
-        return min(self.max_chars, int(self.seconds * SUBKEY_CHARS_A_SECOND / subkeys))
+    def most_chars(self, *keys: WatermarkKey) -> int:
+        """The longest text in which these keys can be looked for within the time of a request."""
+        lengths = range(self.max_chars + 1)
+        return max(0, bisect_right(lengths, self.seconds, key=lambda chars: seconds_to_check(chars, keys)) - 1)
 
     @cached_property
     def _scorer(self) -> Callable[[Options], Scorer]:

@@ -7,12 +7,13 @@ sub-keys, are in `bigram.py`.
 
 import dataclasses
 import hashlib
+from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
-from jaxtyping import Bool, Int, UInt8
+from jaxtyping import Bool, Int, UInt8, UInt64
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
@@ -29,6 +30,8 @@ DEFAULT_CODE: Final = 16
 _CODE_DRAWS = 64
 # group tables of all keys that are kept; one takes a byte a token id
 _CACHED_TABLES = 1024
+# up to so many tokens of a segment are ranked sooner one by one than by sorting the vocabulary
+FEW_TOKENS = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,12 +129,22 @@ def group_table(secret: bytes, modulus: int, table_size: int, segment: int = 0) 
     for every key, and the table depends on nothing but these arguments. Without a secret, group = id mod modulus.
     """
     if secret:
-        header = modulus.to_bytes(1, "little") + table_size.to_bytes(4, "little") + segment.to_bytes(8, "little")
-        table = _balanced(b"groups", Secret(header + secret), table_size, modulus)
+        table = _balanced(_group_numbers(secret, modulus, table_size, segment), modulus)
     else:
         table = (np.arange(table_size) % modulus).astype(np.uint8)
     table.setflags(write=False)
     return table
+
+
+def groups_of_few(
+    secret: bytes, modulus: int, table_size: int, segment: int, ids: Int[np.ndarray, " n"]
+) -> UInt8[np.ndarray, " n"]:
+    """The groups of a few token ids: what `group_table` has for them, without ranking all others."""
+    if not secret:
+        return (ids % modulus).astype(np.uint8)
+    numbers = _group_numbers(secret, modulus, table_size, segment)
+    ranks = [np.count_nonzero(numbers < numbers[i]) + np.count_nonzero(numbers[:i] == numbers[i]) for i in ids.tolist()]
+    return (np.array(ranks, dtype=np.int64) % modulus).astype(np.uint8)
 
 
 def position_code(secret: bytes, modulus: int, length: int) -> UInt8[np.ndarray, " length"]:
@@ -143,7 +156,7 @@ def position_code(secret: bytes, modulus: int, length: int) -> UInt8[np.ndarray,
     """
     header = modulus.to_bytes(1, "little") + length.to_bytes(1, "little")
     draws = [
-        _balanced(b"code", Secret(header + draw.to_bytes(1, "little") + secret), length, modulus)
+        _balanced(_numbers(b"code", Secret(header + draw.to_bytes(1, "little") + secret), length), modulus)
         for draw in range(_CODE_DRAWS)
     ]
     codes, places = np.stack(draws), np.arange(length)
@@ -153,11 +166,21 @@ def position_code(secret: bytes, modulus: int, length: int) -> UInt8[np.ndarray,
     return code
 
 
-def _balanced(domain: bytes, message: bytes, size: int, modulus: int) -> UInt8[np.ndarray, " size"]:
+def _group_numbers(secret: bytes, modulus: int, table_size: int, segment: int) -> UInt64[np.ndarray, " vocab"]:
+    """The numbers by which token ids are ranked in a segment."""
+    header = modulus.to_bytes(1, "little") + table_size.to_bytes(4, "little") + segment.to_bytes(8, "little")
+    return _numbers(b"groups", Secret(header + secret), table_size)
+
+
+def _numbers(domain: bytes, message: bytes, size: int) -> UInt64[np.ndarray, " size"]:
     stream = hashlib.shake_256(b"dgmark/" + domain + b"/" + PRF.encode() + b"\0" + message).digest(8 * size)
-    order = np.argsort(np.frombuffer(stream, dtype="<u8"), kind="stable")
-    residues = np.empty(size, dtype=np.uint8)
-    residues[order] = np.arange(size, dtype=np.int64) % modulus
+    return np.frombuffer(stream, dtype="<u8")
+
+
+def _balanced(numbers: UInt64[np.ndarray, " size"], modulus: int) -> UInt8[np.ndarray, " size"]:
+    """The ranks of numbers, ties in their order, mod modulus."""
+    residues = np.empty(len(numbers), dtype=np.uint8)
+    residues[np.argsort(numbers, kind="stable")] = np.arange(len(numbers), dtype=np.int64) % modulus
     return residues
 
 
@@ -207,17 +230,37 @@ class GroupTables:
         if not self.spec.rotation:
             groups = self.table()[ids]
             return groups
-        segments = self.segment(positions)
         groups = np.empty(len(ids), dtype=np.uint8)
-        runs = np.flatnonzero(np.diff(segments, prepend=-1, append=-1))
-        for start, stop in pairwise(runs.tolist()):
-            groups[start:stop] = self.table(int(segments[start]))[ids[start:stop]]
+        for segment, places in self._by_segment(positions):
+            groups[places] = self.table(segment)[ids[places]]
         return groups
 
     def matching(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
         """Whether each token is in its position's matching set: f(v, key) = r(i)."""
         matches: Bool[np.ndarray, " n"] = self.groups(ids, positions) == self.residues(positions)
         return matches
+
+    def matching_once(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+        """What `matching` gives, sooner for segments of few tokens, whose tables are not kept."""
+        if not self.spec.rotation:
+            return self.matching(ids, positions)
+        check_ids(ids, self.spec.table_size)
+        groups, spec = np.empty(len(ids), dtype=np.uint8), self.spec
+        for segment, places in self._by_segment(positions):
+            if len(places) > FEW_TOKENS:
+                groups[places] = self.table(segment)[ids[places]]
+            else:
+                groups[places] = groups_of_few(self.secret, spec.modulus, spec.table_size, segment, ids[places])
+        matches: Bool[np.ndarray, " n"] = groups == self.residues(positions)
+        return matches
+
+    def _by_segment(self, positions: Int[np.ndarray, " n"]) -> Iterator[tuple[int, Int[np.ndarray, " places"]]]:
+        """Each segment once, with the places of its positions."""
+        segments = self.segment(positions)
+        order = np.argsort(segments, kind="stable")
+        runs = np.flatnonzero(np.diff(segments[order], prepend=-1, append=-1))
+        for start, stop in pairwise(runs.tolist()):
+            yield int(segments[order[start]]), order[start:stop]
 
 
 def tables_of(key: KeyLike) -> GroupTables:
