@@ -3,6 +3,7 @@
 import inspect
 import itertools
 import os
+import warnings
 from contextlib import suppress
 from pathlib import Path
 from types import FunctionType, MethodType
@@ -49,7 +50,7 @@ def _folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def _gives_a_result_or_an_error_of_dgmark(name: str, replaced: dict[str, Any]) -> None:
     call, makers = CALLS[name]
-    with unchecked(), suppress(DgmarkError):
+    with unchecked(), suppress(DgmarkError), warnings.catch_warnings(action="ignore", category=dgmark.MarkWarning):
         call(**{argument: make() for argument, make in makers.items()} | replaced)
 
 

@@ -34,6 +34,7 @@ GENERATE_FIELDS: Fields = MappingProxyType(
         "seed": "int64",
         "subkey": "int64",
         "key_fingerprint": "string",
+        "choices": "int64",
         "error": "string",
     }
 )
