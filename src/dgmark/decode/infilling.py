@@ -420,7 +420,8 @@ def _sequence(value: Any) -> Sequence[Any]:
     Raises:
         InputError: this is no list.
     """
-    if isinstance(value, str) or not isinstance(value, Sequence):
+    # a range counts ids, and may be too long to look at
+    if isinstance(value, str | bytes | bytearray | range) or not isinstance(value, Sequence):
         raise InputError(
             f"a text to fill is a list of strings and hole lengths, not {shown(value)}: give a list of such lists, "
             f"like {_EXAMPLE}; holes_in splits a text with [mask:N] in it"
