@@ -10,12 +10,12 @@ import torch
 from torch.nn import functional
 from transformers import LlamaForCausalLM
 
+from dgmark.models import builtin_base
 from dgmark.models.assembly import BASE_VARIABLE, CACHE_VARIABLE, Base
 from dgmark.models.builtin_base import write_base
 from dgmark.models.load import load_model
 from dgmark_lab.toml_files import read_toml
 from dgmark_lab.training.config import BlockMasking, NarratorConfig, Sampling
-from dgmark_lab.training.narrator import folders
 from dgmark_lab.training.narrator import trainer as training
 from dgmark_lab.training.narrator.adapter import AdaptedLlama, Layout
 from dgmark_lab.training.narrator.folders import trained_model
@@ -190,7 +190,7 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     tiny_gguf.write(gguf, tiny_gguf.llama())
     with pytest.MonkeyPatch.context() as patch:
         digest = hashlib.sha256(gguf.read_bytes()).hexdigest()
-        patch.setattr(folders, "SMOLLM2", Base("some-package", "1.0", "base.gguf", digest, "Apache-2.0"))
+        patch.setattr(builtin_base, "SMOLLM2", Base("some-package", "1.0", "base.gguf", digest, "Apache-2.0"))
         patch.setenv(BASE_VARIABLE, str(gguf))
         write_base(folder / "base")
     write_own_texts(folder / "base", folder / "own.jsonl", settings().own_texts)
