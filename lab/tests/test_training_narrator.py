@@ -190,7 +190,8 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     tiny_gguf.write(gguf, tiny_gguf.llama())
     with pytest.MonkeyPatch.context() as patch:
         digest = hashlib.sha256(gguf.read_bytes()).hexdigest()
-        patch.setattr(builtin_base, "SMOLLM2", Base("some-package", "1.0", "base.gguf", digest, "Apache-2.0"))
+        base = Base("some-package", "1.0", "base.gguf", digest, "Apache-2.0")
+        patch.setattr(builtin_base, "smollm2", lambda: base)
         patch.setenv(BASE_VARIABLE, str(gguf))
         write_base(folder / "base")
     write_own_texts(folder / "base", folder / "own.jsonl", settings().own_texts)
