@@ -30,7 +30,7 @@ from dgmark.decode.selection import (
     MOST_EDITING_STEPS,
     Choice,
     blocks_to_fill,
-    choose_under,
+    choose,
     order_of,
     quotas,
     surviving_edits,
@@ -294,7 +294,7 @@ class _Loop:
     def _choice(self, now: OpenRows, count: int, readable: Tensor | None = None) -> Choice:
         """What the settings make of these candidates."""
         number, candidates = now.rows.number, now.candidates
-        return choose_under(
+        return choose(
             self.side,
             number,
             candidates.rewards,

@@ -155,7 +155,7 @@ def alternatives(
 # --- which candidates are preferred, and how many are committed ---
 
 
-def choose_under(
+def choose(
     side: DecodeSide,
     rows: Int[Tensor, " batch"],
     rewards: Float[Tensor, "batch block"],
@@ -167,53 +167,29 @@ def choose_under(
     width: Int[Tensor, " batch"] | None = None,
     readable: Bool[Tensor, "batch block"] | None = None,
 ) -> Choice:
-    """The choice of a step under a watermark: in dgmark's loop, in engines and in diffusers' scheduler; see `choose`.
+    """What the settings make of candidates under a watermark: which are preferred, and how many a row commits.
+
+    dgmark's loop, engines and diffusers' scheduler ask this.
 
     Args:
         side: what the watermark does to a step.
-        rows: the row of the side that each row of these arrays has; -1 for a row without a mark.
+        rows: the row of the side that each row of these arrays has; -1 for a row without a mark, in which every
+            candidate is preferred.
         rewards: the rewards r_j, by the model alone.
         masked: positions not yet committed.
         matched: whether each candidate v_j matches.
-        config: the decoding settings.
-        quota: how many positions each row commits, at least as many under commit "threshold".
-        width: among how many sets a lookahead chooses; None for 1.
-        readable: whether the candidate survives re-tokenization; None if no candidate goes last.
-    """
-    preferred, marked = side.preferred(matched), side.marked(rows)
-    return choose(rewards, masked, preferred, marked, config, quota=quota, width=width, readable=readable)
-
-
-def choose(
-    rewards: Float[Tensor, "batch block"],
-    masked: Bool[Tensor, "batch block"],
-    matched: Bool[Tensor, "batch block"],
-    marked: Bool[Tensor, " batch"],
-    config: DecodeConfig,
-    *,
-    quota: Int[Tensor, " batch"],
-    width: Int[Tensor, " batch"] | None = None,
-    readable: Bool[Tensor, "batch block"] | None = None,
-) -> Choice:
-    """What the settings make of candidates: which are preferred, and how many a row commits.
-
-    Args:
-        rewards: the rewards r_j, by the model alone.
-        masked: positions not yet committed.
-        matched: whether each candidate v_j matches; all of them under a rule without an order.
-        marked: which rows have a mark; in the others every candidate is preferred.
         config: `commit`, `threshold`, `min_relative_reward` and `strategy` are read.
         quota: how many positions each row commits, at least as many under commit "threshold".
         width: among how many sets a lookahead chooses; None for 1.
         readable: whether the candidate survives re-tokenization; None if no candidate goes last.
     """
-    preferred, pool = matched, masked
+    preferred, pool = side.preferred(matched), masked
     if readable is not None:  # of what does not survive something is committed only where a row has nothing else
         good = masked & readable
-        preferred, pool = matched & readable, torch.where(good.any(1, keepdim=True), good, masked)
+        preferred, pool = preferred & readable, torch.where(good.any(1, keepdim=True), good, masked)
     if config.min_relative_reward:
         preferred = preferred & _good_enough(rewards, pool, config)
-    preferred = preferred | ~marked[:, None]  # without a mark there is no match to prefer
+    preferred = preferred | ~side.marked(rows)[:, None]  # without a mark there is no match to prefer
     width = torch.ones_like(quota) if width is None else width
     confident = confident_places(rewards, pool, preferred, config)
     if confident is not None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from dgmark.documents.account import Account
 from dgmark.documents.apart import Apart
+from dgmark.documents.drawings import add_chart, add_described, add_tip
 from dgmark.documents.elements import attribute, child, children, local, number, overflows
 from dgmark.documents.office_parts import Link, OfficeParts, not_chosen
 from dgmark.documents.reading import Limits, Reading, Refusal
@@ -329,12 +330,11 @@ class _Story:
         return False
 
     def _add_described(self, element: Any) -> bool:
-        self._deck.apart.put("alternative texts", attribute(element, "title"))
-        self._deck.apart.put("alternative texts", attribute(element, "descr"))
+        add_described(self._deck.apart, element)
         return False
 
     def _add_tip(self, element: Any) -> bool:
-        self._deck.apart.put("tool tips", attribute(element, "tooltip"))
+        add_tip(self._deck.apart, element)
         return False
 
     def _add_diagram(self, element: Any) -> bool:
@@ -347,16 +347,9 @@ class _Story:
         return False
 
     def _add_chart(self, element: Any) -> bool:
-        """Add the titles and labels of a chart, with what is drawn on it."""
-        link = self._links.get(_relation(element))
-        tree = self._deck.parts.tree(link.part) if link else None
-        if link is None or tree is None:
-            return self._count_object(element)
-        drawn = [one.part for one in self._deck.parts.links(link.part).values() if one.kind == "chartUserShapes"]
-        for one in (tree, *map(self._deck.parts.tree, drawn)):
-            for text in () if one is None else one.iter("{*}t", "{*}v", "{*}pt"):
-                self._deck.apart.put("charts", text.text)
-        return False
+        if add_chart(self._deck.apart, self._deck.parts, self._links.get(_relation(element))):
+            return False
+        return self._count_object(element)
 
     def _pass_over(self, _: Any) -> bool:
         return True

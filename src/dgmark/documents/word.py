@@ -11,6 +11,7 @@ from typing import Any
 from dgmark.documents.account import Account
 from dgmark.documents.apart import Apart
 from dgmark.documents.charsets import decode, decode_page
+from dgmark.documents.drawings import add_chart, add_described, add_tip
 from dgmark.documents.elements import (
     LONGEST,
     attribute,
@@ -357,12 +358,11 @@ class _Story:
         return False
 
     def _add_described(self, element: Any) -> bool:
-        self._word.apart.put("alternative texts", attribute(element, "title"))
-        self._word.apart.put("alternative texts", attribute(element, "descr"))
+        add_described(self._word.apart, element)
         return False
 
     def _add_tip(self, element: Any) -> bool:
-        self._word.apart.put("tool tips", attribute(element, "tooltip"))
+        add_tip(self._word.apart, element)
         return False
 
     def _add_word_art(self, element: Any) -> bool:
@@ -393,16 +393,9 @@ class _Story:
         return False
 
     def _add_chart(self, element: Any) -> bool:
-        """Add the titles and labels of a chart, with what is drawn on it."""
-        link = self._links.get(attribute(element, "id") or "")
-        tree = self._word.parts.tree(link.part) if link else None
-        if link is None or tree is None:
-            return self._count_object(element)
-        drawn = [one.part for one in self._word.parts.links(link.part).values() if one.kind == "chartUserShapes"]
-        for one in (tree, *map(self._word.parts.tree, drawn)):
-            for text in () if one is None else one.iter("{*}t", "{*}v", "{*}pt"):
-                self._word.apart.put("charts", text.text)
-        return False
+        if add_chart(self._word.apart, self._word.parts, self._links.get(attribute(element, "id") or "")):
+            return False
+        return self._count_object(element)
 
     def _take_field_sign(self, element: Any) -> bool:
         kind = attribute(element, "fldCharType")

@@ -15,7 +15,7 @@ from dgmark.decode.config import DecodeConfig
 from dgmark.decode.key_store import Keys
 from dgmark.decode.proposals import KeyedDraw, Proposals, filter_weights, keyed_draw, propose, steers
 from dgmark.decode.rules import Places, Window
-from dgmark.decode.selection import choose_under, lossless_edits
+from dgmark.decode.selection import choose, lossless_edits
 from dgmark.errors import SettingsError
 from dgmark.watermark.hashes import STEP, mix, shifted
 
@@ -161,9 +161,7 @@ def mark(
     masked, keys = block.masked, block.keys
     matched = keys.side.matched(proposals.tokens, block.window, None)
     least = quota if isinstance(quota, Tensor) else torch.full_like(keys.rows, quota)
-    choice = choose_under(
-        keys.side, keys.rows, proposals.rewards, masked, matched, config, quota=least, readable=readable
-    )
+    choice = choose(keys.side, keys.rows, proposals.rewards, masked, matched, config, quota=least, readable=readable)
     return choice.places(proposals.scores, masked)
 
 
