@@ -17,7 +17,6 @@ from dgmark.detection.bigram import STRENGTHS, BigramTest
 from dgmark.detection.detect_files import ScoringOptions
 from dgmark.detection.finding import Span
 from dgmark.detection.p_values import binomial_tail
-from dgmark.detection.parts import FIRST_UNIT, MAX_UNITS, MIN_UNITS
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.result import PAYLOAD_FIELDS
 from dgmark.errors import SettingsError, VocabularyMismatch
@@ -25,6 +24,7 @@ from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_w
 from dgmark.watermark.spec import spec_as
 from support.known_keys import builtin_tokenizer, known_key, sign_of
 from support.marked_texts import marked_ids, marked_text
+from support.part_scan import smallest_p
 from support.unchecked import unchecked
 
 PLAIN = known_key("pairs", rule="bigram")
@@ -85,16 +85,8 @@ def test_the_best_part_is_that_of_a_loop_over_all_parts(n: int) -> None:
         pairs = {(int(ids[i]), int(ids[j])) for j in inside for i in inside if 1 <= j - i <= 4}
         return binomial_tail(sum(matches[pair] for pair in pairs), len(pairs)), len(pairs)
 
-    units = [FIRST_UNIT << grid for grid in range(20) if FIRST_UNIT << grid < n]
-    found = [(2 * tail(0, n)[0], 0, n)]
-    for unit in units:
-        lengths = range(1 if unit == FIRST_UNIT else MIN_UNITS, MAX_UNITS + 1)
-        spans = [(b * unit, (b + of) * unit) for b in range(-(-n // unit)) for of in lengths if (b + of - 1) * unit < n]
-        parts = [(*tail(*span), *span) for span in spans]
-        number = sum(pairs > 0 for _, pairs, _, _ in parts)
-        found += [(p * 2 * len(units) * number, first, min(last, n)) for p, _, first, last in parts]
     best = BigramTest(key, scored(ids)).best_part(None)
-    assert best.p_value == pytest.approx(min(1.0, min(found)[0]), rel=1e-9)
+    assert best.p_value == pytest.approx(smallest_p(n, tail), rel=1e-9)
 
 
 def test_the_matches_of_tokens_are_those_of_their_pairs_on_both_sides() -> None:

@@ -15,7 +15,6 @@ from dgmark import Detector, Keyring, WatermarkKey
 from dgmark.detection.bigram import BigramTest
 from dgmark.detection.choice import CAP, CHANGED, MAX_WEIGHT, STEP, SURPRISE, Surprisal, choice_of, weights_of
 from dgmark.detection.finding import TokenSpan
-from dgmark.detection.parts import FIRST_UNIT, MAX_UNITS, MIN_UNITS
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.sentences import meaning
 from dgmark.detection.surprisal import nats_of_tokens, text_of_ids
@@ -24,6 +23,7 @@ from dgmark.errors import ModelFault, SettingsError
 from dgmark.watermark.bigram import matching_pairs, pair_key, pair_words
 from support.known_keys import builtin_tokenizer, known_key
 from support.marked_texts import marked_ids, marked_text
+from support.part_scan import smallest_p
 from support.surprisal_models import ALL_ALIKE, FIRST_SEEN, HASHED, MODELS, Read, RuleModel
 from support.unchecked import unchecked
 from support.unmarked_texts import KINDS, texts
@@ -61,16 +61,8 @@ def test_the_best_part_is_that_of_a_loop_over_all_parts(n: int) -> None:
         coins = WeightedCoins(np.array([weight[pair] for pair in pairs], dtype=np.int64))
         return np.exp(coins.log_tail(sum(weight[pair] for pair in pairs if matches[pair]))), len(pairs)
 
-    units = [FIRST_UNIT << grid for grid in range(20) if FIRST_UNIT << grid < n]
-    found = [(2 * tail(0, n)[0], 0, n)]
-    for unit in units:
-        lengths = range(1 if unit == FIRST_UNIT else MIN_UNITS, MAX_UNITS + 1)
-        spans = [(b * unit, (b + of) * unit) for b in range(-(-n // unit)) for of in lengths if (b + of - 1) * unit < n]
-        parts = [(*tail(*span), *span) for span in spans]
-        number = sum(pairs > 0 for _, pairs, _, _ in parts)
-        found += [(p * 2 * len(units) * number, first, min(last, n)) for p, _, first, last in parts]
     best = BigramTest(PLAIN, read(ids, nats)).best_part(None)
-    assert best.p_value == pytest.approx(min(1.0, min(found)[0]), rel=1e-9)
+    assert best.p_value == pytest.approx(smallest_p(n, tail), rel=1e-9)
 
 
 @pytest.mark.parametrize("key", [PLAIN, MANY])
