@@ -180,9 +180,8 @@ def _explained(result: Detection) -> str:
     """The evidence of a verdict in a sentence."""
     what, number = matches(result)
     if result.verdict == "watermarked":
-        return (
-            f"{number} {what} match, which happens without the key at most once in {rarity(result.p_value)[5:]} texts."
-        )
+        seldom = rarity(result.p_value).removeprefix("1 in ")
+        return f"{number} {what} match, which happens without the key at most once in {seldom} texts."
     if result.verdict == "uncertain":
         return verdict_sentence(result)
     return f"{number} {what} match, as many as chance makes match."

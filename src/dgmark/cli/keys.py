@@ -27,7 +27,6 @@ from dgmark.models.special_ids import find_end_ids, find_mask_id
 from dgmark.models.surprisal_models import load_surprisal_model
 from dgmark.rows.inputs import names_of
 from dgmark.rows.texts import Item
-from dgmark.watermark.bigram import DEFAULT_SUBKEYS
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey, block_length_of
 from dgmark.watermark.rules import usable_rules
@@ -126,7 +125,8 @@ def _next_steps(file: Path, model: str, key: WatermarkKey, can_generate: bool) -
     if model == BUILTIN and temperature is not None:
         named = f" --temperature {temperature}"
     write = f"  dgmark generate --key {quoted}{named} --prompt 'Once upon a time' > text.txt   write a marked text\n"
-    payload = " --payload" * (key.spec.subkeys not in (1, DEFAULT_SUBKEYS))
+    usual = key.rule.spec.defaults_of_new({}).get("subkeys", 1)
+    payload = " --payload" * (key.spec.subkeys not in (1, usual))
     return (
         "Next:\n"
         f"{write if can_generate else ''}"

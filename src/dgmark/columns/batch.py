@@ -4,14 +4,14 @@ A batch that comes in is never changed: those of Ray Data are views of memory th
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dgmark.arguments import is_of, shown
-from dgmark.columns.row_schema import Fields, arrow_type, numpy_column, pandas_column, polars_type
+from dgmark.columns.row_schema import Fields, arrow_type, numpy_column, pandas_column, polars_type, prefixed
 from dgmark.contents.accepted import Content, content_of
 from dgmark.contents.columns import library_of
 from dgmark.contents.refusals import is_missing
@@ -56,8 +56,8 @@ def kind_of_batch(batch: object) -> BatchKind:
     )
 
 
-def column_of(batch: Any, name: str) -> list[Any]:
-    """The values of a column, one for each row.
+def column_of(batch: Any, name: str) -> Any:
+    """A column, which holds a value for each row.
 
     Raises:
         InputError: the batch has no such column.
@@ -69,7 +69,7 @@ def column_of(batch: Any, name: str) -> list[Any]:
             f"there is no column {shown(name)}: the columns are {', '.join(map(shown, names)) or 'none'}; name one of "
             "them"
         )
-    return list(kind.column(batch, name))
+    return kind.column(batch, name)
 
 
 def contents_of_column(batch: Any, name: str) -> list[Content | DgmarkError]:
@@ -78,8 +78,8 @@ def contents_of_column(batch: Any, name: str) -> list[Content | DgmarkError]:
     Raises:
         InputError: the batch has no such column, or it is one of another type, such as of numbers.
     """
-    values = column_of(batch, name)
-    column = kind_of_batch(batch).column(batch, name)
+    column = column_of(batch, name)
+    values = list(column)
     library = library_of(column)
     if library is not None and library.items(column) is None and not all(map(is_missing, values)):
         held = getattr(column, "dtype", getattr(column, "type", "objects"))
@@ -121,7 +121,36 @@ def ids_of_column(batch: Any, name: str) -> list[str | DgmarkError]:
     return found
 
 
-def with_columns(batch: Any, columns: Columns, fields: Fields) -> Any:
+def with_errors_of(ids: Sequence[str | DgmarkError], values: Sequence[Any]) -> list[Any]:
+    """The values of rows; in the place of one whose id is an error, that error."""
+    return [one if isinstance(one, DgmarkError) else value for one, value in zip(ids, values, strict=True)]
+
+
+def with_results(
+    batch: Any, results: Sequence[object], fields: Fields, prefix: str, left_out: Collection[str] = ()
+) -> Any:
+    """A batch of the same kind with the columns of results, of which each field is an attribute.
+
+    Args:
+        batch: the batch.
+        results: what was made of each row; an error in the place of one gives nulls and its `error`.
+        fields: the columns.
+        prefix: what their names begin with.
+        left_out: columns that hold nulls.
+
+    Raises:
+        InputError: the batch has a column of one of these names.
+    """
+    shared = [name for name in fields if name != "error" and name not in left_out]
+    rows = [
+        {"error": str(one)} if isinstance(one, DgmarkError) else {name: getattr(one, name) for name in shared}
+        for one in results
+    ]
+    columns = {prefix + name: [row.get(name) for row in rows] for name in fields}
+    return _with_columns(batch, columns, prefixed(fields, prefix))
+
+
+def _with_columns(batch: Any, columns: Columns, fields: Fields) -> Any:
     """A batch of the same kind with more columns.
 
     Raises:

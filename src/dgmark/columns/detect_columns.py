@@ -7,12 +7,12 @@ from typing import Any, Unpack
 
 from dgmark.arguments import flag, instance
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.columns.batch import contents_of_column, ids_of_column, with_columns
+from dgmark.columns.batch import contents_of_column, ids_of_column, with_errors_of, with_results
 from dgmark.columns.key_source import KeySource, check_source, read_keys, refuse_to_travel
-from dgmark.columns.row_schema import DETECT_FIELDS, Schema, prefixed
+from dgmark.columns.row_schema import DETECT_FIELDS, Schema
 from dgmark.detection.detector import Detector, ScoringSettings
 from dgmark.detection.keyring import Keyring
-from dgmark.detection.result import Detection, Scorer
+from dgmark.detection.result import Scorer
 from dgmark.errors import DgmarkError
 from dgmark.watermark.key import WatermarkKey
 
@@ -117,25 +117,11 @@ def detected(
     """
     contents = contents_of_column(batch, column)
     if id_column is not None:
-        ids = ids_of_column(batch, id_column)
-        contents = [
-            one if isinstance(one, DgmarkError) else content for one, content in zip(ids, contents, strict=True)
-        ]
+        contents = with_errors_of(ids_of_column(batch, id_column), contents)
     usable = [content for content in contents if not isinstance(content, DgmarkError)]
     found = iter(scorer.detect_many(usable, errors="return"))
-    rows = [_row(one if isinstance(one, DgmarkError) else next(found)) for one in contents]
-    if not payload:
-        rows = [row | {"subkey": None} for row in rows]
-    fields = prefixed(DETECT_FIELDS, prefix)
-    columns = {prefix + name: [row.get(name) for row in rows] for name in DETECT_FIELDS}
-    return with_columns(batch, columns, fields)
-
-
-def _row(found: Detection | DgmarkError) -> dict[str, Any]:
-    """The added columns of one row; those that are left out are null."""
-    if isinstance(found, DgmarkError):
-        return {"error": str(found)}
-    return {name: getattr(found, name) for name in DETECT_FIELDS if name != "error"}
+    results = [one if isinstance(one, DgmarkError) else next(found) for one in contents]
+    return with_results(batch, results, DETECT_FIELDS, prefix, left_out=() if payload else ("subkey",))
 
 
 @lru_cache(maxsize=8)

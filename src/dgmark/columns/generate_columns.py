@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from dgmark.arguments import flag, instance
-from dgmark.columns.batch import contents_of_column, ids_of_column, with_columns
+from dgmark.columns.batch import contents_of_column, ids_of_column, with_errors_of, with_results
 from dgmark.columns.key_source import KeySource, check_source, read_keys, refuse_to_travel
-from dgmark.columns.row_schema import GENERATE_FIELDS, Schema, prefixed
+from dgmark.columns.row_schema import GENERATE_FIELDS, Schema
 from dgmark.decode.config import DecodeConfig, DecodeSettings
 from dgmark.errors import DgmarkError, SettingsError
 from dgmark.extras import needed_extra
@@ -114,18 +114,12 @@ class GenerateColumns:
             KeyFileError: the key is bound to another tokenizer or vocabulary.
         """
         prompts, ids = contents_of_column(batch, self.column), ids_of_column(batch, self.id_column)
-        rows: list[Any] = [
-            one if isinstance(one, DgmarkError) else prompt for prompt, one in zip(prompts, ids, strict=True)
-        ]
+        rows = with_errors_of(ids, prompts)
         good = [place for place, row in enumerate(rows) if not isinstance(row, DgmarkError)]
         made = self._written([rows[place] for place in good], [str(ids[place]) for place in good])
         for place, text in zip(good, made, strict=True):
             rows[place] = text
-        fields = prefixed(GENERATE_FIELDS, self.prefix)
-        added = [_row(row) for row in rows]
-        return with_columns(
-            batch, {self.prefix + name: [row.get(name) for row in added] for name in GENERATE_FIELDS}, fields
-        )
+        return with_results(batch, rows, GENERATE_FIELDS, self.prefix)
 
     def _written(self, prompts: list[Any], ids: list[str]) -> "list[Generation | DgmarkError]":
         with needed_extra("generate", "generating"):
@@ -153,13 +147,6 @@ class GenerateColumns:
         refuse_to_travel(self._key)
         refuse_to_travel(self._model)
         return self.__dict__.copy()
-
-
-def _row(made: "Generation | DgmarkError") -> dict[str, Any]:
-    """The added columns of one row; those that are left out are null."""
-    if isinstance(made, DgmarkError):
-        return {"error": str(made)}
-    return {name: getattr(made, name) for name in GENERATE_FIELDS if name != "error"}
 
 
 @lru_cache(maxsize=2)

@@ -166,7 +166,8 @@ def _loaded_again(name: str, options: tuple[tuple[str, Any], ...]) -> LanguageMo
 
 def _sample_of(path: Path) -> bytes:
     """The size of a file and evenly spread pieces of it: reading all of a large model takes a minute."""
-    size, pieces = path.stat().st_size, [path.stat().st_size.to_bytes(8, "big")]
+    size = path.stat().st_size
+    pieces = [size.to_bytes(8, "big")]
     with open(path, "rb") as file:
         for number in range(_PIECES):
             file.seek(max(0, size - _PIECE_BYTES) * number // (_PIECES - 1))

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from dgmark.detection.finding import Verdict
 from dgmark.detection.sentences import rarity
 from dgmark.errors import InputError
-from dgmark.report.page import template
+from dgmark.report.page import template, unsigned_json
 from dgmark.report.signed import stated
 from dgmark.report.signing import verify_report
 from dgmark.version import __version__
@@ -124,8 +124,7 @@ class JoinedReport:
 
 def joined_to_json(joined: JoinedReport) -> bytes:
     """The report as a JSON document, with an empty place for a signature."""
-    fields = {**joined.to_fields(), "signature": ""}
-    return json.dumps(fields, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    return unsigned_json(joined.to_fields())
 
 
 def joined_to_html(joined: JoinedReport) -> bytes:

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dgmark.arguments import as_path, instance
 from dgmark.detection.sentences import RAREST, matches, numbers_between, rarity, symbol, where
@@ -54,8 +54,12 @@ class Scale:
 
 def to_json(report: Report) -> bytes:
     """The report as a JSON document, with an empty place for a signature."""
-    fields = {**report.to_fields(), "signature": ""}
-    return json.dumps(fields, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    return unsigned_json(report.to_fields())
+
+
+def unsigned_json(fields: dict[str, Any]) -> bytes:
+    """The fields of a report as a JSON document, with an empty place for a signature."""
+    return json.dumps({**fields, "signature": ""}, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
 def to_html(report: Report) -> bytes:
