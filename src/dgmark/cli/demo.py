@@ -47,18 +47,18 @@ SHOWS = {
         chat=False,
         unmarked={"length": 192, "temperature": 1.0, "cache": "dual"},
         marked={
-            "bigram": {"length": 192, "temperature": 0.5, "cache": "dual"},
+            "bigram": {"length": 192, "temperature": 0.5, "bias": 0.5, "cache": "dual"},
             "position": {"length": 192, "temperature": 0.6, "cache": "dual"},
         },
     ),
-    # The narrator is most grammatical from the left. It is sure of its words, so that a short text takes a bias; a key
-    # of rule "position" marks by the order, which has to be free.
+    # The narrator is most grammatical from the left. It is sure of its words, so that a short text takes a large bias:
+    # with 1.5 at T = .8, 13 of 96 texts were missed. A key of rule "position" marks by the order, which has to be free.
     NARRATOR: Show(
         "Describe a walk through an old town in the morning.",
         chat=True,
         unmarked={"length": 144, "temperature": 0.9, "top_p": 0.9, "strategy": "left_to_right"},
         marked={
-            "bigram": {"length": 144, "temperature": 0.8, "top_p": 0.9, "strategy": "left_to_right", "bias": 1.5},
+            "bigram": {"length": 144, "temperature": 0.9, "top_p": 0.9, "strategy": "left_to_right", "bias": 3.0},
             "position": {"length": 240, "temperature": 0.5, "top_p": 0.9},
         },
     ),
