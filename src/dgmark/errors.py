@@ -5,13 +5,29 @@ Each message says what happened, why, and what to do. No message holds key mater
 """
 
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import Literal, TypeVar
+
+T = TypeVar("T")
 
 
 class DgmarkError(Exception):
     """Base class of all errors that dgmark raises on purpose."""
 
     exit_code = 70
+
+
+def without_errors(results: Iterable[T | DgmarkError]) -> list[T]:
+    """Results, if there is no error in the place of one.
+
+    Raises:
+        DgmarkError: the first error.
+    """
+    found = []
+    for one in results:
+        if isinstance(one, DgmarkError):
+            raise one
+        found.append(one)
+    return found
 
 
 class SettingsError(DgmarkError):

@@ -15,7 +15,7 @@ from dgmark.arguments import is_of
 from dgmark.contents.columns import MAX_ID, library_of
 from dgmark.contents.refusals import IS_ONE_TEXT, WANTED, is_bytes, is_mapping, is_open_file, why_not, why_not_several
 from dgmark.contents.type_checks import is_from, is_id
-from dgmark.errors import SettingsError
+from dgmark.errors import SettingsError, without_errors
 
 # what functions take; the columns of other libraries have no type in common
 TextOrIds = str | Sequence[int] | np.ndarray | Any
@@ -68,12 +68,7 @@ def contents_of(values: Any) -> list[Content]:
     Raises:
         SettingsError: this is one text or a table, or an item is neither a text nor ids.
     """
-    contents = []
-    for content in contents_or_errors(values):
-        if isinstance(content, SettingsError):
-            raise content
-        contents.append(content)
-    return contents
+    return without_errors(contents_or_errors(values))
 
 
 def contents_or_errors(values: Any) -> list[Content | SettingsError]:

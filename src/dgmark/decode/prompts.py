@@ -24,7 +24,7 @@ from dgmark.decode.own_check import TextChecker
 from dgmark.decode.round_trip import RoundTrip
 from dgmark.decode.row_random import check_seed
 from dgmark.decode.rules import DecodeSide
-from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError
+from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError, without_errors
 from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import Denoiser, Traits, check_model, traits_of
 from dgmark.watermark.key import WatermarkKey, check_key, subkey_of
@@ -308,12 +308,7 @@ def prompts_of(prompts: Any) -> list[Prompt]:
     Raises:
         SettingsError: they are neither.
     """
-    found = []
-    for prompt in prompts_or_errors(prompts):
-        if isinstance(prompt, DgmarkError):
-            raise prompt
-        found.append(prompt)
-    return found
+    return without_errors(prompts_or_errors(prompts))
 
 
 def prompts_or_errors(prompts: Any) -> list[Prompt | DgmarkError]:

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 
 from dgmark.arguments import Errors, instance, number, returns_errors, shown, whole
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.contents.accepted import Content, TextOrIds, content_of, contents_or_errors
+from dgmark.contents.accepted import Content, TextOrIds, content_of, contents_of, contents_or_errors
 from dgmark.detection.finding import Phase, ScoredToken, Span
 from dgmark.detection.normalise import check_steps, disguises_in
 from dgmark.detection.p_values import adjusted_p, bonferroni_p
@@ -20,7 +20,7 @@ from dgmark.detection.readings import TextReading, readings
 from dgmark.detection.result import Detection, verdict_of
 from dgmark.detection.rules import DEFAULT_MAX_CROP, DetectionSettings, TextTest, check_weighs, rule_test
 from dgmark.detection.surprisal import SurprisalModel
-from dgmark.errors import DgmarkError, SettingsError
+from dgmark.errors import DgmarkError, SettingsError, without_errors
 from dgmark.watermark.key import WatermarkKey, check_key
 
 DEFAULT_FPR = 1e-4
@@ -153,8 +153,9 @@ class Detector:
                 nor ids, or `errors` is neither "raise" nor "return".
         """
         only_as_it_is = self._test.scores_layout()
-        found = detect_readings(self.reader, self.score, texts_or_ids, self.normalise, only_as_it_is=only_as_it_is)
-        return found if returns_errors(errors) else without_errors(found)
+        return detect_readings(
+            self.reader, self.score, texts_or_ids, self.normalise, only_as_it_is=only_as_it_is, errors=errors
+        )
 
     @property
     def no_spans(self) -> str | None:
@@ -300,10 +301,9 @@ def detect_readings(
     steps: Sequence[str] = (),
     *,
     only_as_it_is: bool = False,
-) -> list[Detection | DgmarkError]:
+    errors: Errors = "raise",
+) -> Sequence[Any]:
     """The detections of texts, each by its likelier reading; the readings of a text share the rate.
-
-    In the place of a text that cannot be scored stands its error.
 
     Args:
         reader: reads the texts, encoding them together.
@@ -311,30 +311,27 @@ def detect_readings(
         texts_or_ids: the texts or responses.
         steps: steps that undo disguises.
         only_as_it_is: without steps, read each text once, with its layout.
+        errors: "return" gives the error of a text that cannot be scored in the place of its detection.
+
+    Raises:
+        DgmarkError: a text cannot be scored, and its error is not to be returned.
+        SettingsError: `errors` is neither "raise" nor "return".
     """
-    texts = contents_or_errors(texts_or_ids)
+    strict = not returns_errors(errors)
+    texts = contents_of(texts_or_ids) if strict else contents_or_errors(texts_or_ids)
     usable = [item for item in texts if not isinstance(item, DgmarkError)]
     if only_as_it_is and not steps:
         tried = [[TextReading(item)] for item in usable]
     else:
         tried = [readings(item, steps) for item in usable]
-    read = iter(reader.read_or_errors([reading.content for one in tried for reading in one]))
-    found = iter([_likeliest(one, [next(read) for _ in one], score) for one in tried])
-    return [item if isinstance(item, DgmarkError) else _with_disguises(next(found), item, steps) for item in texts]
-
-
-def without_errors(found: Iterable[Detection | DgmarkError]) -> list[Detection]:
-    """The detections, if there is no error among them.
-
-    Raises:
-        DgmarkError: the first error.
-    """
-    detections = []
-    for one in found:
-        if isinstance(one, DgmarkError):
-            raise one
-        detections.append(one)
-    return detections
+    contents = [reading.content for one in tried for reading in one]
+    read_or_errors = reader.read_or_errors(contents)
+    read = iter(without_errors(read_or_errors) if strict else read_or_errors)
+    found = (_likeliest(one, [next(read) for _ in one], score) for one in tried)
+    detections = (
+        item if isinstance(item, DgmarkError) else _with_disguises(next(found), item, steps) for item in texts
+    )
+    return without_errors(detections) if strict else [*detections]
 
 
 def _likeliest(

@@ -11,10 +11,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from dgmark.arguments import Errors, as_path, check_name, returns_errors, several
+from dgmark.arguments import Errors, as_path, check_name, several
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.contents.accepted import TextOrIds, content_of
-from dgmark.detection.detector import DEFAULT_FPR, Detector, detect_readings, model_settings, setting_of, without_errors
+from dgmark.detection.detector import DEFAULT_FPR, Detector, detect_readings, model_settings, setting_of
 from dgmark.detection.finding import Phase
 from dgmark.detection.reader import Reader, ScoredIds
 from dgmark.detection.result import Detection
@@ -111,8 +111,9 @@ class Keyring:
             SettingsError: see `Detector.detect_many`.
         """
         only_as_it_is = all(rule_test(key).scores_layout() for key in self.keys)
-        found = detect_readings(self.reader, self._detect_scored, texts_or_ids, only_as_it_is=only_as_it_is)
-        return found if returns_errors(errors) else without_errors(found)
+        return detect_readings(
+            self.reader, self._detect_scored, texts_or_ids, only_as_it_is=only_as_it_is, errors=errors
+        )
 
     def _detect_scored(self, tokens: ScoredIds, share: float) -> Detection:
         tested = ((each, each.test(tokens)) for each in self._detectors)  # one at a time: a test of pairs is large

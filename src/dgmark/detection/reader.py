@@ -20,7 +20,7 @@ from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
 from dgmark.contents.accepted import Content, TextOrIds, content_of, contents_of
 from dgmark.detection.choice import Surprisal
 from dgmark.detection.surprisal import Offsets, SurprisalModel, nats_of_tokens, text_of_ids
-from dgmark.errors import DgmarkError, ModelFault, ModelNotFound, SettingsError
+from dgmark.errors import DgmarkError, ModelFault, ModelNotFound, SettingsError, without_errors
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import check_ids
 
@@ -126,12 +126,7 @@ class Reader:
             VocabularyMismatch: an id lies outside the key's vocabulary.
             SettingsError: the input is one text instead of several, or an item is neither a text nor ids.
         """
-        read = []
-        for tokens in self.read_or_errors(contents_of(contents)):
-            if isinstance(tokens, DgmarkError):
-                raise tokens
-            read.append(tokens)
-        return read
+        return without_errors(self.read_or_errors(contents_of(contents)))
 
     def read_or_errors(self, contents: Iterable[TextOrIds]) -> list[ScoredIds | DgmarkError]:
         """What `read_many` gives; in the place of a text that has no ids, or of a response of wrong ones, its error."""
