@@ -7,16 +7,20 @@ import pytest
 from rich.console import Console
 
 from dgmark.cli import bar as bars
+from dgmark.cli import console
 from dgmark.cli.bar import row_bar
 from support.command_line import rows, run
+from support.known_keys import key_file_of, known_key
+
+key_file = key_file_of(known_key("bar"))
 
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """What a terminal on stderr gets."""
     screen = io.StringIO()
-    console = Console(file=screen, force_terminal=True, width=100, force_interactive=True, highlight=False)
-    monkeypatch.setattr(bars, "stderr", lambda: console)
+    shown = Console(file=screen, force_terminal=True, width=100, force_interactive=True, highlight=False)
+    monkeypatch.setattr(bars, "stderr", lambda: shown)
     return screen
 
 
@@ -60,3 +64,28 @@ def test_rows_have_a_bar_and_go_to_stdout_and_a_stream_has_none(
     assert [row["id"] for row in rows(done.stdout)] == ["p0", "p1"][:number]
     assert ("2/2 rows" in terminal.getvalue()) == (number == 2)
     assert '"id"' not in terminal.getvalue()
+
+
+@pytest.mark.parametrize("options", [["--json"], [], ["--out", "found.jsonl"]], ids=["rows", "table", "file"])
+def test_detect_has_a_bar_on_a_terminal_and_none_elsewhere(
+    options: list[str], key_file: Path, terminal: io.StringIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("in.jsonl").write_text("".join(f'{{"id": "t{n}", "text": "The sea was calm."}}\n' for n in range(3)))
+    with_bar = run("detect", "--key", key_file, *options, "in.jsonl")
+    assert "3 texts" in terminal.getvalue()
+    Path("found.jsonl").unlink(missing_ok=True)
+    monkeypatch.setattr(bars, "stderr", lambda: Console(file=io.StringIO()))
+    without = run("detect", "--key", key_file, *options, "in.jsonl")
+    assert (with_bar.exit_code, with_bar.stdout) == (without.exit_code, without.stdout) == (0, with_bar.stdout)
+    assert "texts" not in without.stderr
+
+
+def test_what_is_said_beside_a_bar_goes_through_its_console(terminal: io.StringIO) -> None:
+    with row_bar() as bar:
+        bar.show("", 0, 4)
+        console.stderr().print("a note", markup=False)
+        assert "a note" in terminal.getvalue()
+    before = terminal.getvalue()
+    console.stderr().print("another note", markup=False)
+    assert terminal.getvalue() == before

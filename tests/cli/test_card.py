@@ -136,7 +136,7 @@ def test_a_key_that_finds_no_spans_shows_none_and_refuses_to_list_them(tmp_path:
 def test_a_text_shows_its_spans_between_plain_characters(
     key_file: Path, texts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = shown("--key", key_file, "--show", texts / "mixed.txt")
+    text = shown("--key", key_file, "--show", texts / "mixed.txt", monkeypatch=monkeypatch)
     assert "\x1b" not in text
     (span,) = re.findall(r"\[\[marked 1: (.*?)\]\]", text, flags=re.DOTALL)
     (found,) = Detector(KEY).spans(mixed())
@@ -159,3 +159,24 @@ def test_names_of_files_break_behind_signs(key_file: Path, tmp_path: Path, monke
     assert lines[:2] == ["an-essay-with-quite-a-", "long-name-2026.txt"]
     assert "".join(lines[2:]) == "another_essay_of_" + 60 * "x" + ".txt"
     assert max(map(len, table.splitlines())) <= 80
+
+
+def test_a_pipe_gets_lines_that_are_neither_broken_nor_padded(
+    key_file: Path, texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    card = shown("--key", key_file, "--verbose", texts / "mixed.txt").splitlines()
+    assert card == [line.rstrip() for line in card]
+    assert max(map(len, card)) > 100
+    (quoted,) = [line for line in card if line.lstrip().startswith('"')]
+    assert quoted.endswith('"')
+    name = "an-essay-with-quite-a-long-name-" + 60 * "x" + ".txt"
+    (texts / name).write_text("Too short.")
+    header, *lines = shown("--key", key_file, "--spans", "-v", texts).splitlines()
+    names = header.split("\t")
+    assert names[:3] == ["text", "watermark", "marked characters"]
+    found = {line.split("\t")[0].rpartition("/")[2]: line.split("\t") for line in lines if "\t" in line}
+    assert set(found) == {"human.txt", "loop.txt", "mixed.txt", "short.txt", name}
+    assert {len(cells) for cells in found.values()} == {len(names)}
+    assert found["human.txt"][1:3] == ["not found", "none"]
+    assert all(cell == cell.strip() for cells in found.values() for cell in cells)

@@ -151,6 +151,22 @@ def test_generate_takes_either_a_key_or_no_watermark(key_file: Path) -> None:
     assert run("generate", "--prompt", "x", "--key", key_file, "--no-watermark").exit_code == 2
 
 
+def test_json_and_the_short_names_mean_the_same_for_each_command(key_file: Path, tmp_path: Path) -> None:
+    made, filled, found = (tmp_path / f"{name}.jsonl" for name in ("made", "filled", "found"))
+    short = ["-k", key_file, "-m", "storyteller", *SHORT, "--json"]
+    written = run("generate", *short, "--prompt", "The sea was", "-o", made)
+    holes = ["-k", key_file, "-m", "storyteller", "--json", "The sea [mask:4] was calm."]
+    completed = run("infill", *holes, "-o", filled)
+    scored = run("detect", "-k", key_file, "--json", "-o", found, made)
+    for result, file in ((written, made), (completed, filled), (scored, found)):
+        ((printed,), (kept,)) = rows(result.stdout), rows(file.read_text())
+        assert (result.exit_code, printed) == (0, {name: kept[name] for name in printed}), result.stderr
+    on_stdout = run("detect", "-k", key_file, "--json", made).stdout
+    assert on_stdout == run("detect", "-k", key_file, "--format", "jsonl", made).stdout
+    assert on_stdout == scored.stdout
+    assert run("detect", "-k", key_file, "--json", "-o", found, made).stdout == ""  # it is in the file already
+
+
 def test_every_format_reports_the_same(key_file: Path, marked: list[int], tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl"
     file.write_text(json.dumps({"id": "a", "token_ids": marked}) + "\n" + json.dumps({"id": "b", "text": "x"}) + "\n")
@@ -164,8 +180,8 @@ def test_every_format_reports_the_same(key_file: Path, marked: list[int], tmp_pa
         (row["id"], row["verdict"], row["p_value"]) for row in by_lines
     ]
     table = run("detect", "--key", key_file, file).stdout
-    assert re.search("a +. found", table)
-    assert re.search("b +. uncertain: too", table)
+    assert "\na\tfound\t" in table
+    assert "\nb\tuncertain: too short\t" in table
 
 
 def test_the_one_of_many_keys_that_marked_the_text_is_named(tmp_path: Path, marked: list[int]) -> None:

@@ -41,6 +41,8 @@ def test_a_batch_is_written_resumed_and_summed_up(key_file: Path, tmp_path: Path
     [
         ["--verbose", "--format", "jsonl"],
         ["--out", "o.jsonl", "--format", "csv"],
+        ["--json", "--format", "csv"],
+        ["--json", "--verbose"],
         ["--out", "o.jsonl", "--show"],
         ["--only", "0:3", "--spans"],
         ["--only", "0:3", "--show"],

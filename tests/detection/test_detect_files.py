@@ -18,6 +18,7 @@ from dgmark_lab.baselines import baseline_key
 from support.command_line import rows
 from support.known_keys import builtin_tokenizer, known_key
 from support.marked_texts import marked_ids
+from support.unchecked import unchecked
 
 KEY = known_key("settings")
 DETECTOR = Detector(KEY, tokenizer=builtin_tokenizer())
@@ -53,6 +54,25 @@ def test_a_file_has_one_row_a_text_in_order_and_the_counts_are_returned(source: 
     text = "This is text number 0 of many."
     added = {"source_sha256": hashlib.sha256(text.encode()).hexdigest(), "settings": made[0]["settings"]}
     assert made[0] == {**DETECTOR.detect(text).to_row("row 0"), **added}
+
+
+def test_rows_are_handed_on_once_they_are_in_the_file(source: Path, tmp_path: Path) -> None:
+    out, handed = tmp_path / "out.jsonl", list[dict[str, Any]]()
+
+    def take(made: list[dict[str, Any]]) -> None:
+        handed.extend(made)
+        written = rows(out.read_text())  # which also hold what all rows of the file share
+        assert len(written) == len(handed)
+        assert all(new.items() <= row.items() for new, row in zip(handed, written, strict=True))
+
+    detect_file(DETECTOR, source, out, on_rows=take)
+    assert len(handed) == 150
+    out.write_text("".join(out.read_text().splitlines(keepends=True)[:100]))
+    handed.clear()
+    detect_file(DETECTOR, source, out, on_rows=handed.extend)  # those that an earlier run wrote are left out
+    assert [row["id"] for row in handed] == [f"row {n}" for n in range(100, 150)]
+    with unchecked(), pytest.raises(SettingsError, match="on_rows is a function of a list of rows, not a int"):
+        detect_file(DETECTOR, source, out, on_rows=5)  # type: ignore[arg-type]
 
 
 def test_a_row_states_the_hash_of_the_text_or_ids_it_was_made_from(tmp_path: Path) -> None:

@@ -311,6 +311,7 @@ CALLS: dict[str, Call] = {
             "spans": lambda: False,
             "payload": lambda: False,
             "text_column": lambda: "text",
+            "on_rows": lambda: None,
         },
     ),
     "generate": (dgmark.generate, {**_DECODING, "progress": lambda: None}),

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.progress import BarColumn, Progress, Task, TextColumn, TimeRemainingColumn
 
-from dgmark.cli.console import stderr
+from dgmark.cli.console import bar_on, stderr
 
 
 class RowBar:
@@ -67,8 +67,13 @@ class RowBar:
 
 
 @contextmanager
-def row_bar(unit: str = "rows") -> Iterator[RowBar]:
-    """A bar that is removed at the end of the block."""
+def row_bar(unit: str = "rows", *, hidden: bool = False) -> Iterator[RowBar]:
+    """A bar that is removed at the end of the block.
+
+    Args:
+        unit: what is counted.
+        hidden: show no bar on a terminal either.
+    """
     console = stderr()
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -76,8 +81,9 @@ def row_bar(unit: str = "rows") -> Iterator[RowBar]:
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
     )
-    hidden = not console.is_terminal
+    hidden = hidden or not console.is_terminal
     # output stays on stdout, unless stdout and stderr are the same terminal
     redirect = sys.stdout.isatty()
-    with Progress(*columns, console=console, transient=True, disable=hidden, redirect_stdout=redirect) as progress:
+    progress = Progress(*columns, console=console, transient=True, disable=hidden, redirect_stdout=redirect)
+    with bar_on(console), progress:
         yield RowBar(progress, unit)

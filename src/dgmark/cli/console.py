@@ -5,7 +5,8 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -27,6 +28,7 @@ FAULT = DgmarkError.exit_code
 # the signs of Unicode for the control characters of ASCII; further ones, and those that turn the direction of a line
 _SIGNS = {code: 0x2400 + code for code in range(32)} | {0x7F: 0x2421}
 _SIGNS |= dict.fromkeys([*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)], 0xFFFD)
+_UNBROKEN = 1_000_000  # columns of what is no terminal: no line is that long
 _SIGNS_IN_LINES = {code: sign for code, sign in _SIGNS.items() if chr(code) not in "\n\t"}
 
 
@@ -55,9 +57,13 @@ class _Terminal(Console):
         super().print(*shown, **options)
 
 
+# the console that shows a bar: lines on another one would be written into the bar
+_with_bar: list[Console] = []
+
+
 def stderr() -> Console:
     """The console for progress, warnings and errors; it obeys NO_COLOR."""
-    return _Terminal(stderr=True, highlight=False, emoji=False, soft_wrap=True)
+    return _with_bar[-1] if _with_bar else _Terminal(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
 
 def tell_of_key(file: Path, what: str) -> None:
@@ -65,17 +71,40 @@ def tell_of_key(file: Path, what: str) -> None:
     print(f"{file}: {what}", file=sys.stderr if str(file) == STDIN else None)
 
 
-class _OutputConsole(_Terminal):
-    """Leaves it to `command_errors` what happens when nobody reads the output any more."""
+@contextmanager
+def bar_on(console: Console) -> Iterator[None]:
+    """Have everything for stderr go through the console that shows a bar, until the end of the block."""
+    _with_bar.append(console)
+    try:
+        yield
+    finally:
+        _with_bar.pop()
+
+
+class OutputConsole(_Terminal):
+    """Leaves it to `command_errors` what happens when nobody reads the output any more.
+
+    Attributes:
+        unbroken: whether lines are as long as what they say, as programs read them.
+    """
+
+    unbroken = False
 
     def on_broken_pipe(self) -> None:
         """Raise the BrokenPipeError again."""
         raise
 
 
-def stdout() -> Console:
-    """The console for tables and highlighted text."""
-    return _OutputConsole(highlight=False, emoji=False)
+def stdout(*, boxes: bool = False) -> OutputConsole:
+    """The console for tables and highlighted text.
+
+    Args:
+        boxes: boxes are shown, whose lines have a width on a pipe, too.
+    """
+    console = OutputConsole(highlight=False, emoji=False)
+    if not (boxes or console.is_terminal or "COLUMNS" in os.environ):
+        console.unbroken, console.width = True, _UNBROKEN
+    return console
 
 
 def command_errors(command: Callable[P, R]) -> Callable[P, R]:

@@ -89,7 +89,7 @@ def demo(
     else:
         denoiser = _load(model)
     key, origin = (WatermarkKey.generate(denoiser), "new, secret") if loaded_key is None else (loaded_key, "secret")
-    show, detector, console = SHOWS[denoiser.name], Detector(key), stdout()
+    show, detector, console = SHOWS[denoiser.name], Detector(key), stdout(boxes=True)
     prompt = show.prompt if prompt is None else prompt
     console.print(Text.assemble("key     ", (key.fingerprint, "bold"), f"  ({origin}; this is its public fingerprint)"))
     console.print(Text.assemble("prompt  ", (prompt, "italic")))

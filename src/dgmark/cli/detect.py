@@ -1,20 +1,22 @@
 """`dgmark detect`: reads texts and a key, writes verdicts with their error rate."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from dgmark.cli.bar import row_bar
 from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.detect_options import DetectOptions
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.parquet_runs import detect_parquet
 from dgmark.cli.results import WRITERS
 from dgmark.columns.parquet import is_parquet
-from dgmark.detection.detect_files import ScoringOptions, Tally, detect_file, one_key, read_sources, score
+from dgmark.detection.detect_files import Scored, ScoringOptions, Tally, detect_file, one_key, read_sources, score
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.result import Scorer
 from dgmark.detection.rules import seconds_to_check, work_of
@@ -24,7 +26,7 @@ from dgmark.report.contents import Report
 from dgmark.report.page import write_report
 from dgmark.report.signing import SigningKey
 from dgmark.rows.inputs import STDIN, names_of
-from dgmark.rows.jsonl import BadRow
+from dgmark.rows.jsonl import BadRow, Row, to_line
 from dgmark.rows.outputs import atomic_write, check_output
 from dgmark.rows.texts import Item
 from dgmark.rows.workers import MAX_WORKERS
@@ -57,44 +59,71 @@ def detect(
     if any(map(is_parquet, [*sources, options.out or ""])):
         tally = detect_parquet(options, scorer, sources, text_column, workers)
     elif options.out:
-        scoring: dict[str, Any] = {"only": options.ranges, "spans": options.spans, "payload": options.payload}
-        tally = detect_file(
-            scorer,
-            sources,
-            options.out,
-            workers=workers,
-            ids=ids,
-            text_column=text_column,
-            **scoring,
-        )
+        tally = _write(options, scorer, sources, workers=workers, ids=ids, text_column=text_column)
     else:
         for written in (options.extract, *(options.report or ())):
             check_output(written, [*sources, *options.files_read])
         tally = Tally()
         items = read_sources(sources, prefer_ids=ids, text_column=text_column, on_skip=tally.skipped.append)
-        _show(options, scorer, _with_notes(items, scorer), workers, tally, signer, commitment)
+        scored = _scored(options, scorer, _with_notes(items, scorer), workers)
+        with closing(_with_bar(tally.count(scored), hidden=_typed(sources))) as rows:
+            _show(options, scorer, rows, signer, commitment)
     if options.out:
         _report_counts(options.out, tally)
     _report_skipped(tally.skipped)
     _check_exit(tally, check)
 
 
+def _typed(sources: Iterable[str]) -> bool:
+    """Whether a text is typed on the terminal, where a bar would be in the way."""
+    return STDIN in sources and sys.stdin.isatty()
+
+
+def _write(options: DetectOptions, scorer: Scorer, sources: list[str], **reading: Any) -> Tally:
+    """Score the texts into a file; with --json, also print its new rows."""
+    scoring: dict[str, Any] = {"only": options.ranges, "spans": options.spans, "payload": options.payload}
+    with row_bar("texts", hidden=_typed(sources)) as bar:
+        bar.show("", 0, None)
+
+        def report(rows: list[Row]) -> None:
+            bar.rows(len(rows))
+            for row in rows if options.as_json else ():
+                print(to_line(row), flush=True)
+
+        return detect_file(scorer, sources, options.out or "", on_rows=report, **scoring, **reading)
+
+
+def _scored(options: DetectOptions, scorer: Scorer, items: Iterable[Item | BadRow], workers: int) -> Iterator[Scored]:
+    """Score the texts, or the only text where one alone can be used."""
+    scoring = ScoringOptions(options.ranges, options.spans, options.payload)
+    scoring.check(scorer)
+    if options.one_text:
+        return score(scorer, _single_text(items, options.one_text), scoring)
+    return score(scorer, items, scoring, workers)
+
+
+def _with_bar(scored: Iterable[Scored], *, hidden: bool) -> Generator[Scored]:
+    """The same rows, with a bar on a terminal until the last one is there."""
+    with row_bar("texts", hidden=hidden) as bar:
+        bar.show("", 0, None)
+        for row in scored:
+            bar.rows(1)
+            yield row
+
+
 def _show(
     options: DetectOptions,
     scorer: Scorer,
-    items: Iterable[Item | BadRow],
-    workers: int,
-    tally: Tally,
+    scored: Iterator[Scored],
     signer: SigningKey | None,
     commitment: KeyCommitment | None,
 ) -> None:
-    """Score the texts, write the results to stdout, and write what is requested of a single text."""
-    scoring, write = ScoringOptions(options.ranges, options.spans, options.payload), WRITERS[options.output]
-    scoring.check(scorer)
+    """Write the results to stdout, and write what is requested of a single text."""
+    write = WRITERS[options.form]
     if not options.one_text:
-        write(tally.count(score(scorer, items, scoring, workers)), scorer, options)
+        write(scored, scorer, options)
         return
-    rows = list(tally.count(score(scorer, _single_text(items, options.one_text), scoring)))
+    rows = list(scored)
     write(iter(rows), scorer, options)
     for row in rows:
         if isinstance(row, BadRow):

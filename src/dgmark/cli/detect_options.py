@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from dgmark.cli.options import AllowOpenKey
+from dgmark.cli.options import AllowOpenKey, AsRows
 from dgmark.detection.detect_files import one_key
 from dgmark.detection.detector import DEFAULT_FPR, Detector
 from dgmark.detection.finding import Phase
@@ -34,7 +34,9 @@ class DetectOptions:
         SettingsError: some of the options cannot be combined.
     """
 
-    key: Annotated[Path | None, typer.Option(help="Key file of whoever marks the texts; - is standard input.")] = None
+    key: Annotated[
+        Path | None, typer.Option("--key", "-k", help="Key file of whoever marks the texts; - is standard input.")
+    ] = None
     keys: Annotated[Path | None, typer.Option(help="Folder of key files: which of them marked the text, if any.")] = (
         None
     )
@@ -71,6 +73,7 @@ class DetectOptions:
         Literal["table", "json", "jsonl", "csv"],
         typer.Option("--format", metavar="FORMAT", help="table, json, jsonl or csv."),
     ] = "table"
+    as_json: AsRows = False
     out: Annotated[
         str | None,
         typer.Option("--out", "-o", help="Write JSON Lines, or Parquet from Parquet, to this file; resume it."),
@@ -96,9 +99,11 @@ class DetectOptions:
             )
         if self.key is not None and self.keys is not None:
             raise SettingsError("--key and --keys exclude each other: leave one of them out")
-        if (self.show or self.verbose) and self.output != "table":
+        if self.as_json and self.output not in ("table", "jsonl"):
+            raise SettingsError(f"--json and --format {self.output} exclude each other: leave one of them out")
+        if (self.show or self.verbose) and self.form != "table":
             raise SettingsError(
-                "--show and --verbose need --format table: leave them or the other format out "
+                "--show and --verbose need --format table: leave them, --json or the other format out "
                 "(the other formats hold all numbers)"
             )
         self._check_files()
@@ -120,13 +125,18 @@ class DetectOptions:
             raise SettingsError("--sign, --public and --commitment concern a report: give --report FILE too")
         if self.payload and self.report:
             raise SettingsError("a report never holds the payload, which is for the key's owner: leave --payload out")
-        if self.out and (self.show or self.verbose or self.one_text or self.output not in ("table", "jsonl")):
+        if self.out and (self.show or self.verbose or self.one_text or self.form not in ("table", "jsonl")):
             raise SettingsError(
                 "--out writes JSON Lines: leave --show, --verbose, --report, --extract and other formats out"
             )
 
     def _needs_one_key(self) -> bool:
         return bool(self.show or self.spans or self.only or self.steps or self.report)
+
+    @property
+    def form(self) -> str:
+        """The form of the results on stdout: --json is short for --format jsonl."""
+        return "jsonl" if self.as_json else self.output
 
     @property
     def files_read(self) -> list[str]:

@@ -31,7 +31,9 @@ AllowOpenKey = Annotated[
 def key_to_mark_with(
     key: Annotated[
         Path | None,
-        typer.Option(help="Key file to mark the text with; `dgmark keygen` makes one; - is standard input."),
+        typer.Option(
+            "--key", "-k", help="Key file to mark the text with; `dgmark keygen` makes one; - is standard input."
+        ),
     ] = None,
     no_watermark: Annotated[bool, typer.Option("--no-watermark", help="Generate text without a mark.")] = False,
     allow_open_key: AllowOpenKey = False,
@@ -68,7 +70,8 @@ Loading = dict[str, Any]
 
 def model_to_load(
     name_or_path: Annotated[
-        str | None, typer.Option("--model", help="Built-in model, folder, GGUF file or hub id.", show_default=BUILTIN)
+        str | None,
+        typer.Option("--model", "-m", help="Built-in model, folder, GGUF file or hub id.", show_default=BUILTIN),
     ] = None,
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda, mps or mlx.", show_default="a GPU, else the CPU")
@@ -162,4 +165,6 @@ TableOut = Annotated[
         "--out", "-o", help="Append to this JSON Lines file, or write Parquet from Parquet; the rows there stay."
     ),
 ]
-RowsOut = Annotated[Path | None, typer.Option(help="Append to this JSON Lines file; the rows that it holds stay.")]
+RowsOut = Annotated[
+    Path | None, typer.Option("--out", "-o", help="Append to this JSON Lines file; the rows that it holds stay.")
+]

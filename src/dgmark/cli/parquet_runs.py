@@ -32,6 +32,8 @@ def detect_parquet(options: DetectOptions, scorer: Scorer, sources: Sequence[str
     """
     if len(sources) != 1 or not is_parquet(sources[0]) or options.out is None or not is_parquet(options.out):
         raise SettingsError(_ONE_FILE)
+    if options.as_json:
+        raise SettingsError("Parquet is written to a file: leave --json out")
     if options.spans or options.ranges:
         raise SettingsError("columns of Parquet hold no spans: leave --spans and --only out, or give JSON Lines")
     scoring = ScoringOptions(payload=options.payload)

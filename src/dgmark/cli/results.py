@@ -10,12 +10,11 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from dgmark.checkpoint.tokenizer import well_formed
-from dgmark.cli.console import stdout, visible
+from dgmark.cli.console import OutputConsole, stdout, visible
 from dgmark.cli.detect_options import DetectOptions
 from dgmark.detection.detect_files import Scored, to_row
 from dgmark.detection.detector import Detector
@@ -118,21 +117,30 @@ def _with_spans(scorer: Scorer, row: tuple[Item, Detection], options: DetectOpti
         return row
 
 
-def _print_card(console: Console, item: Item, detection: Detection, options: DetectOptions) -> None:
+def _print_card(console: OutputConsole, item: Item, detection: Detection, options: DetectOptions) -> None:
     first, stop, rest = verdict_sentence(detection).partition(". ")
     console.print(Text.assemble((first + stop.rstrip(), _style(detection)), " " * bool(rest), rest), "", sep="\n")
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(no_wrap=True)
-    facts.add_column(overflow="fold")
-    for name, value in (
-        *_basis(item, detection, options),
-        *(_statistics(detection) if options.verbose else ()),
-    ):
-        facts.add_row(name, Text(value))
-    if facts.row_count:
-        console.print(facts, "", sep="\n")
+    facts = [*_basis(item, detection, options), *(_statistics(detection) if options.verbose else ())]
+    if facts:
+        _print_facts(console, facts)
     for sentence in meaning(detection):
         console.print(Text(sentence))
+
+
+def _print_facts(console: OutputConsole, facts: Sequence[tuple[str, str]]) -> None:
+    """Names and what is said of them, side by side."""
+    if console.unbroken:
+        width = max(len(name) for name, _ in facts)
+        for name, value in facts:
+            console.print(Text(f"{name:<{width}}  {value}"))
+    else:
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(no_wrap=True)
+        grid.add_column(overflow="fold")
+        for name, value in facts:
+            grid.add_row(name, Text(value))
+        console.print(grid)
+    console.print()
 
 
 def _style(detection: Detection) -> str:
@@ -211,22 +219,37 @@ def _statistics(detection: Detection) -> Iterator[tuple[str, str]]:
     yield "key", detection.key_fingerprint + tried
 
 
-def _print_table(console: Console, rows: list[Scored], options: DetectOptions) -> None:
+def _print_table(console: OutputConsole, rows: list[Scored], options: DetectOptions) -> None:
     """Many texts as a table with the columns that any of them needs."""
     cells = [_cells(row, options) for row in rows]
     detections = [row[1] for row in rows if not isinstance(row, BadRow)]
     names = list(dict.fromkeys(name for row in cells for name in row))
-    table = Table()
     ids = [visible(row.row_id if isinstance(row, BadRow) else row[0].row_id) for row in rows]
+    if console.unbroken:
+        for line in (["text", *names], *_lines(ids, names, cells)):
+            print("\t".join(line))  # rich would put spaces for tabs
+    else:
+        console.print(_boxes(console, ids, names, cells))
+    if any(detection.verdict != "watermarked" and not detection.spans for detection in detections):
+        console.print(Text(ANY_SOURCE))
+
+
+def _lines(ids: Sequence[str], names: Sequence[str], cells: Sequence[dict[str, Text]]) -> Iterator[list[str]]:
+    """The rows of the table, each on one line."""
+    for row_id, values in zip(ids, cells, strict=True):
+        yield [row_id, *(values.get(name, Text()).plain.replace("\n", "; ") for name in names)]
+
+
+def _boxes(console: OutputConsole, ids: Sequence[str], names: Sequence[str], cells: Sequence[dict[str, Text]]) -> Table:
+    """The table in boxes, as wide as the terminal at most."""
+    table = Table()
     table.add_column("text", overflow="fold")
     for name in names:
         table.add_column(name, overflow="fold", justify="right" if name in _NUMBERS else "left")
     width = int(_ID_SHARE * console.width)
     for row_id, values in zip(ids, cells, strict=True):
         table.add_row(Text(_broken(row_id, width)), *(values.get(name, Text()) for name in names))
-    console.print(table)
-    if any(detection.verdict != "watermarked" and not detection.spans for detection in detections):
-        console.print(Text(ANY_SOURCE))
+    return table
 
 
 def _broken(name: str, width: int) -> str:
@@ -275,7 +298,7 @@ def _found(detection: Detection) -> str:
     return "not found"
 
 
-def _print_text(console: Console, item: Item, detection: Detection) -> None:
+def _print_text(console: OutputConsole, item: Item, detection: Detection) -> None:
     """The text with its marked spans, which stand between plain characters and are green on a terminal."""
     if not isinstance(item.content, str):
         return

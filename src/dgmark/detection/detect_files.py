@@ -144,6 +144,7 @@ def detect_file(
     spans: bool = False,
     payload: bool = False,
     text_column: str = TEXT_COLUMN,
+    on_rows: Callable[[list[Row]], object] | None = None,
 ) -> Tally:
     """Score the texts of files into a JSON Lines file, one row a text, in order, as `dgmark detect --out` does.
 
@@ -163,6 +164,7 @@ def detect_file(
         spans: also find the spans that carry the mark.
         payload: also state the sub-key found, which is the payload of the text.
         text_column: the column or field that holds the texts of rows and tables.
+        on_rows: called with each list of rows, once they are in the file.
 
     Returns:
         The counts of all rows of the file, including those of earlier runs.
@@ -181,6 +183,8 @@ def detect_file(
     ids = flag("ids", ids)
     scoring = ScoringOptions(checked_ranges(only), flag("spans", spans), flag("payload", payload))
     instance("the text column", text_column, str)
+    if on_rows is not None and not callable(on_rows):
+        raise SettingsError(f"on_rows is a function of a list of rows, not a {type(on_rows).__name__}")
     scorer = scoring.check(scorer)
     sources = [str(Path(name)) for name in names_of(inputs)]
     out = as_path(out, "the output")
@@ -193,6 +197,8 @@ def detect_file(
         scored = tally.count(score(scorer, items, scoring, workers))
         while chunk := [to_row(one, payload=scoring.payload) for one in islice(scored, CHUNK)]:
             file.append(chunk)
+            if on_rows is not None:
+                on_rows(chunk)
     return tally
 
 
