@@ -122,8 +122,7 @@ def test_a_bad_prompt_row_becomes_an_error_row_and_the_others_are_done(tmp_path:
     ("args", "code", "message"),
     [
         (["--strategy", "best"], 2, "'random', 'confidence', 'entropy', 'margin'"),
-        (["--length", "100"], 2, "use 96 or 128"),
-        (["--length", "8", "--device", "not looked at"], 2, "use 32, or shorter blocks"),
+        (["--length", "0", "--device", "not looked at"], 2, "length"),
         (["--temperature", "-1"], 2, "temperature"),
         (["--strategy", "margin"], 2, "temperature 0"),
         (["--prompt", "word " * 400], 2, "shorten the prompt to"),

@@ -37,7 +37,7 @@ PAIRS, POSITIONS = (rule_of_key(bound_key("config", TOY, rule=rule), len(SEEDS))
         ({"commit": "all"}, "commit 'all' must be 'quota' or 'threshold'"),
         ({"threshold": 1.0}, "threshold 1.0 must be less than 1"),
         ({"min_relative_reward": 1.1}, "min_relative_reward 1.1 must be less than or equal to 1"),
-        ({"steps": 9}, r"steps 9 must be a multiple of the 2 blocks, and at most one a token \(8\)"),
+        ({"steps": 9}, "steps 9 must be a multiple of the 2 blocks, and at most 8, one a token"),
         ({"steps": 3}, "steps 3 must be a multiple of the 2 blocks"),
         ({"steps": 1}, "steps 1 must be a multiple of the 2 blocks"),
         ({"steps": 0}, "steps 0 must be greater than or equal to 1"),
@@ -97,9 +97,5 @@ def test_keyed_draws_do_not_go_with_a_watermark_without_bits(settings: dict[str,
 
 
 def test_an_invalid_length_is_named_where_it_is_positional_too() -> None:
-    with pytest.raises(SettingsError, match="length 9 is not a multiple of block length 4: use 8 or 12"):
-        DecodeConfig(9, BLOCK)
-    with pytest.raises(SettingsError, match="length 3 is not a multiple of block length 4: use 4, or shorter blocks"):
-        DecodeConfig(3, BLOCK)
     with pytest.raises(SettingsError, match=r"^length 0 must be greater than or equal to 1; block_length 0 must be"):
         DecodeConfig(0, 0)

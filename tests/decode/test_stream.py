@@ -66,7 +66,7 @@ def test_finished_blocks_do_not_change_and_finished_rows_have_no_events(settings
 
 def test_invalid_arguments_raise_at_once() -> None:
     with pytest.raises(SettingsError):
-        dgmark.stream_generate(TOY, "w1", key=None, length=10, block_length=4)
+        dgmark.stream_generate(TOY, "w1", key=None, length=0, block_length=4)
     with pytest.raises(PromptTooLong):
         dgmark.stream_generate(TOY, "w1 " * 600, key=None, **SHORT)
     with pytest.raises(SettingsError, match="no setting colour"):

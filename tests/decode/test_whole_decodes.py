@@ -114,6 +114,20 @@ def test_every_mode_with_a_cache_is_the_slow_loop_on_a_session(
     check(TinyNetwork(), DecodeConfig(8, 4, cache=cache_mode, **mode), keys_of(rule), rel=None)
 
 
+@pytest.mark.parametrize("rule", ["bigram", "position"])
+@pytest.mark.parametrize("cache_mode", ["none", "prefix", "dual"])
+@pytest.mark.parametrize(
+    "mode", [{}, {"steps": 6}, {"steps": 6, "schedule": "dream"}, {"commit": "threshold", "threshold": 0.5}], ids=str
+)
+@pytest.mark.parametrize(("length", "block_length"), [(10, 4), (7, 3), (5, 8)])
+def test_a_length_that_is_no_multiple_of_the_block_length_ends_in_a_shorter_block(
+    length: int, block_length: int, mode: dict[str, Any], cache_mode: Any, rule: str
+) -> None:
+    config = DecodeConfig(length, block_length, cache=cache_mode, **mode)
+    rows, _ = check(TinyNetwork(), config, keys_of(rule), rel=None)
+    assert {len(row.token_ids) for row in rows} == {length}
+
+
 @pytest.mark.parametrize("block_length", [1, 2, 9, 18])
 def test_algorithm_2_holds_for_any_block_length(block_length: int) -> None:
     _, slow = check(ENDLESS, DecodeConfig(LENGTH, block_length), [key_of(), None])

@@ -239,12 +239,14 @@ def decode_slowly(
         config: the settings.
         key: a key of either rule; None for no mark.
         seed: of the draws.
-        edges: of the blocks; by default they begin with the response.
+        edges: of the blocks; by default they begin with the response, and the last one ends with it.
         fits: whether a text survives re-tokenization with this token at this place; takes one commit a step.
     """
     loop = _Loop(model, x, config, key, seed)
     y, plain = loop.plain.y, loop.plain
-    blocks = [range(*edge) for edge in pairwise(edges or range(0, config.length + 1, config.block_length))]
+    blocks = [
+        range(*edge) for edge in pairwise(edges or [*range(0, config.length, config.block_length), config.length])
+    ]
     for block in blocks:  # 6: blocks are filled one after the other
         steps = len(block) if config.steps is None else max(config.steps // len(blocks), 1)
         rule = get_num_transfer_tokens if config.schedule == "llada" else dream_counts

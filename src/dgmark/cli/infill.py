@@ -75,13 +75,8 @@ def infill(
     check_output(out, [STDIN if text == STDIN else text_file or texts])
     rows = _rows(text, text_file, texts)
     with needed_extra("generate", "infilling"):
-        from dgmark.decode.infilling import (
-            INFILLING_SCHEMA,
-            config_of_holes,
-            config_of_remasking,
-            holes_in,
-            shared_fields,
-        )
+        from dgmark.decode.config import DecodeConfig
+        from dgmark.decode.infilling import INFILLING_SCHEMA, config_of_remasking, holes_in, shared_fields
         from dgmark.decode.infilling import infill as infill_texts
         from dgmark.decode.own_check import MarkTally
         from dgmark.models.load import load_model
@@ -104,7 +99,7 @@ def infill(
         return one_by_one(fill_holes, batch)
 
     if share is None:
-        must_agree = shared_fields(model, key, config_of_holes(model, settings))
+        must_agree = shared_fields(model, key, DecodeConfig.of(model, **settings))
     else:
         chosen = {"share": share, "keep": keep, "target": target}
         must_agree = shared_fields(model, key, config_of_remasking(model, settings)) | chosen

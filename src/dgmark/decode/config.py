@@ -85,7 +85,7 @@ class DecodeConfig:
     block_length: int = Field(
         default=32,
         ge=1,
-        description="Tokens in a block; blocks are filled from left to right.",
+        description="Tokens in a block; blocks are filled from left to right. The last one may be shorter.",
         json_schema_extra=_default_text("the model's own, or 32"),
     )
     strategy: Strategy = Field(default="confidence", description="How a step ranks the masked positions.")
@@ -195,6 +195,11 @@ class DecodeConfig:
         """Whether the most likely token is taken (temperature 0)."""
         return self.temperature == 0
 
+    @property
+    def block_count(self) -> int:
+        """The blocks of the response; the last one is shorter if the length is no multiple of the block length."""
+        return -(-self.length // self.block_length)
+
     def to_dict(self) -> Settings:
         """The settings as plain JSON values."""
         return asdict(self)
@@ -210,12 +215,6 @@ class DecodeConfig:
 
     @model_validator(mode="after")
     def _check_combinations(self) -> "DecodeConfig":
-        if self.length % self.block_length:
-            below = self.length // self.block_length * self.block_length
-            raise SettingsError(
-                f"length {self.length} is not a multiple of block length {self.block_length}: use "
-                + (f"{below} or {below + self.block_length}" if below else f"{self.block_length}, or shorter blocks")
-            )
         self._check_strategy()
         self._check_steps()
         return self
@@ -246,10 +245,11 @@ class DecodeConfig:
             return
         if self.commit == "threshold":
             raise SettingsError("commit threshold takes as many steps as it needs: leave steps out")
-        blocks = self.length // self.block_length
-        if not blocks <= self.steps <= self.length or self.steps % blocks:
+        most = self.block_count * self.block_length
+        if self.steps > most or self.steps % self.block_count:
             raise SettingsError(
-                f"steps {self.steps} must be a multiple of the {blocks} blocks, and at most one a token ({self.length})"
+                f"steps {self.steps} must be a multiple of the {self.block_count} blocks, "
+                f"and at most {most}, one a token"
             )
 
 

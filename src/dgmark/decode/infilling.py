@@ -172,7 +172,7 @@ def infill(
         if keep is not None or target is not None:
             raise SettingsError("keep and target say how holes are chosen: give the share of tokens to mask, too")
         requests = requests_of([_holed_or_error(model, parts) for parts in _sequence(texts)], key, seed, subkey, ids)
-        fill = _filler(model, requests, config_of_holes(model, given), progress, checker, strict=strict)
+        fill = _filler(model, requests, DecodeConfig.of(model, **given), progress, checker, strict=strict)
     else:
         remasking = config_of_remasking(model, given)
         requests = requests_of(_whole(texts), key, seed, subkey, ids)
@@ -282,22 +282,11 @@ def config_of_remasking(model: Denoiser, settings: Mapping[str, Any]) -> DecodeC
     """
     by_quota = "commit" in settings or settings.get("strategy", "confidence") != "confidence"
     own = {} if by_quota else {"commit": "threshold", "threshold": 1e-6}
-    return config_of_holes(model, {**own, **settings})
-
-
-def config_of_holes(model: Denoiser, settings: Mapping[str, Any]) -> DecodeConfig:
-    """The settings of a decode whose length follows from its holes.
-
-    Raises:
-        SettingsError: a setting is invalid.
-    """
-    complete: dict[str, Any] = {**traits_of(model).defaults, **settings}
-    complete["length"] = complete.get("block_length", DecodeConfig.block_length)  # any multiple of it is valid
-    return DecodeConfig.of(model, **complete)
+    return DecodeConfig.of(model, **{**own, **settings})
 
 
 def shared_fields(model: Denoiser, key: WatermarkKey | None, config: DecodeConfig) -> dict[str, Any]:
-    """The fields that all infillings of one call share; `config_of_holes` makes the config."""
+    """The fields that all infillings of one call share."""
     settings = config.to_dict()
     return {
         "model": traits_of(model).name,

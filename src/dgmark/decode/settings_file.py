@@ -72,8 +72,8 @@ def read_settings_file(path: Path) -> TunedSettings:
         problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'the file'}: {e['msg']}" for e in error.errors())
         raise SettingsError(f"{path} is no valid settings file: {problems}") from None
     try:
-        block: Any = tuned.decoding.get("block_length", DecodeConfig.block_length)
-        DecodeConfig(**{"length": block, **tuned.decoding})
+        decoding: Any = tuned.decoding
+        DecodeConfig(**decoding)
         find_rule(tuned.rule)
     except SettingsError as error:
         raise SettingsError(f"{path}: {error}") from None

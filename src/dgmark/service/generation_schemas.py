@@ -103,7 +103,7 @@ class SamplingRequest(DecodingRequest):
     """How a text of its own length is written."""
 
     max_tokens: int | None = Field(
-        None, ge=1, le=MAX_TOKENS, description="The most tokens of the text, in whole blocks; by default 256."
+        None, ge=1, le=MAX_TOKENS, description="The most tokens of the text; by default 256."
     )
     num_denoising_steps: int | None = Field(None, ge=1, description="Steps of the text; by default one a token.")
 

@@ -51,13 +51,11 @@ class ModelFacts:
         context_length: tokens of prompt and response together.
         block_length: tokens of a block, unless a request says otherwise.
         chat: whether it has a chat template.
-        block_multiple: tokens that whole blocks must make up; see `Traits`.
     """
 
     context_length: int
     block_length: int
     chat: bool
-    block_multiple: int | None = None
 
 
 @dataclass(frozen=True)
@@ -119,33 +117,20 @@ class Job:
         return int(self.own.get("block_length") or facts.block_length)
 
     def text_settings(self, facts: ModelFacts, room: int) -> dict[str, Any]:
-        """The settings of a text in whole blocks.
+        """The settings of a text.
 
         Args:
             facts: what is known of the model.
             room: the most tokens that fit beside the prompt.
-
-        Raises:
-            FieldError: the request asks for blocks that are longer than the text.
         """
         own = self._fitting_own()
-        longest = self.max_tokens or min(own.get("length", DecodeConfig.length), room)
-        block = self.settings.get("block_length")
-        if block is not None and block > longest:
-            raise FieldError(
-                f"block length {block} is longer than the response of at most {longest} tokens: reduce it",
-                param="block_length",
-            )
-        block = block or self.own_block(facts)
-        if block > longest:
-            whole = facts.block_multiple or longest
-            block = next(size for size in range(min(longest, whole), 0, -1) if whole % size == 0)
-        length = longest // block * block
+        length = self.max_tokens or min(own.get("length", DecodeConfig.length), room)
+        block = self.settings.get("block_length") or self.own_block(facts)
         if own.get("steps") is not None:
             # as many tokens a step as in a text of the service's own length, as nearly as may be
             in_block = round(own["steps"] * block / self.own.get("length", DecodeConfig.length))
             fewest = 1 if self.key is None else min(2, block)
-            own["steps"] = length // block * min(block, max(fewest, in_block))
+            own["steps"] = -(-length // block) * min(block, max(fewest, in_block))
         return {**own, **self.settings, "length": length, "block_length": block}
 
     def infill_settings(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from dgmark.decode.canvas import BatchEvents, BlockFinished, Canvas, Committed, Completed
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.infilling import config_of_holes, config_of_remasking, holed_text, holes_in, infill
+from dgmark.decode.infilling import config_of_remasking, holed_text, holes_in, infill
 from dgmark.decode.keyed_side import side_of_rows
 from dgmark.decode.own_check import MarkWarning, TextChecker
 from dgmark.decode.prompts import Kind, Prepared, Request, batches_of, check_marking, encode_prompt
@@ -171,7 +171,7 @@ class ModelWorker:
         if job.fills:
             encode = methodcaller("canvas", model.mask_id)
             holed = holed_text(model, holes_in(job.prompt) if isinstance(job.prompt, str) else job.prompt)
-            config = config_of_holes(model, job.infill_settings())
+            config = DecodeConfig.of(model, **job.infill_settings())
             length = sum(end - start for start, end in holed.holes)
             request, tokens = Request(holed, job.seed, job.key), len(holed.ids) - length
         else:
@@ -205,13 +205,13 @@ def _check_mark(model: Denoiser, key: WatermarkKey, job: jobs.Job, config: Decod
     Raises:
         FieldError: they do.
     """
-    block, steps = config.block_length, config.steps
+    block = min(config.block_length, tokens)
     try:
         check_marking(model, key, config)
     except SettingsError as error:
         raise jobs.FieldError(str(error), error.field if error.field and error.field in job.settings else "") from None
     # one token at a time leaves no choice of order, and tokens of one step complete no pair together
-    at_once = steps is not None and steps * block <= tokens
+    at_once = config.steps is not None and config.steps <= -(-tokens // config.block_length)
     by_order = side_of_rows([key.for_text()], "cpu").marks_by_order()
     if (by_order and block == 1 < tokens) or (at_once and block > 1):
         raise jobs.FieldError(
@@ -393,4 +393,4 @@ def _facts(model: Denoiser) -> jobs.ModelFacts:
         chat = False
     traits = traits_of(model)
     block = traits.defaults.get("block_length", DecodeConfig.block_length)
-    return jobs.ModelFacts(model.context_length, block, chat, traits.block_multiple)
+    return jobs.ModelFacts(model.context_length, block, chat)

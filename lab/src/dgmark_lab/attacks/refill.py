@@ -14,9 +14,8 @@ from pydantic.dataclasses import dataclass
 
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.contents.accepted import text_of
-from dgmark.decode import Canvas, Prepared, Request
+from dgmark.decode import Canvas, DecodeConfig, Prepared, Request
 from dgmark.decode.canvas import collect
-from dgmark.decode.infilling import config_of_holes
 from dgmark.errors import InputError, PromptTooLong
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.models.load import load_model
@@ -87,7 +86,7 @@ def refill_ids(
         raise PromptTooLong(
             f"the text has {len(ids)} tokens, but {traits_of(model).name} holds {model.context_length}: shorten it"
         )
-    config = config_of_holes(model, settings or {})
+    config = DecodeConfig.of(model, **settings or {})
     canvas = Canvas.with_holes(ids, masked, model.mask_id)
     prepared = Prepared.of(model, [Request(canvas, seed, None)], config, encode=lambda canvas: canvas)
     (batch,) = prepared.batches([0])

@@ -93,11 +93,7 @@ class DiffusionLM(LM):  # type: ignore[misc]
             SettingsError: a setting is invalid.
         """
         settings: dict[str, Any] = {**_sampling(arguments), **self.decoding}
-        if "length" not in settings:
-            of_rule = self.key.rule.settings if self.key else {}
-            defaults = {**traits_of(self.model).defaults, **of_rule, **settings}
-            block = int(defaults.get("block_length", DecodeConfig.block_length))
-            settings["length"] = -(-_most_tokens(arguments) // block) * block
+        settings.setdefault("length", _most_tokens(arguments))
         config = config_of(self.model, [self.key], settings)
         if config.length >= self.model.context_length:
             raise SettingsError(
@@ -109,7 +105,7 @@ class DiffusionLM(LM):  # type: ignore[misc]
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:  # noqa: ARG002
         """Continue each context, up to the first of the task's stops.
 
-        A response is always decoded whole; stops and the task's `max_gen_toks` cut it afterwards.
+        A response is always decoded whole; the task's stops cut it afterwards.
         """
         texts = [""] * len(requests)
         groups: dict[DecodeConfig, list[tuple[int, list[int]]]] = {}
@@ -172,8 +168,6 @@ class DiffusionLM(LM):  # type: ignore[misc]
         return ids[surplus:]
 
     def _cut(self, ids: list[int], arguments: Mapping[str, Any]) -> str:
-        if "length" not in self.decoding:
-            ids = ids[: _most_tokens(arguments)]
         text = self.model.tokenizer.decode(ids)
         until = arguments.get("until") or []
         for stop in [until] if isinstance(until, str) else until:

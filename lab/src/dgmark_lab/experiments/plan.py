@@ -5,7 +5,7 @@ experiments. The plan is stored with the rows, so that a report needs neither th
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -172,11 +172,10 @@ def _config(experiment: Experiment, cell: Cell, subject: Subject, options: RunOp
     config, length = DecodeConfig.of(subject.model, **settings), options.length
     if length is None or length >= config.length:
         return config
-    block = min(config.block_length, length)
-    if length % block:
-        raise SettingsError(f"length {length} is not a multiple of block length {block}; choose one that is")
-    steps = None if config.steps is None else max(config.steps * length // config.length, length // block)
-    return DecodeConfig.of(subject.model, **{**settings, "length": length, "block_length": block, "steps": steps})
+    shortened = replace(config, length=length, steps=None)
+    if config.steps is None:
+        return shortened
+    return replace(shortened, steps=config.steps // config.block_count * shortened.block_count)
 
 
 def write_plan(
