@@ -1,5 +1,6 @@
 """Disguises are undone or named, honest text of any script stays unchanged, and the p-value pays for both tries."""
 
+import re
 import sys
 import unicodedata
 from collections.abc import Callable
@@ -27,6 +28,8 @@ ALL = tuple(STEPS)
             "watermark of a man",
         ),
         ("compatibility", "𝗮 𝑚𝑜𝑚𝑒𝑛𝑡 ｌａｔｅｒ，ｔｈｅ ⓜⓐⓝ 𝟐 ﬁ ℋ", "a moment later,the man 2 fi H"),
+        ("compatibility", "ᴛʜᴇ ᵐᵃⁿ ⒜ ⅰn tⅰmⅇ s̶o̲", "the man a in time so"),
+        ("invisible", "\u202enam eht\u202c wa\u3164s\u180b", "the man was"),
         ("invisible", "wa\u200bter\ufeffma\u00adrk\u202e", "watermark"),
         ("invisible", "w\u200da\u200ct", "wat"),
         ("invisible", "w\u034fa\u061ct\ufe00e\ufe0fr\ufff9m\ufffba\U000e0100r\U000e01efk", "watermark"),
@@ -104,6 +107,12 @@ def test_both_tries_are_paid_for_where_there_are_two() -> None:
     assert found.p_value == pytest.approx(2 * detector_of(()).detect(quoted).p_value)
 
 
+def test_all_stands_for_every_step_also_beside_others() -> None:
+    for named in (("all",), ("nfc", "all")):
+        assert detector_of(named).normalise == ALL
+        assert detector_of(named).settings == detector_of().settings
+
+
 def test_ids_are_never_changed_and_ranges_exclude_normalisation() -> None:
     ids = list(range(300, 380))
     assert detector_of().detect(ids) == detector_of(()).detect(ids)
@@ -128,7 +137,19 @@ def test_stacked_marks_are_left_and_a_few_are_put_in_order() -> None:
 
 # --- disguises that nobody asked to undo
 
-BOLD = {ord("a") + n: chr(0x1D5EE + n) for n in range(26)}
+# characters that show nothing, of each block that has any: a sample of Unicode's Default_Ignorable_Code_Point
+IGNORABLE = [0xAD, 0x34F, 0x1160, 0x17B4, 0x180B, 0x200B, 0x2060, 0x206A, 0x3164, 0xFEFF, 0xFFA0, 0x1BCA0, 0x1D173]
+IGNORABLE += [0xE0061, 0xE0101]
+# letters of other shapes: of most, in their order from a on; of some, as far as there are any
+FIRST = [0x1D41A, 0x1D482, 0x1D4EA, 0x1D51E, 0x1D552, 0x1D5BA, 0x1D5EE, 0x1D656, 0x1D68A, 0x24D0, 0x249C]
+SHAPES = [{ord("a") + n: chr(first + n) for n in range(26)} for first in FIRST]
+SHAPES += [
+    {ord(one): unicodedata.lookup(f"LATIN LETTER SMALL CAPITAL {one.upper()}") for one in "abcdeghijklmnoprtuvwyz"},
+    {ord(one): unicodedata.lookup(f"MODIFIER LETTER SMALL {one.upper()}") for one in "abcdefghjklmoprstuvwxyz"},
+    {ord(letter): unicodedata.lookup(f"SMALL ROMAN NUMERAL {name}")
+     for letter, name in zip("ivxlcdm", ("ONE", "FIVE", "TEN", "FIFTY", "ONE HUNDRED", "FIVE HUNDRED", "ONE THOUSAND"),
+                             strict=True)},
+]  # fmt: skip
 WIDE = {code: code + 0xFEE0 for code in range(0x21, 0x7F)}
 
 
@@ -136,13 +157,31 @@ def _between_words(sign: str) -> Callable[[str], str]:
     return lambda text: text.replace(" ", sign)
 
 
+def _within_words(sign: str) -> Callable[[str], str]:
+    return lambda text: re.sub("(?<=[a-z])(?=[a-z])", sign, text)
+
+
+ODD_SPACES = ("\u00a0", "\u2009", "\u3000", "  ", " \u2003", "\x0b", "\x0c", "\x1f", "\u2028", "\u2029", "\x85")
 DISGUISES: dict[str, list[Callable[[str], str]]] = {
-    "ansi": [lambda t: t.replace(" ", "\x1b[0m \x1b[32m"), lambda t: "".join(f"{one}\b{one}" for one in t)],
+    "ansi": [
+        lambda t: t.replace(" ", "\x1b[0m \x1b[32m"),
+        lambda t: t.replace(" ", "\x9b0m \x9b32m"),
+        lambda t: "".join(f"{one}\b{one}" for one in t),
+    ],
     "nfc": [lambda t: unicodedata.normalize("NFD", t.translate(dict(zip(b"aeo", "áéó", strict=True))))],
-    "invisible": [_between_words(" " + one) for one in "\u200b\u200d\u2060\ufeff\u00ad\U000e0061"],
-    "compatibility": [lambda t: t.translate(BOLD), lambda t: t.translate(WIDE)],
+    "invisible": [
+        *(_within_words(one) for one in map(chr, IGNORABLE)),
+        *(_within_words(one) for one in "\u200d\u200e\u200f\u061c\u2066\ufffc"),
+        lambda t: f"\u202e{t[::-1]}\u202c",
+        lambda t: re.sub(r"\S+", lambda word: f"\u202e{word[0][::-1]}\u202c", t),
+    ],
+    "compatibility": [
+        lambda t: t.translate(WIDE),
+        *(lambda t, shapes=shapes: t.translate(shapes) for shapes in SHAPES),
+        *(_within_words(mark) for mark in "\u0332\u0336\u0338\u20dd\u20e0"),
+    ],
     "homoglyphs": [lambda t: t.replace("a", "а"), lambda t: t.replace("o", "ο")],
-    "whitespace": [_between_words(one) for one in ("\u00a0", "\u2009", "\u3000", "  ")],
+    "whitespace": [_between_words(one) for one in ODD_SPACES],
 }
 CASES = [(step, number) for step, disguises in DISGUISES.items() for number in range(len(disguises))]
 

@@ -246,6 +246,14 @@ def test_presentations_of_pictures_and_of_too_many_slides_are_refused() -> None:
         read(with_part(deck(PLAIN), "ppt/own.xml", "<!DOCTYPE a [<!ENTITY b 'c'>]><a/>"))
 
 
+def test_of_several_parts_that_declare_entities_the_same_one_is_named_each_time() -> None:
+    content = deck(PLAIN)
+    for number in (5, 3, 1, 4, 2):
+        content = with_part(content, f"ppt/own{number}.xml", "<!DOCTYPE a [<!ENTITY b 'c'>]><a/>")
+    with pytest.raises(Refusal, match=r"its part ppt/own1\.xml declares"):
+        read(content)
+
+
 @pytest.mark.parametrize("ending", ["pptx", "pptm", "ppsx", "ppsm", "potx", "potm"])
 def test_presentations_are_read_under_all_their_names(ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"talk.{ending}"

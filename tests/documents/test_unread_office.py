@@ -323,6 +323,14 @@ def test_templates_and_documents_with_macros_are_read_under_their_names(name: st
     assert (document.text.split(), document.notes) == (BODY.split(), ())
 
 
+def test_a_paragraph_of_no_list_does_not_show_the_numbers_of_headings() -> None:
+    outline = f'<text:outline-style><text:outline-level-style style:num-prefix="{LETTERHEAD}"/></text:outline-style>'
+    styles = f"<office:styles>{outline}</office:styles>"
+    assert read(".odt", opendocument(p(""), styles=styles)).text.split() == BODY.split()
+    headed = read(".odt", opendocument(p("<text:h>x</text:h>"), styles=styles))
+    assert headed.text.endswith(f"\nx\n\n{LETTERHEAD}")
+
+
 def test_parts_that_name_a_type_are_read_as_old_office_programs_write_them() -> None:
     manifest = '<!DOCTYPE manifest PUBLIC "-//OpenOffice.org//DTD Manifest 1.0//EN" "Manifest.dtd"><manifest/>'
     content = with_part(opendocument(p("")), "META-INF/manifest.xml", manifest)

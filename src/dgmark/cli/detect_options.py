@@ -13,7 +13,6 @@ from dgmark.detection.detect_files import one_key
 from dgmark.detection.detector import DEFAULT_FPR, Detector
 from dgmark.detection.finding import Phase
 from dgmark.detection.keyring import Keyring, load_keys
-from dgmark.detection.normalise import STEPS
 from dgmark.detection.reader import Ranges
 from dgmark.detection.result import Scorer
 from dgmark.detection.rules import DEFAULT_MAX_CROP, check_weighs
@@ -152,9 +151,8 @@ class DetectOptions:
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """The steps that --normalise names; "all" stands for every step."""
-        names = self.normalise or ()
-        return tuple(STEPS) if "all" in names else tuple(names)
+        """The steps that --normalise names."""
+        return tuple(self.normalise or ())
 
     @cached_property
     def ranges(self) -> Ranges:

@@ -13,7 +13,7 @@ from dgmark.arguments import Errors, instance, number, returns_errors, shown, wh
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.contents.accepted import Content, TextOrIds, content_of, contents_of, contents_or_errors
 from dgmark.detection.finding import Phase, ScoredToken, Span
-from dgmark.detection.normalise import check_steps, disguises_in
+from dgmark.detection.normalise import checked_steps, disguises_in
 from dgmark.detection.p_values import adjusted_p, bonferroni_p
 from dgmark.detection.reader import Ranges, Reader, ScoredIds, at_words
 from dgmark.detection.readings import TextReading, readings
@@ -40,8 +40,8 @@ class Detector:
             the text as complete. Other rules refuse it: under rule bigram a missing beginning moves no pair.
         max_crop: with a rotating key and phase "any", the largest number of tokens that may be missing. For other keys
             of rule position all numbers of missing tokens are looked at.
-        normalise: steps of `normalise.STEPS` that undo disguises, tried if the unchanged text does not show the mark.
-            Ids are never changed.
+        normalise: steps of `normalise.STEPS` that undo disguises, or "all" of them, tried if the unchanged text does
+            not show the mark. Ids are never changed.
         keys_tested: how many keys are tried, including this one: a whole number of at least 1. P-values pay for all of
             them.
         surprisal_model: a language model that reads the texts, such as a `dgmark.LanguageModel`. Each pair of tokens
@@ -75,7 +75,7 @@ class Detector:
         if keys_tested < 1:
             raise SettingsError(f"keys tested {keys_tested} is below 1: count this key and all others that are tried")
         check_fpr(fpr, keys_tested * key.num_subkeys)
-        check_steps(normalise)
+        steps = checked_steps(normalise)
         weighted = surprisal_model is not None
         if weighted:
             check_weighs(key)
@@ -83,7 +83,7 @@ class Detector:
         self._test = rule_test(key)
         self._test.check(self._settings)
         self.key, self.keys_tested, self.fpr = key, keys_tested, float(fpr)
-        self.normalise = tuple(normalise)
+        self.normalise = steps
         self.reader = Reader(key, tokenizer, surprisal_model)
 
     @property

@@ -10,26 +10,43 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from dgmark.arguments import several, shown
-from dgmark.documents.terminal import TERMINAL_CODES, without_terminal_codes
+from dgmark.documents.terminal import count_terminal_codes, without_terminal_codes
 from dgmark.errors import SettingsError
 from dgmark.extras import needed_extra
 
-# format characters that show nothing; joiners are kept beside letters that need them
-_INVISIBLE = re.compile(
-    "[\u00ad\u034f\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f\U000e0100-\U000e01ef]"
-    "|[\ufe00-\ufe0f]+"
+# characters that show nothing (Unicode's Default_Ignorable_Code_Point), the marks of annotations and of objects;
+# joiners are kept beside letters that need them
+_IGNORABLE = (
+    "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffc"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
+_DIRECTIONS = "\u061c\u200e\u200f"
+_INVISIBLE = re.compile(f"[{_IGNORABLE}{_DIRECTIONS}]|[\ufe00-\ufe0f]+")
+# from an order of characters that is imposed on them to its end
+_OVERRIDDEN = re.compile("\u202e([^\u202a-\u202e\n]*)\u202c?")
 _VARIATION_SELECTORS = frozenset(map(chr, range(0xFE00, 0xFE10)))
 _JOINER = re.compile("(?<=[\\x00-\\x7f])[\u200c\u200d]|[\u200c\u200d](?=[\\x00-\\x7f])")
+# marks that strike letters through, underline or enclose them
+_OVERLAYS = re.compile("(?<=[A-Za-z])[\u0332-\u0338\u20d0-\u20ff]+")
 _QUOTES = str.maketrans(dict.fromkeys("“”„‟«»＂", '"') | dict.fromkeys("‘’‚‛‹›＇", "'"))
-_SPACES = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\t ]+")
-# letters that Unicode has for other shapes of letters: letterlike and mathematical ones, circled and squared ones,
-# ligatures, and the full width
+_ODD_SPACE = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000\x0b\x0c\x1c-\x1f"
+_SPACES = re.compile(f"[{_ODD_SPACE}\t ]+")
+# where Unicode has letters for other shapes of letters: raised and lowered, letterlike and mathematical, circled,
+# squared and in brackets, small capitals, ligatures, and the full width
 _SHAPES = (
-    range(0x2100, 0x2150), range(0x24B6, 0x24EA), range(0xFB00, 0xFB07), range(0xFF10, 0xFF5B), range(0x1D400, 0x1D800),
-    range(0x1F130, 0x1F18A),
+    range(0x0250, 0x0300), range(0x1D00, 0x1DC0), range(0x2070, 0x2160), range(0x249C, 0x24EA), range(0x2C60, 0x2C80),
+    range(0xA720, 0xA800), range(0xFB00, 0xFB07), range(0xFF10, 0xFF5B), range(0x1D400, 0x1D800),
+    range(0x1F110, 0x1F18A),
 )  # fmt: skip
-_SHAPE_TAGS = ("<font>", "<wide>", "<circle>", "<square>")
+_SHAPE_TAGS = ("<font>", "<wide>", "<circle>", "<square>", "<super>", "<sub>", "<compat>")
+_SIGNS = frozenset(
+    "\u2100\u2101\u2105\u2106\u2116\u2120\u2121\u2122\u213b\u2126\u212a\u212b"
+)  # no letters: c/o, No, TM
+_SMALL_CAPITAL = re.compile("LATIN LETTER SMALL CAPITAL ([A-Z])")
+# Roman numbers in words of other letters; by themselves they are numbers
+_ROMAN = re.compile(
+    "(?<![A-Za-z])[A-Za-z]++[\u2160-\u217f][A-Za-z\u2160-\u217f]*+|[\u2160-\u217f]++[A-Za-z][A-Za-z\u2160-\u217f]*+"
+)
 _FULL_WIDTH = re.compile("[\uff01-\uff5e]+")
 _LINE_ENDS = re.compile("\r\n?|[\u0085\u2028\u2029]")
 _WORD, _ASCII_LETTER = re.compile(r"\w+"), re.compile("[A-Za-z]")
@@ -51,7 +68,8 @@ def _stacked_marks() -> re.Pattern[str]:
 
 
 def remove_invisible(text: str) -> str:
-    """Leave out zero-width and direction characters."""
+    """Leave out characters that show nothing; what they show from behind is put in its order."""
+    text = _OVERRIDDEN.sub(lambda run: run[1][::-1], text)
     return _JOINER.sub("", _INVISIBLE.sub(_unless_presentation, text))
 
 
@@ -66,12 +84,14 @@ def _unless_presentation(run: re.Match[str]) -> str:
 def fold_shapes(text: str) -> str:
     """Replace letters of other shapes, such as mathematical and fullwidth ones, by the letters that they stand for.
 
-    This is Unicode's compatibility form (NFKC) of letters alone: raised digits and fractions stay. Fullwidth signs are
-    replaced beside fullwidth letters.
+    This is Unicode's compatibility form (NFKC) of letters alone, and small capitals: raised digits and fractions stay.
+    Fullwidth signs are replaced beside fullwidth letters. Marks that strike ASCII letters through, underline or enclose
+    them are left out.
     """
     if text.isascii():
         return text
-    return _FULL_WIDTH.sub(_narrowed, text).translate(_shapes())
+    text = _FULL_WIDTH.sub(_narrowed, text).translate(_shapes())
+    return _OVERLAYS.sub("", _ROMAN.sub(lambda numeral: unicodedata.normalize("NFKC", numeral[0]), text))
 
 
 def _narrowed(run: re.Match[str]) -> str:
@@ -82,11 +102,15 @@ def _narrowed(run: re.Match[str]) -> str:
 def _shapes() -> dict[int, str]:
     """The letters that are shapes of others."""
     letters = {}
-    for code in (code for codes in _SHAPES for code in codes):
-        meant = unicodedata.normalize("NFKC", chr(code))
-        tag, ligature = unicodedata.decomposition(chr(code)).partition(" ")[0], code in _SHAPES[2]
-        if meant.isalnum() and (ligature or (tag in _SHAPE_TAGS and not (meant.isdigit() and tag == "<circle>"))):
-            letters[code] = meant
+    for letter in (chr(code) for codes in _SHAPES for code in codes):
+        meant = unicodedata.normalize("NFKC", letter).strip("()")
+        tag = unicodedata.decomposition(letter).partition(" ")[0]
+        small = _SMALL_CAPITAL.fullmatch(unicodedata.name(letter, ""))
+        if small:
+            letters[ord(letter)] = small[1].lower()
+        elif tag in _SHAPE_TAGS and meant.isalnum() and letter not in _SIGNS:
+            number = meant.isdigit() and tag not in ("<font>", "<wide>", "<square>")  # a raised or circled digit
+            letters |= {} if number else {ord(letter): meant}
     return letters
 
 
@@ -155,7 +179,7 @@ STEPS: dict[str, Callable[[str], str]] = {
 
 
 def normalise(text: str, steps: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """Apply steps, which `check_steps` accepts, in their fixed order.
+    """Apply steps, which `checked_steps` gives, in their fixed order.
 
     Returns:
         The normalised text, and the names of the steps that changed it.
@@ -168,31 +192,34 @@ def normalise(text: str, steps: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     return text, tuple(changed)
 
 
-def check_steps(steps: Sequence[str]) -> None:
-    """Refuse unknown steps, and steps whose packages are missing.
+def checked_steps(steps: Sequence[str]) -> tuple[str, ...]:
+    """The steps that are named, once checked; "all" stands for every step.
 
     Raises:
         SettingsError: no step has one of these names.
         MissingExtra: a package that a step needs is not installed.
     """
-    for name in several(steps, "normalisation steps"):
-        if not isinstance(name, str) or name not in STEPS:
+    names = list(several(steps, "normalisation steps"))
+    for name in names:
+        if not isinstance(name, str) or name not in ("all", *STEPS):
             raise SettingsError(f"normalisation {shown(name)} is not one of: all, {', '.join(STEPS)}")
+    wanted = tuple(STEPS) if "all" in names else tuple(map(str, names))
+    for name in wanted:
         STEPS[name]("")
+    return wanted
 
 
 # --- disguises that matter
 
 # what the steps undo, where an ordinary text seldom has it; quotation marks have ordinary forms
 _WORDS = re.compile(r"[^\W\d_]+")
-_OTHER_SCRIPTS = re.compile("[\u0370-\u03ff\u0400-\u058f\u13a0-\u13ff\u1f00-\u1fff]")
+_OTHER_SCRIPTS = re.compile("[\u0251\u0261\u0370-\u03ff\u0400-\u058f\u13a0-\u13ff\u1f00-\u1fff]")
 _COMBINING = re.compile("[\u0300-\u036f]+")
 _UNSEEN = re.compile(
-    "[\u00ad\u034f\u061c\u180e\u200b\u2060-\u2064\u2066-\u2069\u202a-\u202e\ufeff\ufff9-\ufffb\U000e0000-\U000e01ef]+"
-    "|(?<=\\w)[\ufe00-\ufe0f]|[\ufe00-\ufe0f](?=\\w)"
+    f"[{_IGNORABLE}]+|(?<=\\w)[\ufe00-\ufe0f]|[\ufe00-\ufe0f](?=\\w)|(?<=[A-Za-z])[{_DIRECTIONS}](?=[A-Za-z ])"
 )
 _SHAPED = re.compile("[" + "".join(f"{chr(codes.start)}-{chr(codes.stop - 1)}" for codes in _SHAPES) + "]+")
-_ODD_SPACES = re.compile(" {2,}|[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
+_ODD_SPACES = re.compile(f"[{_ODD_SPACE} ]{{2,}}|[{_ODD_SPACE}\u0085\u2028\u2029]")
 _BEFORE_SPACE, _BEHIND_SPACE = re.compile("[a-zA-Z\u00c0-\u052f,;]"), re.compile("[a-zA-Z\u00c0-\u052f]")
 _LEAST_DISGUISED = 1 / 20  # for each word, so many of them
 _WORD_LENGTH = 8  # characters of a word, in scripts without spaces
@@ -201,14 +228,14 @@ _WORD_LENGTH = 8  # characters of a word, in scripts without spaces
 def disguises_in(text: str) -> tuple[str, ...]:
     """The steps that would undo something in this text that can cost it a mark: one in twenty words is concerned."""
     least = max(1.0, _LEAST_DISGUISED * max(len(text.split()), len(text) / _WORD_LENGTH))
-    found = {"ansi": _count(TERMINAL_CODES, text) if "\x1b" in text or "\x08" in text else 0}
+    found = {"ansi": count_terminal_codes(text)}
     found["whitespace"] = sum(1 for space in _ODD_SPACES.finditer(text) if _within_line(text, *space.span()))
     if not text.isascii():
         found["nfc"] = 0 if unicodedata.is_normalized("NFC", text) else _count(_COMBINING, text)
-        found["invisible"] = _count(_UNSEEN, text) + _count(_JOINER, text)
-        found["compatibility"] = sum(
-            not _shapes().keys().isdisjoint(map(ord, run[0])) for run in _SHAPED.finditer(text)
-        )
+        overridden = sum(len(run[1].split()) for run in _OVERRIDDEN.finditer(text))
+        found["invisible"] = _count(_UNSEEN, text) + _count(_JOINER, text) + overridden
+        shaped = sum(not _shapes().keys().isdisjoint(map(ord, run[0])) for run in _SHAPED.finditer(text))
+        found["compatibility"] = shaped + _count(_OVERLAYS, text) + _count(_ROMAN, text)
         found["homoglyphs"] = _mixed_words(text) if _OTHER_SCRIPTS.search(text) else 0
     return tuple(step for step in STEPS if found.get(step, 0) >= least)
 

@@ -225,7 +225,9 @@ class _Story:
         return False
 
     def _add_numbers(self, style: str | None) -> None:
-        self._document.numbers[self._styles.list_texts(style) if style is not None else ""] = None
+        """Keep the texts of the numbers of a list style; an empty name is that of headings, and None of no list."""
+        if style is not None:
+            self._document.numbers[self._styles.list_texts(style)] = None
 
     def _begin_drawing(self, element: Any) -> bool:
         """Count what a drawing shows beside text, and see whether it is shown."""

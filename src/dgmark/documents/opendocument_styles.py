@@ -75,9 +75,9 @@ class OpenDocumentStyles:
             texts.append(attribute(level, "bullet-char") or "")
         return " ".join(one for one in texts if any(sign.isalpha() for sign in one))
 
-    def list_of(self, paragraph_style: str | None) -> str:
-        """The list style that a paragraph's style names; empty if none."""
-        return self._list_of.get(paragraph_style or "", "")
+    def list_of(self, paragraph_style: str | None) -> str | None:
+        """The list style that a paragraph's style names; None if it names none."""
+        return self._list_of.get(paragraph_style or "") or None
 
 
 def _deciding(style: Any) -> Properties:

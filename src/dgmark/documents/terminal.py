@@ -2,7 +2,7 @@
 
 import re
 
-TERMINAL_CODES = re.compile(
+_CODES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, moves of the cursor
     r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # OSC: titles, links
     r"|\x1b[PX^_][^\x1b]*\x1b\\"  # other strings
@@ -13,4 +13,14 @@ TERMINAL_CODES = re.compile(
 
 def without_terminal_codes(text: str) -> str:
     """The text without the codes that steer a terminal."""
-    return TERMINAL_CODES.sub("", text) if "\x1b" in text or "\x9b" in text or "\x08" in text else text
+    return _CODES.sub("", text) if _may_hold_codes(text) else text
+
+
+def count_terminal_codes(text: str) -> int:
+    """The number of codes that `without_terminal_codes` would leave out."""
+    return sum(1 for _ in _CODES.finditer(text)) if _may_hold_codes(text) else 0
+
+
+def _may_hold_codes(text: str) -> bool:
+    """Whether a text has a character without which it holds no code; most texts are passed over by that."""
+    return any(sign in text for sign in "\x1b\x9b\x08")

@@ -114,6 +114,6 @@ class ZipArchive:
         Raises:
             Refusal: a part does.
         """
-        for name in self.names:
+        for name in sorted(self.names):
             if name.endswith((".xml", ".rels")) and _DECLARATIONS.search(self.read(name)):
                 raise Refusal(f"is refused: its part {name} declares XML entities, as attacks on readers do")
