@@ -271,8 +271,8 @@ def steps(pieces: Sequence[str], order: Sequence[int]) -> str:
     )
 
 
-def done(pieces: Sequence[str], text: str) -> str:
-    mark = {"enabled": True, "key_id": "one"}
+def done(pieces: Sequence[str], text: str, *, marked: bool = True) -> str:
+    mark = {"enabled": marked, "key_id": "one" if marked else None}
     usage = {"completion_tokens": len(pieces)}
     return event("done", text=text, usage=usage, num_denoising_steps=len(pieces), watermark=mark)
 
@@ -326,6 +326,9 @@ def test_two_texts_fill_in_the_order_of_decoding_and_one_is_checked(page: Any) -
     tokens = r"64 tokens in 64 steps and [\d.]+ seconds, "
     assert re.fullmatch(tokens + "marked with the key one", page.inner_text("#marked .facts-line"))
     assert re.fullmatch(tokens + "not marked", page.inner_text("#unmarked .facts-line"))
+    assert page.inner_text("#marked h2") == "With the watermark"
+    said = page.inner_text("#marked .verdict").removeprefix("● It will be found. ")
+    assert page.is_hidden("#unmarked .verdict")
 
     early, late = filled(page, 8), filled(page, 16)
     assert (len(early), len(late), len(filled(page, 64))) == (8, 16, 64)
@@ -343,8 +346,49 @@ def test_two_texts_fill_in_the_order_of_decoding_and_one_is_checked(page: Any) -
     page.click("#marked .check button")
     page.wait_for_selector("#result:not([hidden])")
     assert page.inner_text("#heading") == "Watermark of ACME found"
+    assert page.inner_text("#sentence") == said
     prompt = "Once upon a time there was a little fox who"
     assert whole == prompt + re.sub(r"start of marked \d+| end of marked \d+ ", "", page.text_content("#scored"))
+
+
+@writing
+@pytest.mark.parametrize("width", [1200, 320])
+@pytest.mark.parametrize(
+    ("checked", "heading", "sentence"),
+    [
+        (None, "It will not be found", "The watermark of ACME was not found in this text"),
+        (503, "It is not known whether it will be found", "The worker was lost."),
+        (403, "It is not known whether it will be found", "Checking texts needs an access token with the scope detect"),
+    ],
+)
+def test_only_a_text_that_is_found_is_one_with_the_watermark(
+    page: Any, checked: int | None, heading: str, sentence: str, width: int
+) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    words = [f" {word}" for word in PLAIN.split()]
+    answer_with(page, steps(words, range(len(words))) + done(words, "".join(words)))
+    if checked == 503:
+        page.route("**/v1/detect", lambda route: route.fulfill(status=503, json={"detail": "the worker was lost"}))
+    elif checked == 403:  # a token with the scope generate alone
+        page.evaluate("service.form = null")
+    page.uncheck("#twin")
+    write(page)
+    page.wait_for_selector("#replay:not([hidden])")
+    assert page.inner_text("#marked .verdict")[2:].startswith(f"{heading}. {sentence}")
+    assert page.inner_text("#marked h2") == "Written with the key"
+    assert "with the watermark" not in page.inner_text("#marked").lower()
+    assert axe_faults(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert any(url.endswith("/v1/detect") for url in page.asked) == (checked != 403)
+    # a text that is found next has no word of this one
+    page.unroute_all()
+    page.evaluate("service.form = 'full'")
+    answer_with(page, steps(["a"], [0]) + done(["a"], MARKED))
+    write(page)
+    page.wait_for_selector("#marked .verdict >> text=It will be found.")
+    assert page.inner_text("#marked h2") == "With the watermark"
+    if checked == 503:
+        page.faults.clear()  # the browser reports the answer
 
 
 @writing
@@ -460,7 +504,7 @@ def test_the_finished_text_is_the_services_own(page: Any, pieces: list[str], tex
     write(page)
     page.wait_for_selector("#replay:not([hidden])")
     assert page.text_content("#marked .canvas") == "Once upon a time there was a little fox who" + text
-    assert page.query_selector("#marked b") is None
+    assert page.query_selector("#marked .canvas b") is None
     filled(page, 0)
     assert page.evaluate(COUNT) == 0
 

@@ -23,39 +23,18 @@ async function mark() {
   const fields = { model: name, text, share, keep, watermark: { key_id: $("key").value } };
   const marked = await (await ask("/v1/infill", JSON.stringify(fields), stop.signal)).json();
   $("status").textContent = "The new text is being checked …";
-  show(text, marked, verdictOf(marked, fields, await checked(marked)));
+  const verdict = await verdictOf(marked);
+  if (verdict.found === false) verdict.sentence = `${whyNot(marked, fields)} ${verdict.sentence}`;
+  show(text, marked, verdict);
 }
 
-/** What the page Check answers about the new text, or why it does not: the text is there all the same. */
-async function checked({ text, watermark }) {
-  const fields = { text, key: watermark.key_id, spans: true };
-  try {
-    const answer = () => ask("/v1/detect", JSON.stringify(fields), stop.signal);
-    return await (await inTime(answer, () => {})).json();
-  } catch (error) {
-    return { error };
-  }
-}
-
-/** Whether the mark will be found, and if it will not, why. */
-function verdictOf(marked, { share, keep }, answer) {
-  const { error, symbol, rarity } = answer;
-  if (error) {
-    const told = error.name === "AbortError" ? "The check was stopped." : error.message;
-    return { tone: "uncertain", symbol: "?", heading: "It is not known whether it will be found", sentence: told };
-  }
-  if (answer.is_watermarked || answer.in_part) {
-    const tone = answer.in_part ? "partly" : "watermarked";
-    return { found: true, tone, symbol, rarity, heading: "It will be found", sentence: answer.sentence };
-  }
-  const part = `${percent(marked.masked)} of the text`;
+/** Why a text of which this much was masked will not be found. */
+function whyNot({ masked }, { share, keep }) {
+  const part = `${percent(masked)} of the text`;
   const todo = keep.length ? ", and so does what you asked to keep. Keep less, or mark" : ". Mark";
-  const why =
-    marked.masked < share - NEAR
-      ? `Only ${part} could be replaced. ${STAYS}${todo} a longer text.`
-      : `${part} was replaced, which is too little here. ${share < 1 ? "Replace more of it, or mark" : "Mark"} a longer text.`;
-  const { verdict: tone, sentence: said } = answer;
-  return { found: false, tone, symbol, rarity, heading: "It will not be found", sentence: `${why} ${said}` };
+  return masked < share - NEAR
+    ? `Only ${part} could be replaced. ${STAYS}${todo} a longer text.`
+    : `${part} was replaced, which is too little here. ${share < 1 ? "Replace more of it, or mark" : "Mark"} a longer text.`;
 }
 
 const percent = (value) => `${(100 * value).toFixed(1)} %`;

@@ -60,6 +60,22 @@ async function inTime(work, waiting) {
   }
 }
 
+/** Whether a text that was marked here will be found: the verdict of the page Check; without one, why there is none. */
+async function verdictOf({ text, watermark }) {
+  const unknown = (sentence) => ({ tone: "uncertain", symbol: "?", heading: "It is not known whether it will be found", sentence });
+  if (!service.form) return unknown("Checking texts needs an access token with the scope detect or detect:full.");
+  const fields = JSON.stringify({ text, key: watermark.key_id, spans: true });
+  try {
+    const answer = await (await inTime(() => ask("/v1/detect", fields, stop.signal), () => {})).json();
+    const { symbol, rarity, sentence } = answer;
+    const found = answer.is_watermarked || answer.in_part;
+    const heading = found ? "It will be found" : "It will not be found";
+    return { found, tone: answer.in_part ? "partly" : answer.verdict, heading, symbol, rarity, sentence };
+  } catch (error) {
+    return unknown(error.name === "AbortError" ? "The check was stopped." : error.message);
+  }
+}
+
 // --- what the service says of itself ---
 
 /** What the service says of itself to whoever has this token, asked once; throws why it does not say it. */

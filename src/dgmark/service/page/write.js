@@ -9,11 +9,10 @@ let playing = null;
 class Sheet {
   constructor(id) {
     this.section = $(id);
-    const [canvas, problem, facts, check] = [".canvas", ".problem", ".facts-line", ".check"].map((one) =>
-      this.section.querySelector(one),
-    );
+    const parts = ["h2", ".canvas", ".problem", ".facts-line", ".verdict", ".check"];
+    const [title, canvas, problem, facts, found, check] = parts.map((one) => this.section.querySelector(one));
     this.canvas = new Canvas(canvas);
-    Object.assign(this, { problem, facts, check });
+    Object.assign(this, { title, problem, facts, found, check, untold: title.textContent });
     check.querySelector("button").addEventListener("click", () => handOver(this.text, this.key));
   }
 
@@ -21,7 +20,8 @@ class Sheet {
   async write(fields, signal) {
     const given = fields.prompt ?? "";
     this.text = null;
-    for (const one of [this.problem, this.check]) one.hidden = true;
+    this.title.textContent = this.untold;
+    for (const one of [this.problem, this.found, this.check]) one.hidden = true;
     this.facts.textContent = "";
     this.canvas.clear();
     this.canvas.element.setAttribute("aria-busy", "true");
@@ -42,6 +42,10 @@ class Sheet {
       this.text = done.text;
       this.key = done.watermark.key_id;
       this.facts.textContent = factsOf(done, (performance.now() - began) / 1000);
+      if (done.watermark.enabled) {
+        $("status").textContent = "The marked text is being checked …";
+        this.tell(await verdictOf(done));
+      }
       this.check.hidden = false;
     } catch (error) {
       if (error.name === "AbortError") {
@@ -56,6 +60,16 @@ class Sheet {
       this.canvas.element.setAttribute("aria-busy", "false");
     }
     return this.text !== null;
+  }
+
+  /** Say whether the text will be found; only then is it one with the watermark. */
+  tell({ found, tone, symbol, heading, sentence }) {
+    if (found) this.title.textContent = "With the watermark";
+    const sign = make("span", "", symbol);
+    sign.ariaHidden = "true";
+    this.found.className = `verdict small ${tone}`;
+    this.found.replaceChildren(make("b", "", sign, ` ${heading}.`), ` ${sentence}`);
+    this.found.hidden = false;
   }
 }
 
