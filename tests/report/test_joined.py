@@ -1,5 +1,6 @@
 """A report of several texts: what it repeats, what it refuses, and how its signature and theirs hold."""
 
+import html
 import json
 import re
 from typing import Any
@@ -67,6 +68,16 @@ def test_only_reports_of_the_signer_are_joined(signer: SigningKey, reports: list
             JoinedReport.of([good, bad], "two", signer.to_jwks())
         assert refused.value.reason == reason
     assert len(JoinedReport.of([reports[0].decode(), reports[1].decode()], "two", None).reports) == 2
+
+
+@pytest.mark.parametrize(("names", "more"), [(["a <b>.png"], "1 more has"), (["x.zip", "y.zip"], "2 more have")])
+def test_documents_without_an_answer_are_named_and_counted(reports: list[bytes], names: list[str], more: str) -> None:
+    joined = JoinedReport.of([reports[0].decode()], "several", None, names)
+    assert joined.heading == f"Watermark found in 1 of 1 texts; {more} no answer"
+    assert json.loads(joined_to_json(joined))["unanswered"] == names
+    page = joined_to_html(joined).decode()
+    assert page.count("There is no answer") == len(names)
+    assert all(html.escape(name) in page for name in names)
 
 
 def _without(field: str) -> Any:

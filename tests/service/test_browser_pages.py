@@ -166,9 +166,10 @@ def test_several_documents_are_a_table_and_each_shows_its_answer(page: Any, tmp_
             page.click(f"[data-joined={kind}]")
         download.value.save_as(tmp_path / f"report.{kind}")
         verify_report((tmp_path / f"report.{kind}").read_bytes(), SIGNER.to_jwks())
-        page.wait_for_selector("text=The report of 3 documents was downloaded. It leaves out 1 without an answer.")
+        page.wait_for_selector("text=The report of 4 documents was downloaded. It names 1 without an answer.")
     fields = json.loads((tmp_path / "report.json").read_bytes())
-    assert fields["heading"] == "Watermark found in 1 of 3 texts"
+    assert fields["heading"] == "Watermark found in 1 of 3 texts; 1 more has no answer"
+    assert (fields["name"], fields["unanswered"]) == ("4 documents", ["c.png"])
     named = ["a.html", "b.txt", "d.txt"]
     assert [(one["name"], one["heading"]) for one in fields["reports"]] == [
         (name, answer.split("\n")[0][2:]) for name, answer in rows if name in named
@@ -180,7 +181,7 @@ def test_several_documents_are_a_table_and_each_shows_its_answer(page: Any, tmp_
         verifying.goto(page.url + "verify")
         verifying.set_input_files("#file", tmp_path / "report.html")
         verifying.wait_for_selector("#verdict.watermarked")
-        assert "Watermark found in 1 of 3 texts" in verifying.inner_text("#facts")
+        assert fields["heading"] in verifying.inner_text("#facts")
         assert "the report names one for each text" in verifying.inner_text("#facts")
         verifying.goto((tmp_path / "report.html").as_uri())
         assert axe_faults(verifying) == []

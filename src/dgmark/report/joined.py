@@ -66,26 +66,32 @@ class JoinedReport:
         name: what the report calls them.
         reports: the fields of each, without its text and its signature.
         created: when they were joined.
+        unanswered: the names of documents that were to be checked with them, and of which there is no report.
     """
 
     name: str
     reports: tuple[dict[str, Any], ...]
     created: datetime
+    unanswered: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, documents: Sequence[str], name: str, jwks: Mapping[str, Any] | None) -> "JoinedReport":
+    def of(
+        cls, documents: Sequence[str], name: str, jwks: Mapping[str, Any] | None, unanswered: Sequence[str] = ()
+    ) -> "JoinedReport":
         """Join JSON reports.
 
         Args:
             documents: the files of 1 to 1,000 reports, exactly as they were made.
             name: what the joined report calls them.
             jwks: the keys of which one must have signed each; None if they are not signed.
+            unanswered: names of documents without a report, by the word of whoever asks for this one.
 
         Raises:
             SignatureInvalid: one is not signed by these keys, or was changed since.
             InputError: one is no JSON report of a text.
         """
-        return cls(name, tuple(_fields(one, jwks) for one in documents), datetime.now(UTC).replace(microsecond=0))
+        reports, now = tuple(_fields(one, jwks) for one in documents), datetime.now(UTC).replace(microsecond=0)
+        return cls(name, reports, now, tuple(unanswered))
 
     @property
     def singles(self) -> list[_Single]:
@@ -94,9 +100,10 @@ class JoinedReport:
 
     @property
     def heading(self) -> str:
-        """In how many texts the mark was found."""
-        found = sum(one.found for one in self.singles)
-        return f"Watermark found in {found:,} of {len(self.reports):,} texts"
+        """In how many texts the mark was found, and how many have no answer."""
+        found, more = sum(one.found for one in self.singles), len(self.unanswered)
+        without = f"; {more:,} more {'has' if more == 1 else 'have'} no answer" if more else ""
+        return f"Watermark found in {found:,} of {len(self.reports):,} texts{without}"
 
     @property
     def sentence(self) -> str:
@@ -118,6 +125,7 @@ class JoinedReport:
             "heading": self.heading,
             "sentence": self.sentence,
             "reports": list(self.reports),
+            "unanswered": list(self.unanswered),
             "dgmark": __version__,
         }
 

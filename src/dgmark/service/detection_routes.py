@@ -116,7 +116,7 @@ def _file(report: bytes, kind: str) -> Response:
 
 
 def _joined(asked: schemas.JoinRequest, signer: SigningKey | None) -> bytes:
-    joined = JoinedReport.of(asked.reports, asked.name, signer.to_jwks() if signer else None)
+    joined = JoinedReport.of(asked.reports, asked.name, signer.to_jwks() if signer else None, asked.unanswered)
     content = (joined_to_html if asked.format == "html" else joined_to_json)(joined)
     return signer.sign(content) if signer else content
 

@@ -101,6 +101,11 @@ class JoinRequest(RequestFields):
         min_length=1, max_length=MAX_REPORTS, description="JSON reports of this service, each exactly as it was made."
     )
     name: Name = Field("several texts", description="What the joined report calls them.")
+    unanswered: list[Name] = Field(
+        [],
+        max_length=MAX_REPORTS,
+        description="Names of documents that were to be checked with them: they are listed without an answer.",
+    )
     format: Literal["html", "json"] = Field("html", description="A page, or JSON.")
 
 

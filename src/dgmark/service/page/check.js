@@ -2,6 +2,7 @@
 "use strict";
 
 const CHECKING = "Checking …";
+const MOST_NAME = 200; // characters of a name that the service takes
 
 let files = []; // the chosen documents
 let table = []; // the checks of several documents, in the order of the table
@@ -183,7 +184,7 @@ async function download(format) {
   }
 }
 
-/** One report of all documents that have an answer. */
+/** One report of all documents, which also names those without an answer. */
 async function downloadJoined(format) {
   const answered = table.filter((one) => one.answer);
   if (!answered.length) throw new Error("None of the documents has an answer that could be reported.");
@@ -194,11 +195,11 @@ async function downloadJoined(format) {
     const report = () => reportOf(one, "json", stop.signal);
     reports.push(await (await inTime(report, sayWaiting)).text());
   }
-  const joined = JSON.stringify({ reports, format, name: `${number(answered.length)} documents` });
+  const unanswered = table.filter((one) => !one.answer).map(({ source }) => source.file.name.slice(0, MOST_NAME));
+  const joined = JSON.stringify({ reports, format, unanswered, name: `${number(table.length)} documents` });
   save(await (await inTime(() => ask("/v1/report/join", joined, stop.signal), sayWaiting)).blob(), format);
-  const left = table.length - answered.length;
-  const without = left ? ` It leaves out ${number(left)} without an answer.` : "";
-  $("status").textContent = `The report of ${number(answered.length)} documents was downloaded.${without}`;
+  const without = unanswered.length ? ` It names ${number(unanswered.length)} without an answer.` : "";
+  $("status").textContent = `The report of ${number(table.length)} documents was downloaded.${without}`;
 }
 
 function save(report, format) {
