@@ -2,15 +2,19 @@
 
 import json
 import re
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from openai.types import chat
+from openai.types.chat.completion_create_params import CompletionCreateParamsBase as ChatParams
+from openai.types.completion_create_params import CompletionCreateParamsBase as CompletionParams
 from pydantic import BaseModel, ValidationError
 
 from dgmark.service import generation_schemas, openai_schemas, schemas
 from dgmark.service.invalid_fields import MAX_ERRORS, invalid_fields
+from dgmark.service.messages import Message
 
 MODELS: tuple[type[BaseModel], ...] = (
     *(schemas.DetectRequest, schemas.ReportRequest, generation_schemas.GenerateRequest),
@@ -66,7 +70,8 @@ def test_each_wrong_field_is_named_once_in_plain_words(model: type[BaseModel], d
         ({"prompt": [1, "a"]}, {"prompt.1": "it must be a whole number"}),
         ({"prompt": ["a", 1]}, {"prompt.1": "it must be a text or a list"}),
         ({"prompt": ["a", [1, -1]]}, {"prompt.1.1": "it must be at least 0"}),
-        ({"prompt": 5}, {"prompt": "it must be a text"}),
+        ({"prompt": 5}, {"prompt": "it must be a text, or a list of texts or of token ids"}),
+        ({"prompt": None}, {"prompt": "it must be a text, or a list of texts or of token ids"}),
         ({"prompt": "a", "seed": 2**70}, {"seed": "it must be below 9,223,372,036,854,775,808"}),
         ({"prompt": "a", "watermark": "yes"}, {"watermark": "it must be true or false or an object"}),
         ({"prompt": "a", "strategy": "best"}, {"strategy": "it must be "}),
@@ -78,6 +83,24 @@ def test_what_is_wrong_is_said_of_the_type_that_was_meant(body: Any, errors: dic
     assert set(found) == set(errors)
     for param, words in errors.items():
         assert words in found[param]
+
+
+@pytest.mark.parametrize(
+    ("model", "params", "needed"),
+    [
+        (openai_schemas.ChatRequest, ChatParams, {"messages": [{"role": "user", "content": "a"}]}),
+        (openai_schemas.CompletionRequest, CompletionParams, {"prompt": "a"}),
+        (Message, chat.ChatCompletionUserMessageParam, {"role": "user", "content": "a"}),
+        (Message, chat.ChatCompletionSystemMessageParam, {"role": "system", "content": "a"}),
+        (Message, chat.ChatCompletionAssistantMessageParam, {"role": "assistant", "content": "a"}),
+    ],
+)
+def test_every_field_that_openais_client_knows_is_known_and_may_be_null(
+    model: type[BaseModel], params: Any, needed: dict[str, Any]
+) -> None:
+    fields = set(get_type_hints(params)) - set(needed)
+    assert len(fields) > 0
+    assert errors_of(model, {**needed, **dict.fromkeys(fields)}) == []
 
 
 def test_a_whole_number_may_be_written_with_a_point() -> None:

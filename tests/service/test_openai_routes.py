@@ -205,7 +205,13 @@ NEUTRAL: dict[str, Any] = {
     "service_tier": "auto",
     "stream_options": None,
 }
-OF_CHAT: dict[str, Any] = {"top_logprobs": 0, "modalities": ["text"]}
+OF_CHAT: dict[str, Any] = {
+    "top_logprobs": 0,
+    "modalities": ["text"],
+    "reasoning_effort": "none",
+    "verbosity": "medium",
+    "prompt_cache_retention": "24h",
+}
 OF_COMPLETIONS: dict[str, Any] = {"echo": False, "suffix": "", "best_of": 1}
 
 

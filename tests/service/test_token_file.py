@@ -14,6 +14,7 @@ from dgmark.detection.detector import DEFAULT_FPR
 from dgmark.detection.expected import tokens_needed
 from dgmark.errors import InputError, KeyFileNotFound, SettingsError
 from dgmark.service.app import create_app
+from dgmark.service.auth import network
 from dgmark.service.schemas import PublicAnswer
 from dgmark.service.settings import ServiceSettings
 from dgmark.service.telemetry import MAX_REFUSALS_A_MINUTE, AuditLog
@@ -272,7 +273,36 @@ def test_the_public_form_is_limited_by_address_and_by_token(tmp_path: Path) -> N
             assert other.post("/v1/detect", json={"text": "a"}).status_code == 200
         same = TestClient(client.app, "http://localhost", client=("198.51.7.7", 50000))
         assert [same.post("/v1/detect", json={"text": "a"}).status_code for _ in range(3)] == [200, 200, 429]
+        # with a token nobody gets less than without one, whoever else has it
+        assert {from_address(client, f"192.0.2.{place}", one) for place in range(8)} == {200}
         assert client.get("/metrics").status_code == 403
+    (tmp_path / "other").mkdir()
+    with service(tmp_path / "other", "one", tokens=tokens, public_rate="3 per hour") as client:
+        asked = [from_address(client, f"192.0.2.{place}", one) for place in range(4)]
+        assert (asked, from_address(client, "192.0.2.9", two)) == ([200, 200, 200, 429], 200)
+
+
+def from_address(client: TestClient, address: str, headers: dict[str, str]) -> int:
+    """The status of a check that is asked for from this address."""
+    other = TestClient(client.app, "http://localhost", client=(address, 50000))
+    return other.post("/v1/detect", json={"text": "a"}, headers=headers).status_code
+
+
+@pytest.mark.parametrize(
+    ("address", "one"),
+    [
+        ("198.51.100.7", "198.51.100.7"),
+        ("::ffff:198.51.100.7", "198.51.100.7"),
+        ("::FFFF:c633:6407", "198.51.100.7"),
+        ("64:ff9b::198.51.100.7", "198.51.100.7"),
+        ("64:ff9b:1::7", "64:ff9b:1::/64"),
+        ("2001:db8::ffff:198.51.100.7", "2001:db8::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("a socket", "a socket"),
+    ],
+)
+def test_which_addresses_are_one_client(address: str, one: str) -> None:
+    assert network(address) == one
 
 
 def test_what_is_no_token_file_is_refused(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ log = logging.getLogger("dgmark.service")
 # headers by which a proxy says that somebody else asked
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 _NETWORK_BITS = 64  # of an IPv6 address: one network, which one person has
+_TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")  # IPv4 clients of a network that has IPv6 alone (RFC 6052)
 _BEARER = re.compile("bearer +([\x21-\x7e]+)", re.IGNORECASE)
 SCHEME = "accessToken"
 SECURITY_SCHEMES = {SCHEME: {"type": "http", "scheme": "bearer", "description": "An access token of the service."}}
@@ -132,7 +133,9 @@ class Authenticator:
             raise ErrorAnswer(503, detail, headers={"retry-after": "60"}) from error
 
     def _count(self, request: Request, caller: Caller) -> None:
-        for kind, value in (("address", network(caller.address)), ("token", caller.name)):
+        # where nobody needs a token, a limit of its own would give a token less than none
+        token = None if self._public else caller.name
+        for kind, value in (("address", network(caller.address)), ("token", token)):
             if value is not None and not self._limiter.hit(self._rate, kind, value):
                 reset = self._limiter.get_window_stats(self._rate, kind, value).reset_time
                 wait = max(1, ceil(reset - time.time()))
@@ -172,8 +175,9 @@ def network(address: str) -> str:
     except ValueError:
         return address
     if parsed.version == 6:
-        # an IPv4 address as a socket for both versions writes it: all of them are in one network
-        parsed = parsed.ipv4_mapped or parsed
+        # IPv4 addresses as a socket for both versions or a translator writes them: all of them are in one network
+        low = ipaddress.IPv4Address(int(parsed) % 2**32)
+        parsed = parsed.ipv4_mapped or (low if parsed in _TRANSLATED else parsed)
     return str(parsed if parsed.version == 4 else ipaddress.ip_network((parsed, _NETWORK_BITS), strict=False))
 
 

@@ -27,12 +27,14 @@ async def read_json(request: Request, model: type[R]) -> R:
     """The fields of a JSON body.
 
     Raises:
-        ErrorAnswer: the body is of another kind, or names a field twice.
+        ErrorAnswer: the body is of another kind or empty, or names a field twice.
         ValidationError: a field is wrong or unknown.
     """
     if _kind(request) != "application/json":
         raise ErrorAnswer(415, "send application/json", param="content-type")
     body = await request.body()
+    if not body:
+        raise ErrorAnswer(400, "the body is empty: send a JSON object", param="body")
     try:
         parse_json(body)
     except RepeatedField as error:

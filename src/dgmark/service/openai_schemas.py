@@ -85,7 +85,7 @@ class _OpenAI(_OpenAIFields):
 def _kind_of_prompt(value: object) -> str | None:
     """Which type a prompt has, by what stands first in it."""
     if not isinstance(value, list):
-        return "Text"
+        return "Text" if isinstance(value, str) else None
     return "Prompts" if value and isinstance(value[0], str | list) else "TokenIds"
 
 
@@ -158,6 +158,9 @@ _ChatFields = create_model(
         audio=((), "an answer is text here: leave it out"),
         prediction=((), "an answer is not told in advance here: leave it out"),
         web_search_options=((), NO_TOOLS),
+        reasoning_effort=(("none",), "models write nothing before their answer here: leave it out"),
+        verbosity=(("medium",), "max_tokens says how long an answer may be here: leave it out"),
+        moderation=((), "answers are not moderated here: leave it out"),
     ),
 )
 
@@ -169,6 +172,8 @@ class ChatRequest(_ChatFields):
         json_schema_extra=rules(THRESHOLD, _STREAM_OPTIONS, not_both("max_tokens", "max_completion_tokens"))
     )
     messages: Messages = Field(description="A conversation; the last message is a user's.")
+    prompt_cache_retention: str | None = Field(None, description="How long a prompt is kept; not used.")
+    prompt_cache_options: dict[str, Any] | None = Field(None, description="How a prompt is kept; not used.")
     max_completion_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS, description="Another name for max_tokens.")
 
     @field_validator("max_completion_tokens")
