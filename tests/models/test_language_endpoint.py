@@ -1,10 +1,7 @@
 """A language model behind a server: what is asked, how its tokens are placed, and answers of other kinds."""
 
-import json
-import threading
 import time
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,8 +12,13 @@ from dgmark.models.language_endpoint import _offsets_of
 from dgmark.models.surprisal_models import load_surprisal_model
 from support.known_keys import known_key
 from support.marked_texts import marked_text
+from support.stub_servers import Answer, Serve, stub_servers
 
-Answer = Callable[[dict[str, Any]], dict[str, Any]]
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    with stub_servers() as start:
+        yield start
 
 
 def echoed(asked: dict[str, Any]) -> dict[str, Any]:
@@ -24,44 +26,6 @@ def echoed(asked: dict[str, Any]) -> dict[str, Any]:
     tokens = ["<s>", *asked["prompt"], " end"]
     logprobs = {"tokens": tokens, "token_logprobs": [None, *[-2.5] * (len(tokens) - 1)], "text_offset": []}
     return {"choices": [{"index": 0, "text": "".join(tokens), "finish_reason": "length", "logprobs": logprobs}]}
-
-
-@pytest.fixture
-def serve() -> Iterator[Callable[[Answer], tuple[str, list[dict[str, Any]]]]]:
-    servers = []
-
-    def start(answer: Answer, models: tuple[str, ...] = ("small",)) -> tuple[str, list[dict[str, Any]]]:
-        asked: list[dict[str, Any]] = []
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self._send(200, {"object": "list", "data": [{"id": name, "object": "model"} for name in models]})
-
-            def do_POST(self) -> None:
-                asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                found = answer(asked[-1])
-                self._send(found.pop("status", 200), {"id": "x", "object": "text_completion", **found})
-
-            def _send(self, status: int, content: dict[str, Any]) -> None:
-                body = json.dumps(content).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        servers.append(server)
-        return f"http://127.0.0.1:{server.server_port}/v1", asked
-
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
 
 
 def test_a_text_is_sent_with_echo_and_its_tokens_are_placed(serve: Any) -> None:

@@ -4,30 +4,20 @@ The official client talks to it. Needs no torch. Knows no watermark.
 """
 
 import hashlib
-import math
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import cached_property
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from dgmark.arguments import instance, number, several, shown
-from dgmark.checkpoint.folder import first_line
+from dgmark.arguments import instance, several
 from dgmark.checkpoint.tokenizer import well_formed
-from dgmark.errors import ModelError, SettingsError
-from dgmark.extras import needed_extra
+from dgmark.errors import ModelError
+from dgmark.models.endpoint import Endpoint
 
-if TYPE_CHECKING:
-    from openai import OpenAI
-
-TIMEOUT = 60.0
 _MOST_BYTES = 4  # of one character
 
 
-class LanguageEndpoint:
+class LanguageEndpoint(Endpoint):
     """A language model that a server computes.
 
     Args:
@@ -40,36 +30,6 @@ class LanguageEndpoint:
         SettingsError: the address is none, or another argument is of a wrong type.
         MissingExtra: openai is not installed.
     """
-
-    def __init__(
-        self, url: str, model: str | None = None, *, api_key: str | None = None, timeout: float = TIMEOUT
-    ) -> None:
-        if not instance("the address", url, str).startswith(("http://", "https://")):
-            raise SettingsError(f"{url} is no address of a server: give one such as http://localhost:8000/v1")
-        for what, given in (("the model's name", model), ("the key of the server", api_key)):
-            if given is not None:
-                instance(what, given, str)
-        if not 0 < number("timeout", timeout) < math.inf:
-            raise SettingsError(f"timeout {shown(timeout)} is no number of seconds above 0")
-        self.url, self._model, self._api_key, self._timeout = url.rstrip("/"), model, api_key, float(timeout)
-        self._client()  # a missing package is an error of the endpoint, not of a text
-
-    @cached_property
-    def name(self) -> str:
-        """The name under which the server serves the model.
-
-        Raises:
-            ModelError: the server does not answer, or serves several models, of which none is named.
-        """
-        if self._model is not None:
-            return self._model
-        with _failures(self.url):
-            served = [model.id for model in self._client().models.list()]
-        if len(served) != 1:
-            raise ModelError(
-                f"{self.url} serves {len(served)} models ({', '.join(served[:5])}): name one, as in {self.url}#NAME"
-            )
-        return served[0]
 
     @property
     def fingerprint(self) -> str:
@@ -87,8 +47,8 @@ class LanguageEndpoint:
     def _surprisal(self, text: str) -> tuple[Int[np.ndarray, "_ 2"], Float[np.ndarray, " _"]]:
         if not text:
             return np.empty((0, 2), dtype=np.int64), np.empty(0)
-        with _failures(self.url):
-            answer = self._client().completions.create(
+        with self.failures():
+            answer = self.client().completions.create(
                 model=self.name, prompt=text, max_tokens=1, echo=True, logprobs=1, temperature=0
             )
         echoed = answer.choices[0].logprobs if answer.choices else None
@@ -107,27 +67,6 @@ class LanguageEndpoint:
         # the first token has none
         nats = [0.0 if log is None else -float(log) for log in list(logs)[: len(offsets)]]
         return np.array(offsets, dtype=np.int64).reshape(-1, 2), np.array(nats)
-
-    def _client(self) -> "OpenAI":
-        with needed_extra("endpoint", "a language model behind a server", "openai"):
-            from openai import OpenAI
-        key = self._api_key or os.environ.get("OPENAI_API_KEY") or "none"
-        return OpenAI(base_url=self.url, api_key=key, timeout=self._timeout)
-
-
-@contextmanager
-def _failures(url: str) -> Iterator[None]:
-    """Report what the client raises as what it means."""
-    import openai
-
-    try:
-        yield
-    except openai.APITimeoutError as error:
-        raise ModelError(f"{url} did not answer in time: send shorter texts, or fewer at once") from error
-    except openai.APIConnectionError as error:
-        raise ModelError(f"{url} cannot be reached ({first_line(error)}): start the server") from error
-    except openai.OpenAIError as error:
-        raise ModelError(f"{url} refused a text: {first_line(error)}") from error
 
 
 def _offsets_of(text: str, tokens: list[str]) -> list[tuple[int, int]] | None:

@@ -35,8 +35,7 @@ def load_surprisal_model(
     if not name.strip():
         raise SettingsError("a surprisal model has a name: builtin, a folder, a hub id or the address of a server")
     if name.startswith(("http://", "https://")):
-        url, _, model = name.partition("#")
-        return LanguageEndpoint(url, model or None)
+        return LanguageEndpoint.at(name)
     with needed_extra("generate", "a language model that reads along"):
         from dgmark.models.builtin_base import NARRATOR_BASE
         from dgmark.models.language_model import BUILTIN_JUDGE, LanguageModel

@@ -20,6 +20,7 @@ from pydantic.dataclasses import dataclass
 from dgmark.checkpoint.folder import first_line
 from dgmark.contents.accepted import text_of
 from dgmark.errors import InputError, MissingExtra, ModelNotFound, SettingsError
+from dgmark.models.endpoint import Endpoint
 from dgmark.models.load import device_named
 
 PROMPT = (
@@ -83,10 +84,11 @@ class Dipper:
 
 @dataclass(frozen=True)
 class Paraphrase:
-    """Paraphrase with an instruction-tuned language model.
+    """Paraphrase with an instruction-tuned language model, here or behind a server.
 
     Attributes:
-        model: folder or hub id of a causal language model of transformers.
+        model: folder or hub id of a causal language model of transformers; or the address of a server with OpenAI's
+            interface, with #NAME behind it if it serves several models.
         temperature: sampling temperature; 0 is greedy.
         max_tokens: most tokens of the answer.
         device: a torch device, or "auto" for all available ones.
@@ -105,6 +107,28 @@ class Paraphrase:
         if not text.strip():
             return text
         content = f"{PROMPT}\n\n{text}"
+        served = self.model.startswith(("http://", "https://"))
+        written = self._served(content, rng) if served else self._own(content, rng)
+        if not written:
+            raise InputError(f"{self.model} answered with an empty text")
+        return written
+
+    def _served(self, content: str, rng: np.random.Generator) -> str:
+        """What the model behind the server answers.
+
+        Raises:
+            InputError: it refuses to rewrite this text.
+            ModelError: the server does not answer.
+        """
+        answer = Endpoint.at(self.model).answer(
+            content, max_tokens=self.max_tokens, temperature=self.temperature, seed=int(rng.integers(2**31))
+        )
+        if answer.refused:
+            raise InputError(f"{self.model} refuses to rewrite this text: {answer.text}")
+        return answer.text.strip()
+
+    def _own(self, content: str, rng: np.random.Generator) -> str:
+        """What the model that is loaded here answers."""
         network, tokenizer = load_rewriter("AutoModelForCausalLM", self.model, self.model, self.device, self.dtype)
         if tokenizer.chat_template:
             turn = [{"role": "user", "content": content}]
@@ -120,10 +144,7 @@ class Paraphrase:
             made = network.generate(
                 **inputs, max_new_tokens=self.max_tokens, pad_token_id=pad, do_sample=bool(sampling), **sampling
             )
-        answer = tokenizer.decode(made[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True).strip()
-        if not answer:
-            raise InputError(f"{self.model} answered with an empty text")
-        return str(answer)
+        return str(tokenizer.decode(made[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True).strip())
 
 
 @lru_cache(maxsize=2)

@@ -78,6 +78,13 @@ def run(
         str | None,
         typer.Option(help="Model that measures perplexity; none: no perplexity.", show_default="the setup's"),
     ] = None,
+    rater: Annotated[
+        str | None,
+        typer.Option(
+            help="Server of a language model that rates the texts, as URL#MODEL, with its key in $OPENAI_API_KEY.",
+            show_default="no ratings",
+        ),
+    ] = None,
     loading: Annotated[Loading, loading_options("device", "dtype")],
     batch_size: BatchSize = 8,
     pad: Pad = None,
@@ -103,6 +110,7 @@ def run(
         batch_size=batch_size,
         pad=pad,
         judge=judge,
+        rater=rater,
         loading=loading,
     )
     with row_bar("texts") as bar:

@@ -23,7 +23,7 @@ from dgmark.watermark.spec import options_of
 from dgmark_lab.baselines import BASELINES, baseline_key
 from dgmark_lab.experiments.conditions import Steps
 from dgmark_lab.experiments.spec import DGMARK, Cell, Experiment, KeyOptions, SetupName
-from dgmark_lab.experiments.store import ROW_VERSION, Store, digest
+from dgmark_lab.experiments.store import ROW_VERSION, Kind, Store, digest
 
 _NULL_SEED = 11
 # the smallest rate that a report shows; detectors that re-draw keys draw enough keys for it
@@ -103,6 +103,11 @@ def attack_hash(name: str, options: Mapping[str, Any]) -> str:
 def attacked_id(attack: str, text_id: str) -> str:
     """Return the id of an attacked text, from the attack's hash and the id of the text."""
     return digest([attack, text_id])
+
+
+def pair_id(text_id: str, other_id: str) -> str:
+    """Return the id of the comparison of two texts, from their ids."""
+    return digest([text_id, other_id])
 
 
 PerText = Float[np.ndarray, " texts"]
@@ -318,5 +323,24 @@ class StoredRun:
         judge = self.plan.get("judge")
         if judge is None:
             return []
-        stored = self.store.read("perplexity", judge["hash"], [row["id"] for row in cell.rows])
-        return [stored[row["id"]] for row in cell.rows if row["id"] in stored]
+        return self._read_by("perplexity", judge, [row["id"] for row in cell.rows])
+
+    def ratings(self, cell: CellRows) -> list[Row]:
+        """Read what the run's rater says of the cell's texts, where it was asked."""
+        rater = self.plan.get("rater")
+        return [] if rater is None else self._read_by("ratings", rater, [row["id"] for row in cell.rows])
+
+    def comparisons(self, cell: CellRows) -> list[Row]:
+        """Read what the run's rater says of the cell's texts beside the unmarked ones of their prompts."""
+        rater, null = self.plan.get("rater"), self.null_of(cell)
+        if rater is None or null is None:
+            return []
+        unmarked = {(row["prompt"], row["seed"]): row["id"] for row in null.rows}
+        found = [(row["id"], unmarked.get((row["prompt"], row["seed"]))) for row in cell.rows]
+        ids = [pair_id(one, other) for one, other in found if other is not None]
+        return self._read_by("comparisons", rater, ids)
+
+    def _read_by(self, kind: Kind, reader: Mapping[str, Any], ids: list[str]) -> list[Row]:
+        """Read the rows of a kind that a judge or rater made, in the order of `ids`."""
+        stored = self.store.read(kind, reader["hash"], ids)
+        return [stored[row_id] for row_id in ids if row_id in stored]

@@ -40,6 +40,7 @@ class RunOptions:
         batch_size: largest number of rows decoded at once.
         pad: decode prompts of different lengths together; None: where it is faster.
         judge: model that computes perplexities; None: the setup's; "none": no perplexities.
+        rater: address of the server of a language model that rates the texts (`Endpoint.at`); None: no ratings.
         loading: arguments of `load_model`.
     """
 
@@ -53,6 +54,7 @@ class RunOptions:
     batch_size: int = 8
     pad: bool | None = None
     judge: str | None = None
+    rater: str | None = None
     loading: Mapping[str, str | None] = field(default_factory=dict)
 
 
@@ -184,7 +186,7 @@ def write_plan(
     planned: Sequence[PlannedCell],
     key: WatermarkKey,
     options: RunOptions,
-    judge: dict[str, Any] | None = None,
+    **readers: dict[str, Any],
 ) -> None:
     """Add cells to the plan of an experiment: which rows they consist of.
 
@@ -194,7 +196,8 @@ def write_plan(
         planned: the cells; they replace cells of the same name.
         key: the run's key.
         options: how they are run; cells of a run with another model or length are dropped.
-        judge: the judge of the run, if it had one; else the plan keeps that of the run before.
+        readers: the "judge" and the "rater" of the run, as far as it had them; else the plan keeps that of the run
+            before.
     """
     name = experiment.plan_name(options.setup)
     before = store.read_plan(name) if store.has_plan(name) else {}
@@ -211,5 +214,6 @@ def write_plan(
         }
         for one in planned
     }
-    plan = {"experiment": experiment.name, "setup": options.setup, **shared, "judge": judge or before.get("judge")}
+    of_before = {name: before.get(name) for name in ("judge", "rater")}
+    plan = {"experiment": experiment.name, "setup": options.setup, **shared, **of_before, **readers}
     store.write_plan(name, {**plan, "cells": {**before.get("cells", {}), **new}})

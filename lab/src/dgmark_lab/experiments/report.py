@@ -18,6 +18,7 @@ from dgmark_lab.experiments.views.answers import answers
 from dgmark_lab.experiments.views.curves import area_under_curve, length_curve
 from dgmark_lab.experiments.views.detection import detection
 from dgmark_lab.experiments.views.frontier import frontier
+from dgmark_lab.experiments.views.ratings import ratings
 from dgmark_lab.experiments.views.texts import ratios, samples
 
 VIEWS: dict[Step, Callable[[StoredRun], Section]] = {
@@ -28,6 +29,7 @@ VIEWS: dict[Step, Callable[[StoredRun], Section]] = {
     "samples": samples,
     "frontier": frontier,
     "answers": answers,
+    "ratings": ratings,
 }
 
 

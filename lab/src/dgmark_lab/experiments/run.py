@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,15 @@ from dgmark.decode.prompts import Prepared, Request
 from dgmark.errors import SettingsError
 from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import Denoiser
+from dgmark.models.endpoint import Endpoint
 from dgmark.models.language_model import BUILTIN_JUDGE, LanguageModel
 from dgmark.rows.jsonl import Row
 from dgmark.rows.outputs import atomic_write
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab import attacks
 from dgmark_lab.evaluate.likelihood import score_texts
-from dgmark_lab.experiments.cells import attack_hash, attacked_id, marking_key
+from dgmark_lab.evaluate.rating import QUESTION_VERSION, Rater, win_of
+from dgmark_lab.experiments.cells import attack_hash, attacked_id, marking_key, pair_id
 from dgmark_lab.experiments.conditions import CONDITIONS, Steps
 from dgmark_lab.experiments.plan import PlannedCell, RunOptions, Subject, plan_cell, write_plan
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
@@ -77,7 +80,13 @@ def run_experiment(
                 chat = subject.model if judge_name == BASE_JUDGE else None
                 make_perplexities(store, judge, identity, rows, chat)
                 progress(f"{one.cell.name}, perplexity", len(rows), len(rows))
-            write_plan(store, experiment, planned, key, options, identity)
+            write_plan(store, experiment, planned, key, options, judge=identity)
+        if options.rater is not None:
+            rater = Rater(Endpoint.at(options.rater))
+            of_rater = rater_identity(rater)
+            for one in planned:
+                _make_ratings(experiment, store, rater, of_rater, one, planned, progress)
+            write_plan(store, experiment, planned, key, options, rater=of_rater)
 
 
 def _selected(experiment: Experiment, options: RunOptions) -> list[Cell]:
@@ -256,3 +265,47 @@ def make_perplexities(
 
     same = {"judge": identity["hash"], "judge_name": identity["name"]}
     store.complete("perplexity", identity["hash"], same, {row["id"]: row for row in rows}, make)
+
+
+# --- ratings by a language model ---
+
+
+def rater_identity(rater: Rater) -> dict[str, Any]:
+    """Return name and settings of a rater, and their hash, which names the files of its answers."""
+    known = {"name": rater.endpoint.name, "temperature": rater.temperature, "questions": QUESTION_VERSION}
+    return {**known, "hash": digest([known, ROW_VERSION])}
+
+
+def _make_ratings(
+    experiment: Experiment,
+    store: Store,
+    rater: Rater,
+    identity: dict[str, Any],
+    one: PlannedCell,
+    planned: Sequence[PlannedCell],
+    progress: Progress,
+) -> None:
+    """Rate each text of a cell, and compare it with the unmarked text of its prompt, as far as it was not done yet."""
+    texts = store.read("texts", one.hash, one.row_ids)
+    same = {"rater": identity["hash"], "rater_name": identity["name"]}
+
+    def rated(batch: list[Row]) -> list[Row]:
+        return [asdict(rater.rate(row["text"], row["seed"])) for row in batch]
+
+    def compared(batch: list[tuple[Row, Row]]) -> list[Row]:
+        pairs = [rater.compare(row["text"], other["text"], row["seed"]) for row, other in batch]
+        return [{"comparisons": [asdict(answer) for answer in pair], "win": win_of(*pair)} for pair in pairs]
+
+    def told(what: str, of: int) -> Callable[[int], None]:
+        return lambda done: progress(f"{one.cell.name}, {what}", done, of)
+
+    store.complete("ratings", identity["hash"], same, texts, rated, batch=4, progress=told("ratings", len(texts)))
+    null = next((other for other in planned if other.cell.name == experiment.null_of(one.cell)), None)
+    if one.cell.scheme is None or null is None:
+        return
+    unmarked = {(row["prompt"], row["seed"]): row for row in store.read("texts", null.hash, null.row_ids).values()}
+    found = [(row, unmarked.get((row["prompt"], row["seed"]))) for row in texts.values()]
+    pairs = {pair_id(row["id"], other["id"]): (row, other) for row, other in found if other is not None}
+    store.complete(
+        "comparisons", identity["hash"], same, pairs, compared, batch=4, progress=told("comparisons", len(pairs))
+    )

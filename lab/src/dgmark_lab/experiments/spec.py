@@ -20,7 +20,7 @@ from dgmark_lab.toml_files import read_toml
 
 DGMARK = "dgmark"
 SetupName = Literal["builtin", "paper"]
-Step = Literal["detection", "auc", "length-curve", "ratios", "samples", "frontier", "answers"]
+Step = Literal["detection", "auc", "length-curve", "ratios", "samples", "frontier", "answers", "ratings"]
 # rates of the paper's TPR@FPR columns
 Rate = Literal["10%", "1%", "0.1%", "0.01%"]
 RATES: dict[Rate, float] = {"10%": 0.1, "1%": 0.01, "0.1%": 0.001, "0.01%": 0.0001}
@@ -142,6 +142,7 @@ class PaperNumbers(_Table):
         tpr_at: TPR in percent by false-positive rate.
         auc: AUCs by series (attack, and window if there are several), in the order of the attack's values.
         match_ratios: matching ratios of the printed samples.
+        ratings: mean scores by a language model, by criterion.
     """
 
     perplexity: float | None = None
@@ -151,6 +152,7 @@ class PaperNumbers(_Table):
     tpr_at: dict[Rate, float] = {}
     auc: dict[str, list[float]] = {}
     match_ratios: list[float] | None = None
+    ratings: dict[str, float] = {}
 
 
 class Attack(_Table):

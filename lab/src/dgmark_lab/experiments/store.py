@@ -3,6 +3,8 @@
     texts/<recipe>.jsonl        generated texts
     attacked/<attack>.jsonl     attacked texts
     perplexity/<judge>.jsonl    nats and tokens of a text under a judge
+    ratings/<rater>.jsonl       scores of a text by a language model, and its raw answer
+    comparisons/<rater>.jsonl   which of a marked and an unmarked text of a prompt it takes for the better one
     plans/<experiment>.json     the rows of each cell
     keys/<tokenizer>.json       keys
 
@@ -23,7 +25,7 @@ from dgmark.rows.outputs import atomic_write
 from dgmark.rows.row_file import RowFile
 from dgmark.version import __version__
 
-Kind = Literal["texts", "attacked", "perplexity"]
+Kind = Literal["texts", "attacked", "perplexity", "ratings", "comparisons"]
 Content = TypeVar("Content")
 
 # increased whenever the same hash would stand for another row, and whenever plans change
