@@ -13,6 +13,7 @@ from typer.cli import get_docs_for_click
 
 import dgmark
 from dgmark.cli import app
+from dgmark.cli.ray_command import app as ray_app
 from dgmark.decode.config import setting_fields
 
 _EXCEPTIONS = {Warning: "warning", Exception: "error"}
@@ -22,9 +23,11 @@ MADE = "<!-- What follows is made by `python docs/reference_pages.py`. -->\n"
 
 def commands() -> str:
     """Every command with its arguments and options, as `--help` describes them."""
-    root = typer.main.get_command(app)
-    described = get_docs_for_click(obj=root, ctx=typer.Context(root), name="dgmark", indent=1)
-    return described.rstrip("\n") + "\n"
+    described = []
+    for name, application in (("dgmark", app), ("dgmark-ray", ray_app)):
+        root = typer.main.get_command(application)
+        described.append(get_docs_for_click(obj=root, ctx=typer.Context(root), name=name, indent=1).rstrip("\n"))
+    return "\n\n".join(described) + "\n"
 
 
 def settings() -> str:

@@ -16,6 +16,7 @@ import pytest
 import typer
 
 from dgmark.cli import app
+from dgmark.cli.ray_command import app as ray_app
 from dgmark_lab.experiments.made_with import made_with
 
 ROOT = Path(__file__).parents[2]
@@ -96,16 +97,17 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 
 def commands(source: str) -> Iterator[list[str]]:
-    """The words of each `dgmark` command in a block, up to a pipe or a redirection."""
+    """The words of each `dgmark` or `dgmark-ray` command in a block, up to a pipe or a redirection."""
     for line in source.splitlines():
         for part in re.split(r"[|>]", line.split("#")[0]):
-            if part.strip().startswith("dgmark "):
-                yield shlex.split(part.replace("$SETTINGS", ""))[1:]
+            if part.strip().startswith(("dgmark ", "dgmark-ray ")):
+                yield shlex.split(part.replace("$SETTINGS", ""))
 
 
 def command_of(words: list[str]) -> tuple[Any, list[str]]:
     """The command that the first words name, and the others."""
-    command: Any = typer.main.get_command(app)
+    program, *words = words
+    command: Any = typer.main.get_command(ray_app if program == "dgmark-ray" else app)
     while hasattr(command, "commands") and words and not words[0].startswith("-"):
         assert words[0] in command.commands, f"no such command: {words[0]}"
         command, words = command.commands[words[0]], words[1:]

@@ -69,9 +69,9 @@ def detect(
         with closing(_with_bar(tally.count(scored), hidden=_typed(sources))) as rows:
             _show(options, scorer, rows, signer, commitment)
     if options.out:
-        _report_counts(options.out, tally)
+        report_counts(options.out, tally)
     _report_skipped(tally.skipped)
-    _check_exit(tally, check)
+    check_exit(tally, check)
 
 
 def _typed(sources: Iterable[str]) -> bool:
@@ -174,7 +174,8 @@ def _with_notes(items: Iterable[Item | BadRow], scorer: Scorer) -> Iterator[Item
         yield item
 
 
-def _report_counts(out: str | Path, tally: Tally) -> None:
+def report_counts(out: str | Path, tally: Tally) -> None:
+    """Say on stderr what an output holds."""
     counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(tally.verdicts.items())) or "none"
     before = f"; {tally.resumed} rows were there already" if tally.resumed else ""
     stderr().print(f"{out}: {tally.scored} scored ({counts}), {tally.unusable} cannot be used{before}", markup=False)
@@ -191,8 +192,8 @@ def _report_skipped(files: list[str]) -> None:
         )
 
 
-def _check_exit(tally: Tally, check: bool) -> None:
-    """Exit with the code that the counts require."""
+def check_exit(tally: Tally, check: bool) -> None:
+    """Exit with the code that the counts require; with `check`, also for the verdicts."""
     first = tally.first_unusable
     if first and (check or not tally.scored):
         raise first.kind(f"{first.row_id}: {first.error}")

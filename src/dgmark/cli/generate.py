@@ -108,7 +108,7 @@ def generate(
                 "Parquet is written to a file, and its ids give the sub-keys: leave --stream, --json, --check and "
                 "--subkey out"
             )
-        _check_settings(loading, key, settings)
+        check_settings(loading, key, settings)
         _generate_parquet(
             source or "", out, key, loading, settings, seed=seed, batch_size=batch_size, chat=chat, pad=pad
         )
@@ -118,7 +118,7 @@ def generate(
     tasks = tasks_of(prompt_rows, partial(_task, subkey=subkey), seed=seed, purpose="prompt to continue")
     if live and (len(tasks) != 1 or out is not None):
         raise SettingsError("--stream shows one text: give a single prompt, and leave --out out")
-    _check_settings(loading, key, settings)
+    check_settings(loading, key, settings)
     with needed_extra("generate", "generating"):
         from dgmark.decode.generation import GENERATION_SCHEMA
         from dgmark.decode.own_check import MarkTally
@@ -175,7 +175,7 @@ def _generate_parquet(
     generate_parquet(write, source, out, made_with, 4 * batch_size)
 
 
-def _check_settings(loading: opt.Loading, key: WatermarkKey | None, settings: Settings) -> None:
+def check_settings(loading: opt.Loading, key: WatermarkKey | None, settings: Settings) -> None:
     """Refuse what no model of this family can decode with, before the model is loaded.
 
     Raises:

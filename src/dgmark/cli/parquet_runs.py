@@ -81,7 +81,17 @@ def generate_parquet(
     run = ParquetRun(source, out, made_with, part_rows=part_rows)
     run.check_ids(write.id_column)
     _write(run, lambda batches: map(write, batches), tally, "ended")
-    stderr().print(f"{out}: {tally.scored} written, {tally.unusable} have errors", markup=False)
+    tell_written(out, tally)
+
+
+def tell_written(out: str, tally: Tally) -> None:
+    """Say on stderr what an output of generated texts holds.
+
+    Raises:
+        DgmarkError: it holds errors alone: that of the first row.
+    """
+    before = f"; {tally.resumed} rows were there already" if tally.resumed else ""
+    stderr().print(f"{out}: {tally.scored} written, {tally.unusable} have errors{before}", markup=False)
     if tally.first_unusable and not tally.scored:
         raise tally.first_unusable.kind(f"{tally.first_unusable.row_id}: {tally.first_unusable.error}")
 

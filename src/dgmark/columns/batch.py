@@ -80,13 +80,27 @@ def contents_of_column(batch: Any, name: str) -> list[Content | DgmarkError]:
     """
     column = column_of(batch, name)
     values = list(column)
+    if not all(map(is_missing, values)):
+        check_texts(column, name)
+    return [_content_or_error(value) for value in values]
+
+
+def check_texts(column: Any, name: str) -> None:
+    """Refuse a column of a type that holds neither texts nor lists of token ids.
+
+    Args:
+        column: the column, which may be empty if it is one of Arrow.
+        name: its name, for the error.
+
+    Raises:
+        InputError: it is one.
+    """
     library = library_of(column)
-    if library is not None and library.items(column) is None and not all(map(is_missing, values)):
+    if library is not None and library.items(column) is None:
         held = getattr(column, "dtype", getattr(column, "type", "objects"))
         raise InputError(
             f"column {shown(name)} holds {held}, neither texts nor lists of token ids: name the column of the texts"
         )
-    return [_content_or_error(value) for value in values]
 
 
 def _content_or_error(value: Any) -> Content | DgmarkError:
@@ -156,14 +170,22 @@ def _with_columns(batch: Any, columns: Columns, fields: Fields) -> Any:
     Raises:
         InputError: it has a column of one of these names.
     """
-    kind = kind_of_batch(batch)
-    taken = [name for name in kind.names(batch) if name in fields]
+    check_not_taken(batch, fields)
+    return kind_of_batch(batch).added(batch, columns, fields)
+
+
+def check_not_taken(batch: Any, names: Collection[str]) -> None:
+    """Refuse a batch that has a column of one of these names.
+
+    Raises:
+        InputError: it has.
+    """
+    taken = [name for name in kind_of_batch(batch).names(batch) if name in names]
     if taken:
         raise InputError(
             f"the batch has the columns {', '.join(map(shown, taken))} already, which would be added: give a prefix "
             "for the added ones, or rename these"
         )
-    return kind.added(batch, columns, fields)
 
 
 # --- dicts of arrays or lists ---

@@ -1,0 +1,189 @@
+"""`dgmark-ray`: tables of texts checked, or written, on Ray Data, on one machine or many. Loads Ray when it runs."""
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dgmark.cli import options as opt
+from dgmark.cli import run as run_app
+from dgmark.cli.console import command_errors
+from dgmark.cli.detect import check_exit, report_counts
+from dgmark.cli.generate import check_settings
+from dgmark.cli.option_groups import OptionGroup, option_groups
+from dgmark.cli.parquet_runs import tell_written
+from dgmark.columns.detect_columns import DetectColumns
+from dgmark.columns.generate_columns import GenerateColumns
+from dgmark.columns.key_source import ENVIRONMENT, read_keys
+from dgmark.detection.detect_files import ScoringOptions, settings_hash
+from dgmark.detection.detector import DEFAULT_FPR
+from dgmark.errors import SettingsError
+from dgmark.extras import needed_extra
+
+if TYPE_CHECKING:
+    from dgmark.columns.ray_run import RayRun
+
+app = typer.Typer(
+    name="dgmark-ray",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    help="Check or write tables of texts on Ray Data, on one machine or on a cluster.",
+)
+
+
+@dataclass(frozen=True)
+class Places:
+    """What both commands read and write, and on what.
+
+    Raises:
+        SettingsError: source and target are one place.
+    """
+
+    source: Annotated[str, typer.Argument(help="Parquet or JSON Lines: a file, a folder or a URL.")]
+    target: Annotated[str, typer.Argument(help="Folder of Parquet files to write, or to go on with; or a URL.")]
+    id_column: Annotated[str, typer.Option(help="Column of the rows' ids, each row its own.")] = "id"
+    prefix: Annotated[str, typer.Option(help="What the names of added columns begin with.")] = ""
+    rows_per_file: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Rows of a file, which are kept once it is written.", show_default="65536, or 256 to write"
+        ),
+    ] = None
+    actors: Annotated[
+        int | None, typer.Option(min=1, help="Processes that work on rows.", show_default="as many as fit")
+    ] = None
+    address: Annotated[
+        str | None,
+        typer.Option(
+            envvar="RAY_ADDRESS", help="Cluster of Ray, such as auto.", show_default="a new one of this machine"
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        if _absolute(self.source).rstrip("/") == _absolute(self.target).rstrip("/"):
+            raise SettingsError(f"{self.target} is the source, which is only read: choose another target")
+
+    def run_of(
+        self,
+        work: DetectColumns | GenerateColumns,
+        made_with: dict[str, Any],
+        *,
+        batch_size: int,
+        part_rows: int,
+        gpus: float = 0,
+    ) -> "RayRun":
+        """The run that works on these places.
+
+        Raises:
+            MissingExtra: Ray is not installed.
+        """
+        with needed_extra("ray", "dgmark-ray", "ray[data]"):
+            from dgmark.columns.ray_run import RayRun
+            from dgmark.columns.ray_target import RayTarget
+        made_with = {**made_with, "column": work.column, "id_column": self.id_column, "prefix": self.prefix}
+        target = RayTarget(_absolute(self.target), made_with, self.id_column, f"{self.prefix}error")
+        part_rows = self.rows_per_file or part_rows
+        return RayRun(
+            work, _absolute(self.source), target, batch_size, part_rows, self.actors, gpus, address=self.address
+        )
+
+
+@app.command()
+@command_errors
+@option_groups
+def detect(
+    places: Annotated[Places, OptionGroup(Places)],
+    key: Annotated[str, typer.Option("--key", "-k", help="Key file or folder that all machines see, or env:NAME.")],
+    column: Annotated[str, typer.Option(help="Column of the texts.")] = "text",
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Tokenizer folder or file that all machines see.", show_default="the key's")
+    ] = None,
+    fpr: Annotated[float, typer.Option(help="False-positive rate that verdicts are held to.")] = DEFAULT_FPR,
+    allow_open_key: opt.AllowOpenKey = False,
+    batch_size: Annotated[int, typer.Option(min=1, help="Texts that a process takes at a time.")] = 1024,
+) -> None:
+    """Check the texts of a table for the mark of a key."""
+    work = DetectColumns(
+        _absolute(key),
+        column,
+        id_column=places.id_column,
+        tokenizer=None if tokenizer is None else _absolute(tokenizer),
+        prefix=places.prefix,
+        allow_open_key=allow_open_key,
+        fpr=fpr,
+    )
+    # read here, so that a wrong key or setting ends the command before the cluster works
+    settings = settings_hash(work.scorer, ScoringOptions(payload=True), ids=False)
+    made_with = {"command": "detect", "key": work.scorer.settings["keys"], "settings": settings}
+    run = places.run_of(work, made_with, batch_size=batch_size, part_rows=65_536)
+    finished = run.write()
+    tally = run.target.tally(f"{places.prefix}verdict")
+    tally.resumed = finished
+    report_counts(places.target, tally)
+    check_exit(tally, check=False)
+
+
+@app.command()
+@command_errors
+@option_groups
+def generate(
+    places: Annotated[Places, OptionGroup(Places)],
+    settings: opt.DecodingOptions,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="Key file that all machines see, or env:NAME.")] = None,
+    no_watermark: Annotated[bool, typer.Option("--no-watermark", help="Write texts without a mark.")] = False,
+    allow_open_key: opt.AllowOpenKey = False,
+    model: Annotated[str, typer.Option("--model", "-m", help="Model that all machines can load.")] = "storyteller",
+    dtype: Annotated[str | None, typer.Option(help="fp32, bf16 or fp16.", show_default="the checkpoint's")] = None,
+    column: Annotated[str, typer.Option(help="Column of the prompts.")] = "prompt",
+    seed: Annotated[int, typer.Option(help="Seed that the ids of rows are hashed with.")] = 0,
+    chat: Annotated[bool, typer.Option("--chat", help="Put each prompt into the model's chat template.")] = False,
+    gpus_per_actor: Annotated[
+        float, typer.Option("--gpus-per-actor", min=0, help="GPUs of each process; 0.5 for two on one.")
+    ] = 0,
+    batch_size: opt.BatchSize = 8,
+) -> None:
+    """Write a marked text for each prompt of a table. The seed and the sub-key of a row follow from its id."""
+    if (key is None) != no_watermark:
+        raise SettingsError("give --key FILE to mark the texts, or --no-watermark for texts without a mark")
+    source, model = None if key is None else _absolute(key), _absolute(model) if os.path.exists(model) else model
+    own = None if source is None else read_keys(source, allow_open=allow_open_key)[0]
+    check_settings({"name_or_path": model}, own, settings)
+    loading: dict[str, Any] = {"dtype": dtype, "device": "cuda" if gpus_per_actor else None}
+    work = GenerateColumns(
+        model,
+        source,
+        column,
+        id_column=places.id_column,
+        seed=seed,
+        prefix=places.prefix,
+        batch_size=batch_size,
+        chat=chat,
+        allow_open_key=allow_open_key,
+        **loading,
+        **settings,
+    )
+    made_with: dict[str, Any] = {"command": "generate", "key": None if own is None else own.fingerprint, "model": model}
+    made_with |= {"seed": seed, "chat": chat, **loading, "settings": settings}
+    run = places.run_of(work, made_with, batch_size=batch_size, part_rows=256, gpus=gpus_per_actor)
+    finished = run.write()
+    tally = run.target.tally(f"{places.prefix}ended")
+    tally.resumed = finished
+    tell_written(places.target, tally)
+
+
+def _absolute(place: str) -> str:
+    """A path as all processes of the machine see it; a URL, and env:NAME, as they are."""
+    return place if "://" in place or place.startswith(ENVIRONMENT) else os.path.abspath(place)
+
+
+def main() -> None:
+    """Entry point of the `dgmark-ray` command."""
+    run_app(app)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,355 @@
+"""Tables on Ray Data, with real Ray: the rows of one process, killed processes, bad rows, and what is refused.
+
+One small cluster of this machine is started for all tests.
+"""
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner, Result
+
+ray = pytest.importorskip("ray", reason="runs on Ray need Ray")
+
+from dgmark import DetectColumns, GenerateColumns  # noqa: E402
+from dgmark.cli.ray_command import app  # noqa: E402
+from dgmark.columns.ray_run import OF_ONE_MACHINE, RayRun, _plain_errors, check_ids  # noqa: E402
+from dgmark.columns.ray_target import RayTarget  # noqa: E402
+from dgmark.errors import DgmarkError, InputError, ModelNotFound, SettingsError  # noqa: E402
+from support.known_keys import key_file_of, known_key  # noqa: E402
+from support.marked_texts import marked_text  # noqa: E402
+from support.ray_workers import KilledOnce  # noqa: E402
+
+pytestmark = [
+    pytest.mark.slow,
+    # Ray's own: of its settings to come, and of sockets and processes that it leaves to the end of the process
+    pytest.mark.filterwarnings(
+        "ignore::FutureWarning:ray", "ignore::DeprecationWarning:ray", "ignore::ResourceWarning"
+    ),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+KEY = known_key("ray", subkeys=4)
+key_file = key_file_of(KEY)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[str]:
+    """The address of a cluster of four logical processors."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in OF_ONE_MACHINE.items():
+            patch.setenv(name, value)
+        for name in ("num_workers_soft_limit", "idle_worker_killing_time_threshold_ms"):
+            patch.setenv(f"RAY_{name}", "12" if "limit" in name else "60000")  # idle processes wait for the next test
+        patch.delenv("RAY_ADDRESS", raising=False)
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)  # each process of Ray would compile what it imports
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        started = ray.init(
+            "local", num_cpus=4, include_dashboard=False, log_to_driver=False, object_store_memory=200_000_000
+        )
+        yield started.address_info["gcs_address"]
+        ray.shutdown()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A folder of two files of 60 rows each: one is marked, one has no text, and one no id."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for number in range(2):
+        texts: list[str | None] = [f"This is text {n} of file {number}." for n in range(60)]
+        ids: list[str | None] = [f"{number}-{n}" for n in range(60)]
+        texts[7] = marked_text(KEY.subkey(2), 120)
+        if number:
+            texts[9] = ids[11] = None
+        pq.write_table(pa.table({"id": ids, "n": range(60), "text": texts}), folder / f"{number}.parquet")
+    return folder
+
+
+def dgmark_ray(command: str, source: Any, target: Any, *options: Any) -> Result:
+    arguments = [str(one) for one in (command, source, target, *options)]
+    return CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+
+def sorted_rows(table: pa.Table) -> list[dict[str, Any]]:
+    return sorted(table.to_pylist(), key=lambda row: str(row["id"]))
+
+
+def in_one_process(source: Path) -> list[dict[str, Any]]:
+    return sorted_rows(DetectColumns(KEY, id_column="id")(pq.read_table(source)))
+
+
+# ---- rows ----
+
+
+@pytest.fixture
+def pickled(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Everything that this process pickles for Ray."""
+    made: list[bytes] = []
+    real = ray.cloudpickle.dumps
+
+    def dumps(*arguments: Any, **options: Any) -> bytes:
+        made.append(real(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(ray.cloudpickle, "dumps", dumps)
+    return made
+
+
+def holds_secret(content: bytes) -> bool:
+    assert KEY.secret is not None
+    spelled = (
+        KEY.secret,
+        KEY.secret.hex().encode(),
+        base64.b64encode(KEY.secret),
+        base64.urlsafe_b64encode(KEY.secret),
+    )
+    return any(one.rstrip(b"=") in content for one in spelled)
+
+
+def test_the_rows_are_those_of_one_process_and_rows_with_errors_are_tried_again(
+    source: Path, tmp_path: Path, key_file: Path, pickled: list[bytes]
+) -> None:
+    before = {file.name: file.read_bytes() for file in source.iterdir()}
+    target, options = tmp_path / "found", ("--key", key_file, "--rows-per-file", 32)
+    first = dgmark_ray("detect", source, target, *options)
+    assert first.exit_code == 0, first.stderr
+    assert "118 scored (116 uncertain, 2 watermarked), 2 cannot be used\n" in first.stderr
+    assert sorted_rows(pq.read_table(target)) == in_one_process(source)
+    assert pq.read_table(target).schema.equals(
+        pa.schema([*pq.read_table(source).schema, *DetectColumns.schema]), check_metadata=False
+    )
+    assert len(list(target.iterdir())) >= 4  # rows are finished before all are
+    assert {file.name: file.read_bytes() for file in source.iterdir()} == before
+
+    # no task, actor or log holds the secret, which the key file does
+    assert holds_secret(key_file.read_bytes())
+    assert any(str(key_file).encode() in content for content in pickled)
+    assert not any(map(holds_secret, pickled))
+    logs = Path(ray.worker._global_node.get_logs_dir_path())
+    assert not any(holds_secret(file.read_bytes()) for file in logs.rglob("*") if file.is_file())
+
+    # the text that was missing is there now
+    table = pq.read_table(source / "1.parquet").to_pydict()
+    table["text"][9] = "There is a text now."
+    pq.write_table(pa.table(table), source / "1.parquet")
+    again = dgmark_ray("detect", source, target, *options)
+    assert "119 scored (117 uncertain, 2 watermarked), 1 cannot be used; 118 rows were there already" in again.stderr
+    assert sorted_rows(pq.read_table(target)) == in_one_process(source)
+
+    # a target of other settings stays as it is
+    files = {file.name: file.read_bytes() for file in target.iterdir()}
+    known_key("other", subkeys=4).save(tmp_path / "other.json")
+    for changed, named in (
+        (("--fpr", 0.5), "settings"),
+        (("--key", tmp_path / "other.json"), "key, settings"),
+        (("--prefix", "dgmark_"), "prefix"),
+        (("--column", "n"), "column"),
+    ):
+        other = dgmark_ray("detect", source, target, *options, *changed)
+        assert other.exit_code == 4
+        assert f"was made by another run, which differs in {named};" in other.stderr
+    assert {file.name: file.read_bytes() for file in target.iterdir()} == files
+
+
+@pytest.mark.parametrize("batch_format", ["pyarrow", "pandas", "numpy"])
+def test_batches_of_every_format_are_scored_and_not_written_into(
+    batch_format: str, source: Path, key_file: Path
+) -> None:
+    table = pq.read_table(source).slice(60, 20)
+    table = table.append_column("ids", pa.array(np.arange(20 * 4).reshape(20, 4).tolist()))
+    dataset = ray.data.from_arrow(table).materialize()
+    for column in ("text", "ids"):
+        score = DetectColumns(str(key_file), column, prefix="found_")
+        made = dataset.map_batches(score, batch_format=batch_format).take_all()
+        wanted = DetectColumns(KEY, column, prefix="found_")(table).to_pylist()
+        for row, expected in zip(made, wanted, strict=True):
+            for name in DetectColumns.schema.names:
+                found, value = row[f"found_{name}"], expected[f"found_{name}"]
+                assert found == value or (value is None and found != found), name  # NaN is numpy's null
+    assert pa.concat_tables(ray.get(dataset.to_arrow_refs())).equals(table)
+
+
+# ---- what ends in the middle ----
+
+
+def test_texts_are_the_same_when_an_actor_is_killed(tmp_path: Path, key_file: Path) -> None:
+    prompts = pa.table({"id": [f"p{n}" for n in range(8)], "prompt": ["The sea was", "A king", "", None] * 2})
+    pq.write_table(prompts, source := tmp_path / "prompts.parquet")
+    settings: dict[str, Any] = {"id_column": "id", "seed": 3, "length": 8, "block_length": 8, "dtype": "fp32"}
+    work = KilledOnce("storyteller", str(key_file), **settings)
+    work.row, work.marker = "p5", tmp_path / "killed"
+    target = RayTarget(str(tmp_path / "written"), {}, "id", "error")
+    assert RayRun(work, str(source), target, batch_size=2, part_rows=2, actors=1).write() == 0
+    assert work.marker.exists()
+    made = pq.read_table(tmp_path / "written")
+    wanted = GenerateColumns("storyteller", KEY, **settings)(prompts)
+    assert sorted_rows(made) == sorted_rows(wanted)
+    assert sum(text is not None for text in made.column("text").to_pylist()) == 4
+
+
+def test_a_run_goes_on_after_its_driver_was_killed(cluster: str, tmp_path: Path, key_file: Path) -> None:
+    count, source, target = 1500, tmp_path / "texts.parquet", tmp_path / "found"
+    texts = [None if n % 500 == 0 else f"This is text {n}, which says little. " * 8 for n in range(count)]
+    pq.write_table(pa.table({"id": range(count), "text": texts}), source)
+    options = ["--key", str(key_file), "--rows-per-file", "50"]
+    command = [sys.executable, "-m", "dgmark.cli.ray_command", "detect", str(source), str(target), *options]
+    checkpoint = tmp_path / "found.dgmark" / "checkpoint"
+    driver = subprocess.Popen([*command, "--address", cluster], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    finished: list[Path] = []
+    while len(finished) < 3:
+        assert driver.poll() is None, "the run ended before it could be stopped"
+        time.sleep(0.01)
+        finished = [file for file in checkpoint.glob("*.parquet") if ".pending" not in file.name]
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    time.sleep(2)  # Ray stops its actors
+    there = sum(pq.read_metadata(file).num_rows for file in target.glob("*.parquet"))
+    assert there < count
+    again = subprocess.run(command, capture_output=True, text=True, check=False)  # on a cluster of its own
+    assert again.returncode == 0, again.stderr
+    assert f"{count - 3} scored ({count - 3} uncertain), 3 cannot be used; " in again.stderr
+    rows = sorted(pq.read_table(target).to_pylist(), key=lambda row: row["id"])
+    assert rows == DetectColumns(KEY, id_column="id")(pq.read_table(source)).to_pylist()
+
+
+def test_a_full_disk_leaves_the_finished_rows(tmp_path: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = tmp_path / "texts.jsonl", tmp_path / "found"
+    rows = [{"id": n, "text": f"This is text {n}."} for n in range(90)]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ("--key", key_file, "--rows-per-file", 30)
+    real = ray.data.Dataset.write_parquet
+
+    def full(folder: Path = target) -> dict[str, Any]:
+        if any(folder.glob("*.parquet")):
+            raise OSError(28, "No space left on device")
+        return {}
+
+    def write_parquet(dataset: Any, place: str) -> None:
+        real(dataset, place, arrow_parquet_args_fn=full, concurrency=1)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ray.data.Dataset, "write_parquet", write_parquet)
+        stopped = dgmark_ray("detect", source, target, *options)
+    assert stopped.exit_code == 4, stopped.stderr
+    assert "No space left on device" in stopped.stderr
+    assert "the files that are finished are kept" in stopped.stderr
+    kept = {file.name: file.read_bytes() for file in target.glob("*.parquet")}
+    assert kept
+    again = dgmark_ray("detect", source, target, *options)
+    assert again.exit_code == 0, again.stderr
+    assert "90 scored (90 uncertain), 0 cannot be used; " in again.stderr
+    assert sorted(row["id"] for row in pq.read_table(target).to_pylist()) == list(range(90))
+    assert kept.items() <= {file.name: file.read_bytes() for file in target.glob("*.parquet")}.items()
+
+
+def test_rows_that_somebody_deleted_are_made_again(tmp_path: Path) -> None:
+    target = RayTarget(str(tmp_path / "found"), {"key": "a"}, "id", "error")
+    with target.open() as finished:
+        assert finished == 0
+    checkpoint = Path(target.checkpoint)
+    for number, errors in enumerate([[None, "bad"], ["bad", "bad"], [None, None], [None, None]]):
+        ids = pa.table({"id": pa.array([2 * number, None if number == 1 else 2 * number + 1])})
+        pq.write_table(ids, checkpoint / f"run_{number:06}.parquet")
+        rows = ids.append_column("error", pa.array(errors, pa.string()))
+        (tmp_path / "found").mkdir(exist_ok=True)
+        pq.write_table(rows, tmp_path / "found" / f"run_{number:06}-0.parquet")
+    (tmp_path / "found" / "run_000002-0.parquet").unlink()
+    (checkpoint / "run_000003.parquet").rename(checkpoint / "run_000003.pending.parquet")
+    for _ in range(2):
+        with target.open() as finished:
+            assert finished == 1
+        left = {file.name: pq.read_table(file).column("id").to_pylist() for file in checkpoint.glob("*.parquet")}
+        assert left == {"run_000000.parquet": [0], "run_000003.pending.parquet": [6, 7]}
+    tally = target.tally("id")
+    assert dict[Any, int](tally.verdicts) == {0: 1, 6: 1, 7: 1}
+    assert not tally.unusable
+
+
+# ---- what is refused ----
+
+
+def test_a_table_that_cannot_be_used_is_refused_before_the_work(source: Path, tmp_path: Path, key_file: Path) -> None:
+    (tmp_path / "file.parquet").write_bytes((source / "0.parquet").read_bytes())
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "notes.txt").write_text("no table")
+    (tmp_path / "foreign" / "a.parquet").write_bytes((source / "0.parquet").read_bytes())
+    scored = DetectColumns(KEY)(pq.read_table(source))
+    pq.write_table(scored, tmp_path / "scored.parquet")
+    target = tmp_path / "found"
+    for code, message, arguments in (
+        (4, "is not there, or empty", (tmp_path / "none", target)),
+        (4, "holds no file that ends in .parquet", (tmp_path / "empty", target)),
+        (4, "there is no column 'body': the columns are 'id', 'n', 'text'", (source, target, "--column", "body")),
+        (4, "there is no column 'key'", (source, target, "--id-column", "key")),
+        (4, "column 'n' holds int64, neither texts", (source, target, "--column", "n")),
+        (4, "'verdict', 'p_value'", (tmp_path / "scored.parquet", target)),
+        (4, "column 'p_value' holds double", (tmp_path / "scored.parquet", target, "--id-column", "p_value")),
+        (4, "exists, and dgmark-ray did not write it", (source, tmp_path / "foreign")),
+        (4, "is a file: give a folder", (source, tmp_path / "file.parquet")),
+        (2, "is the source", (source, source)),
+        (2, "2 actors need 5 CPUs, 3 of them for reading", (source, target, "--actors", 2)),
+        (5, "none.json cannot be read", (source, target, "--key", tmp_path / "none.json")),
+        (5, "DGMARK_NO_SUCH_KEY", (source, target, "--key", "env:DGMARK_NO_SUCH_KEY")),
+    ):
+        result = dgmark_ray("detect", *arguments[:2], "--key", key_file, *arguments[2:])
+        assert (result.exit_code, message in result.stderr) == (code, True), result.stderr
+        assert "bug" not in result.stderr
+    assert not target.exists()
+
+
+def test_two_rows_of_one_id_are_refused(tmp_path: Path, key_file: Path) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for number in range(2):
+        table = pa.table({"id": [f"{number}", "twice", None], "text": ["a", "b", "c"]})
+        pq.write_table(table, folder / f"{number}.parquet")
+    result = dgmark_ray("detect", folder, tmp_path / "found", "--key", key_file)
+    assert result.exit_code == 4
+    assert "2 rows have the id 'twice': give each row its own id" in result.stderr
+    assert not (tmp_path / "found").exists()
+
+
+def test_ids_are_compared_where_their_hashes_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pandas as pd
+
+    monkeypatch.setattr(pd.util, "hash_array", lambda ids, **_: np.zeros(len(ids), np.uint64))
+    check_ids(ray.data.from_arrow(pa.table({"id": [1, 2, 3]})), "id")
+    with pytest.raises(InputError, match="2 rows have the id 2"):
+        check_ids(ray.data.from_arrow(pa.table({"id": [1, 2, 2]})), "id")
+
+
+def test_prompts_need_gpus_that_are_there_and_settings_that_mark(source: Path, tmp_path: Path, key_file: Path) -> None:
+    options = ("--column", "text", "--key", key_file)
+    for code, message, more in (
+        (2, "1 actors of 1 GPUs need 1 GPUs, and the cluster has 0", ("--gpus-per-actor", 1)),
+        (2, "--gpus-per-actor is a whole number, or below 1", ("--gpus-per-actor", 1.5)),
+        (2, "give --key FILE", ("--no-watermark",)),
+        (2, "--temperature", ("--temperature", -1)),
+        (6, "no-such-model", ("--model", "no-such-model")),
+    ):
+        result = dgmark_ray("generate", source, tmp_path / "written", *options, *more)
+        assert (result.exit_code, message in result.stderr) == (code, True), result.stderr
+
+
+@pytest.mark.parametrize("error", [InputError("no"), SettingsError("is wrong", "top_k"), ModelNotFound("none")])
+def test_an_error_of_dgmark_in_a_process_of_ray_is_that_error_here(error: DgmarkError) -> None:
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(type(error)) as raised, _plain_errors("target"):
+        ray.get(ray.remote(fail).remote())
+    assert type(raised.value) is type(error)
+    assert str(raised.value) == str(error)
