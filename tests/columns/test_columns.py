@@ -3,6 +3,7 @@
 import datetime
 import json
 import pickle
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dgmark import DetectColumns, Detector, GenerateColumns, Keyring, WatermarkKey, generate, subkey_of
+from dgmark import DetectColumns, Detector, GenerateColumns, Keyring, MarkWarning, WatermarkKey, generate, subkey_of
 from dgmark.columns.row_schema import DETECT_FIELDS, GENERATE_FIELDS
 from dgmark.decode.prompts import seed_of
 from dgmark.errors import DgmarkError, InputError, KeyFileError, KeyFileFormat, KeyFileNotFound, SettingsError
@@ -332,6 +333,30 @@ def test_a_row_that_cannot_be_written_has_its_error() -> None:
 def test_types_of_texts_are_the_same_whatever_the_values(prompts: list[Any]) -> None:
     made = writer(key=None)(KINDS["arrow"](prompts, IDS))
     assert pa.schema([field for field in made.schema if field.name.startswith("m_")]) == writer().schema
+
+
+@each_kind
+def test_a_check_of_texts_is_two_columns_more(kind: str) -> None:
+    long: dict[str, Any] = {"length": 32, "block_length": 8, "id_column": "id", "prefix": "m_"}
+    write = GenerateColumns(TOY, TOY_KEY, "text", check=True, **long)
+    prompts: list[Any] = ["w1 w2", None, "w4 w5", "w6"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MarkWarning)
+        made = write(KINDS[kind](prompts, IDS))
+    detector = Detector(TOY_KEY, tokenizer=TOY.tokenizer)
+    texts = values_of(made, "m_text")
+    found = [None if text is None else detector.detect(text) for text in texts]
+    assert [text is None for text in texts] == [False, True, False, False]
+    assert values_of(made, "m_verdict") == [one and one.verdict for one in found]
+    assert values_of(made, "m_p_value") == [one and one.p_value for one in found]
+    added = [name for name in write.schema.names if name not in writer().schema.names]
+    assert added == ["m_verdict", "m_p_value"]
+    if kind == "arrow":
+        assert pa.schema([field for field in made.schema if field.name.startswith("m_")]) == write.schema
+    sent = pickle.dumps(GenerateColumns("storyteller", "key.json", id_column="id", check=True))
+    assert pickle.loads(sent).fields == write.fields
+    with pytest.raises(SettingsError, match="a check looks for the mark of a key"):
+        writer(key=None, check=True)
 
 
 def test_generation_needs_a_column_of_ids_and_settings_that_are() -> None:

@@ -182,10 +182,36 @@ def test_prompts_of_parquet_become_the_texts_of_their_ids(storyteller: NetworkDe
     assert "2 written, 1 have errors" in made.stderr
     write = GenerateColumns(storyteller, key, id_column="id", seed=3, length=8, block_length=8)
     assert pq.read_table(tmp_path / "out.parquet").equals(write(prompts))
+    again = run(
+        "generate", *options, "--check", "--prompts", tmp_path / "in.parquet", "--out", tmp_path / "out.parquet"
+    )
+    assert again.exit_code == 4, again.stderr  # these texts were not checked
     pq.write_table(pa.concat_tables([prompts, prompts]), tmp_path / "twice.parquet")
     twice = run("generate", *options, "--prompts", tmp_path / "twice.parquet", "--out", tmp_path / "o.parquet")
     assert twice.exit_code == 4
     assert "2 rows have the id" in twice.stderr
+
+
+@pytest.mark.slow
+def test_texts_of_parquet_are_checked_and_one_warning_says_which_are_missed(tmp_path: Path) -> None:
+    known_key("written", subkeys=4).save(tmp_path / "key.json")
+    prompts = pa.table({"id": [str(place) for place in range(6)], "prompt": ["The sea was"] * 5 + [None]})
+    pq.write_table(prompts, tmp_path / "in.parquet")
+    options = ("--key", tmp_path / "key.json", "--length", 8, "--block-length", 8, "--batch-size", 1)
+    asked = ("generate", *options, "--prompts", tmp_path / "in.parquet", "--out", tmp_path / "out.parquet")
+    for more, said in (
+        (["--check"], "warning: 5 of 5 texts will not be found with this key"),
+        (["--top-k", 1], "warning: no token had a choice, so what was written names a key and bears no mark"),
+    ):
+        (tmp_path / "out.parquet").unlink(missing_ok=True)
+        made = run(*asked, *more)
+        assert made.exit_code == 0, made.stderr
+        assert made.stderr.count("warning:") == made.stderr.count(said) == 1
+        assert "MarkWarning" not in made.stderr
+        table = pq.read_table(tmp_path / "out.parquet")
+        assert ("verdict" in table.column_names) == ("--check" in more)
+    done = run(*asked, "--top-k", 1)  # which a run that has nothing left to do says as well
+    assert done.stderr.count("warning: no token had a choice") == 1
 
 
 def test_two_runs_do_not_write_one_target(source: Path, tmp_path: Path) -> None:

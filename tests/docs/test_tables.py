@@ -11,6 +11,7 @@ import pytest
 import dgmark
 from dgmark import DecodeConfig, errors
 from dgmark.checkpoint.families import FAMILIES
+from dgmark.columns.row_schema import CHECK_FIELDS, DETECT_FIELDS, GENERATE_FIELDS
 from dgmark.detection.expected import tokens_needed
 from dgmark.detection.result import DETECTION_FIELDS, PAYLOAD_FIELDS
 from dgmark.documents.reading import MB, Limits
@@ -59,6 +60,13 @@ OF_DETECT = {*DETECTION_FIELDS, *PAYLOAD_FIELDS, "id", "subkeys_tested", "source
 )
 def test_the_first_column_names_what_there_is(page: str, heading: str, number: int, expected: set[str]) -> None:
     assert names([row[0].partition(": ")[0] for row in table(page, heading, number)]) == expected
+
+
+def test_tables_name_the_columns_that_are_added() -> None:
+    rows = dict(table("docs/scale.md", "Tables"))
+    written = {*GENERATE_FIELDS, *CHECK_FIELDS, "check"}
+    assert names([rows["`DetectColumns`"]]) == set(DETECT_FIELDS)
+    assert {one.partition("=")[0] for one in re.findall("`(.+?)`", rows["`GenerateColumns`"])} == written
 
 
 def test_the_table_of_attacks_names_their_options() -> None:

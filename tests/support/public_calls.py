@@ -217,6 +217,7 @@ CALLS: dict[str, Call] = {
             "prefix": lambda: "a_",
             "device": lambda: None,
             "dtype": lambda: None,
+            "check": lambda: False,
             "allow_open_key": lambda: False,
         },
     ),

@@ -103,14 +103,13 @@ def generate(
     if settings_file is not None:
         settings = {**read_settings(settings_file, key=key), **settings}
     if any(map(is_parquet, [source or "", out or ""])):
-        if live or as_json or check or subkey is not None:
+        if live or as_json or subkey is not None:
             raise SettingsError(
-                "Parquet is written to a file, and its ids give the sub-keys: leave --stream, --json, --check and "
-                "--subkey out"
+                "Parquet is written to a file, and its ids give the sub-keys: leave --stream, --json and --subkey out"
             )
         check_settings(loading, key, settings)
         _generate_parquet(
-            source or "", out, key, loading, settings, seed=seed, batch_size=batch_size, chat=chat, pad=pad
+            source or "", out, key, loading, settings, seed=seed, batch_size=batch_size, chat=chat, pad=pad, check=check
         )
         return
     out_file = None if out is None else Path(out)
@@ -153,6 +152,7 @@ def _generate_parquet(
     batch_size: int,
     chat: bool,
     pad: bool | None,
+    check: bool,
 ) -> None:
     """Write a text for each row of a Parquet file with the columns id and prompt, from which seed and sub-key follow.
 
@@ -168,9 +168,9 @@ def _generate_parquet(
         from dgmark.models.load import load_model
     model = load_model(**loading)
     config = config_of(model, [key], settings)
-    how: dict[str, Any] = {"batch_size": batch_size, "chat": chat, "pad": pad, **config.to_dict()}
+    how: dict[str, Any] = {"batch_size": batch_size, "chat": chat, "pad": pad, "check": check, **config.to_dict()}
     write = GenerateColumns(model, key, id_column="id", seed=seed, **how)
-    fields = {"key": None if key is None else key.fingerprint, "seed": seed, "chat": chat}
+    fields = {"key": None if key is None else key.fingerprint, "seed": seed, "chat": chat, "check": check}
     made_with = {**fields, "model": traits_of(model).name, "settings": config.to_dict()}
     generate_parquet(write, source, out, made_with, 4 * batch_size)
 

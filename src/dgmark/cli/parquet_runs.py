@@ -1,11 +1,13 @@
 """`dgmark detect` and `dgmark generate` on Parquet: a file in, the same rows with more columns in another one out."""
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dgmark.cli.bar import row_bar
 from dgmark.cli.console import stderr
 from dgmark.cli.detect_options import DetectOptions
+from dgmark.cli.row_runs import tell_of_marks
 from dgmark.columns.detect_columns import detected
 from dgmark.columns.parquet import ParquetRun, is_parquet
 from dgmark.detection.detect_files import ScoringOptions, Tally, settings_hash
@@ -16,6 +18,7 @@ from dgmark.rows.workers import FULL, map_in_order
 
 if TYPE_CHECKING:
     from dgmark.columns.generate_columns import GenerateColumns
+    from dgmark.decode.own_check import MarkTally
 
 _ONE_FILE = (
     "Parquet is made from Parquet, one file at a time: give one file in.parquet and --out out.parquet, or convert it "
@@ -77,11 +80,16 @@ def generate_parquet(
     """
     if not is_parquet(source) or out is None or not is_parquet(out):
         raise SettingsError(_ONE_FILE)
-    tally = Tally()
+    from dgmark.decode.own_check import MarkTally, MarkWarning
+
+    tally, marks = Tally(), MarkTally()
     run = ParquetRun(source, out, made_with, part_rows=part_rows)
     run.check_ids(write.id_column)
-    _write(run, lambda batches: map(write, batches), tally, "ended")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MarkWarning)  # of single batches: one for the whole run follows
+        _write(run, lambda batches: map(write, batches), tally, "ended", lambda batch: _count_marks(marks, batch))
     tell_written(out, tally)
+    tell_of_marks(marks)
 
 
 def tell_written(out: str, tally: Tally) -> None:
@@ -96,11 +104,27 @@ def tell_written(out: str, tally: Tally) -> None:
         raise tally.first_unusable.kind(f"{tally.first_unusable.row_id}: {tally.first_unusable.error}")
 
 
-def _write(run: ParquetRun, work: Callable[[Iterator[Any]], Iterator[Any]], tally: Tally, counted: str) -> None:
+def _count_marks(marks: "MarkTally", batch: Any) -> None:
+    """Count the texts of a written batch that name a key and that will not be found with it."""
+    names = ["key_fingerprint", "token_ids", "choices", *(["verdict"] if "verdict" in batch.schema.names else [])]
+    for row in batch.select(names).to_pylist():
+        if row["token_ids"] is not None:  # else it has an error
+            marked = row["key_fingerprint"] is not None and bool(row["token_ids"])
+            marks.count(marked=marked, choices=row["choices"], verdict=row.get("verdict"))
+
+
+def _write(
+    run: ParquetRun,
+    work: Callable[[Iterator[Any]], Iterator[Any]],
+    tally: Tally,
+    counted: str,
+    on_batch: Callable[[Any], object] = lambda _: None,
+) -> None:
     """Write the file, with a bar on a terminal, and count its rows by the values of a column."""
     with row_bar() as bar:
 
         def count(batch: Any, rows: int) -> None:
+            on_batch(batch)
             done = tally.scored + tally.unusable
             errors = batch.column(run.error).to_pylist()
             tally.verdicts.update(value for value in batch.column(counted).to_pylist() if value is not None)

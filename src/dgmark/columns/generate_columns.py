@@ -3,16 +3,17 @@
 import os
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from dgmark.arguments import flag, instance
 from dgmark.columns.batch import contents_of_column, ids_of_column, with_errors_of, with_results
 from dgmark.columns.key_source import KeySource, check_source, read_keys, refuse_to_travel
-from dgmark.columns.row_schema import GENERATE_FIELDS, Schema
+from dgmark.columns.row_schema import CHECK_FIELDS, GENERATE_FIELDS, Fields, Schema
 from dgmark.decode.config import DecodeConfig, DecodeSettings
 from dgmark.errors import DgmarkError, SettingsError
 from dgmark.extras import needed_extra
-from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.key import WatermarkKey, check_has_key
 
 if TYPE_CHECKING:
     from dgmark.decode.generation import Generation
@@ -36,6 +37,7 @@ class GenerateColumns:
         batch_size: largest number of rows decoded at once.
         chat: put each prompt into the model's chat template.
         pad: see `generate`.
+        check: look for the mark in each text, see `generate`: the columns `verdict` and `p_value` say what was found.
         device: device of the model, see `load_model`.
         dtype: number format of the model, see `load_model`.
         allow_open_key: accept a key file that every user of the machine can read.
@@ -45,7 +47,7 @@ class GenerateColumns:
         schema: the added columns and their types, as a schema of pyarrow if that is installed, else by name.
 
     Raises:
-        SettingsError: there is no column of ids, or an argument is invalid.
+        SettingsError: there is no column of ids, an argument is invalid, or there is no key to check with.
     """
 
     schema = Schema(GENERATE_FIELDS)
@@ -62,6 +64,7 @@ class GenerateColumns:
         batch_size: int = 8,
         chat: bool = False,
         pad: bool | None = None,
+        check: bool = False,
         device: str | None = None,
         dtype: str | None = None,
         allow_open_key: bool = False,
@@ -82,9 +85,17 @@ class GenerateColumns:
         self._model: Any = str(model) if isinstance(model, Path) else model
         self._key = None if key is None else check_source(key)
         self._pad = pad
+        self._check = flag("check", check)
+        if self._check:
+            check_has_key(key)
         self._loading = tuple((name, one) for name, one in (("device", device), ("dtype", dtype)) if one is not None)
         self._allow_open = flag("allow_open_key", allow_open_key)
         self._settings = settings
+
+    @property
+    def fields(self) -> Fields:
+        """The added columns without the prefix, and the type of each as Arrow writes it."""
+        return {**GENERATE_FIELDS, **CHECK_FIELDS} if self._check else GENERATE_FIELDS
 
     @property
     def model(self) -> "Denoiser":
@@ -108,6 +119,9 @@ class GenerateColumns:
     def __call__(self, batch: Any) -> Any:
         """The batch with the added columns.
 
+        Warns:
+            MarkWarning: once a batch, see `generate`.
+
         Raises:
             InputError: it has no such column, one of another type, or one of the added columns already.
             SettingsError: it is no batch, or a setting is invalid or leaves no mark.
@@ -118,8 +132,8 @@ class GenerateColumns:
         good = [place for place, row in enumerate(rows) if not isinstance(row, DgmarkError)]
         made = self._written([rows[place] for place in good], [str(ids[place]) for place in good])
         for place, text in zip(good, made, strict=True):
-            rows[place] = text
-        return with_results(batch, rows, GENERATE_FIELDS, self.prefix)
+            rows[place] = text if isinstance(text, DgmarkError) else _values(text)
+        return with_results(batch, rows, self.fields, self.prefix)
 
     def _written(self, prompts: list[Any], ids: list[str]) -> "list[Generation | DgmarkError]":
         with needed_extra("generate", "generating"):
@@ -134,6 +148,7 @@ class GenerateColumns:
             batch_size=self._batch_size,
             chat=self._chat,
             pad=self._pad,
+            check=self._check,
             errors="return",
             **self._settings,
         )
@@ -147,6 +162,11 @@ class GenerateColumns:
         refuse_to_travel(self._key)
         refuse_to_travel(self._model)
         return self.__dict__.copy()
+
+
+def _values(text: "Generation") -> SimpleNamespace:
+    """The fields of a text and of its check."""
+    return SimpleNamespace(**vars(text), **({} if text.check is None else vars(text.check)))
 
 
 @lru_cache(maxsize=2)

@@ -38,20 +38,22 @@ GENERATE_FIELDS: Fields = MappingProxyType(
         "error": "string",
     }
 )
+# what the check of a text adds to them
+CHECK_FIELDS: Fields = MappingProxyType({"verdict": "string", "p_value": "double"})
 
 
 class Schema:
     """An attribute that is the schema of the added columns: of pyarrow if that is installed, else a mapping of names.
 
     Args:
-        fields: the columns. On an object with a `prefix`, their names begin with it.
+        fields: the columns; an object with `fields` has these instead. With a `prefix`, their names begin with it.
     """
 
     def __init__(self, fields: Fields) -> None:
         self._fields = fields
 
     def __get__(self, owner: Any, kind: type | None = None) -> Any:
-        fields = prefixed(self._fields, getattr(owner, "prefix", ""))
+        fields = prefixed(getattr(owner, "fields", self._fields), getattr(owner, "prefix", ""))
         try:
             return arrow_schema(fields)
         except ImportError:

@@ -128,12 +128,18 @@ class MarkTally:
 
     def add(self, text: "Written") -> None:
         """Count one text."""
-        if text.key_fingerprint is not None and text.token_ids:
+        marked = text.key_fingerprint is not None and bool(text.token_ids)
+        verdict = None if text.check is None else text.check.verdict
+        self.count(marked=marked, choices=text.choices, verdict=verdict)
+
+    def count(self, *, marked: bool, choices: int, verdict: Verdict | None) -> None:
+        """Count a text that names a key or not, with so many choices; the verdict is that of its check."""
+        if marked:
             self.marked += 1
-            self.without_choice += not text.choices
-        if text.check is not None:
+            self.without_choice += not choices
+        if verdict is not None:
             self.checked += 1
-            self.found += text.check.verdict == "watermarked"
+            self.found += verdict == "watermarked"
 
     @property
     def problem(self) -> str | None:
