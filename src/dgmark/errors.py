@@ -115,7 +115,7 @@ class TokenizerMismatch(KeyFileError):
 
 
 class VocabularyMismatch(KeyFileError):
-    """A token id or a model's vocabulary does not fit the key's group table."""
+    """A token id or a model's vocabulary does not fit the vocabulary of the key."""
 
 
 class ModelError(DgmarkError):

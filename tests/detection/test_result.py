@@ -5,7 +5,7 @@ import pytest
 from dgmark.detection.detector import Detector
 from dgmark.detection.finding import Span
 from dgmark.detection.result import Detection
-from dgmark.detection.sentences import heading, meaning, rarity, symbol, verdict_sentence, where
+from dgmark.detection.sentences import counted, heading, meaning, rarity, symbol, verdict_sentence, where
 from support.known_keys import known_key
 
 SPANS = [Span(start, start + 100, 40, 1e-6) for start in (0, 100, 300)]
@@ -59,6 +59,17 @@ def test_a_key_without_a_secret_promises_no_rarity(detection: Detection) -> None
     for found in (keyless, replace(keyless, verdict="not_detected", spans=tuple(SPANS))):
         assert "anybody can make this mark" in verdict_sentence(found)
         assert "1 in" not in verdict_sentence(found)
+
+
+def test_what_is_counted_is_called_as_the_rule_calls_it(detection: Detection) -> None:
+    plain = replace(detection, pairs=None)
+    said = [counted(replace(plain, num_tokens_scored=number)) for number in (1, 1200)]
+    assert said[0].startswith("1 token, which")
+    assert said[1].startswith("1,200 tokens, which")
+    groups = replace(plain, units=("group", "groups"))
+    assert counted(replace(groups, num_tokens_scored=1)).startswith("1 group, which")
+    assert counted(replace(groups, num_tokens_scored=2)).startswith("2 groups, which")
+    assert "units" not in groups.to_row("a")
 
 
 def test_absence_names_all_keys_that_were_tried(detection: Detection) -> None:

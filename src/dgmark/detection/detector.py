@@ -286,6 +286,7 @@ class Detector:
             key_name=self.key.name,
             rule=self.key.spec.rule,
             rule_title=self.key.rule.title,
+            units=self._test.units(),
             guaranteed=not self.key.keyless,
             keys_tested=self.keys_tested,
             subkeys_tested=self.key.num_subkeys,

@@ -10,6 +10,7 @@ from dgmark.detection.readings import LAYOUT
 
 # the share of a text from which on spans count as all of it
 WHOLE_TEXT = 0.8
+TOKENS = ("token", "tokens")  # one and many
 
 Verdict = Literal["watermarked", "not_detected", "uncertain"]
 Phase = Literal["any", "start"]
@@ -131,6 +132,7 @@ class Finding:
         incomplete: whether parts of the document that held the text were not read, as its notes say. Whoever read it
             sets this; the words of the verdict follow it, and no row has it.
         rule_title: what stands before "watermark" in the words of the verdict, such as "KGW". No row has it.
+        units: what is counted as scored, one and many, in words. No row has it.
         key_name: whose texts the key marks, as its file says; the words of the verdict name it. No row has it.
     """
 
@@ -152,7 +154,7 @@ class Finding:
     spans: tuple[Span, ...] | None = None
     marked_share: float | None = None
     keys_tested: int = 1
-    rule: str = "bigram"
+    rule: str = field(kw_only=True)
     p_published: float | None = None
     uncertain_because: Uncertain | None = None
     subkeys_tested: int = 1
@@ -160,6 +162,7 @@ class Finding:
     subkey_confidence: float | None = field(default=None, repr=False)
     incomplete: bool = field(default=False, repr=False)
     rule_title: str = field(default="", repr=False)
+    units: tuple[str, str] = field(default=TOKENS, repr=False)
     key_name: str | None = field(default=None, repr=False)
 
     @property

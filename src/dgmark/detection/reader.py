@@ -55,7 +55,7 @@ class Reader:
     """Reads texts and ids for the keys of one tokenizer.
 
     Args:
-        key: any of these keys; it names the tokenizer and the size of the group table.
+        key: any of these keys; it names the tokenizer and the size of the vocabulary.
         tokenizer: the model's tokenizer, or its folder or file; by default the one the key names, loaded when first
             needed.
         surprisal_model: the language model that reads along; None for none.

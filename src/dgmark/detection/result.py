@@ -63,7 +63,7 @@ class Detection(Finding):
 
 
 # the fields of each row between its id and its schema, in order: those of `Detection`, with the summary in their midst
-_HIDDEN = {"subkeys_tested", "incomplete", "rule_title", "key_name", *PAYLOAD_FIELDS}
+_HIDDEN = {"subkeys_tested", "incomplete", "rule_title", "units", "key_name", *PAYLOAD_FIELDS}
 DETECTION_FIELDS = [name for name in Detection.__dataclass_fields__ if name not in _HIDDEN]
 DETECTION_FIELDS.insert(DETECTION_FIELDS.index("guaranteed") + 1, "summary")
 

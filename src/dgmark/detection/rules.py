@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from dgmark.arguments import whole
-from dgmark.detection.finding import Finding, Phase, TokenSpan, Uncertain
+from dgmark.detection.finding import TOKENS, Finding, Phase, TokenSpan, Uncertain
 from dgmark.detection.reader import ScoredIds
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
@@ -94,6 +94,11 @@ class TextTest(Protocol):
     def shown_match(cls) -> str:
         """What `matched_tokens` shows, in words."""
         return "matching token"
+
+    @classmethod
+    def units(cls) -> tuple[str, str]:
+        """What `num_tokens_scored` counts, one and many, in words."""
+        return TOKENS
 
     @classmethod
     def weighs(cls) -> bool:

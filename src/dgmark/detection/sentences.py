@@ -162,10 +162,8 @@ def meaning(found: Finding) -> list[str]:
 def counted(found: Finding) -> str:
     """How much of the text was tested."""
     scored = found.num_tokens_scored
-    if found.p_published is not None:  # a published rule, which may count groups of tokens
-        return f"{scored:,} tokens or groups of tokens, which are words or parts of words"
     pairs = f", and {found.pairs.scored:,} different pairs of them" if found.pairs and found.pairs.scored else ""
-    return f"{scored:,} token{'' if scored == 1 else 's'}, which are words or parts of words{pairs}"
+    return f"{scored:,} {found.units[scored != 1]}, which are words or parts of words{pairs}"
 
 
 def matches(found: Finding) -> tuple[str, str]:

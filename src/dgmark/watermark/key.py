@@ -199,8 +199,8 @@ class WatermarkKey:
         Raises:
             TokenizerMismatch: the fingerprints differ.
             SettingsError: this is not a tokenizer.
-            VocabularyMismatch: the key's group table is smaller than the tokenizer's vocabulary, or far larger than any
-                model pads it.
+            VocabularyMismatch: the key's vocabulary is smaller than the tokenizer's, or far larger than any model
+                pads it.
         """
         if not isinstance(tokenizer, Tokenizer):
             raise SettingsError(

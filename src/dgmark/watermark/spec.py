@@ -212,6 +212,6 @@ def check_ids(ids: Int[np.ndarray, " n"], table_size: int) -> None:
     if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= table_size):
         wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
         raise VocabularyMismatch(
-            f"token id {wrong} lies outside the key's group table of {table_size} ids: "
+            f"token id {wrong} lies outside the key's vocabulary of {table_size} ids: "
             "these ids come from another tokenizer than the key's"
         )

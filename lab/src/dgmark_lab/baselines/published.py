@@ -57,6 +57,11 @@ class PublishedTest(TextTest):
         return True
 
     @classmethod
+    def units(cls) -> tuple[str, str]:
+        """Pairs, tokens or windows of tokens, by rule."""
+        return "token or group of tokens", "tokens or groups of tokens"
+
+    @classmethod
     @abstractmethod
     def scored(cls, key: WatermarkKey, ids: Ids, positions: Ids, fpr: float) -> Score:
         """Score tokens at their positions (0-based, ascending).
