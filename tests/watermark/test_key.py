@@ -285,6 +285,10 @@ def test_what_is_no_key_file_is_refused_without_being_quoted(content: bytes, tmp
         ("utf-16-le", b"", "UTF-16"),
         ("utf-16-be", b"", "UTF-16"),
         ("utf-16-be", b"\xfe\xff", "UTF-16"),
+        ("utf-32", b"", "UTF-32"),
+        ("utf-32-le", b"", "UTF-32"),
+        ("utf-32-be", b"", "UTF-32"),
+        ("utf-32-be", b"\0\0\xfe\xff", "UTF-32"),
     ],
 )
 def test_a_key_file_in_another_encoding_is_refused_by_its_name(

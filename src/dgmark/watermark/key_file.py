@@ -62,6 +62,10 @@ def _mode_of(file: BufferedIOBase) -> int:
 # how a file in JSON begins that is not UTF-8 without a byte order mark
 _OTHER_ENCODINGS = {
     b"\xef\xbb\xbf": "UTF-8 with a byte order mark",
+    b"\xff\xfe\0\0": "UTF-32",  # before what it begins with
+    b"\0\0\xfe\xff": "UTF-32",
+    b"{\0\0\0": "UTF-32",
+    b"\0\0\0{": "UTF-32",
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
     b"{\0": "UTF-16",
