@@ -49,7 +49,7 @@ PACKAGES = {
         docassemble.LAWVNameChange docassemble.LAWVNameChangeClinic docassemble.LAWVSolidFoundations
         docassemble.LAWVWillsClinic docassemble.MassAppealsCourt docassemble.MAVirtualCourt docassemble.NDA docutils
         holoviews mail-parser mailman mesa nbconvert nbsphinx odfpy papermill py3o.template PyDocX pypdf python-docx
-        talon
+        python-pptx talon
     """,
 }
 
@@ -64,6 +64,7 @@ KINDS = {
     "EPUB": (".epub",),
     "EML": (".eml",),
     "IPYNB": (".ipynb",),
+    "PPTX": (".pptx", ".ppsx", ".potx"),
 }
 KIND_OF = {suffix: kind for kind, suffixes in KINDS.items() for suffix in suffixes}
 WORDS = 200  # of a document that is counted

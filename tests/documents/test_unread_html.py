@@ -354,7 +354,55 @@ HIDING = (
     "color:white;background:white",
     "visibility:collapse",
     "position:absolute;inset:-9999px",
+    # by sides of the line, under old names, computed, and by functions of colours
+    "position:absolute;inset-inline-start:-9999px",
+    "margin-inline:-9999px 0",
+    "display:block;margin-block-start:-9999px",
+    "display:inline-block;inline-size:0;overflow:hidden",
+    "display:block;max-block-size:0;overflow:clip",
+    "-webkit-transform:scale(0);display:inline-block",
+    "-webkit-opacity:0",
+    "font-size:calc(1px - 1px)",
+    "font-size:clamp(0px, 0em, 0px)",
+    "font-size:max(0px, min(0px, 1em))",
+    "--n:-1;position:absolute;left:calc(9999px * var(--n))",
+    "opacity:calc(1 - 1)",
+    "font-size:calc(1px * own(0))",
+    "color:Canvas",
+    "color:light-dark(white, black)",
+    "color:color-mix(in srgb, white 100%, black)",
+    "color:color-mix(in oklab, black 0%, transparent)",
+    "color:oklch(1 0 0)",
+    "color:lab(100 0 0)",
+    "color:color(display-p3 1 1 1)",
+    "color:rgb(from white r g b)",
+    "background:currentColor",
+    "background:linear-gradient(to right, #000, black 50%)",
+    "mask-image:linear-gradient(transparent, transparent)",
+    "filter:url(#a)",
+    "filter:invert(1)",
+    "display:inline-block;rotate:x 90deg",
+    "display:inline-block;transform:rotate3d(1,0,0,90deg)",
+    "font-size-adjust:0",
+    "display:inline-block;contain:strict;width:0;height:0",
+    "display:block;line-height:0;overflow:hidden",
+    "display:block;overflow:hidden;width:9px;height:12px",
+    "display:block;text-indent:100%;white-space:nowrap;overflow:hidden",
+    "position:fixed;bottom:100%",
+    "display:table-column",
+    "animation:gone 1s forwards",
+    "animation-name:never",
 )
+FRAMES = "@keyframes gone{from{opacity:1}to{opacity:0}}@keyframes never{from,to{visibility:hidden}}"
+# of a part of a drawing
+HIDING_ATTRIBUTES = (
+    'display="none"', 'visibility="hidden"', 'font-size="0"', 'opacity="0"', 'fill="white"', 'fill="none"',
+    'fill-opacity="0"', 'x="-9999"', 'dy="9999"', 'transform="scale(0)"', 'transform="rotate(9) translate(-9999 0)"',
+    'style="fill:white"', 'clip-path="url(#c)"', 'mask="url(#m)"',
+)  # fmt: skip
+# elements whose text a browser does not show, or not before it is asked to
+HIDING_ELEMENTS = ("div popover", "details", "noframes", "noembed", "dialog", "template", "noscript")
+PATTERNS = ("defs", "symbol", "clipPath", "mask", "pattern", "marker", "metadata", "linearGradient")
 
 
 def decoys() -> Iterator[tuple[str, str]]:
@@ -367,8 +415,26 @@ def decoys() -> Iterator[tuple[str, str]]:
         return "".join(f"{one} <i {attribute}>{group}</i> " for one, group in zip(found, groups, strict=True))
 
     for style in HIDING:
-        yield style, f"<body>{mixed(f'style={chr(34)}{style}{chr(34)}')}</body>"
-        yield f"{style}, by class", f"<style>.d{{{style}}}</style><body>{mixed('class=d')}</body>"
+        yield style, f"<style>{FRAMES}</style><body>{mixed(f'style={chr(34)}{style}{chr(34)}')}</body>"
+        yield f"{style}, by class", f"<style>{FRAMES}.d{{{style}}}</style><body>{mixed('class=d')}</body>"
+    for hint in HIDING_ATTRIBUTES:
+        yield (
+            f"drawing, {hint}",
+            f"<svg><text>{mixed(hint).replace('<i', '<tspan').replace('</i', '</tspan')}</text></svg>",
+        )
+    for element in HIDING_ELEMENTS:
+        name = element.split()[0]
+        yield element, f"<body>{mixed('').replace('<i ', f'<{element}').replace('</i', f'</{name}')}</body>"
+    for element in PATTERNS:
+        yield (
+            f"drawing, {element}",
+            f"<svg>{mixed('').replace('<i ', f'<{element}><text').replace('</i', f'</text></{element}')}</svg>",
+        )
+    shadow = '<template shadowrootmode="open">x</template>'
+    yield "a shadow root", f"<body>{mixed('').replace('<i >', f'<i >{shadow}')}</body>"
+    seen = mixed("").replace("<i >", "</font><i>").replace("</i>", "</i><font color=black>")
+    yield "text of the body", f"<body text=white><font color=black>{seen}</body>"
+    yield "links of the body", f"<body link=white>{mixed('').replace('<i ', '<a href=x').replace('</i', '</a')}</body>"
     yield "hidden", f"<body>{mixed('hidden')}</body>"
     yield "inherited", f"<style>i{{font-size:inherit;color:white}}</style><body>{mixed('')}</body>"
     yield "nested", f"<style>body{{& i{{display:none}}}}</style><body>{mixed('')}</body>"
@@ -390,6 +456,29 @@ def test_marked_text_in_books_and_e_mails_is_never_called_not_marked() -> None:
 
 def test_words_that_no_one_sees_never_hide_a_mark() -> None:
     assert [name for name, content in decoys() if outcome(content.encode()) == "not_detected"] == []
+
+
+def test_what_ordinary_styles_show_is_not_taken_for_hidden() -> None:
+    looks = (
+        "font-size:clamp(1rem, 2vw, 20px)", "font-size:calc(1em + 1px)", "color:oklch(0.3 0.1 250)", "opacity:calc(1)",
+        "color:light-dark(#222, #ddd)", "color:color-mix(in srgb, black 80%, white)", "color:CanvasText",
+        "background:linear-gradient(#eee, #fff)", "margin-inline:1em 2em", "padding-block:9px", "filter:sepia(1)",
+        "transform:translateX(1em) rotate(3deg)", "height:20px;overflow:hidden", "animation:in 1s both;opacity:0",
+        "color:var(--none)", "line-height:1.2;overflow:hidden", "mask:none",
+    )  # fmt: skip
+    frames = "<style>@keyframes in{from{opacity:0}to{opacity:1}}</style>"
+    for look in looks:
+        reading = read(f"{frames}<p>{BODY}</p><p style='{look}'>{BODY[:600]}</p>".encode())
+        assert (look, reading.notes) == (look, ())
+    drawing = "<svg><rect fill='black'/><text fill='white'>{}</text><text font-size='12' x='9'>{}</text></svg>"
+    assert read(f"<p>{BODY}</p>{drawing.format(BODY[:600], BODY[600:1200])}".encode()).notes == ()
+
+
+def test_closed_details_are_read_behind_the_page() -> None:
+    reading = read(
+        b"<p>First</p><details><summary>More</summary>of it</details><details open>Open</details><p>Last</p>"
+    )
+    assert reading.text.split() == ["First", "Open", "Last", "More", "of", "it"]
 
 
 def test_attributes_that_all_chapters_share_count_once() -> None:

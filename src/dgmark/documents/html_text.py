@@ -13,18 +13,25 @@ from dgmark.documents.data_urls import data_text, is_page
 from dgmark.documents.labels import LABEL_ATTRIBUTES, VALUE_FIELDS, join_labels
 from dgmark.documents.markup import ROLES, markup_pieces
 from dgmark.documents.page_layout import PageLayout
-from dgmark.documents.page_styles import Declared, Look, PageStyles, keyword, length_of, look_of
+from dgmark.documents.page_styles import DRAWING, Declared, Look, PageStyles, cuts_off, keyword, length_of, look_of
 from dgmark.documents.reading import Reading, Refusal
 from dgmark.documents.style_sheets import Open, Sheet, parse_sheet, sheet_text
 from dgmark.documents.text_builder import TextBuilder
 
 # not text for a reader, wherever it stands
 _NEVER = frozenset((
-    "head", "style", "template", "noscript", "desc", "annotation", "annotation-xml", "progress", "meter", "rp",
+    "head", "style", "template", "noscript", "noframes", "noembed", "desc", "annotation", "annotation-xml", "progress",
+    "meter", "rp", "metadata",
 ))  # fmt: skip
 # read behind the page, all of a kind together
 _LABELS = {"title": "titles", "select": "choices", "datalist": "choices", "rt": "readings of characters"}
 # seen, and not read
+# parts of drawings that are shown only where another part names them
+_PATTERNS = frozenset(("defs", "symbol", "clippath", "mask", "pattern", "marker", "lineargradient", "radialgradient"))
+# what a browser has no box for
+_NO_BOX = ("none", "table-column", "table-column-group")
+_SIGN = 0.25  # of the square of the size of letters, the room that a letter takes at least
+_WIDEST = 1280.0  # pixels: of a part whose width is not known
 _MEDIA = frozenset(("iframe", "frame", "object", "embed", "audio", "video", "canvas", "applet", "portal"))
 _PICTURES = frozenset(("img", "image"))
 _DRAWN = frozenset(("path", "polyline", "polygon", "use", "line", "rect", "circle", "ellipse"))
@@ -43,6 +50,8 @@ _PARAGRAPHS = frozenset((
     "p", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "dl", "pre", "blockquote", "table",
 ))  # fmt: skip
 _WORDS = frozenset(("mi", "mn", "mo", "mtext", "ms"))  # MathML's elements that hold text
+_HINTED = frozenset(("a", "font", "bdo", "body", *DRAWING))  # whose attributes say how they look
+_FAR = 500  # pixels: what is so far out is off the page
 _BACKGROUNDS = (
     "background", "background-image", "border-image", "border-image-source", "list-style", "list-style-image",
     "content", "mask", "mask-image",
@@ -102,6 +111,7 @@ class _Page:
         self._account = account
         self._open = open_file
         self._labels: dict[str, list[str]] = {}
+        self._lengths: dict[Any, int] = {}  # the number of letters in each element
         self._looks: dict[tuple[int, int, bool], tuple[Look, Look]] = {}  # with the look around, to keep its identity
         self._drawn = self._drawings = 0
         self._backgrounds: set[str] = set()
@@ -203,7 +213,7 @@ class _Page:
 
     def _look(self, element: Any, declared: Declared, above: Look) -> Look:
         hints = element.attrib
-        if element.tag in ("a", "font", "bdo") or "dir" in hints or "bgcolor" in hints:
+        if element.tag in _HINTED or "dir" in hints or "bgcolor" in hints:
             look = look_of(element, declared, above)
         elif declared or element.tag in ("pre", "listing"):
             key = (id(declared), id(above), element.tag in ("pre", "listing"))
@@ -212,7 +222,34 @@ class _Page:
             look = self._looks[key][0]
         else:
             look = above
-        return look.because("text in another order") if element in self._layout.misplaced else look
+        reason = self._why_unseen(element, declared, look)
+        return look.because(reason) if reason else look
+
+    def _why_unseen(self, element: Any, declared: Declared, look: Look) -> str | None:
+        """Why the place of an element keeps its text from being seen."""
+        if element in self._layout.misplaced:
+            return "text in another order"
+        if element.tag in _PATTERNS:
+            return "parts of drawings that others show"
+        if element.tag in DRAWING and _is_far(element):
+            return "text off the page"
+        if len(element) and element[0].tag == "template" and element[0].get("shadowrootmode"):
+            return None if any(True for _ in element[0].iter("slot")) else "text that a shadow root replaces"
+        if declared and cuts_off(declared, look) and self._overflows(element, declared, look):
+            return "text that is cut off"
+        return None
+
+    def _overflows(self, element: Any, declared: Declared, look: Look) -> bool:
+        """Whether a box of a fixed height has no room for most of its text."""
+        heights = [length_of(declared, name, look) for name in ("height", "max-height")]
+        widths = [length_of(declared, name, look) for name in ("width", "max-width")]
+        height = next((one for one in heights if one is not None), None)
+        if height is None:
+            return False
+        width = next((one for one in widths if one is not None), _WIDEST)
+        if not self._lengths:
+            self._lengths = _lengths_of(self._roots)
+        return height * width < _SIGN * look.size**2 * self._lengths[element] / 2
 
     def _add(self, builder: TextBuilder, text: str | None, look: Look) -> None:
         if not text or not look.visible:
@@ -273,6 +310,9 @@ class _Page:
         if not whole and _is_hidden(element, declared, look):
             if "shown-on-demand" in declared:
                 self._add_beside(element, look, "parts shown on demand")
+            return True
+        if not whole and tag == "details" and "open" not in element.attrib:
+            self._add_beside(element, look, "closed details")
             return True
         if not whole and _is_around(element):
             self._add_beside(element, look, element.get("role") or element.tag)
@@ -341,6 +381,28 @@ class _Page:
             self._account.add("pictures", weight=Account.UNKNOWN)
 
 
+def _lengths_of(roots: list[Any]) -> dict[Any, int]:
+    """The number of letters in each element."""
+    lengths: dict[Any, int] = {}
+    elements = [one for root in roots for one in root.iter() if isinstance(one.tag, str)]
+    for element in reversed(elements):
+        inner = sum(lengths.get(one, 0) + len((one.tail or "").strip()) for one in element)
+        lengths[element] = len((element.text or "").strip()) + inner
+    return lengths
+
+
+def _is_far(element: Any) -> bool:
+    """Whether a part of a drawing says that it stands off the page."""
+    for name in ("x", "y", "dx", "dy"):
+        try:
+            place = float((element.get(name) or "0").split()[0].removesuffix("px"))
+        except (ValueError, IndexError):
+            continue
+        if not -_FAR < place < 10 * _FAR:
+            return True
+    return False
+
+
 def _kind(element: Any) -> str:
     return str(element.get("type") or "text").lower()
 
@@ -370,9 +432,9 @@ def _is_around(element: Any) -> bool:
 
 def _is_hidden(element: Any, declared: Declared, look: Look) -> bool:
     display = keyword(declared, "display", look) if declared else None
-    if display == "none" or (declared and keyword(declared, "content-visibility", look) == "hidden"):
+    if display in _NO_BOX or (declared and keyword(declared, "content-visibility", look) == "hidden"):
         return True
-    closed = element.tag == "dialog" and "open" not in element.attrib
+    closed = "popover" in element.attrib or (element.tag == "dialog" and "open" not in element.attrib)
     return (closed or "hidden" in element.attrib) and display in (None, "revert", "revert-layer")
 
 

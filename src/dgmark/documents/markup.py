@@ -35,7 +35,7 @@ _NEVER_SHOWN = frozenset(("meta", "link", "script", "style", "base", "html", "he
 _SENT = frozenset(("option", "button", "li", "data", "meter", "progress"))  # whose value is no text on the page
 _TECHNICAL_PREFIXES = ("xmlns", "on", "aria-labelledby", "aria-describedby", "aria-controls", "aria-owns")
 # of a page's parts, those that no program shows at first, and whose labels count only if there are many
-_HIDDEN_PARTS = frozenset(("dialog", "template", "noscript"))
+_HIDDEN_PARTS = frozenset(("dialog", "template", "noscript", "noframes", "noembed", "metadata"))
 LABELS, HIDDEN, ATTRIBUTES = "labels", "hidden parts", "attributes"
 ROLES = frozenset(("navigation", "banner", "contentinfo", "complementary", "search"))
 _HIDING = re.compile(r"display\s*:\s*none|visibility\s*:\s*(hidden|collapse)")
@@ -105,7 +105,12 @@ class _Markup(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = dict(attrs)
         _, skipped, group = self._open[-1] if self._open else ("", False, None)
-        if "hidden" in values or _HIDING.search((values.get("style") or "").lower()) or tag in _HIDDEN_PARTS:
+        if (
+            "hidden" in values
+            or "popover" in values
+            or _HIDING.search((values.get("style") or "").lower())
+            or tag in _HIDDEN_PARTS
+        ):
             group = HIDDEN
         skipped = skipped or tag in _NO_ELEMENTS
         self._end_style()

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from dgmark.documents.page_styles import Declared, Look, PageStyles, keyword, length, length_of, moves, resolved
+from dgmark.documents.css_lengths import length
+from dgmark.documents.page_styles import Declared, Look, PageStyles, keyword, length_of, moves, resolved
 from dgmark.documents.style_sheets import first_ident
 
 _BLOCKS = frozenset((

@@ -6,11 +6,21 @@ Holds what decides whether, where and in which order a text is shown, and nothin
 import re
 import time
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from dgmark.documents.style_sheets import Declaration, Sheet, attribute_name, first_ident, parse_declarations
+from dgmark.documents.css_colors import BLACK, Color, color_of, first_color, gradient_color, near
+from dgmark.documents.css_lengths import first_number, length
+from dgmark.documents.style_sheets import (
+    Declaration,
+    Sheet,
+    attribute_name,
+    first_ident,
+    parse_declarations,
+    tokens_within,
+)
 
 Declared = Mapping[str, list[Any]]  # the tokens of each property
 
@@ -25,7 +35,21 @@ _READ = frozenset((
     "grid-row-start", "grid-column-start", "grid-area", "content", "list-style", "list-style-type", "white-space",
     "all", "content-visibility", "shown-on-demand", "filter", "inset", "zoom", "min-width", "min-height",
     "letter-spacing", "z-index", "border-image", "border-image-source", "list-style-image", "mask", "mask-image",
-    "-webkit-text-security",
+    "-webkit-text-security", "fill", "fill-opacity", "stroke", "rotate", "contain", "line-height", "font-size-adjust",
+    "animation", "animation-name", "animation-fill-mode",
+))  # fmt: skip
+# attributes of drawings that are styles too
+_HINTS = (
+    "display", "visibility", "opacity", "font-size", "fill", "fill-opacity", "stroke", "transform", "clip-path", "mask",
+    "letter-spacing",
+)  # fmt: skip
+DRAWING = frozenset(("svg", "g", "text", "tspan", "textpath", "tref", "symbol", "defs", "use", "marker", "pattern"))
+_SHAPES = ("rect", "circle", "ellipse", "path", "polygon", "polyline", "image", "use")
+_UNITLESS = re.compile(r"(-?[\d.]+)(?=[\s,)]|$)")
+# of what `transform` and `filter` do, that which leaves a text as it is seen
+_HARMLESS = frozenset((
+    "translate", "translatex", "translatey", "translatez", "translate3d", "rotate", "rotatez", "perspective",
+    "drop-shadow", "grayscale", "sepia", "saturate", "hue-rotate", "contrast", "brightness",
 ))  # fmt: skip
 _ORDER = frozenset((
     "order", "flex-direction", "flex-flow", "position", "float", "grid-row", "grid-column", "grid-area",
@@ -34,14 +58,13 @@ _ORDER = frozenset((
 _INITIAL = {"display": "inline", "visibility": "visible", "opacity": "1", "position": "static", "float": "none"}
 _SECONDS = 5.0  # of the processor, for matching rules
 _SIBLINGS = 1000  # elements of one parent, up to which rules on siblings before an element are matched
+_WITHIN = 4  # functions within functions
 _VARIABLES = 2000  # tokens of a value once its variables are put in
 _SIZES = {"xx-small": 9, "x-small": 10, "small": 13, "medium": 16, "large": 18, "x-large": 24, "xx-large": 32}
-_LENGTHS = {"px": 1.0, "pt": 4 / 3, "pc": 16.0, "in": 96.0, "cm": 37.8, "mm": 3.78, "q": 0.945}
 _ON_DEMAND = re.compile(r":(hover|focus-within|focus-visible|focus|active|target|checked|popover-open)\b")
 _HIDING = ("none", "hidden", "collapse")  # values of `display` and `visibility`
 _TINY = 2.5  # pixels: smaller letters are not seen
 _FAINT = 0.1  # opacity below which a text is not seen
-_NEAR = 0.06  # colours that are nearer than that look the same
 _FAR = 500  # pixels: what is moved so far out is off the page
 _LINK = (0.0, 0.0, 0.93)
 
@@ -57,6 +80,7 @@ class Look:
         size: of letters, in pixels.
         color: of letters, as red, green and blue from 0 to 1; None if it is not known.
         background: the colour behind them.
+        link: the colour of links.
         exact: whether white space is kept.
         right_to_left: whether what stands in a line runs from right to left.
         marker: the text before items of lists.
@@ -67,8 +91,9 @@ class Look:
     reasons: frozenset[str] = frozenset()
     opacity: float = 1.0
     size: float = 16.0
-    color: tuple[float, float, float] | None = (0.0, 0.0, 0.0)
-    background: tuple[float, float, float] | None = (1.0, 1.0, 1.0)
+    color: Color | None = BLACK
+    background: Color | None = (1.0, 1.0, 1.0)
+    link: Color | None = _LINK
     exact: bool = False
     right_to_left: bool = False
     marker: str = ""
@@ -81,7 +106,7 @@ class Look:
             return "text of size 0"
         if self.opacity < _FAINT:
             return "transparent text"
-        if self.color and self.background and _near(self.color, self.background):
+        if self.color and self.background and near(self.color, self.background):
             return "text in the colour of its background"
         return min(self.reasons, default=None)
 
@@ -108,14 +133,16 @@ class PageStyles:
         self._generated: dict[tuple[Any, str], dict[str, list[Any]]] = {}
         self._cascades: dict[tuple[object, ...], dict[str, list[Any]]] = {}
         self._matched: list[list[Declaration]] = []  # which the keys of the cascades name
+        self._frames = {name: one for sheet in sheets for name, one in sheet.frames.items()}
         rules = [rule for sheet in sheets for rule in sheet.rules]
         matcher = self._matcher(root, rules)
         if matcher is not None:
             self._match(root, matcher)
         for element in root.iter():
-            style = element.get("style") if isinstance(element.tag, str) else None
-            if style and element not in self._declared:
-                self._declared[element] = self._cascaded([], style)
+            style = (element.get("style") or "") if isinstance(element.tag, str) else ""
+            hints = _hints(element)
+            if (style or hints) and element not in self._declared:
+                self._declared[element] = self._cascaded([], style, hints)
         self.declares_order = any(not _ORDER.isdisjoint(one) for one in self._declared.values())
 
     def of(self, element: Any) -> Declared:
@@ -171,17 +198,35 @@ class PageStyles:
                 by_place.setdefault(place, []).append(declarations)
             style = element.get("style") or ""
             if style or None in by_place:
-                self._declared[element] = self._cascaded(by_place.pop(None, []), style)
+                self._declared[element] = self._cascaded(by_place.pop(None, []), style, _hints(element))
             for place, matched in by_place.items():
                 if place in ("before", "after"):
                     self._generated[element, place] = self._cascaded(matched, "")
 
-    def _cascaded(self, matched: list[list[Declaration]], style: str) -> dict[str, list[Any]]:
-        """The values that hold of these rules and this style attribute; the same object for the same ones."""
-        key = (*map(id, matched), style)
+    def _cascaded(self, matched: list[list[Declaration]], style: str, hints: str = "") -> dict[str, list[Any]]:
+        """The values that hold of these rules, this style attribute and other attributes that are styles.
+
+        The same object for the same ones.
+        """
+        key = (*map(id, matched), style, hints)
         if key not in self._cascades:
-            self._cascades[key] = _cascade([one for rule in matched for one in rule], parse_declarations(style))
+            rules = [*parse_declarations(hints), *(one for rule in matched for one in rule)]
+            declared = _cascade(rules, parse_declarations(style))
+            self._cascades[key] = declared | self._animated(declared)
         return self._cascades[key]
+
+    def _animated(self, declared: Declared) -> dict[str, list[Any]]:
+        """What an animation leaves in place of what is declared, once it is over or all the time."""
+        named = [*declared.get("animation", ()), *declared.get("animation-name", ())]
+        words = {
+            one.value for one in (*named, *declared.get("animation-fill-mode", ())) if one.type in ("ident", "string")
+        }
+        stays = bool(words & {"forwards", "both"})
+        left: dict[str, list[Any]] = {}
+        for name in words & self._frames.keys():
+            last = self._frames[name]
+            left |= {one.name: one.value for one in last.declarations if one.name in _READ and (stays or last.always)}
+        return left
 
 
 @lru_cache(maxsize=20_000)
@@ -203,6 +248,22 @@ def _shows(declarations: list[Declaration]) -> bool:
     """Whether declarations show what is hidden otherwise."""
     values = [(one.name, first_ident(one.value)) for one in declarations]
     return any(name in ("display", "visibility") and value not in _HIDING for name, value in values)
+
+
+def _hints(element: Any) -> str:
+    """The attributes of a part of a drawing that are styles, as a style attribute. Their lengths have no units."""
+    if not isinstance(element.tag, str) or element.tag not in DRAWING:
+        return ""
+    stated = ((name, element.get(name)) for name in _HINTS)
+    lengths = ("font-size", "transform", "letter-spacing")
+    return ";".join(
+        f"{name}:{_UNITLESS.sub(_in_pixels, value) if name in lengths else value}" for name, value in stated if value
+    )
+
+
+def _in_pixels(number: re.Match[str]) -> str:
+    before = number.string[: number.start()].rpartition(")")[2]
+    return number[0] if re.match(r"[\s,]*(scale|rotate|matrix|skew)", before, re.IGNORECASE) else f"{number[0]}px"
 
 
 def _decides(declarations: list[Declaration]) -> bool:
@@ -246,7 +307,11 @@ def keyword(declared: Declared, name: str, look: Look) -> str | None:
 
 
 def resolved(value: list[Any], variables: Mapping[str, list[Any]]) -> list[Any]:
-    """A value with its variables put in; empty if it grows too long."""
+    """A value with its variables put in, also within functions; empty if it grows too long."""
+    return _resolved(value, variables, 0)
+
+
+def _resolved(value: list[Any], variables: Mapping[str, list[Any]], depth: int) -> list[Any]:
     found: list[Any] = []
     waiting = [iter(value)]
     while waiting:
@@ -257,11 +322,19 @@ def resolved(value: list[Any], variables: Mapping[str, list[Any]]) -> list[Any]:
             arguments = [one for one in token.arguments if one.type != "whitespace"]
             name = arguments[0].value if arguments and arguments[0].type == "ident" else ""
             waiting.append(iter(variables[name] if name in variables else _fallback(token.arguments)))
+        elif token.type == "function" and depth < _WITHIN and any(map(_is_variable, tokens_within(token.arguments))):
+            token = copy(token)
+            token.arguments = _resolved(token.arguments, variables, depth + 1)
+            found.append(token)
         else:
             found.append(token)
         if len(waiting) > 50 or len(found) > _VARIABLES:
             return []
     return found
+
+
+def _is_variable(token: Any) -> bool:
+    return bool(token.type == "function" and token.lower_name == "var")
 
 
 def _fallback(arguments: list[Any]) -> list[Any]:
@@ -300,10 +373,11 @@ def look_of(element: Any, declared: Declared, above: Look) -> Look:
     direction = keyword(declared, "direction", above) or (element.get("dir") or "").lower()
     if direction in ("rtl", "ltr"):
         changes["right_to_left"] = direction == "rtl"
-    opacity = _number(resolved(declared.get("opacity", []), above.variables))
-    if opacity is not None:
-        changes["opacity"] = above.opacity * min(max(opacity, 0.0), 1.0)
-    changes["size"] = _font_size(declared, above)
+    names = ("opacity", "fill-opacity") if element.tag in DRAWING else ("opacity",)
+    for opacity in (first_number(resolved(declared.get(name, []), above.variables)) for name in names):
+        if opacity is not None:
+            changes["opacity"] = changes.get("opacity", above.opacity) * min(max(opacity, 0.0), 1.0)
+    changes["size"] = 0.0 if _is_zero(declared, "font-size-adjust", above) else _font_size(declared, above)
     changes.update(_colors(element, declared, above))
     if "list-style" in declared or "list-style-type" in declared:
         tokens = resolved([*declared.get("list-style", []), *declared.get("list-style-type", [])], above.variables)
@@ -311,9 +385,25 @@ def look_of(element: Any, declared: Declared, above: Look) -> Look:
     reasons = set(_reasons(declared, replace(above, size=changes["size"])))
     if element.tag == "bdo" and changes.get("right_to_left"):
         reasons.add("text in another order")
+    reasons |= _not_computed(declared, replace(above, **changes))
     if reasons:
         changes["reasons"] = above.reasons | reasons
     return replace(above, **changes)
+
+
+def _is_zero(declared: Declared, name: str, look: Look) -> bool:
+    return first_number(resolved(declared.get(name, []), look.variables)) == 0
+
+
+def _not_computed(declared: Declared, look: Look) -> set[str]:
+    """Whether a value that decides on whether a text is seen is a function that is not known here."""
+    for name, known in (("color", first_color), ("-webkit-text-fill-color", first_color), ("opacity", first_number)):
+        tokens = resolved(declared.get(name, []), look.variables)
+        if any(one.type == "function" for one in tokens) and known(tokens) in (None, (None, 1.0)):
+            return {"text whose look is not computed"}
+    sizes = [one for one in resolved(declared.get("font-size", []), look.variables) if one.type == "function"]
+    unknown = any(length(one, look.size, look.size) is None for one in sizes)
+    return {"text whose look is not computed"} if unknown else set()
 
 
 def _font_size(declared: Declared, above: Look) -> float:
@@ -337,21 +427,6 @@ def _font_size(declared: Declared, above: Look) -> float:
     return above.size
 
 
-def length(token: Any, size: float, whole: float | None = None) -> float | None:
-    """A length in pixels; percentages are of `whole`."""
-    if token.type == "number":
-        return float(token.value) if token.value == 0 else None
-    if token.type == "percentage":
-        return None if whole is None else token.value / 100 * whole
-    if token.type != "dimension":
-        return None
-    if token.lower_unit in ("em", "rem", "ch", "ex", "lh"):
-        return float(token.value * (16.0 if token.lower_unit == "rem" else size))
-    if token.lower_unit in ("vw", "vh", "vmin", "vmax"):
-        return float(token.value * 10)
-    return float(token.value * _LENGTHS[token.lower_unit]) if token.lower_unit in _LENGTHS else None
-
-
 def length_of(declared: Declared, name: str, look: Look, whole: float | None = None) -> float | None:
     """The value of a property in pixels, if it is a length; percentages are of `whole`."""
     for token in resolved(declared.get(name, []), look.variables):
@@ -360,74 +435,52 @@ def length_of(declared: Declared, name: str, look: Look, whole: float | None = N
     return None
 
 
-def _number(tokens: list[Any]) -> float | None:
-    for token in tokens:
-        if token.type == "number":
-            return float(token.value)
-        if token.type == "percentage":
-            return float(token.value) / 100
-    return None
-
-
 def _colors(element: Any, declared: Declared, above: Look) -> dict[str, Any]:
     """The colours of letters and of what is behind them."""
-    changes: dict[str, Any] = {}
-    if element.tag == "a" and element.get("href") is not None:
-        changes["color"] = _LINK
-    hints = (element.get("color") if element.tag == "font" else None, element.get("bgcolor"))
-    for name, hint in zip(("color", "background"), hints, strict=True):
-        if hint:
-            changes[name] = _color_of(hint)[0]
-    for name in ("color", "-webkit-text-fill-color"):
+    changes = _hinted_colors(element, above)
+    names = ("fill",) if element.tag in DRAWING else ("color", "-webkit-text-fill-color")
+    for name in names:
         tokens = resolved(declared.get(name, []), above.variables)
         if tokens and first_ident(tokens) in ("inherit", "currentcolor", "unset"):
             changes["color"] = above.color
         elif tokens:
-            changes["color"], alpha = _color(tokens)
-            if alpha < _FAINT:
+            changes["color"], alpha = first_color(tokens)
+            if alpha < _FAINT or (first_ident(tokens) == "none" and "stroke" not in declared):
                 changes["opacity"] = 0.0
+    own = changes.get("color", above.color)
     for name in ("background", "background-color", "background-image"):
         tokens = resolved(declared.get(name, []), above.variables)
         if any(one.type in ("url", "function") and _paints(one) for one in tokens):
-            changes["background"] = None
+            changes["background"] = gradient_color(tokens, own)
         elif tokens and name != "background-image":
-            color, alpha = _color(tokens)
-            if color and alpha > 1 - _FAINT:
+            color, alpha = first_color(tokens)
+            if any(one.type == "ident" and one.lower_value == "currentcolor" for one in tokens):
+                changes["background"] = own
+            elif color and alpha > 1 - _FAINT:
                 changes["background"] = color
             elif color and alpha > _FAINT:
                 changes["background"] = None
     return changes
 
 
+def _hinted_colors(element: Any, above: Look) -> dict[str, Any]:
+    """The colours that elements have by themselves or by their attributes."""
+    changes: dict[str, Any] = {}
+    if element.tag == "a" and element.get("href") is not None:
+        changes["color"] = above.link
+    elif element.tag == "svg":
+        drawn = any(True for _ in element.iter(*_SHAPES))
+        changes |= {"color": BLACK, **({"background": None} if drawn else {})}
+    hints = {"background": element.get("bgcolor")}
+    if element.tag == "font":
+        hints["color"] = element.get("color")
+    elif element.tag == "body":
+        hints |= {"color": element.get("text"), "link": element.get("link")}
+    return changes | {name: color_of(hint)[0] for name, hint in hints.items() if hint}
+
+
 def _paints(token: Any) -> bool:
     return token.type == "url" or "gradient" in token.lower_name or token.lower_name in ("url", "image", "image-set")
-
-
-def _color(tokens: list[Any]) -> tuple[tuple[float, float, float] | None, float]:
-    """The first colour in a value, and its opacity."""
-    for token in tokens:
-        if token.type in ("ident", "hash", "function"):
-            found = _color_of(token)
-            if found[0]:
-                return found
-    return None, 1.0
-
-
-def _color_of(value: Any) -> tuple[tuple[float, float, float] | None, float]:
-    from tinycss2.color4 import parse_color
-
-    try:
-        color = parse_color(value)
-        if color is None or isinstance(color, str):
-            return None, 1.0
-        red, green, blue = color.to("srgb").coordinates
-        return (red, green, blue), 1.0 if color.alpha is None else float(color.alpha)
-    except (ValueError, TypeError, NotImplementedError, ZeroDivisionError, OverflowError):
-        return None, 1.0
-
-
-def _near(one: tuple[float, float, float], other: tuple[float, float, float]) -> bool:
-    return all(abs(a - b) < _NEAR for a, b in zip(one, other, strict=True))
 
 
 def _reasons(declared: Declared, look: Look) -> Iterable[str]:
@@ -442,11 +495,12 @@ def _reasons(declared: Declared, look: Look) -> Iterable[str]:
     inner = [length_of(declared, name, look, 1000) for name in ("text-indent", "margin-left", "margin-top")]
     inner += [length(one, look.size, 1000) for one in resolved(declared.get("margin", []), look.variables)]
     moved = [*shifts, *moves(declared, look), *inner]
-    if any(one is not None and (one <= -_FAR or one >= 10 * _FAR) for one in moved):
+    beyond = position == "fixed" and (length_of(declared, "bottom", look, 1000) or 0.0) >= 2 * _FAR
+    if beyond or any(one is not None and (one <= -_FAR or one >= 10 * _FAR) for one in moved):
         yield "text off the page"
     if _is_clipped(declared, look, position in ("absolute", "fixed")):
         yield "text that is cut off"
-    if placed and (_number(resolved(declared.get("z-index", []), look.variables)) or 0) < 0:
+    if placed and (first_number(resolved(declared.get("z-index", []), look.variables)) or 0) < 0:
         yield "text behind other parts"
     if _is_distorted(declared, look):
         yield "text that is drawn over or masked"
@@ -467,11 +521,20 @@ def moves(declared: Declared, look: Look) -> list[float | None]:
     return found + [length(one, look.size, 20) for one in resolved(declared.get("translate", []), look.variables)]
 
 
+def cuts_off(declared: Declared, look: Look) -> bool:
+    """Whether what does not fit into the box of an element is not shown, and cannot be reached either."""
+    overflow = [keyword(declared, name, look) for name in ("overflow", "overflow-x", "overflow-y")]
+    contained = keyword(declared, "contain", look) in ("strict", "content", "paint", "size")
+    return contained or any(one in ("hidden", "clip") for one in overflow)
+
+
 def _is_clipped(declared: Declared, look: Look, apart: bool) -> bool:
     overflow = [keyword(declared, name, look) for name in ("overflow", "overflow-x", "overflow-y")]
-    if any(one in ("hidden", "clip", "scroll", "auto") for one in overflow):
-        sizes = [length_of(declared, name, look) for name in _BOXES]
+    if cuts_off(declared, look) or any(one in ("scroll", "auto") for one in overflow):
+        sizes = [length_of(declared, name, look) for name in (*_BOXES, "line-height")]
         if any(one is not None and one <= 2 for one in sizes):
+            return True
+        if (length_of(declared, "text-indent", look, 1000) or 0.0) >= 2 * _FAR:
             return True
     if apart and _functions(declared, "clip", look):
         return True
@@ -485,14 +548,24 @@ def _is_clipped(declared: Declared, look: Look, apart: bool) -> bool:
 
 def _is_distorted(declared: Declared, look: Look) -> bool:
     for function in [*_functions(declared, "transform", look), *_functions(declared, "filter", look)]:
-        values = [_number([one]) for one in function.arguments]
-        numbers = [one for one in values if one is not None]
-        if function.lower_name.startswith(("scale", "opacity", "matrix")) and numbers and abs(numbers[0]) < _FAINT:
+        name = function.lower_name
+        numbers = [one for token in function.arguments if (one := first_number([token])) is not None]
+        if name.startswith(("scale", "opacity", "matrix")):
+            if numbers and abs(numbers[0]) < _FAINT:
+                return True
+        elif name not in _HARMLESS:
             return True
-        if function.lower_name in ("rotatex", "rotatey", "blur", "skew", "skewx", "skewy"):
-            return True
-    scale = _number(resolved(declared.get("scale", []), look.variables))
-    zoom = _number(resolved(declared.get("zoom", []), look.variables))
+    if any(one.type == "url" for one in resolved(declared.get("filter", []), look.variables)):
+        return True
+    turned = [one for one in resolved(declared.get("rotate", []), look.variables) if one.type != "whitespace"]
+    if len(turned) > 1 and first_ident(turned) != "z":
+        return True
+    masks = [*_functions(declared, "mask", look), *_functions(declared, "mask-image", look)]
+    urls = [one for name in ("mask", "mask-image") for one in declared.get(name, ()) if one.type == "url"]
+    if urls or any("gradient" in one.lower_name or one.lower_name in ("url", "image-set") for one in masks):
+        return True
+    scale = first_number(resolved(declared.get("scale", []), look.variables))
+    zoom = first_number(resolved(declared.get("zoom", []), look.variables))
     spacing = length_of(declared, "letter-spacing", look)
     if any(one is not None and abs(one) < _FAINT for one in (scale, zoom)):
         return True

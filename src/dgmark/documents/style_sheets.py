@@ -29,6 +29,23 @@ _FALSE = re.compile(
     r"\(\s*(orientation\s*:\s*portrait|prefers-color-scheme\s*:\s*dark|(any-)?hover\s*:\s*none|grid\s*:\s*1|"
     r"(any-)?pointer\s*:\s*(coarse|none)|prefers-reduced-motion\s*:\s*reduce|scripting\s*:\s*none|monochrome)\s*\)"
 )
+# names of properties before they were agreed on
+_PREFIX = re.compile(
+    "-(webkit|moz|ms|o)-(?=(animation|clip-path|filter|flex|mask|opacity|order|transform|writing-mode)(-|$))"
+)
+_START, _END = {"inline": "left", "block": "top"}, {"inline": "right", "block": "bottom"}
+# properties that go by the direction of lines, and the sides that they mean in a text that runs from left to right
+_LOGICAL: dict[str, tuple[str, ...]] = {
+    f"{least}{axis}-size": (f"{least}{side}",)
+    for axis, side in (("inline", "width"), ("block", "height"))
+    for least in ("", "min-", "max-")
+}
+_LOGICAL |= {"overflow-inline": ("overflow-x",), "overflow-block": ("overflow-y",)}
+for _axis in ("inline", "block"):
+    for _kind, _before in (("inset", ""), ("margin", "margin-"), ("padding", "padding-")):
+        _sides = f"{_before}{_START[_axis]}", f"{_before}{_END[_axis]}"
+        _LOGICAL |= {f"{_kind}-{_axis}": _sides}
+        _LOGICAL |= {f"{_kind}-{_axis}-start": _sides[:1], f"{_kind}-{_axis}-end": _sides[1:]}
 _NESTED = 8  # rules within rules
 _IMPORTS = 32  # sheets that one sheet imports
 _LONGEST = 2_000_000  # characters of a sheet
@@ -51,6 +68,19 @@ class Declaration:
     sure: bool = True
 
 
+@dataclass(frozen=True)
+class Frame:
+    """The last state of an animation.
+
+    Attributes:
+        declarations: what it declares.
+        always: whether its first state is the same.
+    """
+
+    declarations: list[Declaration]
+    always: bool
+
+
 @dataclass
 class Sheet:
     """What a style sheet says.
@@ -59,6 +89,7 @@ class Sheet:
         rules: the selectors of each rule, and its declarations.
         shown: strings that a page can show.
         attributes: the names of attributes whose values a page can show.
+        frames: the last states of animations by their names.
         missing: the number of sheets that it imports and that are not at hand.
         unknown: the number of its parts that are not understood.
     """
@@ -66,6 +97,7 @@ class Sheet:
     rules: list[tuple[str, list[Declaration]]] = field(default_factory=list)
     shown: list[str] = field(default_factory=list)
     attributes: set[str] = field(default_factory=set)
+    frames: dict[str, Frame] = field(default_factory=dict)
     missing: int = 0
     unknown: int = 0
 
@@ -87,7 +119,7 @@ def parse_declarations(text: str) -> list[Declaration]:
     import tinycss2
 
     found = tinycss2.parse_blocks_contents(text, skip_comments=True, skip_whitespace=True)
-    return [_declaration(one, sure=True) for one in found if one.type == "declaration"]
+    return list(_declarations(found, sure=True))
 
 
 def shown_strings(declarations: Iterable[Declaration]) -> list[str]:
@@ -175,9 +207,20 @@ def _is_block(token: Any) -> bool:
     return str(token.type).endswith(" block")
 
 
-def _declaration(found: Any, *, sure: bool) -> Declaration:
-    name = found.name if found.name.startswith("--") else found.lower_name
-    return Declaration(name, found.value, found.important, sure)
+def _declarations(found: Iterable[Any], *, sure: bool) -> Iterator[Declaration]:
+    """The declarations of a block by the names that the readers know."""
+    for one in found:
+        if one.type != "declaration":
+            continue
+        if one.name.startswith("--"):
+            yield Declaration(one.name, one.value, one.important, sure)
+            continue
+        name = _PREFIX.sub("", one.lower_name)
+        sides = _LOGICAL.get(name, (name,))
+        words = [token for token in one.value if token.type != "whitespace"]
+        of_each = len(sides) == len(words) == 2  # a value for the start and one for the end
+        for side, word in zip(sides, words if of_each else sides, strict=True):
+            yield Declaration(side, [word] if of_each else one.value, one.important, sure)
 
 
 class _Parser:
@@ -223,7 +266,7 @@ class _Parser:
         import tinycss2
 
         found = tinycss2.parse_blocks_contents(content, skip_comments=True, skip_whitespace=True)
-        declarations = [_declaration(one, sure=sure) for one in found if one.type == "declaration"]
+        declarations = list(_declarations(found, sure=sure))
         self._sheet.shown += shown_strings(declarations)
         self._sheet.attributes |= shown_attributes(declarations)
         if declarations and selector and not silent:
@@ -259,8 +302,25 @@ class _Parser:
                 else:
                     self._sheet.unknown += 1
         elif name not in ("font-face", "charset", "namespace") and rule.content is not None:
+            if name.endswith("keyframes") and not silent:
+                self._keyframes(rule)
             strings = [one.value for one in tokens_within(rule.content) if one.type == "string"]
             self._sheet.shown += strings  # of keyframes, margins of pages, and registered variables
+
+    def _keyframes(self, rule: Any) -> None:
+        import tinycss2
+
+        name = next((one.value for one in rule.prelude if one.type in ("ident", "string")), "")
+        first: set[str] = set()
+        for state in tinycss2.parse_rule_list(rule.content, skip_comments=True, skip_whitespace=True):
+            if state.type != "qualified-rule":
+                continue
+            places = set(tinycss2.serialize(state.prelude).lower().replace(",", " ").split())
+            found = tinycss2.parse_blocks_contents(state.content, skip_comments=True, skip_whitespace=True)
+            held = tinycss2.serialize(state.content).strip()
+            first |= {held} if places & {"from", "0%"} else set()
+            if places & {"to", "100%"}:
+                self._sheet.frames[name] = Frame(list(_declarations(found, sure=True)), held in first)
 
     def _applies(self, name: str, prelude: str) -> bool | None:
         if name == "media":
