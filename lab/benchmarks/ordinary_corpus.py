@@ -245,9 +245,12 @@ def _pdf_text(content: bytes) -> str:
         return " ".join(page.get_textpage().get_text_range() for page in pages)
 
 
+_BODY = re.compile(r"word/document\.xml|content\.xml|ppt/slides/slide\d+\.xml")
+
+
 def _packed_text(content: bytes) -> str:
     with zipfile.ZipFile(BytesIO(content)) as parts:
-        names = [name for name in parts.namelist() if name in ("word/document.xml", "content.xml")]
+        names = [name for name in parts.namelist() if _BODY.fullmatch(name)]
         names = names or [name for name in parts.namelist() if name.endswith((".xhtml", ".html", ".htm"))]
         return " ".join(_markup_text(parts.read(name)) for name in names)
 
@@ -297,6 +300,7 @@ _TEXT_OF = {
     "HTML": _html_text,
     "PDF": _pdf_text,
     "DOCX": _packed_text,
+    "PPTX": _packed_text,
     "ODT": _packed_text,
     "RTF": _rtf_text,
     "EPUB": _packed_text,

@@ -21,6 +21,8 @@ from ordinary_corpus import rtf_body
 
 LEAST_WORDS = 20  # of a paragraph that can stand for the body
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+_A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
+_SLIDE = re.compile(r"ppt/slides/slide\d+\.xml")
 _TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
 _XHTML = "{http://www.w3.org/1999/xhtml}"
 _RTF_PARAGRAPH = re.compile(rb"\\par(?![a-z])")
@@ -96,6 +98,27 @@ def _in_docx(content: bytes, text: str) -> bytes:
         return whole
 
     return _with_part(content, "word/document.xml", fill)
+
+
+def _in_pptx(content: bytes, text: str) -> bytes:
+    """Put the text on the longest slide."""
+    with zipfile.ZipFile(BytesIO(content)) as parts:
+        slides = {name: parts.read(name) for name in parts.namelist() if _SLIDE.fullmatch(name)}
+    roots = {name: etree.fromstring(part) for name, part in slides.items()}
+    name = max(roots, key=lambda one: sum(len(run.text or "") for run in roots[one].iter(f"{_A}t")))
+
+    def fill(_: bytes) -> bytes:
+        runs = _middle(
+            [*roots[name].iter(f"{_A}p")], lambda one: " ".join(run.text or "" for run in one.iter(f"{_A}t"))
+        )
+        first, *others = runs.iter(f"{_A}t")
+        first.text = text
+        for run in others:
+            run.text = ""
+        whole: bytes = etree.tostring(roots[name], encoding="utf-8", xml_declaration=True, standalone=True)
+        return whole
+
+    return _with_part(content, name, fill)
 
 
 def _in_odt(content: bytes, text: str) -> bytes:
@@ -179,6 +202,7 @@ _PLACE: dict[str, Callable[[bytes, str], bytes]] = {
     "HTML": _in_html,
     "PDF": _in_pdf,
     "DOCX": _in_docx,
+    "PPTX": _in_pptx,
     "ODT": _in_odt,
     "RTF": _in_rtf,
     "EPUB": _in_epub,

@@ -99,6 +99,12 @@ TEXTS = {
     "formula": "<text:p><draw:frame><draw:object><text:mi>{}</text:mi></draw:object></draw:frame></text:p>",
     "shown text": '<text:p><text:hidden-text text:is-hidden="false">{}</text:hidden-text></text:p>',
 }  # fmt: skip
+TABLE = "<w:tbl><w:tblPr>{}</w:tblPr><w:tr><w:trPr>{}</w:trPr><w:tc><w:tcPr>{}</w:tcPr>{}</w:tc></w:tr></w:tbl>"
+RTF_LOOKS = (
+    "\\v", "\\deleted", "\\mvf", "\\fs1", "\\super\\fs7", "\\cf1", "\\charscalex1", "\\up6000", "\\dn6000",
+    "\\expnd-200", "\\expndtw-2000", "\\sl2\\slmult1", "\\absh-1", "\\intbl\\clvmrg", "\\cf1\\chshdng10000\\chcfpat1",
+    "\\fi-30000", "\\ri30000", "\\posx30000",
+)  # fmt: skip
 GROUPS = {
     "text box": "{{\\*\\shpinst{{\\shptxt {}}}}}",
     "header": "{{\\header {}}}",
@@ -110,6 +116,9 @@ GROUPS = {
     "button": "{{\\field{{\\*\\fldinst MACROBUTTON x {}}}}}",
     "two forms": "{{\\upr{{x}}{{\\*\\ud{{{}}}}}}}",
     "number of a list": "{{\\listtext {}}}",
+    "level of a list": "{{\\*\\listtable{{\\list{{\\listlevel{{\\leveltext\\'02{};}}}}}}}}\\ls1 ",
+    "old number of a list": "{{\\*\\pn\\pnlvlbody{{\\pntxtb {}}}}}",
+    "separator of notes": "{{\\*\\ftnsep {}}}",
 }
 MAKERS: dict[str, tuple[dict[str, str], Callable[[str], bytes]]] = {
     ".docx": (WORD, lambda inner: word(w(inner))),
@@ -139,6 +148,25 @@ def test_what_is_seen_is_read_in_any_node_and_in_pieces(kind: str, size: int) ->
 def _letters_of(reading: Reading) -> bool:
     """Whether all letters of the text were read in their order, though in pieces that hold no mark."""
     return re.sub("[^A-Za-z]", "", TEXT) in re.sub("[^A-Za-z]", "", reading.text)
+
+
+def field_sign(kind: str) -> str:
+    return f"<w:r><w:fldChar w:fldCharType='{kind}'/></w:r>"
+
+
+def test_texts_in_the_formats_of_fields_are_read() -> None:
+    code = f"<w:r><w:instrText> PAGE \\# \"'{TEXT}'\" </w:instrText></w:r>"
+    field = f"<w:p>{field_sign('begin')}{code}{field_sign('separate')}<w:r><w:t>7</w:t></w:r>{field_sign('end')}</w:p>"
+    assert verdict_on(read(".docx", word(w(field)))) == "watermarked"
+
+
+def test_results_of_fields_within_results_are_read_and_codes_are_not() -> None:
+    inner = f"{field_sign('begin')}<w:r><w:t>code</w:t></w:r>{field_sign('separate')}<w:r><w:t>in</w:t></w:r>"
+    outer = f"<w:p>{field_sign('begin')}{inner}{field_sign('end')}{field_sign('separate')}<w:r><w:t>out</w:t></w:r>"
+    within = f"<w:p>{field_sign('begin')}{field_sign('separate')}{inner}{field_sign('end')}{field_sign('end')}</w:p>"
+    unended = f"<w:p>{field_sign('begin')}<w:r><w:t>text</w:t></w:r></w:p>"
+    content = word(f"{paragraph('first')}{outer}{field_sign('end')}</w:p>{within}{unended}")
+    assert read(".docx", content).text.split() == ["first", "out", "in", "text"]
 
 
 def parts_of_word() -> Iterator[tuple[str, bytes]]:
@@ -208,10 +236,15 @@ LOOKS = (
     "<w:vanish/>", "<w:specVanish/>", "<w:rStyle w:val='h'/>", "<w:rStyle w:val='i'/>", "<w:rStyle w:val='t'/>",
     "<w:sz w:val='1'/>", "<w:color w:val='FFFFFF'/>", "<w:color w:val='FEFEFE'/>", "<w:w w:val='1'/>",
     "<w:color w:val='112233'/><w:shd w:fill='112233'/>", "<w:rFonts w:ascii='Wingdings'/>",
-    "<w:textFill><w:noFill/></w:textFill>",
+    "<w:textFill><w:noFill/></w:textFill>", "<w:color w:val='000000' w:themeColor='background1'/>",
+    "<w:color w:val='000000'/><w:highlight w:val='black'/>", "<w:color w:val='FFFF00'/><w:highlight w:val='yellow'/>",
+    "<w:color w:val='000000'/><w:shd w:val='solid' w:color='000000' w:fill='FFFFFF'/>", "<w:position w:val='-3000'/>",
+    "<w:spacing w:val='-600'/>", "<w:rtl/><w:szCs w:val='1'/>", "<w:cs/><w:szCs w:val='1'/>", "<w:fitText w:val='9'/>",
+    "<w:vertAlign w:val='superscript'/><w:sz w:val='7'/>",
 )  # fmt: skip
 SPAN_LOOKS = (
     "text:display='none'", "fo:font-size='1pt'", "fo:color='#ffffff'", "style:text-position='0% 1%'",
+    "fo:letter-spacing='-20pt'", "style:font-name='Wingdings'", "style:text-position='9999% 100%'",
     "fo:color='#112233' fo:background-color='#112233'", "fo:color='#000000' loext_opacity='0%'",
 )  # fmt: skip
 
@@ -228,6 +261,17 @@ def decoys() -> Iterator[tuple[str, str, bytes]]:
         "flat row": "<w:tbl><w:tr><w:trPr><w:trHeight w:val='1' w:hRule='exact'/></w:trPr>"
         f"<w:tc>{paragraph(DECOY)}</w:tc></w:tr></w:tbl>",
         "flat lines": paragraph(DECOY, about="<w:spacing w:line='2' w:lineRule='exact'/>"),
+        "lines of a share": paragraph(DECOY, about="<w:spacing w:line='2'/>"),
+        "flat frame": paragraph(DECOY, about="<w:framePr w:h='1' w:hRule='exact'/>"),
+        "first lines off the page": paragraph(DECOY, about="<w:ind w:firstLine='-30000'/>"),
+        "table off the page": TABLE.format("<w:tblInd w:w='30000'/>", "", "", paragraph(DECOY)),
+        "deleted row": TABLE.format("", "<w:del/>", "", paragraph(DECOY)),
+        "deleted cell": TABLE.format("", "", "<w:cellDel/>", paragraph(DECOY)),
+        "covered cell": TABLE.format("", "", "<w:vMerge/>", paragraph(DECOY)),
+        "code of a field": f"<w:p>{field_sign('begin')}<w:r><w:t>{DECOY}</w:t></w:r>{field_sign('separate')}"
+        f"{field_sign('end')}</w:p>",
+        "phantom": f"<w:p><w:oMath><w:phant><w:phantPr><w:show w:val='0'/></w:phantPr><w:r><w:t>{DECOY}</w:t></w:r>"
+        "</w:phant></w:oMath></w:p>",
         "off the page": paragraph(DECOY, about="<w:ind w:left='-30000'/>"),
         "hidden shape": RUN.format(f"<w:pict><v:shape style='visibility:hidden'>{box}</v:shape></w:pict>"),
         "small shape": RUN.format(f"<w:pict><v:shape style='width:1pt;height:1pt'>{box}</v:shape></w:pict>"),
@@ -244,9 +288,22 @@ def decoys() -> Iterator[tuple[str, str, bytes]]:
         style = style.replace("loext_", "style:")
         spans = "".join(f'{a}<text:span text:style-name="d">{b}</text:span>' for a, b in words)
         yield ".odt", look, opendocument(f"<text:p>{spans}</text:p>", automatic=style)
-    section = f"<text:section text:display='none'><text:p>{DECOY}</text:p></text:section>"
-    yield ".odt", "section", opendocument(f"<text:p>{TEXT}</text:p>{section}")
-    for look in ("\\v", "\\deleted", "\\fs1", "\\cf1", "\\charscalex1"):
+    for look in ("fo:text-indent='-60cm'", "fo:margin-right='60cm'", "fo:margin='-60cm'", "fo:line-height='1%'"):
+        style = (
+            f"<style:style style:name='d' style:family='paragraph'><style:paragraph-properties {look}/></style:style>"
+        )
+        flat = f"<text:p text:style-name='d'>{DECOY}</text:p>"
+        yield ".odt", look, opendocument(f"<text:p>{TEXT}</text:p>{flat}", automatic=style)
+    for name, around in {
+        "section": "<text:section text:display='none'><text:p>{}</text:p></text:section>",
+        "condition": "<text:section text:display='condition' text:condition='x'><text:p>{}</text:p></text:section>",
+        "text of a condition": "<text:p><text:hidden-text text:condition='x'>{}</text:hidden-text></text:p>",
+        "field": "<text:p><text:variable-set text:display='none'>{}</text:variable-set></text:p>",
+        "covered": "<table:table><table:table-row><table:covered-table-cell><text:p>{}</text:p>"
+        "</table:covered-table-cell></table:table-row></table:table>",
+    }.items():
+        yield ".odt", name, opendocument(f"<text:p>{TEXT}</text:p>{around.format(DECOY)}")
+    for look in RTF_LOOKS:
         yield ".rtf", look, rtf("".join(f"{a}{{{look} {b}}}" for a, b in words))
     yield ".rtf", "behind the end", rtf(f"{TEXT}}}{DECOY}{{")
     yield ".rtf", "header of no page", rtf(f"{TEXT}{{\\headerf {DECOY}}}")

@@ -24,7 +24,9 @@ _SETTINGS_NAMES = ("meta.xml", "settings.xml")
 _PASSED = frozenset(("text", "creator", "date", "creator-initials", "sender-initials", "date-string", "binary-data"))
 _PROPERTIES = frozenset(("title", "subject", "keywords", "description", "initial-creator", "user-defined"))
 _SHAPES = ("custom-shape", "rect", "ellipse", "circle", "line", "polyline", "polygon", "path", "caption", "connector")
-_NESTED = frozenset(("p", "h", "span", "section", "table", "table-row", "table-cell", "frame", *_SHAPES))
+_NESTED = frozenset(
+    ("p", "h", "span", "section", "table", "table-row", "table-cell", "covered-table-cell", "frame", *_SHAPES)
+)
 _FORM_ATTRIBUTES = ("label", "value", "current-value", "title", "text", "string-value")
 _FORM_PROPERTIES = frozenset(("HelpText", "Label", "Text", "DefaultText", "StringItemList", "Title"))
 _TINY_ROW = 3.0  # points
@@ -151,7 +153,7 @@ class _Story:
                 if name in _NESTED:
                     self._outer.append((self._properties, self._around))
                 handle = _HANDLERS.get(name)
-                if element is not top and handle and handle(self, element):
+                if element is not top and (self._is_dropped(element) or (handle and handle(self, element))):
                     events.skip_subtree()
                     skipped = element
                 else:
@@ -171,6 +173,10 @@ class _Story:
             if why:
                 self._document.account.add_not_shown(why, text)
             self._builder.add(text)
+
+    def _is_dropped(self, element: Any) -> bool:
+        """Whether a field or a part says that it is not shown."""
+        return attribute(element, "display") == "none" and self._hide(element)
 
     # Each of the following takes an element that begins, and says whether its contents are passed over.
 
@@ -196,8 +202,10 @@ class _Story:
 
     def _begin_section(self, element: Any) -> bool:
         shown = attribute(element, "display")
-        if shown == "none" or (shown == "condition" and attribute(element, "is-hidden") == "true"):
+        if shown == "condition" and attribute(element, "is-hidden") == "true":
             return self._hide(element)
+        if shown == "condition" and attribute(element, "is-hidden") is None:
+            self._around = "parts that a condition may hide"
         return self._begin_block(element, "section")
 
     def _begin_cell(self, element: Any) -> bool:
@@ -318,7 +326,16 @@ class _Story:
         return False
 
     def _hide_text(self, element: Any) -> bool:
-        return self._hide(element) if attribute(element, "is-hidden") == "true" else False
+        """Drop a text that is hidden, and count one that does not say whether its condition hides it."""
+        if attribute(element, "is-hidden") == "true":
+            return self._hide(element)
+        if attribute(element, "is-hidden") is None:
+            self._document.account.add_not_shown("parts that a condition may hide", texts(element))
+        return False
+
+    def _begin_covered(self, _: Any) -> bool:
+        self._around = "cells that others cover"
+        return False
 
     def _add_space(self, element: Any) -> bool:
         count = attribute(element, "c") or "1"
@@ -357,6 +374,7 @@ _HANDLERS: dict[str, Callable[[_Story, Any], bool]] = {
     "table": _Story._begin_table,
     "table-row": _Story._begin_row,
     "table-cell": _Story._begin_cell,
+    "covered-table-cell": _Story._begin_covered,
     "list": _Story._begin_list,
     "frame": _Story._begin_drawing,
     **dict.fromkeys(_SHAPES, _Story._begin_shape),

@@ -23,6 +23,8 @@ _TWIPS = 20  # in a point
 _APART = {
     "header": "headers", "headerr": "headers", "headerl": "headers of left pages", "headerf": "headers of first pages",
     "footer": "footers", "footerr": "footers", "footerl": "footers of left pages", "footerf": "footers of first pages",
+    "ftnsep": "separators of notes", "ftnsepc": "separators of notes", "ftncn": "separators of notes",
+    "aftnsep": "separators of notes", "aftnsepc": "separators of notes", "aftncn": "separators of notes",
     "footnote": "footnotes", "annotation": "comments", "shptxt": "text boxes", "dptxbxtext": "text boxes",
     "atnid": "authors of comments", "atnauthor": "authors of comments", "ffdeftext": "form fields",
     "ffhelptext": "form fields", "ffstattext": "form fields", "ffl": "choices of lists",
@@ -36,13 +38,16 @@ _NO_TEXT = frozenset((
     "fonttbl", "colortbl", "stylesheet", "listtable", "listoverridetable", "rsidtbl", "revtbl", "info", "generator",
     "xmlnstbl", "latentstyles", "themedata", "colorschememapping", "datastore", "datafield", "userprops", "docvar",
     "pict", "objdata", "objclass", "objname", "fldinst", "bkmkstart", "bkmkend", "listname", "filetbl", "pgdsctbl",
-    "sn", "xe", "tc", "tcn", "rxe", "atnref", "atntime", "atndate", "atrfstart", "atrfend", "atnparent", "ftnsep",
-    "ftnsepc", "aftnsep", "aftnsepc", "htmltag", "mhtmltag", "pn", "pnseclvl", "listtext", "pntext", "ffname",
+    "sn", "xe", "tc", "tcn", "rxe", "atnref", "atntime", "atndate", "atrfstart", "atrfend", "atnparent",
+    "htmltag", "mhtmltag", "pn", "pnseclvl", "listtext", "pntext", "ffname",
     "wgrffmtfilter", "mmathPr", "nesttableprops", "template", "passwordhash", "ffentrymcr", "ffexitmcr", "fontemb",
 ))  # fmt: skip
 _VALUES = {"sv": "values of shapes"}  # destinations of which a little may go unread
 _COPIES = frozenset(("nonshppict", "shprslt", "mmathPict"))  # for old readers
-_KEPT = frozenset(("sn", "sv", "listtext", "pntext", "title", "subject", "author", "keywords", "doccomm", "operator"))
+_OF_LEVELS = frozenset(("leveltext", "pntxta", "pntxtb"))  # the texts around the numbers of a list's level
+_KEPT = frozenset(
+    ("sn", "sv", "listtext", "pntext", *_OF_LEVELS, "title", "subject", "author", "keywords", "doccomm", "operator")
+)
 _SIGNS = {
     **dict.fromkeys(("par", "line", "sect", "page", "column", "row", "cell", "nestcell", "nestrow", "softline"), "\n"),
     **dict.fromkeys(("lbr", "\n", "\r"), "\n"),
@@ -56,6 +61,7 @@ _OF_FIELDS = {"TITLE": "title", "SUBJECT": "subject", "AUTHOR": "author", "KEYWO
               "COMMENTS": "doccomm", "LASTSAVEDBY": "operator"}  # fmt: skip
 _OF_SHAPES = {"gtextUNICODE": "drawn texts", "wzDescription": "alternative texts", "wzTooltip": "tool tips"}
 _TIP = re.compile(r'\\o\s+"([^"]*)"')
+_CONTROL = re.compile(r"^.|[\0-\x1f]", re.DOTALL)
 _NUMBER = re.compile(r"\d+")
 
 
@@ -108,6 +114,7 @@ class _Reader:
         self._shape_property = ""
         self._properties: dict[str, str] = {}  # of the document
         self._labels: list[str] = []  # of lists
+        self._levels: list[str] = []  # the texts of their levels
         self._picture: dict[str, int] = {}
         self._flags: set[str] = set()
 
@@ -145,7 +152,8 @@ class _Reader:
         """The body, then what stands apart from it, each with its place."""
         for code in self._all_codes:
             self._show_field(code)
-        self._put("numbers of lists", " ".join(self._labels))
+        levels = self._levels if self._flags & {"ls", "pnlvl", "pnlvlbody", "pnlvlblt"} else []
+        self._put("numbers of lists", " ".join([*self._labels, *(one for one in levels if one not in self._labels)]))
         shown = {" of first pages": "titlepg", " of left pages": "facingp"}
         hidden = tuple(ending for ending, flag in shown.items() if flag not in self._flags)
         return [(place, _lines("".join(parts))) for place, parts in self._texts.items() if not place.endswith(hidden)]
@@ -164,13 +172,13 @@ class _Reader:
             self._begin_group(word)
         state = self._state
         state.take(word, number)
-        if word == "deleted" and state.deleted:
+        if word in ("deleted", "mvf") and state.deleted:
             self.account.add("tracked deletions")
         elif word == "ansicpg":
             self._encoding = encoding_of(number or 1252)
         elif word in _CODE_PAGES:
             self._encoding = encoding_of(_CODE_PAGES[word])
-        elif word in ("titlepg", "facingp"):
+        elif word in ("titlepg", "facingp", "ls", "pnlvl", "pnlvlbody", "pnlvlblt"):
             self._flags.add(word)
         elif word in ("trowd", "clcbpat"):
             self._shaded = word == "clcbpat" and bool(number)
@@ -203,7 +211,7 @@ class _Reader:
             self._picture = {}
         elif word == "object" and not state.closed:
             self.account.add("embedded objects", weight=Account.UNKNOWN)
-        if word in _KEPT and (not state.closed or state.table == "info"):
+        if word in _KEPT and (not state.closed or state.table == "info" or word in _OF_LEVELS):
             self._kept, state.place = [], "kept"
         elif state.closed:
             return
@@ -244,6 +252,10 @@ class _Reader:
                 self._put(_OF_SHAPES[self._shape_property], text)
             elif self._shape_property == "fHidden" and text == "1" and len(self._stack) > 1:
                 self._stack[-2].gone = True
+        elif word in _OF_LEVELS:  # of lists behind the number of its signs, and before a semicolon
+            label = _CONTROL.sub("", text).removesuffix(";") if word == "leveltext" else text
+            if any(map(str.isalpha, label)) and self._levels[-1:] != [label]:
+                self._levels.append(label)
         elif word in ("listtext", "pntext"):
             label = _NUMBER.sub("", text)
             if any(one.isalpha() for one in label) and self._labels[-1:] != [label]:

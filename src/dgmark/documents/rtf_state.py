@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from dgmark.documents.elements import look_alike
 
 _TINY = 6  # half-points; letters of at most this size cannot be read
+_SOLID = 9_000  # hundredths of a percent: a pattern that covers most of what is behind it
+_RAISED = 0.65  # the size of raised and lowered letters
+_FAR = 400  # half-points: letters that are raised or lowered by so much stand off their line
 _TINY_SCALE = 6  # percent of the usual width
 _TINY_LINE = 60  # twips between lines of which each covers the one above
-_LONGEST = 31_680  # twips: the longest side of a page
+_LONGEST = 15_840  # twips: half of the longest side of a page
 _SIGN_FONT = re.compile(r"(symbol|webdings|wingdings( [23])?|zapf ?dingbats|marlett|mt extra)\b", re.IGNORECASE)
 # Windows' code pages of the character sets of fonts
 _CODE_PAGES = {
@@ -64,6 +67,14 @@ class State:
         hidden: whether its text is hidden.
         deleted: whether its text is a tracked deletion.
         gone: whether it belongs to a shape that is hidden.
+        size: the size of letters in half-points, and `scale` their width in percent.
+        line: the height of lines in twips, and `by_lines` whether it is a share of the usual one, in 240ths.
+        colour: the number of the colour of letters; the next six say what is behind them: colours, and patterns in
+            hundredths of a percent.
+        spacing: what is added between letters, in twips.
+        high: the height of the frame in twips.
+        raised: whether letters are raised or lowered.
+        covered: whether the cells of the row are covered by others.
         unseen: why nothing here can be seen.
     """
 
@@ -83,6 +94,15 @@ class State:
     colour: int = 0
     behind_letters: int = 0
     behind_paragraph: int = 0
+    letters_pattern: int = 0
+    letters_shade: int = 0
+    paragraph_pattern: int = 0
+    paragraph_shade: int = 0
+    spacing: int = 0
+    high: int = 0
+    raised: bool = False
+    by_lines: bool = False
+    covered: bool = False
     in_table: bool = False
     font: int = -1
     unseen: str | None = None
@@ -92,19 +112,31 @@ class State:
         on = number != 0
         if word == "v":
             self.hidden = on
-        elif word == "deleted":
+        elif word in ("deleted", "mvf"):
             self.deleted = on
+        elif word in ("super", "sub", "nosupersub"):
+            self.raised = on and word != "nosupersub"
+        elif word in ("up", "dn") and abs(number or 0) > _FAR:
+            self.unseen = "text off the page"
         elif word == "plain":
-            self.hidden = self.deleted = False
+            self.hidden = self.deleted = self.raised = False
+            self.spacing = self.letters_pattern = 0
             self.size, self.scale, self.colour, self.behind_letters, self.font = 24, 100, 0, 0, -1
         elif word == "pard":
-            self.behind_paragraph = self.line = 0
-            self.in_table = False
+            self.behind_paragraph = self.line = self.paragraph_pattern = 0
+            self.in_table = self.by_lines = self.covered = False
+            self.high = 0
+        elif word == "slmult":
+            self.by_lines = on
+        elif word == "expnd":
+            self.spacing = 5 * (number or 0)  # quarters of points
+        elif word in ("clvmrg", "clmrg", "trowd"):
+            self.covered = word != "trowd"
         elif word == "intbl":
             self.in_table = on
         elif word in _NUMBERS:
             setattr(self, _NUMBERS[word], number or 0)
-        elif word in ("li", "lin", "posx", "posnegx", "shpleft", "shptop") and abs(number or 0) > _LONGEST:
+        elif word in _PLACES and abs(number or 0) > _LONGEST:
             self.unseen = "text off the page"
 
     def why_unseen(self, colours: list[str], *, shaded: bool) -> str | None:
@@ -116,11 +148,17 @@ class State:
         """
         if self.unseen:
             return self.unseen
-        if self.size <= _TINY or self.scale <= _TINY_SCALE:
+        if self.size * (_RAISED if self.raised else 1) <= _TINY or self.scale <= _TINY_SCALE:
             return "tiny text"
-        if -_TINY_LINE <= self.line < 0:
+        if -_TINY_LINE <= self.line < 0 or -_TINY_LINE <= self.high < 0 or 0 < self.line <= self.by_lines * _TINY_LINE:
             return "lines of no height"
-        behind = self.behind_letters or self.behind_paragraph
+        if self.spacing < -max(5 * self.size, _TINY_LINE):  # half of the size, in twips
+            return "letters that lie on each other"
+        if self.in_table and self.covered:
+            return "cells that others cover"
+        behind = self.letters_shade if self.letters_pattern >= _SOLID else self.behind_letters
+        of_paragraph = self.paragraph_shade if self.paragraph_pattern >= _SOLID else self.behind_paragraph
+        behind = behind or of_paragraph
         if behind == 0 and self.in_table and shaded:
             return None
         background = colours[behind] if 0 < behind < len(colours) else "FFFFFF"
@@ -129,7 +167,14 @@ class State:
         return None
 
 
+# distances from where a text would stand otherwise
+_PLACES = frozenset((
+    "li", "lin", "ri", "rin", "fi", "posx", "posnegx", "posy", "posnegy", "shpleft", "shptop", "tblind", "tposx",
+    "tposy",
+))  # fmt: skip
 _NUMBERS = {
     "fs": "size", "charscalex": "scale", "sl": "line", "cf": "colour", "highlight": "behind_letters",
     "chcbpat": "behind_letters", "cb": "behind_letters", "cbpat": "behind_paragraph", "f": "font", "uc": "skip",
+    "chshdng": "letters_pattern", "chcfpat": "letters_shade", "shading": "paragraph_pattern",
+    "cfpat": "paragraph_shade", "expndtw": "spacing", "absh": "high",
 }  # fmt: skip

@@ -56,6 +56,7 @@ _PASSED = frozenset((
     "Anchor", "pctWidth", "pctHeight", "pctPosHOffset", "pctPosVOffset",
 ))  # fmt: skip
 _TINY_ROW = 60.0  # twips
+_TINY_LETTER = 20.0  # twips: the width of a letter that cannot be read
 _OFF = ("0", "false", "off")
 
 
@@ -93,7 +94,7 @@ class _Word:
     def __init__(self, parts: OfficeParts) -> None:
         self.parts = parts
         self.account = Account()
-        self.styles = WordStyles(parts.tree(parts.named("styles")))
+        self.styles = WordStyles(parts.tree(parts.named("styles")), parts.tree(parts.named("theme")))
         self.fields = Fields(parts)
         self.apart = Apart()
         self.hidden: set[Any] = set()
@@ -178,6 +179,7 @@ class _Story:
         """Add the text of a tree."""
         from lxml import etree
 
+        self._word.hidden.update(_codes_in(top))
         skipped = None
         events = etree.iterwalk(top, events=("start", "end"))
         for event, element in events:
@@ -228,20 +230,34 @@ class _Story:
         properties: dict[str, str] = {}
         for one in children(element, "rPr"):
             properties |= run_properties(one)
+            fitted = number(value(one, "fitText"))
+            if fitted is not None and fitted < _TINY_LETTER * len(texts(element)):
+                properties["sz"] = "1"
         self._look = self._word.styles.look(properties, self._around)
         return False
+
+    def _begin_phantom(self, element: Any) -> bool:
+        """A part of a formula that only takes room."""
+        shown = child(child(element, "phantPr"), "show")
+        return self._hide(element) if shown is not None and attribute(shown, "val") in _OFF else False
 
     def _begin_table(self, element: Any) -> bool:
         about = child(element, "tblPr")
         style = value(about, "tblStyle")
         known = not self._word.styles.shades(style)
         self._around = self._around._replace(table=style, background=self._around.background if known else None)
+        places = [attribute(one, "w") for one in children(about, "tblInd")]
+        places += [attribute(one, side) for one in children(about, "tblpPr") for side in ("tblpX", "tblpY")]
+        if any(abs(number(one) or 0.0) > LONGEST * 10 for one in places):  # half of it, in twips
+            self._around = self._around._replace(unseen="text off the page")
         for name in ("tblCaption", "tblDescription"):
             self._word.apart.put("alternative texts", value(about, name))
         return False
 
     def _begin_row(self, element: Any) -> bool:
         about = child(element, "trPr")
+        if child(about, "del") is not None:
+            return self._count_deletion(element)
         hidden = child(about, "hidden")
         if hidden is not None and attribute(hidden, "val") not in _OFF:
             return self._hide(element)
@@ -252,7 +268,13 @@ class _Story:
         return False
 
     def _begin_cell(self, element: Any) -> bool:
-        fill = shading(child(element, "tcPr"))
+        about = child(element, "tcPr")
+        if child(about, "cellDel") is not None:
+            return self._count_deletion(element)
+        merged = [one for one in children(about, "vMerge", "hMerge") if attribute(one, "val") in (None, "continue")]
+        if merged:
+            self._around = self._around._replace(unseen="cells that others cover")
+        fill = shading(about)
         if fill:
             self._around = self._around._replace(background=fill)
         return False
@@ -457,6 +479,7 @@ class _Story:
 _HANDLERS: dict[str, Callable[[_Story, Any], bool]] = {
     "p": _Story._begin_paragraph,
     "r": _Story._begin_run,
+    "phant": _Story._begin_phantom,
     "tbl": _Story._begin_table,
     "tr": _Story._begin_row,
     "tc": _Story._begin_cell,
@@ -487,6 +510,26 @@ _HANDLERS: dict[str, Callable[[_Story, Any], bool]] = {
     "sectPr": _Story._end_section,
     **dict.fromkeys(("pPr", "rPr", "tblPr", "trPr", "tcPr", "delText"), _Story._pass_over),
 }
+
+
+def _codes_in(top: Any) -> list[Any]:
+    """The texts in the codes of fields that end, which are not shown."""
+    found: list[Any] = []
+    open_fields: list[list[Any] | None] = []  # the texts in their codes; None once the result has begun
+    for one in top.iter("{*}fldChar", "{*}t"):
+        kind = attribute(one, "fldCharType")
+        if local(one) == "t":
+            held = next((codes for codes in open_fields if codes is not None), None)
+            if held is not None:
+                held.append(one)
+        elif kind == "begin":
+            open_fields.append([])
+        elif kind == "separate" and open_fields:
+            found += open_fields[-1] or ()
+            open_fields[-1] = None
+        elif kind == "end" and open_fields:
+            found += open_fields.pop() or ()
+    return found
 
 
 def _shape_style(shape: Any) -> dict[str, str]:

@@ -8,6 +8,8 @@ from dgmark.documents.office_parts import OfficeParts
 
 _ARGUMENT = re.compile(r'\s*(?:"([^"]*)"|(\S+))')
 _TIP = re.compile(r'\\o\s+"([^"]*)"')
+_PICTURE = re.compile(r'\\[@#]\s+"([^"]*)"')  # how a number or date is written, with texts between apostrophes
+_LITERAL = re.compile("'([^']*)'")
 _SWITCH = re.compile(r"\\\w+")
 _CODE_SHOWN = {"MACROBUTTON": "buttons", "GOTOBUTTON": "buttons", "EQ": "equations", "QUOTE": "quotations"}
 # fields by the names of the elements that hold the properties they show
@@ -43,6 +45,9 @@ class Fields:
         if name in _PROPERTIES:
             found = _ARGUMENT.match(rest)
             return "document properties", self._property(_PROPERTIES[name] or (found and (found[1] or found[2])) or "")
+        written = " ".join(text for one in _PICTURE.findall(rest) for text in _LITERAL.findall(one))
+        if written:
+            return "formats of fields", written
         tip = _TIP.search(rest) if name == "HYPERLINK" else None
         return ("tool tips", tip[1]) if tip else None
 

@@ -7,7 +7,20 @@ from dgmark.documents.elements import attribute, child, children, local, look_al
 
 _TINY = 6.0  # half-points; letters of at most this size cannot be read
 _TINY_LINE = 60.0  # twips between lines of which each covers the one above
+_TINY_SHARE = 0.25  # of the usual space between lines
+_RAISED = 0.65  # the size of raised and lowered letters
+_FAR = 400.0  # half-points: letters that are raised or lowered by so much stand off their line
 _OFF = {"0", "false", "off", "none"}
+_HIGHLIGHTS = {
+    "black": "000000", "white": "FFFFFF", "yellow": "FFFF00", "green": "00FF00", "cyan": "00FFFF", "magenta": "FF00FF",
+    "blue": "0000FF", "red": "FF0000", "darkBlue": "000080", "darkCyan": "008080", "darkGreen": "008000",
+    "darkMagenta": "800080", "darkRed": "800000", "darkYellow": "808000", "darkGray": "808080", "lightGray": "C0C0C0",
+}  # fmt: skip
+# the colours of a theme by the names that texts have for them
+_THEME = {
+    "background1": "lt1", "background2": "lt2", "text1": "dk1", "text2": "dk2", "light1": "lt1", "light2": "lt2",
+    "dark1": "dk1", "dark2": "dk2", "hyperlink": "hlink", "followedHyperlink": "folHlink",
+}  # fmt: skip
 _OPAQUE = 90_000.0  # thousandths of a percent of transparency from which on a text cannot be seen
 SIGN_FONTS = re.compile(r"symbol|webdings|wingdings( [23])?|zapf ?dingbats|marlett|mt extra", re.IGNORECASE)
 _PLACE = re.compile(r"%\d")  # of a number in the text of a list's level
@@ -46,8 +59,12 @@ class Surroundings(NamedTuple):
 class WordStyles:
     """The styles of a document."""
 
-    def __init__(self, root: Any) -> None:
-        """Take the root of the part of styles, or None."""
+    def __init__(self, root: Any, theme: Any = None) -> None:
+        """Take the roots of the parts of styles and of the theme, or None."""
+        schemes = () if theme is None else theme.iter("{*}clrScheme")
+        named = {local(one): shown for scheme in schemes for one in scheme for shown in one}
+        stated = {name: attribute(one, "lastClr") or attribute(one, "val") or "" for name, one in named.items()}
+        self._theme = {"lt1": "FFFFFF", "dk1": "000000", **stated}
         self._own: dict[str, tuple[str | None, dict[str, str], Any]] = {}
         self._all: dict[str, dict[str, str]] = {}
         self._standard: dict[str, str] = {}
@@ -93,6 +110,9 @@ class WordStyles:
             on = sum(chain.get("vanish") == "on" for chain in chains) % 2 == 1
             hidden = "on" if on or self._defaults.get("vanish") == "on" else "off"
         seen = {**self._defaults, **{key: one for chain in chains for key, one in chain.items()}, **own}
+        themed = seen.get("theme", "")
+        if themed:
+            seen["color"] = self._theme.get(_THEME.get(themed, themed), seen.get("color", ""))
         signs = bool(SIGN_FONTS.fullmatch(seen.get("font", "")))
         unseen = around.unseen or _unseen(seen, around.background)
         return Look(hidden == "on", unseen or ("letters in fonts of signs" if signs else None), signs)
@@ -100,12 +120,19 @@ class WordStyles:
 
 def _unseen(seen: dict[str, str], background: str | None) -> str | None:
     """Why a text of these properties cannot be seen, or None."""
-    size = number(seen.get("sz"))
+    complex_script = "on" in (seen.get("rtl"), seen.get("cs"))
+    size = number(seen.get("szCs" if complex_script else "sz"))
+    if size is not None and seen.get("vertAlign") in ("superscript", "subscript"):
+        size *= _RAISED
     width = number(seen.get("w", "").removesuffix("%"))
     if (size is not None and size <= _TINY) or (width is not None and width <= _TINY):
         return "tiny text"
     if "transparent" in seen:
         return "transparent text"
+    if abs(number(seen.get("position")) or 0.0) > _FAR:
+        return "text off the page"
+    if (number(seen.get("spacing")) or 0.0) < -max(5 * (size or 20.0), _TINY_LINE):  # twips; half of the size
+        return "letters that lie on each other"
     if look_alike(seen.get("color"), seen.get("fill", background)):
         return "text in the colour of what is behind it"
     return None
@@ -123,12 +150,17 @@ def run_properties(element: Any) -> dict[str, str]:
         name, stated = local(one), attribute(one, "val") or ""
         if name in ("vanish", "specVanish"):
             found["vanish"] = "off" if stated in _OFF else "on"
-        elif name in ("sz", "color", "rStyle", "w"):
+        elif name == "color":  # a shade of a theme's colour is stated beside it
+            shade = attribute(one, "themeShade") or attribute(one, "themeTint")
+            found |= {"color": stated, "theme": "" if shade else attribute(one, "themeColor") or ""}
+        elif name in ("sz", "szCs", "rStyle", "w", "position", "spacing", "vertAlign"):
             found[name] = stated
+        elif name in ("rtl", "cs"):
+            found[name] = "off" if stated in _OFF else "on"
         elif name == "highlight" and stated != "none":
-            found["fill"] = stated
-        elif name == "shd" and "fill" not in found and (attribute(one, "fill") or "auto") != "auto":
-            found["fill"] = attribute(one, "fill") or ""
+            found["fill"] = _HIGHLIGHTS.get(stated, stated)
+        elif name == "shd" and "fill" not in found:
+            found |= {"fill": fill} if (fill := _shade(one)) else {}
         elif name == "rFonts":
             found["font"] = attribute(one, "ascii") or attribute(one, "hAnsi") or found.get("font", "")
         elif name == "textFill" and _is_transparent(one):
@@ -149,31 +181,55 @@ def paragraph_properties(element: Any) -> dict[str, str]:
         name = local(one)
         if name == "pStyle":
             found["pStyle"] = attribute(one, "val") or ""
-        elif name == "shd" and (attribute(one, "fill") or "auto") != "auto":
-            found["behind"] = attribute(one, "fill") or ""
-        elif name == "spacing" and attribute(one, "lineRule") == "exact":
-            found["line"] = attribute(one, "line") or ""
+        elif name == "shd" and (fill := _shade(one)):
+            found["behind"] = fill
+        elif name == "spacing" and attribute(one, "line"):
+            found |= {"line": attribute(one, "line") or "", "rule": attribute(one, "lineRule") or "auto"}
         elif name == "numPr":
             found["numId"] = value(one, "numId") or found.get("numId", "")
             found["ilvl"] = value(one, "ilvl") or "0"
         elif name in ("ind", "framePr"):
             found |= {f"{name} {side}": attribute(one, side) or "" for side in _SIDES[name] if attribute(one, side)}
+            if name == "framePr" and attribute(one, "hRule") == "exact":
+                found["high"] = attribute(one, "h") or ""
     return found
 
 
-_SIDES = {"ind": ("left", "start", "right", "end"), "framePr": ("x", "y")}
+_SIDES = {
+    "ind": (
+        "left",
+        "start",
+        "right",
+        "end",
+        "firstLine",
+        "hanging",
+        "leftChars",
+        "startChars",
+        "rightChars",
+        "endChars",
+    ),
+    "framePr": ("x", "y"),
+}
 _WIDEST = 31_680.0  # twips: 22 inches, the longest side of a page
 
 
 def unseen_paragraph(properties: dict[str, str]) -> str | None:
     """Why a paragraph of these properties cannot be seen, or None."""
-    line = number(properties.get("line"))
-    if line is not None and line <= _TINY_LINE:
+    line, high, rule = number(properties.get("line")), number(properties.get("high")), properties.get("rule")
+    flat = {"exact": _TINY_LINE, "auto": _TINY_SHARE * 240}.get(rule or "", -1.0)
+    if (line is not None and line <= flat) or (high is not None and high <= _TINY_LINE):
         return "lines of no height"
     places = [number(one) for key, one in properties.items() if key.startswith(("ind ", "framePr "))]
     if any(place is not None and abs(place) > _WIDEST / 2 for place in places):
         return "text off the page"
     return None
+
+
+def _shade(element: Any) -> str:
+    """The colour of a shading (`shd`): its pattern's, if that covers all; empty if it has none."""
+    name = "color" if attribute(element, "val") == "solid" else "fill"
+    stated = attribute(element, name) or "auto"
+    return "" if stated == "auto" else stated
 
 
 def shading(element: Any) -> str | None:
