@@ -1,5 +1,6 @@
 """How a presentation shows its texts: sizes and colours by the theme, the masters, the placeholders and the runs."""
 
+import colorsys
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -10,7 +11,9 @@ from dgmark.documents.word_styles import SIGN_FONTS
 _TINY = 300.0  # hundredths of points; letters of at most this size cannot be read
 _OPAQUE = 0.1  # the opacity up to which a text cannot be seen
 _TINY_LINE, _TINY_SHARE = 300.0, 0.2  # of the space between lines: hundredths of points, or a share of the usual one
-_NAMED = {"white": "FFFFFF", "black": "000000"}
+_FAR, _SQUEEZED = 5.0, -0.5  # times their size: where raised letters are off their line, and lie on each other
+_NAMED = {"white": "FFFFFF", "black": "000000", "snow": "FFFAFA", "ivory": "FFFFF0", "ghostWhite": "F8F8FF"}
+_NAMED |= {"floralWhite": "FFFAF0", "mintCream": "F5FFFA", "azure": "F0FFFF", "whiteSmoke": "F5F5F5"}
 _FILLS = ("solidFill", "gradFill", "blipFill", "pattFill", "grpFill")
 # the style of a master that holds in a placeholder
 _STYLE_OF = {"title": "titleStyle", "ctrTitle": "titleStyle", "dt": "otherStyle", "ftr": "otherStyle"}
@@ -61,15 +64,24 @@ class Sheet(NamedTuple):
     def colour(self, fill: Any) -> str | None:
         """The colour that an element holds; None if it is not known."""
         for one in () if fill is None else fill:
-            if any(local(change) != "alpha" for change in one):
-                return None  # a shade of it
-            stated = attribute(one, "val") or ""
-            if local(one) == "sysClr":
-                return attribute(one, "lastClr")
-            if local(one) == "schemeClr":
-                return self.theme.get(stated)
-            return _NAMED.get(stated) if local(one) == "prstClr" else stated
+            return _shade(self._plain(one), one)
         return None
+
+    def _plain(self, one: Any) -> str | None:
+        """The colour that an element names, before its changes; None if it is not known."""
+        stated = attribute(one, "val") or ""
+        if local(one) == "sysClr":
+            return attribute(one, "lastClr")
+        if local(one) == "schemeClr":
+            return self.theme.get(stated)
+        if local(one) == "scrgbClr":
+            parts = [share(attribute(one, part), 0.0) for part in ("r", "g", "b")]
+            return _hexadecimal([part ** (1 / 2.2) if part > 0 else 0.0 for part in parts])
+        if local(one) == "hslClr":
+            hue = (number(attribute(one, "hue")) or 0.0) / 21_600_000
+            lightness, saturation = share(attribute(one, "lum"), 0.0), share(attribute(one, "sat"), 0.0)
+            return _hexadecimal(colorsys.hls_to_rgb(hue % 1, lightness, saturation))
+        return _NAMED.get(stated) if local(one) == "prstClr" else stated
 
     def looks(self, shape: Any, defaults: Any) -> tuple[Any, ...]:
         """The lists of styles by level that hold in a shape: the two general ones, then those of its own kind."""
@@ -78,6 +90,27 @@ class Sheet(NamedTuple):
         general = child(child(self.master, "txStyles"), _STYLE_OF.get(kind, "bodyStyle"))
         above = [child(child(one, "txBody"), "lstStyle") for one in self.alike(shape)]
         return defaults, general, *reversed(above)
+
+
+def _hexadecimal(parts: Iterable[float]) -> str:
+    return "".join(f"{round(255 * min(max(part, 0.0), 1.0)):02X}" for part in parts)
+
+
+def _shade(colour: str | None, element: Any) -> str | None:
+    """A colour with the changes of lightness that its element states; None if it states others."""
+    for change in element:
+        if local(change) == "alpha":
+            continue
+        by = share(attribute(change, "val"), 0.0)
+        try:
+            hue, lightness, saturation = colorsys.rgb_to_hls(*(one / 255 for one in bytes.fromhex(colour or "")))
+        except (ValueError, TypeError):
+            return None
+        changed = {"lumMod": lightness * by, "lumOff": lightness + by, "lum": by}.get(local(change))
+        if changed is None:
+            return None
+        colour = _hexadecimal(colorsys.hls_to_rgb(hue, min(max(changed, 0.0), 1.0), saturation))
+    return colour
 
 
 def sheet_of(parts: OfficeParts, part: str) -> Sheet:
@@ -122,6 +155,9 @@ def run_looks(element: Any, sheet: Sheet) -> Properties:
     size = attribute(element, "sz")
     if size is not None:
         found["sz"] = size
+    for name in ("spc", "baseline"):
+        if attribute(element, name) is not None:
+            found[name] = attribute(element, name) or ""
     for one in element:
         name = local(one)
         if name in _FILLS:
@@ -158,6 +194,10 @@ def unseen(looks: Properties, scale: float, background: str | None) -> str | Non
     size = number(looks.get("sz"))
     if size is not None and size * scale <= _TINY:
         return "tiny text"
+    if abs(share(looks.get("baseline"), 0.0)) > _FAR:
+        return "text off the slide"
+    if (number(looks.get("spc")) or 0.0) < _SQUEEZED * (size or 1800.0):
+        return "letters that lie on each other"
     if looks.get("transparent"):
         return "transparent text"
     if look_alike(looks.get("color"), looks.get("fill", background)):
