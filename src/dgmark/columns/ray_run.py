@@ -29,6 +29,8 @@ _JSON = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 # CPUs of Ray besides those of actors: of a reader or a writer, of what cuts blocks, and of the filter of finished rows.
 # A pool of actors that takes all never begins.
 _OTHER_CPUS = 3
+# what Ray Data sets aside for that filter
+FILTER_MEMORY = CheckpointConfig.CHECKPOINT_ACTOR_MEMORY_BYTES
 # What Ray is told where it is started for a run: to report nothing to its makers, and to read the footers of Parquet
 # files in one process; 32, as on a cluster with files far away, take gigabytes.
 OF_ONE_MACHINE = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DATA_PARQUET_FOOTER_NUM_ACTORS": "1"}
@@ -136,6 +138,11 @@ class RayRun:
                 f"{actors} actors need {needed} CPUs, {_OTHER_CPUS} of them for reading, writing and leaving out "
                 f"finished rows, and the cluster has {cpus}: give fewer --actors, or start Ray with --num-cpus {needed}"
             )
+        if there.get("memory", FILTER_MEMORY) < FILTER_MEMORY:
+            raise SettingsError(
+                f"leaving out finished rows takes {FILTER_MEMORY / 1e9:.1f} GB of memory, and the cluster has "
+                f"{there['memory'] / 1e9:.1f}: run on a machine with more"
+            )
         return actors
 
     def _check_columns(self, schema: pa.Schema) -> None:
@@ -226,7 +233,8 @@ def _plain_errors(target: str) -> Iterator[None]:
         if isinstance(cause, DgmarkError):
             raise cause from None
         kind = InputError if isinstance(cause, OSError) else DgmarkError
-        what = str(cause).strip().splitlines() or [type(cause).__name__]
+        said = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
+        what = said.strip().splitlines() or [type(cause).__name__]
         raise kind(
             f"{target} cannot be written any further: {what[0]}; the files that are finished are kept: mend what is "
             "wrong, and run the same command again"
