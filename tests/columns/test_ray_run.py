@@ -23,9 +23,10 @@ from typer.testing import CliRunner, Result
 ray = pytest.importorskip("ray", reason="runs on Ray need Ray")
 
 from dgmark import DetectColumns, GenerateColumns  # noqa: E402
-from dgmark.cli.ray_command import app  # noqa: E402
+from dgmark.cli.ray_command import app, marks_of  # noqa: E402
 from dgmark.columns.ray_run import OF_ONE_MACHINE, RayRun, _plain_errors, check_ids  # noqa: E402
 from dgmark.columns.ray_target import RayTarget  # noqa: E402
+from dgmark.decode.own_check import MarkWarning  # noqa: E402
 from dgmark.errors import DgmarkError, InputError, ModelNotFound, SettingsError  # noqa: E402
 from support.known_keys import key_file_of, known_key  # noqa: E402
 from support.marked_texts import marked_text  # noqa: E402
@@ -188,15 +189,19 @@ def test_texts_are_the_same_when_an_actor_is_killed(tmp_path: Path, key_file: Pa
     prompts = pa.table({"id": [f"p{n}" for n in range(8)], "prompt": ["The sea was", "A king", "", None] * 2})
     pq.write_table(prompts, source := tmp_path / "prompts.parquet")
     settings: dict[str, Any] = {"id_column": "id", "seed": 3, "length": 8, "block_length": 8, "dtype": "fp32"}
+    settings |= {"check": True, "prefix": "my_"}
     work = KilledOnce("storyteller", str(key_file), **settings)
     work.row, work.marker = "p5", tmp_path / "killed"
-    target = RayTarget(str(tmp_path / "written"), {}, "id", "error")
+    target = RayTarget(str(tmp_path / "written"), {}, "id", "my_error")
     assert RayRun(work, str(source), target, batch_size=2, part_rows=2, actors=1).write() == 0
     assert work.marker.exists()
     made = pq.read_table(tmp_path / "written")
-    wanted = GenerateColumns("storyteller", KEY, **settings)(prompts)
+    with pytest.warns(MarkWarning):  # as the texts are too short
+        wanted = GenerateColumns("storyteller", KEY, **settings)(prompts)
     assert sorted_rows(made) == sorted_rows(wanted)
-    assert sum(text is not None for text in made.column("text").to_pylist()) == 4
+    assert sum(text is not None for text in made.column("my_text").to_pylist()) == 4
+    marks = marks_of(target, "my_", True)
+    assert (marks.marked, marks.checked, marks.found) == (4, 4, 0)
 
 
 def test_a_run_goes_on_after_its_driver_was_killed(cluster: str, tmp_path: Path, key_file: Path) -> None:

@@ -87,7 +87,7 @@ def generate_parquet(
     run.check_ids(write.id_column)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MarkWarning)  # of single batches: one for the whole run follows
-        _write(run, lambda batches: map(write, batches), tally, "ended", lambda batch: _count_marks(marks, batch))
+        _write(run, lambda batches: map(write, batches), tally, "ended", lambda batch: count_marks(marks, batch))
     tell_written(out, tally)
     tell_of_marks(marks)
 
@@ -104,7 +104,7 @@ def tell_written(out: str, tally: Tally) -> None:
         raise tally.first_unusable.kind(f"{tally.first_unusable.row_id}: {tally.first_unusable.error}")
 
 
-def _count_marks(marks: "MarkTally", batch: Any) -> None:
+def count_marks(marks: "MarkTally", batch: Any) -> None:
     """Count the texts of a written batch that name a key and that will not be found with it."""
     names = ["key_fingerprint", "token_ids", "choices", *(["verdict"] if "verdict" in batch.schema.names else [])]
     for row in batch.select(names).to_pylist():

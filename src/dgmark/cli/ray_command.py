@@ -12,7 +12,8 @@ from dgmark.cli.console import command_errors
 from dgmark.cli.detect import check_exit, report_counts
 from dgmark.cli.generate import check_settings
 from dgmark.cli.option_groups import OptionGroup, option_groups
-from dgmark.cli.parquet_runs import tell_written
+from dgmark.cli.parquet_runs import count_marks, tell_written
+from dgmark.cli.row_runs import tell_of_marks
 from dgmark.columns.detect_columns import DetectColumns
 from dgmark.columns.generate_columns import GenerateColumns
 from dgmark.columns.key_source import ENVIRONMENT, read_keys
@@ -23,6 +24,8 @@ from dgmark.extras import needed_extra
 
 if TYPE_CHECKING:
     from dgmark.columns.ray_run import RayRun
+    from dgmark.columns.ray_target import RayTarget
+    from dgmark.decode.own_check import MarkTally
 
 app = typer.Typer(
     name="dgmark-ray",
@@ -141,6 +144,7 @@ def generate(
     column: Annotated[str, typer.Option(help="Column of the prompts.")] = "prompt",
     seed: Annotated[int, typer.Option(help="Seed that the ids of rows are hashed with.")] = 0,
     chat: Annotated[bool, typer.Option("--chat", help="Put each prompt into the model's chat template.")] = False,
+    check: opt.Check = False,
     gpus_per_actor: Annotated[
         float, typer.Option("--gpus-per-actor", min=0, help="GPUs of each process; 0.5 for two on one.")
     ] = 0,
@@ -162,17 +166,33 @@ def generate(
         prefix=places.prefix,
         batch_size=batch_size,
         chat=chat,
+        check=check,
         allow_open_key=allow_open_key,
         **loading,
         **settings,
     )
     made_with: dict[str, Any] = {"command": "generate", "key": None if own is None else own.fingerprint, "model": model}
-    made_with |= {"seed": seed, "chat": chat, **loading, "settings": settings}
+    made_with |= {"seed": seed, "chat": chat, "check": check, **loading, "settings": settings}
     run = places.run_of(work, made_with, batch_size=batch_size, part_rows=256, gpus=gpus_per_actor)
     finished = run.write()
     tally = run.target.tally(f"{places.prefix}ended")
     tally.resumed = finished
     tell_written(places.target, tally)
+    tell_of_marks(marks_of(run.target, places.prefix, check))
+
+
+def marks_of(target: "RayTarget", prefix: str, checked: bool) -> "MarkTally":
+    """Count the texts of a target that name a key and that will not be found with it."""
+    import pyarrow.compute as pc
+
+    from dgmark.decode.own_check import MarkTally
+
+    marks, names = MarkTally(), ["key_fingerprint", "token_ids", "choices", *(["verdict"] if checked else [])]
+    for table in target.tables([prefix + name for name in names]):
+        rows = table.rename_columns(names)
+        # whether there are any is all that is asked of the ids
+        count_marks(marks, rows.set_column(1, "token_ids", pc.list_value_length(rows.column("token_ids"))))
+    return marks
 
 
 def _absolute(place: str) -> str:

@@ -118,9 +118,8 @@ class RayTarget:
 
     def tally(self, counted: str) -> Tally:
         """Count the rows by the values of a column."""
-        tally, filesystem = Tally(), located(self.place)[0]
-        for name in self._files():
-            rows = _read(name, filesystem, [*{self.id_column, counted, self.error}])
+        tally = Tally()
+        for rows in self.tables([*{self.id_column, counted, self.error}]):
             tally.verdicts.update(
                 {one["values"]: one["counts"] for one in rows.column(counted).drop_null().value_counts().to_pylist()}
             )
@@ -130,6 +129,11 @@ class RayTarget:
                 row_id, error = bad.slice(0, 1).to_pylist()[0].values()
                 tally.first_unusable = BadRow(f"row {row_id}", error)
         return tally
+
+    def tables(self, columns: list[str]) -> Iterator[pa.Table]:
+        """Some columns of each file."""
+        filesystem = located(self.place)[0]
+        return (_read(name, filesystem, columns) for name in self._files())
 
     def _files(self) -> list[str]:
         return _parquet_in(self.place)
