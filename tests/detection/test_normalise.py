@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from dgmark.detection import normalise as normalise_module
 from dgmark.detection import sentences as words
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
@@ -227,3 +228,12 @@ def test_several_keys_are_told_to_take_one() -> None:
 )
 def test_what_is_ordinary_is_no_disguise(text: str) -> None:
     assert disguises_in(text) == ()
+
+
+def test_no_step_finds_anything_in_the_characters_that_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = [one for one in map(chr, range(sys.maxunicode + 1)) if normalise_module._PLAIN.fullmatch(one)]
+    assert {*"\n azAZ~éß“”‘’–—…€"} <= {*plain}
+    monkeypatch.setattr(normalise_module, "_PLAIN", re.compile("(?!)"))
+    for one in plain:
+        text = f"a{one}b {one} {one}{one}c 1{one}2 " * 20
+        assert "  " in text or disguises_in(text) == ()

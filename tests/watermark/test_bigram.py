@@ -8,7 +8,7 @@ import torch
 
 from dgmark import WatermarkKey
 from dgmark.errors import SettingsError
-from dgmark.watermark.bigram import hash_key, matching_pairs, pair_words, pairs_of, sums_by_subkey
+from dgmark.watermark.bigram import PairHashes, hash_key, matching_pairs, pair_words, pairs_of, sums_by_subkey
 from dgmark.watermark.hashes import SipHashKey, siphash
 from dgmark.watermark.position import tables_of
 
@@ -23,11 +23,12 @@ def test_the_hash_has_the_published_value() -> None:
 
 
 def test_numpy_and_torch_hash_alike() -> None:
-    words = RNG.integers(-(2**63), 2**63, 1000)
-    assert np.array_equal(siphash(torch.from_numpy(words), KEY).numpy(), siphash(words, KEY))
-    keys = RNG.integers(-(2**63), 2**63, (2, 1000))
-    each = siphash(words, (keys[0], keys[1]))
-    assert each[7] == siphash(words[7:8], SipHashKey(*keys[:, 7].tolist()))[0]
+    for shape in (1, 1000, (3, 7000)):  # the last are more than numpy's are hashed at once
+        words, keys = RNG.integers(-(2**63), 2**63, shape), RNG.integers(-(2**63), 2**63, (2, 7000))[:, -1000:]
+        assert np.array_equal(siphash(torch.from_numpy(words), KEY).numpy(), siphash(words, KEY))
+        own = words[..., -1000:]
+        each = siphash(own, (keys[0, -own.shape[-1] :], keys[1, -own.shape[-1] :]))
+        assert each[..., -1:].tolist() == siphash(own[..., -1:], SipHashKey(*keys[:, -1].tolist())).tolist()
 
 
 def test_bits_of_pairs_are_held_by_golden_values() -> None:
@@ -51,10 +52,28 @@ def test_pairs_are_those_of_a_plain_loop(nearest: int, farthest: int) -> None:
 def test_counts_by_subkey_are_those_of_each_subkey(subkeys: int) -> None:
     words = pair_words(RNG.integers(0, 5000, 700), RNG.integers(0, 5000, 700))
     counts = [int(matching_pairs(words, KEY, number).sum()) for number in range(subkeys)]
-    assert sums_by_subkey(words, KEY, subkeys).tolist() == [counts]
+    hashes = PairHashes(words, KEY)
+    assert sums_by_subkey(hashes, subkeys).tolist() == [counts]
     ends = [0, 300, 300, 700]  # a part may be without pairs, or have more than a byte counts
-    parts = [sums_by_subkey(words[begin:end], KEY, subkeys)[0] for begin, end in itertools.pairwise(ends)]
-    assert np.array_equal(sums_by_subkey(words, KEY, subkeys, np.diff(ends)), parts)
+    parts = [sums_by_subkey(PairHashes(words[begin:end], KEY), subkeys)[0] for begin, end in itertools.pairwise(ends)]
+    assert np.array_equal(sums_by_subkey(hashes, subkeys, sizes=np.diff(ends)), parts)
+    order = RNG.permutation(700)[:500]
+    (some,) = sums_by_subkey(PairHashes(words[order], KEY), subkeys)
+    assert sums_by_subkey(hashes, subkeys, order).tolist() == [some.tolist()]
+
+
+@pytest.mark.parametrize("subkeys", [range(1), range(256), range(70, 71), range(300, 301), range(2**15)])
+def test_hashes_of_several_texts_are_those_of_each(subkeys: range) -> None:
+    texts = [RNG.integers(0, 2**48, count) for count in (300, 0, 1, 5000)]
+    together, apart = ([PairHashes(words, KEY) for words in texts] for _ in range(2))
+    PairHashes.compute_together(together, subkeys)
+    PairHashes.compute_together([], subkeys)
+    for one, other in zip(together, apart, strict=True):
+        for number in (*subkeys[:: max(1, len(subkeys) // 5)], 0, 63, 64, 2**15 - 1):
+            assert np.array_equal(one.matches(number), other.matches(number))
+            assert np.array_equal(one.matches(number), matching_pairs(one.words, KEY, number))
+        for stop in (1, 256, 300):
+            assert np.array_equal(sums_by_subkey(one, stop), sums_by_subkey(other, stop))
 
 
 def test_a_key_of_pairs_has_no_groups() -> None:

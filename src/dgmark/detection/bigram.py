@@ -7,7 +7,7 @@ p-values depend on no rate. Knows tokens and positions only. Ours.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -31,7 +31,8 @@ from dgmark.detection.parts import WHOLE_SHARE, Parts
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.rules import DetectionSettings, Expectation, SubkeySpan, TextTest
 from dgmark.detection.weighted_coins import WeightedCoins, close_log_tails, effective_number
-from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words, pairs_of, sums_by_subkey
+from dgmark.errors import DgmarkError
+from dgmark.watermark.bigram import BigramSpec, PairHashes, pair_key, pair_words, pairs_of, sums_by_subkey
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import check_ids, spec_as
 
@@ -69,7 +70,6 @@ class BigramTest(TextTest):
         settings: DetectionSettings | None = None,  # noqa: ARG002 (the protocol's)
     ) -> None:
         self.key, self.spec, self.tokens = key, spec_as(BigramSpec, key), tokens
-        self._hash = pair_key(key)
         check_ids(tokens.ids, self.spec.table_size)
         self._left, self._right = pairs_of(tokens.positions, self.spec.nearest, self.spec.farthest)
         self._words = pair_words(tokens.ids[self._left], tokens.ids[self._right])
@@ -81,12 +81,24 @@ class BigramTest(TextTest):
         self.words, self._first_places = ordered[~self._repeated], self._order[~self._repeated]
         self._distinct = np.empty(len(ordered), dtype=np.int64)
         self._distinct[self._order] = np.cumsum(~self._repeated) - 1
+        self._hashes = PairHashes(self.words, pair_key(key))
         self._matches: dict[int | None, Bool[np.ndarray, " pairs"]] = {}
         # of each distinct pair, by the first of its places; None if all count alike
         self.weights: Int[np.ndarray, " pairs"] | None = None
         if tokens.surprisal is not None:
             first = self._first_places
             self.weights = weights_of(tokens.surprisal.nats, self._left[first], self._right[first])
+
+    @classmethod
+    def of_texts(
+        cls, key: WatermarkKey, texts: Sequence[ScoredIds], settings: DetectionSettings
+    ) -> list[TextTest | DgmarkError]:
+        """The tests of several texts, whose pairs are hashed together."""
+        tests = super().of_texts(key, texts, settings)
+        hashes = [test._hashes for test in tests if isinstance(test, BigramTest)]
+        number = key.number or 0
+        PairHashes.compute_together(hashes, range(number, number + key.num_subkeys))
+        return tests
 
     @classmethod
     def weighs(cls) -> bool:
@@ -106,7 +118,7 @@ class BigramTest(TextTest):
     def matches(self, subkey: int | None) -> Bool[np.ndarray, " pairs"]:
         """Whether each distinct pair matches under a sub-key; None for a key without sub-keys."""
         if subkey not in self._matches:
-            self._matches[subkey] = matching_pairs(self.words, self._hash, subkey or 0)
+            self._matches[subkey] = self._hashes.matches(subkey or 0)
         return self._matches[subkey]
 
     @cached_property
@@ -242,7 +254,7 @@ class BigramTest(TextTest):
             yield from self._weighted_candidates(matches, self.weights, level)
             return
         parts = self._parts
-        matching = parts.sums(matches[self._distinct].astype(np.int64))
+        matching = parts.counts(matches[self._distinct])
         lower, upper = (bound - np.log(parts.share) for bound in log_bounds(matching, parts.pairs))
         wanted = upper.min() if level is None else math.log(max(level, MIN_P))
         chosen = (lower <= wanted) & (2 * matching > parts.pairs)
@@ -313,9 +325,7 @@ class BigramTest(TextTest):
         block_of = self._right[self._first_places] // _BLOCK_TOKENS
         blocks, order = max(1, -(-len(self.tokens.ids) // _BLOCK_TOKENS)), block_of.argsort(kind="stable")
         sizes, weights = np.bincount(block_of, minlength=blocks), self.weights
-        in_block = sums_by_subkey(
-            self.words[order], self._hash, len(best), sizes, None if weights is None else weights[order]
-        )
+        in_block = sums_by_subkey(self._hashes, len(best), order, sizes, None if weights is None else weights[order])
         # of all blocks before each
         heads = np.concatenate([np.zeros((1, len(best)), dtype=np.int64), in_block.cumsum(axis=0)])
         total, squares = (
@@ -339,10 +349,10 @@ class BigramTest(TextTest):
         and the strength is that of a pair of mean weight.
         """
         inside = self._pairs_within(span.first, span.last)
-        words, weights = self.words[inside], None if self.weights is None else self.weights[inside]
-        (heads,) = sums_by_subkey(words, self._hash, self.spec.subkeys, weights=weights)
+        weights = None if self.weights is None else self.weights[inside]
+        (heads,) = sums_by_subkey(self._hashes, self.spec.subkeys, inside, weights=weights)
         if weights is None:
-            ratios = [heads * math.log1p(s) + (len(words) - heads) * math.log1p(-s) for s in STRENGTHS]
+            ratios = [heads * math.log1p(s) + (len(inside) - heads) * math.log1p(-s) for s in STRENGTHS]
         else:
             mean = max(float(weights.mean()), 1e-9) if len(weights) else 1.0
             odds = [2 * math.atanh(s) / mean for s in STRENGTHS]

@@ -5,7 +5,7 @@ z-score; here it is on the p-value. Knows nothing of models and prompts, and nee
 """
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypedDict, Unpack, overload
 
@@ -27,6 +27,11 @@ DEFAULT_FPR = 1e-4
 # no p-value is below the smallest normal float, and shares of the rate must be representable as well
 MIN_FPR = 1e-300
 _MOST_KEYS = 10**15
+# tokens of texts that are tested together
+_TOKENS_AT_ONCE = 2**14
+
+# the tokens of a text, and its share of the false-positive rate
+ReadText = tuple[ScoredIds, float]
 
 
 class Detector:
@@ -154,7 +159,7 @@ class Detector:
         """
         only_as_it_is = self._test.scores_layout()
         return detect_readings(
-            self.reader, self.score, texts_or_ids, self.normalise, only_as_it_is=only_as_it_is, errors=errors
+            self.reader, self._scores, texts_or_ids, self.normalise, only_as_it_is=only_as_it_is, errors=errors
         )
 
     @property
@@ -266,6 +271,16 @@ class Detector:
         """
         return self.detection(self.test(tokens), len(tokens.ids), share)
 
+    def _scores(self, texts: Sequence[ReadText]) -> Iterator[Detection | DgmarkError]:
+        """What `score` gives for each text at its share of the rate, or its error; some are tested together."""
+        for some in _batches(texts):
+            tests = self._test.of_texts(self.key, [tokens for tokens, _ in some], self._settings)
+            for (tokens, share), test in zip(some, tests, strict=True):
+                try:
+                    yield test if isinstance(test, DgmarkError) else self.detection(test, len(tokens.ids), share)
+                except DgmarkError as error:
+                    yield error
+
     def detection(self, test: TextTest, scored: int, share: float) -> Detection:
         """The detection of a text by its test, of which so many tokens are scored.
 
@@ -297,7 +312,7 @@ class Detector:
 
 def detect_readings(
     reader: Reader,
-    score: Callable[[ScoredIds, float], Detection],
+    score: Callable[[Sequence[ReadText]], Iterator[Detection | DgmarkError]],
     texts_or_ids: Iterable[TextOrIds],
     steps: Sequence[str] = (),
     *,
@@ -308,7 +323,7 @@ def detect_readings(
 
     Args:
         reader: reads the texts, encoding them together.
-        score: the detection of tokens at a share of the rate.
+        score: the detection of each text at its share of the rate, or its error.
         texts_or_ids: the texts or responses.
         steps: steps that undo disguises.
         only_as_it_is: without steps, read each text once, with its layout.
@@ -327,29 +342,40 @@ def detect_readings(
         tried = [readings(item, steps) for item in usable]
     contents = [reading.content for one in tried for reading in one]
     read_or_errors = reader.read_or_errors(contents)
-    read = iter(without_errors(read_or_errors) if strict else read_or_errors)
-    found = (_likeliest(one, [next(read) for _ in one], score) for one in tried)
+    read = without_errors(read_or_errors) if strict else read_or_errors
+    shares = [1 / len(one) for one in tried for _ in one]
+    scored = score(
+        [(tokens, share) for tokens, share in zip(read, shares, strict=True) if not isinstance(tokens, DgmarkError)]
+    )
+    each = (tokens if isinstance(tokens, DgmarkError) else next(scored) for tokens in read)
+    found = (_likeliest(one, [next(each) for _ in one]) for one in tried)
     detections = (
         item if isinstance(item, DgmarkError) else _with_disguises(next(found), item, steps) for item in texts
     )
     return without_errors(detections) if strict else [*detections]
 
 
-def _likeliest(
-    tried: Sequence[TextReading],
-    read: Sequence[ScoredIds | DgmarkError],
-    score: Callable[[ScoredIds, float], Detection],
-) -> Detection | DgmarkError:
+def _batches(texts: Sequence[ReadText]) -> Iterator[list[ReadText]]:
+    """The texts in their order, so many together that their tokens fill a batch."""
+    batch, tokens = list[ReadText](), 0
+    for text in texts:
+        batch.append(text)
+        tokens += len(text[0].ids)
+        if tokens >= _TOKENS_AT_ONCE:
+            yield batch
+            batch, tokens = [], 0
+    if batch:
+        yield batch
+
+
+def _likeliest(tried: Sequence[TextReading], found: Sequence[Detection | DgmarkError]) -> Detection | DgmarkError:
     """The detection of the likeliest reading of a text, or the error of a reading that cannot be scored."""
-    found = []
-    for reading, tokens in zip(tried, read, strict=True):
-        if isinstance(tokens, DgmarkError):
-            return tokens
-        try:
-            found.append(replace(score(tokens, 1 / len(tried)), normalised=reading.undone))
-        except DgmarkError as error:
-            return error
-    return min(found, key=lambda detection: detection.p_value)
+    detections = []
+    for reading, detection in zip(tried, found, strict=True):
+        if isinstance(detection, DgmarkError):
+            return detection
+        detections.append(replace(detection, normalised=reading.undone) if reading.undone else detection)
+    return min(detections, key=lambda detection: detection.p_value)
 
 
 def _with_disguises(
@@ -358,7 +384,8 @@ def _with_disguises(
     """The detection, which names what steps that were not applied would undo, if no mark was found."""
     if isinstance(detection, DgmarkError) or detection.verdict == "watermarked" or not isinstance(content, str):
         return detection
-    return replace(detection, normalise_would_change=tuple(step for step in disguises_in(content) if step not in steps))
+    left = tuple(step for step in disguises_in(content) if step not in steps)
+    return replace(detection, normalise_would_change=left) if left else detection
 
 
 class ScoringSettings(TypedDict, total=False):

@@ -6,7 +6,7 @@ sub-keys. Knows nothing of models and prompts. Ours.
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -14,7 +14,7 @@ from typing import Any, Literal, overload
 from dgmark.arguments import Errors, as_path, check_name, several
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.contents.accepted import TextOrIds, content_of
-from dgmark.detection.detector import DEFAULT_FPR, Detector, detect_readings, model_settings, setting_of
+from dgmark.detection.detector import DEFAULT_FPR, Detector, ReadText, detect_readings, model_settings, setting_of
 from dgmark.detection.finding import Phase
 from dgmark.detection.reader import Reader, ScoredIds
 from dgmark.detection.result import Detection
@@ -111,9 +111,14 @@ class Keyring:
             SettingsError: see `Detector.detect_many`.
         """
         only_as_it_is = all(rule_test(key).scores_layout() for key in self.keys)
-        return detect_readings(
-            self.reader, self._detect_scored, texts_or_ids, only_as_it_is=only_as_it_is, errors=errors
-        )
+        return detect_readings(self.reader, self._scores, texts_or_ids, only_as_it_is=only_as_it_is, errors=errors)
+
+    def _scores(self, texts: Sequence[ReadText]) -> Iterator[Detection | DgmarkError]:
+        for tokens, share in texts:
+            try:
+                yield self._detect_scored(tokens, share)
+            except DgmarkError as error:
+                yield error
 
     def _detect_scored(self, tokens: ScoredIds, share: float) -> Detection:
         tested = ((each, each.test(tokens)) for each in self._detectors)  # one at a time: a test of pairs is large

@@ -220,6 +220,8 @@ _UNSEEN = re.compile(
 )
 _SHAPED = re.compile("[" + "".join(f"{chr(codes.start)}-{chr(codes.stop - 1)}" for codes in _SHAPES) + "]+")
 _ODD_SPACES = re.compile(f"[{_ODD_SPACE} ]{{2,}}|[{_ODD_SPACE}\u0085\u2028\u2029]")
+# characters of ordinary texts, in which no step finds anything; two spaces in a row are looked at
+_PLAIN = re.compile("[\n -~\u00a1-\u00ac\u00ae-\u024f\u2010-\u2015\u2018-\u201f\u2026\u20ac]*")
 _BEFORE_SPACE, _BEHIND_SPACE = re.compile("[a-zA-Z\u00c0-\u052f,;]"), re.compile("[a-zA-Z\u00c0-\u052f]")
 _LEAST_DISGUISED = 1 / 20  # for each word, so many of them
 _WORD_LENGTH = 8  # characters of a word, in scripts without spaces
@@ -227,6 +229,8 @@ _WORD_LENGTH = 8  # characters of a word, in scripts without spaces
 
 def disguises_in(text: str) -> tuple[str, ...]:
     """The steps that would undo something in this text that can cost it a mark: one in twenty words is concerned."""
+    if _PLAIN.fullmatch(text) and "  " not in text:
+        return ()
     least = max(1.0, _LEAST_DISGUISED * max(len(text.split()), len(text) / _WORD_LENGTH))
     found = {"ansi": count_terminal_codes(text)}
     found["whitespace"] = sum(1 for space in _ODD_SPACES.finditer(text) if _within_line(text, *space.span()))

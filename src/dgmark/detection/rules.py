@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from dgmark.arguments import whole
 from dgmark.detection.finding import TOKENS, Finding, Phase, TokenSpan, Uncertain
 from dgmark.detection.reader import ScoredIds
-from dgmark.errors import SettingsError
+from dgmark.errors import DgmarkError, SettingsError
 from dgmark.watermark.key import WatermarkKey
 
 DEFAULT_MAX_CROP = 1024
@@ -104,6 +104,22 @@ class TextTest(Protocol):
     def weighs(cls) -> bool:
         """Whether it takes weights where tokens have a surprisal. By default they all count alike, and none may."""
         return False
+
+    @classmethod
+    def of_texts(
+        cls, key: WatermarkKey, texts: Sequence[ScoredIds], settings: DetectionSettings
+    ) -> "list[TextTest | DgmarkError]":
+        """The tests of several texts, in the place of one that cannot be tested its error.
+
+        By default each is made by itself; a rule may do for all of them at once what costs much for each.
+        """
+        tests = list[TextTest | DgmarkError]()
+        for tokens in texts:
+            try:
+                tests.append(cls(key, tokens, settings))
+            except DgmarkError as error:
+                tests.append(error)
+        return tests
 
     @classmethod
     def check(cls, settings: DetectionSettings) -> None:

@@ -7,12 +7,13 @@ independent. Ours. Other marks for diffusion models that hash neighbours bias th
 """
 
 import hashlib
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 import numpy as np
-from jaxtyping import Int, UInt8
+from jaxtyping import Bool, Int, UInt8
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
@@ -30,7 +31,9 @@ DEFAULT_SUBKEYS: Final = 256  # of a new key
 MAX_TABLE: Final = 2**24
 _ID_BITS, _OUTPUT_BITS = 24, 64
 # hashes at once, which fit a core's cache
-_HASHES_AT_ONCE = 2**13
+_HASHES_AT_ONCE = 2**14
+# hashes of several texts that are computed together and held until the texts are tested
+_HASHES_TOGETHER = 2**20
 # pairs whose weights, up to 2^12, are summed in 32-bit floats without rounding
 _WEIGHTS_AT_ONCE = 2**12
 
@@ -118,8 +121,8 @@ def pairs_of(
         nearest: the smallest distance of a pair, in positions.
         farthest: the largest.
     """
-    right, back = np.divmod(np.arange(len(positions) * farthest), farthest)
-    left = right - 1 - back
+    right = np.repeat(np.arange(len(positions)), farthest)
+    left = right - np.tile(np.arange(1, farthest + 1), len(positions))
     left, right = left[left >= 0], right[left >= 0]
     distance = positions[right] - positions[left]
     near = (nearest <= distance) & (distance <= farthest)
@@ -145,35 +148,89 @@ def matching_pairs(words: Words, key: SipHashKey | tuple[Words, Words], number: 
     return matches
 
 
+class PairHashes:
+    """The hashes of the pairs of a text, each computed once; one answers for 64 sub-keys.
+
+    Args:
+        words: the pairs as `pair_words`.
+        key: the key of the hash.
+    """
+
+    def __init__(self, words: Int[np.ndarray, " n"], key: SipHashKey) -> None:
+        self.words, self.key = words, key
+        # of which blocks of 64 sub-keys they were computed together with those of other texts
+        self._blocks, self._known = range(0), np.zeros((0, len(words)), np.int64)
+
+    @classmethod
+    def compute_together(cls, several: "Sequence[PairHashes]", subkeys: range) -> None:
+        """Compute the hashes of several texts under the same key at once: of a short array each element costs more.
+
+        Args:
+            several: the hashes of the texts.
+            subkeys: the sub-keys that will be asked for. Where these are so many hashes that nothing is won and much
+                is held, nothing is computed.
+        """
+        blocks = range(subkeys.start // _OUTPUT_BITS, -(-subkeys.stop // _OUTPUT_BITS))
+        pairs = sum(len(one.words) for one in several)
+        if not pairs or len(blocks) * pairs > _HASHES_TOGETHER:
+            return
+        words = np.concatenate([one.words for one in several])
+        hashes = siphash(_beside_pairs(blocks)[:, None] | words, several[0].key)
+        ends = np.cumsum([len(one.words) for one in several])
+        for one, end in zip(several, ends.tolist(), strict=True):
+            one._blocks, one._known = blocks, hashes[:, end - len(one.words) : end]
+
+    def matches(self, number: int) -> Bool[np.ndarray, " n"]:
+        """Whether each pair matches under one sub-key, see `matching_pairs`."""
+        block, bit = divmod(number, _OUTPUT_BITS)
+        if block not in self._blocks:
+            return matching_pairs(self.words, self.key, number)
+        matches: Bool[np.ndarray, " n"] = (self._known[block - self._blocks.start] >> bit) & 1 == 1
+        return matches
+
+    def of_blocks(self, blocks: range) -> Int[np.ndarray, "blocks n"]:
+        """The hashes for some blocks of 64 sub-keys."""
+        first = self._blocks.start
+        if first <= blocks.start and blocks.stop <= self._blocks.stop:
+            return self._known[blocks.start - first : blocks.stop - first]
+        return siphash(_beside_pairs(blocks)[:, None] | self.words, self.key)
+
+
+def _beside_pairs(blocks: range) -> Int[np.ndarray, " blocks"]:
+    """What stands in the hashed words beside a pair, for each block of 64 sub-keys."""
+    return np.arange(blocks.start, blocks.stop) << 2 * _ID_BITS
+
+
 def sums_by_subkey(
-    words: Int[np.ndarray, " n"],
-    key: SipHashKey,
+    hashes: PairHashes,
     subkeys: int,
+    order: Int[np.ndarray, " n"] | None = None,
     sizes: Int[np.ndarray, " parts"] | None = None,
     weights: Int[np.ndarray, " n"] | None = None,
 ) -> Int[np.ndarray, "parts subkeys"]:
     """How many of the pairs of each part match under each of the sub-keys 0, 1, ..., or the weight of those that do.
 
-    Each hash answers for 64 sub-keys.
-
     Args:
-        words: the pairs as `pair_words`, part after part.
-        key: the key of the hash.
+        hashes: the hashes of the pairs.
         subkeys: the number of sub-keys.
+        order: the pairs, part after part; by default all of them in their order.
         sizes: how many pairs each part has; all are one part by default.
-        weights: the weight of each pair; each counts 1 by default.
+        weights: the weight of each of these pairs; each counts 1 by default.
     """
-    ends = [len(words)] if sizes is None else np.cumsum(sizes).tolist()
-    blocks = np.arange((subkeys + _OUTPUT_BITS - 1) // _OUTPUT_BITS) << 2 * _ID_BITS
-    sums = np.zeros((len(ends), len(blocks), _OUTPUT_BITS), dtype=np.int64)
-    blocks_at_once = max(1, _HASHES_AT_ONCE // max(1, len(words)))
-    for first in range(0, len(blocks), blocks_at_once):
-        some = slice(first, first + blocks_at_once)
-        hashes = siphash(blocks[some, None] | words, key).astype("<i8").view(np.uint8)
-        hashes = hashes.reshape(len(blocks[some]), len(words), 8)
+    count, blocks = len(hashes.words) if order is None else len(order), -(-subkeys // _OUTPUT_BITS)
+    ends = [count] if sizes is None else np.cumsum(sizes).tolist()
+    sums = np.zeros((len(ends), blocks, _OUTPUT_BITS), dtype=np.int64)
+    blocks_at_once = max(1, _HASHES_AT_ONCE // max(1, count))
+    for first in range(0, blocks, blocks_at_once):
+        some = range(first, min(first + blocks_at_once, blocks))
+        chosen = hashes.of_blocks(some)
+        if order is not None:
+            chosen = chosen[:, order]
+        octets = np.ascontiguousarray(chosen, "<i8").view(np.uint8).reshape(len(chosen), count, 8)
         for part, (begin, end) in enumerate(pairwise([0, *ends])):
-            own = hashes[:, begin:end]
-            sums[part, some] = _sums_of_bits(own) if weights is None else _weighted_sums(own, weights[begin:end])
+            own = octets[:, begin:end]
+            counts = _sums_of_bits(own) if weights is None else _weighted_sums(own, weights[begin:end])
+            sums[part, some.start : some.stop] = counts
     return sums.reshape(len(ends), -1)[:, :subkeys]
 
 
