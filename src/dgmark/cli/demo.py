@@ -40,6 +40,10 @@ class Show:
     marked: dict[str, Settings]
 
 
+# both texts at once, which takes a third less time: a bias moves no text without a mark
+_FROM_THE_LEFT: Settings = {
+    "length": 144, "temperature": 0.9, "top_p": 0.9, "strategy": "left_to_right", "bias": 3.0
+}  # fmt: skip
 SHOWS = {
     BUILTIN: Show(
         '"Where have you been all day?" asked the old woman, when the boy came home at last.\n'
@@ -56,9 +60,9 @@ SHOWS = {
     NARRATOR: Show(
         "Describe a walk through an old town in the morning.",
         chat=True,
-        unmarked={"length": 144, "temperature": 0.9, "top_p": 0.9, "strategy": "left_to_right"},
+        unmarked=_FROM_THE_LEFT,
         marked={
-            "bigram": {"length": 144, "temperature": 0.9, "top_p": 0.9, "strategy": "left_to_right", "bias": 3.0},
+            "bigram": _FROM_THE_LEFT,
             "position": {"length": 240, "temperature": 0.5, "top_p": 0.9},
         },
     ),
@@ -80,9 +84,6 @@ def demo(
 
     The marked text has decoding settings of its own, because a mark makes text more diverse.
     """
-    with needed_extra("generate", "the demo"):
-        from dgmark.decode import generate
-
     loaded_key = None if key_file is None else WatermarkKey.load(key_file)
     if model is None:
         denoiser = _narrator_or_storyteller() if loaded_key is None else _load(loaded_key.spec.tokenizer)
@@ -94,21 +95,11 @@ def demo(
     console.print(Text.assemble("key     ", (key.fingerprint, "bold"), f"  ({origin}; this is its public fingerprint)"))
     console.print(Text.assemble("prompt  ", (prompt, "italic")))
 
-    marked_settings = show.marked.get(key.spec.rule, show.unmarked)
-    writings = (
-        ("without the mark", None, show.unmarked, " This is expected of a text without a mark."),
-        ("with the mark", key, marked_settings, ""),
-    )
-    panels = []
-    with row_bar("texts") as bar:
-        for number, (title, one_key, settings, remark) in enumerate(writings):
-            bar.show("writing", number, len(writings), settings["length"])
-            begin = time.perf_counter()
-            (made,) = generate(
-                denoiser, prompt, key=one_key, seed=_SEED, chat=show.chat, progress=bar.tokens, **settings
-            )
-            written = f"temperature {settings['temperature']}, {time.perf_counter() - begin:.1f} s"
-            panels.append(_panel(title, made.text, detector, remark, written))
+    (unmarked, unmarked_how), (marked, marked_how) = _written(denoiser, prompt, key, show)
+    panels = [
+        _panel("without the mark", unmarked, detector, " This is expected of a text without a mark.", unmarked_how),
+        _panel("with the mark", marked, detector, written=marked_how),
+    ]
     sides = Table.grid(padding=(0, 1), expand=True)
     for _ in panels:
         sides.add_column(ratio=1)
@@ -119,8 +110,28 @@ def demo(
             "In a text with the mark: ", (rule_test(key).shown_match(), _MATCHED), "  ", ("other token", _UNMATCHED)
         )
     )
-    console.print(_panel("with the mark, its first sentence cut off", without_first_sentence(made.text), detector))
+    console.print(_panel("with the mark, its first sentence cut off", without_first_sentence(marked), detector))
     console.print("Detection used the text, the key and the tokenizer: no model, no prompt, no GPU.")
+
+
+def _written(denoiser: "LoadedModel", prompt: str, key: WatermarkKey, show: Show) -> list[tuple[str, str]]:
+    """A text without the mark and one with it, and how each was written; at once if they have the same settings."""
+    from dgmark.decode import generate
+
+    of_marked = show.marked.get(key.spec.rule, show.unmarked)
+    together = of_marked == show.unmarked
+    calls: list[tuple[list[WatermarkKey | None], Settings]] = [([None], show.unmarked), ([key], of_marked)]
+    if together:
+        calls = [([None, key], of_marked)]
+    written = list[tuple[str, str]]()
+    with row_bar("texts") as bar:
+        bar.show("writing", 0, 2, of_marked["length"])
+        for keys, settings in calls:
+            begin, prompts = time.perf_counter(), [prompt] * len(keys)
+            made = generate(denoiser, prompts, key=keys, seed=_SEED, chat=show.chat, progress=bar.tokens, **settings)
+            took = f"{time.perf_counter() - begin:.1f} s" + " for both texts" * together
+            written += [(one.text, f"temperature {settings['temperature']}, {took}") for one in made]
+    return written
 
 
 def _narrator_or_storyteller() -> "LoadedModel":
@@ -133,8 +144,8 @@ def _narrator_or_storyteller() -> "LoadedModel":
 
 
 def _load(name: str) -> "LoadedModel":
-    from dgmark.models.load import load_model
-
+    with needed_extra("generate", "the demo"):
+        from dgmark.models.load import load_model
     if name not in SHOWS:
         raise SettingsError(
             f"the demo runs a built-in model ({', '.join(SHOWS)}), not {name!r}; use `dgmark generate` for other models"
