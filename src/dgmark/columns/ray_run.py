@@ -4,6 +4,8 @@ Reading, scheduling, retries, files and the filter of finished rows are Ray Data
 """
 
 import os
+import signal
+import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -104,6 +106,7 @@ class RayRun:
     def _cluster(self) -> Iterator[int]:
         """Connect to the cluster, or start one, and give the number of actors for it."""
         own = not ray.is_initialized()
+        terminate = signal.getsignal(signal.SIGTERM)
         if own and self.address in (None, "local"):
             cores = os.cpu_count() or 1
             actors = self.actors or max(1, cores - 1)
@@ -113,6 +116,8 @@ class RayRun:
             ray.init("local", num_cpus=max(cores, actors + _OTHER_CPUS), include_dashboard=False, log_to_driver=False)
         elif own:
             ray.init(self.address, log_to_driver=False)
+        if own and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, terminate)  # Ray's own prints a trace of its calls and says nothing
         try:
             yield self._number_of_actors(ray.cluster_resources())  # type: ignore[no-untyped-call]
         finally:
