@@ -131,7 +131,7 @@ def usage_of(command: list[str], key: str) -> Usage:
         while run.poll() is None:
             processes = descendants(run.pid)
             sizes = [memory_of(pid) for pid in processes]
-            used.peak, used.largest = max(used.peak, sum(sizes)), max(used.largest, *sizes)
+            used.peak, used.largest = max(used.peak, sum(sizes)), max([used.largest, *sizes])
             ticks |= processes
             time.sleep(0.2)
     used.seconds = time.perf_counter() - begin
