@@ -175,7 +175,6 @@ class ParquetRun:
     ) -> None:
         """Make the parts that are not there yet."""
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         names = {os.path.basename(name) for name in _finished(filesystem, folder)}
         missing: list[str] = []
@@ -191,7 +190,7 @@ class ParquetRun:
         for number in range(parts):
             if _part(number) in names:
                 with filesystem.open(f"{folder}/{_part(number)}", "rb") as there:
-                    on_part(pq.read_table(there))
+                    on_part(read_whole(there))
         for batch in work(still_to_do()):
             _put(filesystem, f"{folder}/{missing.pop(0)}", batch)
             on_part(batch)
@@ -207,7 +206,7 @@ class ParquetRun:
             writer, waiting = None, list[Any]()
             for number, name in enumerate(names):
                 with filesystem.open(name, "rb") as part:
-                    waiting.append(pq.read_table(part))
+                    waiting.append(read_whole(part))
                 last = number == len(names) - 1
                 if writer is None:
                     schema = waiting[0].schema.with_metadata(
@@ -220,6 +219,18 @@ class ParquetRun:
             if writer is not None:
                 writer.close()
         filesystem.mv(whole, target)
+
+
+def read_whole(file: Any, columns: list[str] | None = None) -> Any:
+    """The table in an open file, or these columns of it.
+
+    `pyarrow.parquet.read_table` reads in threads of its own. One that lets go of the file while Python ends ends the
+    process with an abort.
+    """
+    import pyarrow.parquet as pq
+
+    table = pq.ParquetFile(file).read(columns, use_threads=False)
+    return table if columns is None else table.select(columns)
 
 
 def _finished(filesystem: Any, folder: str) -> list[str]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dgmark.columns.parquet import located
+from dgmark.columns.parquet import located, read_whole
 from dgmark.detection.detect_files import Tally
 from dgmark.errors import InputError, ResumeMismatch
 from dgmark.rows.jsonl import BadRow
@@ -160,7 +160,7 @@ def _stem(name: str) -> str:
 
 def _read(name: str, filesystem: Any, columns: list[str] | None = None) -> Any:
     with filesystem.open(name, "rb") as file:
-        return pq.read_table(file, columns=columns)
+        return read_whole(file, columns)
 
 
 def _keep_others(filesystem: Any, part: str, ids: Any) -> None:
