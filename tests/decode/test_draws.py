@@ -1,243 +1,191 @@
-"""Keyed draws against exact fractions, and their mean over all assignments of the bits."""
+"""The random numbers of draws: uniform, independent of their neighbours, and the same for ever."""
 
-import math
-from collections.abc import Iterator
-from fractions import Fraction
-from itertools import product
+from itertools import islice
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
 from torch import Tensor
 
-from dgmark.decode import DecodeConfig, propose
-from dgmark.decode.bigram import BigramSide
-from dgmark.decode.proposals import KeyedDraw, keyed_shares
+import dgmark
+from dgmark.decode.draws import Draws, check_seed, seeds_within, uniform_draws
+from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
-from support.known_keys import bound_key
-from support.plain_decoding import moved, new_pairs
-from support.rules import places_from
+from support.plain_decoding import uniform
+from support.word_model import WordModel, text_of
 
-ALPHAS = [Fraction(0), Fraction(1, 3), Fraction(1, 2), Fraction(1)]
-MASK = 9
-
-
-def tensor_of(shares: list[Fraction], rows: int = 1) -> Tensor:
-    return torch.tensor([list(map(float, shares))] * rows, dtype=torch.float64)
+SEEDS = st.integers(-(2**63), 2**64 - 1)
+ROW = torch.tensor([0])
+FALSE_ALARM = 1e-7  # of one statistical test; this file has fewer than 200
 
 
-def all_signs(present: list[list[int]]) -> Iterator[list[list[int]]]:
-    """All assignments of 1 and -1 to the bits that are present, (candidates, bits)."""
-    flat = [bit for candidate in present for bit in candidate]
-    width = len(present[0])
-    for signs in product(*([-1, 1] if bit else [0] for bit in flat)):
-        yield [list(signs[i : i + width]) for i in range(0, len(signs), width)]
+def numbers_of(seed: int, forwards: int = 1, width: int = 4) -> Tensor:
+    """The numbers of the first forwards of a seed: (forwards, width, 2)."""
+    draws = Draws([seed], torch.arange(width))
+    return torch.cat([draws.uniforms(ROW, 0, width) for _ in range(forwards)])
 
 
-# ---- the formula ----
+# --- seeds ---
 
 
-@pytest.mark.parametrize("alpha", ALPHAS, ids=str)
-@pytest.mark.parametrize(
-    "shares",
-    [
-        [Fraction(1, 7), Fraction(2, 7), Fraction(4, 7)],
-        [Fraction(1, 2), Fraction(1, 2)],
-        [Fraction(1, 10), Fraction(0), Fraction(3, 10)],  # of a place whose other tokens are no candidates
-        [Fraction(1)],
-    ],
-    ids=str,
-)
-def test_shares_are_those_of_exact_fractions(shares: list[Fraction], alpha: Fraction) -> None:
-    """All values of two bits for each candidate: 1, 0 and absent; among them bits that all or none have."""
-    every = [*product([-1, 0, 1], repeat=2 * len(shares))]
-    signs = [[list(row[2 * i : 2 * i + 2]) for i in range(len(shares))] for row in every]
-    found = keyed_shares(tensor_of(shares, len(signs)), torch.tensor(signs, dtype=torch.int8), float(alpha))
-    for row, bits in zip(found.tolist(), signs, strict=True):
-        exact = moved(dict(enumerate(shares)), dict(enumerate(bits)), alpha)
-        assert row == pytest.approx([float(share) for share in exact.values()], abs=1e-15, rel=1e-13)
+@given(st.integers(0, 2**64 - 1), st.integers(0, 63))
+def test_each_bit_of_a_seed_counts(seed: int, bit: int) -> None:
+    other = seed ^ (1 << bit)
+    assert not (numbers_of(seed) == numbers_of(other)).any()
+    assert not set(islice(seeds_within(seed), 3)) & set(islice(seeds_within(other), 3))
 
 
-def shares_after(shares: list[float], bits: list[list[int]], alpha: float, bias: float = 0.0) -> list[float]:
-    """The shares of one place."""
-    signs = torch.tensor([bits], dtype=torch.int8)
-    after: list[float] = keyed_shares(torch.tensor([shares], dtype=torch.float64), signs, alpha, bias)[0].tolist()
-    return after
+@given(st.integers(-(2**63), -1))
+def test_a_negative_seed_is_not_the_large_one_of_the_same_bits(seed: int) -> None:
+    assert not (numbers_of(seed) == numbers_of(seed + 2**64)).any()
 
 
-def test_the_formula_by_hand() -> None:
-    shares = [1 / 4, 1 / 4, 1 / 2]
-    assert shares_after(shares, [[1], [-1], [-1]], 1) == pytest.approx([1 / 2, 1 / 6, 1 / 3])  # M(1/4) = 1/2
-    assert shares_after(shares, [[-1], [1], [1]], 1) == pytest.approx([0, 1 / 3, 2 / 3])  # M(3/4) = 1
-    assert shares_after(shares, [[1], [-1], [-1]], 0.5) == pytest.approx([3 / 8, 5 / 24, 5 / 12])
-    assert shares_after(shares, [[1], [-1], [0]], 1) == pytest.approx([1 / 2, 0, 1 / 2])  # of two, M(1/2) = 1
-    # the second bit works on what the first has left: M(1/6) = 1/3
-    assert shares_after(shares, [[1, -1], [-1, 1], [-1, -1]], 1) == pytest.approx([2 / 5, 1 / 3, 4 / 15])
+@given(SEEDS)
+def test_a_seed_gives_its_numbers_again(seed: int) -> None:
+    assert torch.equal(numbers_of(seed, 2), numbers_of(seed, 2))
+    assert list(islice(seeds_within(seed), 3)) == list(islice(seeds_within(seed), 3))
+    assert len({check_seed(one) for one in islice(seeds_within(seed), 9)}) == 9
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
-def test_a_bias_multiplies_the_ones_and_keeps_the_sum(alpha: float) -> None:
-    shares = [0.1, 0.2, 0.5]
-    for bits in ([[1, 1], [-1, 1], [0, -1]], [[1, 0], [1, 0], [-1, 0]], [[1, 1]] * 3, [[-1, 0]] * 3):
-        after = shares_after(shares, bits, alpha, 0.8)
-        exact = moved(dict(enumerate(shares)), dict(enumerate(bits)), alpha, 0.8)
-        assert after == pytest.approx([*exact.values()], rel=1e-13)
-        assert sum(after) == pytest.approx(0.8, rel=1e-13)
-    one, other = shares_after([0.3, 0.6], [[1, 1], [-1, 1]], 0.0, 0.7)
-    assert one / other == pytest.approx(math.exp(0.7) / 2)
+def test_the_numbers_of_a_seed_never_change() -> None:
+    """They are part of what a seed promises: that it gives the same text again."""
+    found = {seed: (numbers_of(seed, 1, 1).flatten().tolist(), next(seeds_within(seed))) for seed in (0, 2**64 - 1, -1)}
+    assert found == {
+        0: ([0.6044118051272669, 0.5103517646753791], 9623825090288838735),
+        2**64 - 1: ([0.11246652271672675, 0.01764126814122491], 16952335930302540941),
+        -1: ([0.496527324610088, 0.5144087885072005], 2116608224245161237),
+    }
 
 
-# ---- each draw is unbiased: the mean over all assignments of the bits, with no statistic ----
+@pytest.mark.parametrize("seed", [2**64, -(2**63) - 1, True, 1.0, "1"], ids=str)
+def test_what_is_no_seed_is_refused(seed: object) -> None:
+    with pytest.raises(SettingsError, match="is not a whole number from"):
+        check_seed(seed)
 
 
-@pytest.mark.parametrize("alpha", ALPHAS, ids=str)
-@pytest.mark.parametrize(
-    "present",
-    [
-        [[1], [1], [1], [1]],
-        [[1], [0], [1], [1]],
-        [[1, 1, 1], [1, 1, 1], [1, 1, 1]],
-        [[1, 1, 0], [0, 1, 1], [1, 0, 1], [0, 1, 0]],
-    ],
-    ids=str,
-)
-def test_over_all_bits_each_candidate_keeps_its_share(present: list[list[int]], alpha: Fraction) -> None:
-    shares = [Fraction(weight, 23) for weight in (2, 9, 3, 5)][: len(present)]
-    assignments = [*all_signs(present)]
-    exact = [moved(dict(enumerate(shares)), dict(enumerate(bits)), alpha) for bits in assignments]
-    assert [sum(row[v] for row in exact) / len(exact) for v in range(len(shares))] == shares
-    signs = torch.tensor(assignments, dtype=torch.int8)
-    found = keyed_shares(tensor_of(shares, len(signs)), signs, float(alpha))
-    assert found.mean(0).tolist() == pytest.approx([float(share) for share in shares], abs=1e-12)
-    assert alpha == 0 or (found - tensor_of(shares)).abs().max() > 0.05
+@pytest.mark.parametrize("noise", ["redrawn", "fixed"])
+def test_seeds_that_differ_above_bit_31_write_different_texts(noise: str) -> None:
+    seeds = [5, 5 + 2**32, 5 + 2**40, 5 + 2**63, -1, 2**32 - 1, 2**64 - 1]
+    settings: dict[str, Any] = {"length": 16, "block_length": 8, "noise": noise}
+    texts = [dgmark.generate(ToyDenoiser(), "w1 w2", key=None, seed=seed, **settings)[0].text for seed in seeds]
+    assert len(set(texts)) == len(seeds)
 
 
-@pytest.mark.parametrize("alpha", [0.5, 1.0])
-@pytest.mark.parametrize("fixed_shapes", [False, True])
-@pytest.mark.parametrize(
-    ("text", "distances"),
-    [
-        ([1, MASK, 2], (1, 1)),  # 1 and 2 both complete 1, 2
-        ([1, MASK, 1], (1, 1)),
-        ([1, MASK, 1], (1, 2)),
-        ([4, 4, MASK, 3], (1, 2)),
-        ([5, 1, MASK, 2, 5], (1, 2)),
-        ([2, 1, MASK, 1, 2], (1, 2)),
-        ([3, 1, 6, 6, MASK, 3], (1, 2)),  # the text holds 3, 1
-    ],
-    ids=str,
-)
-def test_over_all_bits_of_the_pairs_each_token_keeps_its_probability(
-    text: list[int], distances: tuple[int, int], fixed_shapes: bool, alpha: float
-) -> None:
-    """One row for each assignment of bits to the pairs that the candidates complete."""
-    place, candidates = text.index(MASK), [1, 2, 3]
-    known = [-1 if token == MASK else token for token in text]
-    found = new_pairs(known, place, candidates, *distances)
-    numbers = {pair: number for number, pair in enumerate(pair for row in found.values() for pair in row if pair)}
-    count = 2 ** len(numbers)
-
-    class Enumerated(BigramSide):
-        def signs_of_pairs(self, words: Tensor, rows: Tensor) -> Tensor:
-            pairs = [(word % 2**24, word >> 24) for word in words.flatten().tolist()]
-            number = torch.tensor([numbers.get(pair, 0) for pair in pairs]).view(words.shape)
-            return (2 * (rows >> number & 1) - 1).to(torch.int8)
-
-    key = bound_key("draws", ToyDenoiser(), nearest=distances[0], farthest=distances[1])
-    rule = Enumerated.empty([key], count, "cpu", fixed_shapes=fixed_shapes)
-    for row in range(count):
-        rule.put(row, key)
-    places = places_from(torch.tensor([text] * count), place, width=1, mask_id=MASK)
-    before = torch.tensor([0.1, 0.2, 0.3, 0.35, 0.05, 0, 0, 0, 0], dtype=torch.float64)
-    before[[0, 4]] = 0  # no candidates, whose bits are not enumerated
-    weights = before.repeat(count, 1)
-    KeyedDraw(lambda tokens: rule.signs(tokens, places), None, alpha, 0.0).apply(weights)
-    assert weights.mean(0).tolist() == pytest.approx(before.tolist(), abs=1e-12)
-    assert len({tuple(row) for row in weights.tolist()}) > 2
+def test_so_they_do_where_holes_are_chosen() -> None:
+    model, text = WordModel(words=676), text_of(60)
+    made = {seed: dgmark.infill(model, [text], key=None, share=0.5, seed=seed)[0].text for seed in (5, 5 + 2**32, -1)}
+    assert len(set(made.values())) == 3
 
 
-# ---- proposals ----
-
-LOGITS = torch.randn(40, 100, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-UNIFORMS = torch.rand(40, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-FORBIDDEN = torch.tensor([0])
-SIGNS = torch.randint(-1, 2, (40, 64, 3), generator=torch.Generator().manual_seed(3), dtype=torch.int8)
+# --- places, forwards and rows ---
 
 
-def config_of(**settings: Any) -> DecodeConfig:
-    return DecodeConfig(8, 4, **settings)
+@given(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=4), st.lists(st.integers(0, 3), max_size=8))
+def test_each_canvas_of_a_row_has_the_numbers_of_the_next_forward(seeds: list[int], owners: list[int]) -> None:
+    """Whatever the other rows do, and by the definition of the numbers in whole numbers."""
+    positions = torch.tensor([3, -2, 8, 5, 6])
+    draws, forwards = Draws(seeds, positions), [0] * len(seeds)
+    for low, width in ((1, 4), (0, 2), (1, 4)):
+        rows = sorted(owner % len(seeds) for owner in owners)
+        found = draws.uniforms(torch.tensor(rows, dtype=torch.long), low, width)
+        assert found.shape == (len(rows), width, 2)
+        for row, numbers in zip(rows, found, strict=True):
+            places = positions[low : low + width].tolist()
+            expected = [
+                [uniform(seeds[row], forwards[row], 2 * place + number) for number in range(2)] for place in places
+            ]
+            assert numbers.tolist() == expected
+            forwards[row] += 1
 
 
-def keyed(alpha: float, bias: float = 0.0, signs: Tensor = SIGNS, at: Tensor | None = None) -> KeyedDraw:
-    return KeyedDraw(lambda tokens: signs * (tokens >= 0)[:, :, None], at, alpha, bias)
+def test_kept_noise_depends_on_row_position_and_token_alone() -> None:
+    draws = Draws([1, 2], torch.arange(6))
+    whole = draws.gumbel(torch.tensor(1), 0, 6, 50)
+    draws.uniforms(torch.tensor([0, 1, 1]), 0, 6)
+    assert torch.equal(draws.gumbel(torch.tensor(1), 2, 3, 50), whole[2:5])
+    assert len(set(torch.cat([whole, draws.gumbel(torch.tensor(0), 0, 6, 50)]).flatten().tolist())) > 590
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("tempered", [False, True])
-@pytest.mark.parametrize(
-    "settings",
-    [{}, {"temperature": 0.0}, {"temperature": 0.5, "top_k": 9}, {"top_p": 0.7}, {"strategy": "entropy"}],
-    ids=str,
-)
-def test_without_alpha_and_bias_a_proposal_is_the_plain_one_bit_by_bit(
-    settings: dict[str, Any], tempered: bool, dtype: torch.dtype
-) -> None:
-    given = LOGITS.to(dtype), UNIFORMS, FORBIDDEN, config_of(**settings)
-    plain = propose(*given, tempered=tempered)
-    for draw in (keyed(0.0), keyed(1.0, 0.5, 0 * SIGNS), keyed(1.0, 0.5, SIGNS[:, :, :0])):
-        found = propose(*given, tempered=tempered, keyed=draw)
-        assert torch.equal(found.tokens, plain.tokens)
-        assert torch.equal(found.rewards, plain.rewards)
-        assert torch.equal(found.scores, plain.rewards)
-        assert found.net_bits is not None
-        assert bool(found.net_bits.any()) == (draw.alpha == 0)
+# --- the distribution ---
 
 
-@pytest.mark.parametrize("tempered", [False, True])
-@pytest.mark.parametrize("strategy", ["confidence", "entropy", "random"])
-def test_a_score_is_the_reward_times_what_the_bits_made_of_the_probability(strategy: Any, tempered: bool) -> None:
-    """The reward is that of the model, or of what is drawn from as it was before the bits."""
-    config = config_of(strategy=strategy, temperature=0.6)
-    at = torch.arange(0, 40, 2)
-    found = propose(LOGITS, UNIFORMS, FORBIDDEN, config, tempered=tempered, keyed=keyed(0.8, 0.3, SIGNS[at], at))
-    before = (LOGITS.index_fill(-1, FORBIDDEN, -torch.inf) / 0.6).softmax(-1)
-    after = before.clone()
-    keyed(0.8, 0.3, SIGNS[at], at).apply(after)
-    assert torch.equal(after[1::2], before[1::2])
-    own = before if tempered else LOGITS.softmax(-1)
-    net_bits = []
-    for place, token in enumerate(found.tokens.tolist()):
-        rewards = {"confidence": own[place, token], "entropy": own[place].xlogy(own[place]).sum()}
-        reward = UNIFORMS[place, 1] if strategy == "random" else rewards[strategy]
-        gain = after[place, token] / before[place, token]
-        scores = {"confidence": reward * gain, "entropy": reward + gain.log(), "random": reward}
-        assert found.rewards[place].item() == pytest.approx(reward.item(), rel=1e-12)
-        assert found.scores[place].item() == pytest.approx(scores[strategy].item(), rel=1e-12)
-        order = before[place].topk(64).indices.tolist()
-        net = SIGNS[place, order.index(token)].sum().item() if place % 2 == 0 and token in order else 0
-        net_bits.append(net)
-    assert found.net_bits is not None
-    assert found.net_bits.tolist() == net_bits
-    assert len({*net_bits}) > 3
+def grid(seeds: int, steps: int, width: int) -> Tensor:
+    """The numbers of neighbouring seeds, forwards and positions: (seeds, steps, width, 2)."""
+    every = torch.cartesian_prod(torch.arange(seeds), torch.arange(steps))
+    positions = torch.arange(width).expand(len(every), -1)
+    return uniform_draws(every[:, 0], every[:, 1], positions).view(seeds, steps, width, 2)
 
 
-@pytest.mark.parametrize("bias", [0.0, 0.5])
-def test_only_the_64_most_likely_tokens_of_a_ten_thousandth_have_bits(bias: float) -> None:
-    asked = []
+# each has 2^18 numbers: of many seeds, of many forwards, of many positions
+GRIDS = {"seeds": (2**13, 4, 4), "steps": (4, 2**13, 4), "positions": (4, 4, 2**13), "all": (64, 64, 32)}
 
-    def signs(tokens: Tensor) -> Tensor:
-        asked.append(tokens)
-        return (torch.where(tokens % 2 == 0, 1, -1) * (tokens >= 0))[:, :, None].to(torch.int8)
 
-    many = torch.linspace(1.0, 2.0, 100, dtype=torch.float64)
-    few = torch.full((100,), 0.9e-4, dtype=torch.float64)
-    few[[3, 50, 51]] = torch.tensor([0.4, 0.55, 1.1e-4], dtype=torch.float64)
-    weights = torch.stack([many, 7.0 * few / few.sum()])  # after top-k and top-p their sum is not 1
-    before = weights.clone()
-    KeyedDraw(signs, None, 1.0, bias).apply(weights)
-    assert [{*row} for row in asked[0].tolist()] == [{*range(36, 100)}, {-1, 3, 50, 51}]
-    assert torch.equal(weights[0, :36], before[0, :36])
-    assert (weights[0, 36::2] > before[0, 36::2]).all()
-    assert weights.sum(1).tolist() == pytest.approx(before.sum(1).tolist())
-    rest = [v for v in range(100) if v not in (3, 50, 51)]
-    assert bias or torch.equal(weights[1, rest], before[1, rest])  # a bias divides all 64 by one number
+def p_of_chi_square(counts: Tensor) -> float:
+    """Of counts that should be equal."""
+    return float(stats.chisquare(counts.flatten().numpy()).pvalue)
+
+
+@pytest.mark.parametrize("shape", GRIDS)
+def test_numbers_are_uniform(shape: str) -> None:
+    numbers = grid(*GRIDS[shape]).flatten()
+    assert float(numbers.min()) >= 0
+    assert float(numbers.max()) < 1
+    assert p_of_chi_square(torch.bincount((numbers * 1024).long(), minlength=1024)) > FALSE_ALARM
+    # the digits behind the tenth bit
+    assert p_of_chi_square(torch.bincount((numbers * 2**20).long() % 1024, minlength=1024)) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("lag", [1, 2, 3, 64])
+@pytest.mark.parametrize("axis", range(4), ids=["seeds", "steps", "positions", "both numbers of a place"])
+@pytest.mark.parametrize("shape", GRIDS)
+def test_numbers_are_independent_of_their_neighbours(shape: str, axis: int, lag: int) -> None:
+    """Cells of 32 by 32 for a number and the one beside it along an axis."""
+    numbers = (grid(*GRIDS[shape]) * 32).long()
+    if numbers.shape[axis] <= lag:
+        return
+    before, after = (
+        numbers.narrow(axis, 0, numbers.shape[axis] - lag),
+        numbers.narrow(axis, lag, numbers.shape[axis] - lag),
+    )
+    assert p_of_chi_square(torch.bincount((32 * before + after).flatten(), minlength=1024)) > FALSE_ALARM
+
+
+def test_no_seed_step_and_position_give_the_number_of_others() -> None:
+    """2^15 numbers of 53 bits: two are equal by chance once in 2^24 sets."""
+    assert len(set(grid(32, 32, 16).flatten().tolist())) == 2**15
+
+
+@pytest.mark.parametrize("axis", range(3), ids=["seed", "step", "position"])
+def test_each_bit_of_what_decides_a_number_changes_half_of_its_bits(axis: int) -> None:
+    """Each of 53 bits in 2,048 draws is a binomial, of which the worst of 64 * 53 is held to the rate."""
+    generator = torch.Generator().manual_seed(axis)
+    given = [torch.randint(-(2**62), 2**62, (2048,), generator=generator) for _ in range(3)]
+    plain = bits_of(given)
+    cut = stats.binom.isf(FALSE_ALARM / (64 * 53), 2048, 0.5)
+    for bit in range(63 if axis == 2 else 64):  # a position is doubled
+        changed = list(given)
+        changed[axis] = given[axis] ^ torch.tensor(1 << bit if bit < 63 else -(2**63))
+        flipped = (bits_of(changed) != plain).sum(0)
+        assert flipped.max() <= cut, (bit, flipped.max())
+        assert flipped.min() >= 2048 - cut, (bit, flipped.min())
+
+
+def bits_of(given: list[Tensor]) -> Tensor:
+    """The bits of the first number of each draw: (draws, 53)."""
+    numbers = uniform_draws(given[0], given[1], given[2][:, None])[:, 0, 0]
+    return (numbers * 2**53).long()[:, None] >> torch.arange(53) & 1
+
+
+def test_kept_noise_is_gumbel() -> None:
+    """By the distribution of 120,000 numbers, of neighbouring rows, positions and tokens."""
+    draws = Draws(range(6), torch.arange(20))
+    noise = torch.stack([draws.gumbel(torch.tensor(row), 0, 20, 1000) for row in range(6)])
+    assert stats.kstest(noise.flatten().numpy(), stats.gumbel_r.cdf).pvalue > FALSE_ALARM
+    numbers = (torch.exp(-torch.exp(-noise.double())) * 32).long().clamp(max=31)
+    for axis in range(3):
+        size = numbers.shape[axis] - 1
+        pairs = 32 * numbers.narrow(axis, 0, size) + numbers.narrow(axis, 1, size)
+        assert p_of_chi_square(torch.bincount(pairs.flatten(), minlength=1024)) > FALSE_ALARM

@@ -48,7 +48,7 @@ def test_with_the_exact_cache_of_llada_2_the_text_is_that_without_it(tmp_path: P
         return decode(model, canvas.ids[:, :4], config, rule_of_key(key), [6])[0]
 
     plain = text(cache="none", edit_threshold=0.0)
-    assert len(plain.trace.position) > 70
+    assert len(plain.trace.position) > len({*plain.trace.position}) + 10  # edits
     assert text(cache=cache, edit_threshold=0.0).token_ids == plain.token_ids
     assert text(cache=cache).token_ids != plain.token_ids
 

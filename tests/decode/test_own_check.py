@@ -50,6 +50,19 @@ def test_greedy_text_has_choices_where_a_bias_can_decide() -> None:
     assert written(KEYS["bigram"], temperature=0, bias=2.0).choices > 100
 
 
+@pytest.mark.parametrize("settings", [{"temperature": 0, "bias": 2.0}, {"top_k": 20}], ids=str)
+@pytest.mark.parametrize("rule", KEYS)
+def test_the_choices_of_a_row_do_not_depend_on_the_rows_beside_it(rule: str, settings: dict[str, Any]) -> None:
+    keys, prompts = [KEYS[rule], None, bound_key("another", TOY, rule=rule), None], ["w1", "w2", "w3", "w4"]
+    given: dict[str, Any] = {"seed": [1, 2, 3, 4], **SETTINGS, **settings}
+    together = dgmark.generate(TOY, prompts, key=keys, **given)
+    for row, made in enumerate(together):
+        one: dict[str, Any] = {**given, "seed": [row + 1]}
+        (alone,) = dgmark.generate(TOY, prompts[row : row + 1], key=keys[row : row + 1], **one)
+        assert made.trace == alone.trace
+        assert made.choices > 100 or "temperature" in settings
+
+
 @pytest.mark.parametrize("settings", [{}, {"temperature": 0.7, "top_k": 20}, {"top_p": 0.9, "noise": "fixed"}], ids=str)
 @pytest.mark.parametrize("key", [None, KEYS["bigram"], KEYS["position"], MANY])
 def test_sampled_tokens_have_choices(key: dgmark.WatermarkKey | None, settings: dict[str, Any]) -> None:

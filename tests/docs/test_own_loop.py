@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dgmark.decode import DecodeConfig, decode, side_of_rows
+from dgmark.decode.draws import Draws
 from dgmark.decode.proposals import Candidates, Proposer, draw
 from dgmark.detection.detector import Detector
 from dgmark.engines import KeyStore, uniform_draws
@@ -58,14 +59,16 @@ KEYS = {
 
 
 def let_our_loop_draw_as_recipes_do(monkeypatch: pytest.MonkeyPatch, seeds: list[int]) -> None:
-    """Our loop takes a row's random numbers from a generator, the recipes by `uniform_draws`."""
+    """Our loop counts a row's forwards, the recipes what is masked."""
     original = Proposer.__call__
 
-    def call(self: Proposer, logits: Tensor, ids: Tensor, masked: Tensor, rows: Tensor, low: int) -> Candidates:
+    def call(
+        self: Proposer, logits: Tensor, ids: Tensor, masked: Tensor, rows: Tensor, low: int, count: int
+    ) -> Candidates:
         positions = torch.arange(low, low + masked.shape[1]).expand(masked.shape)
-        draws = uniform_draws(torch.tensor(seeds)[rows], masked.sum(1), positions)[masked]
-        monkeypatch.setattr(Proposer, "_uniforms", lambda *_: draws)
-        return original(self, logits, ids, masked, rows, low)
+        draws = uniform_draws(torch.tensor(seeds)[rows], masked.sum(1), positions)
+        monkeypatch.setattr(Draws, "uniforms", lambda *_: draws)
+        return original(self, logits, ids, masked, rows, low, count=count)
 
     monkeypatch.setattr(Proposer, "__call__", call)
 

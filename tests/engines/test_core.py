@@ -13,15 +13,17 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from dgmark.decode import DecodeConfig, KeyStore, side_of_rows
+from dgmark.decode.draws import uniform_draws
 from dgmark.decode.proposals import KeyedDraw, propose
 from dgmark.decode.rules import Places, Window
-from dgmark.engines.core import Block, keyed_logits, mark_edits, propose_block, uniform_draws
+from dgmark.engines.core import Block, keyed_logits, mark_edits, propose_block
 from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.rules import spec_of
 from support.engine_step import step
 from support.fresh_process import run_fresh
 from support.known_keys import matches, net_matches
+from support.plain_decoding import mixed, uniform
 from support.rules import places_from
 
 CPU = torch.device("cpu")
@@ -124,19 +126,11 @@ def test_a_block_is_proposed_as_the_loop_proposes_its_masked_places(
 
 
 def test_draws_are_those_of_splitmix64_in_whole_numbers() -> None:
-    def mixed(state: int) -> int:
-        state = (state + 0x9E3779B97F4A7C15) % 2**64
-        state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 % 2**64
-        state = (state ^ state >> 27) * 0x94D049BB133111EB % 2**64
-        return state ^ state >> 31
-
     assert mixed(0) == 0xE220A8397B1DCDAF  # the generator's published first output for seed 0
     found = uniform_draws(torch.tensor([77]), torch.tensor([4]), torch.tensor([[6, -3]]))
-    seed = mixed((mixed(77) + 4) % 2**64)
     for place, position in enumerate((6, -3)):
         for number in range(2):
-            bits = mixed((seed + mixed((2 * position + number) % 2**64)) % 2**64) >> 11
-            assert found[0, place, number].item() == bits * 2.0**-53
+            assert found[0, place, number].item() == uniform(77, 4, 2 * position + number)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from dgmark import WatermarkKey
 from dgmark.decode import DecodeConfig, KeyStore
-from dgmark.engines.core import Block, mark, mark_edits, propose_block, uniform_draws
+from dgmark.decode.draws import uniform_draws
+from dgmark.engines.core import Block, mark, mark_edits, propose_block
 from dgmark.models.toy import ToyDenoiser
 from support.goldens import check_equal, read_golden, words_of, write_golden
 from support.known_keys import bound_key

@@ -5,10 +5,11 @@ from torch import Tensor
 
 from dgmark.decode.bigram import BigramSide
 from dgmark.decode.config import DecodeConfig
+from dgmark.decode.draws import uniform_draws
 from dgmark.decode.key_store import Keys
 from dgmark.decode.position import PositionSide
 from dgmark.decode.rules import DecodeSide
-from dgmark.engines.core import Block, mark, mark_edits, propose_block, uniform_draws
+from dgmark.engines.core import Block, mark, mark_edits, propose_block
 
 BLOCK = 8
 OF_POSITIONS = DecodeConfig(temperature=0.7, commit="threshold", min_relative_reward=0.2)

@@ -16,6 +16,23 @@ from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import spec_as
 from support.known_keys import matches, net_matches, sign_of
 
+# ---- random numbers ----
+
+
+def mixed(state: int) -> int:
+    """One output of SplitMix64."""
+    state = (state + 0x9E3779B97F4A7C15) % 2**64
+    state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    state = (state ^ state >> 27) * 0x94D049BB133111EB % 2**64
+    return state ^ state >> 31
+
+
+def uniform(seed: int, step: int, number: int) -> float:
+    """The number in [0, 1) of a row's seed, of one of its forwards, and of a number of a place."""
+    stream = mixed((mixed(seed % 2**64) + step) % 2**64)
+    return (mixed((stream + mixed(number % 2**64)) % 2**64) >> 11) * 2.0**-53
+
+
 # ---- one place ----
 
 
@@ -284,19 +301,22 @@ class _Loop:
         self.mask, self.x, self.config, self.key = model.mask_id, x, config, key
         self.permitted = [v for v in range(model.tokenizer.vocab_size) if v != model.mask_id]
         self.vocab, self.session = model.vocab_size, open_session(model, config.cache)
-        self.generator = torch.Generator().manual_seed(seed)
+        self.seed, self.forwards = seed, 0
         self.noise: list[list[float]] | None = None
         self.plain = Plain([model.mask_id] * config.length)
 
-    def uniforms(self, *shape: int) -> Any:
-        return torch.rand(shape, generator=self.generator, dtype=torch.float64).tolist()
+    def uniforms(self, block: range) -> list[list[float]]:
+        """The two uniforms of each place of the block at the next forward."""
+        self.forwards += 1
+        return [[uniform(self.seed, self.forwards - 1, 2 * j + number) for number in range(2)] for j in block]
 
     def begin(self, block: range) -> dict[int, Drawn]:
         """The candidates of a block's first step; kept noise is drawn before them."""
         canvas, first = torch.tensor([self.x + self.plain.y]), len(self.x)
         self.session.begin(canvas, first + block.start, first + block.stop)
         if self.config.noise == "fixed" and self.config.temperature > 0:
-            self.noise = [[-math.log(-math.log(u)) for u in row] for row in self.uniforms(len(block), self.vocab)]
+            drawn = [[uniform(self.seed, -1, j * self.vocab + token) for token in range(self.vocab)] for j in block]
+            self.noise = [[-math.log(-math.log(u)) for u in row] for row in drawn]
         return self.candidates([self.plain.y], block)[0]
 
     def candidates(self, texts: list[list[int]], block: range) -> list[dict[int, Drawn]]:
@@ -305,7 +325,8 @@ class _Loop:
         Two uniforms are drawn for each place of the block, empty or not.
         """
         found, first = [], len(self.x)
-        for y, uniforms in zip(texts, self.uniforms(len(texts), len(block), 2), strict=True):
+        for y in texts:
+            uniforms = self.uniforms(block)
             ids, owner = torch.tensor([self.x + y]), torch.tensor([0])
             self.logits = self.session.step(ids, owner, first + block.start, first + block.stop)[0].tolist()
             places = [j for j in block if y[j] == self.mask or self.config.edit_threshold is not None]
@@ -335,7 +356,7 @@ class _Loop:
             if not any(left.values()):
                 break
             self.plain.redraws += 1
-            uniforms = self.uniforms(len(block), 2)
+            uniforms = self.uniforms(block)
             found |= {j: self._drawn(j, y, j - block.start, uniforms, tokens) for j, tokens in left.items() if tokens}
         best = min(found, key=lambda j: (-found[j].score, j))
         return good or {best: found[best]}

@@ -14,6 +14,7 @@ from dgmark.decode.config import DecodeConfig
 from dgmark.decode.keyed_side import KeyedSide
 from dgmark.decode.rules import Places, Window, check_unordered
 from dgmark.errors import SettingsError
+from dgmark.models.host import waits
 from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import spec_as
@@ -32,8 +33,8 @@ class BigramSide(KeyedSide):
         number: the number of each row's sub-key; 0 without sub-keys, -1 in a row without a mark.
         nearest: the smallest distance of a pair; all rows share the distances.
         farthest: the largest.
-        fixed_shapes: whether shapes depend on shapes alone, and nothing waits for the device, so that a step may stand
-            in a CUDA graph; else only those pairs are hashed that exist.
+        fixed_shapes: whether shapes depend on shapes alone on the CPU too, as they do on a device, where nothing waits
+            and a step may stand in a CUDA graph; else only those pairs are hashed that exist.
     """
 
     first: Int[Tensor, " batch"]
@@ -150,7 +151,7 @@ class BigramSide(KeyedSide):
         stands_left = (is_neighbour & ~self._right).any(-1, keepdim=True)
         is_candidate = is_neighbour.any(1, keepdim=True)
         asked &= ~(self._right & stands_left & is_candidate)
-        if self.fixed_shapes:
+        if self.fixed_shapes or waits(asked):
             return (
                 self._values(
                     tokens[:, :, None], neighbours[:, None], self._right, places.canvas[:, None, None], places.window
@@ -207,7 +208,7 @@ class BigramSide(KeyedSide):
         """1 or -1 for the bit of each pair, 1 or 0, under the key of its row."""
         rows = rows.clamp(min=0)
         first, second, number = self.first[rows], self.second[rows], self.number[rows].clamp(min=0)
-        if words.device.type != "cpu" or self.fixed_shapes:
+        if self.fixed_shapes or waits(words):
             bits = matching_pairs(words, (first, second), number)
         else:  # numpy has less to do for each operation
             bits = torch.from_numpy(matching_pairs(words.numpy(), (first.numpy(), second.numpy()), number.numpy()))

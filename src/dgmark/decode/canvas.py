@@ -132,7 +132,7 @@ class Response:
 
 @dataclass(frozen=True)
 class Commits:
-    """The commits and edits of one step in all rows.
+    """The commits and edits of one step in all rows, on the CPU.
 
     Attributes:
         step: number of the step.
@@ -206,8 +206,9 @@ class BatchEvents:
     """
 
     def __init__(self, canvas: Canvas, numbers: Sequence[int], ends: tuple[int, ...]) -> None:
-        self._canvas, self._numbers, self._ends = canvas, numbers, set(ends) if canvas.stops else set()
-        self._region = canvas.ids[:, canvas.start : canvas.start + len(canvas.masked)].clone()
+        self._numbers, self._ends = numbers, set(ends) if canvas.stops else set()
+        self._region = canvas.ids[:, canvas.start : canvas.start + len(canvas.masked)].cpu().clone()
+        self._positions = canvas.positions.cpu()
         self._traces = [Trace() for _ in numbers]
         self._unfinished = set(range(len(numbers)))
         self._block = 0
@@ -228,7 +229,7 @@ class BatchEvents:
     def _by_row(self, commits: Commits) -> Iterator[Committed]:
         """One event for each row of a step, which is added to the row's trace."""
         rows = commits.row.tolist()
-        position = self._canvas.positions[commits.place]
+        position = self._positions[commits.place]
         given = (position, commits.token, commits.reward, commits.matched, commits.edited, commits.choice)
         columns = [one.tolist() for one in given]
         for row in dict.fromkeys(rows):

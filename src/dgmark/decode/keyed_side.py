@@ -9,6 +9,7 @@ from torch import Tensor
 
 from dgmark.decode.rules import DecodeSide, NoMark, Step, Window
 from dgmark.errors import SettingsError
+from dgmark.models.host import waits
 from dgmark.watermark.key import WatermarkKey
 
 
@@ -118,7 +119,7 @@ class OneKeySide(KeyedSide):
     def logits(self, step: Step) -> Float[Tensor, "k vocab"]:
         """The logits that `change` makes, in rows with the key."""
         changed, marked = self.change(step), self.marked(step.places.rows)
-        if marked.all():
+        if not waits(marked) and marked.all():
             return changed
         return torch.where(marked[:, None], changed, step.copied_logits())
 

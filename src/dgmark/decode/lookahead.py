@@ -13,6 +13,7 @@ from torch import Tensor
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.open_rows import OpenRows, RowsAfter
 from dgmark.decode.selection import Choice, alternatives
+from dgmark.models.host import on_host
 
 
 @runtime_checkable
@@ -22,10 +23,10 @@ class Steps(Protocol):
     def in_block(self, masked: Tensor) -> Tensor:
         """The places of the active block, of an array over the region."""
 
-    def committed(self, now: OpenRows, chosen: Tensor, unsettled: Tensor) -> RowsAfter:
+    def committed(self, now: OpenRows, chosen: Tensor, unsettled: Tensor, row: Tensor | None = None) -> RowsAfter:
         """The rows once the candidates at the chosen places are committed."""
 
-    def read_ahead(self, now: OpenRows, after: RowsAfter, which: Tensor) -> OpenRows:
+    def read_ahead(self, after: RowsAfter, which: Tensor) -> OpenRows:
         """Some of the rows after a step, with the candidates of a forward on their canvases."""
 
     def draw_all_again(self, now: OpenRows, which: Tensor) -> None:
@@ -41,10 +42,12 @@ class Lookahead:
     """
 
     def __init__(self, config: DecodeConfig, steps: Steps) -> None:
-        self._steps = steps
+        self._steps, self._most = steps, config.lookahead
         self._keeps_draws = config.noise == "fixed" or config.lookahead_proposals == "kept" or config.greedy
 
-    def step(self, now: OpenRows, choice: Choice, unsettled: Bool[Tensor, " rows"]) -> tuple[RowsAfter, OpenRows]:
+    def step(
+        self, now: OpenRows, choice: Choice, unsettled: Bool[Tensor, " rows"], *shown: Tensor
+    ) -> tuple[RowsAfter, list[Tensor], OpenRows]:
         """Commit in each row the set of places after which the most candidates match; the first of equals.
 
         The canvases that are tried stand one after the other, those of a row the best first. Two rows that choose among
@@ -55,25 +58,30 @@ class Lookahead:
             row                0   0   0   1
             first              0           3      (of each row, among the canvases)
 
+        The host waits twice: for which sets there are, and for how many candidates match after each.
+
         Args:
             now: the open rows, with their candidates.
             choice: how the step chooses among places; `width` says among how many sets.
             unsettled: rows that have something left to do in the block even if it is full.
+            shown: tensors of the step that the host reads.
 
         Returns:
-            The rows after the step, and those that are still open, with the candidates of their next step.
+            The rows after the step and the other tensors, as the host read them; and the rows that are still open, with
+            the candidates of their next step.
         """
-        sets, exists = alternatives(now.candidates.scores, self._steps.in_block(now.rows.masked), choice)
-        counts = exists.sum(1)
+        masked = self._steps.in_block(now.rows.masked)
+        sets, exists = alternatives(now.candidates.scores, masked, choice, self._most)
+        row = torch.arange(len(exists)).repeat_interleave(exists.shape[1])
+        tried, (exists, *read) = self._steps.committed(now, sets.flatten(0, 1), unsettled, row).read(exists, *shown)
+        at = exists.view(-1).nonzero()[:, 0]
+        tried, row, counts = tried.at(at), row[at], exists.sum(1)
         first, has_choice = counts.cumsum(0) - counts, counts > 1
-        row, rank = exists.nonzero(as_tuple=True)
-        before = now.at(row)
-        tried = self._steps.committed(before, sets[row, rank], unsettled[row])
         # a complete row needs no forward, unless it is compared with others
         needed = (tried.unfinished & ~(tried.complete & ~has_choice[row])).nonzero()[:, 0]
         if not len(needed):
-            return tried.at(first), now.at(torch.zeros_like(has_choice))
-        ahead = self._steps.read_ahead(before, tried, needed)
+            return tried.at(first), read, now.at(needed)
+        ahead = self._steps.read_ahead(tried, needed)
         winner = first + self._best(exists, needed, ahead)
         after = tried.at(winner)
         still = after.open
@@ -81,14 +89,14 @@ class Lookahead:
         again = has_choice[still].nonzero()[:, 0]
         if len(again) and not self._keeps_draws:
             self._steps.draw_all_again(still_open, again)
-        return after, still_open
+        return after, read, still_open
 
     def _best(
-        self, exists: Bool[Tensor, "rows k"], read: Int[Tensor, " read"], ahead: OpenRows
+        self, exists: Bool[Tensor, "rows k"], needed: Int[Tensor, " read"], ahead: OpenRows
     ) -> Int[Tensor, " rows"]:
         """The rank of each row's canvas with the most matches ahead, of those that were read; the first of equals."""
         score = torch.full_like(exists, -1, dtype=torch.long)
         row, rank = exists.nonzero(as_tuple=True)
         matches = ahead.candidates.matched & self._steps.in_block(ahead.rows.masked)
-        score[row[read], rank[read]] = matches.sum(1)
+        (score[row[needed], rank[needed]],) = on_host(matches.sum(1))
         return score.argmax(1)

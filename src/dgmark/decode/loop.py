@@ -37,6 +37,7 @@ from dgmark.decode.selection import (
 )
 from dgmark.errors import ModelFault
 from dgmark.models.denoiser import Denoiser, check_logits, open_session, traits_of
+from dgmark.models.host import on_device
 from dgmark.models.logits_watch import LogitsWatch
 
 
@@ -50,9 +51,9 @@ def decode(
 ) -> list[Response]:
     """Decode one response for each row; all prompts have one length.
 
-    Each row has its own generator and seed. At each forward it draws two uniforms for each position of the active
-    block, so its draws depend neither on its neighbours nor on the tokens already committed. A row stops once all
-    positions up to an end token are committed.
+    Each row has its own seed. At each forward it has two uniforms for each position of the active block, which follow
+    from the seed, the number of the forward and the position alone (`draws.py`). A row stops once all positions up to
+    an end token are committed.
 
     Args:
         model: the denoiser.
@@ -105,11 +106,14 @@ def decode_steps(
 
 
 class _Block(NamedTuple):
-    """The active block: its number among those with something to fill, and its places [low, high) of the region."""
+    """The active block: its number among those with something to fill, its places [low, high) of the region, and how
+    many of them are open, that is, to be filled.
+    """
 
     number: int
     low: int
     high: int
+    open: int
 
 
 # How often a row draws again in one step while too few candidates survive. Between two line breaks and a word, say,
@@ -138,43 +142,45 @@ class _Loop:
         self.session = open_session(model, config.cache, canvas.padding)
         self.proposer = Proposer(model, traits, canvas, config, side, seeds)
         self.watch = LogitsWatch(traits.name, model.vocab_size, self.proposer.forbidden, config.temperature)
-        self.ends = torch.tensor(model.end_ids if canvas.stops else (), device=device, dtype=torch.long)
+        self.ends = torch.tensor(model.end_ids if canvas.stops else (), dtype=torch.long).to(device)
         every = torch.arange(len(canvas.ids), device=device)
+        marked = side.marked(every)
+        self.marked = marked.cpu()
         # in unmarked rows every candidate matches: a lookahead has nothing to compare
-        self.widths = torch.where(side.marked(every), config.lookahead, 1)
+        self.widths = torch.where(marked, config.lookahead, 1)
         self.lookahead = Lookahead(config, self) if config.lookahead > 1 else None
         self.steps = self.forwards = 0
 
     def run(self, dropped: Collection[int] = ()) -> Iterator[Commits]:
         """Decode, and yield the commits of each step; rows that are `dropped` by then get no more."""
-        every = torch.arange(len(self.canvas.ids), device=self.canvas.ids.device)
-        rows = Rows(every, every, self.canvas.ids, self.canvas.masked.repeat(len(every), 1))
+        rows = Rows.of_batch(self.canvas.ids, self.canvas.masked)
         for number, (low, high) in enumerate(self.plan):
-            self.block = _Block(number, low, high)
-            counts = iter(quotas(int(self.canvas.masked[low:high].sum()), len(self.plan), self.config))
+            self.block = _Block(number, low, high, int(self.canvas.masked[low:high].sum()))
+            counts = iter(quotas(self.block.open, len(self.plan), self.config))
+            rows, closed = rows.begin(self.block.open), []
             with _faults_of(rows):
                 logits = self.session.begin(rows.ids, self.columns.start, self.columns.stop)
-            open_rows, left = self._read(logits, rows, torch.zeros_like(rows.number)), []
+            open_rows = self._read(logits, rows)
             while len(open_rows.rows):
-                commits, open_rows, closed = self._step(open_rows, next(counts, 1))
+                commits, open_rows, full = self._step(open_rows, next(counts, 1))
                 if len(commits.finished):
                     self.watch.raise_faults()
-                left.append(closed)
+                closed.append(full)
                 yield commits
                 if dropped:
-                    open_rows = open_rows.at(~_is_among(open_rows.rows.number, dropped))
+                    open_rows = open_rows.at(open_rows.rows.but(sorted(dropped)))
             self.watch.raise_faults()
-            rows = self._rows_of_next_block(left, len(rows), dropped)
+            rows = self._rows_of_next_block(closed, len(rows), dropped)
             if not len(rows):
                 return
 
-    def _rows_of_next_block(self, left: Sequence[Rows], begun: int, dropped: Collection[int]) -> Rows:
-        """The rows that go on, of those that the steps of a block of `begun` rows left."""
-        rows = Rows.joined(left)
-        rows = rows.at(~_is_among(rows.number, dropped))
+    def _rows_of_next_block(self, closed: Sequence[Rows], begun: int, dropped: Collection[int]) -> Rows:
+        """The rows that go on, of those that the steps of a block of `begun` rows closed."""
+        rows = Rows.joined(closed)
+        rows = rows.at(rows.but(sorted(dropped)))
         if len(rows) and len(rows) < begun:
             self.session.keep(rows.session_row)
-        return replace(rows, session_row=torch.arange(len(rows), device=rows.session_row.device))
+        return rows
 
     # --- places of the block ---
 
@@ -196,27 +202,41 @@ class _Loop:
 
     # --- candidates ---
 
-    def _read(self, logits: Tensor, rows: Rows, editing_steps: Tensor) -> OpenRows:
+    def _read(self, logits: Tensor, rows: Rows) -> OpenRows:
         """These canvases with the candidates of a new forward, whose logits are checked."""
         places = self._with_candidate(rows.masked)
         with _faults_of(rows):
             check_logits(self.model, logits, rows.ids, places.shape[1])
         self.forwards += len(rows)
-        candidates = self.proposer(logits, rows.ids, places, rows.number, self.block.low)
-        self.watch.check(self.steps, self.block.low, rows.number, places, logits, candidates.tokens)
-        return OpenRows(rows, candidates, [(logits, canvas) for canvas in range(len(rows))], editing_steps)
+        count = self._candidates_of(rows)
+        candidates = self.proposer(logits, rows.ids, places, rows.row, self.block.low, count=count)
+        self.watch.check(self.steps, self.block.low, rows.row, places, logits, candidates.tokens)
+        return OpenRows(rows, candidates, [(logits, canvas) for canvas in range(len(rows))])
 
     def _draw_again(
-        self, now: OpenRows, which: Tensor, logits: Tensor, places: Tensor, refused: Tensor | None = None
+        self,
+        now: OpenRows,
+        which: Tensor,
+        logits: Tensor,
+        places: Tensor,
+        refused: Tensor | None = None,
+        count: int | None = None,
     ) -> None:
         """Draw some places of some rows again, from the logits that these rows had; changes the candidates in place."""
-        rows = now.rows.at(which)
-        drawn = self.proposer(logits, rows.ids, places, rows.number, self.block.low, refused)
-        now.candidates.put(which, now.candidates.at(which).where(places, drawn))
+        rows, there = now.rows.at(which), on_device(which, places.device)
+        drawn = self.proposer(logits, rows.ids, places, rows.row, self.block.low, refused, count)
+        now.candidates.put(there, now.candidates.at(there).where(places, drawn))
 
     def draw_all_again(self, now: OpenRows, which: Int[Tensor, " n"]) -> None:
         """Draw the candidates of some rows again, from the same logits; changes them in place."""
-        self._draw_again(now, which, now.logits_of(which), self._with_candidate(now.rows.masked[which]))
+        rows = now.rows.at(which)
+        self._draw_again(
+            now, which, now.logits_of(which), self._with_candidate(rows.masked), count=self._candidates_of(rows)
+        )
+
+    def _candidates_of(self, rows: Rows) -> int:
+        """How many places have a candidate in all."""
+        return int(rows.left.sum()) if self.config.edit_threshold is None else len(rows) * self.block.open
 
     # --- one step ---
 
@@ -228,38 +248,44 @@ class _Loop:
         """
         edited, unsettled, now = self._edit(now)
         choice = self._choice(now, count) if self.round_trip is None else self._surviving(self.round_trip, now, count)
+        candidates = now.candidates
+        shown = edited, candidates.tokens, candidates.rewards, candidates.matched, candidates.choice
         if self.lookahead is None:
-            chosen = choice.places(now.candidates.scores, self.in_block(now.rows.masked))
-            after = self.committed(now, chosen, unsettled)
-            still_open = self.read_ahead(now, after, after.open)
+            chosen = choice.places(candidates.scores, self.in_block(now.rows.masked))
+            after, read = self.committed(now, chosen, unsettled).read(*shown)
+            still_open = self.read_ahead(after, after.open) if len(after.open) else now.at(after.open)
         else:
-            after, still_open = self.lookahead.step(now, choice, unsettled)
-        commits = self._commits(now, after.chosen, edited, after.complete)
-        return commits, still_open, after.rows.at(~after.complete & ~after.unfinished)
+            after, read, still_open = self.lookahead.step(now, choice, unsettled, *shown)
+        return self._commits(after, *read), still_open, after.rows.at(after.closed)
 
-    def committed(self, now: OpenRows, chosen: Tensor, unsettled: Tensor) -> RowsAfter:
+    def committed(self, now: OpenRows, chosen: Tensor, unsettled: Tensor, row: Tensor | None = None) -> RowsAfter:
         """The rows once the candidates at these places are committed.
 
         Args:
             now: the rows.
-            chosen: these places of the block.
+            chosen: these places of the block, in each canvas.
             unsettled: rows that have something left to do in the block even if it is full.
+            row: which of the rows each canvas is of, on the host, ascending; None for one canvas a row.
         """
-        ids, masked = now.rows.ids.clone(), now.rows.masked.clone()
-        ids[:, self.columns] = torch.where(chosen, now.candidates.tokens, ids[:, self.columns])
-        masked[:, self.block.low : self.block.high] &= ~chosen
-        unfinished = self.in_block(masked).any(1) | unsettled
+        rows, tokens = now.rows, now.candidates.tokens
+        if row is not None:
+            there = on_device(row, tokens.device)
+            rows, tokens, unsettled = rows.at(row), tokens[there], unsettled[there]
+        ids, masked = rows.ids.clone(), rows.masked.clone()
+        ids[:, self.columns] = torch.where(chosen, tokens, ids[:, self.columns])
+        in_block = self.in_block(masked)
+        in_block &= ~chosen
+        left = in_block.sum(1)
+        unfinished = (left > 0) | unsettled
         complete = self._complete(ids, masked, unfinished)
-        return RowsAfter(chosen, replace(now.rows, ids=ids, masked=masked), unfinished, complete)
+        return RowsAfter(replace(rows, ids=ids, masked=masked), chosen, unfinished, complete, left)
 
-    def read_ahead(self, now: OpenRows, after: RowsAfter, which: Int[Tensor, " n"]) -> OpenRows:
+    def read_ahead(self, after: RowsAfter, which: Int[Tensor, " n"]) -> OpenRows:
         """Some of the rows after a step, by their places here, with the candidates of a forward on their canvases."""
-        if not len(which):
-            return now.at(which)
         rows = after.rows.at(which)
         with _faults_of(rows):
             logits = self.session.step(rows.ids, rows.session_row, self.columns.start, self.columns.stop)
-        return self._read(logits, rows, now.editing_steps[which])
+        return self._read(logits, rows)
 
     def _edit(self, now: OpenRows) -> tuple[Tensor, Tensor, OpenRows]:
         """Replace committed tokens of the block, where a candidate has confidence enough and no match is lost by it.
@@ -271,17 +297,17 @@ class _Loop:
         threshold, rows, tokens = self.config.edit_threshold, now.rows, now.candidates.tokens
         masked, committed = self.in_block(rows.masked), rows.ids[:, self.columns]
         if threshold is None:
-            return torch.zeros_like(masked), torch.zeros_like(rows.number, dtype=torch.bool), now
+            return torch.zeros_like(masked), torch.zeros_like(rows.row, dtype=torch.bool), now
         edits = self._with_candidate(rows.masked) & ~masked & (tokens != committed)
         edits &= now.candidates.rewards > threshold
-        window = self.proposer.window(rows.ids, rows.number, self.block.low, masked.shape[1])
+        window = self.proposer.window(rows.ids, rows.row, self.block.low, masked.shape[1])
         edits = surviving_edits(edits, tokens, window, self.side, self.round_trip)
         ids = rows.ids.clone()
         ids[:, self.columns] = torch.where(edits, tokens, committed)
         full = ~masked.any(1)
-        steps = now.editing_steps + full
+        steps = rows.editing_steps + full
         unsettled = ~full | (edits.any(1) & (steps < MOST_EDITING_STEPS))
-        return edits, unsettled, replace(now, rows=replace(rows, ids=ids), editing_steps=steps)
+        return edits, unsettled, replace(now, rows=replace(rows, ids=ids, editing_steps=steps))
 
     def _complete(self, ids: Tensor, masked: Tensor, unfinished: Tensor) -> Bool[Tensor, " n"]:
         """Whether each canvas is complete and not to be edited, or has an end token with nothing masked before it."""
@@ -293,16 +319,16 @@ class _Loop:
 
     def _choice(self, now: OpenRows, count: int, readable: Tensor | None = None) -> Choice:
         """What the settings make of these candidates."""
-        number, candidates = now.rows.number, now.candidates
+        row, candidates = now.rows.row, now.candidates
         return choose(
             self.side,
-            number,
+            row,
             candidates.rewards,
             self.in_block(now.rows.masked),
             candidates.matched,
             self.config,
-            quota=torch.full_like(number, count if self.config.commit == "quota" else 1),
-            width=self.widths[number],
+            quota=torch.full_like(row, count if self.config.commit == "quota" else 1),
+            width=self.widths[row],
             readable=readable,
         )
 
@@ -324,13 +350,15 @@ class _Loop:
             if redraw == _MAX_REDRAWS or not short.any():
                 break
             again = lost & short[:, None]
-            refused = again.new_zeros(*again.shape, self.model.vocab_size) if refused is None else refused
-            refused[(*again.nonzero(as_tuple=True), tokens[again])] = True
+            if refused is None:
+                refused = torch.zeros(*again.shape, self.model.vocab_size, dtype=torch.bool, device=tokens.device)
+            row, place = (on_device(one, tokens.device) for one in again.nonzero(as_tuple=True))
+            refused[row, place, tokens[row, place]] = True
             if not self._redraw(now, again, refused):
                 break
         if not lost.any():
             return choice
-        after = self._choice(now, count, ~lost)
+        after = self._choice(now, count, ~on_device(lost, tokens.device))
         return after._replace(quota=torch.minimum(after.quota, choice.quota))  # no more than were looked at
 
     def _redraw(self, now: OpenRows, again: Tensor, refused: Tensor) -> bool:
@@ -339,34 +367,35 @@ class _Loop:
         The candidates are changed in place.
         """
         which = again.any(1).nonzero()[:, 0]
-        logits, refused = now.logits_of(which), refused[which]
+        logits, refused = now.logits_of(which), refused[on_device(which, refused.device)]
         left = (logits > -torch.inf) & ~refused
         left[..., self.proposer.forbidden] = False
-        places = again[which] & left.any(2)
+        places = on_device(again[which], left.device) & left.any(2)
         if not places.any():
             return False
         self._draw_again(now, which, logits, places, refused)
         return True
 
-    def _commits(self, now: OpenRows, chosen: Tensor, edited: Tensor, complete: Tensor) -> Commits:
-        index, place = (chosen | edited).nonzero(as_tuple=True)
-        number, candidates = now.rows.number, now.candidates
-        choice = candidates.choice
+    def _commits(
+        self, after: RowsAfter, edited: Tensor, tokens: Tensor, rewards: Tensor, matched: Tensor, choice: Tensor
+    ) -> Commits:
+        """What the host read of a step: the rows after it, and what was shown of all its candidates."""
+        index, place = (after.chosen | edited).nonzero(as_tuple=True)
+        number = after.rows.number
         if self.side.marks_by_order():
-            more = self.in_block(now.rows.masked).sum(1) > chosen.sum(1)
-            by_key = more[:, None] | choice & steers(self.side, self.config)
-            choice = torch.where(self.side.marked(number)[:, None], by_key, choice)
+            by_key = (after.left > 0)[:, None] | choice & steers(self.side, self.config)
+            choice = torch.where(self.marked[number][:, None], by_key, choice)
         commits = Commits(
             step=self.steps,
             block=self.block.number,
             row=number[index],
             place=self.block.low + place,
-            token=candidates.tokens[index, place],
-            reward=candidates.rewards[index, place],
-            matched=candidates.matched[index, place],
+            token=tokens[index, place],
+            reward=rewards[index, place],
+            matched=matched[index, place],
             edited=edited[index, place],
             choice=choice[index, place],
-            finished=number[complete],
+            finished=number[after.complete],
             forwards=self.forwards,
         )
         self.steps, self.forwards = self.steps + 1, 0
@@ -385,7 +414,3 @@ def _faults_of(rows: Rows) -> Iterator[None]:
     except ModelFault as fault:
         numbers = rows.number.tolist()
         raise ModelFault(fault.problem, sorted({numbers[canvas] for canvas in fault.rows})) from None
-
-
-def _is_among(numbers: Int[Tensor, " n"], wanted: Collection[int]) -> Bool[Tensor, " n"]:
-    return torch.isin(numbers, torch.tensor(sorted(wanted), device=numbers.device, dtype=numbers.dtype))

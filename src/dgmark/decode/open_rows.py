@@ -2,16 +2,22 @@
 
 Rows have something left to do in the active block: they are open. Their arrays are indexed by the open rows; `number`
 says which rows of the batch these are.
+
+Canvases and candidates are on the model's device. Which rows there are, and how much each has to do, is known on the
+host, which reads it once a step (`RowsAfter.read`).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dgmark.decode.proposals import Candidates
+from dgmark.models.host import on_device, on_host
+
+_ON_HOST = ("number", "session_row", "left")
 
 
 @dataclass(frozen=True)
@@ -19,30 +25,63 @@ class Rows:
     """Some rows of the batch, in ascending order.
 
     Attributes:
-        number: the number of each row in the batch.
-        session_row: its row in the session's last `begin`.
+        number: the number of each row in the batch, on the host.
+        session_row: its row in the session's last `begin`, on the host.
+        left: how many places of the active block are not committed, on the host.
+        row: the number once more, on the device.
         ids: its canvas.
         masked: which places of its region are not committed.
+        editing_steps: how many steps it has edited since its block was full.
     """
 
     number: Int[Tensor, " rows"]
     session_row: Int[Tensor, " rows"]
+    left: Int[Tensor, " rows"]
+    row: Int[Tensor, " rows"]
     ids: Int[Tensor, "rows length"]
     masked: Bool[Tensor, "rows region"]
+    editing_steps: Int[Tensor, " rows"]
+
+    @classmethod
+    def of_batch(cls, ids: Int[Tensor, "rows length"], masked: Bool[Tensor, " region"]) -> "Rows":
+        """All rows of a batch, with their canvases and what is to be filled in all."""
+        every = torch.arange(len(ids))
+        row = torch.arange(len(ids), device=ids.device)
+        return cls(every, every, torch.zeros_like(every), row, ids, masked.repeat(len(ids), 1), torch.zeros_like(row))
 
     def __len__(self) -> int:
         return len(self.number)
 
-    def at(self, which: Tensor) -> "Rows":
-        """Some of these rows, by their places here or by a mask."""
-        return Rows(self.number[which], self.session_row[which], self.ids[which], self.masked[which])
+    def at(self, which: Int[Tensor, " some"]) -> "Rows":
+        """Some of these rows, by their places here, on the host."""
+        if is_every(which, len(self)):
+            return self
+        there = on_device(which, self.ids.device)
+        return Rows(*(getattr(self, one.name)[which if one.name in _ON_HOST else there] for one in fields(self)))
+
+    def but(self, numbers: Sequence[int]) -> Int[Tensor, " others"]:
+        """The places here of all rows but those with these numbers."""
+        return (~torch.isin(self.number, torch.tensor(numbers, dtype=torch.long))).nonzero()[:, 0]
+
+    def begin(self, left: int) -> "Rows":
+        """These rows at the begin of a block in which so many places are to be filled."""
+        return replace(
+            self,
+            session_row=torch.arange(len(self)),
+            left=torch.full_like(self.left, left),
+            editing_steps=torch.zeros_like(self.row),
+        )
 
     @classmethod
     def joined(cls, several: "Sequence[Rows]") -> "Rows":
         """The rows of several."""
-        names = ("number", "session_row", "ids", "masked")
-        rows = cls(*(torch.cat([getattr(one, name) for one in several]) for name in names))
+        rows = cls(*(torch.cat([getattr(each, one.name) for each in several]) for one in fields(cls)))
         return rows.at(rows.number.argsort())
+
+
+def is_every(which: Int[Tensor, " some"], count: int) -> bool:
+    """Whether these places, on the host, are all of so many, in their order."""
+    return len(which) == count and torch.equal(which, torch.arange(count))
 
 
 @dataclass(frozen=True)
@@ -53,46 +92,60 @@ class OpenRows:
         rows: these rows.
         candidates: from the forward on their canvases.
         logits: for each row that forward's logits, and the canvas among those that it ran on; for drawing again.
-        editing_steps: how many steps each row has edited since its block was full.
     """
 
     rows: Rows
     candidates: Candidates
     logits: list[tuple[Tensor, int]]
-    editing_steps: Int[Tensor, " rows"]
 
-    def at(self, which: Tensor) -> "OpenRows":
-        """Some of these rows, by their places here or by a mask."""
-        places = torch.arange(len(self.rows), device=which.device)[which].tolist()
-        logits = [self.logits[place] for place in places]
-        return OpenRows(self.rows.at(which), self.candidates.at(which), logits, self.editing_steps[which])
+    def at(self, which: Int[Tensor, " some"]) -> "OpenRows":
+        """Some of these rows, by their places here, on the host."""
+        if is_every(which, len(self.rows)):
+            return self
+        logits = [self.logits[place] for place in which.tolist()]
+        return OpenRows(self.rows.at(which), self.candidates.at(on_device(which, self.rows.ids.device)), logits)
 
     def logits_of(self, which: Int[Tensor, " n"]) -> Float[Tensor, "n window vocab"]:
-        """The logits of some of these rows, by their places here."""
+        """The logits of some of these rows, by their places here, on the host."""
         return torch.stack([forward[canvas] for forward, canvas in (self.logits[row] for row in which.tolist())])
 
 
 @dataclass(frozen=True)
 class RowsAfter:
-    """Rows after the commits of a step.
+    """Rows after the commits of a step. All but `rows` is on the device until it is read.
 
     Attributes:
+        rows: the rows; how many places are left is not known to them until it is read.
         chosen: the places of the block that were committed.
-        rows: the rows.
         unfinished: whether something is left to do in the block.
         complete: whether the row is complete.
+        left: how many places of the block are not committed.
     """
 
-    chosen: Bool[Tensor, "rows window"]
     rows: Rows
+    chosen: Bool[Tensor, "rows window"]
     unfinished: Bool[Tensor, " rows"]
     complete: Bool[Tensor, " rows"]
+    left: Int[Tensor, " rows"]
+
+    def read(self, *others: Tensor) -> "tuple[RowsAfter, list[Tensor]]":
+        """The same on the host, and other tensors of the device, with one wait for all."""
+        chosen, unfinished, complete, left, *read = on_host(
+            self.chosen, self.unfinished, self.complete, self.left, *others
+        )
+        return RowsAfter(replace(self.rows, left=left), chosen, unfinished, complete, left), read
 
     @property
     def open(self) -> Int[Tensor, " open"]:
-        """The places of the rows that are still open."""
+        """The places of the rows that are still open, once they are read."""
         return (self.unfinished & ~self.complete).nonzero()[:, 0]
 
-    def at(self, which: Tensor) -> "RowsAfter":
-        """Some of these rows."""
-        return RowsAfter(self.chosen[which], self.rows.at(which), self.unfinished[which], self.complete[which])
+    @property
+    def closed(self) -> Int[Tensor, " closed"]:
+        """The places of the rows that go on with the next block, once they are read."""
+        return (~self.unfinished & ~self.complete).nonzero()[:, 0]
+
+    def at(self, which: Int[Tensor, " some"]) -> "RowsAfter":
+        """Some of these rows, by their places here, once they are read."""
+        flags = (self.chosen, self.unfinished, self.complete, self.left)
+        return RowsAfter(self.rows.at(which), *(flag[which] for flag in flags))

@@ -18,11 +18,11 @@ from dgmark.contents.accepted import TextOrIds, as_text, content_of, contents_or
 from dgmark.contents.row_ids import id_of_row
 from dgmark.decode.canvas import Canvas, Commits, Progress
 from dgmark.decode.config import DecodeConfig, DecodeSettings, Settings
+from dgmark.decode.draws import check_seed
 from dgmark.decode.keyed_side import kind_of, side_of_rows
 from dgmark.decode.loop import decode_steps
 from dgmark.decode.own_check import TextChecker
 from dgmark.decode.round_trip import RoundTrip
-from dgmark.decode.row_random import check_seed
 from dgmark.decode.rules import DecodeSide
 from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError, without_errors
 from dgmark.models.chat import chat_prompt

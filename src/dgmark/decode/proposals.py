@@ -16,9 +16,10 @@ from torch import Tensor
 
 from dgmark.decode.canvas import Canvas
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.row_random import RowRandom, random_of
-from dgmark.decode.rules import DecodeSide, Step, Window
+from dgmark.decode.draws import Draws
+from dgmark.decode.rules import DecodeSide, Places, Step, Window
 from dgmark.models.denoiser import Denoiser, Traits
+from dgmark.models.host import waits
 
 # of the tokens of a place, at most so many have keyed bits: the most likely ones, of at least this probability
 CANDIDATES, MIN_SHARE = 64, 1e-4
@@ -110,6 +111,12 @@ class KeyedWeights:
         net_bits[self.at] = (self.signs.sum(-1) * chosen).sum(-1)
         return gains, net_bits
 
+    def have_bits(self, drawn: Int[Tensor, " k"]) -> Bool[Tensor, " k"]:
+        """At which of the places that were drawn some candidate completes a bit."""
+        found = torch.zeros_like(drawn, dtype=torch.bool)
+        found[self.at] = (self.signs != 0).any(-1).any(-1)
+        return found
+
 
 def steers(side: DecodeSide, config: DecodeConfig) -> bool:
     """Whether a watermark moves the draws by keyed bits under these settings."""
@@ -194,7 +201,7 @@ class Proposals:
             probability of v_j, so that the order does not undo what the draw did.
         net_bits: how many keyed bits of v_j are 1, less those that are 0; None if the draw saw none.
         choice: whether the draw had a choice: other tokens than v_j had a probability of `MIN_SHARE` or more together,
-            before any keyed bit; None if nothing was drawn.
+            before any keyed bit; at temperature 0 only bits give one. None if nothing was drawn.
     """
 
     tokens: Int[Tensor, "*places"]
@@ -254,6 +261,8 @@ def propose(
             gains, net_bits = moved.of(tokens)
             weight = weight / gains
         choice = weight < (1 - MIN_SHARE) * mass
+        if moved is not None and config.greedy:
+            choice &= moved.have_bits(tokens)
     rewards = _rewards(logits, permitted, tokens, uniforms[:, 1], config)
     scores = rewards if gains is None else _scores(rewards, gains, config)
     return Proposals(tokens, rewards, scores, net_bits, choice)
@@ -264,7 +273,7 @@ def _drawn(weights: Tensor, uniforms: Tensor, noise: Tensor | None, noisy: Tenso
     if noise is None:
         return draw(weights, uniforms)
     by_noise = (weights.log() + noise).argmax(-1)
-    if noisy is None or noisy.all():
+    if noisy is None or (not waits(noisy) and noisy.all()):
         return by_noise
     return torch.where(noisy, by_noise, draw(weights, uniforms))
 
@@ -335,31 +344,25 @@ class Candidates:
             mine[rows] = other
 
 
-class _FixedNoise:
-    """Gumbel noise for the places of the active block, drawn from each row's stream when the block begins."""
+class _KeptNoise:
+    """Gumbel noise for the places of the active block, which is drawn when the block begins."""
 
-    def __init__(self, random: Sequence[RowRandom], vocab: int, device: torch.device) -> None:
-        self._random, self._vocab, self._device = random, vocab, device
+    def __init__(self, draws: Draws, vocab: int) -> None:
+        self._draws, self._vocab = draws, vocab
         self._low: int | None = None
-        self._drawn: dict[int, Tensor] = {}  # (window, vocab) for each row of the block that begins at `_low`
+        self._rows = self._noise = torch.empty(0)  # the rows that began the block, and (window, vocab) for each
 
-    def __call__(self, rows: Tensor, masked: Tensor, low: int) -> Float[Tensor, "k vocab"]:
-        """The noise of each masked place, for canvases that come from these rows."""
+    def __call__(self, places: Places, low: int) -> Float[Tensor, "k vocab"]:
+        """The noise of some places of a window; each row is among those of the first call for its block."""
+        rows, width = places.window.rows, places.window.positions.shape[1]
         if low != self._low:
-            self._low, self._drawn = low, {}
-        window = masked.shape[1]
-        return torch.cat([self._of(row, window)[places] for row, places in zip(rows.tolist(), masked, strict=True)])
-
-    def _of(self, row: int, window: int) -> Tensor:
-        if row not in self._drawn:
-            shape = (window, self._vocab)
-            uniform = self._random[row].uniforms(*shape)
-            self._drawn[row] = -(-uniform.log_()).log_().to(self._device, torch.float32)
-        return self._drawn[row]
+            self._low, self._rows = low, rows
+            self._noise = torch.stack([self._draws.gumbel(row, low, width, self._vocab) for row in rows.unbind()])
+        return self._noise[torch.searchsorted(self._rows, places.rows), places.column]
 
 
 class Proposer:
-    """Makes the candidates of one decode; holds the random numbers of each row.
+    """Makes the candidates of one decode.
 
     Args:
         model: the denoiser; only its ids and its vocabulary are read.
@@ -383,15 +386,15 @@ class Proposer:
         self._config, self._side = config, side
         self._changes_logits = type(side).logits is not DecodeSide.logits
         self._tempered = traits.confidence_source == "sampling"
-        self._random = [random_of(seed) for seed in seeds]
-        fixed = config.noise == "fixed" and not config.greedy
-        self._fixed = _FixedNoise(self._random, model.vocab_size, device) if fixed else None
+        self._draws = Draws(seeds, canvas.positions)
+        kept = config.noise == "fixed" and not config.greedy
+        self._kept = _KeptNoise(self._draws, model.vocab_size) if kept else None
         self._canvas, self._mask_id = canvas, model.mask_id
         # the mask, rows of padding, which stand for no token, and ends where the text goes on
         forbidden = {model.mask_id, *range(model.tokenizer.vocab_size, model.vocab_size), *canvas.forbidden}
         if not canvas.stops:
             forbidden.update(model.end_ids)
-        self.forbidden = torch.tensor(sorted(forbidden), device=device, dtype=torch.long)
+        self.forbidden = torch.tensor(sorted(forbidden), dtype=torch.long).to(device)
 
     def __call__(
         self,
@@ -401,6 +404,7 @@ class Proposer:
         rows: Tensor,
         low: int,
         refused: Bool[Tensor, "canvases window vocab"] | None = None,
+        count: int | None = None,
     ) -> Candidates:
         """Make candidates at the masked places of a window, and at those that may be edited; 0 at the others.
 
@@ -411,40 +415,37 @@ class Proposer:
             rows: the row of the decode that each canvas comes from, ascending.
             low: the window's first place in the region.
             refused: ids that single places may not take.
+            count: how many places get a candidate; None if only the device knows.
 
         In a window of four places of one canvas, masked as 0 1 0 1, the step's logits and proposals have two rows, for
         the second and the fourth place: tokens 8 and 3 become 0 8 0 3.
         """
         window = self.window(ids, rows, low, masked.shape[1])
-        step = Step(window, logits, masked, self.forbidden, self._config.temperature)
-        # a block's fixed noise is drawn before the uniforms
-        own_noise = None if self._fixed is None else self._fixed(rows, masked, low)
+        step = Step(window, logits, masked, self.forbidden, self._config.temperature, count)
+        places = step.places
         noise, noisy = self._side.noise(step), None
         if noise is not None:
-            noisy = self._side.marked(step.places.rows)
+            noisy = self._side.marked(places.rows)
+        elif self._kept is not None:
+            noise = self._kept(places, low)
         drawn_from = self._side.logits(step)
         proposals = propose(
             drawn_from,
-            self._uniforms(rows, masked),
+            self._draws.uniforms(rows, low, masked.shape[1])[places.index],
             self.forbidden,
             self._config,
             tempered=self._tempered,
-            noise=own_noise if noise is None else noise,
+            noise=noise,
             noisy=noisy,
-            refused=None if refused is None else refused[masked],
+            refused=None if refused is None else refused[places.index],
             keyed=self._keyed(step),
         )
-        tokens, rewards, scores = (
-            torch.zeros_like(masked, dtype=each.dtype).masked_scatter(masked, each)
-            for each in (proposals.tokens, proposals.rewards, proposals.scores)
-        )
+        tokens, rewards, scores = map(places.spread, (proposals.tokens, proposals.rewards, proposals.scores))
         if self._config.strategy == "left_to_right":
-            places = torch.arange(masked.shape[1], device=masked.device, dtype=rewards.dtype)
-            rewards = scores = -places.expand_as(masked) * masked
-        net_bits = proposals.net_bits
-        if net_bits is not None:
-            net_bits = torch.zeros_like(tokens).masked_scatter(masked, net_bits)
-        choice = torch.zeros_like(masked).masked_scatter(masked, self._choice(step, drawn_from, proposals))
+            order = torch.arange(masked.shape[1], device=masked.device, dtype=rewards.dtype)
+            rewards = scores = -order.expand_as(masked) * masked
+        net_bits = None if proposals.net_bits is None else places.spread(proposals.net_bits)
+        choice = places.spread(self._choice(step, drawn_from, proposals))
         return Candidates(tokens, rewards, scores, self._side.matched(tokens, window, net_bits), choice)
 
     def _choice(self, step: Step, drawn_from: Tensor, proposals: Proposals) -> Bool[Tensor, " k"]:
@@ -471,17 +472,12 @@ class Proposer:
         if not steers(side, self._config):
             return None
         places, window = step.places, step.window
-        committed = window.ids[places.canvas, window.start + places.column] != window.mask_id
-        at = (side.reached(places) & ~committed).nonzero()[:, 0]
+        open_places = window.ids[places.canvas, window.start + places.column] == window.mask_id
+        if waits(open_places):
+            return keyed_draw(
+                side, self._config, lambda tokens: side.signs(tokens, places) * open_places[:, None, None]
+            )
+        at = (side.reached(places) & open_places).nonzero()[:, 0]
         if not len(at):
             return None
         return keyed_draw(side, self._config, lambda tokens: side.signs(tokens, places.at(at)), at)
-
-    def _uniforms(self, rows: Tensor, masked: Tensor) -> Float[Tensor, "k 2"]:
-        """Two numbers for each masked place; each row draws for the whole window, masked or not."""
-        owners, counts = torch.unique_consecutive(rows, return_counts=True)
-        draws = [
-            self._random[owner].uniforms(count, masked.shape[1], 2)
-            for owner, count in zip(owners.tolist(), counts.tolist(), strict=True)
-        ]
-        return torch.cat(draws).to(masked.device)[masked]

@@ -13,9 +13,9 @@ from dgmark.arguments import is_of, number, shown
 from dgmark.checkpoint.tokenizer import EncodedText, Tokenizer
 from dgmark.decode.canvas import Canvas, Progress, Trace
 from dgmark.decode.config import DecodeConfig
+from dgmark.decode.draws import seeds_within
 from dgmark.decode.generation import responses_of
 from dgmark.decode.prompts import Prepared, Request
-from dgmark.decode.row_random import random_of
 from dgmark.decode.selection import blocks_to_fill
 from dgmark.detection.detector import Detector
 from dgmark.detection.expected import expected_p
@@ -120,13 +120,13 @@ class Remasker:
         encoded = encode_exactly(self._model.tokenizer, text)
         old, ids, trace = encoded.ids, list(encoded.ids), Trace()
         chosen = self._choose(old, replaceable(text, encoded, self._words, self._keep))
-        seeds = random_of(request.seed)
+        seeds = seeds_within(request.seed)
         done: list[int] = []
         p_value = None
         for turn in range(TURNS):
             places = [place for place in chosen if place % TURNS == turn]
             for start, stop, own in windows(len(ids), self._model.context_length, places):
-                window = replace(request, prompt=self._canvas(ids[start:stop], own, start), seed=seeds.seed())
+                window = replace(request, prompt=self._canvas(ids[start:stop], own, start), seed=next(seeds))
                 ids[start:stop], steps = self._filled(window, ids[start:stop], progress)
                 _extend(trace, steps)
             done += places

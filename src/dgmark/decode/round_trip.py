@@ -15,6 +15,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from dgmark.checkpoint.tokenizer import Tokenizer
+from dgmark.models.host import on_host
 
 # Tokens on either side that a check reads. What byte-pair merges make of a text depends on neighbours only; the rest
 # is for the splitting into words, and for characters of up to four tokens.
@@ -104,23 +105,20 @@ class RoundTrip:
 
         Returns:
             The candidates that were looked at and do not survive; and the rows in which fewer than the quota do
-            (or fewer than all, if fewer are masked).
+            (or fewer than all, if fewer are masked). Both are on the CPU, which the text is read on.
         """
-        found = torch.zeros_like(tokens, dtype=torch.bool)
         short = []
         first, stop = max(text[0], start - _MARGIN), min(text[1], start + tokens.shape[1] + _MARGIN)
         choices = quota - 1 + (1 if width is None else width)
-        rows = zip(
-            canvas[:, first:stop].tolist(), tokens.tolist(), order.tolist(), members.tolist(), strict=True
-        )  # to the CPU, once for all rows
-        for row, ((ids, drawn, places, count), wanted, enough) in enumerate(
-            zip(rows, quota.tolist(), choices.tolist(), strict=True)
-        ):
+        given = on_host(canvas[:, first:stop], tokens, order, members, quota, choices)
+        found = torch.zeros(tokens.shape, dtype=torch.bool)
+        rows = zip(*(one.tolist() for one in given), strict=True)
+        for row, (ids, drawn, places, count, wanted, enough) in enumerate(rows):
             around = Surroundings(ids, start - first, first > text[0], stop < text[1])
             failed, good = self._row(around, drawn, places[:count], wanted, enough)
             found[row, failed] = True
             short.append(good < min(wanted, count))
-        return found, torch.tensor(short, dtype=torch.bool, device=tokens.device)
+        return found, torch.tensor(short, dtype=torch.bool)
 
     def _row(
         self, around: Surroundings, drawn: list[int], places: list[int], wanted: int, enough: int

@@ -6,14 +6,16 @@ watermark by name and no key.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float, Int, Int8
+from jaxtyping import Bool, Float, Int, Int8, Shaped
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
 from dgmark.errors import SettingsError
+from dgmark.models.host import true_places
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,15 @@ class Places:
         canvas = torch.arange(canvases, device=device).repeat_interleave(width)
         return cls(window, canvas, torch.arange(width, device=device).repeat(canvases))
 
+    @property
+    def index(self) -> tuple[Int[Tensor, " places"], Int[Tensor, " places"]]:
+        """What picks the values of these places from an array over the window."""
+        return self.canvas, self.column
+
+    def spread(self, values: Shaped[Tensor, " places"]) -> Shaped[Tensor, "canvases window"]:
+        """An array over the window with one value for each of these places, and 0 elsewhere."""
+        return values.new_zeros(self.window.positions.shape).index_put(self.index, values)
+
     def at(self, numbers: Int[Tensor, " n"]) -> "Places":
         """Some of these places."""
         return Places(self.window, self.canvas[numbers], self.column[numbers])
@@ -84,6 +95,7 @@ class Step:
         masked: which places of the window get a candidate: those that are not committed, and those that may be edited.
         forbidden: ids that no position may take.
         temperature: temperature of the sampling distribution; 0 is greedy.
+        count: how many places get a candidate; None if only the device of the tensors knows.
     """
 
     window: Window
@@ -91,15 +103,16 @@ class Step:
     masked: Bool[Tensor, "canvases window"]
     forbidden: Int[Tensor, " f"]
     temperature: float
+    count: int | None = None
 
-    @property
+    @cached_property
     def places(self) -> Places:
         """The places that get a candidate, canvas after canvas."""
-        return Places(self.window, *self.masked.nonzero(as_tuple=True))
+        return Places(self.window, *true_places(self.masked, self.count))
 
     def copied_logits(self) -> Float[Tensor, "k vocab"]:
         """A copy of the logits at these places, in float32 or better, which a watermark may change."""
-        logits = self.logits[self.masked]
+        logits = self.logits[self.places.index]
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
     def neighbours(self, offset: int) -> Int[Tensor, "canvases window"]:
@@ -180,7 +193,7 @@ class DecodeSide(Protocol):
 
     def logits(self, step: Step) -> Float[Tensor, "k vocab"]:
         """The logits at the places of a step from which candidates are drawn and rewarded."""
-        return step.logits[step.masked]
+        return step.logits[step.places.index]
 
     def noise(self, step: Step) -> Float[Tensor, "k vocab"] | None:  # noqa: ARG002
         """Gumbel noise that draws the candidates at the places of a step, and enters no reward; None for plain draws.

@@ -22,6 +22,7 @@ from dgmark.decode.round_trip import RoundTrip
 from dgmark.decode.rules import DecodeSide, Places, Window
 from dgmark.errors import SettingsError
 from dgmark.models.denoiser import BlockOrigin
+from dgmark.models.host import on_device, on_host
 
 _DREAM_EPSILON = 1e-3
 
@@ -117,7 +118,10 @@ class Choice(NamedTuple):
 
 
 def alternatives(
-    scores: Float[Tensor, "batch block"], masked: Bool[Tensor, "batch block"], choice: Choice
+    scores: Float[Tensor, "batch block"],
+    masked: Bool[Tensor, "batch block"],
+    choice: Choice,
+    most: int | None = None,
 ) -> tuple[Bool[Tensor, "batch k block"], Bool[Tensor, "batch k"]]:
     """The sets of positions among which a lookahead chooses (paper, "Top-k one-step lookahead").
 
@@ -129,10 +133,10 @@ def alternatives(
         scores: the rewards r_j, times what keyed bits changed.
         masked: positions not yet committed.
         choice: how to choose among them.
+        most: the largest width; None to look it up.
 
     Returns:
-        The sets, best first, and whether each exists (a row may have fewer than k); k is the largest number of sets of
-        a row.
+        The sets, best first, and whether each exists: a row may have fewer than k, which is the largest width.
     """
     preferred, quota, width, confident, readable = choice
     order = order_of(scores, masked, preferred, confident, readable)
@@ -143,7 +147,7 @@ def alternatives(
     # the last position is replaced by its own kind only
     end = torch.where(last < matches, matches, torch.where(last < others, others, members))
     count = torch.minimum(end - last, width)
-    k = max(int(count.max()), 1)
+    k = int(width.max()) if most is None else most
     place = last[:, None] + torch.arange(k, device=scores.device)
     exists = torch.arange(k, device=scores.device) < count[:, None]
     rank = torch.arange(scores.shape[-1], device=scores.device)
@@ -334,13 +338,12 @@ def surviving_edits(
         side: says the bits.
         round_trip: tells which tokens survive re-tokenization; None if nobody asks.
     """
-    while edits.any():
-        columns = edits.any(0).nonzero()[:, 0].tolist()
-        made = lossless_edits(edits, tokens, window, side, columns)
+    while len(columns := on_host(edits.any(0))[0].nonzero()[:, 0]):
+        made = lossless_edits(edits, tokens, window, side, columns.tolist())
         if round_trip is not None:
             first, count = (~made).to(torch.int8).sort(dim=1, stable=True).indices, made.sum(1)
             lost, _ = round_trip.unreadable(tokens, window.ids, window.text, window.start, first, count, count)
-            made = made & ~lost
+            made = made & ~on_device(lost, made.device)
         if torch.equal(made, edits):
             break
         edits = made  # an edit that is left out may be what another one relied on

@@ -4,9 +4,10 @@
 used.
 """
 
+from dgmark.decode.draws import uniform_draws
 from dgmark.decode.key_store import Keys, KeyStore
 from dgmark.decode.proposals import Proposals
-from dgmark.engines.core import Block, keyed_logits, mark, mark_edits, propose_block, uniform_draws
+from dgmark.engines.core import Block, keyed_logits, mark, mark_edits, propose_block
 
 __all__ = [
     "Block",

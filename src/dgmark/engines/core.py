@@ -17,9 +17,7 @@ from dgmark.decode.proposals import KeyedDraw, Proposals, filter_weights, keyed_
 from dgmark.decode.rules import Places, Window
 from dgmark.decode.selection import choose, lossless_edits
 from dgmark.errors import SettingsError
-from dgmark.watermark.hashes import STEP, mix, shifted
 
-_MANTISSA = 53
 # logits that are read in float32 at a time: they take this memory twice (0.5 GB), however large the batch
 _LOGITS_AT_ONCE = 2**26
 
@@ -185,26 +183,3 @@ def mark_edits(
     """
     columns = None if fixed_shapes else edits.any(0).nonzero()[:, 0].tolist()
     return lossless_edits(edits, candidates, block.window, block.keys.side, columns)
-
-
-def uniform_draws(
-    seeds: Int[Tensor, " batch"], steps: Int[Tensor, " batch"], positions: Int[Tensor, "batch block"]
-) -> Float[Tensor, "batch block 2"]:
-    """Two numbers in [0, 1) for each place, which follow from seed, step and position alone.
-
-    Every rank of a tensor-parallel engine computes the same ones, and neither batch nor device changes them.
-
-    Args:
-        seeds: 64 random bits for each row.
-        steps: the number of forwards that the row has had, or any other number that never repeats at a position.
-        positions: the places' positions.
-    """
-    seed = _mixed(_mixed(seeds) + steps)[:, None, None]
-    place = 2 * positions[:, :, None] + torch.arange(2, device=positions.device)
-    bits = shifted(_mixed(seed + _mixed(place)), 64 - _MANTISSA)
-    return bits.to(torch.float64) * 2.0**-_MANTISSA
-
-
-def _mixed(state: Tensor) -> Tensor:
-    """One output of SplitMix64 for each state."""
-    return mix(state + STEP)

@@ -170,14 +170,14 @@ class Session(Protocol):
 
         Args:
             ids: canvases; several may come from one row (the candidates of a lookahead).
-            owner: the row of the last `begin` that each canvas comes from, ascending.
+            owner: the row of the last `begin` that each canvas comes from, ascending, on the CPU.
             start: the same as in `begin`.
             stop: the same as in `begin`.
         """
         ...
 
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
-        """Keep only these rows of the last `begin`; the next `begin` has them in this order.
+        """Keep only these rows of the last `begin`, on the CPU; the next `begin` has them in this order.
 
         Until then `step` still counts all rows of the last `begin`. If it is called several times, the last call holds.
         """

@@ -80,7 +80,7 @@ class ToyDenoiser:
     def __call__(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length vocab"]:
         """Logits of every position, each from the whole canvas."""
         length = ids.shape[1]
-        powers = torch.tensor([pow(_CANVAS, j, _PRIME) for j in range(length)], device=ids.device)
+        powers = torch.tensor([pow(_CANVAS, j, _PRIME) for j in range(length)]).to(ids.device)
         digest = ((ids + 1) * powers % _PRIME).sum(1) + self.seed
         position = _POSITION * torch.arange(length, device=ids.device)
         token = _TOKEN * torch.arange(self.vocab_size, device=ids.device)

@@ -5,8 +5,10 @@ tokens that decoding chooses on a toy, or of a model's weights.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -106,6 +108,26 @@ def _marked_in_the_middle(key: WatermarkKey) -> list[int]:
 _LONG_TEXTS = {"bigram": _marked_in_the_middle}
 
 
+class _FixedNumbers:
+    """Numbers of torch's generator, in place of those that follow from a seed (`dgmark.decode.draws.Draws`)."""
+
+    def __init__(self, seeds: Sequence[int], _: object) -> None:
+        self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+
+    def uniforms(self, rows: torch.Tensor, _: int, width: int) -> torch.Tensor:
+        """Two numbers for each place of each canvas, in the order in which they are asked for."""
+        drawn = [torch.rand(width, 2, generator=self._generators[row], dtype=torch.float64) for row in rows.tolist()]
+        return torch.stack(drawn)
+
+
+@contextmanager
+def _fixed_numbers() -> Iterator[None]:
+    """Decode with these numbers: figures over many texts do not depend on where random numbers come from."""
+    with patch("dgmark.decode.proposals.Draws", _FixedNumbers):
+        yield
+
+
+@_fixed_numbers()
 def _decoded(rule: str, *configs: DecodeConfig) -> list[list[int]]:
     """What the toy, whose arithmetic is exact, writes under a rule with each of these settings."""
     prompts = torch.tensor([[2, 7, 5, 3]])
@@ -113,6 +135,7 @@ def _decoded(rule: str, *configs: DecodeConfig) -> list[list[int]]:
     return [decode(_TOY, prompts, config, marking, seeds=[0])[0].token_ids for config in configs]
 
 
+@_fixed_numbers()
 def _decoded_by_baseline(name: str) -> list[int]:
     """What the toy writes greedily under a baseline, as far as that can be."""
     temperature = _TEMPERATURES.get(name, 0.0)

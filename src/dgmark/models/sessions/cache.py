@@ -11,6 +11,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
+from dgmark.models.host import on_device
+
 
 class WindowCache(Cache):
     """Keys and values of settled positions, followed by room for those of a window.
@@ -71,7 +73,7 @@ class WindowCache(Cache):
         return self._part[1]
 
     def _of_rows(self, rows: Tensor) -> list[list[Tensor]]:
-        return [[tensor[rows.to(tensor.device)] for tensor in pair] for pair in self._pairs]
+        return [[tensor[on_device(rows, tensor.device)] for tensor in pair] for pair in self._pairs]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:  # noqa: ARG002 (transformers' signature)
         """Number of settled keys."""
@@ -100,17 +102,18 @@ def forward_windows(
         network: a decoder class of transformers with bidirectional attention.
         cache: the cache of whole rows; its first keys are those of the columns before `low`.
         windows: token ids; several windows may come from one row.
-        owner: the row of the cache that each window comes from, ascending.
+        owner: the row of the cache that each window comes from, ascending, on the CPU.
         low: the windows' first column in the canvas.
         padding: number of padding columns at the left of each row of the cache, all before `low`.
     """
     rows, row, counts = torch.unique_consecutive(owner, return_inverse=True, return_counts=True)
-    place = torch.arange(len(owner), device=windows.device) - (counts.cumsum(0) - counts)[row]
+    place = torch.arange(len(owner)) - (counts.cumsum(0) - counts)[row]
     width, several = windows.shape[1], int(counts.max())
+    at = tuple(on_device(one, windows.device) for one in (row, place))
     packed = windows.new_zeros(len(rows), several, width)  # rows with fewer canvases compute some that are not used
-    packed[row, place] = windows
+    packed[at] = windows
     positions = torch.arange(low, low + width, device=windows.device).repeat(several)[None]
-    padding = None if padding is None else padding[rows]
+    padding = None if padding is None else padding[on_device(rows, padding.device)]
     mask = None
     if several > 1 or padding is not None:
         mask = _window_mask(several, width, cache.settled, windows.device)
@@ -124,7 +127,7 @@ def forward_windows(
         past_key_values=cache.over(rows),
         use_cache=True,
     ).last_hidden_state.to(windows.device)
-    return hidden.view(len(rows), several, width, -1)[row, place]
+    return hidden.view(len(rows), several, width, -1)[at]
 
 
 def _window_mask(several: int, width: int, cached: int, device: torch.device) -> Bool[Tensor, "1 1 queries keys"]:

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 
 from dgmark.errors import SettingsError
 from dgmark.models.denoiser import BlockOrigin, CacheMode
+from dgmark.models.host import on_device
 from dgmark.models.sessions.rows import WindowSession, output_logits, padded_inputs, predicting
 
 
@@ -95,7 +96,7 @@ class CausalSession(WindowSession):
     def _select(self, rows: Tensor) -> None:
         super()._select(rows)
         self._cache.select(rows)
-        self._last = None if self._last is None else self._last[rows]
+        self._last = None if self._last is None else self._last[on_device(rows, self._last.device)]
 
     def _window(self, start: int, stop: int, length: int) -> tuple[int, int]:  # noqa: ARG002
         if self._block is None:
@@ -124,7 +125,7 @@ class CausalSession(WindowSession):
     def _states(self, hidden: Tensor, owner: Tensor, start: int, stop: int) -> Tensor:
         states = super()._states(hidden, owner, start, stop)
         if start == 0 and self._first_from_text and self._last is not None:
-            states = torch.cat([self._last[owner], states[:, 1:]], 1)
+            states = torch.cat([self._last[on_device(owner, states.device)], states[:, 1:]], 1)
         return states
 
     def _extend(self, ids: Tensor, low: int) -> None:

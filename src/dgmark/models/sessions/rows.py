@@ -8,6 +8,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from dgmark.models.denoiser import CacheMode
+from dgmark.models.host import on_device
 from dgmark.models.sessions.cache import WindowCache, forward_windows
 
 
@@ -30,7 +31,7 @@ class RowSession(ABC):
     def begin(self, ids: Int[Tensor, "batch length"], start: int, stop: int) -> Float[Tensor, "batch window vocab"]:
         """Drop the rows that are not kept, and compute logits of [start, stop)."""
         self._drop_rows()
-        return self.step(ids, torch.arange(len(ids), device=ids.device), start, stop)
+        return self.step(ids, torch.arange(len(ids)), start, stop)
 
     @abstractmethod
     def step(
@@ -47,7 +48,7 @@ class RowSession(ABC):
         self._padding = self._padding_of(rows)
 
     def _padding_of(self, rows: Tensor) -> Tensor | None:
-        return None if self._padding is None else self._padding[rows]
+        return None if self._padding is None else self._padding[on_device(rows, self._padding.device)]
 
 
 class WindowSession(RowSession):

@@ -74,7 +74,7 @@ class EnergyBias:
         reach = 2 * max(map(abs, options.offsets))
         atoms, counted = _atoms(step, top.indices, top.values, reach)
         inside = slice(reach, reach + step.masked.shape[1])
-        alpha = self.gradient(atoms, counted)[:, inside][step.masked]
+        alpha = self.gradient(atoms, counted)[:, inside][step.places.index]
         strength = options.delta / (len(options.offsets) + 1)
         return logits.scatter_add_(1, top.indices, temperature * strength * alpha)
 
@@ -122,7 +122,7 @@ def _atoms(
     chance = torch.zeros(every.shape, dtype=weights.dtype, device=tokens.device)
     every[:, :, 0] = known.clamp(min=0)
     chance[:, :, 0] = (known >= 0).to(weights.dtype)
-    row, place = step.masked.nonzero(as_tuple=True)
+    row, place = step.places.index
     every[row, place + reach], chance[row, place + reach] = tokens, weights
     masked = torch.nn.functional.pad(step.masked, (reach, reach))
     # columns before position 0 belong to the prompt, which no detector scores

@@ -104,11 +104,11 @@ def biased_by_neighbours(
     if predicts:
         alone = (torch.stack(beside) < 0).all(0)
         beside[0] = torch.where(alone, _predicted_left(step), beside[0])
-    canvas = step.masked.nonzero()[:, 0]
+    canvas = step.places.canvas
     for tokens, (offset, rows) in zip(beside, sides, strict=True):
-        known = (tokens[step.masked] >= 0).nonzero()[:, 0]
+        known = (tokens[step.places.index] >= 0).nonzero()[:, 0]
         if len(known):
-            neighbours = tokens[step.masked][known]
+            neighbours = tokens[step.places.index][known]
             green = rows(neighbours)
             if new_only:
                 green = without_held(green, neighbours, offset, step, canvas[known])

@@ -34,7 +34,7 @@ class GumbelSide(OneKeySide):
 
     def noise(self, step: Step) -> Float[Tensor, "k vocab"]:
         """The key's noise at each place."""
-        return self._noise(step.window.positions[0])[step.masked.nonzero()[:, 1]]
+        return self._noise(step.window.positions[0])[step.places.column]
 
 
 class GumbelNoise:

@@ -26,12 +26,12 @@ class TangoSide(OneKeySide):
         """The biased logits."""
         spec, colour, logits = spec_as(TangoSpec, self.key), _colours(self.key, self.device), step.copied_logits()
         left = step.neighbours(-spec.lag).masked_fill(step.window.positions < spec.lag, -1)
-        beside = torch.where(left >= 0, left, step.neighbours(spec.lag))[step.masked]
+        beside = torch.where(left >= 0, left, step.neighbours(spec.lag))[step.places.index]
         known = (beside >= 0).nonzero()[:, 0]
         wanted = -colour[beside[known]] % spec.classes
         favoured = colour == wanted[:, None]
         if spec.new_only:
-            canvas = step.masked.nonzero()[known, 0]
+            canvas = step.places.canvas[known]
             for offset in (-spec.lag, spec.lag):  # a pair has no order
                 favoured = without_held(favoured, beside[known], offset, step, canvas)
         return logits.index_add_(0, known, favoured.to(logits.dtype), alpha=spec.delta)

@@ -1,0 +1,120 @@
+"""The random numbers of draws: each follows from a row's seed, the number of a forward, and a place alone.
+
+No generator keeps a state, so that the numbers are computed where the logits are, and are the same on every device, in
+any batch. A number takes one mix of SplitMix64: two products and three shifts of int64, which torch computes alike on
+every device. Philox, the usual generator of this kind, takes ten rounds of two products for two numbers; neither is
+meant to hide anything. Knows no model and no watermark.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from dgmark.arguments import shown
+from dgmark.errors import SettingsError
+from dgmark.watermark.hashes import STEP, mix, shifted
+
+_MANTISSA = 53
+# the number of a forward that none has: kept noise is drawn under it
+_NO_FORWARD = -1
+
+
+def check_seed(seed: Any) -> int:
+    """A seed, if it is one.
+
+    Raises:
+        SettingsError: the seed is no whole number of 64 bits.
+    """
+    if type(seed) is not int or not -(2**63) <= seed < 2**64:
+        raise SettingsError(f"seed {shown(seed)} is not a whole number from -2^63 to 2^64 - 1")
+    return seed
+
+
+def seeds_within(seed: int) -> Iterator[int]:
+    """Seeds of 64 bits for the parts of what one seed decides, one after the other."""
+    return (_hashed(f"{seed}/{number}") for number in count())
+
+
+def _word_of(seed: int) -> int:
+    """64 bits as a signed number: those of the seed, or of its hash if it is negative, so that -1 is not 2^64 - 1."""
+    word = seed if seed >= 0 else _hashed(str(seed))
+    return (word + 2**63) % 2**64 - 2**63
+
+
+def _hashed(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"dgmark/seed/v1/{text}".encode()).digest()[:8], "little")
+
+
+def uniform_draws(
+    seeds: Int[Tensor, " batch"], steps: Int[Tensor, " batch"], positions: Int[Tensor, "batch block"]
+) -> Float[Tensor, "batch block 2"]:
+    """Two numbers in [0, 1) for each place, which follow from seed, step and position alone.
+
+    Every rank of a tensor-parallel engine computes the same ones, and neither batch nor device changes them.
+
+    Args:
+        seeds: 64 random bits for each row.
+        steps: the number of forwards that the row has had, or any other number that never repeats at a position.
+        positions: the places' positions.
+    """
+    return _numbers(_streams(_mixed(seeds), steps)[:, None, None], _pairs(positions))
+
+
+def _pairs(positions: Int[Tensor, "*places"]) -> Int[Tensor, "*places 2"]:
+    """Two numbers for each place, mixed."""
+    return _mixed(2 * positions[..., None] + torch.arange(2, device=positions.device))
+
+
+def _streams(seeds: Tensor, steps: Tensor | int) -> Tensor:
+    """What the numbers of a forward have in common, from mixed seeds."""
+    return _mixed(seeds + steps)
+
+
+def _numbers(streams: Tensor, places: Tensor) -> Float[Tensor, "*places"]:
+    """A number in [0, 1) for each mixed place."""
+    return shifted(_mixed(streams + places), 64 - _MANTISSA).to(torch.float64).mul_(2.0**-_MANTISSA)
+
+
+def _mixed(state: Tensor) -> Tensor:
+    """One output of SplitMix64 for each state."""
+    return mix(state + STEP)
+
+
+class Draws:
+    """The draws of one decode: the n-th forward of a row has the numbers of `uniform_draws` for its seed and step n.
+
+    Args:
+        seeds: one for each row, of those that `check_seed` lets through.
+        positions: the position of each place of the region, on the device of the draws.
+    """
+
+    def __init__(self, seeds: Sequence[int], positions: Int[Tensor, " region"]) -> None:
+        self._positions = positions
+        self._seeds = _mixed(torch.tensor([_word_of(seed) for seed in seeds], dtype=torch.long).to(positions.device))
+        self._places = _pairs(positions)
+        self._forwards = torch.zeros_like(self._seeds)
+
+    def uniforms(self, rows: Int[Tensor, " canvases"], low: int, width: int) -> Float[Tensor, "canvases width 2"]:
+        """Two numbers in [0, 1) for each place of a window of several canvases; each canvas counts as a forward.
+
+        Args:
+            rows: the row that each canvas comes from, ascending.
+            low: the window's first place in the region.
+            width: the number of its places.
+        """
+        earlier = torch.arange(len(rows), device=rows.device) - torch.searchsorted(rows, rows)  # of the same row
+        streams = _streams(self._seeds[rows], self._forwards[rows] + earlier)
+        self._forwards.index_add_(0, rows, torch.ones_like(rows))
+        return _numbers(streams[:, None, None], self._places[low : low + width])
+
+    def gumbel(self, row: Int[Tensor, ""], low: int, width: int, vocab: int) -> Float[Tensor, "width vocab"]:
+        """Gumbel noise of one row for each token at each place of a window: the same whenever it is asked for."""
+        tokens = torch.arange(vocab, device=row.device)
+        places = _mixed(self._positions[low : low + width, None] * vocab + tokens)
+        uniforms = _numbers(_streams(self._seeds[row], _NO_FORWARD), places)
+        return uniforms.log_().neg_().log_().neg_().to(torch.float32)

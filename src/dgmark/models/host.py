@@ -1,0 +1,46 @@
+"""What the host reads of tensors on a device, in few waits: a device that works ahead of the host stops for each.
+
+On the CPU there is nothing to wait for, so that each function takes the way with the least work there.
+"""
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+
+def waits(values: Tensor) -> bool:
+    """Whether reading these values waits for a device."""
+    return values.device.type != "cpu"
+
+
+def on_host(*tensors: Tensor) -> list[Tensor]:
+    """These tensors on the CPU, with one wait for all; they are on one device."""
+    if not waits(tensors[0]):
+        return list(tensors)
+    # wide numbers first, so that each begins at a multiple of its size
+    order = sorted(range(len(tensors)), key=lambda number: -tensors[number].element_size())
+    parts = [tensors[number].reshape(-1).view(torch.uint8) for number in order]
+    together = torch.split_with_sizes(torch.cat(parts).cpu(), [len(part) for part in parts])
+    found = dict(zip(order, together, strict=True))
+    return [found[number].view(one.dtype).view(one.shape) for number, one in enumerate(tensors)]
+
+
+def on_device(values: Tensor, device: torch.device) -> Tensor:
+    """Values of the host on a device, without waiting for it."""
+    return values.to(device, non_blocking=True)
+
+
+def true_places(
+    masked: Bool[Tensor, "rows columns"], count: int | None = None
+) -> tuple[Int[Tensor, " k"], Int[Tensor, " k"]]:
+    """Row and column of each true value, row after row.
+
+    Args:
+        masked: the values.
+        count: how many of them are true, if the host knows it: then this does not wait.
+    """
+    if count is None or not waits(masked):
+        row, column = masked.nonzero(as_tuple=True)
+        return row, column
+    places = masked.reshape(-1).to(torch.uint8).sort(descending=True, stable=True).indices[:count]
+    return places // masked.shape[1], places % masked.shape[1]
