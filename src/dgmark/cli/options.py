@@ -86,6 +86,10 @@ def model_to_load(
     device_map: Annotated[
         str | None, typer.Option(help="auto: spread the model over all devices of the machine.")
     ] = None,
+    compile: Annotated[  # noqa: A002 (as in torch)
+        bool | None,
+        typer.Option("--compile", help="Compile the forward, which takes a minute.", show_default="no"),
+    ] = None,
     tokenizer: Annotated[
         str | None, typer.Option(help="Tokenizer folder or file for a GGUF file.", show_default="the file's own")
     ] = None,

@@ -103,7 +103,7 @@ def checking_options(
         str | None,
         typer.Option(
             metavar="MODEL",
-            help="Weigh tokens by how much choice they had, as this language model sees a text; each worker loads it.",
+            help="Language model that reads along; each worker loads it.",
         ),
     ] = None,
     fpr: Annotated[float, typer.Option(help="False-positive rate of verdicts.")] = DEFAULT_FPR,
@@ -129,7 +129,7 @@ def writing_options(
     ] = None,
     loading: Annotated[  # for a GGUF file those of `dgmark generate`
         Loading,
-        loading_options("device", "dtype", "device_map", *LLAMA_OPTIONS, hidden=LLAMA_OPTIONS),
+        loading_options("device", "dtype", "device_map", "compile", *LLAMA_OPTIONS, hidden=LLAMA_OPTIONS),
     ] = {},  # noqa: B006
     generate_key: Annotated[
         list[str] | None,

@@ -8,7 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel
 
-from dgmark.arguments import shown
+from dgmark.arguments import flag, shown
 from dgmark.checkpoint.families import Family, family_of
 from dgmark.checkpoint.folder import BUILTIN, Checkpoint, find_checkpoint, first_line
 from dgmark.checkpoint.gguf import check_options, is_gguf, option_named
@@ -16,6 +16,7 @@ from dgmark.checkpoint.tokenizer import read_tokenizer
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.architecture import Architecture
 from dgmark.models.assembly import BASE, assemble
+from dgmark.models.compiled import compile_network
 from dgmark.models.denoiser import CacheMode, Session
 from dgmark.models.families import decoder, llada, llada2, llada_moe
 from dgmark.models.gguf import load_gguf
@@ -92,6 +93,7 @@ def load_model(
     revision: str | None = None,
     family: str | None = None,
     device_map: str | None = None,
+    compile: bool | None = None,  # noqa: A002 (as in torch)
     tokenizer: str | None = None,
     n_gpu_layers: int | None = None,
     n_threads: int | None = None,
@@ -114,6 +116,9 @@ def load_model(
         revision: branch, tag or commit of a hub id.
         family: one of `dgmark.checkpoint.families.FAMILIES`, if config.json does not tell it.
         device_map: "auto" spreads a model over all devices; needs accelerate.
+        compile: whether torch compiles the forward, with static shapes: the first forward of each shape takes a minute
+            or so, and texts may differ in the rounding of logits. A network that cannot be compiled runs as it is, with
+            a warning.
         tokenizer: of a GGUF file: the folder, hub id or tokenizer.json of the model that it was converted from; by
             default the tokenizer inside the file.
         n_gpu_layers: of a GGUF file: layers on the GPU; by default what llama.cpp finds room for.
@@ -134,7 +139,7 @@ def load_model(
     if device is not None and not isinstance(device, str | torch.device):
         raise SettingsError(f"device {shown(device)} is not the name of a device: give one such as cpu, cuda or mlx")
     if device == MLX:
-        for name in ("dtype", "device_map"):
+        for name in ("dtype", "device_map", "compile"):
             if name in options:
                 raise SettingsError(f"{option_named(name)} is no option of a model that MLX computes: leave it out")
         return _with_mlx(name_or_path, revision, family)
@@ -149,6 +154,8 @@ def load_model(
         dtype=number_format,
         device_map=device_map,
     )
+    if compile is not None and flag("compile", compile):
+        compile_network(network)
     return NetworkDenoiser(
         **facts,
         context_length=_context_length(network.config, architecture.family),
