@@ -4,18 +4,20 @@ The toys' logits are exact, so no rounding of a processor decides a token. The t
 them anew: `PYTHONPATH=tests python tests/decode/test_golden_texts.py`
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from dgmark import Denoiser, Infilling, WatermarkKey, generate, infill, stream_generate
 from dgmark.decode import Generation, RowFinished
 from dgmark.models.denoiser import BlockOrigin, ConfidenceSource
 from dgmark.models.toy import ToyDenoiser
 from support.goldens import check_equal, order_of_commits, read_golden, words_of, write_golden
+from support.gpu import CUDA
 from support.known_keys import bound_key
 from support.unchecked import unchecked
 from support.word_model import WordModel, text_of
@@ -148,9 +150,16 @@ def options_of(case: Case) -> Options:
     return {"key": key, "seed": 11, **({} if case.way == "infill" else SHORT), **case.settings}
 
 
-def written(case: Case) -> list[Generation] | list[Infilling]:
-    """The texts of a case."""
-    model = MODELS[case.model]
+@cache
+def model_on(name: str, device: str) -> Denoiser:
+    model = MODELS[name]
+    assert isinstance(model, ToyDenoiser)
+    return model if device == "cpu" else replace(model, device=torch.device(device))
+
+
+def written(case: Case, device: str = "cpu") -> list[Generation] | list[Infilling]:
+    """The texts of a case, computed on a device."""
+    model = model_on(case.model, device)
     if "share" in case.settings:
         return infill(model, [text_of(24, seed) for seed in range(4)], **options_of(case))
     if case.way == "infill":
@@ -162,9 +171,9 @@ def prompts_of(case: Case) -> list[str]:
     return [text_of(1 + row % 3, row) for row in range(12)] if case.model == "word pieces" else PROMPTS
 
 
-def figures(case: Case) -> Options:
+def figures(case: Case, device: str = "cpu") -> Options:
     """The ids of each text, and the order in which the first three were committed."""
-    texts = written(case)
+    texts = written(case, device)
     return {
         "ids": [words_of(text.token_ids) for text in texts],
         "commits": [order_of_commits(text.trace) for text in texts[:3]],
@@ -180,10 +189,12 @@ def test_every_case_is_committed() -> None:
     assert [case.name for case in cases()] == [*golden()]
 
 
+@pytest.mark.parametrize("device", ["cpu", CUDA])
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
-def test_the_texts_are_those_committed(case: Case) -> None:
+def test_the_texts_are_those_committed_on_each_device(case: Case, device: str) -> None:
+    """The logits are exact and the draws are those of counters, so that no device changes a token."""
     with unchecked():
-        check_equal(figures(case), golden()[case.name], case.name)
+        check_equal(figures(case, device), golden()[case.name], case.name)
 
 
 @pytest.mark.parametrize("key", [None, "bigram", "position"])

@@ -105,8 +105,3 @@ class OtherDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 _IMPLICIT = torch._C.DispatchKey.CompositeImplicitAutograd
-
-
-def far(values: Tensor) -> Tensor:
-    """These values on the other device."""
-    return values.to(DEVICE, non_blocking=True)

@@ -107,11 +107,7 @@ def forward_windows(
         padding: number of padding columns at the left of each row of the cache, all before `low`.
     """
     rows, row, counts = torch.unique_consecutive(owner, return_inverse=True, return_counts=True)
-    place = torch.arange(len(owner)) - (counts.cumsum(0) - counts)[row]
-    width, several = windows.shape[1], int(counts.max())
-    at = tuple(on_device(one, windows.device) for one in (row, place))
-    packed = windows.new_zeros(len(rows), several, width)  # rows with fewer canvases compute some that are not used
-    packed[at] = windows
+    width, several, at = windows.shape[1], int(counts.max()), None
     positions = torch.arange(low, low + width, device=windows.device).repeat(several)[None]
     padding = None if padding is None else padding[on_device(rows, padding.device)]
     mask = None
@@ -120,14 +116,18 @@ def forward_windows(
     if mask is not None and padding is not None:
         positions = positions - padding[:, None]
         mask = mask & _padding_mask(padding, mask.shape[-1])
+    if several > 1:  # one behind the other; rows with fewer windows compute some that are not used
+        place = torch.arange(len(owner)) - (counts.cumsum(0) - counts)[row]
+        at = tuple(on_device(one, windows.device) for one in (row, place))
+        windows = windows.new_zeros(len(rows), several, width).index_put(at, windows).view(len(rows), -1)
     hidden: Tensor = network.base_model(
-        input_ids=packed.view(len(rows), -1),
+        input_ids=windows,
         position_ids=positions,
         attention_mask=mask,
         past_key_values=cache.over(rows),
         use_cache=True,
     ).last_hidden_state.to(windows.device)
-    return hidden.view(len(rows), several, width, -1)[at]
+    return hidden if at is None else hidden.view(len(rows), several, width, -1)[at]
 
 
 def _window_mask(several: int, width: int, cached: int, device: torch.device) -> Bool[Tensor, "1 1 queries keys"]:
