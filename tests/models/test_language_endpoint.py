@@ -57,6 +57,8 @@ def test_a_detector_weighs_by_a_server(serve: Any) -> None:
         (lambda _: {"status": 400, "error": {"message": "too long"}}, "refused a text: .*too long"),
         (lambda asked: echoed({"prompt": asked["prompt"].upper()}), "are not those of the text"),
         (lambda asked: echoed({"prompt": asked["prompt"][:3]}), "are not those of the text"),
+        # as llama.cpp's server answers: of the generated token only
+        (lambda _: echoed({"prompt": ""}), "are not those of the text"),
     ],
 )
 def test_other_answers_are_errors_and_nothing_is_counted(serve: Any, answer: Answer, message: str) -> None:

@@ -20,6 +20,7 @@ from transformers import PretrainedConfig
 from dgmark.arguments import instance, path_text, several, whole
 from dgmark.checkpoint.families import Family
 from dgmark.checkpoint.folder import BUILTIN, Checkpoint, builtin_folder, find_checkpoint, read_object
+from dgmark.checkpoint.gguf import is_gguf
 from dgmark.checkpoint.tokenizer import Tokenizer, read_tokenizer
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.architecture import Architecture, causal_config
@@ -62,7 +63,7 @@ class LanguageModel:
     Raises:
         ModelNotFound: the model does not exist, or has no safetensors weights.
         CheckpointFormat: transformers has no autoregressive class for the model, the tokenizer has more ids than the
-            model, or the checkpoint is damaged.
+            model, the checkpoint is damaged, or it is a GGUF file.
         MissingExtra: a required package is not installed.
         SettingsError: the device or dtype is unknown, or the model cannot read that much context.
     """
@@ -186,6 +187,12 @@ def _find(name_or_path: str | os.PathLike[str], revision: str | None) -> tuple[C
         folder = base_folder()
         return Checkpoint(NARRATOR_BASE, folder, read_object(folder / "config.json")), read_tokenizer(
             folder, NARRATOR_BASE
+        )
+    if is_gguf(name_or_path):
+        raise CheckpointFormat(
+            f"{name_or_path} is a GGUF file, from which no language model is read: give the folder or hub id of the "
+            "model that it was converted from, or the address of a server that computes it and echoes the "
+            "log-probabilities of a prompt, such as vLLM; llama.cpp's own server does not"
         )
     _ARCHITECTURE.native_config(find_checkpoint(name_or_path, revision))
     checkpoint = find_checkpoint(name_or_path, revision, weights=True)
