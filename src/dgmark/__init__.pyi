@@ -20,6 +20,7 @@ from dgmark.detection.detector import Detector, detect
 from dgmark.detection.finding import ScoredToken, Span
 from dgmark.detection.keyring import Keyring, load_keys
 from dgmark.detection.result import Detection
+from dgmark.detection.shading import Shade
 from dgmark.documents.document import Document, read_document
 from dgmark.errors import DgmarkError
 from dgmark.models.denoiser import Denoiser
@@ -54,6 +55,7 @@ __all__ = [
     "MarkWarning",
     "Report",
     "ScoredToken",
+    "Shade",
     "SigningKey",
     "Span",
     "Tokenizer",

@@ -1,6 +1,7 @@
 """A language model that reads along, in the commands and in reports; and a key that is checked on unmarked texts."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,22 @@ def test_detect_says_which_model_has_read_the_text(key: Path, text: Path, tmp_pa
     counted = run("detect", "--key", key, "--out", tmp_path / "rows.jsonl", text)
     assert (counted.exit_code, "other" in counted.stderr) == (4, True)  # rows of both tests never mix
     assert rows((tmp_path / "rows.jsonl").read_text())[0]["test"] == "weighted"
+
+
+def test_a_terminal_shows_which_tokens_match(key: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ("detect", "--key", key, "--surprisal-model", "builtin", "--show", text)
+    plain = run(*options).stdout
+    assert ("\x1b" in plain, "underlined" in plain) == (False, False)
+    assert "[[marked 1: " in plain
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    coloured = run(*options).stdout
+    assert "Tokens that match are underlined" in coloured
+    for style in ("2;4;32", "1;4;32", "32"):  # random tokens are sure or a surprise
+        assert f"\x1b[{style}m" in coloured
+    bare = re.sub("\x1b\\[[0-9;]*m", "", coloured)
+    assert plain[plain.index("[[marked 1") :] == bare[bare.index("[[marked 1") :]
 
 
 def test_signed_reports_name_the_model_and_its_fingerprint(key: Path, text: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Reports as a page and as JSON: what they hold, and what a public one leaves out."""
 
 import hashlib
+import html
 import json
 import re
 from html.parser import HTMLParser
@@ -9,10 +10,12 @@ from typing import Any
 import pytest
 
 from dgmark.detection.detector import Detector
+from dgmark.detection.sentences import SHADED
 from dgmark.report.contents import Report
 from dgmark.report.page import to_html, to_json
 from support.known_keys import known_key
 from support.marked_texts import marked_text
+from support.surprisal_models import HASHED
 from support.unmarked_texts import PROSE
 
 KEY = known_key("report", rule="bigram")
@@ -127,6 +130,25 @@ def test_public_report_leaves_out_what_guides_removal(detector: Detector, text: 
     assert all(number in to_html(private).decode() for number in numbers)
     assert not any(number in to_html(public).decode() for number in numbers)
     assert public.sentence in to_html(public).decode()
+
+
+def test_matching_tokens_are_shaded_where_a_language_model_weighs_them() -> None:
+    text = f"{WILLOWS[:600]}\n\n{HOSTILE} {MARKED}"
+    weighed = Report.of(Detector(KEY, surprisal_model=HASHED), "a.txt", text)
+    public = Report.of(Detector(KEY, surprisal_model=HASHED), "a.txt", text, public=True)
+    counted = Report.of(Detector(KEY), "a.txt", text)
+    assert weighed.shades
+    page = to_html(weighed).decode()
+    shown = re.findall(r'<span class="shade-(\d)">(.*?)</span>', page, flags=re.DOTALL)
+    expected = [(str(shade.level), text[shade.start : shade.end]) for shade in weighed.shades]
+    assert [(level, html.unescape(part)) for level, part in shown] == expected
+    for report in (weighed, public, counted):
+        assert "".join(part for parts, _ in report.pieces() for part, _ in parts) == text
+    weighed_page, public_page = (Page(to_html(one)) for one in (weighed, public))
+    assert "".join(weighed_page.marked) == "".join(public_page.marked)
+    for report in (public, counted):
+        assert 'class="shade' not in to_html(report).decode()
+    assert (SHADED in page, SHADED in to_html(counted).decode()) == (True, False)
 
 
 def test_a_report_of_a_key_that_finds_no_spans_says_nothing_of_them() -> None:

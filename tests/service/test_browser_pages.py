@@ -101,6 +101,28 @@ def test_a_text_is_checked_and_its_span_shown(page: Any) -> None:
     assert "SHA-256" in copied
 
 
+def test_matching_tokens_are_shaded_where_a_language_model_weighs_them(page: Any) -> None:
+    text = f"🦔 {PLAIN}{MARKED}{PLAIN}"
+    shades: list[dict[str, int]] = []
+
+    def answer(route: Any) -> None:
+        fields = route.fetch().json()
+        (span,) = fields["spans"]
+        start = span["start"]
+        shades[:] = [{"start": start + 10 * n, "end": start + 10 * n + 4, "level": n + 1} for n in range(3)]
+        route.fulfill(json={**fields, "shades": shades})
+
+    page.route("**/v1/detect", answer)
+    check(page, text)
+    script = "all => all.map(one => [one.className, one.textContent])"
+    shown = page.eval_on_selector_all("#scored mark [class^=shade]", script)
+    assert shown == [[f"shade-{one['level']}", text[one["start"] : one["end"]]] for one in shades]
+    labels = "[...box.querySelectorAll('.hidden, .label')].forEach(one => one.remove())"
+    assert page.eval_on_selector("#scored", f"box => {{ {labels}; return box.textContent; }}") == text
+    assert "tokens that match are shaded" in page.inner_text("#about-text")
+    assert not axe_faults(page)
+
+
 def test_the_scale_shows_where_the_text_lies_and_moves_no_verdict(page: Any) -> None:
     for text, side in ((PLAIN, "left"), (MARKED, "right")):
         check(page, text)

@@ -20,9 +20,15 @@ def test_answers_of_the_service_name_the_model(tmp_path: Path) -> None:
         assert answer.status_code == 200
         found = answer.json()
         report = client.post("/v1/report", json={"text": marked_text(key, 200), "format": "json"}).json()
+        without = client.post("/v1/detect", json={"text": marked_text(key, 200)}).json()
     assert (found["verdict"], found["test"]) == ("watermarked", "weighted")
     assert found["weights"]["fingerprint"] == LanguageModel().fingerprint
     assert any("as the language model builtin sees the text" in one for one in found["meaning"])
+    assert found["shades"]
+    for one in found["shades"]:
+        assert one["level"] in (1, 2, 3)
+        assert any(span["start"] <= one["start"] < one["end"] <= span["end"] for span in found["spans"])
+    assert "shades" not in without
     assert report["method"]["language_model_fingerprint"] == LanguageModel().fingerprint
 
 

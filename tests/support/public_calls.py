@@ -197,6 +197,10 @@ CALLS: dict[str, Call] = {
         lambda **given: detector().tokens(**given),
         {"text": lambda: TEXT, "detection": detection},
     ),
+    "Detector.shades": (
+        lambda **given: detector().shades(**given),
+        {"text": lambda: TEXT, "detection": detection},
+    ),
     "Detector.test": (lambda **given: detector().test(**given), {"tokens": _scored}),
     "Detector.score": (lambda **given: detector().score(**given), {"tokens": _scored, "share": lambda: 0.5}),
     "Detector.p_value": (

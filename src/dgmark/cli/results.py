@@ -30,6 +30,7 @@ from dgmark.detection.sentences import (
     verdict_sentence,
     where,
 )
+from dgmark.detection.shading import cut
 from dgmark.errors import SettingsError
 from dgmark.report.contents import quote
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, to_line
@@ -38,6 +39,9 @@ from dgmark.rows.texts import Item
 _COLUMNS = ["id", *DETECTION_FIELDS, "schema", SOURCE_SHA256, "kind", "notes", "error"]
 _SUBKEY_COLUMNS = ["subkeys_tested", *PAYLOAD_FIELDS]
 _STYLES = {"watermarked": "bold green", "not_detected": "bold", "uncertain": "bold yellow"}
+# of the characters of a span, by the level of their shade
+_SHADED = "Tokens that match are underlined: the bolder, the more choice the language model saw there."
+_SHADES = ("green", "underline dim green", "underline green", "underline bold green")
 _REASONS = {
     "empty": "nothing to test",
     "short": "too short",
@@ -101,7 +105,7 @@ def _show_results(scored: Iterator[Scored], scorer: Scorer, options: DetectOptio
     if options.show:
         for row in rows:
             if not isinstance(row, BadRow):
-                _print_text(console, *_with_spans(scorer, row, options))
+                _print_text(console, *_with_spans(scorer, row, options), scorer)
 
 
 def _with_spans(scorer: Scorer, row: tuple[Item, Detection], options: DetectOptions) -> tuple[Item, Detection]:
@@ -298,17 +302,25 @@ def _found(detection: Detection) -> str:
     return "not found"
 
 
-def _print_text(console: OutputConsole, item: Item, detection: Detection) -> None:
-    """The text with its marked spans, which stand between plain characters and are green on a terminal."""
+def _print_text(console: OutputConsole, item: Item, detection: Detection, scorer: Scorer) -> None:
+    """The text with its marked spans, which stand between plain characters and are green on a terminal.
+
+    A terminal also shows which tokens match, where a language model weighs them.
+    """
     if not isinstance(item.content, str):
         return
     text, shown, last = visible(item.content, lines=True), Text(), 0
+    shades = scorer.shades(item.content, detection) if isinstance(scorer, Detector) else []
     for number, span in enumerate(detection.spans or (), 1):
-        shown.append(text[last : span.start])
-        shown.append(f"[[marked {number}: {text[span.start : span.end]}]]", style="green")
+        shown.append(text[last : span.start]).append(f"[[marked {number}: ", style="green")
+        for start, end, level in cut(span.start, span.end, shades):
+            shown.append(text[start:end], style=_SHADES[level])
+        shown.append("]]", style="green")
         last = span.end
     unknown = "" if detection.spans is not None else ": its marked spans are not looked for"
     console.print(Text(f"\n{visible(item.row_id)}{unknown}", style="bold"))
+    if shades and console.is_terminal:
+        console.print(Text(_SHADED, style="dim"))
     console.print(shown.append(text[last:]), soft_wrap=True)
 
 

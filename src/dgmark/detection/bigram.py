@@ -191,9 +191,10 @@ class BigramTest(TextTest):
         match = spec.chance + (spec.typical_match - spec.chance) * marked
         return Expectation(int(coins), match, WHOLE_SHARE / spec.subkeys)
 
-    def matched_tokens(self, detection: Finding) -> Bool[np.ndarray, " n"]:  # noqa: ARG002 (the protocol's)
-        """Of which tokens more pairs match than do not."""
-        matched: Bool[np.ndarray, " n"] = self.net_matches(self.subkey) > 0
+    def matched_tokens(self, detection: Finding) -> Bool[np.ndarray, " n"]:
+        """Of which tokens more pairs match than do not, under the sub-key that was found or the likeliest one."""
+        subkey = self.subkey if detection.subkey is None else detection.subkey
+        matched: Bool[np.ndarray, " n"] = self.net_matches(subkey) > 0
         return matched
 
     def token_weights(self) -> Float[np.ndarray, " n"] | None:

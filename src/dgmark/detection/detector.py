@@ -19,6 +19,7 @@ from dgmark.detection.reader import Ranges, Reader, ScoredIds, at_words
 from dgmark.detection.readings import TextReading, readings
 from dgmark.detection.result import Detection, verdict_of
 from dgmark.detection.rules import DEFAULT_MAX_CROP, DetectionSettings, TextTest, check_weighs, rule_test
+from dgmark.detection.shading import Shade, shades_of
 from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import DgmarkError, SettingsError, without_errors
 from dgmark.watermark.key import WatermarkKey, check_key
@@ -222,6 +223,24 @@ class Detector:
             ScoredToken(start, end, matched.get(number), weight.get(number, 1.0))
             for number, (start, end) in enumerate(places)
         ]
+
+    def shades(self, text: str, detection: Detection) -> list[Shade]:
+        """Which characters of the spans of `detection` to shade: matching tokens, by how much they count.
+
+        Empty where all tokens count alike, as without a language model, and where the spans are not known.
+
+        Raises:
+            SettingsError: `detection` is not a detection, or `text` is no text.
+        """
+        if instance("the detection", detection, Detection).weights is None or not detection.spans:
+            return []
+        tokens, text = dict[int | None, list[ScoredToken]](), instance("the text", text, str)
+        shades = list[Shade]()
+        for span in sorted(detection.spans, key=lambda one: one.start):
+            if span.subkey not in tokens:
+                tokens[span.subkey] = self.tokens(text, replace(detection, subkey=span.subkey))
+            shades += shades_of(text, tokens[span.subkey], span.start, span.end)
+        return shades
 
     # --- the test of tokens ---
 

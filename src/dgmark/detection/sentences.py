@@ -12,6 +12,7 @@ MIN_TOKENS = 200
 ANY_SOURCE = "A text without this watermark may come from any other language model or from a person."
 _NO_SECRET = "But this key has no secret (it is keyless): anybody can make this mark or remove it."  # noqa: S105
 _SCALES = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
+SHADED = "In them, tokens that match are shaded: the stronger, the more choice the language model saw there."
 RAREST = 1e-15  # a rarer chance is told as one beyond this
 _DISGUISES = {
     "ansi": "codes for a terminal",

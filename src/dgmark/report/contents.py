@@ -14,6 +14,7 @@ from dgmark.detection.expected import matched_by_chance
 from dgmark.detection.finding import Span
 from dgmark.detection.result import STATISTICS_VERSION, Detection
 from dgmark.detection.sentences import heading, meaning, verdict_sentence
+from dgmark.detection.shading import Shade, cut
 from dgmark.errors import SettingsError
 from dgmark.report.rate import ChosenRate
 from dgmark.rows.jsonl import sha256_of
@@ -46,6 +47,7 @@ class Report:
         commitment: the commitment that the key meets; None if none is named.
         service_fpr: the rate of the service that made the report; None if a person made it.
         by_chance: what `matched_by_chance` says of the detection; None if it was not asked.
+        shades: what `Detector.shades` says of the detection; nothing in a public report.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Report:
     commitment: KeyCommitment | None = None
     service_fpr: float | None = None
     by_chance: tuple[int, int] | None = None
+    shades: tuple[Shade, ...] = ()
 
     @classmethod
     def of(
@@ -115,6 +118,7 @@ class Report:
             commitment=commitment,
             service_fpr=service_fpr,
             by_chance=matched_by_chance(detector.key.spec, detection),
+            shades=() if public else tuple(detector.shades(text, detection)),
         )
 
     @property
@@ -203,11 +207,20 @@ class Report:
         instance("the span", span, Span)
         return quote(self.text[span.start : span.end])
 
-    def pieces(self) -> list[tuple[str, int]]:
-        """The text cut at the edges of the spans: each piece with the number of its span, 0 for none."""
+    def pieces(self) -> list[tuple[list[tuple[str, int]], int]]:
+        """The text cut at the edges of the spans: each piece with the number of its span, 0 for none.
+
+        A piece is cut where its shade changes: each part with the level of its shade, 0 for none.
+        """
         edges = sorted({0, len(self.text), *(edge for one in self.spans for edge in (one.start, one.end))})
         numbers = {span.start: number for number, span in enumerate(self.spans, 1)}
-        return [(self.text[start:end], numbers.get(start, 0)) for start, end in pairwise(edges)]
+        return [
+            (
+                [(self.text[first:last], level) for first, last, level in cut(start, end, self.shades)],
+                numbers.get(start, 0),
+            )
+            for start, end in pairwise(edges)
+        ]
 
 
 def quote(text: str) -> str:

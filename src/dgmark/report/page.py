@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dgmark.arguments import as_path, instance
-from dgmark.detection.sentences import RAREST, matches, numbers_between, rarity, symbol, where
+from dgmark.detection.sentences import RAREST, SHADED, matches, numbers_between, rarity, symbol, where
 from dgmark.errors import SettingsError
 from dgmark.extras import needed_extra
 from dgmark.report.contents import PROVES, Report
@@ -75,6 +75,7 @@ def to_html(report: Report) -> bytes:
         mark=symbol(report.detection),
         matches=matches(report.detection),
         where=where(report.detection),
+        shaded=SHADED,
         method=fields["method"],
         stated=json.dumps(stated(fields), ensure_ascii=False),
         proves=PROVES,

@@ -8,7 +8,7 @@ import json
 import tempfile
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import PurePath
 from typing import Any
@@ -143,6 +143,8 @@ class Checker:
             except (TooLong, SettingsError) as error:
                 unsearched = f"Marked spans were not looked for: {error}."
         fields = self._fields(content, detection, options, asked)
+        if isinstance(content, str) and not options.public and (shades := found.shades(content, detection)):
+            fields["shades"] = [asdict(shade) for shade in shades]
         if document is not None:
             fields["document"] = {"kind": document.kind, "notes": list(document.notes), "pages": document.pages}
         if unsearched:

@@ -6,7 +6,7 @@ from importlib.resources import files
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from dgmark.detection.sentences import RAREST, rarity
+from dgmark.detection.sentences import RAREST, SHADED, rarity
 from dgmark.documents.kinds import SUFFIXES, TABLES, Kind
 from dgmark.report.page import Scale, template
 
@@ -42,7 +42,7 @@ def routes(*, generates: bool, verifies: bool, fpr: float) -> APIRouter:
     links = [(f".{path}", name) for path, (name, _, _) in pages.items()]
     # the report's style is the pages' as well
     shown = {"links": links, "scale": Scale.of(fpr), "rate": rarity(fpr), "rarest": rarity(RAREST)}
-    shown["documents"] = ",".join(_DOCUMENTS)
+    shown |= {"documents": ",".join(_DOCUMENTS), "shaded": SHADED}
     served = {"/report.css": (files("dgmark.report").joinpath("report.css").read_bytes(), ".css")}
     for path, (_, name, scripts) in pages.items():
         page = template("dgmark.service", "page", name).render(here=f".{path}", scripts=scripts, **shown)

@@ -124,6 +124,14 @@ class SpanFields(AnswerFields):
     rarity: str | None = None
 
 
+class ShadeFields(AnswerFields):
+    """Characters start to end are matching tokens; level says from 1 to 3 how much they count."""
+
+    start: int
+    end: int
+    level: int
+
+
 class TextFields(AnswerFields):
     """The text that was scored."""
 
@@ -186,7 +194,8 @@ class FullAnswer(_Row):
     """What a text shows, with all numbers: the fields of a row of `dgmark detect` and more.
 
     matched_by_chance says from how many to how many of its pairs (or tokens) would match by chance: the mean under one
-    key, sub-key and shift, and the median under the best of all that were tried.
+    key, sub-key and shift, and the median under the best of all that were tried. shades says which tokens of the spans
+    match, where a language model weighs them.
     """
 
     form: Literal["full"]
@@ -194,6 +203,7 @@ class FullAnswer(_Row):
     subkeys_tested: int | None = None
     rarity: str
     matched_by_chance: tuple[int, int]
+    shades: list[ShadeFields] | None = None
     schema_: Annotated[int, Field(alias="schema")]
 
 

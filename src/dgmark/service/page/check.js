@@ -116,14 +116,27 @@ function renderScale({ p_value, fpr, rarity }) {
   $("scale").ariaLabel = `Scale of rarity. A text counts as watermarked from the dashed line on. This text: ${rarity}.`;
 }
 
+/** The characters of a span, with its matching tokens shaded by how much they count. */
+function shaded({ start, end }, shades) {
+  const text = (from, to) => shown.characters.slice(from, to).join("");
+  const pieces = [];
+  let place = start;
+  for (const one of shades) {
+    if (one.start < start || one.end > end) continue;
+    pieces.push(text(place, one.start), make("span", `shade-${one.level}`, text(one.start, one.end)));
+    place = one.end;
+  }
+  return [...pieces, text(place, end)];
+}
+
 function renderText(answer) {
   const spans = answer.spans ?? [];
   const pieces = [];
   let end = 0;
   spans.forEach((one, index) => {
-    const words = shown.characters.slice(one.start, one.end).join("");
     const label = make("span", "label", make("span", "hidden", "start of "), `marked ${index + 1}`);
-    const mark = make("mark", "", label, words, make("span", "hidden", ` end of marked ${index + 1} `));
+    const words = shaded(one, answer.shades ?? []);
+    const mark = make("mark", "", label, ...words, make("span", "hidden", ` end of marked ${index + 1} `));
     mark.id = `span-${index + 1}`;
     pieces.push(shown.characters.slice(end, one.start).join(""), mark);
     end = one.end;
@@ -131,7 +144,8 @@ function renderText(answer) {
   pieces.push(shown.characters.slice(end).join(""));
   $("scored").replaceChildren(...pieces);
   const many = spans.length;
-  const found = answer.where + (many ? " Marked spans are underlined." : "");
+  const shades = answer.shades ? ` ${$("scored").dataset.shaded}` : "";
+  const found = answer.where + (many ? ` Marked spans are underlined.${shades}` : "");
   const read = answer.document;
   const from = read ? `Read from “${shown.source.file.name}” (${read.kind}${read.pages ? `, ${number(read.pages)} pages` : ""}). ` : "";
   const notes = read && read.notes.length ? `${read.notes.map(sentence).join(" ")} ` : "";
