@@ -393,6 +393,7 @@ def test_only_a_text_that_is_found_is_one_with_the_watermark(
     if checked == 503:
         page.route("**/v1/detect", lambda route: route.fulfill(status=503, json={"detail": "the worker was lost"}))
     elif checked == 403:  # a token with the scope generate alone
+        page.wait_for_function("() => service")
         page.evaluate("service.form = null")
     page.uncheck("#twin")
     write(page)
