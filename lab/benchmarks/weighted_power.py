@@ -1,6 +1,6 @@
 """What the weighted test finds beside the count, in marked texts as written and with tokens edited at random.
 
-    python lab/benchmarks/weighted_power.py FILE KEY OUT [--models narrator-base builtin]
+    python lab/benchmarks/weighted_power.py FILE KEY OUT [--models narrator-base builtin] [--edits "as written"]
 
 FILE holds rows of `dgmark generate --json`, KEY is their key, which has sub-keys. Each text is tested with all sub-keys
 and with its own as the only key, as a count and with the surprisal of each language model. OUT keeps a row for each
@@ -31,7 +31,7 @@ WORDS = (300, 8000)
 
 
 class Remembering:
-    """A language model that reads each text once, though two detectors ask."""
+    """A language model that reads each text once, though two detectors ask; of the last texts asked for."""
 
     def __init__(self, model: LanguageModel) -> None:
         self.model, self.name, self.fingerprint = model, model.name, model.fingerprint
@@ -39,9 +39,7 @@ class Remembering:
 
     def surprisals(self, texts: Sequence[str]) -> list[Any]:
         """See `LanguageModel.surprisals`."""
-        for text in texts:
-            if text not in self._read:
-                self._read = {text: self.model.surprisals([text])[0]}
+        self._read = {text: self._read.get(text) or self.model.surprisals([text])[0] for text in texts}
         return [self._read[text] for text in texts]
 
 
@@ -59,10 +57,12 @@ def edited(ids: NDArray[np.int64], how: str, dice: np.random.Generator) -> NDArr
     return np.where(hit, drawn, ids)
 
 
-def measured(row: dict[str, Any], key: WatermarkKey, tokenizer: Tokenizer, models: Sequence[Any]) -> Iterator[Any]:
+def measured(
+    row: dict[str, Any], key: WatermarkKey, tokenizer: Tokenizer, models: Sequence[Any], edits: Sequence[str]
+) -> Iterator[Any]:
     """For each edit of a text, digits of the p-value by test, with all sub-keys and with one key."""
-    for number, how in enumerate(EDITS):
-        dice = np.random.default_rng([int(row["subkey"]), number, len(row["token_ids"])])
+    for how in edits:
+        dice = np.random.default_rng([int(row["subkey"]), EDITS.index(how), len(row["token_ids"])])
         text = tokenizer.decode(edited(np.array(row["token_ids"]), how, dice).tolist())
         digits = {}
         for model in models:
@@ -82,7 +82,7 @@ def share(found: int, of: int) -> str:
 def print_table(rows: list[dict[str, Any]]) -> None:
     """A line for each edit and test."""
     print("| texts | test | found, all sub-keys | found, one key | median digits, one key |\n|---|---|---|---|---|")
-    for how in EDITS:
+    for how in [how for how in EDITS if any(row["edit"] == how for row in rows)]:
         some = [row["digits"] for row in rows if row["edit"] == how]
         for test in dict.fromkeys(name.rpartition("/")[0] for row in some for name in row):
             every, one = (np.array([row[f"{test}/{keys}"] for row in some]) for keys in ("all", "one"))
@@ -96,6 +96,7 @@ def main() -> None:
     for name in ("file", "key", "out"):
         parser.add_argument(name, type=Path)
     parser.add_argument("--models", nargs="*", default=["narrator-base", "builtin"])
+    parser.add_argument("--edits", nargs="+", default=EDITS, choices=EDITS)
     asked = parser.parse_args()
     torch.set_num_threads(1)
     key = WatermarkKey.load(asked.key)
@@ -103,11 +104,11 @@ def main() -> None:
     rows = [json.loads(line) for line in asked.file.read_text().splitlines()]
     rows = [row for row in rows if len(row["token_ids"]) >= SHORTEST]
     done = [json.loads(line) for line in asked.out.read_text().splitlines()] if asked.out.exists() else []
-    left = [row for row in rows if sum(one["id"] == row["id"] for one in done) < len(EDITS)]
+    left = [row for row in rows if sum(one["id"] == row["id"] for one in done) < len(asked.edits)]
     done = [one for one in done if one["id"] not in {row["id"] for row in left}]
     models = [None, *(Remembering(LanguageModel(name)) for name in asked.models)] if left else []
     for row in left:
-        done += measured(row, key, tokenizer, models)
+        done += measured(row, key, tokenizer, models, asked.edits)
         asked.out.write_text("".join(json.dumps(one) + "\n" for one in done))
     print_table(done)
 
