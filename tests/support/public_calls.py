@@ -245,6 +245,7 @@ CALLS: dict[str, Call] = {
     "Report.pieces": (lambda: report().pieces(), {}),
     "Report.quote": (lambda **given: report().quote(**given), {"span": lambda: dgmark.Span(0, 8, 2, 1e-9)}),
     "ScoredToken": (dgmark.ScoredToken, _fields(dgmark.ScoredToken(0, 1, True))),
+    "Shade": (dgmark.Shade, _fields(dgmark.Shade(0, 1, 2))),
     "SigningKey": (dgmark.SigningKey, {"key": lambda: signer()._key}),
     "SigningKey.generate": (dgmark.SigningKey.generate, {"name": lambda: "ACME"}),
     "SigningKey.load": (dgmark.SigningKey.load, {"path": lambda: "in.txt", "allow_open": lambda: False}),
@@ -329,6 +330,7 @@ CALLS: dict[str, Call] = {
         dgmark.LanguageEndpoint,
         {"url": lambda: SERVER, "model": lambda: "small", "api_key": lambda: None, "timeout": lambda: 1.0},
     ),
+    "LanguageEndpoint.at": (dgmark.LanguageEndpoint.at, {"address": lambda: f"{SERVER}#small"}),
     "LanguageEndpoint.surprisals": (
         lambda **given: dgmark.LanguageEndpoint(SERVER, "small", timeout=0.1).surprisals(**given),
         {"texts": lambda: [""]},

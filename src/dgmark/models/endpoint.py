@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from dgmark.arguments import instance, number, shown
 from dgmark.checkpoint.folder import first_line
@@ -17,22 +17,6 @@ if TYPE_CHECKING:
 
 TIMEOUT = 60.0
 Made = TypeVar("Made", bound="Endpoint")
-
-
-# what servers call a question or an answer that they hold back
-_HELD_BACK = ("content_filter", "content_policy_violation")
-
-
-class Answer(NamedTuple):
-    """What a model answers.
-
-    Attributes:
-        text: the answer; with a refusal, its words if it has any.
-        refused: whether the model or its server refused to answer.
-    """
-
-    text: str
-    refused: bool
 
 
 class Endpoint:
@@ -60,17 +44,17 @@ class Endpoint:
         if not 0 < number("timeout", timeout) < math.inf:
             raise SettingsError(f"timeout {shown(timeout)} is no number of seconds above 0")
         self.url, self._model, self._api_key, self._timeout = url.rstrip("/"), model, api_key, float(timeout)
-        self.client()  # a missing package is an error of the endpoint, not of a text
+        self._client()  # a missing package is an error of the endpoint, not of a text
 
     @classmethod
     def at(cls: type[Made], address: str) -> Made:
         """The endpoint at an address, with #NAME behind it if the server has several models.
 
         Raises:
-            SettingsError: it is no address.
+            SettingsError: it is no address, or no text.
             MissingExtra: openai is not installed.
         """
-        url, _, model = address.partition("#")
+        url, _, model = instance("the address", address, str).partition("#")
         return cls(url, model or None)
 
     @cached_property
@@ -82,48 +66,15 @@ class Endpoint:
         """
         if self._model is not None:
             return self._model
-        with self.failures():
-            served = [model.id for model in self.client().models.list()]
+        with self._failures():
+            served = [model.id for model in self._client().models.list()]
         if len(served) != 1:
             raise ModelError(
                 f"{self.url} serves {len(served)} models ({', '.join(served[:5])}): name one, as in {self.url}#NAME"
             )
         return served[0]
 
-    def answer(self, question: str, *, max_tokens: int, temperature: float, seed: int) -> Answer:
-        """Ask the model a question, as the only message of a chat.
-
-        Args:
-            question: the message.
-            max_tokens: most tokens of the answer.
-            temperature: of the answer's draws.
-            seed: of the answer's draws; some servers take no notice.
-
-        Raises:
-            ModelError: the server does not answer in time, or refuses the request for another reason than its content.
-        """
-        import openai
-
-        with self.failures():
-            try:
-                made = self.client().chat.completions.create(
-                    model=self.name,
-                    messages=[{"role": "user", "content": question}],
-                    max_tokens=max_tokens,
-                    temperature=temperature,
-                    seed=seed,
-                )
-            except openai.BadRequestError as error:
-                if error.code not in _HELD_BACK:
-                    raise
-                return Answer(first_line(error), refused=True)
-        if not made.choices:
-            raise ModelError(f"{self.url} sends an answer without a text: is it a server of chats?")
-        message, reason = made.choices[0].message, made.choices[0].finish_reason
-        text = message.content or message.refusal or ""
-        return Answer(text, refused=message.refusal is not None or reason in _HELD_BACK)
-
-    def client(self) -> "OpenAI":
+    def _client(self) -> "OpenAI":
         """OpenAI's client of this server; a new one each time, as it cannot go to another process.
 
         Raises:
@@ -135,7 +86,7 @@ class Endpoint:
         return OpenAI(base_url=self.url, api_key=key, timeout=self._timeout)
 
     @contextmanager
-    def failures(self) -> Iterator[None]:
+    def _failures(self) -> Iterator[None]:
         """Report what the client raises as what it means.
 
         Raises:

@@ -47,8 +47,8 @@ class LanguageEndpoint(Endpoint):
     def _surprisal(self, text: str) -> tuple[Int[np.ndarray, "_ 2"], Float[np.ndarray, " _"]]:
         if not text:
             return np.empty((0, 2), dtype=np.int64), np.empty(0)
-        with self.failures():
-            answer = self.client().completions.create(
+        with self._failures():
+            answer = self._client().completions.create(
                 model=self.name, prompt=text, max_tokens=1, echo=True, logprobs=1, temperature=0
             )
         echoed = answer.choices[0].logprobs if answer.choices else None

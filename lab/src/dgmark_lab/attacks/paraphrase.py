@@ -20,8 +20,8 @@ from pydantic.dataclasses import dataclass
 from dgmark.checkpoint.folder import first_line
 from dgmark.contents.accepted import text_of
 from dgmark.errors import InputError, MissingExtra, ModelNotFound, SettingsError
-from dgmark.models.endpoint import Endpoint
 from dgmark.models.load import device_named
+from dgmark_lab.chat_endpoint import ChatEndpoint
 
 PROMPT = (
     "As an expert copy-editor, please rewrite the following text in your own voice while ensuring that the final "
@@ -120,7 +120,7 @@ class Paraphrase:
             InputError: it refuses to rewrite this text.
             ModelError: the server does not answer.
         """
-        answer = Endpoint.at(self.model).answer(
+        answer = ChatEndpoint.at(self.model).answer(
             content, max_tokens=self.max_tokens, temperature=self.temperature, seed=int(rng.integers(2**31))
         )
         if answer.refused:

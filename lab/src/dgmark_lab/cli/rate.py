@@ -13,9 +13,9 @@ from rich.table import Table
 from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.cli.row_runs import RowOutput, Task, make_rows, tasks_of
 from dgmark.errors import DgmarkError, InputError
-from dgmark.models.endpoint import Endpoint
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, read_good_rows, read_rows, sha256_of
 from dgmark.rows.outputs import check_output
+from dgmark_lab.chat_endpoint import ChatEndpoint
 from dgmark_lab.evaluate.estimates import mean
 from dgmark_lab.evaluate.rating import QUESTION_VERSION, Preference, Rater, Rating, mean_scores, win_of
 from dgmark_lab.experiments.tables import with_interval
@@ -61,7 +61,7 @@ def rate(
     """Rate texts by a language model, with the paper's question, and compare them with others in pairs."""
     check_output(out, [str(texts), *([str(against)] if against else [])])
     others = None if against is None else _texts_of(against)
-    rater = Rater(Endpoint(base_url, model), temperature)
+    rater = Rater(ChatEndpoint(base_url, model), temperature)
     tasks = tasks_of(read_rows(str(texts)), _task_maker(others), seed=seed, purpose="text to rate")
     must_agree: Row = {
         "rater": rater.endpoint.name,

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from dgmark.models.endpoint import Answer, Endpoint
+from dgmark_lab.chat_endpoint import Answer, ChatEndpoint
 from dgmark_lab.evaluate.estimates import Estimate, mean
 
 CRITERIA = ("coherence", "clarity", "naturalness")
@@ -102,7 +102,7 @@ class Rater:
         max_tokens: most tokens of an answer.
     """
 
-    endpoint: Endpoint
+    endpoint: ChatEndpoint
     temperature: float = 0.0
     max_tokens: int = 128
 

@@ -40,7 +40,7 @@ class RunOptions:
         batch_size: largest number of rows decoded at once.
         pad: decode prompts of different lengths together; None: where it is faster.
         judge: model that computes perplexities; None: the setup's; "none": no perplexities.
-        rater: address of the server of a language model that rates the texts (`Endpoint.at`); None: no ratings.
+        rater: address of the server of a language model that rates the texts (`ChatEndpoint.at`); None: no ratings.
         loading: arguments of `load_model`.
     """
 

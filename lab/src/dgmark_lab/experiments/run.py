@@ -14,12 +14,12 @@ from dgmark.decode.prompts import Prepared, Request
 from dgmark.errors import SettingsError
 from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import Denoiser
-from dgmark.models.endpoint import Endpoint
 from dgmark.models.language_model import BUILTIN_JUDGE, LanguageModel
 from dgmark.rows.jsonl import Row
 from dgmark.rows.outputs import atomic_write
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab import attacks
+from dgmark_lab.chat_endpoint import ChatEndpoint
 from dgmark_lab.evaluate.likelihood import score_texts
 from dgmark_lab.evaluate.rating import QUESTION_VERSION, Rater, win_of
 from dgmark_lab.experiments.cells import attack_hash, attacked_id, marking_key, pair_id
@@ -82,7 +82,7 @@ def run_experiment(
                 progress(f"{one.cell.name}, perplexity", len(rows), len(rows))
             write_plan(store, experiment, planned, key, options, judge=identity)
         if options.rater is not None:
-            rater = Rater(Endpoint.at(options.rater))
+            rater = Rater(ChatEndpoint.at(options.rater))
             of_rater = rater_identity(rater)
             for one in planned:
                 _make_ratings(experiment, store, rater, of_rater, one, planned, progress)
