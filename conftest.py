@@ -1,5 +1,6 @@
 """Fixtures of several test modules."""
 
+import os
 from collections.abc import Iterator
 
 import hypothesis
@@ -21,8 +22,9 @@ from support.training_setup import tiny_corpus  # noqa: E402
 
 
 def pytest_runtest_setup() -> None:
-    """The first calls of each function are checked in every test."""
+    """The first calls of each function are checked in every test, and no test has a terminal of a certain width."""
     shape_checks.begin_test()
+    os.environ.pop("COLUMNS", None)  # a package that an earlier test imported, or the shell, may have set it
 
 
 @pytest.fixture(scope="session")

@@ -432,6 +432,9 @@ def decoys() -> Iterator[tuple[str, str]]:
         )
     shadow = '<template shadowrootmode="open">x</template>'
     yield "a shadow root", f"<body>{mixed('').replace('<i >', f'<i >{shadow}')}</body>"
+    inner = "<b><template shadowrootmode=open>"  # a root within what another one replaces
+    nested = mixed("").replace("<i >", f"<i >{shadow}{inner}").replace("</i>", "</template></b></i>")
+    yield "a shadow root in what another one replaces", f"<body>{nested}</body>"
     seen = mixed("").replace("<i >", "</font><i>").replace("</i>", "</i><font color=black>")
     yield "text of the body", f"<body text=white><font color=black>{seen}</body>"
     yield "links of the body", f"<body link=white>{mixed('').replace('<i ', '<a href=x').replace('</i', '</a')}</body>"

@@ -5,6 +5,7 @@ The parser is lxml's, which loads nothing and runs nothing.
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from dgmark.documents.account import Account
@@ -51,6 +52,8 @@ _PARAGRAPHS = frozenset((
 ))  # fmt: skip
 _WORDS = frozenset(("mi", "mn", "mo", "mtext", "ms"))  # MathML's elements that hold text
 _HINTED = frozenset(("a", "font", "bdo", "body", *DRAWING))  # whose attributes say how they look
+# why the children of a host are not seen beside its shadow root
+_REPLACED = "text that a shadow root replaces"
 _FAR = 500  # pixels: what is so far out is off the page
 _BACKGROUNDS = (
     "background", "background-image", "border-image", "border-image-source", "list-style", "list-style-image",
@@ -196,7 +199,10 @@ class _Page:
         for event, element in events:
             if event == "start":
                 declared = self._styles.of(element)
-                own = self._look(element, declared, looks[-1])
+                above = looks[-1]
+                if _is_shadow_root(element) and len(looks) > 1:  # it stands in place of the rest of its host
+                    above = replace(above, reasons=above.reasons - ({_REPLACED} - looks[-2].reasons))
+                own = self._look(element, declared, above)
                 if self._leave_out(element, declared, own, builder, whole=beside and element is top):
                     events.skip_subtree()
                     skipped = element
@@ -233,8 +239,8 @@ class _Page:
             return "parts of drawings that others show"
         if element.tag in DRAWING and _is_far(element):
             return "text off the page"
-        if len(element) and element[0].tag == "template" and element[0].get("shadowrootmode"):
-            return None if any(True for _ in element[0].iter("slot")) else "text that a shadow root replaces"
+        if len(element) and _is_shadow_root(element[0]):
+            return None if any(True for _ in element[0].iter("slot")) else _REPLACED
         if declared and cuts_off(declared, look) and self._overflows(element, declared, look):
             return "text that is cut off"
         return None
@@ -389,6 +395,10 @@ def _lengths_of(roots: list[Any]) -> dict[Any, int]:
         inner = sum(lengths.get(one, 0) + len((one.tail or "").strip()) for one in element)
         lengths[element] = len((element.text or "").strip()) + inner
     return lengths
+
+
+def _is_shadow_root(element: Any) -> bool:
+    return element.tag == "template" and bool(element.get("shadowrootmode"))
 
 
 def _is_far(element: Any) -> bool:
