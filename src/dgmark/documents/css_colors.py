@@ -1,11 +1,11 @@
 """Colours in values of CSS, as shares of red, green and blue in sRGB from 0 to 1."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
-from dgmark.documents.css_lengths import first_number
+from dgmark.documents.css_lengths import arguments_of, first_number
 
 Color = tuple[float, float, float]
 Found = tuple[Color | None, float]  # a colour, or None if it is none or not known, and its opacity
@@ -46,7 +46,7 @@ def color_of(value: Any) -> Found:
     if name in _SYSTEM:
         return _SYSTEM[name], 1.0
     if name == "light-dark" and not isinstance(value, str):
-        return first_color(next(_parts(value.arguments)))
+        return first_color(next(arguments_of(value.arguments)))
     if name == "color-mix" and not isinstance(value, str):
         return _mixed(value.arguments)
     try:
@@ -81,7 +81,7 @@ def gradient_color(tokens: Iterable[Any], own: Color | None) -> Color | None:
 
 def _mixed(tokens: list[Any]) -> Found:
     """The colour between two, in whatever space they are mixed."""
-    parts = list(_parts(tokens))[1:]
+    parts = list(arguments_of(tokens))[1:]
     shares = [first_number([one for one in part if one.type == "percentage"]) for part in parts]
     colors = [first_color(part) for part in parts]
     if len(colors) != 2 or any(color is None for color, _ in colors):
@@ -135,15 +135,3 @@ def _curved(linear: tuple[float, ...]) -> Color:
     held = [min(max(one, 0.0), 1.0) for one in linear]
     red, green, blue = (12.92 * one if one <= 0.0031308 else 1.055 * one ** (1 / 2.4) - 0.055 for one in held)
     return red, green, blue
-
-
-def _parts(tokens: list[Any]) -> Iterator[list[Any]]:
-    """The arguments of a function, without the commas between them."""
-    part: list[Any] = []
-    for token in tokens:
-        if token.type == "literal" and token.value == ",":
-            yield part
-            part = []
-        else:
-            part.append(token)
-    yield part

@@ -51,7 +51,7 @@ def _calculated(function: Any, size: float, whole: float | None) -> float | None
     make = _FUNCTIONS.get(function.lower_name)
     if make is None:
         return None
-    arguments = [_sum([*one], size, whole) for one in _arguments(function.arguments)]
+    arguments = [_sum([*one], size, whole) for one in arguments_of(function.arguments)]
     try:
         return make(*(one for one in arguments if one is not None)) if None not in arguments else None
     except (TypeError, ValueError, ZeroDivisionError, OverflowError):
@@ -73,7 +73,8 @@ _FUNCTIONS: dict[str, Callable[..., float]] = {
 }  # fmt: skip
 
 
-def _arguments(tokens: list[Any]) -> Iterator[list[Any]]:
+def arguments_of(tokens: list[Any]) -> Iterator[list[Any]]:
+    """The arguments of a function, without the commas between them."""
     part: list[Any] = []
     for token in tokens:
         if token.type == "literal" and token.value == ",":
