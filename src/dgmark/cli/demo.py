@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 class Show:
     """The prompt of a model, and its decoding settings.
 
-    A mark makes text more diverse, so marked text has settings of its own. `marked` holds them by the rule of the key.
+    A mark makes text more diverse, so marked text may have settings of its own. `marked` holds them by the rule of the
+    key.
     """
 
     prompt: str
@@ -82,7 +83,7 @@ def demo(
 ) -> None:
     """Generate a text with the mark of a new key and one without; look for the mark in both, then in a cut text.
 
-    The marked text has decoding settings of its own, because a mark makes text more diverse.
+    The storyteller writes the marked text with decoding settings of its own, because a mark makes text more diverse.
     """
     loaded_key = None if key_file is None else WatermarkKey.load(key_file)
     if model is None:
