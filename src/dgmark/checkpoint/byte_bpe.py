@@ -20,11 +20,12 @@ _QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _BAILING = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _WORDS = {
     "qwen2": _QWEN2,
     **dict.fromkeys(("llada-moe", "bailingmoe", "bailingmoe2"), _BAILING),
     "llama-bpe": _QWEN2.replace(r"|\p{N}|", r"|\p{N}{1,3}|"),
-    "gpt-2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+    **dict.fromkeys(("gpt-2", "smollm"), _GPT2),
 }
 
 _CLASSES = ("DreamTokenizer", "Qwen2Tokenizer")
@@ -76,16 +77,22 @@ def read_byte_bpe(folder: Path) -> Tokenizer:
     return backend
 
 
+def byte_bpe_rule(header: GgufHeader) -> str | None:
+    """The rule by which a GGUF file's byte-level BPE splits text; None for other tokenizers and rules unknown here."""
+    kind, split = (header.fields.get(f"tokenizer.ggml.{field}") for field in ("model", "pre"))
+    return split if kind == "gpt2" and isinstance(split, str) and split in _WORDS else None
+
+
 def gguf_byte_bpe(header: GgufHeader) -> Tokenizer:
     """Make the tokenizer of a GGUF file from its tokens, their merges, and the name of its rule for splitting text.
 
     Raises:
         CheckpointFormat: it is no byte-level BPE, its rule is unknown here, or its parts do not fit together.
     """
-    kind, split = (header.fields.get(f"tokenizer.ggml.{field}") for field in ("model", "pre"))
-    if kind != "gpt2" or split not in _WORDS:
+    if (split := byte_bpe_rule(header)) is None:
+        kind, other = (header.fields.get(f"tokenizer.ggml.{field}") for field in ("model", "pre"))
         raise CheckpointFormat(
-            f"{header.path}: its tokenizer ({kind}, {split}) cannot be made from the file alone: give the folder or "
+            f"{header.path}: its tokenizer ({kind}, {other}) cannot be made from the file alone: give the folder or "
             "the tokenizer.json of the model that it was converted from (--tokenizer; to `dgmark keygen`, its folder "
             "or hub id as --model)"
         )
@@ -110,9 +117,11 @@ def _assembled(model: BPE, split: str) -> Tokenizer:
     backend = Tokenizer(model)
     if split == "qwen2":  # the others do not compose letters with their marks
         backend.normalizer = normalizers.NFC()
-    words = pre_tokenizers.Split(Regex(_WORDS[split]), "isolated")
+    words: list[pre_tokenizers.PreTokenizer] = [pre_tokenizers.Split(Regex(_WORDS[split]), "isolated")]
+    if split == "smollm":  # each digit is a word, without the space before it
+        words.insert(0, pre_tokenizers.Digits(individual_digits=True))
     backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [words, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        [*words, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     )
     backend.decoder = decoders.ByteLevel()
     return backend

@@ -17,6 +17,7 @@ from dgmark.checkpoint.gguf import is_gguf, read_header
 from dgmark.errors import CheckpointFormat, MissingExtra, ModelNotFound, SettingsError
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+_HUB_FILE = re.compile(rf"({_HUB_ID.pattern})/([\w./-]+\.gguf)", re.ASCII)
 # what is fetched: data files, never code
 _TEXT_FILES = ("*.json", "merges.txt")
 _WEIGHT_FILES = ("*.safetensors",)
@@ -112,6 +113,36 @@ def find_checkpoint(
             "config.json, a GGUF file, or a hub id such as 'GSAI-ML/LLaDA-8B-Instruct'"
         )
     return Checkpoint(name=name, folder=folder, config=read_object(path))
+
+
+def find_gguf(name_or_path: str | os.PathLike[str], revision: str | None = None) -> Path | None:
+    """The GGUF file of this path, or of a hub id with the file's name behind it; None if this names neither.
+
+    Args:
+        name_or_path: a path, or a name such as "organisation/model/file.gguf", whose file is taken from the hub's cache
+            or fetched. An existing file wins; a `Path` is always a path.
+        revision: branch, tag or commit of the hub id.
+
+    Raises:
+        ModelNotFound: the file is not in the cache and cannot be fetched.
+    """
+    if is_gguf(name_or_path):
+        return Path(os.path.expanduser(name_or_path))
+    named = _HUB_FILE.fullmatch(name_or_path) if isinstance(name_or_path, str) else None
+    if named is None or ".." in named.string or os.path.exists(named.string):
+        return None
+    from huggingface_hub import hf_hub_download
+
+    hub_id, file = named.groups()
+    try:
+        return Path(hf_hub_download(hub_id, file, revision=revision))
+    except Exception as error:  # a broken connection raises errors of httpx, which are not OSErrors
+        at = f" --revision {revision}" if revision else ""
+        raise ModelNotFound(
+            f"{named.string} is not a local file; as the file {file} of the hub id {hub_id} it is not in the cache and "
+            f"cannot be fetched ({first_line(error)}). On a machine with network access, run: "
+            f"hf download {hub_id} {file}{at}"
+        ) from error
 
 
 def is_builtin(name_or_path: object) -> bool:

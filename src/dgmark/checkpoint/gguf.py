@@ -29,6 +29,8 @@ _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 _STRING, _ARRAY = 8, 9
 # more than any model has: bytes of a header, entries of a list in it, sizes of a tensor (as in ggml)
 _MAX_HEADER, _MAX_ENTRIES, _MAX_SIZES = 2**25, 2**20, 4
+# to how many bytes tensors are aligned in a file that does not say so
+_ALIGNMENT = 32
 # bits of a number by type, of F32, F16 and BF16; the other types take more than one
 _BITS = {0: 32, 1: 16, 30: 16}
 
@@ -76,11 +78,13 @@ class GgufHeader:
         path: the file.
         fields: its metadata by key.
         shapes: the sizes of each tensor, rows last.
+        places: the number of each tensor's type in ggml, and the byte of the file at which its values begin.
     """
 
     path: Path
     fields: dict[str, Any]
     shapes: dict[str, tuple[int, ...]]
+    places: dict[str, tuple[int, int]]
 
     def get(self, key: str, kind: type) -> Any:
         """A field.
@@ -178,7 +182,7 @@ class _Reader:
             raise ValueError(f"version {version} is not 2 or 3, little-endian")
         tensors, fields = self._count("tensors"), self._count("fields")
         stated = {self._string(): self._value(self._one("I")) for _ in range(fields)}
-        shapes, last = {}, 0
+        shapes, places, last = {}, {}, 0
         for _ in range(tensors):
             name, dimensions = self._string(), self._one("I")
             if not 1 <= dimensions <= _MAX_SIZES:
@@ -186,11 +190,15 @@ class _Reader:
             shapes[name] = struct.unpack(f"<{dimensions}Q", self._bytes(8 * dimensions))
             if not all(0 < size <= 8 * self._size for size in shapes[name]):
                 raise ValueError(f"a tensor of the sizes {shapes[name]}")
-            kind, offset = self._one("I"), self._one("Q")
+            places[name] = kind, offset = self._one("I"), self._one("Q")
             last = max(last, offset + math.prod(shapes[name]) * _BITS.get(kind, 1) // 8)
         if self._file.tell() + last > self._size:
             raise EOFError(f"its tensors end behind its {self._size} bytes")
-        return GgufHeader(path, stated, shapes)
+        size = stated.get("general.alignment", _ALIGNMENT)
+        if type(size) is not int or not 0 < size <= _MAX_HEADER:
+            raise ValueError(f"its tensors are aligned to {size} bytes")
+        begin = -(-self._file.tell() // size) * size
+        return GgufHeader(path, stated, shapes, {name: (kind, begin + at) for name, (kind, at) in places.items()})
 
     def _bytes(self, count: int) -> bytes:
         if count > self._size - self._file.tell():

@@ -55,7 +55,7 @@ class DetectOptions:
         typer.Option(
             metavar="MODEL",
             help="Weigh tokens by how much choice they had, as this language model sees the text: builtin, a folder, a "
-            "hub id, or the address of a server.",
+            "GGUF file, a hub id, or the address of a server.",
         ),
     ] = None
     only: Annotated[

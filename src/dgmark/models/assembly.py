@@ -17,12 +17,11 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
-from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from dgmark.checkpoint.folder import Checkpoint, read_object
-from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, ModelNotFound
-from dgmark.extras import install_hint
+from dgmark.checkpoint.gguf import read_header
+from dgmark.errors import CheckpointFormat, ModelError, ModelNotFound
+from dgmark.models.causal_gguf import causal_state
 from dgmark.rows.outputs import atomic_folder
 
 BASE, ADAPTERS = "base.json", "adapters.safetensors"
@@ -153,19 +152,7 @@ def base_state(path: Path) -> dict[str, Tensor]:
         CheckpointFormat: the file is damaged or has another architecture.
         MissingExtra: gguf is not installed.
     """
-    try:
-        config = load_gguf_checkpoint(str(path))["config"]  # type: ignore[no-untyped-call]
-        with torch.device("meta"):
-            network = LlamaForCausalLM(LlamaConfig(**config))
-        loaded = load_gguf_checkpoint(  # type: ignore[no-untyped-call]
-            str(path), return_tensors=True, model_to_load=network
-        )
-    except ImportError as error:
-        raise MissingExtra(f"the base of this model is a GGUF file: {install_hint('generate')} ({error})") from None
-    except (ValueError, KeyError, IndexError, OSError) as error:
-        raise CheckpointFormat(f"{path} is no GGUF file of a Llama: {error!r}") from error
-    state: dict[str, Tensor] = loaded["tensors"]
-    return state
+    return causal_state(read_header(path), torch.float32)
 
 
 # --- the adapters ---

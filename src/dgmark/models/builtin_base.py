@@ -2,16 +2,14 @@
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
-import tokenizers
 from safetensors.torch import save_file
-from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from transformers import LlamaConfig
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
+from dgmark.checkpoint.byte_bpe import gguf_byte_bpe
 from dgmark.checkpoint.folder import NARRATOR, builtin_folder, read_object
-from dgmark.checkpoint.gguf import CONTROL, read_header
+from dgmark.checkpoint.gguf import read_header
 from dgmark.errors import ModelError
 from dgmark.models.assembly import BASE, CACHE_VARIABLE, Base, base_state, cache_folder, find_base
 from dgmark.rows.outputs import atomic_folder
@@ -41,20 +39,6 @@ def base_folder() -> Path:
     return folder
 
 
-def tokenizer_of(fields: dict[str, Any]) -> tokenizers.Tokenizer:
-    """Build the byte-level BPE of a GGUF file whose pre-tokenizer is "smollm": each digit is a token."""
-    tokens, kinds = fields["tokenizer.ggml.tokens"], fields["tokenizer.ggml.token_type"]
-    merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"]]
-    backend = tokenizers.Tokenizer(models.BPE({token: number for number, token in enumerate(tokens)}, merges))
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
-    backend.decoder = decoders.ByteLevel()
-    control = [token for token, kind in zip(tokens, kinds, strict=True) if kind == CONTROL]
-    backend.add_special_tokens([AddedToken(token, normalized=False) for token in control])
-    return backend
-
-
 def write_base(out: Path) -> None:
     """Write the base as a model folder, whole or not at all.
 
@@ -64,7 +48,7 @@ def write_base(out: Path) -> None:
     """
     with tempfile.TemporaryDirectory() as temporary:
         path = find_base(smollm2(), Path(temporary))
-        state, tokenizer = base_state(path), tokenizer_of(read_header(path).fields)
+        state, tokenizer = base_state(path), gguf_byte_bpe(read_header(path))
         sizes = load_gguf_checkpoint(str(path))["config"]  # type: ignore[no-untyped-call]
     with atomic_folder(out) as beside:
         save_file(state, beside / "model.safetensors")

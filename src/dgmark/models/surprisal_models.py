@@ -33,7 +33,9 @@ def load_surprisal_model(
         MissingExtra: a package that is needed is not installed.
     """
     if not name.strip():
-        raise SettingsError("a surprisal model has a name: builtin, a folder, a hub id or the address of a server")
+        raise SettingsError(
+            "a surprisal model has a name: builtin, a folder, a GGUF file, a hub id or the address of a server"
+        )
     if name.startswith(("http://", "https://")):
         return LanguageEndpoint.at(name)
     with needed_extra("generate", "a language model that reads along"):

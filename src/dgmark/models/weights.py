@@ -55,27 +55,66 @@ def load_network(
         # transformers would let peft add the adapter's weights
         raise CheckpointFormat(f"{checkpoint.folder} holds adapter_config.json: merge the adapter into the weights")
     files = check_files(checkpoint.folder)
-    network_class: Any = architecture.network(config)
-    try:
+    with _load_errors(checkpoint, device):
         _check_tensors(files, architecture.renamings)
+    source = {
+        "pretrained_model_name_or_path": checkpoint.folder,
+        "key_mapping": dict(architecture.renamings),
+        "use_safetensors": True,
+        "local_files_only": True,
+    }
+    network_class = architecture.network(config)
+    return filled_network(checkpoint, network_class, config, source, device=device, dtype=dtype, device_map=device_map)
+
+
+def filled_network(
+    checkpoint: Checkpoint,
+    network_class: Any,
+    config: PretrainedConfig,
+    source: Mapping[str, Any],
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    device_map: str | None = None,
+) -> PreTrainedModel:
+    """A network of transformers with the weights of a checkpoint: all of them, and no others.
+
+    Args:
+        checkpoint: the checkpoint, for errors.
+        network_class: transformers' class.
+        config: its configuration.
+        source: the arguments of `from_pretrained` that name the weights, or hold them.
+        device: see `load_network`.
+        dtype: see `load_network`.
+        device_map: see `load_network`.
+
+    Raises:
+        DgmarkError: as of `load_network`.
+    """
+    with _load_errors(checkpoint, device):
         placement = _placement(device, device_map)
         with _quiet():
             loaded, report = network_class.from_pretrained(
-                checkpoint.folder,
+                **source,
                 config=config,
-                key_mapping=dict(architecture.renamings),
                 dtype=dtype,
                 attn_implementation=_attention(network_class, config),
-                use_safetensors=True,
-                local_files_only=True,
                 ignore_mismatched_sizes=True,  # so that the error below can name them
                 output_loading_info=True,
                 **placement,
             )
-        _check_report(report, checkpoint.folder)
+        _check_report(report, checkpoint)
         network: PreTrainedModel = loaded.train(False).requires_grad_(False)
         if not placement:
             torch.nn.Module.to(network, device)
+    return network
+
+
+@contextmanager
+def _load_errors(checkpoint: Checkpoint, device: torch.device) -> Iterator[None]:
+    """Make what libraries raise while they load a checkpoint errors that say so."""
+    try:
+        yield
     except ImportError as error:
         raise MissingExtra(f"{checkpoint.name} needs a package to load: {first_line(error)}") from error
     except torch.OutOfMemoryError as error:
@@ -88,13 +127,12 @@ def load_network(
         raise CheckpointFormat(f"{checkpoint.folder} cannot be read ({error}); fetch the checkpoint again") from error
     except Exception as error:  # transformers' classes raise all kinds at invalid values
         raise misfit(checkpoint, error) from error
-    return network
 
 
 def misfit(checkpoint: Checkpoint, error: Exception) -> CheckpointFormat:
     """The error for a network that cannot be built or filled, from what its library raised."""
     return CheckpointFormat(
-        f"{checkpoint.folder} cannot be loaded ({first_line(error)}): config.json may not fit the weights"
+        f"{checkpoint.folder} cannot be loaded ({first_line(error)}): {_stated_in(checkpoint)} may not fit the weights"
     )
 
 
@@ -160,18 +198,23 @@ def _attention(network_class: Any, config: PretrainedConfig) -> str:
     return "sdpa" if network_class._supports_sdpa and not capped else "eager"
 
 
-def _check_report(report: dict[str, Any], folder: Path) -> None:
+def _check_report(report: dict[str, Any], checkpoint: Checkpoint) -> None:
     missing, extra = sorted(report["missing_keys"]), sorted(report["unexpected_keys"])
     if missing or extra:
         raise CheckpointFormat(
-            f"{folder}: tensors missing {missing[:3] or 'none'}, not expected {extra[:3] or 'none'}; "
-            "config.json and weights are not of one checkpoint"
+            f"{checkpoint.folder}: tensors missing {missing[:3] or 'none'}, not expected {extra[:3] or 'none'}; "
+            f"{_stated_in(checkpoint)} and weights are not of one checkpoint"
         )
     for name, actual, expected in sorted(report["mismatched_keys"])[:1]:
         raise CheckpointFormat(
-            f"{folder}: {name} has the sizes {list(actual)} instead of {list(expected)}; "
-            "config.json does not fit the weights"
+            f"{checkpoint.folder}: {name} has the sizes {list(actual)} instead of {list(expected)}; "
+            f"{_stated_in(checkpoint)} does not fit the weights"
         )
+
+
+def _stated_in(checkpoint: Checkpoint) -> str:
+    """What states the sizes of a network."""
+    return "its header" if checkpoint.folder.is_file() else "config.json"
 
 
 @contextmanager
