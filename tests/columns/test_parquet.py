@@ -1,7 +1,9 @@
 """Parquet in, Parquet out, in the shell: the rows, resuming after a stop, places, and what is refused."""
 
 import os
+import random
 import stat
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dgmark import DetectColumns, Detector, GenerateColumns
+from dgmark.columns import parquet
 from dgmark.columns.parquet import ParquetRun
 from dgmark.errors import InputError, NoTexts, ResumeMismatch
 from dgmark.models.load import NetworkDenoiser
@@ -145,6 +148,66 @@ def test_what_cannot_be_read_or_written_is_refused(key_file: Path, source: Path,
     assert (tmp_path / "foreign.parquet").read_bytes() == source.read_bytes()
     with pytest.raises(NoTexts):
         run_of(tmp_path.parent / "none", tmp_path / "o.parquet").write(lambda batches: batches, print)
+
+
+def test_a_damaged_source_is_named_and_not_the_target(source: Path, tmp_path: Path) -> None:
+    content = bytearray(source.read_bytes())
+    content[1000:30_000] = bytes(29_000)  # the footer is whole
+    source.write_bytes(content)
+    run_ = run_of(source, tmp_path / "out.parquet")
+    with pytest.raises(NoTexts, match=r"in\.parquet cannot be read any further"):
+        run_.write(lambda batches: map(DetectColumns(KEY, "body"), batches), lambda *_: None)
+    with pytest.raises(NoTexts, match=r"in\.parquet cannot be read any further"):
+        run_.check_ids("body")
+
+
+def test_every_finished_part_is_counted_where_batches_end_with_row_groups(tmp_path: Path) -> None:
+    # as those of columns of a dictionary do: 5 parts, where rows / part_rows is 3
+    values = pa.array([f"{number % 700}" for number in range(2000)]).dictionary_encode()
+    pq.write_table(pa.table({"body": values}), source := tmp_path / "in.parquet", row_group_size=500)
+    counted = list[int]()
+
+    def work(batches: Iterator[Any]) -> Iterator[Any]:
+        for number, batch in enumerate(batches):
+            if number == 4:
+                raise _Stop
+            yield batch.append_column("error", pa.nulls(len(batch), pa.string()))
+
+    run_ = ParquetRun(str(source), str(tmp_path / "out.parquet"), {}, part_rows=700)
+    with pytest.raises(_Stop):
+        run_.write(work, lambda *_: None)
+    assert run_.write(work, lambda batch, _: counted.append(len(batch)))
+    assert sum(counted) == 2000
+    assert pq.read_table(tmp_path / "out.parquet").column("body").to_pylist() == values.to_pylist()
+
+
+def test_memory_does_not_grow_with_the_rows(key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "_GROUP_BYTES", 2**20)
+    monkeypatch.setattr(parquet, "_BUFFER", 2**16)
+    verdict = Detector(KEY, tokenizer=builtin_tokenizer()).detect("A text.")
+    monkeypatch.setattr(Detector, "detect_many", lambda _, texts, **__: [verdict for _ in texts])
+    draw = random.Random(0)
+
+    def peak(rows: int) -> int:
+        """The largest sum of what Python and Arrow hold, while texts are scored that cannot be packed smaller."""
+        table = pa.table({"body": [draw.randbytes(500).hex() for _ in range(rows)]})
+        pq.write_table(table, source := tmp_path / "in.parquet", data_page_size=2**16)
+        del table
+        pool = pa.proxy_memory_pool(pa.default_memory_pool())
+        before = pa.default_memory_pool()
+        pa.set_memory_pool(pool)
+        tracemalloc.start()
+        try:
+            made = detect(key_file, source, tmp_path / f"{rows}.parquet")
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+            pa.set_memory_pool(before)
+        assert f"{rows} scored" in made.stderr
+        return int(most + pool.max_memory())
+
+    few, many = peak(2_000), peak(20_000)
+    assert many < 1.25 * few, (few, many)
 
 
 def test_a_full_disk_leaves_the_finished_parts(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

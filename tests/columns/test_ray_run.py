@@ -24,7 +24,7 @@ ray = pytest.importorskip("ray", reason="runs on Ray need Ray")
 
 from dgmark import DetectColumns, GenerateColumns  # noqa: E402
 from dgmark.cli.ray_command import app, marks_of  # noqa: E402
-from dgmark.columns.ray_run import OF_ONE_MACHINE, RayRun, _plain_errors, check_ids  # noqa: E402
+from dgmark.columns.ray_run import OF_ONE_MACHINE, RayRun, _plain_errors  # noqa: E402
 from dgmark.columns.ray_target import RayTarget  # noqa: E402
 from dgmark.decode.own_check import MarkWarning  # noqa: E402
 from dgmark.errors import DgmarkError, InputError, ModelNotFound, SettingsError  # noqa: E402
@@ -325,15 +325,6 @@ def test_two_rows_of_one_id_are_refused(tmp_path: Path, key_file: Path) -> None:
     assert result.exit_code == 4
     assert "2 rows have the id 'twice': give each row its own id" in result.stderr
     assert not (tmp_path / "found").exists()
-
-
-def test_ids_are_compared_where_their_hashes_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    import pandas as pd
-
-    monkeypatch.setattr(pd.util, "hash_array", lambda ids, **_: np.zeros(len(ids), np.uint64))
-    check_ids(ray.data.from_arrow(pa.table({"id": [1, 2, 3]})), "id")
-    with pytest.raises(InputError, match="2 rows have the id 2"):
-        check_ids(ray.data.from_arrow(pa.table({"id": [1, 2, 2]})), "id")
 
 
 def test_prompts_need_gpus_that_are_there_and_settings_that_mark(source: Path, tmp_path: Path, key_file: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dgmark.arguments import shown
+from dgmark.columns.own_ids import check_own_ids
 from dgmark.errors import InputError, MissingExtra, NoTexts, ResumeMismatch
 from dgmark.extras import needed_extra
 from dgmark.rows.outputs import check_output
@@ -23,8 +24,10 @@ from dgmark.rows.row_file import lock
 
 # rows of a part, which is lost if a run is stopped, and is in memory at a time
 PART_ROWS = 1024
-# rows of a row group of the target
-_GROUP_ROWS = 65_536
+# rows of a row group of the target, and bytes of these in memory, of which the first that is reached counts
+_GROUP_ROWS, _GROUP_BYTES = 65_536, 2**25
+# bytes of a column that are read at a time, if its pages are no larger
+_BUFFER = 2**20
 _SUFFIXES = (".parquet", ".pq")
 # the field of the target's metadata that holds what it was made with
 _METADATA = b"dgmark"
@@ -72,16 +75,9 @@ class ParquetRun:
             InputError: the target cannot be written any further; finished parts are kept.
             MissingExtra: pyarrow, or what reads such URLs, is not installed.
         """
-        with needed_extra("columns", "reading Parquet files", "pyarrow"):
-            import pyarrow.parquet as pq
         if "://" not in self.target:
             check_output(Path(self.target), [self.source])
-        source = _opened(self.source, "rb")
-        with source:
-            try:
-                file = pq.ParquetFile(source)
-            except Exception as error:  # pyarrow has several, and those of file systems
-                raise NoTexts(f"{self.source} is no Parquet file that can be read: {error}") from None
+        with self._read_source() as file:
             rows = file.metadata.num_rows
             state = {**self.made_with, "rows": rows, "columns": str(file.schema_arrow)}
             filesystem, target = located(self.target)
@@ -94,43 +90,57 @@ class ParquetRun:
         return True
 
     def check_ids(self, column: str) -> None:
-        """Refuse a source of which two rows have the same id. The ids of all rows are in memory for it.
+        """Refuse a source of which two rows have the same id, see `check_own_ids`.
 
         Raises:
             NoTexts: the source cannot be read, or is no Parquet file.
-            InputError: two rows have the same id, or there is no such column.
+            InputError: two rows have the same id.
+        """
+        with self._read_source() as file:
+            if column in file.schema_arrow.names:  # else the first batch says so, and which columns there are
+                check_own_ids(lambda: (batch.column(column) for batch in self._batches(file, 2**16, [column])))
+
+    @contextmanager
+    def _read_source(self) -> Iterator[Any]:
+        """Open the source.
+
+        Raises:
+            NoTexts: it cannot be read, or is no Parquet file.
         """
         with needed_extra("columns", "reading Parquet files", "pyarrow"):
-            import pyarrow as pa
-            import pyarrow.compute as pc
-            import pyarrow.parquet as pq
-        with _opened(self.source, "rb") as source:
+            import pyarrow.parquet  # noqa: F401
+        with _opened(self.source) as source:
             try:
-                file = pq.ParquetFile(source)
-                ids = file.read([column] if column in file.schema_arrow.names else [])
-            except (pa.ArrowException, OSError) as error:
+                file = parquet_file(source)
+            except Exception as error:  # pyarrow has several, and those of file systems
                 raise NoTexts(f"{self.source} is no Parquet file that can be read: {error}") from None
-        if column not in ids.column_names:
-            return  # the first batch says so, and which columns there are
-        counts = ids.column(column).drop_null().value_counts()
-        twice = counts.filter(pc.greater(counts.field("counts"), 1))
-        if len(twice):
-            first = twice[0].as_py()
-            raise InputError(f"{first['counts']} rows have the id {shown(first['values'])}: give each row its own id")
+            yield file
+
+    def _batches(self, file: Any, rows: int, columns: list[str] | None = None) -> Iterator[Any]:
+        """The rows of the source, so many at a time at most.
+
+        Raises:
+            NoTexts: the file is damaged, or cannot be read any further.
+        """
+        import pyarrow as pa
+
+        batches = file.iter_batches(rows, columns=columns, use_threads=False)
+        try:
+            yield from batches
+        except (pa.ArrowException, OSError) as error:
+            raise NoTexts(f"{self.source} cannot be read any further: {error}") from error
 
     def _check_target(self, state: dict[str, Any], on_part: Callable[[Any, int], object]) -> None:
         """Refuse a target that was made with anything else, and count the rows of one that was not."""
-        import pyarrow.parquet as pq
-
-        with _opened(self.target, "rb") as there:
+        with _opened(self.target) as there:
             try:
-                file = pq.ParquetFile(there)
+                file = parquet_file(there)
                 found = json.loads((file.schema_arrow.metadata or {}).get(_METADATA, b"null"))
             except Exception:
                 found, file = None, None
             self._check_state(found, state, self.target)
             assert file is not None
-            for batch in file.iter_batches(self.part_rows):
+            for batch in file.iter_batches(self.part_rows, use_threads=False):
                 on_part(batch, file.metadata.num_rows)
 
     def _check_state(self, found: Any, state: dict[str, Any], place: str) -> None:
@@ -176,49 +186,65 @@ class ParquetRun:
         """Make the parts that are not there yet."""
         import pyarrow as pa
 
-        names = {os.path.basename(name) for name in _finished(filesystem, folder)}
+        finished = _finished(filesystem, folder)
+        names = set(map(os.path.basename, finished))
         missing: list[str] = []
-        parts = max(1, -(-file.metadata.num_rows // self.part_rows))  # one of no rows has the columns
 
         def still_to_do() -> Iterator[Any]:
+            # one part of no rows has the columns
             empty = [] if file.metadata.num_rows else [pa.RecordBatch.from_pylist([], file.schema_arrow)]
-            for number, batch in enumerate(chain(file.iter_batches(self.part_rows), empty)):
+            for number, batch in enumerate(chain(self._batches(file, self.part_rows), empty)):
                 if _part(number) not in names:
                     missing.append(_part(number))
                     yield batch
 
-        for number in range(parts):
-            if _part(number) in names:
-                with filesystem.open(f"{folder}/{_part(number)}", "rb") as there:
-                    on_part(read_whole(there))
+        for name in finished:
+            with filesystem.open(name, "rb") as there:
+                on_part(read_whole(there))
         for batch in work(still_to_do()):
             _put(filesystem, f"{folder}/{missing.pop(0)}", batch)
             on_part(batch)
 
     def _join_parts(self, filesystem: Any, folder: str, target: str, state: dict[str, Any]) -> None:
         """Write the target from its parts, whole or not at all."""
-        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        names = _finished(filesystem, folder)
         whole = f"{folder}/.whole.{secrets.token_hex(4)}"
         with filesystem.open(whole, "wb") as out:
-            writer, waiting = None, list[Any]()
-            for number, name in enumerate(names):
-                with filesystem.open(name, "rb") as part:
-                    waiting.append(read_whole(part))
-                last = number == len(names) - 1
+            writer = None
+            for rows in self._row_groups(filesystem, folder):
                 if writer is None:
-                    schema = waiting[0].schema.with_metadata(
-                        {**(waiting[0].schema.metadata or {}), _METADATA: json.dumps(state).encode()}
-                    )
-                    writer = pq.ParquetWriter(out, schema)
-                if last or sum(map(len, waiting)) >= _GROUP_ROWS:
-                    writer.write_table(pa.concat_tables(waiting).replace_schema_metadata(schema.metadata))
-                    waiting = []
+                    metadata = {**(rows.schema.metadata or {}), _METADATA: json.dumps(state).encode()}
+                    writer = pq.ParquetWriter(out, rows.schema.with_metadata(metadata))
+                writer.write_table(rows.replace_schema_metadata(metadata))
             if writer is not None:
                 writer.close()
         filesystem.mv(whole, target)
+
+    def _row_groups(self, filesystem: Any, folder: str) -> Iterator[Any]:
+        """The parts in order, several together."""
+        import pyarrow as pa
+
+        waiting, rows, size = list[Any](), 0, 0
+        for name in _finished(filesystem, folder):
+            with filesystem.open(name, "rb") as file:
+                waiting.append(part := read_whole(file))
+            rows, size = rows + len(part), size + part.nbytes
+            if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
+                yield pa.concat_tables(waiting)
+                waiting, rows, size = [], 0, 0
+        if waiting:
+            yield pa.concat_tables(waiting)
+
+
+def parquet_file(file: Any) -> Any:
+    """An open file as one of Parquet. What is read from it is read in pieces.
+
+    By default pyarrow reads all of a row group, which may be all of a file, before its first row.
+    """
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER)
 
 
 def read_whole(file: Any, columns: list[str] | None = None) -> Any:
@@ -227,9 +253,7 @@ def read_whole(file: Any, columns: list[str] | None = None) -> Any:
     `pyarrow.parquet.read_table` reads in threads of its own. One that lets go of the file while Python ends ends the
     process with an abort.
     """
-    import pyarrow.parquet as pq
-
-    table = pq.ParquetFile(file).read(columns, use_threads=False)
+    table = parquet_file(file).read(columns, use_threads=False)
     return table if columns is None else table.select(columns)
 
 
@@ -280,9 +304,9 @@ def located(place: str) -> tuple[Any, str]:
     return filesystem, path
 
 
-def _opened(place: str, mode: str) -> Any:
+def _opened(place: str) -> Any:
     filesystem, path = located(place)
     try:
-        return filesystem.open(path, mode)
+        return filesystem.open(path, "rb")
     except OSError as error:
         raise NoTexts(f"{place} cannot be read: {error.strerror or error}; give a Parquet file") from error

@@ -6,14 +6,11 @@ Reading, scheduling, retries, files and the filter of finished rows are Ray Data
 import os
 import signal
 import threading
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import ray
@@ -23,6 +20,7 @@ from dgmark.arguments import shown
 from dgmark.columns.batch import check_not_taken, check_texts, column_of
 from dgmark.columns.detect_columns import DetectColumns
 from dgmark.columns.generate_columns import GenerateColumns
+from dgmark.columns.own_ids import check_own_ids
 from dgmark.columns.parquet import is_parquet, located
 from dgmark.columns.ray_target import RayTarget
 from dgmark.errors import DgmarkError, InputError, NoTexts, SettingsError
@@ -79,7 +77,10 @@ class RayRun:
             schema = table.schema()
             assert schema is not None
             self._check_columns(pa.schema(list(zip(schema.names, schema.types, strict=True))))
-            check_ids(table, self.target.id_column)
+            ids = table.select_columns([self.target.id_column])
+            check_own_ids(
+                lambda: (batch.column(0) for batch in ids.iter_batches(batch_size=None, batch_format="pyarrow"))
+            )
             self._write(table, actors)
         return finished
 
@@ -200,32 +201,6 @@ def _reader(source: str) -> Any:
         return ray.data.read_json
     why = "holds no file that ends in .parquet or .jsonl" if names else "is not there, or empty"
     raise NoTexts(f"{source} {why}: give Parquet or JSON Lines, a file or a folder of them")
-
-
-def check_ids(table: "ray.data.Dataset", column: str) -> None:
-    """Refuse a table of which two rows have the same id. Eight bytes of each row are in memory for it.
-
-    Raises:
-        InputError: two rows have the same id.
-    """
-    found = [hashes for _, hashes in _hashed_ids(table, column)]
-    hashes = np.sort(np.concatenate([np.zeros(0, np.uint64), *found]))
-    twice = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
-    if not len(twice):
-        return
-    counts = Counter[Any]()  # as two ids may have the same hash
-    for ids, hashes in _hashed_ids(table, column):
-        counts.update(ids[np.isin(hashes, twice)].tolist())
-    ((first, times),) = counts.most_common(1)
-    if times > 1:
-        raise InputError(f"{times} rows have the id {shown(first)}: give each row its own id")
-
-
-def _hashed_ids(table: "ray.data.Dataset", column: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    batches: Iterable[Any] = table.select_columns([column]).iter_batches(batch_size=None, batch_format="pyarrow")
-    for batch in batches:
-        ids = batch.column(column).drop_null().to_numpy(zero_copy_only=False)
-        yield ids, pd.util.hash_array(ids, categorize=False)
 
 
 @contextmanager
