@@ -18,7 +18,7 @@ from dgmark.documents.reading import MB, Limits
 from dgmark.service.connections import REST_SECONDS
 from dgmark.service.detection_worker import MAX_SPAN_CHARS
 from dgmark.service.settings import ServiceSettings
-from dgmark.watermark.bigram import BigramSpec
+from dgmark.watermark.bigram import DEFAULT_SUBKEYS, BigramSpec
 from dgmark.watermark.key_file import KeyFile
 from dgmark.watermark.measured import PAIRS
 from dgmark.watermark.position import PositionSpec
@@ -131,7 +131,7 @@ def test_the_tokens_that_texts_need_are_those_that_keys_expect() -> None:
     rows: list[list[Any]] = []
     for block in PAIRS:
         row = [float(block)]
-        for spec in (known_spec(rule="bigram"), known_spec(code_length=16)):
+        for spec in (known_spec(rule="bigram", subkeys=DEFAULT_SUBKEYS), known_spec(code_length=16)):
             other = replace(spec, tokenizer="another model's")
             known = replace(other, expected_match=find_rule(spec.rule).expected_match(other, block))
             needed = [tokens_needed(known, 1e-4, most=most) or 0 for most in (False, True)]
