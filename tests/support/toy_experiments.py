@@ -6,7 +6,7 @@ from typing import Any
 from dgmark.models.denoiser import CacheMode, Session, open_session
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.baselines import baseline_key
+from dgmark_lab.baselines import BASELINES, baseline_key
 from dgmark_lab.experiments.plan import RunOptions, Subject
 from dgmark_lab.experiments.report import Report, keys_of, make_report
 from dgmark_lab.experiments.run import run_experiment
@@ -23,6 +23,8 @@ class CachingToy(ToyDenoiser):
         return open_session(ToyDenoiser(words=self.words, end_ids=self.end_ids))
 
 
+# published rules that need no model to detect, and take texts of any length
+ANY_LENGTH = [name for name in BASELINES if name != "replaymark"]
 TOY = CachingToy(words=400, end_ids=())
 
 

@@ -23,6 +23,7 @@ BASELINES: dict[str, Rule] = {
         rules.CDMARK,
         rules.GUMBEL,
         rules.TANGO,
+        rules.REPLAYMARK,
     )
 }
 

@@ -253,3 +253,61 @@ class TangoSpec(PublishedSpec):
         ),
     ] = ""
     new_only: NewOnly = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayMarkSpec(PublishedSpec):
+    """ReplayMark: draws are repeated where readings of the context by the model disagree, until the key's side comes.
+
+    Attributes:
+        text_length: tokens of the longest text; readings mask as many as are left of them.
+        block: tokens of a block.
+        draw_temperature: the temperature of the draws, which says how even a split is.
+        draws: R, the most draws of a carrier before one that is taken as it comes.
+        readings: readings of the context before a block; each leaves out another part.
+        least_split: the share that a split must exceed, 1 being even, for a place to be a carrier.
+        least_likely: the probability, over that of the likeliest token, that a repeated draw must reach.
+        reader: the model that reads; by default that of the key's tokenizer.
+    """
+
+    rule: Literal["replaymark"] = "replaymark"
+    text_length: Annotated[
+        int, Field(ge=1, description="at least 1", json_schema_extra={"help": "Tokens of the longest marked text."})
+    ] = 256
+    block: Annotated[int, Field(ge=1, description="at least 1", json_schema_extra={"help": "Tokens of a block."})] = 32
+    draw_temperature: Annotated[
+        float,
+        Field(
+            gt=0,
+            allow_inf_nan=False,
+            description="above 0",
+            json_schema_extra={"help": "Temperature of the draws."},
+        ),
+    ] = 0.8
+    draws: Annotated[
+        int, Field(ge=1, description="at least 1", json_schema_extra={"help": "Most draws at a carrier."})
+    ] = 16
+    readings: Annotated[
+        int,
+        Field(ge=2, le=64, description="in 2..64", json_schema_extra={"help": "Readings of the context of a block."}),
+    ] = 8
+    least_split: Annotated[
+        float,
+        Field(ge=0, le=1, description="in 0..1", json_schema_extra={"help": "Evenness that makes a place a carrier."}),
+    ] = 0.5
+    least_likely: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=1,
+            description="in 0..1",
+            json_schema_extra={"help": "Least probability of a repeated draw, over that of the likeliest token."},
+        ),
+    ] = 0.05
+    reader: Annotated[
+        str,
+        Field(
+            description="a text",
+            json_schema_extra={"help": "Model that reads the context.", "default_text": "the key's"},
+        ),
+    ] = ""

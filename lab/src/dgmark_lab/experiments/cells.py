@@ -21,6 +21,8 @@ from dgmark.watermark.key import SECRET_BYTES, WatermarkKey
 from dgmark.watermark.rules import find_rule, spec_of
 from dgmark.watermark.spec import options_of
 from dgmark_lab.baselines import BASELINES, baseline_key
+from dgmark_lab.baselines.replaymark import behind_prompt
+from dgmark_lab.baselines.rules import REPLAYMARK
 from dgmark_lab.experiments.conditions import Steps
 from dgmark_lab.experiments.spec import DGMARK, Cell, Experiment, KeyOptions, SetupName
 from dgmark_lab.experiments.store import ROW_VERSION, Kind, Store, digest
@@ -182,11 +184,13 @@ class CellRows:
         *,
         deployed: bool = False,
         normalise: Sequence[str] = (),
+        rows: Sequence[Row] | None = None,
     ) -> Scores:
         """Score texts or their ids under the cell's watermark.
 
         dgmark's detector assumes that the text begins at position 0, like the paper's z-test: one phase, exact test.
-        With `deployed` it tries all phases, like `dgmark detect`. Baselines make no such difference.
+        With `deployed` it tries all phases, like `dgmark detect`. Baselines make no such difference. ReplayMark's
+        detector also reads the prompts of the texts.
 
         Args:
             texts: texts, or token ids of texts.
@@ -194,11 +198,14 @@ class CellRows:
                 keys the texts have to be those of the cell, in their order.
             deployed: whether to detect as `dgmark detect` does.
             normalise: disguises that dgmark's detector undoes first.
+            rows: the stored texts that these are, or come from; by default those of the cell.
         """
         if key is not None or len(self.keys) == 1:
             keys = [key or self.key] * len(texts)
         else:
             keys = [self.keys[row["seed"] % len(self.keys)] for row in self.rows]
+        if self.cell.scheme == REPLAYMARK.name:
+            return self._replayed(texts, keys, self.rows if rows is None else rows)
         scorers = {one.fingerprint: self._scorer(one, deployed=deployed, normalise=normalise) for one in keys}
         results = [scorers[one.fingerprint].detect(text) for one, text in zip(keys, texts, strict=True)]
         return Scores(
@@ -206,6 +213,27 @@ class CellRows:
             z=np.array([one.z_score for one in results]),
             green=np.array([one.green_fraction for one in results]),
             tokens=np.array([float(one.num_tokens_scored) for one in results]),
+        )
+
+    def _replayed(
+        self, texts: Sequence[Sequence[int] | str], keys: Sequence[WatermarkKey], rows: Sequence[Row]
+    ) -> Scores:
+        """The scores of texts by ReplayMark's detector, which reads their prompts."""
+        scores = [
+            behind_prompt(
+                marking_key(self.cell, key),
+                row["prompt"],
+                self.read([text])[0] if isinstance(text, str) else text,
+                chat=row["chat"],
+                fpr=_FPR,
+            )
+            for text, key, row in zip(texts, keys, rows, strict=True)
+        ]
+        return Scores(
+            p=np.array([one.p_value for one in scores]),
+            z=np.array([one.z_score for one in scores]),
+            green=np.array([one.matched / max(1, one.scored) for one in scores]),
+            tokens=np.array([float(one.scored) for one in scores]),
         )
 
     def _scorer(self, key: WatermarkKey, *, deployed: bool, normalise: Sequence[str]) -> Scorer:
@@ -305,7 +333,7 @@ class StoredRun:
         same = (null.name, str(cell.cell.scheme), digest(dict(cell.cell.options)), cell.key.fingerprint)
         if same not in self._null_scores:
             keys = [cell.key, *cell.null_keys(self.experiment.null_keys)]
-            self._null_scores[same] = [cell.score(null.ids, one) for one in keys]
+            self._null_scores[same] = [cell.score(null.ids, one, rows=null.rows) for one in keys]
         return self._null_scores[same]
 
     def attacked(self, cell: CellRows, steps: Steps) -> list[str]:

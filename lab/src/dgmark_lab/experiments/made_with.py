@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -23,6 +24,8 @@ from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_w
 from dgmark.watermark.key import SECRET_BYTES, ModelLike, WatermarkKey
 from dgmark.watermark.spec import spec_as
 from dgmark_lab.baselines import BASELINES, baseline_key
+from dgmark_lab.baselines.replaymark import lend, replay
+from dgmark_lab.baselines.rules import REPLAYMARK
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
 from dgmark_lab.experiments.store import checkpoint_hash
 
@@ -42,9 +45,10 @@ _CONFIGS: dict[str, tuple[DecodeConfig, ...]] = {
     ),
 }
 
-# of baselines on the toy: Gumbel noise replaces the draw, which temperature 0 has not; the toy has no embeddings
-_TEMPERATURES = {"gumbel": 1.0}
-_OPTIONS = {"tango": {"colours": "hash"}}
+# of baselines on the toy: Gumbel noise replaces the draw, and ReplayMark repeats it, which temperature 0 has not; the
+# toy has no embeddings
+_TEMPERATURES = {"gumbel": 1.0, REPLAYMARK.name: 1.0}
+_OPTIONS: dict[str, dict[str, Any]] = {"tango": {"colours": "hash"}, REPLAYMARK.name: {"text_length": _LENGTH}}
 
 
 def made_with(*names: str, **known: str) -> str:
@@ -73,6 +77,8 @@ def identifier(name: str) -> str:
         return checkpoint_hash(builtin_folder(name))
     if name == DECODING:
         return _hash([_decoded(rule, *configs) for rule, configs in _CONFIGS.items()])
+    if name == REPLAYMARK.name:
+        return _hash(_replayed())
     if name in _CONFIGS or name in BASELINES:
         return _hash(_p_values(name))
     if (marked_by := name.removeprefix(f"{DECODING}-")) in BASELINES:
@@ -91,6 +97,15 @@ def _p_values(name: str) -> list[str]:
     if name in _LONG_TEXTS:
         found.append(scorer.detect(_LONG_TEXTS[name](key)).p_value)
     return [f"{p:.6g}" for p in found]
+
+
+def _replayed() -> list[str]:
+    """P-values to 6 digits of texts of the toy, which reads them again: prompts and texts of up to 64 tokens."""
+    lend(_TOY)
+    key = baseline_key(REPLAYMARK.name, _fixed_key(_TOY, None), **_OPTIONS[REPLAYMARK.name])
+    ids = np.random.default_rng(0).integers(2, _TOY.vocab_size - _TOY.padding, (8, _LENGTH)).tolist()
+    texts = [(ids[0][: 5 * size], one[: 1 + 9 * size]) for size, one in enumerate(ids)]
+    return [f"{replay(key, prompt, text, 1e-4).p_value:.6g}" for prompt, text in texts]
 
 
 def _marked_in_the_middle(key: WatermarkKey) -> list[int]:
@@ -139,6 +154,8 @@ def _decoded(rule: str, *configs: DecodeConfig) -> list[list[int]]:
 def _decoded_by_baseline(name: str) -> list[int]:
     """What the toy writes greedily under a baseline, as far as that can be."""
     temperature = _TEMPERATURES.get(name, 0.0)
+    if name == REPLAYMARK.name:
+        lend(_TOY)
     key = baseline_key(name, _fixed_key(_TOY, None), **_OPTIONS.get(name, {}))
     return generate(_TOY, "w5 w3 w1", key=key, length=_LENGTH, temperature=temperature)[0].token_ids
 

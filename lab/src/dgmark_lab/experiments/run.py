@@ -19,6 +19,7 @@ from dgmark.rows.jsonl import Row
 from dgmark.rows.outputs import atomic_write
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab import attacks
+from dgmark_lab.baselines.replaymark import lend
 from dgmark_lab.chat_endpoint import ChatEndpoint
 from dgmark_lab.evaluate.likelihood import score_texts
 from dgmark_lab.evaluate.rating import QUESTION_VERSION, Rater, win_of
@@ -64,6 +65,7 @@ def run_experiment(
         by_model.setdefault(options.model or cell.model or shared.model, []).append(cell)
     for name, cells in by_model.items():
         subject = load(name, **options.loading)
+        lend(subject.model)
         key = run_key(store, subject.model, options.key)
         planned = [plan_cell(experiment, cell, subject, key, options) for cell in cells]
         write_plan(store, experiment, planned, key, options)
