@@ -1,11 +1,13 @@
 """What the weighted test finds beside the count, in marked texts as written and with tokens edited at random.
 
     python lab/benchmarks/weighted_power.py FILE KEY OUT [--models narrator-base builtin] [--edits "as written"]
+        [--texts 24] [--oracle narrator]
 
 FILE holds rows of `dgmark generate --json`, KEY is their key, which has sub-keys. Each text is tested with all sub-keys
-and with its own as the only key, as a count and with the surprisal of each language model. OUT keeps a row for each
-text and edit, and a run that was stopped goes on behind them. The last output is a table in Markdown; brackets hold
-95 % of the share of texts found at p <= 1e-4 (Wilson).
+and with its own as the only key, as a count and with the surprisal of each language model. With the model that wrote
+the texts, --oracle adds what a detector would find that knew the distribution of each draw, in texts as written
+(`oracle.py`). OUT keeps a row for each text and edit, and a run that was stopped goes on behind them. The last output
+is a table in Markdown; brackets hold 95 % of the share of texts found at p <= 1e-4 (Wilson).
 """
 
 import argparse
@@ -20,8 +22,10 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-from dgmark import Detector, Tokenizer, WatermarkKey
+from dgmark import Detector, Tokenizer, WatermarkKey, load_model
 from dgmark.models.language_model import LanguageModel
+from dgmark.models.loaded import LoadedModel
+from oracle import oracle_digits
 
 FPR = 1e-4
 SHORTEST = 100
@@ -58,7 +62,12 @@ def edited(ids: NDArray[np.int64], how: str, dice: np.random.Generator) -> NDArr
 
 
 def measured(
-    row: dict[str, Any], key: WatermarkKey, tokenizer: Tokenizer, models: Sequence[Any], edits: Sequence[str]
+    row: dict[str, Any],
+    key: WatermarkKey,
+    tokenizer: Tokenizer,
+    models: Sequence[Any],
+    edits: Sequence[str],
+    writer: LoadedModel | None = None,
 ) -> Iterator[Any]:
     """For each edit of a text, digits of the p-value by test, with all sub-keys and with one key."""
     for how in edits:
@@ -70,6 +79,10 @@ def measured(
             for name, own in (("all", key), ("one", key.subkey(row["subkey"]))):
                 p = Detector(own, tokenizer=tokenizer, **settings).detect(text).p_value
                 digits[f"{'count' if model is None else model.name}/{name}"] = -math.log10(p)
+        if writer is not None and how == EDITS[0]:
+            for test, one in oracle_digits(writer, row, key).items():
+                digits[f"oracle, {test}/all"] = max(0.0, one - math.log10(key.num_subkeys))
+                digits[f"oracle, {test}/one"] = one
         yield {"id": row["id"], "edit": how, "digits": digits}
 
 
@@ -97,18 +110,21 @@ def main() -> None:
         parser.add_argument(name, type=Path)
     parser.add_argument("--models", nargs="*", default=["narrator-base", "builtin"])
     parser.add_argument("--edits", nargs="+", default=EDITS, choices=EDITS)
+    parser.add_argument("--texts", type=int, help="the first so many texts")
+    parser.add_argument("--oracle", metavar="MODEL", help="the model that wrote the texts")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     key = WatermarkKey.load(asked.key)
     tokenizer = Detector(key).tokenizer
     rows = [json.loads(line) for line in asked.file.read_text().splitlines()]
-    rows = [row for row in rows if len(row["token_ids"]) >= SHORTEST]
+    rows = [row for row in rows if len(row["token_ids"]) >= SHORTEST][: asked.texts]
     done = [json.loads(line) for line in asked.out.read_text().splitlines()] if asked.out.exists() else []
     left = [row for row in rows if sum(one["id"] == row["id"] for one in done) < len(asked.edits)]
     done = [one for one in done if one["id"] not in {row["id"] for row in left}]
     models = [None, *(Remembering(LanguageModel(name)) for name in asked.models)] if left else []
+    writer = load_model(asked.oracle, device="cpu", dtype=left[0]["dtype"]) if asked.oracle and left else None
     for row in left:
-        done += measured(row, key, tokenizer, models, asked.edits)
+        done += measured(row, key, tokenizer, models, asked.edits, writer)
         asked.out.write_text("".join(json.dumps(one) + "\n" for one in done))
     print_table(done)
 

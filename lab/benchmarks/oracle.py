@@ -1,0 +1,99 @@
+"""What a detector would find that knew the distribution of each draw: a limit of the weighted test.
+
+The order of a text's commits stands in its trace. So the model's forwards are made again in this order, and give the
+distribution that each token was drawn from; no draw is made again. That it is the same decode is seen by the rewards in
+the trace.
+"""
+
+import math
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgmark import WatermarkKey
+from dgmark.decode.config import settings_of
+from dgmark.decode.prompts import Prepared, requests_of
+from dgmark.decode.proposals import KeyedWeights, Proposer, filter_weights, keyed_draw, keyed_shares
+from dgmark.decode.rules import Places
+from dgmark.decode.selection import blocks_to_fill
+from dgmark.detection.weighted_coins import WeightedCoins
+from dgmark.models.denoiser import open_session
+from dgmark.models.loaded import LoadedModel
+
+# random keys by which the chance of a match is found, the unit of weights in nats, and the largest chance
+KEYS, STEP, SUREST = 512, 0.05, 0.99
+# of rewards, from batches of other sizes
+_TOLERANCE = 1e-3
+
+
+def oracle_digits(model: LoadedModel, row: dict[str, Any], key: WatermarkKey) -> dict[str, float]:
+    """Digits of the p-value of a text, with its own sub-key as the only key.
+
+    "best weights": the weighted test in which the weight of a pair is the logarithm of the odds that it matches, given
+    the distribution of the draw that completed it, over random keys. "likelihood ratio": of all draws, by which each
+    probability was multiplied under this key; over random keys its mean is 1, so that 1 / ratio is a p-value. Both have
+    half of the rate, as the whole text has in `Detector`.
+
+    Args:
+        model: the model, in the number format of the row.
+        row: a row of `dgmark generate --json` by the bigram rule with all its tokens.
+        key: its key, which has sub-keys.
+    """
+    ratio, weights, matches = 0.0, list[int](), list[bool]()
+    dice = torch.Generator().manual_seed(0)
+    for before, moved, drawn in _draws(model, row, key.subkey(row["subkey"])):
+        at = (moved.tokens[0] == drawn).nonzero()
+        if not len(at):  # too unlikely to have had bits
+            continue
+        number = int(at)
+        gain = float(moved.gains[0, number])
+        ratio += math.log10(gain) if gain else -math.inf  # this key would not have drawn it
+        signs = moved.signs[0]
+        for bit, chance in _chances(before, signs, number, dice):
+            weights.append(round(math.log(chance / (1 - chance)) / STEP))
+            matches.append(bool(signs[number, bit] > 0))
+    total = int(np.array(weights) @ np.array(matches))
+    tail = WeightedCoins(np.maximum(weights, 0)).log_tail(total) / math.log(10)
+    return {"best weights": -tail - math.log10(2), "likelihood ratio": ratio - math.log10(2)}
+
+
+def _draws(model: LoadedModel, row: dict[str, Any], key: WatermarkKey) -> Iterator[tuple[Tensor, KeyedWeights, int]]:
+    """For each commit: the probabilities of the candidates, what the key made of them, and the token."""
+    requests = requests_of([row["prompt"]], key, row["seed"])
+    prepared = Prepared.of(model, requests, settings_of(None, row["settings"]), chat=row["chat"])
+    (batch,) = prepared.batches([0])
+    canvas, config, trace = batch.canvas, prepared.config, row["trace"]
+    proposer = Proposer(model, prepared.traits, canvas, config, batch.side, [row["seed"]])
+    session, ids, rows = open_session(model, config.cache), canvas.ids.clone(), torch.tensor([0])
+    commits = list(zip(trace["position"], trace["token_id"], trace["reward"], strict=True))
+    for low, high in blocks_to_fill(canvas, config.block_length, prepared.traits.block_origin):
+        columns = canvas.start + low, canvas.start + high
+        logits = session.begin(ids, *columns)
+        for place, token, reward in commits[low:high]:
+            here = logits[0, place - low].float()[None]
+            confidence = float(here.softmax(-1)[0, token])
+            if not low <= place < high or abs(confidence - reward) > _TOLERANCE:
+                raise ValueError(f"{row['id']}: another decode: place {place}, reward {reward}, here {confidence}")
+            permitted = here.index_fill(-1, proposer.forbidden, -torch.inf)
+            shares = torch.softmax(permitted / config.temperature, -1)
+            shares = filter_weights(shares, config.top_k, config.top_p)
+            places = Places(proposer.window(ids, rows, low, high - low), rows, torch.tensor([place - low]))
+            draw = keyed_draw(batch.side, config, partial(batch.side.signs, places=places))
+            moved = draw.apply(shares.clone())
+            yield shares.gather(-1, moved.tokens)[0].double(), moved, token
+            ids[0, canvas.start + place] = token
+            logits = session.step(ids, rows, *columns)
+
+
+def _chances(before: Tensor, signs: Tensor, drawn: int, dice: torch.Generator) -> Iterator[tuple[int, float]]:
+    """The bits of a token that was drawn, and the chance of each to match, over random keys that it was drawn under."""
+    flips = 2 * torch.randint(0, 2, (KEYS, *signs.shape), generator=dice, dtype=torch.int8) - 1
+    flips *= signs != 0
+    gains = keyed_shares(before.expand(KEYS, -1), flips, 1.0)[:, drawn] / before[drawn]
+    for bit in signs[drawn].nonzero()[:, 0].tolist():
+        chance = float(gains[flips[:, drawn, bit] > 0].sum() / gains.sum())
+        yield bit, min(max(chance, 0.5), SUREST)

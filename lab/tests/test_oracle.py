@@ -1,0 +1,78 @@
+"""The oracle of the power benchmark: chances against all keys, and the decode that it follows."""
+
+import importlib
+import itertools
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dgmark import generate, load_model
+from dgmark.decode.proposals import keyed_shares
+from dgmark.models.loaded import LoadedModel
+from support.known_keys import known_key
+
+KEY = known_key("oracle", rule="bigram", subkeys=8)
+
+
+@pytest.fixture(scope="module")
+def oracle() -> Iterator[Any]:
+    """The benchmark's module."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+        yield importlib.import_module("oracle")
+
+
+@pytest.fixture(scope="module")
+def model() -> LoadedModel:
+    return load_model(device="cpu", dtype="fp32")
+
+
+@pytest.fixture(scope="module")
+def row(model: LoadedModel) -> dict[str, Any]:
+    """A marked text of 48 tokens, as `dgmark generate --json` writes it."""
+    (made,) = generate(
+        model, ["The miller had three sons."], key=KEY, subkey=3, length=48, block_length=8, temperature=0.9
+    )
+    return made.to_row("text")
+
+
+def test_chances_of_matches_are_those_over_all_keys(oracle: Any) -> None:
+    before = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+    signs = torch.tensor([[1, -1], [1, 0], [-1, 1]], dtype=torch.int8)  # the second candidate completes one bit
+    places = signs.nonzero().tolist()
+    for drawn in range(3):
+        weight = dict.fromkeys(signs[drawn].nonzero()[:, 0].tolist(), 0.0)
+        total = 0.0
+        for bits in itertools.product((-1, 1), repeat=len(places)):
+            key = torch.zeros_like(signs)
+            for (candidate, bit), value in zip(places, bits, strict=True):
+                key[candidate, bit] = value
+            gain = float(keyed_shares(before[None], key[None], 1.0)[0, drawn] / before[drawn])
+            total += gain
+            for bit in weight:
+                weight[bit] += gain * bool(key[drawn, bit] > 0)
+        found = dict(oracle._chances(before, signs, drawn, torch.Generator().manual_seed(1)))
+        assert found.keys() == weight.keys()
+        for bit, chance in found.items():
+            assert chance == pytest.approx(weight[bit] / total, abs=0.12)  # 5 deviations of 512 keys
+
+
+def test_the_key_that_marked_a_text_is_likelier_than_the_others(
+    oracle: Any, model: LoadedModel, row: dict[str, Any]
+) -> None:
+    digits = [oracle.oracle_digits(model, {**row, "subkey": number}, KEY) for number in range(8)]
+    for test, least in (("best weights", 2), ("likelihood ratio", 6)):
+        others = [one[test] for number, one in enumerate(digits) if number != 3]
+        assert digits[3][test] > max(least, *others)
+    # 1 / ratio is a p-value: over keys that did not mark the text, the ratio has the mean 1
+    assert max(one["likelihood ratio"] for number, one in enumerate(digits) if number != 3) < math.log10(7 / 1e-3)
+
+
+def test_a_trace_of_another_decode_is_refused(oracle: Any, model: LoadedModel, row: dict[str, Any]) -> None:
+    trace = {**row["trace"], "reward": [*row["trace"]["reward"][:9], 0.123456, *row["trace"]["reward"][10:]]}
+    with pytest.raises(ValueError, match="text: another decode"):
+        oracle.oracle_digits(model, {**row, "trace": trace}, KEY)
