@@ -1,13 +1,14 @@
 """What the weighted test finds beside the count, in marked texts as written and with tokens edited at random.
 
     python lab/benchmarks/weighted_power.py FILE KEY OUT [--models narrator-base builtin] [--edits "as written"]
-        [--texts 24] [--oracle narrator]
+        [--texts 24] [--tokens 64] [--oracle narrator]
 
 FILE holds rows of `dgmark generate --json`, KEY is their key, which has sub-keys. Each text is tested with all sub-keys
 and with its own as the only key, as a count and with the surprisal of each language model. With the model that wrote
 the texts, --oracle adds what a detector would find that knew the distribution of each draw, in texts as written
 (`oracle.py`). OUT keeps a row for each text and edit, and a run that was stopped goes on behind them. The last output
-is a table in Markdown; brackets hold 95 % of the share of texts found at p <= 1e-4 (Wilson).
+is a table in Markdown; brackets hold 95 % of the share of texts found at p <= 1e-4 (Wilson), and of its difference from
+the share that the count finds of the same texts with all sub-keys (Agresti and Min, 2005).
 """
 
 import argparse
@@ -26,10 +27,12 @@ from dgmark import Detector, Tokenizer, WatermarkKey, load_model
 from dgmark.models.language_model import LanguageModel
 from dgmark.models.loaded import LoadedModel
 from oracle import oracle_digits
+from shared import print_header, print_row
 
 FPR = 1e-4
 SHORTEST = 100
 EDITS = ("as written", "10 % deleted", "20 % deleted", "20 % inserted", "20 % replaced")
+COLUMNS = ("texts", "test", "found, all sub-keys", "less the count's", "found, one key", "median digits, one key")
 # ids of words, as the built-in vocabularies order them; random edits draw from these
 WORDS = (300, 8000)
 
@@ -68,11 +71,12 @@ def measured(
     models: Sequence[Any],
     edits: Sequence[str],
     writer: LoadedModel | None = None,
+    tokens: int | None = None,
 ) -> Iterator[Any]:
     """For each edit of a text, digits of the p-value by test, with all sub-keys and with one key."""
     for how in edits:
         dice = np.random.default_rng([int(row["subkey"]), EDITS.index(how), len(row["token_ids"])])
-        text = tokenizer.decode(edited(np.array(row["token_ids"]), how, dice).tolist())
+        text = tokenizer.decode(edited(np.array(row["token_ids"][:tokens]), how, dice).tolist())
         digits = {}
         for model in models:
             settings = {} if model is None else {"surprisal_model": model}
@@ -92,15 +96,26 @@ def share(found: int, of: int) -> str:
     return f"{found / of:.2f} [{low:.2f}, {high:.2f}]"
 
 
+def difference(found: NDArray[np.bool_], by_count: NDArray[np.bool_]) -> str:
+    """By how much a test finds a larger share of the same texts than the count, with its interval."""
+    more, fewer, size = int((found & ~by_count).sum()), int((by_count & ~found).sum()), len(found)
+    middle = (more - fewer) / (size + 2)
+    half = 1.96 * math.sqrt((more + fewer + 1) / (size + 2) ** 2 - middle**2 / (size + 2))
+    return f"{(more - fewer) / size:+.2f} [{middle - half:+.2f}, {middle + half:+.2f}]"
+
+
 def print_table(rows: list[dict[str, Any]]) -> None:
     """A line for each edit and test."""
-    print("| texts | test | found, all sub-keys | found, one key | median digits, one key |\n|---|---|---|---|---|")
+    print_header(COLUMNS)
     for how in [how for how in EDITS if any(row["edit"] == how for row in rows)]:
         some = [row["digits"] for row in rows if row["edit"] == how]
         for test in dict.fromkeys(name.rpartition("/")[0] for row in some for name in row):
             every, one = (np.array([row[f"{test}/{keys}"] for row in some]) for keys in ("all", "one"))
-            found = (share(int(np.count_nonzero(each >= -math.log10(FPR))), len(each)) for each in (every, one))
-            print(f"| {how} (n = {len(some)}) | {test} | {' | '.join(found)} | {np.median(one):.1f} |")
+            found, alone = every >= -math.log10(FPR), one >= -math.log10(FPR)
+            by_count = np.array([row["count/all"] for row in some]) >= -math.log10(FPR)
+            less = "" if test == "count" else difference(found, by_count)
+            shares = share(int(found.sum()), len(some)), less, share(int(alone.sum()), len(some))
+            print_row([f"{how} (n = {len(some)})", test, *shares, f"{np.median(one):.1f}"])
 
 
 def main() -> None:
@@ -111,6 +126,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", default=["narrator-base", "builtin"])
     parser.add_argument("--edits", nargs="+", default=EDITS, choices=EDITS)
     parser.add_argument("--texts", type=int, help="the first so many texts")
+    parser.add_argument("--tokens", type=int, help="of each text the first so many tokens")
     parser.add_argument("--oracle", metavar="MODEL", help="the model that wrote the texts")
     asked = parser.parse_args()
     torch.set_num_threads(1)
@@ -124,7 +140,7 @@ def main() -> None:
     models = [None, *(Remembering(LanguageModel(name)) for name in asked.models)] if left else []
     writer = load_model(asked.oracle, device="cpu", dtype=left[0]["dtype"]) if asked.oracle and left else None
     for row in left:
-        done += measured(row, key, tokenizer, models, asked.edits, writer)
+        done += measured(row, key, tokenizer, models, asked.edits, writer, asked.tokens)
         asked.out.write_text("".join(json.dumps(one) + "\n" for one in done))
     print_table(done)
 
