@@ -35,8 +35,9 @@ def oracle_digits(model: LoadedModel, row: dict[str, Any], key: WatermarkKey) ->
 
     "best weights": the weighted test in which the weight of a pair is the logarithm of the odds that it matches, given
     the distribution of the draw that completed it, over random keys. "likelihood ratio": of all draws, by which each
-    probability was multiplied under this key; over random keys its mean is 1, so that 1 / ratio is a p-value. Both have
-    half of the rate, as the whole text has in `Detector`.
+    probability was multiplied under this key; over random keys its mean is 1 for each draw, so that 1 / ratio is a
+    p-value, but for the few bits that several draws see. Both have half of the rate, as the whole text has in
+    `Detector`.
 
     Args:
         model: the model, in the number format of the row.
