@@ -17,6 +17,7 @@ from dgmark.detection.bigram import STRENGTHS, BigramTest
 from dgmark.detection.detect_files import ScoringOptions
 from dgmark.detection.finding import Span
 from dgmark.detection.p_values import binomial_tail
+from dgmark.detection.parts import Parts
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.result import PAYLOAD_FIELDS
 from dgmark.errors import SettingsError, VocabularyMismatch
@@ -87,6 +88,26 @@ def test_the_best_part_is_that_of_a_loop_over_all_parts(n: int) -> None:
 
     best = BigramTest(key, scored(ids)).best_part(None)
     assert best.p_value == pytest.approx(smallest_p(n, tail), rel=1e-9)
+
+
+@pytest.mark.parametrize("n", [1, 8, 9, 255, 256, 257, 900])
+def test_grids_are_summed_together_as_one_by_one(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    test = BigramTest(PLAIN, ScoredIds(np.random.default_rng(n).integers(0, 40, n), np.arange(n)))
+
+    def parts() -> Parts:
+        return Parts(n, test._left, test._right, test._left_before)
+
+    together = parts()
+    monkeypatch.setattr("dgmark.detection.parts._TOGETHER", 1)
+    monkeypatch.setattr("dgmark.detection.parts._KEPT_TOKENS", 0)
+    alone = parts()
+    assert len(together._grids) == min(1, len(alone._grids))
+    for name in ("first", "last", "pairs", "share"):
+        np.testing.assert_array_equal(getattr(together, name), getattr(alone, name))
+    values = np.random.default_rng(0).integers(0, 9, len(test._left))
+    np.testing.assert_array_equal(together.sums(values), alone.sums(values))
+    np.testing.assert_array_equal(together.counts(values > 4), alone.counts(values > 4))
+    np.testing.assert_array_equal(together.counts(values > -1), together.pairs)
 
 
 def test_the_matches_of_tokens_are_those_of_their_pairs_on_both_sides() -> None:
