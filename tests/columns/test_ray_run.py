@@ -231,6 +231,38 @@ def test_a_run_goes_on_after_its_driver_was_killed(cluster: str, tmp_path: Path,
     assert rows == DetectColumns(KEY, id_column="id")(pq.read_table(source)).to_pylist()
 
 
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (
+            (),
+            70,
+            "Ray did not start: The current node timed out during startup; try again when the machine is less busy",
+        ),
+        (
+            ("--address", "ray.example:1"),
+            2,
+            "ray.example:1 is no Ray cluster that can be reached: The current node timed out",
+        ),
+    ],
+    ids=["on this machine", "elsewhere"],
+)
+def test_a_cluster_that_does_not_start_is_an_error(
+    tmp_path: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], code: int, message: str
+) -> None:
+    def init(*_: Any, **__: Any) -> None:
+        raise Exception("The current node timed out during startup.\nThis could happen.")
+
+    source = tmp_path / "texts.jsonl"
+    source.write_text(json.dumps({"id": 1, "text": "A text."}) + "\n")
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    stopped = dgmark_ray("detect", source, tmp_path / "found", "--key", key_file, *options)
+    assert stopped.exit_code == code, stopped.stderr
+    assert message in stopped.stderr
+    assert "bug" not in stopped.stderr
+
+
 def test_a_full_disk_leaves_the_finished_rows(tmp_path: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = tmp_path / "texts.jsonl", tmp_path / "found"
     rows = [{"id": n, "text": f"This is text {n}."} for n in range(90)]

@@ -17,6 +17,7 @@ import ray
 from ray.data.checkpoint import CheckpointConfig, NumpyArrayBasedCheckpointFilter
 
 from dgmark.arguments import shown
+from dgmark.checkpoint.folder import first_line
 from dgmark.columns.batch import check_not_taken, check_texts, column_of
 from dgmark.columns.detect_columns import DetectColumns
 from dgmark.columns.generate_columns import GenerateColumns
@@ -67,9 +68,9 @@ class RayRun:
             NoTexts: the source cannot be read.
             InputError: the source has no such columns, columns of other types, or two rows of one id; or the target
                 cannot be written any further. What is finished is kept.
-            SettingsError: there are too few CPUs or GPUs.
+            SettingsError: there is no such cluster, or it has too few CPUs or GPUs.
             ResumeMismatch: see `RayTarget.open`.
-            DgmarkError: Ray stopped. What is finished is kept.
+            DgmarkError: Ray did not start, or stopped. What is finished is kept.
         """
         reader = _reader(self.source)
         with self.target.open() as finished, self._cluster() as actors, _plain_errors(self.target.place):
@@ -108,15 +109,8 @@ class RayRun:
         """Connect to the cluster, or start one, and give the number of actors for it."""
         own = not ray.is_initialized()
         terminate = signal.getsignal(signal.SIGTERM)
-        if own and self.address in (None, "local"):
-            cores = os.cpu_count() or 1
-            actors = self.actors or max(1, cores - 1)
-            for name, value in OF_ONE_MACHINE.items():
-                os.environ.setdefault(name, value)
-            # of more processors than there are, as what is not an actor has little to do
-            ray.init("local", num_cpus=max(cores, actors + _OTHER_CPUS), include_dashboard=False, log_to_driver=False)
-        elif own:
-            ray.init(self.address, log_to_driver=False)
+        if own:
+            self._start()
         if own and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, terminate)  # Ray's own prints a trace of its calls and says nothing
         try:
@@ -124,6 +118,32 @@ class RayRun:
         finally:
             if own:
                 ray.shutdown()
+
+    def _start(self) -> None:
+        """Connect to the cluster of the address, or start one on this machine.
+
+        Raises:
+            SettingsError: there is no such cluster.
+            DgmarkError: Ray does not start.
+        """
+        here = self.address in (None, "local")
+        try:
+            if not here:
+                ray.init(self.address, log_to_driver=False)
+                return
+            cores = os.cpu_count() or 1
+            actors = self.actors or max(1, cores - 1)
+            for name, value in OF_ONE_MACHINE.items():
+                os.environ.setdefault(name, value)
+            # of more processors than there are, as what is not an actor has little to do
+            ray.init("local", num_cpus=max(cores, actors + _OTHER_CPUS), include_dashboard=False, log_to_driver=False)
+        except Exception as error:  # Ray has no type of its own for this
+            why = first_line(error).rstrip(".")
+            if here:
+                problem = DgmarkError(f"Ray did not start: {why}; try again when the machine is less busy")
+            else:
+                problem = SettingsError(f"{self.address} is no Ray cluster that can be reached: {why}", field="address")
+            raise problem from None
 
     def _number_of_actors(self, there: dict[str, float]) -> int:
         cpus, gpus = int(there.get("CPU", 0)), there.get("GPU", 0)
