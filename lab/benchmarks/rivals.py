@@ -4,7 +4,7 @@
     python lab/benchmarks/rivals.py RUNS OUT [--dtype bf16]
 
 RUNS is the store of the run, and OUT a folder, in which `numbers.csv`, `table.md` and `rivals.png` are written. Texts
-of fewer than 100 tokens are left out; all cells are compared over the same prompts. Brackets hold 95 % (Wilson for
+of fewer than 100 tokens are left out, as in the paper; column n says how many are left. Brackets hold 95 % (Wilson for
 shares, bootstrap over texts for perplexity). ReplayMark's detector reads each text with the model that wrote it, in the
 number format of --dtype. Scores are kept in OUT/scores.jsonl, and a run that was stopped goes on behind them.
 """
@@ -63,21 +63,13 @@ def main() -> None:
     lend(model)
     asked.out.mkdir(parents=True, exist_ok=True)
     scores = Scores(asked.out / "scores.jsonl", LanguageModel(str(asked.runs / "narrator-base"), dtype="fp32"))
-    prompts = shared_prompts(run)
-    rows = [one for cell in run.present for one in figures(run, cell, prompts, scores)]
-    write(asked.out, rows, len(prompts))
+    write(asked.out, [one for cell in run.present for one in figures(run, cell, scores)])
 
 
 def read_run(folder: Path) -> StoredRun:
     """The stored run, with the key that it made."""
     keys = {key.fingerprint: key for key in map(WatermarkKey.load, (folder / "keys").glob("*.json"))}
     return StoredRun.read(load_experiment("rivals"), Store(folder), "builtin", keys)
-
-
-def shared_prompts(run: StoredRun) -> set[str]:
-    """The prompts to which every cell has a text that is long enough."""
-    long_enough = [{row["prompt_id"] for row in cell.rows if len(row["token_ids"]) >= SHORTEST} for cell in run.present]
-    return set.intersection(*long_enough)
 
 
 class Scores:
@@ -88,15 +80,15 @@ class Scores:
         lines = path.read_text().splitlines() if path.exists() else []
         self._kept = {(row["id"], row["edit"], row["test"]): row for row in map(json.loads, lines)}
 
-    def of(self, run: StoredRun, cell: CellRows, prompts: set[str], edit: str, *, weighted: bool) -> list[float]:
-        """The p-values of the texts of a cell to these prompts, after an edit; none if it was not edited."""
+    def of(self, run: StoredRun, cell: CellRows, edit: str, *, weighted: bool) -> list[float]:
+        """The p-values of the texts of a cell that are long enough, after an edit; none if it was not edited."""
         texts = run.attacked(cell, SHOWN[edit])
         test = "weighted" if weighted else "count"
         if len(texts) < len(cell.rows):
             return []
         found = []
         for row, text in zip(cell.rows, texts, strict=True):
-            if row["prompt_id"] not in prompts:
+            if len(row["token_ids"]) < SHORTEST:
                 continue
             name = row["id"], edit, test
             if name not in self._kept:
@@ -139,9 +131,9 @@ def tokenizer_of(cell: CellRows) -> Tokenizer:
     return cell.tokenizer
 
 
-def figures(run: StoredRun, cell: CellRows, prompts: set[str], scores: Scores) -> list[dict[str, Any]]:
+def figures(run: StoredRun, cell: CellRows, scores: Scores) -> list[dict[str, Any]]:
     """The figures of a cell, twice if its rule has a weighted test."""
-    chosen = [number for number, row in enumerate(cell.rows) if row["prompt_id"] in prompts]
+    chosen = [number for number, row in enumerate(cell.rows) if len(row["token_ids"]) >= SHORTEST]
     judged = run.perplexities(cell)
     nats, tokens = (np.array([float(judged[n][name]) for n in chosen]) for name in ("nats", "tokens"))
     diversity = np.array([distinct_ngrams(cell.ids[n], 2) for n in chosen])
@@ -152,20 +144,22 @@ def figures(run: StoredRun, cell: CellRows, prompts: set[str], scores: Scores) -
     }
     name, at = cell.cell.group, cell.cell.at
     if cell.cell.scheme is None:
-        return [{"name": name, "at": at, **cost}]
+        return [{"name": name, "at": at, "n": len(chosen), **cost}]
     rows = []
     for weighted in (False, True) if cell.cell.scheme == DGMARK else (False,):
         found = {
             f"found, {edit}": percent(np.array(values) <= FPR)
             for edit in SHOWN
-            if (values := scores.of(run, cell, prompts, edit, weighted=weighted))
+            if (values := scores.of(run, cell, edit, weighted=weighted))
         }
         seconds = {"seconds": Estimate(scores.seconds(cell, weighted=weighted))}
-        rows.append({"name": f"{name}, weighted" if weighted else name, "at": at, **cost, **found, **seconds})
+        rows.append(
+            {"name": f"{name}, weighted" if weighted else name, "at": at, "n": len(chosen), **cost, **found, **seconds}
+        )
     return rows
 
 
-def write(out: Path, rows: Sequence[dict[str, Any]], prompts: int) -> None:
+def write(out: Path, rows: Sequence[dict[str, Any]]) -> None:
     """Write numbers, table and picture."""
     rows = sorted(rows, key=lambda row: (row["name"], row["at"]))
     with (out / "numbers.csv").open("w", encoding="utf-8", newline="") as file:
@@ -174,15 +168,17 @@ def write(out: Path, rows: Sequence[dict[str, Any]], prompts: int) -> None:
         for row in rows:
             for name, one in row.items():
                 if isinstance(one, Estimate):
-                    lines.writerow((row["name"], row["at"], prompts, name, one.value, one.low, one.high))
+                    lines.writerow((row["name"], row["at"], row["n"], name, one.value, one.low, one.high))
     found = [f"found, {edit}" for edit in SHOWN]
-    head = ["watermark", "T", "perplexity", "worst decile", "distinct-2", *found, "seconds a text"]
+    head = ["watermark", "T", "n", "perplexity", "worst decile", "distinct-2", *found, "seconds a text"]
     table = [head, ["---"] * len(head)]
     for row in rows:
         shown = [f"{row[name].value:.3g}" if name in row else "" for name in ("worst decile", "distinct-2")]
         marks = [f"{interval(row[name])} %" if name in row else "" for name in found]
         seconds = f"{row['seconds'].value:.3f}" if "seconds" in row else ""
-        table.append([row["name"], f"{row['at']:g}", interval(row["perplexity"], 1), *shown, *marks, seconds])
+        table.append(
+            [row["name"], f"{row['at']:g}", str(row["n"]), interval(row["perplexity"], 1), *shown, *marks, seconds]
+        )
     (out / "table.md").write_text("".join(f"| {' | '.join(cells)} |\n" for cells in table))
     picture(rows).savefig(out / "rivals.png", dpi=110)
 
@@ -198,8 +194,8 @@ def picture(rows: Sequence[dict[str, Any]]) -> Any:
     for name in DRAWN:
         own = [row for row in rows if row["name"] == name]
         points = [(row["perplexity"], row["found, as written"]) for row in own]
-        lines.append(Line(name, points, [f"T = {row['at']:g}" for row in own]))
-    title = "Texts of 128 tokens found at p <= 1e-4, by what they cost"
+        lines.append(Line(name, points, [f"T = {row['at']:g}, {row['distinct-2'].value:.2f}" for row in own]))
+    title = "Texts found at p <= 1e-4, by what they cost (labels: temperature, distinct-2)"
     return line_panels({title: lines}, x="perplexity under the narrator's base", y="found, %", width=8.5)
 
 
