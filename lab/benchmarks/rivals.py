@@ -24,6 +24,7 @@ from dgmark import Detector, WatermarkKey, load_model
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.models.language_model import LanguageModel
 from dgmark_lab.baselines.replaymark import lend
+from dgmark_lab.baselines.rules import REPLAYMARK
 from dgmark_lab.evaluate.diversity import distinct_ngrams
 from dgmark_lab.evaluate.estimates import Estimate, mean, percent, perplexity, quantile
 from dgmark_lab.experiments.cells import CellRows, StoredRun
@@ -34,10 +35,8 @@ from dgmark_lab.experiments.store import Store
 
 FPR = 1e-4
 SHORTEST = 100
-SHOWN = {
-    "as written": (),
-    **{name: EDITS[name].steps for name in ("deletion 0.1", "insertion 0.2", "substitution 0.2")},
-}
+EDITED = ("deletion 0.1", "insertion 0.2", "substitution 0.2")
+SHOWN = {"as written": (), **{name: EDITS[name].steps for name in EDITED}}
 # the curves of the picture, at most six
 DRAWN = (
     "dgmark, default key",
@@ -56,13 +55,16 @@ def main() -> None:
     parser.add_argument("runs", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--dtype", default="bf16")
+    parser.add_argument("--edits", nargs="*", default=EDITED, choices=EDITED, help="edits of ReplayMark's texts")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     run = read_run(asked.runs)
     model = load_model("narrator", dtype=asked.dtype)
     lend(model)
     asked.out.mkdir(parents=True, exist_ok=True)
-    scores = Scores(asked.out / "scores.jsonl", LanguageModel(str(asked.runs / "narrator-base"), dtype="fp32"))
+    scores = Scores(
+        asked.out / "scores.jsonl", asked.edits, LanguageModel(str(asked.runs / "narrator-base"), dtype="fp32")
+    )
     write(asked.out, [one for cell in run.present for one in figures(run, cell, scores)])
 
 
@@ -75,8 +77,8 @@ def read_run(folder: Path) -> StoredRun:
 class Scores:
     """P-values of texts, kept in a file, by the id of the text, its edit and the test."""
 
-    def __init__(self, path: Path, reader: LanguageModel) -> None:
-        self._path, self._reader = path, reader
+    def __init__(self, path: Path, edits: Sequence[str], reader: LanguageModel) -> None:
+        self._path, self._edits, self._reader = path, edits, reader
         lines = path.read_text().splitlines() if path.exists() else []
         self._kept = {(row["id"], row["edit"], row["test"]): row for row in map(json.loads, lines)}
 
@@ -84,7 +86,8 @@ class Scores:
         """The p-values of the texts of a cell that are long enough, after an edit; none if it was not edited."""
         texts = run.attacked(cell, SHOWN[edit])
         test = "weighted" if weighted else "count"
-        if len(texts) < len(cell.rows):
+        slow = cell.cell.scheme == REPLAYMARK.name
+        if len(texts) < len(cell.rows) or (slow and edit in EDITED and edit not in self._edits):
             return []
         found = []
         for row, text in zip(cell.rows, texts, strict=True):

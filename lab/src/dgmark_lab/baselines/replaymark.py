@@ -15,11 +15,10 @@ binomial over random coins. It needs the prompt: without it, the contexts differ
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from scipy.stats import binom
 
 from dgmark.detection.p_values import MIN_P
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
 
 # the share of the context that a reading leaves out, and the fewest tokens
 _LEFT_OUT, _LEAST_LEFT_OUT = 0.2, 4
+# tokens of smaller probability enter no split
+_LEAST_SHARE = 1e-9
 # the share of its carriers that a typical mark matches: .68 to .71 in the repository's figures for 512 tokens
 _TYPICAL = 0.68
 
@@ -131,28 +132,24 @@ class Readings:
         """
         import torch
 
+        from dgmark.models.denoiser import open_session
+
         spec = spec_as(ReplayMarkSpec, key)
         model, block = model_of(key), min(spec.block, spec.text_length - first)
         canvas = torch.tensor([[*before, *[model.mask_id] * (spec.text_length - first)]])
         canvases = canvas.repeat(spec.readings + 1, 1)
         for number, places in enumerate(left_out(key, len(before), first)):
             canvases[number, torch.from_numpy(places)] = model.mask_id
-        window = slice(len(before), len(before) + block)
+        start, stop = len(before), len(before) + block
         with torch.inference_mode():
             # one at a time, as the model's rounding may depend on the batch
-            logits = torch.cat([model(one[None])[:, window].double().cpu() for one in canvases])
+            logits = torch.cat([open_session(model).begin(one[None], start, stop).double().cpu() for one in canvases])
         logs = torch.log_softmax(logits, -1)
-        shares = torch.softmax(logs[-1] / spec.draw_temperature, -1)
-        contrast, split = logs[0] * 0, torch.full((block,), -1.0, dtype=torch.float64)
-        if before:
-            for one, other in combinations(range(spec.readings), 2):
-                between = logs[other] - logs[one]
-                above, below = (shares * (between > 0)).sum(-1), (shares * (between < 0)).sum(-1)
-                even = 2 * torch.minimum(above, below)
-                better = even > split
-                split = torch.where(better, even, split)
-                contrast = torch.where(better[:, None], between, contrast)
-        return cls(key, contrast, (split > spec.least_split).numpy())
+        if not before:  # there is nothing to leave out
+            return cls(key, logs[0] * 0, np.zeros(block, dtype=bool))
+        one, other, split = _most_even(logs[:-1], torch.softmax(logs[-1] / spec.draw_temperature, -1))
+        each = torch.arange(block)
+        return cls(key, logs[other, each] - logs[one, each], (split > spec.least_split).numpy())
 
     def wanted(self, first: int) -> Bool[np.ndarray, "block vocab"]:
         """Which tokens match at each place: those of the coin's sign, and where there is no contrast, by a coin.
@@ -165,6 +162,24 @@ class Readings:
         contrast = self.contrast.numpy()
         above: Bool[np.ndarray, "block vocab"] = (contrast > 0) == coins
         return np.where(contrast == 0, ties, above)
+
+
+def _most_even(
+    logs: "Float[Tensor, 'readings block vocab']", shares: "Float[Tensor, 'block vocab']"
+) -> "tuple[Int[Tensor, ' block'], Int[Tensor, ' block'], Float[Tensor, ' block']]":
+    """The two readings of each place whose contrasts split its tokens most evenly, and how evenly, from 0 to 1."""
+    import torch
+
+    # the others together change a split by less than 1e-4 in a vocabulary of 50,000
+    likely = (shares > _LEAST_SHARE).any(0)
+    logs, shares = logs[..., likely], shares[:, likely]
+    pairs = torch.combinations(torch.arange(len(logs)))
+    splits = []
+    for one, other in pairs.tolist():
+        between = logs[other] - logs[one]
+        splits.append(2 * torch.minimum((shares * (between > 0)).sum(-1), (shares * (between < 0)).sum(-1)))
+    split, best = torch.stack(splits).max(0)
+    return pairs[best, 0], pairs[best, 1], split
 
 
 def left_out(key: WatermarkKey, columns: int, first: int) -> list[Int[np.ndarray, " places"]]:
