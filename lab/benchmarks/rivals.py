@@ -42,8 +42,8 @@ DRAWN = (
     "dgmark, default key",
     "dgmark, default key, weighted",
     "dgmark, one key",
+    "dgmark, one key, weighted",
     "DMark, delta 2",
-    "KGW, delta 2, by confidence",
     "ReplayMark",
 )
 Kept = dict[str, dict[str, float]]
@@ -197,7 +197,7 @@ def picture(rows: Sequence[dict[str, Any]]) -> Any:
     for name in DRAWN:
         own = [row for row in rows if row["name"] == name]
         points = [(row["perplexity"], row["found, as written"]) for row in own]
-        lines.append(Line(name, points, [f"T = {row['at']:g}, {row['distinct-2'].value:.2f}" for row in own]))
+        lines.append(Line(name, points, [f"{row['at']:g}, {row['distinct-2'].value:.2f}" for row in own]))
     title = "Texts found at p <= 1e-4, by what they cost (labels: temperature, distinct-2)"
     return line_panels({title: lines}, x="perplexity under the narrator's base", y="found, %", width=8.5)
 
