@@ -61,7 +61,10 @@ class LoadedModel(ABC):
 
     @torch.inference_mode()
     def __call__(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length vocab"]:
-        """Logits of every position."""
+        """Logits of every position, as if they were one block.
+
+        A network that reads what stands before a block causally does so in a session that begins at that block.
+        """
         return self.session("none").begin(ids, 0, ids.shape[1])
 
     @abstractmethod

@@ -132,11 +132,12 @@ class Readings:
         """
         import torch
 
-        from dgmark.models.denoiser import open_session
+        from dgmark.models.denoiser import open_session, traits_of
 
         spec = spec_as(ReplayMarkSpec, key)
         model, block = model_of(key), min(spec.block, spec.text_length - first)
-        canvas = torch.tensor([[*before, *[model.mask_id] * (spec.text_length - first)]])
+        masks = [model.mask_id] * (spec.text_length - first)
+        canvas = torch.tensor([[*before, *masks]], device=traits_of(model).device)
         canvases = canvas.repeat(spec.readings + 1, 1)
         for number, places in enumerate(left_out(key, len(before), first)):
             canvases[number, torch.from_numpy(places)] = model.mask_id
