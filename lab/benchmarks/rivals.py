@@ -32,6 +32,7 @@ from dgmark_lab.experiments.conditions import EDITS
 from dgmark_lab.experiments.figures import Line, line_panels
 from dgmark_lab.experiments.spec import DGMARK, load_experiment
 from dgmark_lab.experiments.store import Store
+from dgmark_lab.experiments.tables import with_interval
 
 FPR = 1e-4
 SHORTEST = 100
@@ -46,7 +47,6 @@ DRAWN = (
     "DMark, delta 2",
     "ReplayMark",
 )
-Kept = dict[str, dict[str, float]]
 
 
 def main() -> None:
@@ -112,20 +112,14 @@ class Scores:
 
     def _weighted(self, cell: CellRows, row: dict[str, Any], text: str) -> float:
         return (
-            Detector(key_of(cell, row), tokenizer=tokenizer_of(cell), surprisal_model=self._reader).detect(text).p_value
+            Detector(cell.key_of(row), tokenizer=tokenizer_of(cell), surprisal_model=self._reader).detect(text).p_value
         )
 
 
 def counted(cell: CellRows, row: dict[str, Any], text: str) -> float:
     """The p-value of a text by the test of its rule, as `dgmark detect` has it."""
-    one = CellRows(cell.cell, 1, rows=[row], keys=[key_of(cell, row)], tokenizer=cell.tokenizer)
+    one = CellRows(cell.cell, 1, rows=[row], keys=[cell.key_of(row)], tokenizer=cell.tokenizer)
     return float(one.score([text], deployed=True).p[0])
-
-
-def key_of(cell: CellRows, row: dict[str, Any]) -> WatermarkKey:
-    """The key that marked a text."""
-    key: WatermarkKey = cell.keys[row["seed"] % len(cell.keys)]
-    return key
 
 
 def tokenizer_of(cell: CellRows) -> Tokenizer:
@@ -177,18 +171,13 @@ def write(out: Path, rows: Sequence[dict[str, Any]]) -> None:
     table = [head, ["---"] * len(head)]
     for row in rows:
         shown = [f"{row[name].value:.3g}" if name in row else "" for name in ("worst decile", "distinct-2")]
-        marks = [f"{interval(row[name])} %" if name in row else "" for name in found]
+        marks = [f"{with_interval(row[name], 0)} %" if name in row else "" for name in found]
         seconds = f"{row['seconds'].value:.3f}" if "seconds" in row else ""
         table.append(
-            [row["name"], f"{row['at']:g}", str(row["n"]), interval(row["perplexity"], 1), *shown, *marks, seconds]
+            [row["name"], f"{row['at']:g}", str(row["n"]), with_interval(row["perplexity"], 1), *shown, *marks, seconds]
         )
     (out / "table.md").write_text("".join(f"| {' | '.join(cells)} |\n" for cells in table))
     picture(rows).savefig(out / "rivals.png", dpi=110)
-
-
-def interval(one: Estimate, digits: int = 0) -> str:
-    """A figure with its interval."""
-    return f"{one.value:.{digits}f} [{one.low:.{digits}f}, {one.high:.{digits}f}]"
 
 
 def picture(rows: Sequence[dict[str, Any]]) -> Any:

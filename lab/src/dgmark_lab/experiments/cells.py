@@ -124,6 +124,11 @@ class Scores:
     green: PerText
     tokens: PerText
 
+    @classmethod
+    def of(cls, texts: Sequence[tuple[float, float, float, int]]) -> "Scores":
+        """The scores of texts, each by its p-value, z, green fraction and number of scored tokens."""
+        return cls(*np.array(texts, dtype=float).reshape(-1, 4).T)
+
 
 @dataclass(frozen=True)
 class CellRows:
@@ -151,6 +156,11 @@ class CellRows:
     def key(self) -> WatermarkKey:
         """The first of its keys."""
         return self.keys[0]
+
+    def key_of(self, row: Row) -> WatermarkKey:
+        """The key that marks a text of the cell."""
+        number: int = row["seed"] % len(self.keys)
+        return self.keys[number]
 
     @property
     def name(self) -> str:
@@ -203,17 +213,12 @@ class CellRows:
         if key is not None or len(self.keys) == 1:
             keys = [key or self.key] * len(texts)
         else:
-            keys = [self.keys[row["seed"] % len(self.keys)] for row in self.rows]
+            keys = [self.key_of(row) for row in self.rows]
         if self.cell.scheme == REPLAYMARK.name:
             return self._replayed(texts, keys, self.rows if rows is None else rows)
         scorers = {one.fingerprint: self._scorer(one, deployed=deployed, normalise=normalise) for one in keys}
         results = [scorers[one.fingerprint].detect(text) for one, text in zip(keys, texts, strict=True)]
-        return Scores(
-            p=np.array([one.p_value for one in results]),
-            z=np.array([one.z_score for one in results]),
-            green=np.array([one.green_fraction for one in results]),
-            tokens=np.array([float(one.num_tokens_scored) for one in results]),
-        )
+        return Scores.of([(one.p_value, one.z_score, one.green_fraction, one.num_tokens_scored) for one in results])
 
     def _replayed(
         self, texts: Sequence[Sequence[int] | str], keys: Sequence[WatermarkKey], rows: Sequence[Row]
@@ -229,12 +234,7 @@ class CellRows:
             )
             for text, key, row in zip(texts, keys, rows, strict=True)
         ]
-        return Scores(
-            p=np.array([one.p_value for one in scores]),
-            z=np.array([one.z_score for one in scores]),
-            green=np.array([one.matched / max(1, one.scored) for one in scores]),
-            tokens=np.array([float(one.scored) for one in scores]),
-        )
+        return Scores.of([(one.p_value, one.z_score, one.matched / max(1, one.scored), one.scored) for one in scores])
 
     def _scorer(self, key: WatermarkKey, *, deployed: bool, normalise: Sequence[str]) -> Scorer:
         marked_by = marking_key(self.cell, key)
