@@ -61,8 +61,8 @@ def run(
     cell: Annotated[
         list[str] | None,
         typer.Option(
-            help="Run only this cell: its name, or a new one as setting=value,... (baseline and its options, rule and "
-            "other options of the key, options of decoding); may be repeated."
+            help="Run only this cell: its name, or a new one as setting=value,... (rule and its options, model, "
+            "options of decoding); may be repeated."
         ),
     ] = None,
     limit: Annotated[
@@ -156,3 +156,21 @@ def report(
         print(path)
     if not made.complete:
         stderr().print("warning: some texts are missing; the report says which cells are incomplete", markup=False)
+
+
+@experiment_app.command("draw")
+@command_errors
+def draw(
+    name: Name,
+    numbers: Annotated[Path, typer.Argument(help="The numbers.csv of a report.")],
+    model: ModelName = "builtin",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the pictures.", show_default="that of the numbers")
+    ] = None,
+) -> None:
+    """Draw the pictures of a report again from its numbers.csv, as far as they follow from it."""
+    from dgmark_lab.experiments.report import draw_again
+    from dgmark_lab.experiments.spec import load_experiment
+
+    for path in draw_again(load_experiment(name), _setup(model)[0], numbers, out or numbers.parent):
+        print(path)

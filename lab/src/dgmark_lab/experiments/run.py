@@ -23,12 +23,13 @@ from dgmark_lab.baselines.replaymark import lend
 from dgmark_lab.chat_endpoint import ChatEndpoint
 from dgmark_lab.evaluate.likelihood import score_texts
 from dgmark_lab.evaluate.rating import QUESTION_VERSION, Rater, win_of
-from dgmark_lab.experiments.cells import attack_hash, attacked_id, marking_key, pair_id
-from dgmark_lab.experiments.conditions import CONDITIONS, Steps
+from dgmark_lab.experiments.cells import StoredRun, attack_hash, attacked_id, pair_id
+from dgmark_lab.experiments.conditions import CONDITIONS, RIVAL_CONDITIONS, Steps
 from dgmark_lab.experiments.plan import PlannedCell, RunOptions, Subject, plan_cell, write_plan
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
 from dgmark_lab.experiments.spec import Cell, Experiment
 from dgmark_lab.experiments.store import ROW_VERSION, Store, checkpoint_hash, digest
+from dgmark_lab.experiments.views.rivals import make_scores
 from dgmark_lab.options import defaults_of
 
 NO_JUDGE = "none"
@@ -83,6 +84,8 @@ def run_experiment(
                 make_perplexities(store, judge, identity, rows, chat)
                 progress(f"{one.cell.name}, perplexity", len(rows), len(rows))
             write_plan(store, experiment, planned, key, options, judge=identity)
+        if experiment.view == "rivals":
+            _score(experiment, store, options, subject.model, key, progress)
         if options.rater is not None:
             rater = Rater(ChatEndpoint.at(options.rater))
             of_rater = rater_identity(rater)
@@ -124,7 +127,7 @@ def _make_texts(store: Store, one: PlannedCell, subject: Subject, options: RunOp
         PromptTooLong: a prompt does not fit the model; raised before the first text is made.
     """
     prompts = one.prompts[: options.limit]
-    keys = [None] if one.cell.scheme is None else [marking_key(one.cell, key) for key in one.keys]
+    keys = [None] if one.cell.key is None else one.keys
     prepared = Prepared.of(
         subject.model,
         [Request(prompt.text, prompt.seed, keys[prompt.seed % len(keys)]) for prompt in prompts],
@@ -168,7 +171,7 @@ def _make_attacked(
     experiment: Experiment, store: Store, one: PlannedCell, model: Denoiser, options: RunOptions, progress: Progress
 ) -> None:
     """Attack the marked texts of a cell: for each attack at each strength, or under each condition."""
-    if one.cell.scheme is None:
+    if one.cell.key is None:
         return
     wanted = {
         f"{attack.label} {value:g}": attack.steps_at(value)
@@ -176,6 +179,8 @@ def _make_attacked(
         if options.setup in attack.setups
         for value in attack.values
     }
+    if experiment.view == "rivals":
+        wanted = RIVAL_CONDITIONS
     if experiment.view == "frontier":
         wanted = {name: condition.steps for name, condition in CONDITIONS[experiment.conditions].items()}
     texts = store.read("texts", one.hash, one.row_ids[: options.limit])
@@ -269,6 +274,27 @@ def make_perplexities(
     store.complete("perplexity", identity["hash"], same, {row["id"]: row for row in rows}, make)
 
 
+# --- scores ---
+
+
+def _score(
+    experiment: Experiment,
+    store: Store,
+    options: RunOptions,
+    model: Denoiser,
+    key: WatermarkKey,
+    progress: Progress,
+) -> None:
+    """Make the scores of view "rivals", and write the language model that reads along into the plan."""
+    name = experiment.setup(options.setup).reader
+    reader = _load_judge(store, name) if name else None
+    identity = None if reader is None else judge_identity(reader)
+    tokenizers = {model.tokenizer.fingerprint: model.tokenizer}
+    run = StoredRun.read(experiment, store, options.setup, {key.fingerprint: key}, tokenizers)
+    make_scores(run, reader, identity, progress)
+    store.write_plan(experiment.plan_name(options.setup), {**run.plan, "reader": identity})
+
+
 # --- ratings by a language model ---
 
 
@@ -303,7 +329,7 @@ def _make_ratings(
 
     store.complete("ratings", identity["hash"], same, texts, rated, batch=4, progress=told("ratings", len(texts)))
     null = next((other for other in planned if other.cell.name == experiment.null_of(one.cell)), None)
-    if one.cell.scheme is None or null is None:
+    if one.cell.key is None or null is None:
         return
     unmarked = {(row["prompt"], row["seed"]): row for row in store.read("texts", null.hash, null.row_ids).values()}
     found = [(row, unmarked.get((row["prompt"], row["seed"]))) for row in texts.values()]
