@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dgmark.errors import NoTexts, SettingsError
-from dgmark_lab.experiments.prompt_sets import load_prompts, named_files
+from dgmark_lab.experiments.prompt_sets import fetch_prompts, load_prompts, named_files, stored_prompts
 from dgmark_lab.experiments.spec import PROMPT_SETS, Cell, Experiment, PromptSet, experiment_names, load_experiment
 from dgmark_lab.experiments.store import digest
 from dgmark_lab.toml_files import parse_toml
@@ -119,6 +119,33 @@ def test_prompts_that_do_not_come_with_the_package_need_a_file(tmp_path: Path) -
     assert [(one.prompt_id, one.text, one.seed) for one in prompts] == [("long", "abc" * 100, 0)]
     with pytest.raises(NoTexts, match="holds no row with the field 'prompt'"):
         load_prompts("c4", PromptSet(dataset="stories"), 5, {"c4": file})
+
+
+def test_prompts_are_fetched_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def load_dataset(*names: str, **options: Any) -> list[dict[str, str]]:
+        asked.append((*names, options))
+        return [{"text": "too short"}, *({"text": f"{number}" * 400} for number in range(9))]
+
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    out = tmp_path / "runs" / "prompts" / "c4.jsonl"
+    fetch_prompts("c4", 3, out)
+    assert asked == [("allenai/c4", "realnewslike", {"split": "validation", "streaming": True})]
+    found = load_prompts("c4", PROMPT_SETS["c4"], 5, stored_prompts(tmp_path / "runs"))
+    assert [(one.prompt_id, one.text) for one in found] == [(f"c4-{number}", f"{number}" * 300) for number in range(3)]
+
+
+def test_prompts_that_cannot_be_fetched_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load_dataset(*_names: str, **_options: Any) -> None:
+        raise ConnectionError("no route to the hub")
+
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    with pytest.raises(NoTexts, match=r"no route to the hub\): where there is a network, run `dgmark-lab prompts c4"):
+        fetch_prompts("c4", 3, tmp_path / "c4.jsonl")
+    assert not (tmp_path / "c4.jsonl").exists()
+    with pytest.raises(SettingsError, match="not on the hub: give one of c4, writingprompts"):
+        fetch_prompts("story", 3, tmp_path / "story.jsonl")
 
 
 def test_the_built_in_prompts_are_200_different_ones() -> None:

@@ -9,13 +9,13 @@ import pytest
 
 from dgmark.decode import generate
 from dgmark.detection.detector import Detector
-from dgmark.errors import KeyFileError, NoTexts, PromptTooLong, SettingsError
+from dgmark.errors import DgmarkError, KeyFileError, NoTexts, PromptTooLong, SettingsError
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.position import tables_of
 from dgmark_lab.experiments.cells import cell_keys
-from dgmark_lab.experiments.plan import RunOptions, recipe_hash
+from dgmark_lab.experiments.plan import RunOptions, Subject, recipe_hash
 from dgmark_lab.experiments.report import make_report, to_page, write_report
-from dgmark_lab.experiments.run import run_experiment, run_key
+from dgmark_lab.experiments.run import TimeLeft, run_experiment, run_key
 from dgmark_lab.experiments.spec import Cell, Experiment, experiment_names, load_experiment
 from dgmark_lab.experiments.store import Store, checkpoint_hash
 from dgmark_lab.rule_keys import rule_key
@@ -238,6 +238,33 @@ def test_experiments_that_cannot_be_run_say_why(
 ) -> None:
     with pytest.raises(kind, match=problem):
         run_toy(experiment, tmp_path, **options)
+
+
+@pytest.mark.parametrize(
+    ("experiment", "options", "problem"),
+    [
+        (load_experiment("writing-prompts"), {}, "give --prompts writingprompts=FILE"),
+        (small(KGW + "decoding = { top_p = 3.0 }"), {}, "top_p"),
+        (load_experiment("detectability"), {"judge": "no/such folder"}, "no model 'no/such folder'"),
+    ],
+)
+def test_prompts_settings_and_judge_are_checked_before_a_model_is_loaded(
+    experiment: Experiment, options: dict[str, Any], problem: str, tmp_path: Path
+) -> None:
+    def load(name: str, **_: Any) -> Subject:
+        raise AssertionError(f"{name} was loaded")
+
+    with pytest.raises(DgmarkError, match=problem):
+        run_experiment(experiment, Store(tmp_path), RunOptions(**options), lambda *_: None, load)
+
+
+def test_the_time_left_follows_from_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([0.0, 100.0, 200.0])  # at the start, and whenever a pace is known
+    monkeypatch.setattr("dgmark_lab.experiments.run.time.monotonic", lambda: next(times))
+    left = TimeLeft({"one": 4.0, "two": 400.0})
+    assert left.after("one", 4) == ""  # nothing was made yet
+    assert left.after("one", 3) == ", about 11.2 h left"  # 403 more, each 100 s
+    assert left.after("two", 5) == ""
 
 
 def test_a_runs_folder_without_a_key_gets_one_of_i_mod_2_and_keeps_it(tmp_path: Path) -> None:

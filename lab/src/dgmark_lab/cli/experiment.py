@@ -56,7 +56,10 @@ def run(
     *,
     prompts: Annotated[
         list[str] | None,
-        typer.Option(help="File of prompts that do not come with dgmark, as SET=FILE; may be repeated."),
+        typer.Option(
+            help="File of prompts that do not come with dgmark, as SET=FILE; may be repeated. Those that "
+            "`dgmark-lab prompts` fetched to the --runs folder need none."
+        ),
     ] = None,
     cell: Annotated[
         list[str] | None,
@@ -89,15 +92,18 @@ def run(
     batch_size: BatchSize = 8,
     pad: Pad = None,
     runs: Runs = Path("runs"),
+    with_report: Annotated[
+        bool, typer.Option("--report", help="Then write the report, as `dgmark-lab experiment report` does.")
+    ] = False,
 ) -> None:
     """Make and measure the texts of an experiment that are still missing; after an interruption, run it again."""
     from dgmark_lab.experiments.plan import RunOptions
-    from dgmark_lab.experiments.prompt_sets import named_files
+    from dgmark_lab.experiments.prompt_sets import named_files, stored_prompts
     from dgmark_lab.experiments.run import run_experiment
     from dgmark_lab.experiments.spec import load_experiment
     from dgmark_lab.experiments.store import Store
 
-    experiment, files = load_experiment(name), named_files(prompts or [])
+    experiment, files = load_experiment(name), stored_prompts(runs) | named_files(prompts or [])
     setup, other = _setup(model)
     options = RunOptions(
         setup=setup,
@@ -115,6 +121,8 @@ def run(
     )
     with row_bar("texts") as bar:
         run_experiment(experiment, Store(runs), options, partial(_show_progress, bar))
+    if with_report:
+        report(name, runs, model, key)
 
 
 def _setup(model: str) -> "tuple[SetupName, str | None]":

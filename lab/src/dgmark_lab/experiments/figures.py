@@ -275,7 +275,7 @@ def _place(
     best: tuple[float, Box] | None = None
     for radius in np.arange(9.0, 160.0, 6.0):
         for angle in np.linspace(0, 2 * np.pi, 24, endpoint=False):
-            x, y = point + radius * np.array([np.cos(angle), np.sin(angle)])
+            x, y = map(float, point + radius * np.array([np.cos(angle), np.sin(angle)]))
             left = x if np.cos(angle) > 0.3 else x - wide if np.cos(angle) < -0.3 else x - wide / 2
             box = (left, y - high / 2, left + wide, y + high / 2)
             inside = box[0] > room[0] and box[1] > room[1] and box[2] < room[2] and box[3] < room[3]
@@ -300,7 +300,7 @@ def _place(
 
 
 def _meet(one: Box, other: Box) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+    return bool(one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3])
 
 
 def _inside(box: Box, points: Float[np.ndarray, "n 2"]) -> int:

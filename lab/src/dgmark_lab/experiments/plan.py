@@ -16,6 +16,7 @@ from dgmark.decode.prompts import check_marking
 from dgmark.errors import SettingsError
 from dgmark.models.chat import template_of
 from dgmark.models.denoiser import Denoiser, traits_of
+from dgmark.models.language_model import BUILTIN_JUDGE
 from dgmark.models.load import load_model
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.rules import find_rule
@@ -23,6 +24,10 @@ from dgmark_lab.experiments.cells import cell_keys
 from dgmark_lab.experiments.prompt_sets import Prompt, load_prompts
 from dgmark_lab.experiments.spec import Cell, Experiment, SetupName
 from dgmark_lab.experiments.store import ROW_VERSION, Store, checkpoint_hash, digest
+
+NO_JUDGE = "none"
+# the model that the narrator was trained from; it judges the narrator's texts behind their prompts as a chat
+BASE_JUDGE = "narrator-base"
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,26 @@ class PlannedCell:
         return [digest([self.hash, prompt.text, prompt.seed]) for prompt in self.prompts]
 
 
+def check_plan(experiment: Experiment, cells: Sequence[Cell], options: RunOptions) -> None:
+    """Check what can be checked before a model is fetched: prompts, decoding settings and the judge.
+
+    Of a judge on the hub its small files are fetched, which a gated model refuses to those who have not accepted its
+    licence.
+
+    Raises:
+        SettingsError: a setting is invalid.
+        NoTexts: the prompts need a file.
+        ModelNotFound: there is no such judge, or it cannot be fetched.
+    """
+    shared = experiment.setup(options.setup)
+    for cell in cells:
+        DecodeConfig(**_settings(experiment, cell, options))
+        load_prompts(*experiment.prompt_set(cell, options.setup), shared.texts, options.files)
+    judge = options.judge or shared.judge
+    if experiment.perplexity and judge not in (NO_JUDGE, BASE_JUDGE, BUILTIN_JUDGE):
+        find_checkpoint(judge)
+
+
 def plan_cell(
     experiment: Experiment, cell: Cell, subject: Subject, key: WatermarkKey, options: RunOptions
 ) -> PlannedCell:
@@ -162,18 +187,19 @@ def recipe_hash(fields: Mapping[str, Any]) -> str:
 
 def _config(experiment: Experiment, cell: Cell, subject: Subject, options: RunOptions) -> DecodeConfig:
     """The cell's decoding settings; with a `length`, of shortened responses."""
-    settings: dict[str, Any] = {
-        **({} if cell.rule is None else find_rule(cell.rule).settings),
-        **experiment.setup(options.setup).decoding,
-        **cell.decoding,
-    }
-    config, length = DecodeConfig.of(subject.model, **settings), options.length
+    config, length = DecodeConfig.of(subject.model, **_settings(experiment, cell, options)), options.length
     if length is None or length >= config.length:
         return config
     shortened = replace(config, length=length, steps=None)
     if config.steps is None:
         return shortened
     return replace(shortened, steps=config.steps // config.block_count * shortened.block_count)
+
+
+def _settings(experiment: Experiment, cell: Cell, options: RunOptions) -> dict[str, Any]:
+    """The decoding settings that the rule, the setup and the cell state, the later ones over the earlier."""
+    of_rule = {} if cell.rule is None else find_rule(cell.rule).settings
+    return {**of_rule, **experiment.setup(options.setup).decoding, **cell.decoding}
 
 
 def write_plan(

@@ -40,6 +40,7 @@ class PromptSet(_Table):
 
     Attributes:
         dataset: description of the prompts; shown if the user has to give a file.
+        hub: the data set, its configuration and its split on the hub, from which `dgmark-lab prompts` takes them.
         package_file: a file of the package that holds them.
         texts: the prompts themselves.
         field: the field of the file's rows that holds the prompt.
@@ -50,6 +51,7 @@ class PromptSet(_Table):
     """
 
     dataset: str
+    hub: tuple[str, str, str] | None = None
     package_file: str | None = None
     texts: list[str] | None = None
     field: str = "prompt"
@@ -68,9 +70,17 @@ PROMPT_SETS = {
         dataset="the requests for prose that come with dgmark", package_file="requests.jsonl", chat=True
     ),
     "c4": PromptSet(
-        dataset="the news-like subset of C4 (allenai/c4, realnewslike)", field="text", characters=300, chat=True
+        dataset="the news-like subset of C4 (allenai/c4, realnewslike)",
+        hub=("allenai/c4", "realnewslike", "validation"),
+        field="text",
+        characters=300,
+        chat=True,
     ),
-    "writingprompts": PromptSet(dataset="Writing Prompts (Fan, Lewis and Dauphin, 2018)", chat=True),
+    "writingprompts": PromptSet(
+        dataset="Writing Prompts (Fan, Lewis and Dauphin, 2018)",
+        hub=("euclaire/writingprompts", "default", "validation"),
+        chat=True,
+    ),
 }
 
 
