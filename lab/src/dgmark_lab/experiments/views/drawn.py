@@ -64,7 +64,8 @@ def figures_of(experiment: Experiment, quantities: Sequence[Quantity], about: Ab
 
 def _of_places(lines: Iterable[tuple[Line, Line]]) -> list[Panel]:
     """A panel for what was measured here and one for the paper's, as far as there is something in them."""
-    panels = [Panel(place, list(own)) for place, own in zip(_PLACES, zip(*lines, strict=True), strict=True)]
+    pairs = list(lines)
+    panels = [Panel(place, [pair[number] for pair in pairs]) for number, place in enumerate(_PLACES)]
     return [panel for panel in panels if any(line.points for line in panel.lines)]
 
 
