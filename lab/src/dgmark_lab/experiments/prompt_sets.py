@@ -8,8 +8,8 @@ from itertools import islice
 from pathlib import Path
 
 from dgmark.errors import InputError, MissingExtra, NoTexts, SettingsError
+from dgmark.files.outputs import atomic_write
 from dgmark.rows.jsonl import BadRow, Row, read_rows
-from dgmark.rows.outputs import atomic_write
 from dgmark_lab.experiments.spec import PROMPT_SETS, PromptSet
 
 PACKAGE = Path(__file__).parent

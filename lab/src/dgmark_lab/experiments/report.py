@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dgmark.checkpoint.folder import BUILTINS
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.errors import InputError
-from dgmark.rows.outputs import atomic_write
+from dgmark.files.outputs import atomic_write
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.experiments.cells import StoredRun
 from dgmark_lab.experiments.made_with import made_with
