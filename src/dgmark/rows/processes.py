@@ -5,7 +5,7 @@ when either side ends, however it ends: so no process outlives the one that star
 waited for.
 
 Python 3.11 waits for ever if a process ends while it starts and was given more than a pipe holds
-(https://github.com/python/cpython/issues/118981). pebble and `concurrent.futures` give their processes arguments in that
+(https://github.com/python/cpython/issues/118981). pebble and `concurrent.futures` give arguments to processes in that
 way, and a pool of pebble's breaks when an idle process is killed.
 """
 
