@@ -75,7 +75,7 @@ def test_signed_reports_name_the_model_and_its_fingerprint(key: Path, text: Path
     ("model", "code", "reason"),
     [
         ("", 2, "a surprisal model has a name"),
-        ("no-such-model", 6, "no model 'no-such-model'"),
+        ("no-such-model", 6, "no model 'no-such-model': give a built-in name (builtin, narrator-base)"),
         ("http://127.0.0.1:9/v1#small", 6, "cannot be reached"),
         ("storyteller", 6, "no autoregressive model"),
     ],

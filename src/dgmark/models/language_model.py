@@ -220,7 +220,8 @@ def _find(
         return Checkpoint(NARRATOR_BASE, folder, read_object(folder / "config.json")), read_tokenizer(
             folder, NARRATOR_BASE
         )
-    _ARCHITECTURE.native_config(find_checkpoint(name_or_path, revision))
+    names = (BUILTIN_JUDGE, NARRATOR_BASE)
+    _ARCHITECTURE.native_config(find_checkpoint(name_or_path, revision, names=names))
     checkpoint = find_checkpoint(name_or_path, revision, weights=True)
     return checkpoint, read_tokenizer(checkpoint.folder, checkpoint.name)
 
