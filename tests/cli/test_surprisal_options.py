@@ -86,6 +86,32 @@ def test_a_model_that_cannot_read_is_an_error(key: Path, text: Path, model: str,
     assert reason in " ".join(refused.stderr.split())
 
 
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--context", "64"], "give one with --surprisal-model"),
+        (["--surprisal-model", "http://127.0.0.1:9/v1", "--context", "64"], "set where it is served"),
+        (["--surprisal-model", "builtin", "--context", "1"], "reads 2 to"),
+    ],
+)
+def test_a_context_belongs_to_a_model_that_is_computed_here(
+    key: Path, text: Path, options: list[str], reason: str
+) -> None:
+    refused = run("detect", "--key", key, *options, text)
+    assert (refused.exit_code, reason in " ".join(refused.stderr.split())) == (2, True)
+
+
+def test_a_context_may_be_chosen(key: Path, text: Path) -> None:
+    found = [
+        json.loads(
+            run("detect", "--key", key, "--surprisal-model", "builtin", *options, "--format", "json", text).stdout
+        )[0]
+        for options in ([], ["--context", "64"])
+    ]
+    assert found[0]["verdict"] == found[1]["verdict"] == "watermarked"
+    assert found[0]["weights"]["fingerprint"] != found[1]["weights"]["fingerprint"]
+
+
 def test_a_key_without_weights_is_refused_before_a_model_is_loaded(tmp_path: Path, text: Path) -> None:
     known_key("groups").save(tmp_path / "position.json")
     refused = run("detect", "--key", tmp_path / "position.json", "--surprisal-model", "no-such-model", text)
