@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 import typer
 
 from dgmark.cli.options import AllowOpenKey, AsRows, ModelContext, reading_model
-from dgmark.detection.detect_files import one_key
 from dgmark.detection.detector import DEFAULT_FPR, Detector
 from dgmark.detection.finding import Phase
 from dgmark.detection.keyring import Keyring, load_keys
@@ -18,6 +17,7 @@ from dgmark.detection.rules import DEFAULT_MAX_CROP
 from dgmark.errors import SettingsError
 from dgmark.report.page import check_report_path
 from dgmark.report.signing import SigningKey
+from dgmark.rows.detect_files import one_key
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey
 
