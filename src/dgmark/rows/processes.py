@@ -81,7 +81,7 @@ class ChildProcess:
         if self._killed:
             self._process.kill()
         try:
-            self.receive(START_SECONDS)
+            self._receive(START_SECONDS)
         except TimeoutError as error:
             raise WorkerLost(f"a process was not ready within {START_SECONDS:g} seconds") from error
         with _lost_if_broken():
@@ -91,6 +91,11 @@ class ChildProcess:
     def pid(self) -> int | None:
         """The number of the process; None before it runs."""
         return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs, or is being started."""
+        return not self._started.done() or self._process.is_alive()
 
     def send(self, message: Any) -> None:
         """Send a message, which waits until the process has started.
@@ -105,10 +110,17 @@ class ChildProcess:
     def receive(self, seconds: float | None = None) -> Any:
         """The next message.
 
+        Args:
+            seconds: to wait for it, once the process has started; None for as long as it takes.
+
         Raises:
-            TimeoutError: none comes within so many seconds.
-            WorkerLost: the process has ended.
+            TimeoutError: none comes in that time.
+            WorkerLost: the process has ended, or did not start.
         """
+        self._started.result()
+        return self._receive(seconds)
+
+    def _receive(self, seconds: float | None) -> Any:
         with _lost_if_broken():
             if self._connection.poll(seconds):
                 return self._connection.recv()
@@ -130,13 +142,13 @@ class Worker(ChildProcess):
     """A process that calls functions for this one, one at a time.
 
     Args:
-        shared: the first arguments of all calls, which are sent once.
+        shared: the first arguments of all calls, which are sent once; they may be replaced.
         memory: bytes that it may have, where the system can limit them; None for no limit.
     """
 
     def __init__(self, *shared: Any, memory: int | None = None) -> None:
         super().__init__(_answer_calls, memory)
-        self.shared, self._sent = shared, False
+        self.shared, self._sent = shared, tuple[Any, ...]()
 
     def call(self, work: Callable[..., Output], *arguments: Any, seconds: float | None = None) -> Output:
         """The result of `work(*shared, *arguments)` there.
@@ -151,10 +163,8 @@ class Worker(ChildProcess):
             WorkerLost: the process has ended, or did not start.
             BaseException: what the work raises.
         """
-        if not self._sent:
-            self.send(self.shared)
-            self._sent = True
-        self.send((work, arguments))
+        self.send((work, arguments, None if self._sent is self.shared else self.shared))
+        self._sent = self.shared
         done, result = self.receive(seconds)
         if done:
             return cast(Output, result)
@@ -213,14 +223,14 @@ def _answer_calls(inbox: "SimpleQueue[Any]", send: Callable[[Any], None], memory
     """Answer each call by whether it succeeded, and its result or error."""
     if resource is not None and memory is not None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    shared = inbox.get()
+    shared: tuple[Any, ...] = ()
     while True:
         call = inbox.get()
         try:
-            for message in (shared, call):
-                if isinstance(message, Exception):
-                    raise message
-            work, arguments = call
+            if isinstance(call, Exception):
+                raise call
+            work, arguments, others = call
+            shared = shared if others is None else others
             answer: tuple[bool, Any] = True, work(*shared, *arguments)
         except BaseException as error:
             if not isinstance(error, DgmarkError):
