@@ -125,7 +125,8 @@ class ServiceState:
         async with self._changing:
             if self.model_process is not None:
                 await self.model_process.start()
-            await self.workers.start()
+            rates = [rate for rate in await self.workers.start() if rate is not None]
+            self.workers.shared.chars_per_second = min(rates, default=None)
 
     async def reload(self) -> None:
         """Read the keys again, and open the audit log anew; if that fails, all stays as it was, and the log says why.
@@ -139,7 +140,9 @@ class ServiceState:
             except DgmarkError as error:
                 log.error("the keys stay as they were: %s", error)
                 return
-            self.workers.renew(self._checker())
+            checker = self._checker()
+            checker.chars_per_second = self.workers.shared.chars_per_second  # the model stays
+            self.workers.renew(checker)
         log.warning("the keys are now: %s", ", ".join(self.keys))
 
     def close(self) -> None:

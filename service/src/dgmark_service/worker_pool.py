@@ -43,7 +43,7 @@ class OutOfMemory(DgmarkError):
 class _Worker(Worker):
     """One process, which is started and warmed up at once."""
 
-    def __init__(self, warm: Callable[[Any], None], shared: Any, memory: int) -> None:
+    def __init__(self, warm: Callable[[Any], Any], shared: Any, memory: int) -> None:
         super().__init__(shared, memory=memory)
         self.warmed = in_thread(self.call, warm)
 
@@ -65,7 +65,7 @@ class WorkerPool:
     """
 
     shared: Any
-    warm: Callable[[Any], None]
+    warm: Callable[[Any], Any]
     workers: int
     queue: int
     seconds: float
@@ -79,16 +79,17 @@ class WorkerPool:
         self._idle: asyncio.Queue[_Worker] = asyncio.Queue()
         self._mean = 0.1
 
-    async def start(self) -> None:
-        """Start the processes, and wait until they are warmed up.
+    async def start(self) -> list[Any]:
+        """Start the processes, wait until they are warmed up, and return what `warm` returned in each.
 
         Raises:
             DgmarkError: the warm-up fails.
         """
         for _ in range(self.workers):
             self._add()
-        await asyncio.gather(*(asyncio.wrap_future(worker.warmed) for worker in self._processes))
+        found = await asyncio.gather(*(asyncio.wrap_future(worker.warmed) for worker in self._processes))
         self.ready = True
+        return found
 
     async def run(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """The result of `work(shared, *arguments)` from one of the processes, with what is shared now.
