@@ -432,8 +432,8 @@ def level_figure(
     for place, (name, colour) in enumerate(
         {"all human text": "black", "a kind of human text": _HUMAN, "a kind of built text": _BUILT}.items()
     ):
-        axes.text(0.98, 0.95 - 0.07 * place, name, color=colour, ha="right", transform=axes.transAxes)
-    axes.text(0.98, 0.53, "above this line, the level is not held", color="0.4", ha="right", transform=axes.transAxes)
+        axes.text(0.98, 0.95 - 0.07 * place, name, color=colour, ha="right", fontsize=8, transform=axes.transAxes)
+    axes.text(0.98, 0.53, "above: the level is not held", color="0.4", ha="right", fontsize=8, transform=axes.transAxes)
     return figure
 
 
