@@ -16,6 +16,7 @@ from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.position import PositionSpec, tables_of
+from support.cased_words import CLASSES, words_key
 from support.known_keys import bound_key
 from support.plain_decoding import bits_at
 
@@ -52,6 +53,7 @@ ROTATING = [position_key(3, rotation=4), position_key(4, modulus=3, code_length=
             [key_of(*distances, subkeys=256).subkey(3), None, key_of(*distances, subkeys=256).subkey(200)]
             for distances in ((1, 1), (1, 4), (2, 9))
         ),
+        [words_key(1, subkeys=256).subkey(3), None, words_key(2, subkeys=256).subkey(200)],
     ],
 )
 def test_bits_are_those_of_a_loop_over_places_and_candidates(
@@ -70,9 +72,11 @@ def test_bits_are_those_of_a_loop_over_places_and_candidates(
         if key is not None:
             side.put(row, key)
     rng, ids_of = np.random.default_rng(5), IDS if pairs else range(78)
+    if given[0].spec.word_classes is not None:
+        ids_of = [token for token in range(len(CLASSES)) if token != MASK]
     first, stop, start, width = 6, 24, 8, 12
     rows = torch.tensor([2, 0, 1, 0])  # canvases of a lookahead: several of one row
-    nearest, farthest = BigramSide.kind(given[0]) if pairs else (0, 0)
+    nearest, farthest, _ = BigramSide.kind(given[0]) if pairs else (0, 0, None)
     none = [0] * (2 * (farthest - nearest + 1) if pairs else 1)
     seen: set[tuple[Any, ...]] = set()
     for _ in range(20):
@@ -99,11 +103,12 @@ def test_bits_are_those_of_a_loop_over_places_and_candidates(
     ("keys", "error", "problem"),
     [
         ([key_of(1, 4), None, key_of(1, 2)], SettingsError, "different distances"),
+        ([words_key(), words_key(tokens="exact", word_classes=None)], SettingsError, "different distances of pairs or"),
         ([key_of(), None, PLAIN[0]], SettingsError, "keys of the rules bigram and position mark no batch"),
         ([key_of(subkeys=64)], SettingsError, r"has 64 sub-keys.*take one with key\.subkey"),
         ([PLAIN[0], position_key(1, table_size=79)], VocabularyMismatch, "keys of different vocabularies"),
     ],
-    ids=["distances", "rules", "sub-keys", "vocabularies"],
+    ids=["distances", "classes", "rules", "sub-keys", "vocabularies"],
 )
 def test_keys_that_mark_no_batch_together_are_refused(
     keys: list[WatermarkKey | None], error: type[Exception], problem: str

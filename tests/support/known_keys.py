@@ -17,6 +17,7 @@ from dgmark.watermark.key import ModelLike, WatermarkKey
 from dgmark.watermark.position import tables_of
 from dgmark.watermark.rules import spec_of
 from dgmark.watermark.spec import spec_as
+from dgmark.watermark.word_classes import told_apart
 
 
 @cache
@@ -88,15 +89,16 @@ def net_matches(key: WatermarkKey | None, ids: list[int]) -> int:
 @cache
 def sign_of(key: WatermarkKey, left: int, right: int) -> int:
     """1 if a pair matches under a key of rule "bigram", else -1."""
-    word = pair_words(np.array([left]), np.array([right]))
+    word = pair_words(told_apart(key.spec, np.array([left])), told_apart(key.spec, np.array([right])))
     return 1 if matching_pairs(word, pair_key(key), key.number or 0)[0] else -1
 
 
 def _words(key: WatermarkKey, ids: list[int]) -> Any:
     places = np.flatnonzero(np.array(ids) >= 0)
     spec = spec_as(BigramSpec, key)
-    left, right = (np.array(ids)[places[side]] for side in pairs_of(places, spec.nearest, spec.farthest))
-    return pair_words(left, right)
+    read = told_apart(spec, np.array(ids)[places])
+    left, right = pairs_of(places, spec.nearest, spec.farthest)
+    return pair_words(read[left], read[right])
 
 
 def _secret_of(name: str) -> bytes:
