@@ -1,7 +1,7 @@
 """Signs that word processors, phones and web pages put in place of those that were typed, written straight again.
 
-Curly quotation marks, dashes and the three dots in one. A tokenizer splits words beside them in another way, so that
-the pairs around them change. Knows nothing of tokens and keys. Ours.
+Curly quotation marks, dashes, the three dots in one, and ligatures. A tokenizer splits words beside them in another
+way, so that the pairs around them change. Knows nothing of tokens and keys. Ours.
 """
 
 import re
@@ -9,13 +9,14 @@ from collections.abc import Iterator
 
 from dgmark.documents.mapped_text import MappedText
 
-_SIGNS = re.compile("[“”„‟‘’‚‛—–…]")
+_SIGNS = re.compile("[“”„‟‘’‚‛—–…ﬀ-ﬄ]")
 _LEAST = 1 / 64  # of the words, as many signs: fewer cost a mark less than a second reading does
 _STRAIGHT = dict.fromkeys("“”„‟", '"') | dict.fromkeys("‘’‚‛", "'") | {"—": "--", "…": "..."}
+_STRAIGHT |= {"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl"}
 
 
 def write_straight(mapped: MappedText) -> MappedText:
-    """Write curly quotation marks, dashes and dots as they are typed, in a text that has them."""
+    """Write curly quotation marks, dashes, dots and ligatures as they are typed, in a text that has them."""
     found = list(_SIGNS.finditer(mapped.text))
     if len(found) < max(1.0, _LEAST * len(mapped.text.split())):
         return mapped
