@@ -23,7 +23,7 @@ def test_standard_input_is_read_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> 
         def read(self, _: int | None = -1) -> bytes:
             raise AssertionError("an endless stream is not read to its end")
 
-    monkeypatch.setattr("dgmark.rows.inputs.sys.stdin", SimpleNamespace(buffer=Endless()))
+    monkeypatch.setattr("dgmark.files.inputs.sys.stdin", SimpleNamespace(buffer=Endless()))
     assert list(islice(read_texts("-"), 2)) == [Item("0", "text"), Item("1", "text")]
 
 
@@ -38,7 +38,7 @@ def test_standard_input_is_read_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_first_line_that_is_not_blank_decides_what_standard_input_is(
     content: bytes, expected: list[Item], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dgmark.rows.inputs.sys.stdin", SimpleNamespace(buffer=BytesIO(content)))
+    monkeypatch.setattr("dgmark.files.inputs.sys.stdin", SimpleNamespace(buffer=BytesIO(content)))
     assert list(read_texts("-")) == expected
 
 

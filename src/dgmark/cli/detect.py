@@ -16,18 +16,18 @@ from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.parquet_runs import detect_parquet
 from dgmark.cli.results import WRITERS
 from dgmark.columns.parquet import is_parquet
-from dgmark.detection.detect_files import Scored, ScoringOptions, Tally, detect_file, one_key, read_sources, score
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.result import Scorer
 from dgmark.detection.rules import seconds_to_check, work_of
-from dgmark.documents.document import TEXT_COLUMN
 from dgmark.errors import InputError, SettingsError
+from dgmark.files.inputs import STDIN, names_of
+from dgmark.files.outputs import atomic_write, check_output
 from dgmark.report.contents import Report
 from dgmark.report.page import write_report
 from dgmark.report.signing import SigningKey
-from dgmark.rows.inputs import STDIN, names_of
+from dgmark.rows.detect_files import Scored, ScoringOptions, Tally, detect_file, one_key, read_sources, score
 from dgmark.rows.jsonl import BadRow, Row, to_line
-from dgmark.rows.outputs import atomic_write, check_output
+from dgmark.rows.tables import TEXT_COLUMN
 from dgmark.rows.texts import Item
 from dgmark.rows.workers import MAX_WORKERS
 from dgmark.watermark.commitment import KeyCommitment

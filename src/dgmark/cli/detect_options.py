@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 import typer
 
 from dgmark.cli.options import AllowOpenKey, AsRows
-from dgmark.detection.detect_files import one_key
 from dgmark.detection.detector import DEFAULT_FPR, Detector
 from dgmark.detection.finding import Phase
 from dgmark.detection.keyring import Keyring, load_keys
@@ -21,6 +20,7 @@ from dgmark.errors import SettingsError
 from dgmark.models.surprisal_models import load_surprisal_model
 from dgmark.report.page import check_report_path
 from dgmark.report.signing import SigningKey
+from dgmark.rows.detect_files import one_key
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey
 

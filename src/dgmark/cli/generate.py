@@ -19,9 +19,9 @@ from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.settings_file import read_settings
 from dgmark.errors import DgmarkError, SettingsError
 from dgmark.extras import needed_extra
-from dgmark.rows.inputs import MAX_LINE_BYTES, STDIN, STDIN_NAME, checked_size, decode, open_input
+from dgmark.files.inputs import MAX_LINE_BYTES, STDIN, STDIN_NAME, checked_size, decode, open_input
+from dgmark.files.outputs import check_output
 from dgmark.rows.jsonl import BadRow, Row, read_rows, rows_or_text
-from dgmark.rows.outputs import check_output
 from dgmark.rows.texts import prompt_of
 from dgmark.watermark.key import WatermarkKey, check_has_key
 

@@ -10,9 +10,9 @@ from dgmark.cli.detect_options import DetectOptions
 from dgmark.cli.row_runs import tell_of_marks
 from dgmark.columns.detect_columns import detected
 from dgmark.columns.parquet import ParquetRun, is_parquet
-from dgmark.detection.detect_files import ScoringOptions, Tally, settings_hash
 from dgmark.detection.result import Scorer
 from dgmark.errors import SettingsError
+from dgmark.rows.detect_files import ScoringOptions, Tally, settings_hash
 from dgmark.rows.jsonl import BadRow
 from dgmark.rows.workers import FULL, map_in_order
 

@@ -17,10 +17,10 @@ from dgmark.cli.row_runs import tell_of_marks
 from dgmark.columns.detect_columns import DetectColumns
 from dgmark.columns.generate_columns import GenerateColumns
 from dgmark.columns.key_source import ENVIRONMENT, read_keys
-from dgmark.detection.detect_files import ScoringOptions, settings_hash
 from dgmark.detection.detector import DEFAULT_FPR
 from dgmark.errors import SettingsError
 from dgmark.extras import needed_extra
+from dgmark.rows.detect_files import ScoringOptions, settings_hash
 
 if TYPE_CHECKING:
     from dgmark.columns.ray_run import RayRun

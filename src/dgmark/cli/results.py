@@ -16,7 +16,6 @@ from rich.text import Text
 from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.cli.console import OutputConsole, stdout, visible
 from dgmark.cli.detect_options import DetectOptions
-from dgmark.detection.detect_files import Scored, to_row
 from dgmark.detection.detector import Detector
 from dgmark.detection.finding import Span
 from dgmark.detection.result import DETECTION_FIELDS, PAYLOAD_FIELDS, Detection, Scorer, share_of
@@ -33,6 +32,7 @@ from dgmark.detection.sentences import (
 from dgmark.detection.shading import cut
 from dgmark.errors import SettingsError
 from dgmark.report.contents import quote
+from dgmark.rows.detect_files import Scored, to_row
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, to_line
 from dgmark.rows.texts import Item
 

@@ -19,7 +19,7 @@ from dgmark.arguments import shown
 from dgmark.columns.own_ids import check_own_ids
 from dgmark.errors import InputError, MissingExtra, NoTexts, ResumeMismatch
 from dgmark.extras import needed_extra
-from dgmark.rows.outputs import check_output
+from dgmark.files.outputs import check_output
 from dgmark.rows.row_file import lock
 
 # rows of a part, which is lost if a run is stopped, and is in memory at a time

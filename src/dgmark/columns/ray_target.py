@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dgmark.columns.parquet import located, read_whole
-from dgmark.detection.detect_files import Tally
 from dgmark.errors import InputError, ResumeMismatch
+from dgmark.rows.detect_files import Tally
 from dgmark.rows.jsonl import BadRow
 from dgmark.rows.row_file import lock
 

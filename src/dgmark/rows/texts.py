@@ -13,19 +13,18 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from dgmark.contents.type_checks import is_id
-from dgmark.documents.document import TEXT_COLUMN, Document, read_opened
-from dgmark.documents.kinds import OLD_OFFICE, SUFFIXES, TABLES, Kind
-from dgmark.documents.markup_signs import markup_note
-from dgmark.documents.reading import Limits
+from dgmark.detection.disguises.markup_signs import markup_note
 from dgmark.errors import InputError, NoTexts
-from dgmark.rows.inputs import STDIN, open_input
+from dgmark.files.inputs import STDIN, open_input
+from dgmark.rows.documents import MAX_BYTES, Document, folder_suffixes, read_opened
 from dgmark.rows.jsonl import BadRow, Row, read_rows, rows_or_text
+from dgmark.rows.tables import TEXT_COLUMN
 
-# in folders; most drawings hold no text
-TEXT_SUFFIXES = (*(suffix for suffix, kind in SUFFIXES.items() if kind is not Kind.SVG), ".jsonl")
 # characters of a text, or token ids of a response: more than the Bible has
 MAX_CHARS = 5_000_000
 _EMPTY = "the text is empty"
+# from an open file, a name, and the keyword `text_column` to a document
+ReadDocument = Callable[..., Document]
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,7 @@ def read_texts(
     prefer_ids: bool = False,
     text_column: str = TEXT_COLUMN,
     on_skip: Callable[[str], object] | None = None,
+    read: ReadDocument = read_opened,
 ) -> Iterator[Item | BadRow]:
     """Read the texts of one source. One of more than `MAX_CHARS` characters or ids is a bad row.
 
@@ -64,6 +64,7 @@ def read_texts(
         prefer_ids: take the ids of a row that holds both a text and "token_ids".
         text_column: the column or field that holds the texts of rows and tables.
         on_skip: called with each file of a folder whose ending is that of no document.
+        read: reads a document.
 
     Raises:
         InputError: the file cannot be read, or the folder holds no document.
@@ -76,23 +77,24 @@ def read_texts(
                 yield file
                 continue
             try:
-                yield from read_texts(file, prefer_ids=prefer_ids, text_column=text_column)
+                yield from read_texts(file, prefer_ids=prefer_ids, text_column=text_column, read=read)
             except InputError as error:
                 yield unreadable(file, error)
     elif suffix == ".jsonl":
         for row in read_rows(source):
             yield _item_of(row, prefer_ids, text_column)
     elif source == STDIN:
-        yield from _from_stdin(prefer_ids, text_column)
+        yield from _from_stdin(prefer_ids, text_column, read)
     else:
         with open_input(source, "a document, a folder, or -") as opened:
-            yield from _items_of(source, _read_document(opened, source, text_column))
+            yield from _items_of(source, _read_document(opened, source, text_column, read))
 
 
 def _documents_of(folder: str, on_skip: Callable[[str], object] | None) -> list[str | BadRow]:
     """The documents of a folder and the folders in it, by their endings, in order of name, and what is not read."""
     found: dict[Path, str | BadRow] = {}
     skipped: list[Path] = []
+    suffixes = (*folder_suffixes(), ".jsonl")
 
     def refuse(path: str | Path, why: str) -> None:
         found[Path(path)] = BadRow(str(path), why, InputError)
@@ -106,40 +108,40 @@ def _documents_of(folder: str, on_skip: Callable[[str], object] | None) -> list[
                 refuse(path, "is a link to a folder, and links are not followed: give that folder itself")
         for path in (Path(place, name) for name in files):
             # Office writes "~$name" beside a document that is open
-            if path.suffix.lower() not in (*TEXT_SUFFIXES, *OLD_OFFICE) or path.name.startswith(("~$", ".")):
+            if path.suffix.lower() not in suffixes or path.name.startswith(("~$", ".")):
                 skipped.append(path)
             elif path.is_file() or not path.exists():
                 found[path] = str(path)  # a link to nothing is refused when it is opened
             else:
                 refuse(path, "is a pipe or a device, not a file")
     if not found:
-        raise NoTexts(f"the folder {folder} holds no document: looked for {', '.join(TEXT_SUFFIXES)}")
+        raise NoTexts(f"the folder {folder} holds no document: looked for {', '.join(suffixes)}")
     for path in sorted(skipped):
         if on_skip:
             on_skip(str(path))
     return [found[path] for path in sorted(found)]
 
 
-def _from_stdin(prefer_ids: bool, text_column: str) -> Iterator[Item | BadRow]:
+def _from_stdin(prefer_ids: bool, text_column: str, read: ReadDocument) -> Iterator[Item | BadRow]:
     """Read rows as they arrive, or one whole document. The first line that is not blank decides."""
     with open_input(STDIN, "a document") as file:
-        found = rows_or_text(file, "stdin", Limits().file_bytes)
+        found = rows_or_text(file, "stdin", MAX_BYTES)
         if not isinstance(found, bytes):
             for row in found:
                 yield _item_of(row, prefer_ids, text_column)
             return
     with _spooled(found) as copy:
-        document = read_opened(copy, "stdin", text_column=text_column)
+        document = read(copy, "stdin", text_column=text_column)
     yield from _items_of("stdin", document)
 
 
-def _read_document(file: BufferedIOBase, name: str, text_column: str) -> Document:
+def _read_document(file: BufferedIOBase, name: str, text_column: str, read: ReadDocument) -> Document:
     """Read an open document; what comes out of a pipe is copied first, up to the limit of a file's size."""
     on_disk = cast(BinaryIO, file)
     if stat.S_ISREG(os.fstat(on_disk.fileno()).st_mode):
-        return read_opened(on_disk, name, text_column=text_column)
-    with _spooled(file.read(Limits().file_bytes + 1)) as copy:
-        return read_opened(copy, name, text_column=text_column)
+        return read(on_disk, name, text_column=text_column)
+    with _spooled(file.read(MAX_BYTES + 1)) as copy:
+        return read(copy, name, text_column=text_column)
 
 
 def _spooled(content: bytes) -> BinaryIO:
@@ -152,7 +154,7 @@ def _spooled(content: bytes) -> BinaryIO:
 
 def _items_of(name: str, document: Document) -> Iterator[Item | BadRow]:
     """The text of a document, or the texts of a table."""
-    if document.kind in TABLES or document.rows:
+    if document.is_table:
         items = [_text_of_row(f"{name}:{row_id}", text) for row_id, text in document.rows]
     else:
         items = [_text(name, document.text)]
