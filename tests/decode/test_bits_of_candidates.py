@@ -1,6 +1,6 @@
 """The bits of candidates under each rule, against a loop over places and candidates; and which keys share a batch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from dgmark.decode import Window, side_of_rows
 from dgmark.decode.bigram import BigramSide
 from dgmark.decode.key_store import KeyStore
 from dgmark.decode.keyed_side import decode_side
+from dgmark.decode.proposals import keyed_shares
 from dgmark.decode.rules import Places
 from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.models.toy import ToyDenoiser
@@ -130,3 +131,33 @@ def test_a_refused_key_takes_no_slot_of_a_store() -> None:
             assert store.side.marked(rows).all()
             numbers = [store.side.number[row].item() for row in rows] if isinstance(store.side, BigramSide) else []
             assert numbers == [0, 1]
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.4])
+def test_keyed_draws_are_unbiased_over_all_keys_with_candidates_that_share_a_class(
+    alpha: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exactly: the mean over every assignment of bits to the pairs that are asked for."""
+    side = side_of_rows([words_key()], "cpu")
+    tokens = torch.tensor([[0, 3, 4, 7, 6, 8, 1]])  # tea Tea cup Cup TEA milk !
+    before = torch.tensor([[0.4, 0.2, 0.15, 0.1, 0.05, 0.05, 0.05]], dtype=torch.float64)
+    ids = torch.tensor([[8, MASK, MASK, 6, MASK]])  # milk . . TEA .
+    places = Places.all_of(Window(ids, 2, torch.tensor([[2]]), (0, 5), MASK, torch.tensor([0])))
+    asked, total = dict[int, int](), torch.zeros_like(before)
+
+    def bits_of(number: int) -> Callable[..., torch.Tensor]:
+        def signs(_: BigramSide, words: torch.Tensor, __: torch.Tensor) -> torch.Tensor:
+            bits = [number >> asked.setdefault(word, len(asked)) & 1 for word in words.reshape(-1).tolist()]
+            return (2 * torch.tensor(bits, dtype=torch.int8) - 1).reshape(words.shape)
+
+        return signs
+
+    monkeypatch.setattr(BigramSide, "signs_of_pairs", bits_of(0))
+    side.signs(tokens, places)
+    assert len(asked) == 7  # pairs of tea, cup, milk and ! with milk and TEA, of which one comes twice
+    for number in range(2 ** len(asked)):
+        monkeypatch.setattr(BigramSide, "signs_of_pairs", bits_of(number))
+        signs = side.signs(tokens, places)
+        assert torch.equal(signs[0, 0], signs[0, 1])
+        total += keyed_shares(before, signs, alpha, 0.0)
+    assert total[0].tolist() == pytest.approx((before[0] * 2 ** len(asked)).tolist(), rel=1e-12)

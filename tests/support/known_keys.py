@@ -17,7 +17,7 @@ from dgmark.watermark.key import ModelLike, WatermarkKey
 from dgmark.watermark.position import tables_of
 from dgmark.watermark.rules import spec_of
 from dgmark.watermark.spec import spec_as
-from dgmark.watermark.word_classes import told_apart
+from dgmark.watermark.word_classes import WordClasses, told_apart
 
 
 @cache
@@ -30,11 +30,13 @@ def known_spec(*, rule: str | None = None, **options: Any) -> Any:
     """A spec bound to the built-in model: by default of rule "bigram" with sub-keys, else of rule "position"."""
     rule = rule or ("bigram" if "subkeys" in options else "position")
     distances = dict(zip(("nearest", "farthest"), DISTANCES, strict=True)) if rule == "bigram" else {}
-    bound = {
+    bound: dict[str, Any] = {
         "table_size": find_checkpoint(BUILTIN).vocab_size,
         "tokenizer": BUILTIN,
         "tokenizer_fingerprint": builtin_tokenizer().fingerprint,
     }
+    if options.get("tokens") == "words":
+        bound["word_classes"] = WordClasses.of(builtin_tokenizer()).fingerprint
     return spec_of({"rule": rule, **bound, **distances, **options})
 
 
