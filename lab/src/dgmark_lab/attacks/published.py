@@ -7,10 +7,11 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from pydantic.dataclasses import dataclass
+from pyphen import Pyphen
 
 from dgmark.contents.accepted import text_of
 from dgmark_lab.attacks.layout import RoundTrip
@@ -103,9 +104,7 @@ def _lines(paragraph: str) -> Iterator[str]:
 
 
 @cache
-def _hyphenation() -> Any:
-    from pyphen import Pyphen  # reads its patterns when it is made
-
+def _hyphenation() -> Pyphen:
     return Pyphen(lang="en_US")
 
 
