@@ -10,6 +10,7 @@ from itertools import groupby
 from dgmark.detection.disguises.mapped_text import MappedText
 
 _LEAST = 3  # quoted lines in a row
+_SOME = re.compile("^ ?[>|]", re.MULTILINE)
 _QUOTED = re.compile(r" ?(?:(?:>|\|(?=[ \t>|]|$))[ \t]?)+")
 _SIGNATURE = re.compile(r"\n-- ?\n(?:[^\n]{0,80}(?:\n|\Z)){1,8}\Z")
 
@@ -23,16 +24,19 @@ def without_quoting(mapped: MappedText) -> MappedText:
 
 
 def _signs(text: str) -> Iterator[tuple[int, int, str]]:
-    for quoted, run in groupby(_lines(text), lambda line: line[1] is not None):
-        signs = [sign for _, sign in run if sign is not None]
+    if not _SOME.search(text):
+        return
+    for quoted, run in groupby(_signs_of_lines(text), lambda sign: sign is not None):
+        signs = [sign for sign in run if sign is not None]
         if quoted and len(signs) >= _LEAST:
             yield from ((start, end, "") for start, end in signs)
 
 
-def _lines(text: str) -> Iterator[tuple[str, tuple[int, int] | None]]:
-    """Each line with the place of its signs of quoting; None for a line without, such as the row of a table."""
+def _signs_of_lines(text: str) -> Iterator[tuple[int, int] | None]:
+    """The place of the signs of quoting of each line; None for a line without, such as the row of a table."""
     start = 0
     for line in text.split("\n"):
-        sign = None if line.rstrip().endswith("|") and line.count("|") > 1 else _QUOTED.match(line)
-        yield line, (start, start + sign.end()) if sign else None
+        is_row = line.rstrip().endswith("|") and line.count("|") > 1
+        sign = None if is_row else _QUOTED.match(line)
+        yield (start, start + sign.end()) if sign else None
         start += len(line) + 1
