@@ -133,7 +133,8 @@ def _padded_table(spec: WatermarkSpec) -> Int[np.ndarray, " vocab"]:
         except ModelNotFound as error:
             raise ModelNotFound(
                 f"the key's bits are of classes of words, and the tokenizer {spec.tokenizer!r} that it names is "
-                "unavailable: call key.check_tokenizer with the model's tokenizer first"
+                "unavailable: call key.check_tokenizer with the model's tokenizer first, or name it in the setting "
+                "`tokenizer` of an engine"
             ) from error
     table = np.arange(spec.table_size)
     own = _known[spec.word_classes].table
