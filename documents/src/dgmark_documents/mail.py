@@ -7,9 +7,7 @@ from typing import Any, cast
 
 from dgmark_documents.account import Account, Piece
 from dgmark_documents.charsets import decode, decode_page
-from dgmark_documents.data_urls import is_page
-from dgmark_documents.html_text import add_html
-from dgmark_documents.markup import LABELS, markup_pieces, style_pieces
+from dgmark_documents.html_text import add_html, is_page, page_pieces
 from dgmark_documents.reading import Reading, Refusal
 from dgmark_documents.text_builder import TextBuilder
 
@@ -70,8 +68,6 @@ class _Mail:
         elif media in ("text", "multipart") or is_page(kind):  # a multipart without parts is a text
             if kind not in _NO_TEXT:
                 self._text(part, kind, shown)
-            elif kind == "text/css":
-                self.account.held += style_pieces(_decoded(part), f"{kind}, ")
         else:
             self.account.add("attachments", weight=Account.UNKNOWN)
 
@@ -89,7 +85,7 @@ class _Mail:
     def _parts(self, part: Any, shown: bool) -> None:
         kind, parts = part.get_content_type(), list(part.iter_parts())
         for place, text in (("preamble", part.preamble), ("epilogue", part.epilogue)):
-            self.account.held += [Piece(place, text, LABELS)] if text and text.strip() else []
+            self.account.held += [Piece(place, text, "labels")] if text and text.strip() else []
         first = parts[0] if parts else None
         if kind == "multipart/alternative":
             first = min(parts, key=_preference, default=None)
@@ -120,7 +116,7 @@ class _Mail:
                 return
             self.how += how if shown else []
         marked = page or kind in ("text/enriched", "text/richtext")
-        self.account.held += markup_pieces(text, f"{place}, ") if marked else [Piece(place, text)]
+        self.account.held += page_pieces(text, place) if marked else [Piece(place, text)]
         if not shown:
             return
         builder = TextBuilder()
@@ -136,7 +132,7 @@ class _Mail:
         for name in _HEADER:
             for value in message.get_all(name, []):
                 text = _ADDRESS.sub(" ", str(value)).strip(" \"'")
-                self.account.held.append(Piece(f"header {name}", text, LABELS))
+                self.account.held.append(Piece(f"header {name}", text, "labels"))
                 self.account.add_beside("header", text)
 
 
