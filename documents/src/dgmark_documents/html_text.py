@@ -65,6 +65,7 @@ _LINES = frozenset(("block", "list-item", "table", "table-row", "table-caption",
 _WORDS = frozenset(("mi", "mn", "mo", "mtext", "ms"))  # MathML's elements that hold text
 _DRAWING = frozenset(("svg", "g", "text", "tspan", "textpath"))
 _HINTS = ("display", "visibility", "opacity", "font-size", "clip-path", "mask")
+_DATA = "[CDATA["  # how a comment begins that is a text in drawings and in XHTML
 _LINK = "0000ee"
 _GROUPS = {"template": "hidden parts", **dict.fromkeys(("title", "option"), "labels")}
 # attributes of prose that no browser shows
@@ -233,6 +234,8 @@ class _Page:
                 self._separate(element, values, stack[-1], builder)
             if event == "end":
                 skipped = None
+            elif event == "comment" and (element.text or "").startswith(_DATA):
+                self._add(builder, element.text[len(_DATA) :].removesuffix("]]"), stack[-1])
             if element is not top:
                 self._add(builder, element.tail, stack[-1])
 
@@ -277,9 +280,8 @@ class _Page:
         """Whether an element is not read at its place; what is seen of it is counted, or read elsewhere."""
         tag = element.tag
         if tag in _NEVER or tag == "script":
-            self._account.add(
-                "scripts", int(tag == "script" and bool(_PROGRAMS.match(element.get("type", "").lower())))
-            )
+            runs = tag == "script" and _PROGRAMS.match(element.get("type", "").lower())
+            self._account.add("scripts", int(bool(runs)))
             return True
         if not whole and _is_hidden(element, values):
             self._walk(element, self._account.hidden, here, beside=True)

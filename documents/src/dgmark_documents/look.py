@@ -12,7 +12,7 @@ from dgmark_documents.account import Account
 from dgmark_documents.text_builder import TextBuilder
 
 TINY = 3.0  # points: letters of at most this size cannot be read
-FAR, LONGEST = 360.0, 22 * 72.0  # points to the left or above, and to the right or below, that are off any page
+FAR, LONGEST = 360.0, 20 * 72.0  # points to the left or above, and to the right or below, that are off any page
 CLEAR = 0.1  # the opacity up to which a text cannot be seen
 _NEAR = 16  # two colours that differ by less in each part, of 255, look the same
 _SIGN_FONT = re.compile(r"['\"]?(symbol|webdings|wingdings( [23])?|zapf ?dingbats|marlett|mt extra)\b", re.IGNORECASE)

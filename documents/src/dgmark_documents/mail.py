@@ -93,7 +93,8 @@ class _Mail:
             if kind in ("multipart/alternative", "multipart/related") and one is not first:
                 self._beside(one, related=kind.endswith("related"))
             else:
-                self.read(one, shown=shown and one.get_content_disposition() != "attachment")
+                forwarded = one.get_content_type() == "message/rfc822"  # also as an attachment
+                self.read(one, shown=shown and (forwarded or one.get_content_disposition() != "attachment"))
 
     def _beside(self, part: Any, *, related: bool) -> None:
         """Count a part that is shown in place of another, or within it."""

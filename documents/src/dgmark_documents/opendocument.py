@@ -290,6 +290,10 @@ class _Story(Story):
         put(self._builder, self._document.account, texts(element), self._around._replace(hidden=hidden))
         return True
 
+    def _begin_covered(self, _: Any) -> bool:
+        self._hide()  # another cell covers it
+        return False
+
     def _add_space(self, element: Any) -> bool:
         count = attribute(element, "c") or "1"
         self._builder.add(" " * min(int(count), 1000) if count.isdecimal() else " ", exact=True)
@@ -327,7 +331,7 @@ _Story.handlers = {
     "table": _Story._begin_table,
     "table-row": _Story._begin_row,
     "table-cell": _Story._begin_cell,
-    "covered-table-cell": _Story._begin_cell,
+    "covered-table-cell": _Story._begin_covered,
     "list": _Story._begin_list,
     "frame": _Story._begin_drawing,
     **dict.fromkeys(_SHAPES, _Story._begin_shape),

@@ -35,8 +35,9 @@ _PLACES = (
 )  # fmt: skip
 # what may hide a text or show it elsewhere, unless its value is one of these
 _MOVES = {
-    "clip": "auto", "order": "0", "filter": "none", "zoom": "normal 1", "z-index": "auto", "content-visibility": "visible",
-    "letter-spacing": "normal", "grid-row": "auto", "grid-column": "auto", **dict.fromkeys((
+    "clip": "auto", "order": "0", "filter": "none", "zoom": "normal 1", "z-index": "auto",
+    "content-visibility": "visible", "letter-spacing": "normal", "grid-row": "auto", "grid-column": "auto",
+    **dict.fromkeys((
         "clip-path", "mask", "mask-image", "scale", "translate", "transform", "rotate", "contain", "font-size-adjust",
         "text-fill-color", "text-security", "animation", "animation-name",
     ), "none"),
@@ -160,7 +161,8 @@ def _rule(rule: Any) -> Iterator[str]:
     for selector in tinycss2.serialize(rule.prelude).split(","):
         place = _GENERATED.search(selector)
         if place and content is not None and any(one.type in ("string", "function") for one in content.value):
-            yield f"{selector[: place.start()].strip() or '*'}{{--{place[1].lower()}:{tinycss2.serialize(content.value)}}}"
+            text = tinycss2.serialize(content.value)
+            yield f"{selector[: place.start()].strip() or '*'}{{--{place[1].lower()}:{text}}}"
     if declarations and not _GENERATED.search(tinycss2.serialize(rule.prelude)):
         yield f"{tinycss2.serialize(rule.prelude)}{{{declarations}}}"
 

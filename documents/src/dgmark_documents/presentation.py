@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 from dgmark_documents.account import Account
 from dgmark_documents.drawings import add_chart, add_described, add_tip
-from dgmark_documents.elements import attribute, child, children, local
-from dgmark_documents.look import Look, is_off_page, put
+from dgmark_documents.elements import attribute, child, children, local, number
+from dgmark_documents.look import Look, put
 from dgmark_documents.office_parts import Link, OfficeParts, not_chosen
 from dgmark_documents.reading import Limits, Reading, Refusal
 from dgmark_documents.slide_styles import (
+    UNITS,
     Properties,
     Sheet,
     box_of,
@@ -32,6 +33,7 @@ from dgmark_documents.zip_archive import ZipArchive, is_markup
 # elements whose own text is not shown: codes, names
 _PASSED = frozenset(("formatCode", "f", "attrName", "tableStyleId"))
 _ENDS = {"hdr": "headers", "ftr": "footers", "dt": "footers", "sldNum": "footers"}  # placeholders of each slide
+_USUAL = (9_144_000.0, 6_858_000.0)  # width and height of a slide that states none
 _TEMPLATES = ("slideLayout", "slideMaster", "notesMaster", "handoutMaster")
 
 
@@ -62,6 +64,7 @@ class _Presentation:
         dropped: the elements that are not shown beside others that stand for them.
         slides: the parts of the slides, in their order.
         defaults: the looks of texts that nothing else decides on.
+        page: width and height of a slide in points.
     """
 
     def __init__(self, parts: OfficeParts) -> None:
@@ -73,6 +76,9 @@ class _Presentation:
         named = (links.get(_relation(one)) for one in children(child(main, "sldIdLst"), "sldId"))
         self.slides = [link.part for link in named if link and parts.tree(link.part) is not None]
         self.defaults = child(main, "defaultTextStyle")
+        size = child(main, "sldSz")
+        stated = [0.0 if size is None else number(attribute(size, side)) or 0.0 for side in ("cx", "cy")]
+        self.page = [(one or usual) / UNITS for one, usual in zip(stated, _USUAL, strict=True)]
         self._templates: dict[str, Sheet] = {}
 
     def read_slide(self, part: str, body: TextBuilder) -> None:
@@ -83,6 +89,8 @@ class _Presentation:
         builder = body if shown else self.account.at("hidden slides", part)
         builder.block()
         self.read(part, sheet, tree, builder)
+        if not shown:
+            self.account.add_not_shown("hidden slides", builder.text)
         for link in self.parts.links(part).values():
             beside = self.parts.tree(link.part) if link.kind in ("notesSlide", "comments") else None
             if beside is not None:
@@ -119,7 +127,7 @@ class _Presentation:
                 continue
             if is_markup(archive.read(part)):
                 tree = self.parts.tree(part)
-                self.account.held += xml_pieces(tree, part, passed=_PASSED)
+                self.account.held += xml_pieces(tree, part, passed=_PASSED, dropped=self.dropped)
 
     def drop_prompt(self, shape: Any) -> None:
         """Take the text of a placeholder out of a layout or master, which shows it to authors alone."""
@@ -191,7 +199,8 @@ class _Story(Story):
             return False
         box = box_of(element)
         on_slide = self._sheet.trees and local(self._sheet.trees[0]) == "sld" and local(element.getparent()) == "spTree"
-        if on_slide and box and (is_off_page(box[:2]) or box[0] + box[2] < 0 or box[1] + box[3] < 0):
+        sides = zip(box[:2], box[2:], self._deck.page, strict=True) if on_slide and box else ()
+        if any(at > end or at + size < 0 for at, size, end in sides):
             self._look(off_page=True)
         filled = next(filter(is_filled, self._sheet.alike(element)), None)
         if filled is not None:

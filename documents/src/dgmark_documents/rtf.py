@@ -1,7 +1,7 @@
 """RTF to text: its body, then what stands apart from it, each once.
 
-What RTF hides is read behind the body, and what cannot be seen for its look is read and counted. Each sign of the file is looked at
-once to read it and once to count it.
+What RTF hides is read behind the body, and what cannot be seen for its look is read and counted. Each sign of the file
+is looked at once to read it and once to count it.
 """
 
 import re

@@ -54,7 +54,7 @@ class Sheet(NamedTuple):
         return "FFFFFF"
 
     def colour(self, fill: Any) -> str | None:
-        """The colour that an element holds, by itself or by its name in the theme; None if it is changed, or another."""
+        """The colour that an element holds or names in the theme; None if that is changed, or stated otherwise."""
         one = next(iter(() if fill is None else fill), None)
         if one is None or any(local(change) != "alpha" for change in one):
             return None

@@ -130,7 +130,7 @@ class _Word:
                 self.account.held += page_pieces(decode_page(content)[0], part)
             elif is_markup(content):
                 tree = self.parts.tree(part)
-                self.account.held += xml_pieces(tree, part, passed=_PASSED)
+                self.account.held += xml_pieces(tree, part, passed=_PASSED, dropped=self.dropped)
 
 
 class _Code:
@@ -234,6 +234,8 @@ class _Story(Story):
         about = child(element, "tcPr")
         if child(about, "cellDel") is not None:
             return self._count_deletion(element)
+        if any(attribute(one, "val") in (None, "continue") for one in children(about, "vMerge", "hMerge")):
+            self._hide()  # another cell covers it
         fill = shading(about)
         if fill:
             self._around = self._around.having(background=fill)

@@ -86,13 +86,14 @@ class WordStyles:
             hidden = "on" if on or self._defaults.get("vanish") == "on" else "off"
         seen = {**self._defaults, **{key: one for chain in chains for key, one in chain.items()}, **own}
         size, scale = number(seen.get("sz")), number(seen.get("w", "").removesuffix("%"))
-        heights = [size / 2 * (1.0 if scale is None else scale / 100)] if size is not None else []
+        heights = [(20.0 if size is None else size) / 2 * (1.0 if scale is None else scale / 100)]
         return around.look._replace(
             hidden=around.look.hidden or hidden == "on",
             size=min([*heights, *([] if around.look.size is None else [around.look.size])], default=None),
             colour=seen.get("color"),
             background=seen.get("fill", around.look.background),
             opacity=0.0 if "transparent" in seen else 1.0,
+            off_page=around.look.off_page or is_off_page([(number(seen.get("position")) or 0.0) / 2]),
             font=seen.get("font", ""),
         )
 
@@ -109,7 +110,7 @@ def run_properties(element: Any) -> dict[str, str]:
         name, stated = local(one), attribute(one, "val") or ""
         if name in ("vanish", "specVanish"):
             found["vanish"] = "off" if stated in _OFF else "on"
-        elif name in ("color", "sz", "rStyle", "w"):
+        elif name in ("color", "sz", "rStyle", "w", "position"):
             found[name] = stated
         elif name == "highlight" and stated != "none":
             found["fill"] = _HIGHLIGHTS.get(stated, stated)

@@ -24,6 +24,7 @@ def xml_pieces(
     *,
     passed: Collection[str] = (),
     groups: Mapping[str, str] = {},
+    dropped: Collection[Any] = (),
     technical: re.Pattern[str] = _TECHNICAL,
     bare: Collection[str] = (),
 ) -> Iterator[Piece]:
@@ -34,6 +35,7 @@ def xml_pieces(
         part: its name.
         passed: the local names of elements whose own text is not one of the document, such as code.
         groups: by the local names of elements, the groups of the texts in them.
+        dropped: elements that are not shown; their texts are one group.
         technical: the names of attributes that do not count.
         bare: the local names of elements whose attributes do not count.
     """
@@ -45,7 +47,7 @@ def xml_pieces(
     for event, element in etree.iterwalk(root, events=("start", "end", "comment", "pi")):
         name = local(element)
         if event == "start":
-            within.append(groups.get(name, within[-1]))
+            within.append("hidden parts" if element in dropped else groups.get(name, within[-1]))
             if name not in bare:
                 values.update(dict.fromkeys((name, key.rpartition("}")[2], one) for key, one in element.attrib.items()))
             text = "" if name in passed else element.text
