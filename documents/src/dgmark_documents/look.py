@@ -15,7 +15,7 @@ TINY = 3.0  # points: letters of at most this size cannot be read
 FAR, LONGEST = 360.0, 20 * 72.0  # points to the left or above, and to the right or below, that are off any page
 CLEAR = 0.1  # the opacity up to which a text cannot be seen
 _NEAR = 16  # two colours that differ by less in each part, of 255, look the same
-_SIGN_FONT = re.compile(r"['\"]?(symbol|webdings|wingdings( [23])?|zapf ?dingbats|marlett|mt extra)\b", re.IGNORECASE)
+_SIGN_FONT = re.compile("(symbol|webdings|wingdings( [23])?|zapf ?dingbats|marlett|mt extra)", re.IGNORECASE)
 HIDDEN = "hidden text"
 
 
@@ -80,7 +80,7 @@ def is_off_page(places: Iterable[float | None]) -> bool:
 
 def has_signs(font: str) -> bool:
     """Whether a font shows signs in place of letters."""
-    return bool(_SIGN_FONT.match(font))
+    return bool(_SIGN_FONT.fullmatch(font.strip("'\"; ")))
 
 
 def look_alike(colour: str | None, other: str | None) -> bool:

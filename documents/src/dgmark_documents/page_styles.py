@@ -198,7 +198,7 @@ def look_of(values: Declared, above: Look) -> Look:
         opacity=1.0 if animated else opacity,  # which an animation changes
         off_page=above.off_page or _is_off_page(values, size),
         moved=above.moved or _is_moved(values, size) or (colour is None and not inherits),
-        font=" ".join(fonts) or above.font,
+        font=fonts[0] if fonts else above.font,
     )
 
 

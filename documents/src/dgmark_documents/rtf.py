@@ -13,6 +13,7 @@ from dgmark_documents.look import HIDDEN, unseen
 from dgmark_documents.reading import Reading, Refusal
 from dgmark_documents.rtf_state import SIGNS, Font, State, encoding_of
 from dgmark_documents.text_builder import TextBuilder, without_bullets
+from dgmark_documents.word_fields import quoted
 
 # a control word with its number, a byte in hexadecimal, a control sign, a bracket, text
 _TOKEN = re.compile(
@@ -60,7 +61,6 @@ _CODE_PAGES = {"mac": 10000, "pc": 437, "pca": 850}
 _OF_FIELDS = {"TITLE": "title", "SUBJECT": "subject", "AUTHOR": "author", "KEYWORDS": "keywords",
               "COMMENTS": "doccomm", "LASTSAVEDBY": "operator"}  # fmt: skip
 _OF_SHAPES = {"gtextUNICODE": "drawn texts", "wzDescription": "alternative texts", "wzTooltip": "tool tips"}
-_TIP = re.compile(r'\\o\s+"([^"]*)"')
 _CONTROL = re.compile(r"^.|[\0-\x1f]", re.DOTALL)
 _NUMBER = re.compile(r"\d+")
 
@@ -151,7 +151,7 @@ class _Reader:
         for code in self._all_codes:
             self._show_field(code)
         levels = self._levels if self._flags & {"ls", "pnlvl", "pnlvlbody", "pnlvlblt"} else []
-        self._put("numbers of lists", " ".join([*self._labels, *(one for one in levels if one not in self._labels)]))
+        self._put("numbers of lists", " ".join(dict.fromkeys((*self._labels, *levels))))
         shown = {" of first pages": "titlepg", " of left pages": "facingp"}
         hidden = tuple(ending for ending, flag in shown.items() if flag not in self._flags)
         return [(place, _lines("".join(parts))) for place, parts in self._texts.items() if not place.endswith(hidden)]
@@ -267,7 +267,7 @@ class _Reader:
             self._put("buttons", rest.strip().partition(" ")[2])
         elif name.upper() in _OF_FIELDS:
             self._put("document properties", self._properties.get(_OF_FIELDS[name.upper()], ""))
-        for tip in _TIP.findall(rest) if name.upper() == "HYPERLINK" else ():
+        for tip in quoted(rest, ("\\o",)) if name.upper() == "HYPERLINK" else ():
             self._put("tool tips", tip)
 
     def _put(self, place: str, text: str) -> None:

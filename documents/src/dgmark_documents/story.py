@@ -4,6 +4,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from dgmark_documents.elements import local
+from dgmark_documents.reading import Refusal
+
+_DEEPEST = 500  # elements in elements; handlers look at all that an element holds
 
 
 class Story:
@@ -29,6 +32,8 @@ class Story:
         for event, element in events:
             if event == "start":
                 outer.append(self.state)
+                if len(outer) > _DEEPEST:
+                    raise Refusal("is nested too deeply to be read")
                 self.begin(element)
                 handle = self.handlers.get(local(element))
                 if element is not top and handle and handle(self, element):

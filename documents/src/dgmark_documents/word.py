@@ -41,6 +41,7 @@ _PASSED = frozenset((
     "instrText", "delText", "delInstrText", "align", "posOffset", "formatCode", "f", "LinkType", "LockedField",
     "Anchor", "pctWidth", "pctHeight", "pctPosHOffset", "pctPosVOffset",
 ))  # fmt: skip
+_FIELDS = 50  # fields in fields
 _OFF = ("0", "false", "off")
 
 
@@ -381,7 +382,7 @@ class _Story(Story):
 
     def _take_field_sign(self, element: Any) -> bool:
         kind = attribute(element, "fldCharType")
-        if kind == "begin":
+        if kind == "begin" and len(self._codes) < _FIELDS:
             self._codes.append(_Code())
         elif kind == "separate" and self._codes:
             self._codes[-1].in_result = True
@@ -482,7 +483,7 @@ def _codes_in(top: Any) -> list[Any]:
             held = next((codes for codes in open_fields if codes is not None), None)
             if held is not None:
                 held.append(one)
-        elif kind == "begin":
+        elif kind == "begin" and len(open_fields) < _FIELDS:
             open_fields.append([])
         elif kind == "separate" and open_fields:
             found += open_fields[-1] or ()
