@@ -161,10 +161,17 @@ def _rule(rule: Any) -> Iterator[str]:
     for selector in tinycss2.serialize(rule.prelude).split(","):
         place = _GENERATED.search(selector)
         if place and content is not None and any(one.type in ("string", "function") for one in content.value):
-            text = tinycss2.serialize(content.value)
+            text = "".join(_escaped(one) for one in content.value)
             yield f"{selector[: place.start()].strip() or '*'}{{--{place[1].lower()}:{text}}}"
     if declarations and not _GENERATED.search(tinycss2.serialize(rule.prelude)):
         yield f"{tinycss2.serialize(rule.prelude)}{{{declarations}}}"
+
+
+def _escaped(token: Any) -> str:
+    """A token of generated text; of a string all but letters and spaces is escaped, since css-inline changes marks."""
+    if token.type != "string":
+        return str(token.serialize())
+    return '"' + "".join(one if one.isalnum() or one == " " else f"\\{ord(one):x} " for one in token.value) + '"'
 
 
 @lru_cache(maxsize=20_000)
