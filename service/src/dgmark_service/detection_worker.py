@@ -13,6 +13,7 @@ from functools import cached_property, lru_cache
 from pathlib import PurePath
 from typing import Any
 
+from dgmark.arguments import visible_name
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
 from dgmark.detection.detector import Detector
 from dgmark.detection.expected import matched_by_chance
@@ -38,7 +39,6 @@ from dgmark_service.schemas import DetectRequest, ReportRequest
 Content = str | list[int]
 # of one text: its spans take a third of the time of a request for most keys
 MAX_SPAN_CHARS = 250_000
-_MAX_NAME = 200
 _MAX_SCORERS = 64  # kept, each for other options
 
 
@@ -176,7 +176,7 @@ class Checker:
 
     def _read(self, source: Content | Upload) -> tuple[Content, Document | None]:
         if isinstance(source, Upload):
-            name = well_formed(PurePath(source.name.replace("\\", "/")).name)[-_MAX_NAME:] or "the document"
+            name = visible_name(PurePath(source.name.replace("\\", "/")).name)
             with tempfile.TemporaryFile() as file:
                 file.write(source.content)
                 file.seek(0)
