@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
+from dgmark_service.connections import REST_SECONDS
 
 import dgmark
 from dgmark import DecodeConfig, errors
@@ -23,7 +24,6 @@ from dgmark_documents.reading import MB, Limits
 from dgmark_lab.attacks import ATTACKS
 from dgmark_lab.baselines import BASELINES
 from dgmark_lab.options import defaults_of
-from dgmark_service.connections import REST_SECONDS
 from dgmark_service.detection_worker import MAX_SPAN_CHARS
 from dgmark_service.settings import ServiceSettings
 from support.known_keys import known_spec

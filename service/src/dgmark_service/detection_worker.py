@@ -95,7 +95,7 @@ class Checker:
         surprisal_model: name of the language model that reads along; None for none.
         max_chars: characters of a text (ids, if ids are given).
         seconds: longest time that one text may take.
-        limits: what a document may cost; None if no documents are read.
+        limits: what a document may cost, by whether its answer has the public form.
         commitments: commitments to keys, by the keys' fingerprints.
     """
 
@@ -104,7 +104,7 @@ class Checker:
     surprisal_model: str | None
     max_chars: int
     seconds: float
-    limits: Any
+    limits: Mapping[bool, Any]
     commitments: Mapping[str, KeyCommitment]
 
     @cached_property
@@ -132,7 +132,8 @@ class Checker:
             SettingsError: an option is invalid, or cannot be combined with another.
             VocabularyMismatch: an id lies outside the keys' vocabulary.
         """
-        content, document = self._read(upload or (asked.text if asked.token_ids is None else asked.token_ids) or "")
+        source = upload or (asked.text if asked.token_ids is None else asked.token_ids) or ""
+        content, document = self._read(source, options)
         detection = self._judge(content, document, options)
         found, unsearched = self._detector_of(detection, options), ""
         if asked.spans and not found.no_spans and not detection.disguised:
@@ -158,7 +159,7 @@ class Checker:
             InputError: the document cannot be read, is a table, or is too long, also for finding spans.
             SettingsError: an option is invalid.
         """
-        content, document = self._read(upload or asked.text or "")
+        content, document = self._read(upload or asked.text or "", options)
         name = upload.name if upload and "name" not in asked.model_fields_set else asked.name
         detection = self._judge(content, document, options)
         found = self._detector_of(detection, options)
@@ -174,13 +175,13 @@ class Checker:
 
     # --- reading ---
 
-    def _read(self, source: Content | Upload) -> tuple[Content, Document | None]:
+    def _read(self, source: Content | Upload, options: Options) -> tuple[Content, Document | None]:
         if isinstance(source, Upload):
             name = visible_name(PurePath(source.name.replace("\\", "/")).name)
             with tempfile.TemporaryFile() as file:
                 file.write(source.content)
                 file.seek(0)
-                document = read_opened(file, name, limits=self.limits)
+                document = read_opened(file, name, limits=self.limits[options.public])
             if document.rows:
                 raise InputError(
                     f"this is a table with {len(document.rows)} texts: send each as a text, or check the file with "

@@ -32,6 +32,11 @@ from dgmark.rows.workers import MAX_WORKERS
 from dgmark.watermark.key import WatermarkKey
 from dgmark_service.token_file import API_TOKEN, environment_token
 
+try:
+    import resource
+except ModuleNotFoundError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 LogLevel = Literal["debug", "info", "warning", "error"]
 Fields = dict[str, Any]
 # what the command line calls fields of the settings
@@ -62,7 +67,7 @@ def access_options(
     root_path: Annotated[
         str, typer.Option(metavar="PATH", help="Path under which a proxy has the service, such as /dgmark.")
     ] = "",
-    connections: Annotated[int, typer.Option(min=1, help="Open connections; more get a 429.")] = 1024,
+    connections: Annotated[int, typer.Option(min=1, help="Open connections; more get a 503.")] = 1024,
 ) -> Fields:
     """Who may do what over which connections, as fields of `ServiceSettings`."""
     return set_options(locals()) | ({"proxies": tuple(proxies)} if proxies else {})
@@ -212,8 +217,6 @@ def _run(app: "FastAPI", host: str, port: int) -> None:
     """
     import uvicorn
 
-    from dgmark_service.connections import protocol_of
-
     state: ServiceState = app.state.service
 
     class Server(uvicorn.Server):
@@ -242,7 +245,9 @@ def _run(app: "FastAPI", host: str, port: int) -> None:
             app,
             host=host,
             port=port,
-            http=protocol_of(state.settings),
+            http="h11",
+            ws="none",
+            limit_concurrency=_most_connections(state.settings.connections),
             forwarded_allow_ips=list(state.settings.proxies),
             log_config=state.settings.logging,
             access_log=False,
@@ -258,6 +263,12 @@ def _run(app: "FastAPI", host: str, port: int) -> None:
         raise state.failure
     if state.given_up:
         stderr().print(f"{state.given_up} texts that were being written were given up")
+
+
+def _most_connections(wanted: int) -> int:
+    """At most three quarters of the files that the process may open: requests and workers need some as well."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if resource is not None else -1
+    return wanted if files < 0 else min(wanted, files * 3 // 4)
 
 
 def _sources(

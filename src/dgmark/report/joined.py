@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from dgmark.arguments import visible_name
 from dgmark.detection.finding import Verdict
 from dgmark.detection.sentences import rarity
-from dgmark.arguments import visible_name
 from dgmark.errors import InputError
-from dgmark.report.rate import ChosenRate
 from dgmark.report.page import template, unsigned_json
+from dgmark.report.rate import ChosenRate
 from dgmark.report.signed import stated
 from dgmark.report.signing import verify_report
 from dgmark.version import __version__

@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from io import BufferedIOBase
 from itertools import chain, repeat
@@ -63,15 +63,15 @@ class RepeatedField(ValueError):
         self.name = name
 
 
-def parse_json(content: str | bytes) -> Any:
-    """Parse JSON in which no object has two fields of one name.
+def parse_json(content: str | bytes, **hooks: Callable[[str], Any]) -> Any:
+    """Parse JSON in which no object has two fields of one name, with these hooks of `json.loads`.
 
     Raises:
         RepeatedField: one has.
         ValueError: it is not valid JSON.
         RecursionError: it is nested too deeply.
     """
-    return json.loads(content, object_pairs_hook=_named_once)
+    return json.loads(content, object_pairs_hook=_named_once, **hooks)
 
 
 def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
