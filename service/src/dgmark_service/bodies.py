@@ -55,17 +55,19 @@ async def read_json_or_form(request: Request, model: type[R]) -> tuple[R, Upload
     try:
         parser = MultiPartParser(headers, request.stream(), max_files=1, max_fields=1, max_part_size=_LARGE)
         form = await parser.parse()
+    except (MultiPartException, KeyError) as error:
+        raise ErrorAnswer(400, f"the form is damaged: {getattr(error, 'message', 'it has no boundary')}") from None
+    try:
         for name, value in form.multi_items():
             if isinstance(value, UploadFile) and name == DOCUMENT:
-                with value.file:
-                    upload = Upload(_text(value.filename or DOCUMENT, DOCUMENT), await value.read())
+                upload = Upload(_text(value.filename or DOCUMENT, DOCUMENT), await value.read())
             elif name == OPTIONS and isinstance(value, str):
                 options = _text(value, OPTIONS).encode()
             else:
                 detail = f"a form holds a file in {DOCUMENT} and all other fields as JSON in {OPTIONS}"
                 raise ErrorAnswer(400, detail, param=_text(name, "body"))
-    except (MultiPartException, KeyError) as error:
-        raise ErrorAnswer(400, f"the form is damaged: {getattr(error, 'message', 'it has no boundary')}") from None
+    finally:
+        await form.close()
     if upload is None:
         raise ErrorAnswer(400, "the form has no document: send one, or the other fields as JSON", param=DOCUMENT)
     return await _parsed(options, model), upload

@@ -154,6 +154,7 @@ def _about(state: ServiceState, caller: Caller) -> schemas.About:
         may_generate=bool(state.offers) and "generate" in caller.scopes,
         takes_tokens=settings.needs_token and caller.name is None,
         token=caller.name,
+        sample=settings.sample,
     )
 
 

@@ -47,7 +47,7 @@ def log_config(level: str = "info", *, access: bool = False) -> dict[str, Any]:
         "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(message)s"}},
         "handlers": {
             "stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["once a minute"]},
-            "access": {"class": "logging.StreamHandler"},
+            "access": {"class": "logging.StreamHandler", "stream": "ext://sys.stdout"},
         },
         "root": {"level": "WARNING", "handlers": ["stderr"]},
         "loggers": {

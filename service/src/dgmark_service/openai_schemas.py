@@ -70,8 +70,10 @@ class _OpenAI(SamplingRequest):
     def _served(cls, value: object) -> object:
         for name, (neutral, why) in NOT_SERVED.items():
             given = value.get(name) if isinstance(value, dict) else None
+            all_of_them = name == "best_of" and isinstance(value, dict) and given == value.get("n")
             # in JSON, false is not 0
-            if given is not None and (given != neutral or isinstance(given, bool) != isinstance(neutral, bool)):
+            same = given == neutral and isinstance(given, bool) == isinstance(neutral, bool)
+            if given is not None and not (same or all_of_them):
                 raise ErrorAnswer(400, why, param=name)
         return value
 

@@ -285,6 +285,7 @@ class About(AnswerFields):
 
     may_generate says whether you may have texts written, takes_tokens whether an access token could let you do more,
     and token is the name of the one that you have sent.
+    sample is a text that can be checked at once, where the service is a demonstration.
     """
 
     dgmark: str
@@ -298,6 +299,7 @@ class About(AnswerFields):
     may_generate: bool
     takes_tokens: bool
     token: str | None
+    sample: str | None = None
 
 
 class InvalidField(AnswerFields):

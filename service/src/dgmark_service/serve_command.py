@@ -40,6 +40,8 @@ except ModuleNotFoundError:  # Windows
 LogLevel = Literal["debug", "info", "warning", "error"]
 Fields = dict[str, Any]
 # what the command line calls fields of the settings
+# a text of the storyteller, and the key that marks it, which everybody knows
+_SAMPLE = Path(__file__).with_name("sample") / "sample.txt"
 _OPTIONS = {"generate_keys": "generate-key", "rows": "batch-size"}
 
 if TYPE_CHECKING:
@@ -196,7 +198,9 @@ def serve(
     if demo:
         if keys is not None or fields["models"]:
             raise SettingsError("--demo brings its own key and model: leave --keys and --model out")
-        keys, fields["models"] = _temporary_key(), (_demo_source(loading),)
+        keys, fields["models"], fields["sample"] = _temporary_keys(), (_demo_source(loading),), _SAMPLE.read_text()
+        fields["generate_keys"] = ("demo",)
+        stderr().print("The page holds a sample: check it there, then have a text written on the page Write.")
     fields["models"] = tuple(replace(one, marked={**one.marked, **marked}) for one in fields["models"])
     given = {**loading, **marked, **fields}
     vain = [_OPTIONS.get(name, name.replace("_", "-")) for name, value in given.items() if value]
@@ -302,11 +306,12 @@ def _sources(
     return tuple(sources)
 
 
-def _temporary_key() -> Path:
-    """A folder with a new key of the storyteller, which is removed when the process ends."""
+def _temporary_keys() -> Path:
+    """A folder with a new key of the storyteller and that of the sample, which is removed when the process ends."""
     folder = tempfile.TemporaryDirectory(prefix="dgmark-")
     atexit.register(folder.cleanup)
     WatermarkKey.generate(BUILTIN, name="this demo").save(Path(folder.name) / "demo.json")
+    WatermarkKey.load(_SAMPLE.with_suffix(".json"), allow_open=True).save(Path(folder.name) / "sample.json")
     return Path(folder.name)
 
 

@@ -89,6 +89,7 @@ class ServiceSettings:
         payloads: let requests choose the sub-key of a text.
         rows: the most texts that are written at once.
         logging: what the process of the models logs, for `logging.config.dictConfig`; None for warnings as text.
+        sample: a text that the page Check holds when it is opened; None for none.
         text_seconds: longest time that a text may take, waiting included. A model worker that says nothing for half of
             that is replaced.
     """
@@ -125,6 +126,7 @@ class ServiceSettings:
     rows: int = 16
     text_seconds: float = 600
     logging: dict[str, Any] | None = None
+    sample: str | None = None
 
     @property
     def needs_token(self) -> bool:

@@ -261,6 +261,10 @@ const handed = JSON.parse(sessionStorage.getItem(HANDED));
 sessionStorage.removeItem(HANDED);
 if (handed) $("text").value = handed.text;
 greet("There is no answer").then(() => {
+  if (service?.sample && !$("text").value) {
+    $("text").value = service.sample;
+    $("status").textContent = "This is a sample that carries a watermark: check it, or put a text of yours in its place.";
+  }
   if (!handed || !service || !allowed()) return;
   if ([...$("key").options].some((one) => one.value === handed.key)) $("key").value = handed.key;
   $("form").requestSubmit();
