@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from dgmark import Detector, Keyring, WatermarkKey
 from dgmark.detection.bigram import STRENGTHS, BigramTest
-from dgmark.detection.choice import Surprisal
 from dgmark.detection.finding import Span
 from dgmark.detection.p_values import binomial_tail
+from dgmark.detection.pair_weights import Surprisal
 from dgmark.detection.parts import Parts
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.result import PAYLOAD_FIELDS

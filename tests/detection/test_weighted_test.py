@@ -13,8 +13,8 @@ from scipy import stats
 
 from dgmark import Detector, Keyring, WatermarkKey
 from dgmark.detection.bigram import BigramTest
-from dgmark.detection.choice import CAP, CHANGED, MAX_WEIGHT, STEP, SURPRISE, Surprisal, choice_of, weights_of
 from dgmark.detection.finding import TokenSpan
+from dgmark.detection.pair_weights import CAP, CHANGED, MAX_WEIGHT, STEP, SURPRISE, Surprisal, choice_of, weights_of
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.sentences import meaning
 from dgmark.detection.surprisal import nats_of_tokens, text_of_ids

@@ -27,9 +27,9 @@ from dgmark.detection.sentences import heading, meaning, rarity, symbol, verdict
 from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import InputError, SettingsError
 from dgmark.models.surprisal_models import load_surprisal_model
-from dgmark.report.contents import Report
 from dgmark.report.page import to_html, to_json
 from dgmark.report.rate import ChosenRate
+from dgmark.report.statement import Report
 from dgmark.rows.documents import Document, read_opened
 from dgmark.rows.jsonl import sha256_of
 from dgmark.watermark.commitment import KeyCommitment

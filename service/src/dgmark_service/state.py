@@ -28,7 +28,7 @@ from dgmark_service.worker_pool import TooSlow, WorkerPool
 log = logging.getLogger("dgmark_service")
 RELOAD_SECONDS = 60.0  # in which keys must be read again
 # the keys by name, the commitments, and the models that are marked with the keys
-Keys = tuple[dict[str, WatermarkKey], dict[str, KeyCommitment], dict[str, Offer]]
+KeysRead = tuple[dict[str, WatermarkKey], dict[str, KeyCommitment], dict[str, Offer]]
 
 
 class ServiceState:
@@ -179,7 +179,7 @@ class ServiceState:
             self.model_process.stop()
 
 
-async def _read_in_time(settings: ServiceSettings) -> Keys:
+async def _read_in_time(settings: ServiceSettings) -> KeysRead:
     """What `_read_keys` reads, within `RELOAD_SECONDS`.
 
     A thread that waits for a disk for ever holds up neither a later reload nor the end of the process.
@@ -187,7 +187,7 @@ async def _read_in_time(settings: ServiceSettings) -> Keys:
     Raises:
         DgmarkError: see `_read_keys`; or it takes too long.
     """
-    read: Future[Keys] = Future()
+    read: Future[KeysRead] = Future()
     read.set_running_or_notify_cancel()
 
     def work() -> None:
@@ -203,7 +203,7 @@ async def _read_in_time(settings: ServiceSettings) -> Keys:
         raise TooSlow(f"they were not read within {RELOAD_SECONDS:g} seconds") from None
 
 
-def _read_keys(settings: ServiceSettings) -> Keys:
+def _read_keys(settings: ServiceSettings) -> KeysRead:
     """The keys by name, the commitments, and the models that are marked with the keys.
 
     See `ServiceState` for what is raised.

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from dgmark.arguments import several, shown, whole
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
 from dgmark.contents.accepted import Content, TextOrIds, content_of, contents_of
-from dgmark.detection.choice import Surprisal
+from dgmark.detection.pair_weights import Surprisal
 from dgmark.detection.surprisal import Offsets, SurprisalModel, nats_of_tokens, text_of_ids
 from dgmark.errors import DgmarkError, ModelFault, ModelNotFound, SettingsError, without_errors
 from dgmark.watermark.key import WatermarkKey

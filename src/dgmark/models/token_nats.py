@@ -35,7 +35,7 @@ class CausalModel(Protocol):
 
 
 @dataclass(frozen=True)
-class Window:
+class ReadWindow:
     """The ids of one text in one forward. Those from `scored` on are scored, as results `target` and on."""
 
     text: int
@@ -99,7 +99,7 @@ def token_nats(
     return results
 
 
-def _windows(text: int, ids: list[int], first: int, model: CausalModel) -> Iterator[Window]:
+def _windows(text: int, ids: list[int], first: int, model: CausalModel) -> Iterator[ReadWindow]:
     """Yield windows that score ids[first:], each token once."""
     room = model.context_length - len(model.opening)
     begin = first
@@ -107,13 +107,13 @@ def _windows(text: int, ids: list[int], first: int, model: CausalModel) -> Itera
         stop = min(len(ids), max(room, begin + max(1, room // 2)))
         start = max(0, stop - room)
         window = [*model.opening, *ids[start:stop]]
-        yield Window(text, window, len(model.opening) + begin - start, begin - first)
+        yield ReadWindow(text, window, len(model.opening) + begin - start, begin - first)
         begin = stop
 
 
-def _batches(windows: list[Window]) -> Iterator[list[Window]]:
+def _batches(windows: list[ReadWindow]) -> Iterator[list[ReadWindow]]:
     """Yield batches of windows, from the longest to the shortest, each as large as fits."""
-    batch: list[Window] = []
+    batch: list[ReadWindow] = []
     for window in sorted(windows, key=lambda one: -len(one.ids)):
         if batch and (len(batch) + 1) * len(batch[0].ids) > BATCH_TOKENS:
             yield batch
@@ -124,7 +124,7 @@ def _batches(windows: list[Window]) -> Iterator[list[Window]]:
 
 
 @torch.inference_mode()
-def _score(model: CausalModel, batch: Sequence[Window]) -> list[Float[np.ndarray, " _"]]:
+def _score(model: CausalModel, batch: Sequence[ReadWindow]) -> list[Float[np.ndarray, " _"]]:
     """Return the nats of the scored tokens of each window."""
     longest = max(len(window.ids) for window in batch)
     ids = torch.zeros((len(batch), longest), dtype=torch.long)  # padding at the end does not affect the tokens before
