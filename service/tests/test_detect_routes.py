@@ -213,7 +213,7 @@ def test_answers_tell_what_was_left_out_of_a_document(client: TestClient) -> Non
     one = client.post("/v1/detect", **body).json()
     assert one["document"]["notes"] == notes
     assert one["heading"] == "Watermark found, in the part that was read"
-    report = client.post("/v1/report", **{**body, "data": {"key": "one", "format": "json"}}).json()
+    report = client.post("/v1/report", **{**body, "data": {"options": '{"key": "one", "format": "json"}'}}).json()
     assert report["notes"] == notes
     assert report["sentence"] == one["sentence"]
 

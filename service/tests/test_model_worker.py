@@ -285,6 +285,7 @@ def test_a_text_that_is_marked_takes_turns_and_stops_when_nobody_waits() -> None
     assert 0 < first.filled <= first.of == round(0.5 * len(model.tokenizer.encode(long.prompt)))
     assert not told.of(Finished, long)
     worker.take(long.id)
+    worker.advance()
     assert not worker.busy
     worker._speeds[(long.model, 0.5)] = 100.0  # seconds a token, as if the last text had taken so long
     worker.take(slow := replace(long, id="slow"))

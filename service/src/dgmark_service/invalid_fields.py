@@ -54,7 +54,10 @@ def invalid_field(error: RequestValidationError | ValidationError) -> dict[str, 
     Neither has a value of the input, which may be somebody's text.
     """
     found: dict[str, list[Mapping[str, Any]]] = {}
-    for one in error.errors(include_url=False, include_input=False):
+    errors: Sequence[Any] = (
+        error.errors(include_url=False, include_input=False) if isinstance(error, ValidationError) else error.errors()
+    )
+    for one in errors:
         found.setdefault(_param(one["loc"]), []).append(one)
     first = next(iter(found))
     # a value with faults inside has one of the types

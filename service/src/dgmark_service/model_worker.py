@@ -150,7 +150,8 @@ class ModelWorker:
             return
         first = self._waiting[0]
         if isinstance(first, _Marking):
-            self._running.append(self._waiting.popleft())
+            self._waiting.popleft()
+            self._running.append(first)
             return
         texts = [text for text in self._waiting if isinstance(text, _Text)]
         members = [texts[number] for number in batches_of([text.kind for text in texts])[0][:room]]
@@ -405,6 +406,8 @@ class _Marking:
 
     def step(self) -> Iterator[jobs.FromWorker]:
         """Do one step, and tell what came of it."""
+        if self._done:
+            return
         if self._thread is None:
             self._thread = Thread(target=self._run, name="dgmark-mark", daemon=True)
             self._thread.start()

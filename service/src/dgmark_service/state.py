@@ -39,6 +39,7 @@ class ServiceState:
         audit: its audit log.
         auth: tells who asks.
         metrics: its metrics.
+        turns: whose text is checked next.
         keys: its keys by name.
         commitments: the commitments to its keys and to former ones, by the keys' fingerprints.
         offers: its models by name.
@@ -63,18 +64,13 @@ class ServiceState:
                 check_weighs(key)
         self.auth = Authenticator(settings, self.audit)
         self.metrics = Metrics()
+        self.turns = turns = Turns(settings.workers, settings.queue)
+        self.metrics.held.set_function(lambda: turns.held)
+        self.metrics.waiting.labels("checks").set_function(lambda: max(0, turns.held - turns.places))
         self.failure: DgmarkError | None = None
         self.on_failure: Callable[[], object] = lambda: None
         self.given_up = 0
         self._changing = asyncio.Lock()
-
-    @cached_property
-    def turns(self) -> Turns:
-        """Whose text is checked next."""
-        turns = Turns(self.settings.workers, self.settings.queue)
-        self.metrics.held.set_function(lambda: turns.held)
-        self.metrics.waiting.labels("checks").set_function(lambda: max(0, turns.held - turns.places))
-        return turns
 
     @cached_property
     def workers(self) -> WorkerPool:

@@ -98,8 +98,7 @@ class AuditLog:
         missing = {"rows_lost": self._lost, "refusals_left_out": self._left_out}
         line = json.dumps({**row, **{name: n for name, n in missing.items() if n}}, ensure_ascii=False)
         try:
-            file.reopenIfNeeded()
-            self._append(file.stream, f"{line}\n".encode())
+            self._append(file.current(), f"{line}\n".encode())
         except OSError as error:
             if self._unwritten is None:
                 log.error("the audit log cannot be written (%s): /readyz says so until it can be", error.strerror)
@@ -142,6 +141,17 @@ class _Rows(WatchedFileHandler):
 
     def _open(self) -> IO[bytes]:  # type: ignore[override]
         return open(self.baseFilename, "ab", buffering=0, opener=_private)
+
+    def current(self) -> IO[bytes]:
+        """The file at the path, open; whoever configures `logging` closes all handlers.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        self.reopenIfNeeded()
+        if self.stream is None:
+            self.stream = self._open()  # type: ignore[assignment]
+        return self.stream  # type: ignore[return-value]
 
 
 def _private(path: str, flags: int) -> int:
