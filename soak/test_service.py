@@ -97,7 +97,7 @@ def public(bench: Bench, tmp_path: Path) -> Iterator[Served]:
     """A service with a model for everybody, and a token for one."""
     shutil.copy(bench.key, tmp_path)
     made = bench.run("access", "keygen", tmp_path / "tokens", "holder", "--scope", "detect:full", "--scope", "generate")
-    token = made.output.split()[0].decode()
+    token = next(word.decode() for word in made.output.split() if word.startswith(b"dgm_"))
     bench.run("keygen", tmp_path / "main.json", "--model", "storyteller")
     options = ["--tokens", tmp_path / "tokens", "--public", "--public-rate", "100000 per minute", "--workers", 2]
     models = ["--model", "storyteller", "--generate-key", "main"]
@@ -117,6 +117,8 @@ def test_strangers_do_not_stop_a_token_holder(public: Served) -> None:
                 statuses[200] += 1
             except urllib.error.HTTPError as error:
                 statuses[error.code] += 1
+            except OSError:  # answered, and closed, before the whole body was sent
+                statuses[0] += 1
 
     def holder(times: list[float], path: str, body: bytes) -> None:
         while not over.is_set():
@@ -144,7 +146,7 @@ def test_strangers_do_not_stop_a_token_holder(public: Served) -> None:
     )
     assert checks
     assert texts
-    assert set(statuses) <= {200, 400, 413, 422, 429, 503}
+    assert set(statuses) <= {0, 200, 400, 413, 422, 429, 503}
     assert grown < 200 * 2**20
 
 
