@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from io import BufferedIOBase
 from itertools import chain, repeat
@@ -63,7 +63,7 @@ class RepeatedField(ValueError):
         self.name = name
 
 
-def parse_json(content: str | bytes, **hooks: Callable[[str], Any]) -> Any:
+def parse_json(content: str | bytes, **hooks: Any) -> Any:
     """Parse JSON in which no object has two fields of one name, with these hooks of `json.loads`.
 
     Raises:
