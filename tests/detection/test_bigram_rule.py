@@ -16,6 +16,7 @@ from dgmark import Detector, Keyring, WatermarkKey
 from dgmark.detection.bigram import STRENGTHS, BigramTest
 from dgmark.detection.finding import Span
 from dgmark.detection.p_values import binomial_tail
+from dgmark.detection.pair_weights import Surprisal
 from dgmark.detection.parts import Parts
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.result import PAYLOAD_FIELDS
@@ -193,6 +194,43 @@ def test_touching_parts_are_one_span_with_the_smallest_of_their_p_values(length:
     ((_, span),) = test.spans(1e-4)
     assert (span.first, span.last) == (208, end)
     assert span.p_value == min(part.p_value for part in parts)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("place", ["before", "between", "behind"])
+def test_a_long_repetition_is_in_no_span(place: str, weighted: bool) -> None:
+    one, other = (marked_ids(PLAIN, 256, seed=seed) for seed in (0, 1))
+    again = np.tile(unmarked(3, 6, 1000), 500)
+    pieces = {"before": [again, one], "between": [one, again, other], "behind": [one, again]}[place]
+    tokens = scored(*pieces)
+    if weighted:
+        nats = np.full(len(tokens.ids), 3.0)
+        tokens = replace(tokens, surprisal=Surprisal(nats, "a model", "0" * 16))
+    test, edges = BigramTest(PLAIN, tokens), np.cumsum([0, *map(len, pieces)])
+    marked = [(edges[n], edges[n + 1]) for n, piece in enumerate(pieces) if piece is not again]
+    found = [span for _, span in test.spans(1e-4)]
+    assert len(found) == len(marked)
+    for span, (first, last) in zip(found, marked, strict=True):
+        assert abs(span.first - first) <= 48
+        assert abs(span.last - last) <= 48
+    shown = test.shown_tokens()
+    assert shown[np.concatenate([np.arange(first, last) for first, last in marked])].all()
+    assert np.count_nonzero(shown) < sum(last - first for first, last in marked) + 40
+
+
+def test_a_marked_text_that_is_there_twice_is_a_span_twice() -> None:
+    ids = marked_ids(PLAIN, 256)
+    ((_, first), (_, second)) = BigramTest(PLAIN, scored(ids, unmarked(1, 64, 1000), ids)).spans(1e-4)
+    assert (first.first, second.last) == (0, 576)
+    assert first.last <= 280
+    assert second.first >= 300
+
+
+def test_tokens_far_apart_in_the_text_are_in_different_spans() -> None:
+    ids = np.concatenate([marked_ids(PLAIN, 128, seed=seed) for seed in (0, 1)])
+    places = np.arange(256) + np.repeat([0, 1000], 128)  # special tokens stand between them
+    found = [(span.first, span.last) for _, span in BigramTest(PLAIN, ScoredIds(ids, places)).spans(1e-4)]
+    assert found == [(0, 128), (128, 256)]
 
 
 def test_touching_spans_of_different_sub_keys_stay_apart() -> None:

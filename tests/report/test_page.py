@@ -208,7 +208,7 @@ def test_the_numbers_stand_beside_what_chance_would_give_and_say_where_they_end(
     first, last = (int(one.replace(",", "")) for one in named.groups())
     assert text[first - 1 : last] == text[span.start : span.end]
     assert "Characters are counted from 1" in page
-    assert "this text<br>1 in more than 1,000 trillion<" in page
+    assert "this text<br>1 in 1,000 trillion<" in page
     assert "Chances are told down to 1 in 1,000 trillion." in page
     assert "beyond the right end of the scale" in page
     assert 'class="here end"' in page

@@ -14,6 +14,7 @@ from functools import cached_property, lru_cache
 from pathlib import PurePath
 from typing import Any
 
+from dgmark.arguments import visible_name
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
 from dgmark.detection.detector import Detector
 from dgmark.detection.expected import matched_by_chance
@@ -39,7 +40,6 @@ from dgmark_service.schemas import DetectRequest, ReportRequest
 Content = str | list[int]
 # of one text: its spans take a third of the time of a request for most keys
 MAX_SPAN_CHARS = 250_000
-_MAX_NAME = 200
 # by which a language model is measured, and how much slower it checks a text: long ones are read in windows that
 # overlap, and some texts in more than one reading
 _SAMPLE, _SLOWER = "The first text takes longer than those after it. " * 40, 2.0
@@ -99,7 +99,7 @@ class Checker:
         surprisal_model: name of the language model that reads along; None for none.
         max_chars: characters of a text (ids, if ids are given).
         seconds: longest time that one text may take.
-        limits: what a document may cost; None if no documents are read.
+        limits: what a document may cost, by whether its answer has the public form.
         commitments: commitments to keys, by the keys' fingerprints.
         surprisal_context: the most tokens that the language model reads at once; None for all it can.
         chars_per_second: how fast the language model checks a text, as `warm` measures it; None without one.
@@ -110,7 +110,7 @@ class Checker:
     surprisal_model: str | None
     max_chars: int
     seconds: float
-    limits: Any
+    limits: Mapping[bool, Any]
     commitments: Mapping[str, KeyCommitment]
     surprisal_context: int | None = None
     chars_per_second: float | None = None
@@ -147,7 +147,8 @@ class Checker:
             SettingsError: an option is invalid, or cannot be combined with another.
             VocabularyMismatch: an id lies outside the keys' vocabulary.
         """
-        content, document = self._read(upload or (asked.text if asked.token_ids is None else asked.token_ids) or "")
+        source = upload or (asked.text if asked.token_ids is None else asked.token_ids) or ""
+        content, document = self._read(source, options)
         detection = self._judge(content, document, options)
         found, unsearched = self._detector_of(detection, options), ""
         if asked.spans and not found.no_spans and not detection.disguised:
@@ -173,7 +174,7 @@ class Checker:
             InputError: the document cannot be read, is a table, or is too long, also for finding spans.
             SettingsError: an option is invalid.
         """
-        content, document = self._read(upload or asked.text or "")
+        content, document = self._read(upload or asked.text or "", options)
         name = upload.name if upload and "name" not in asked.model_fields_set else asked.name
         detection = self._judge(content, document, options)
         found = self._detector_of(detection, options)
@@ -189,13 +190,13 @@ class Checker:
 
     # --- reading ---
 
-    def _read(self, source: Content | Upload) -> tuple[Content, Document | None]:
+    def _read(self, source: Content | Upload, options: Options) -> tuple[Content, Document | None]:
         if isinstance(source, Upload):
-            name = well_formed(PurePath(source.name.replace("\\", "/")).name)[-_MAX_NAME:] or "the document"
+            name = visible_name(PurePath(source.name.replace("\\", "/")).name)
             with tempfile.TemporaryFile() as file:
                 file.write(source.content)
                 file.seek(0)
-                document = read_opened(file, name, limits=self.limits)
+                document = read_opened(file, name, limits=self.limits[options.public])
             if document.rows:
                 raise InputError(
                     f"this is a table with {len(document.rows)} texts: send each as a text, or check the file with "

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import cached_property, partial
+from typing import Any
 
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import named_keys
@@ -20,6 +21,7 @@ from dgmark_service.model_process import ModelProcess, launch_worker
 from dgmark_service.offers import Offer, offers_of
 from dgmark_service.settings import ServiceSettings
 from dgmark_service.telemetry import AuditLog, Metrics
+from dgmark_service.turns import Turns
 from dgmark_service.worker_pool import TooSlow, WorkerPool
 
 log = logging.getLogger("dgmark_service")
@@ -36,6 +38,7 @@ class ServiceState:
         audit: its audit log.
         auth: tells who asks.
         metrics: its metrics.
+        turns: whose text is checked next.
         keys: its keys by name.
         commitments: the commitments to its keys and to former ones, by the keys' fingerprints.
         offers: its models by name.
@@ -60,6 +63,9 @@ class ServiceState:
                 check_weighs(key)
         self.auth = Authenticator(settings, self.audit)
         self.metrics = Metrics()
+        self.turns = turns = Turns(settings.workers, settings.queue)
+        self.metrics.held.set_function(lambda: turns.held)
+        self.metrics.waiting.labels("checks").set_function(lambda: max(0, turns.held - turns.places))
         self.failure: DgmarkError | None = None
         self.on_failure: Callable[[], object] = lambda: None
         self.given_up = 0
@@ -69,7 +75,7 @@ class ServiceState:
     def workers(self) -> WorkerPool:
         """The processes that check texts."""
         settings = self.settings
-        pool = WorkerPool(
+        return WorkerPool(
             self._checker(),
             Checker.warm,
             workers=settings.workers,
@@ -78,19 +84,19 @@ class ServiceState:
             memory=settings.worker_bytes,
             on_lost=self.metrics.lost.inc,
         )
-        self.metrics.held.set_function(lambda: pool.held)
-        self.metrics.waiting.labels("checks").set_function(lambda: max(0, pool.held - pool.workers))
-        return pool
 
     def _checker(self) -> Checker:
         settings = self.settings
-        limits = document_limits(
-            file_bytes=settings.body_bytes,
-            unpacked_bytes=8 * settings.body_bytes,
-            text_bytes=4 * settings.max_chars,
-            seconds=settings.seconds / 2,
-            memory_bytes=min(2**30, settings.worker_bytes),
-        )
+
+        def limits_of(public: bool) -> Any:
+            return document_limits(
+                file_bytes=settings.body_bytes,
+                unpacked_bytes=8 * settings.body_bytes,
+                text_bytes=4 * settings.max_chars,
+                seconds=min(settings.public_seconds / 2, settings.seconds / 2) if public else settings.seconds / 2,
+                memory_bytes=min(2**30, settings.worker_bytes),
+            )
+
         return Checker(
             self.keys,
             tokenizer=settings.tokenizer,
@@ -98,7 +104,7 @@ class ServiceState:
             surprisal_context=settings.surprisal_context,
             max_chars=settings.max_chars,
             seconds=settings.seconds,
-            limits=limits,
+            limits={public: limits_of(public) for public in (False, True)},
             commitments=self.commitments,
         )
 
@@ -130,13 +136,12 @@ class ServiceState:
             self.workers.shared.chars_per_second = min(rates, default=None)
 
     async def reload(self) -> None:
-        """Read the keys again, and open the audit log anew; if that fails, all stays as it was, and the log says why.
+        """Read the keys again; if that fails, all stays as it was, and the log says why.
 
         What is being checked or written ends under the keys that it began with.
         """
         async with self._changing:
             try:
-                self.audit.reopen()
                 self.keys, self.commitments, self.offers = await _read_in_time(self.settings)
             except DgmarkError as error:
                 log.error("the keys stay as they were: %s", error)

@@ -114,7 +114,7 @@ class Finding:
             and that were not applied; empty otherwise.
         spans: the spans that carry the mark; None if not requested.
         marked_share: the share of the text that the spans cover, in characters that are no white space (in ids, if
-            ids were given); None if not requested.
+            ids were given); None if not requested. A long repetition is in no span and counts as not covered.
         keys_tested: how many keys were tried, which the p-value pays for; the result is that of the likeliest key.
         rule: the rule of the key. For published rules of the lab, "tokens scored" are what their statistic counts
             (pairs or windows).

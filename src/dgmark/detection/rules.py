@@ -172,6 +172,10 @@ class TextTest(Protocol):
         """
         return None
 
+    def shown_tokens(self) -> Bool[np.ndarray, " n"] | None:
+        """Which tokens are shown as scored; None for all of them."""
+        return None
+
     def spans(self, fpr: float) -> list[SubkeySpan]:  # noqa: ARG002
         """The spans that carry the mark, which do not overlap, in order; see `no_spans`.
 

@@ -66,15 +66,15 @@ class RepeatedField(ValueError):
         self.name = name
 
 
-def parse_json(content: str | bytes) -> Any:
-    """Parse JSON in which no object has two fields of one name.
+def parse_json(content: str | bytes, **hooks: Any) -> Any:
+    """Parse JSON in which no object has two fields of one name, with these hooks of `json.loads`.
 
     Raises:
         RepeatedField: one has.
         ValueError: it is not valid JSON.
         RecursionError: it is nested too deeply.
     """
-    return json.loads(content, object_pairs_hook=_named_once)
+    return json.loads(content, object_pairs_hook=_named_once, **hooks)
 
 
 def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
