@@ -1,6 +1,6 @@
 """The options of `dgmark detect`: which ones can be combined, and the scorer that they describe."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,20 +26,9 @@ from dgmark.watermark.key import WatermarkKey
 
 
 @dataclass(frozen=True)
-class DetectOptions:
-    """What is looked for, and what is written about it, as given on the command line.
+class ScoringGroup:
+    """How texts are tested, in every command that looks for a mark."""
 
-    Raises:
-        SettingsError: some of the options cannot be combined.
-    """
-
-    key: Annotated[
-        Path | None, typer.Option("--key", "-k", help="Key file of whoever marks the texts; - is standard input.")
-    ] = None
-    keys: Annotated[Path | None, typer.Option(help="Folder of key files: which of them marked the text, if any.")] = (
-        None
-    )
-    allow_open_key: AllowOpenKey = False
     tokenizer: Annotated[str | None, typer.Option(help="Tokenizer folder or file.", show_default="that of the key")] = (
         None
     )
@@ -58,14 +47,46 @@ class DetectOptions:
             "GGUF file, a hub id, or the address of a server.",
         ),
     ] = None
+    payload: Annotated[
+        bool, typer.Option("--payload", help="Also give the sub-key that marks the text, and how sure that is.")
+    ] = False
+    allow_open_key: AllowOpenKey = False
+
+    def settings(self, place: Callable[[str | None], str | None] = lambda name: name) -> dict[str, Any]:
+        """The settings of a scorer; `place` gives the place of a language model as others see it."""
+        return {
+            "fpr": self.fpr,
+            "phase": self.phase,
+            "max_crop": self.max_crop,
+            **({"normalise": self.steps} if self.steps else {}),
+            **({} if self.surprisal_model is None else {"surprisal_model": place(self.surprisal_model)}),
+        }
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The steps that --normalise names."""
+        return tuple(self.normalise or ())
+
+
+@dataclass(frozen=True)
+class DetectOptions(ScoringGroup):
+    """What is looked for, and what is written about it, as given on the command line.
+
+    Raises:
+        SettingsError: some of the options cannot be combined.
+    """
+
+    key: Annotated[
+        Path | None, typer.Option("--key", "-k", help="Key file of whoever marks the texts; - is standard input.")
+    ] = None
+    keys: Annotated[Path | None, typer.Option(help="Folder of key files: which of them marked the text, if any.")] = (
+        None
+    )
     only: Annotated[
         list[str] | None,
         typer.Option(metavar="START:END", help="Score only these characters; choose them without the key."),
     ] = None
     spans: Annotated[bool, typer.Option("--spans", help="Find the marked spans of several texts, too.")] = False
-    payload: Annotated[
-        bool, typer.Option("--payload", help="Also give the sub-key that marks the text, and how sure that is.")
-    ] = False
     show: Annotated[bool, typer.Option("--show", help="Show the texts with their marked spans.")] = False
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the statistics.")] = False
     output: Annotated[
@@ -148,11 +169,6 @@ class DetectOptions:
         """The first given option that takes a single text; None if none is given."""
         given = {"--report": self.report, "--extract": self.extract}
         return next((name for name, value in given.items() if value), None)
-
-    @property
-    def steps(self) -> tuple[str, ...]:
-        """The steps that --normalise names."""
-        return tuple(self.normalise or ())
 
     @cached_property
     def ranges(self) -> Ranges:

@@ -151,6 +151,12 @@ def decoding_options(
 DecodingOptions = Annotated[Settings, decoding_options()]
 Seed = Annotated[int, typer.Option(help="Random seed; row i, counted from 0, uses seed + i.")]
 
+# --- tables
+IdColumn = Annotated[
+    str | None, typer.Option(help="Column or field of the rows' ids.", show_default="id, or the rows' numbers")
+]
+Prefix = Annotated[str, typer.Option(help="Parquet: what the names of added columns begin with.")]
+
 # --- the run
 Check = Annotated[
     bool,

@@ -36,7 +36,7 @@ from dgmark.report.contents import quote
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, to_line
 from dgmark.rows.texts import Item
 
-_COLUMNS = ["id", *DETECTION_FIELDS, "schema", SOURCE_SHA256, "kind", "notes", "error"]
+_COLUMNS = ["id", *DETECTION_FIELDS, "schema", SOURCE_SHA256, "file", "kind", "notes", "error"]
 _SUBKEY_COLUMNS = ["subkeys_tested", *PAYLOAD_FIELDS]
 _STYLES = {"watermarked": "bold green", "not_detected": "bold", "uncertain": "bold yellow"}
 # of the characters of a span, by the level of their shade
@@ -228,7 +228,7 @@ def _print_table(console: OutputConsole, rows: list[Scored], options: DetectOpti
     cells = [_cells(row, options) for row in rows]
     detections = [row[1] for row in rows if not isinstance(row, BadRow)]
     names = list(dict.fromkeys(name for row in cells for name in row))
-    ids = [visible(row.row_id if isinstance(row, BadRow) else row[0].row_id) for row in rows]
+    ids = [visible(row.name if isinstance(row, BadRow) else row[0].name) for row in rows]
     if console.unbroken:
         for line in (["text", *names], *_lines(ids, names, cells)):
             print("\t".join(line))  # rich would put spaces for tabs
@@ -318,7 +318,7 @@ def _print_text(console: OutputConsole, item: Item, detection: Detection, scorer
         shown.append("]]", style="green")
         last = span.end
     unknown = "" if detection.spans is not None else ": its marked spans are not looked for"
-    console.print(Text(f"\n{visible(item.row_id)}{unknown}", style="bold"))
+    console.print(Text(f"\n{visible(item.name)}{unknown}", style="bold"))
     if shades and console.is_terminal:
         console.print(Text(_SHADED, style="dim"))
     console.print(shown.append(text[last:]), soft_wrap=True)

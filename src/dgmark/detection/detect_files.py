@@ -7,9 +7,9 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import cast
 
@@ -18,14 +18,17 @@ from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.legibility import of_document
 from dgmark.detection.reader import Ranges, checked_ranges
-from dgmark.detection.result import DETECTION_SCHEMA, STATISTICS_VERSION, Detection, Scorer
+from dgmark.detection.result import DETECT_FIELDS, DETECTION_SCHEMA, STATISTICS_VERSION, Detection, Scorer
+from dgmark.detection.row_keys import RowKeys
 from dgmark.documents.document import TEXT_COLUMN
 from dgmark.errors import DgmarkError, InputError, ResumeMismatch, SettingsError
 from dgmark.rows.inputs import names_of
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, sha256_of
 from dgmark.rows.outputs import check_output
+from dgmark.rows.parquet import is_parquet
+from dgmark.rows.parquet_target import ParquetTarget
 from dgmark.rows.row_file import SETTINGS, RowFile
-from dgmark.rows.texts import Item, read_texts, unreadable
+from dgmark.rows.texts import ANY_ROWS, Item, RowReading, files_of, read_texts, unreadable
 from dgmark.rows.workers import CHUNK, check_workers, map_in_order
 from dgmark.watermark.key import WatermarkKey, check_key
 
@@ -123,8 +126,8 @@ class Tally:
 
     def count_row(self, row: Row) -> None:
         """Count a row that an earlier run wrote."""
-        if "error" in row:
-            self._count_unusable(BadRow(str(row["id"]), str(row["error"])))
+        if row.get("error") is not None:
+            self._count_unusable(BadRow(str(row.get("id")), str(row["error"])))
         else:
             self.verdicts[str(row.get("verdict"))] += 1
 
@@ -144,19 +147,24 @@ def detect_file(
     spans: bool = False,
     payload: bool = False,
     text_column: str = TEXT_COLUMN,
+    id_column: str | None = None,
+    prefix: str = "",
     on_rows: Callable[[list[Row]], object] | None = None,
 ) -> Tally:
-    """Score the texts of files into a JSON Lines file, one row a text, in order, as `dgmark detect --out` does.
+    """Score the texts of files into a file, one row a text, in order, as `dgmark detect --out` does.
 
-    Each row is written as soon as it is scored. If the file already holds rows of the same inputs and settings, they
-    stay and the missing rows are added; a line that a crash cut off, and error rows at the end, are scored again. An
-    input that cannot be scored becomes a row with an `error` and does not stop the others. Memory does not grow with
-    the number of texts.
+    Each row is written to a JSON Lines file as soon as it is scored. If that already holds rows of the same inputs and
+    settings, they stay and the missing rows are added; a line that a crash cut off, and error rows at the end, are
+    scored again. An input that cannot be scored becomes a row with an `error` and does not stop the others. Memory does
+    not grow with the number of texts.
+
+    A Parquet file is made from Parquet files: their rows with the columns of `DetectColumns`. It is written at the end,
+    from a file of rows beside it (`found.parquet.jsonl`), which is then removed.
 
     Args:
         scorer: a `Detector`, a `Keyring`, or a key, for which a `Detector` is made.
-        inputs: documents that `read_document` reads, .jsonl files (fields id, text, token_ids), folders of these, or
-            "-" for standard input.
+        inputs: documents that `read_document` reads, files of JSON Lines (fields id, text, token_ids) or Parquet,
+            folders of these, or "-" for standard input.
         out: the file to write or to resume; it must lie outside the inputs.
         workers: number of processes. With more than one, a script needs `if __name__ == "__main__":` around its calls.
         ids: score the "token_ids" of rows that also hold "text".
@@ -164,15 +172,17 @@ def detect_file(
         spans: also find the spans that carry the mark.
         payload: also state the sub-key found, which is the payload of the text.
         text_column: the column or field that holds the texts of rows and tables.
-        on_rows: called with each list of rows, once they are in the file.
+        id_column: the column or field that holds the ids of rows.
+        prefix: what the names of the columns begin with that are added to those of Parquet files.
+        on_rows: called with each list of rows, once they are in the file of rows.
 
     Returns:
         The counts of all rows of the file, including those of earlier runs.
 
     Raises:
         SettingsError: `scorer` is neither a scorer nor a key, `workers` is not a whole number from 1 to 256, ranges or
-            spans are requested without one dgMARK key, an argument has the wrong type, or the output lies among the
-            inputs.
+            spans are requested without one dgMARK key or for Parquet, an argument has the wrong type, the output lies
+            among the inputs, or is Parquet that is not made from Parquet.
         ModelNotFound: the tokenizer is unavailable.
         MissingExtra: reading an input needs a package that is not installed.
         ResumeMismatch: the file holds rows of other inputs or settings, or a text changed under its id; the file is
@@ -180,26 +190,58 @@ def detect_file(
         InputError: the file cannot be written, or another process is writing it.
     """
     check_workers(workers)
-    ids = flag("ids", ids)
+    reading = RowReading(
+        instance("the text column", text_column, str),
+        None if id_column is None else instance("the column of ids", id_column, str),
+        flag("ids", ids),
+    )
     scoring = ScoringOptions(checked_ranges(only), flag("spans", spans), flag("payload", payload))
-    instance("the text column", text_column, str)
     if on_rows is not None and not callable(on_rows):
         raise SettingsError(f"on_rows is a function of a list of rows, not a {type(on_rows).__name__}")
     scorer = scoring.check(scorer)
-    sources = [str(Path(name)) for name in names_of(inputs)]
-    out = as_path(out, "the output")
-    check_output(out, sources)
-    tally = Tally()
-    items = read_sources(sources, prefer_ids=ids, text_column=text_column, on_skip=tally.skipped.append)
-    settings = settings_hash(scorer, scoring, ids=ids)
-    with RowFile(out, {"schema": DETECTION_SCHEMA, **shared_fields(scorer), SETTINGS: settings}) as file:
+    sources, tally = names_of(inputs), Tally()
+    settings = settings_hash(scorer, scoring, ids=reading.prefer_ids)
+    target = None
+    if is_parquet(as_path(out, "the output")):
+        target = _parquet_target(
+            os.fspath(out), sources, scoring, {"settings": settings, "text_column": text_column}, prefix
+        )
+        if target.is_finished():
+            target.count([*DETECT_FIELDS], tally.count_row)
+            tally.resumed = tally.scored + tally.unusable
+            return tally
+        items: Iterator[Item | BadRow] = chain.from_iterable(read_texts(one, reading) for one in target.sources)
+    else:
+        sources = [one if is_parquet(one) else str(Path(one)) for one in sources]
+        check_output(Path(out), sources)
+        items = read_sources(sources, reading, on_skip=tally.skipped.append)
+    file_of_rows = Path(out) if target is None else target.rows_file
+    with RowFile(file_of_rows, {"schema": DETECTION_SCHEMA, **shared_fields(scorer), SETTINGS: settings}) as file:
         tally.resumed = _skip_finished(file, items, tally)
         scored = tally.count(score(scorer, items, scoring, workers))
         while chunk := [to_row(one, payload=scoring.payload) for one in islice(scored, CHUNK)]:
             file.append(chunk)
             if on_rows is not None:
                 on_rows(chunk)
+        if target is not None:
+            target.write(file.rows())
     return tally
+
+
+def _parquet_target(
+    out: str, sources: Sequence[str], scoring: ScoringOptions, made_with: Row, prefix: str
+) -> ParquetTarget:
+    """The Parquet file to make of sources, whose columns are fit for it.
+
+    Raises:
+        SettingsError: a source is not Parquet, or ranges or spans are wanted.
+        InputError: a source cannot be read, or has other columns than the first one, or columns of the added names.
+    """
+    if not scoring.plain:
+        raise SettingsError("columns of Parquet hold no spans: leave spans and ranges out, or write JSON Lines")
+    target = ParquetTarget(out, files_of(sources), made_with, DETECT_FIELDS, instance("the prefix", prefix, str))
+    target.schema  # noqa: B018 (before the work)
+    return target
 
 
 def _skip_finished(file: RowFile, items: Iterator[Item | BadRow], tally: Tally) -> int:
@@ -234,7 +276,7 @@ def shared_fields(scorer: Scorer) -> Row:
     return {"fpr": scorer.settings["fpr"], "keys_tested": len(keys), **one_of_them}
 
 
-def settings_hash(scorer: Scorer, scoring: ScoringOptions, *, ids: bool) -> str:
+def settings_hash(scorer: Scorer | RowKeys, scoring: ScoringOptions, *, ids: bool) -> str:
     """A short hash of everything that a row depends on except its text. All rows of one file share it."""
     everything = {
         "schema": DETECTION_SCHEMA,
@@ -249,16 +291,13 @@ def settings_hash(scorer: Scorer, scoring: ScoringOptions, *, ids: bool) -> str:
 
 
 def read_sources(
-    sources: Iterable[str],
-    *,
-    prefer_ids: bool = False,
-    text_column: str = TEXT_COLUMN,
-    on_skip: Callable[[str], object] | None = None,
+    sources: Sequence[str], reading: RowReading = ANY_ROWS, *, on_skip: Callable[[str], object] | None = None
 ) -> Iterator[Item | BadRow]:
     """Read the texts of all sources (see `read_texts`). A source that cannot be read becomes a bad row."""
+    reading = replace(reading, name_files=len(sources) > 1)
     for source in sources:
         try:
-            yield from read_texts(source, prefer_ids=prefer_ids, text_column=text_column, on_skip=on_skip)
+            yield from read_texts(source, reading, on_skip=on_skip)
         except InputError as error:
             yield unreadable(source, error)
 
@@ -268,8 +307,10 @@ def to_row(scored: Scored, *, payload: bool = False) -> Row:
     if isinstance(scored, BadRow):
         return scored.to_row(DETECTION_SCHEMA)
     item, detection = scored
-    document: Row = {} if item.kind is None else {"kind": item.kind}
-    if document or item.notes:
+    document: Row = {"file": item.file} if item.file is not None else {}
+    if item.kind is not None:
+        document["kind"] = item.kind
+    if item.kind is not None or item.notes:
         document["notes"] = list(item.notes)
     return {**detection.to_row(item.row_id, payload=payload), **document, SOURCE_SHA256: sha256_of(item.content)}
 
@@ -313,7 +354,7 @@ def _checked(detection: Detection | DgmarkError, scorer: Scorer, item: Item) -> 
             uncertain_because=item.uncertain_because,
         )
     except DgmarkError as error:
-        return BadRow(item.row_id, str(error), type(error), sha256_of(item.content))
+        return BadRow(item.row_id, str(error), type(error), sha256_of(item.content), item.file)
 
 
 def _detect(detector: Detector, item: Item, scoring: ScoringOptions) -> Detection | DgmarkError:

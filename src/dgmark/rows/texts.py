@@ -6,12 +6,13 @@ Knows nothing of tokens and keys.
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from dgmark.contents.row_ids import id_of_row
 from dgmark.contents.type_checks import is_id
 from dgmark.documents.document import TEXT_COLUMN, Document, read_opened
 from dgmark.documents.kinds import OLD_OFFICE, SUFFIXES, TABLES, Kind
@@ -19,13 +20,19 @@ from dgmark.documents.markup_signs import markup_note
 from dgmark.documents.reading import Limits
 from dgmark.errors import InputError, NoTexts
 from dgmark.rows.inputs import STDIN, open_input
-from dgmark.rows.jsonl import BadRow, Row, read_rows, rows_or_text
+from dgmark.rows.jsonl import ROW_SUFFIXES, BadRow, Row, is_rows, read_rows, rows_or_text, without_id
+from dgmark.rows.parquet import PARQUET_SUFFIXES, is_parquet, parquet_rows
 
 # in folders; most drawings hold no text
-TEXT_SUFFIXES = (*(suffix for suffix, kind in SUFFIXES.items() if kind is not Kind.SVG), ".jsonl")
+TEXT_SUFFIXES = (
+    *(suffix for suffix, kind in SUFFIXES.items() if kind is not Kind.SVG),
+    *ROW_SUFFIXES,
+    *PARQUET_SUFFIXES,
+)
 # characters of a text, or token ids of a response: more than the Bible has
 MAX_CHARS = 5_000_000
 _EMPTY = "the text is empty"
+_IDS = "token_ids"  # the column or field of token ids
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,7 @@ class Item:
         notes: what was left out of the document, and what the reader should know of it or of the text.
         incomplete: whether something was left out of the document.
         uncertain_because: why a text without the mark cannot be called that, if so: "unread", "not_shown" or "markup".
+        file: the file of its row, if that is to be stated.
     """
 
     row_id: str
@@ -47,46 +55,93 @@ class Item:
     notes: tuple[str, ...] = ()
     incomplete: bool = False
     uncertain_because: str | None = None
+    file: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What a person is told that the text is called."""
+        return self.row_id if self.file is None else f"{self.file}:{self.row_id}"
+
+
+@dataclass(frozen=True)
+class RowReading:
+    """What is read of the rows of files and tables.
+
+    Attributes:
+        text_column: the column or field that holds the texts, or lists of token ids.
+        id_column: the column or field of the rows' ids; by default "id" of JSON Lines, and the numbers of other rows.
+        prefer_ids: take the ids of a row that holds both a text and "token_ids".
+        name_files: state the file of each row, as where several files may have rows of one id.
+    """
+
+    text_column: str = TEXT_COLUMN
+    id_column: str | None = None
+    prefer_ids: bool = False
+    name_files: bool = False
+
+
+ANY_ROWS = RowReading()
 
 
 def read_texts(
-    source: str,
-    *,
-    prefer_ids: bool = False,
-    text_column: str = TEXT_COLUMN,
-    on_skip: Callable[[str], object] | None = None,
+    source: str, reading: RowReading = ANY_ROWS, *, on_skip: Callable[[str], object] | None = None
 ) -> Iterator[Item | BadRow]:
     """Read the texts of one source. One of more than `MAX_CHARS` characters or ids is a bad row.
 
     Args:
-        source: a document that `read_document` reads, a `.jsonl` file, a folder (its files with such an ending, in
-            order of name; what is no file or cannot be opened is a bad row), or "-" for standard input.
-        prefer_ids: take the ids of a row that holds both a text and "token_ids".
-        text_column: the column or field that holds the texts of rows and tables.
+        source: a document that `read_document` reads, a file of JSON Lines or Parquet, a folder (its files with such an
+            ending, in order of name; what is no file or cannot be opened is a bad row), or "-" for standard input.
+        reading: what is read of rows.
         on_skip: called with each file of a folder whose ending is that of no document.
 
     Raises:
         InputError: the file cannot be read, or the folder holds no document.
         MissingExtra: reading the file needs a package that is not installed.
     """
-    suffix = Path(source).suffix.lower()
     if os.path.isdir(source):
         for file in _documents_of(source, on_skip):
             if isinstance(file, BadRow):
                 yield file
                 continue
             try:
-                yield from read_texts(file, prefer_ids=prefer_ids, text_column=text_column)
+                yield from read_texts(file, replace(reading, name_files=True))
             except InputError as error:
                 yield unreadable(file, error)
-    elif suffix == ".jsonl":
-        for row in read_rows(source):
-            yield _item_of(row, prefer_ids, text_column)
+    elif is_rows(source) or is_parquet(source):
+        rows = read_rows(source) if is_rows(source) else _rows_of_parquet(source, reading)
+        for row in rows:
+            item = _item_of(row, reading)
+            yield replace(item, file=source) if reading.name_files else item
     elif source == STDIN:
-        yield from _from_stdin(prefer_ids, text_column)
+        yield from _from_stdin(reading)
     else:
         with open_input(source, "a document, a folder, or -") as opened:
-            yield from _items_of(source, _read_document(opened, source, text_column))
+            yield from _items_of(source, _read_document(opened, source, reading.text_column))
+
+
+def _rows_of_parquet(source: str, reading: RowReading) -> Iterator[Row | BadRow]:
+    return parquet_rows(
+        source,
+        reading.text_column,
+        id_column=reading.id_column,
+        ids_column=_IDS,
+        prefer_ids=reading.prefer_ids,
+    )
+
+
+def files_of(sources: Iterable[str]) -> list[str]:
+    """The sources, with the documents of folders in place of the folders.
+
+    Raises:
+        InputError: a folder holds no document, or what is not a document that can be read.
+    """
+    files: list[str] = []
+    for source in sources:
+        for file in _documents_of(source, None) if os.path.isdir(source) else [source]:
+            if isinstance(file, BadRow):
+                raise InputError(f"{file.row_id} {file.error}")
+            files.append(file)
+    return files
 
 
 def _documents_of(folder: str, on_skip: Callable[[str], object] | None) -> list[str | BadRow]:
@@ -106,7 +161,7 @@ def _documents_of(folder: str, on_skip: Callable[[str], object] | None) -> list[
                 refuse(path, "is a link to a folder, and links are not followed: give that folder itself")
         for path in (Path(place, name) for name in files):
             # Office writes "~$name" beside a document that is open
-            if path.suffix.lower() not in (*TEXT_SUFFIXES, *OLD_OFFICE) or path.name.startswith(("~$", ".")):
+            if not path.name.lower().endswith((*TEXT_SUFFIXES, *OLD_OFFICE)) or path.name.startswith(("~$", ".")):
                 skipped.append(path)
             elif path.is_file() or not path.exists():
                 found[path] = str(path)  # a link to nothing is refused when it is opened
@@ -120,16 +175,16 @@ def _documents_of(folder: str, on_skip: Callable[[str], object] | None) -> list[
     return [found[path] for path in sorted(found)]
 
 
-def _from_stdin(prefer_ids: bool, text_column: str) -> Iterator[Item | BadRow]:
+def _from_stdin(reading: RowReading) -> Iterator[Item | BadRow]:
     """Read rows as they arrive, or one whole document. The first line that is not blank decides."""
     with open_input(STDIN, "a document") as file:
         found = rows_or_text(file, "stdin", Limits().file_bytes)
         if not isinstance(found, bytes):
             for row in found:
-                yield _item_of(row, prefer_ids, text_column)
+                yield _item_of(row, reading)
             return
     with _spooled(found) as copy:
-        document = read_opened(copy, "stdin", text_column=text_column)
+        document = read_opened(copy, "stdin", text_column=reading.text_column)
     yield from _items_of("stdin", document)
 
 
@@ -184,29 +239,35 @@ def _too_long(name: str, what: str) -> BadRow:
     return BadRow(name, f"{what}, and {MAX_CHARS} are allowed: cut it into parts")
 
 
-def _item_of(row: Row | BadRow, prefer_ids: bool, text_column: str) -> Item | BadRow:
-    """The text or the ids of a row, see `read_texts`."""
+def _item_of(row: Row | BadRow, reading: RowReading) -> Item | BadRow:
+    """The text or the ids of a row, see `RowReading`."""
     if isinstance(row, BadRow):
         return row
-    text, ids = row.get(text_column), row.get("token_ids")
-    if isinstance(ids, list) and (prefer_ids or text is None):
+    row_id = row_id_of(row, reading.id_column)
+    if isinstance(row_id, BadRow):
+        return row_id
+    text, ids = row.get(reading.text_column), row.get(_IDS)
+    if isinstance(text, list):
+        text, ids = None, text
+    if isinstance(ids, list) and (reading.prefer_ids or text is None):
         if len(ids) > MAX_CHARS:
-            return _too_long(row["id"], f"the row has {len(ids)} token ids")
-        if not _are_ids(ids):
-            return BadRow(row["id"], '"token_ids" are not all whole numbers')
-        return Item(row["id"], ids) if ids else BadRow(row["id"], _EMPTY, InputError)
-    if not isinstance(text, str):
-        return BadRow(row["id"], str(row.get("error") or f'no "{text_column}" and no "token_ids"'))
-    return _text_of_row(row["id"], text)
+            return _too_long(row_id, f"the row has {len(ids)} token ids")
+        if not are_ids(ids):
+            return BadRow(row_id, '"token_ids" are not all whole numbers')
+        return Item(row_id, ids) if ids else BadRow(row_id, _EMPTY, InputError)
+    if isinstance(text, str):
+        return _text_of_row(row_id, text)
+    if reading.text_column in row and text is None and not row.get("error"):
+        return BadRow(row_id, "there is no text: the value is missing")
+    return BadRow(row_id, str(row.get("error") or f'no "{reading.text_column}" and no "token_ids"'))
 
 
-def prompt_of(row: Row) -> str | list[int] | BadRow:
-    """The prompt of a row: a text, or token ids."""
-    prompt = row.get("prompt")
-    if isinstance(prompt, str) or (isinstance(prompt, list) and _are_ids(prompt)):
-        return prompt
-    return BadRow(row["id"], 'no "prompt": give a text, or a list of token ids')
+def row_id_of(row: Row, id_column: str | None) -> str | BadRow:
+    """What names a row: its id, or what stands in the column of ids."""
+    found = id_of_row(row["id"] if id_column is None else row.get(id_column))
+    return without_id(str(row["id"]), str(id_column)) if found is None else found
 
 
-def _are_ids(ids: list[Any]) -> bool:
+def are_ids(ids: list[Any]) -> bool:
+    """Whether a list holds token ids."""
     return all(is_id(i) and abs(i) < 2**31 for i in ids)
