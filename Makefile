@@ -6,6 +6,7 @@ BIN := .venv/bin
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 # modules are compiled when they are first imported, as most never are, and then kept, whatever the shell's setting
 export PYTHONDONTWRITEBYTECODE :=
+PROJECTS := pyproject.toml builtin/pyproject.toml documents/pyproject.toml service/pyproject.toml lab/pyproject.toml constraints.txt
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 
 .PHONY: demo test check lint quick soak engines-check backends-check docs bench bench-detect audit release clean
@@ -41,7 +42,7 @@ backends-check: .venv/.backends
 
 # Attempts to break dgmark; docs/reliability.md says what they hold it to, and what SOAK_ROUNDS and SOAK_SEED set.
 soak: .venv/.dev
-	DGMARK_FUZZED_DOCUMENTS=300 $(BIN)/python -m pytest tests/documents/test_fuzz.py
+	DGMARK_FUZZED_DOCUMENTS=300 $(BIN)/python -m pytest documents/tests/test_fuzz.py
 	DGMARK_ODD_VALUES_EACH=1 $(BIN)/python -m pytest tests/test_public_arguments.py
 	$(BIN)/python -m pytest soak
 
@@ -75,7 +76,7 @@ release: .venv/release/.tools
 	set -e; SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct); export SOURCE_DATE_EPOCH; \
 	for round in 1 2; do \
 		git clone --quiet . build/release/checkout-$$round; \
-		for part in . builtin lab; do \
+		for part in . builtin documents service lab; do \
 			.venv/release/bin/python -m build --no-isolation --outdir build/release/dist-$$round \
 				build/release/checkout-$$round/$$part > build/release/log-$$round; \
 		done; \
@@ -97,12 +98,12 @@ clean:
 	$(PYTHON) -m venv .venv
 	touch $@
 
-.venv/.generate: pyproject.toml builtin/pyproject.toml constraints.txt | .venv/.python
-	$(INSTALL) --editable ./builtin --editable '.[generate,serve]'
+.venv/.generate: $(PROJECTS) | .venv/.python
+	$(INSTALL) --editable ./builtin --editable '.[generate]' --editable ./documents --editable ./service
 	touch $@
 
-.venv/.dev: pyproject.toml builtin/pyproject.toml lab/pyproject.toml constraints.txt | .venv/.python
-	$(INSTALL) --editable ./builtin --editable '.[dev]' --editable './lab[bench]'
+.venv/.dev: $(PROJECTS) | .venv/.python
+	$(INSTALL) --editable ./builtin --editable '.[dev]' --editable ./documents --editable ./service --editable './lab[bench]'
 	touch $@
 
 .venv/.backends: .venv/.dev
@@ -114,6 +115,6 @@ clean:
 	.venv/release/bin/python -m pip install --quiet --requirement release-tools.txt
 	touch $@
 
-.venv/.docs: pyproject.toml builtin/pyproject.toml constraints.txt | .venv/.python
-	$(INSTALL) --editable ./builtin --editable '.[docs]' --editable ./lab
+.venv/.docs: $(PROJECTS) | .venv/.python
+	$(INSTALL) --editable ./builtin --editable '.[docs]' --editable ./documents --editable ./service --editable ./lab
 	touch $@

@@ -26,7 +26,7 @@ import dgmark_lab.training
 from dgmark import Detector, WatermarkKey
 from dgmark.checkpoint.folder import BUILTIN, builtin_folder
 from dgmark.checkpoint.tokenizer import load_tokenizer
-from dgmark.rows.outputs import atomic_write
+from dgmark.files.outputs import atomic_write
 from dgmark.watermark.bigram import matching_pairs, pair_key
 from dgmark_lab.evaluate.estimates import share
 from dgmark_lab.evaluate.pooled import pairs_in, pooled_p

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgmark import load_tokenizer
-from dgmark.detection.normalise import normalise
+from dgmark.detection.disguises.normalise import normalise
 from dgmark.errors import InputError, NoTexts, SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark_lab.attacks import ATTACKS, attack

@@ -10,8 +10,8 @@ import pytest
 
 from dgmark import WatermarkKey
 from dgmark.report.signing import SigningKey, verify_report
-from dgmark.service.app import create_app
-from dgmark.service.settings import ServiceSettings
+from dgmark_service.app import create_app
+from dgmark_service.settings import ServiceSettings
 from support.browser import check, running_browser, watched_page
 from support.command_line import rows, run
 from support.services import listening, wait_for

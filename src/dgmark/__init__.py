@@ -21,10 +21,12 @@ def __getattr__(name: str) -> Any:
     try:
         value = getattr(import_module(_MODULES[name]), name)
     except ModuleNotFoundError as error:
+        from dgmark.extras import install_hint, wing_hint
+
+        if _MODULES[name].startswith("dgmark_documents"):
+            raise ImportError(f"dgmark.{name} needs dgmark-documents: {wing_hint('documents')}") from error
         if not _MODULES[name].startswith(("dgmark.decode", "dgmark.models")):
             raise
-        from dgmark.extras import install_hint
-
         raise ImportError(f"dgmark.{name} needs torch and transformers: {install_hint('generate')}") from error
     globals()[name] = value
     return value

@@ -15,13 +15,12 @@ from dgmark.decode import (
 )
 from dgmark.decode.own_check import MarkWarning
 from dgmark.decode.settings_file import read_settings
-from dgmark.detection.detect_files import detect_file
 from dgmark.detection.detector import Detector, detect
 from dgmark.detection.finding import ScoredToken, Span
-from dgmark.detection.keyring import Keyring, load_keys
+from dgmark.detection.keyring import Keyring, load_keys, named_keys
 from dgmark.detection.result import Detection
+from dgmark.detection.row_keys import RowKeys
 from dgmark.detection.shading import Shade
-from dgmark.documents.document import Document, read_document
 from dgmark.errors import DgmarkError
 from dgmark.models.denoiser import Denoiser
 from dgmark.models.language_endpoint import LanguageEndpoint
@@ -30,11 +29,14 @@ from dgmark.models.load import load_model
 from dgmark.report.contents import Report
 from dgmark.report.page import write_report
 from dgmark.report.signing import SigningKey, verify_report
+from dgmark.rows.detect_files import detect_file
+from dgmark.rows.documents import Document, read_document
 from dgmark.version import __version__
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey, subkey_of
 from dgmark.watermark.key_file import KeyFilePermissionWarning
 from dgmark.watermark.spec import WatermarkSpec
+from dgmark_documents.reading import Limits
 
 __all__ = [
     "DecodeConfig",
@@ -52,8 +54,10 @@ __all__ = [
     "Keyring",
     "LanguageEndpoint",
     "LanguageModel",
+    "Limits",
     "MarkWarning",
     "Report",
+    "RowKeys",
     "ScoredToken",
     "Shade",
     "SigningKey",
@@ -70,6 +74,7 @@ __all__ = [
     "load_keys",
     "load_model",
     "load_tokenizer",
+    "named_keys",
     "read_document",
     "read_settings",
     "select_positions",

@@ -11,6 +11,11 @@ def install_hint(extra: str, distribution: str = ".") -> str:
     return f"run `pip install '{distribution}[{extra}]'` in a checkout of dgmark"
 
 
+def wing_hint(folder: str) -> str:
+    """How to install a distribution that stands beside dgmark in its repository."""
+    return f"run `pip install ./{folder}` in a checkout of dgmark"
+
+
 @contextmanager
 def needed_extra(extra: str, purpose: str, packages: str = "torch and transformers") -> Iterator[None]:
     """Report a failed import in the block as a missing extra, and say how to install the extra.

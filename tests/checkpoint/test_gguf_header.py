@@ -12,8 +12,8 @@ from dgmark.checkpoint.families import LLADA, family_of
 from dgmark.checkpoint.folder import find_checkpoint
 from dgmark.checkpoint.gguf import read_header
 from dgmark.cli import app
-from dgmark.cli.serve import _sources
 from dgmark.errors import CheckpointFormat
+from dgmark_service.serve_command import _sources
 from support import tiny_gguf
 
 FILE = tiny_gguf.GOLDEN / "llada.gguf"

@@ -12,8 +12,8 @@ import pytest
 
 from dgmark.checkpoint.folder import BUILTIN, builtin_folder
 from dgmark.report.signing import SigningKey
-from dgmark.service.token_file import TokenFile
 from dgmark.watermark.commitment import KeyCommitment
+from dgmark_service.token_file import TokenFile
 from support.command_line import run
 from support.known_keys import key_file_of, known_key
 

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from dgmark import Detector, Keyring, WatermarkKey
 from dgmark.detection.bigram import STRENGTHS, BigramTest
-from dgmark.detection.detect_files import ScoringOptions
 from dgmark.detection.finding import Span
 from dgmark.detection.p_values import binomial_tail
 from dgmark.detection.parts import Parts
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.result import PAYLOAD_FIELDS
 from dgmark.errors import SettingsError, VocabularyMismatch
+from dgmark.rows.detect_files import ScoringOptions
 from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words
 from dgmark.watermark.spec import spec_as
 from support.known_keys import builtin_tokenizer, known_key, sign_of

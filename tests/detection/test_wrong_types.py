@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from dgmark.checkpoint.tokenizer import load_tokenizer
-from dgmark.detection.detect_files import detect_file
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring, load_keys
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
+from dgmark.rows.detect_files import detect_file
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.position import tables_of
 from support.known_keys import builtin_tokenizer, known_key, known_spec

@@ -14,18 +14,18 @@ from dgmark.checkpoint.families import FAMILIES
 from dgmark.columns.row_schema import CHECK_FIELDS, GENERATE_FIELDS
 from dgmark.detection.expected import tokens_needed
 from dgmark.detection.result import DETECT_FIELDS, DETECTION_FIELDS, PAYLOAD_FIELDS
-from dgmark.documents.reading import MB, Limits
-from dgmark.service.connections import REST_SECONDS
-from dgmark.service.detection_worker import MAX_SPAN_CHARS
-from dgmark.service.settings import ServiceSettings
 from dgmark.watermark.bigram import DEFAULT_SUBKEYS, BigramSpec
 from dgmark.watermark.key_file import KeyFile
 from dgmark.watermark.measured import PAIRS
 from dgmark.watermark.position import PositionSpec
 from dgmark.watermark.rules import find_rule
+from dgmark_documents.reading import MB, Limits
 from dgmark_lab.attacks import ATTACKS
 from dgmark_lab.baselines import BASELINES
 from dgmark_lab.options import defaults_of
+from dgmark_service.connections import REST_SECONDS
+from dgmark_service.detection_worker import MAX_SPAN_CHARS
+from dgmark_service.settings import ServiceSettings
 from support.known_keys import known_spec
 
 ROOT = Path(__file__).parents[2]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dgmark.errors import InputError, SettingsError
+from dgmark.files.outputs import atomic_file, atomic_folder, atomic_write, check_output
 from dgmark.rows.jsonl import to_line
-from dgmark.rows.outputs import atomic_file, atomic_folder, atomic_write, check_output
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_a_file_without_room_is_an_error_of_input_and_leaves_the_old_file(tmp_pa
     path.write_text("old")
     code = (
         "import sys; from pathlib import Path; from dgmark.errors import InputError;"
-        "from dgmark.rows.outputs import atomic_write\n"
+        "from dgmark.files.outputs import atomic_write\n"
         "try: atomic_write(Path(sys.argv[1]), 'x' * 1000)\n"
         "except InputError as error: print(error)"
     )

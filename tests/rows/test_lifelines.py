@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dgmark.detection.detect_files import detect_file
 from dgmark.errors import InputError, SettingsError
+from dgmark.rows.detect_files import detect_file
 from dgmark.rows.workers import map_in_order
 from support.known_keys import known_key
 from support.unchecked import unchecked

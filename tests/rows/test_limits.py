@@ -1,16 +1,15 @@
 """Texts and lines that are too large: refused by a row, in bounded memory, while the others are read."""
 
 import io
-import sys
 import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from dgmark.detection.detect_files import detect_file, read_sources
 from dgmark.errors import InputError
-from dgmark.rows.inputs import MAX_LINE_BYTES, bounded_lines
+from dgmark.files.inputs import MAX_LINE_BYTES, bounded_lines
+from dgmark.rows.detect_files import detect_file, read_sources
 from dgmark.rows.jsonl import BadRow
 from dgmark.rows.texts import Item, read_texts
 from dgmark.rows.workers import FULL, map_in_order
@@ -93,8 +92,8 @@ def test_few_long_texts_are_in_work_at_a_time() -> None:
 
 def test_prompts_on_standard_input_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     known_key("limits").save(tmp_path / "key.json")
-    monkeypatch.setattr(sys.modules["dgmark.rows.prompts"], "MAX_LINE_BYTES", 1000)
-    monkeypatch.setattr("dgmark.rows.inputs.MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr("dgmark.rows.prompts.MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr("dgmark.files.inputs.MAX_LINE_BYTES", 1000)
     for content, says in [(b"x" * 2000, "more than 1000 bytes"), (b"The \xff", "not a text in UTF-8")]:
         for command in (["generate"], ["infill", "-"]):
             done = run(*command, "--key", tmp_path / "key.json", stdin=content)

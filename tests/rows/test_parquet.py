@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dgmark import DetectColumns, Detector, GenerateColumns, detect_file
-from dgmark.errors import InputError, NoTexts, ResumeMismatch
+from dgmark.errors import InputError, NoTexts, ResumeMismatch, SettingsError
 from dgmark.models.load import NetworkDenoiser
 from dgmark.rows import parquet, parquet_target
 from support.command_line import run
@@ -259,6 +259,28 @@ def test_token_ids_of_parquet_are_scored_as_ids(key_file: Path, tmp_path: Path) 
     ):
         made = run("detect", "--key", key_file, "--json", *options, tmp_path / "in.parquet")
         assert json.loads(made.stdout)["verdict"] == verdict, made.stderr
+
+
+def test_each_row_is_tested_with_the_key_that_it_names(tmp_path: Path) -> None:
+    (keys := tmp_path / "keys").mkdir()
+    KEY.save(keys / "acme.json")
+    known_key("beta", subkeys=4).save(keys / "beta.json")
+    text = marked_text(KEY.subkey(2), 120)
+    source = table_of(tmp_path / "in.parquet", [text, text, text], tenant=["acme", "beta", "nobody"])
+    asked = ("detect", "--keys", keys, "--key-column", "tenant", "--text-column", "body")
+    made = run(*asked, "--out", tmp_path / "out.parquet", source)
+    assert "2 scored (1 not_detected, 1 watermarked), 1 cannot be used" in made.stderr
+    rows = pq.read_table(tmp_path / "out.parquet").to_pylist()
+    assert rows[0]["p_value"] == DETECTOR.detect(text).p_value  # no search is paid for
+    assert [row["key_fingerprint"] for row in rows] == [KEY.fingerprint, known_key("beta", subkeys=4).fingerprint, None]
+    printed = [json.loads(line) for line in run(*asked, "--json", source).stdout.splitlines()]
+    assert [row.get("p_value") for row in printed] == [row["p_value"] for row in rows]
+    assert [row.get("keys_tested") for row in printed] == [1, 1, None]
+    assert "there is no key 'nobody': the keys are acme, beta" in printed[2]["error"]
+    alone = run("detect", "--key", keys / "acme.json", "--key-column", "tenant", source)
+    assert "give it with --keys FOLDER" in alone.stderr
+    with pytest.raises(SettingsError, match="a column of keys belongs to a RowKeys"):
+        scored(source, tmp_path / "o.parquet", key_column="tenant")
 
 
 # ---- places ----

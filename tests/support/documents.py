@@ -1,11 +1,16 @@
 """The corpus of documents that LibreOffice made, and what each is made from."""
 
+import tempfile
 from pathlib import Path
+from typing import BinaryIO, cast
 
+from dgmark.rows.documents import Document, document_of, read_opened
+from dgmark.rows.tables import Table
 from dgmark.watermark.key import WatermarkKey
+from dgmark_documents.reading import Reading
 from support.known_keys import known_key
 
-CORPUS = Path(__file__).parent.parent / "documents" / "corpus"
+CORPUS = Path(__file__).parents[2] / "documents" / "tests" / "corpus"
 NOTE = "A note at the foot of the page."
 _LONG = ("columns", "layout", "pages", "table")
 
@@ -19,3 +24,27 @@ def source_of(name: str) -> str:
     """The text that a document of the corpus was made from."""
     stem = "long" if Path(name).stem in _LONG else "story"
     return (CORPUS / f"{stem}.txt").read_text(encoding="utf-8").strip()
+
+
+def document_from(content: bytes, name: str, column: str = "text") -> Document:
+    """The document of a file with this content and name."""
+    with tempfile.TemporaryFile() as file:
+        file.write(content)
+        file.seek(0)
+        return read_opened(cast(BinaryIO, file), name, text_column=column)
+
+
+def document_of_reading(reading: Reading, column: str = "text") -> Document:
+    """The document that a reading becomes."""
+    about = {"how": reading.how, "left_out": reading.notes}
+    return document_of(
+        "the file",
+        "a kind",
+        reading.text,
+        reading.form,
+        column,
+        [Table(*one) for one in reading.tables],
+        pages=reading.pages,
+        because=reading.uncertain_because,
+        **about,
+    )

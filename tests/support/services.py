@@ -14,10 +14,10 @@ from starlette.testclient import TestClient
 
 from dgmark.models.load import load_model
 from dgmark.models.loaded import LoadedModel
-from dgmark.service.app import create_app
-from dgmark.service.settings import ModelSource, ServiceSettings
-from dgmark.service.token_file import TokenFile
 from dgmark.watermark.key import WatermarkKey
+from dgmark_service.app import create_app
+from dgmark_service.settings import ModelSource, ServiceSettings
+from dgmark_service.token_file import TokenFile
 from support.known_keys import bound_key, known_key
 
 

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from dgmark.cli.access import access_app
 from dgmark.cli.console import report_system_error
 from dgmark.cli.demo import demo
 from dgmark.cli.detect import detect
@@ -14,9 +13,9 @@ from dgmark.cli.infill import infill
 from dgmark.cli.keys import key_app, keygen
 from dgmark.cli.lazy_command import LazyCommand
 from dgmark.cli.models import models
+from dgmark.cli.other_commands import add_other_commands
 from dgmark.cli.process import prepare_process
 from dgmark.cli.report import report_app
-from dgmark.cli.serve import serve
 from dgmark.version import __version__
 
 app = typer.Typer(
@@ -50,9 +49,8 @@ app.add_typer(key_app, name="key")
 for command in (generate, infill, detect):
     app.command()(command)
 app.add_typer(report_app, name="report")
-for command in (serve, models):
-    app.command()(command)
-app.add_typer(access_app, name="access")
+app.command()(models)
+add_other_commands(app)
 
 
 def main() -> None:

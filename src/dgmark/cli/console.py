@@ -16,7 +16,7 @@ from rich.console import Console
 from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.cli.process import STDOUT, Terminated, discard_output
 from dgmark.errors import DgmarkError, InputError, SettingsError
-from dgmark.rows.inputs import STDIN
+from dgmark.files.inputs import STDIN
 from dgmark.watermark.key_file import KeyFilePermissionWarning
 
 P = ParamSpec("P")

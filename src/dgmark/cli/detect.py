@@ -15,18 +15,16 @@ from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.detect_options import DetectOptions
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.results import WRITERS
-from dgmark.detection.detect_files import Scored, ScoringOptions, Tally, detect_file, one_key, read_sources, score
-from dgmark.detection.keyring import Keyring
-from dgmark.detection.result import Scorer
+from dgmark.detection.row_keys import AnyScorer, RowKeys
 from dgmark.detection.rules import seconds_to_check, work_of
-from dgmark.documents.document import TEXT_COLUMN
 from dgmark.errors import InputError, SettingsError
+from dgmark.files.inputs import STDIN, names_of
+from dgmark.files.outputs import atomic_write, check_output
 from dgmark.report.contents import Report
 from dgmark.report.page import write_report
 from dgmark.report.signing import SigningKey
-from dgmark.rows.inputs import STDIN, names_of
+from dgmark.rows.detect_files import Scored, ScoringOptions, Tally, detect_file, keys_of, one_key, read_sources, score
 from dgmark.rows.jsonl import BadRow, Row, to_line
-from dgmark.rows.outputs import atomic_write, check_output
 from dgmark.rows.parquet import is_parquet
 from dgmark.rows.texts import Item, RowReading
 from dgmark.rows.workers import MAX_WORKERS
@@ -44,7 +42,7 @@ def detect(
         list[str] | None, typer.Argument(help="Documents, JSON Lines, Parquet, folders; - is standard input.")
     ] = None,
     ids: Annotated[bool, typer.Option("--ids", help='Score the "token_ids" of rows that also hold "text".')] = False,
-    text_column: Annotated[str, typer.Option(help="Column or field of the texts.")] = TEXT_COLUMN,
+    text_column: Annotated[str | None, typer.Option(help="Column or field of the texts.", show_default="text")] = None,
     id_column: opt.IdColumn = None,
     prefix: opt.Prefix = "",
     workers: Annotated[int, typer.Option(min=1, max=MAX_WORKERS, help="Number of processes.")] = 1,
@@ -56,7 +54,7 @@ def detect(
     if not inputs and sys.stdin.isatty():
         raise SettingsError("give texts to score: files, folders, or - for standard input")
     sources = names_of(inputs or [STDIN])
-    rows: dict[str, Any] = {"text_column": text_column, "id_column": id_column}
+    rows: dict[str, Any] = {"text_column": text_column, "id_column": id_column, "key_column": options.key_column}
     if options.out:
         tally = _write(options, scorer, sources, workers=workers, ids=ids, prefix=prefix, **rows)
     else:
@@ -78,7 +76,7 @@ def _typed(sources: Iterable[str]) -> bool:
     return STDIN in sources and sys.stdin.isatty()
 
 
-def _write(options: DetectOptions, scorer: Scorer, sources: list[str], **reading: Any) -> Tally:
+def _write(options: DetectOptions, scorer: AnyScorer, sources: list[str], **reading: Any) -> Tally:
     """Score the texts into a file; with --json, also print its new rows."""
     scoring: dict[str, Any] = {"only": options.ranges, "spans": options.spans, "payload": options.payload}
     with row_bar("texts", hidden=_typed(sources)) as bar:
@@ -92,7 +90,9 @@ def _write(options: DetectOptions, scorer: Scorer, sources: list[str], **reading
         return detect_file(scorer, sources, options.out or "", on_rows=report, **scoring, **reading)
 
 
-def _scored(options: DetectOptions, scorer: Scorer, items: Iterable[Item | BadRow], workers: int) -> Iterator[Scored]:
+def _scored(
+    options: DetectOptions, scorer: AnyScorer, items: Iterable[Item | BadRow], workers: int
+) -> Iterator[Scored]:
     """Score the texts, or the only text where one alone can be used."""
     scoring = ScoringOptions(options.ranges, options.spans, options.payload)
     scoring.check(scorer)
@@ -112,7 +112,7 @@ def _with_bar(scored: Iterable[Scored], *, hidden: bool) -> Generator[Scored]:
 
 def _show(
     options: DetectOptions,
-    scorer: Scorer,
+    scorer: AnyScorer,
     scored: Iterator[Scored],
     signer: SigningKey | None,
     commitment: KeyCommitment | None,
@@ -159,10 +159,10 @@ def _extract(content: str | list[int], path: Path) -> None:
     atomic_write(path, content.encode("utf-8", "surrogatepass"))
 
 
-def _with_notes(items: Iterable[Item | BadRow], scorer: Scorer) -> Iterator[Item | BadRow]:
+def _with_notes(items: Iterable[Item | BadRow], scorer: AnyScorer) -> Iterator[Item | BadRow]:
     """The items; to stderr go the notes on each document, once for a table, and what takes long, before it starts."""
     shown: tuple[str, ...] = ()
-    keys = scorer.keys if isinstance(scorer, Keyring) else [one_key(scorer).key]
+    keys = keys_of(scorer)[:1] if isinstance(scorer, RowKeys) else keys_of(scorer)
     for item in items:
         if isinstance(item, Item) and (seconds := seconds_to_check(item.content, keys)) > _LONG_SECONDS:
             stderr().print(f"{item.name}: {work_of(keys)} takes about {seconds:.0f} seconds", markup=False)

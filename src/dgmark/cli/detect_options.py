@@ -1,6 +1,7 @@
 """The options of `dgmark detect`: which ones can be combined, and the scorer that they describe."""
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -8,27 +9,40 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from dgmark.cli.options import AllowOpenKey, AsRows
-from dgmark.detection.detect_files import one_key
+from dgmark.cli.option_groups import OptionGroup
+from dgmark.cli.options import AllowOpenKey, AsRows, KeyColumn
 from dgmark.detection.detector import DEFAULT_FPR, Detector
 from dgmark.detection.finding import Phase
-from dgmark.detection.keyring import Keyring, load_keys
+from dgmark.detection.keyring import Keyring, load_keys, named_keys
 from dgmark.detection.reader import Ranges
-from dgmark.detection.result import Scorer
+from dgmark.detection.row_keys import AnyScorer, RowKeys
 from dgmark.detection.rules import DEFAULT_MAX_CROP, check_weighs
 from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import SettingsError
 from dgmark.models.surprisal_models import load_surprisal_model
 from dgmark.report.page import check_report_path
 from dgmark.report.signing import SigningKey
+from dgmark.rows.detect_files import one_key
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey
 
 
 @dataclass(frozen=True)
-class ScoringGroup:
-    """How texts are tested, in every command that looks for a mark."""
+class DetectOptions:
+    """What is looked for, and what is written about it, as given on the command line.
 
+    Raises:
+        SettingsError: some of the options cannot be combined.
+    """
+
+    key: Annotated[
+        Path | None, typer.Option("--key", "-k", help="Key file of whoever marks the texts; - is standard input.")
+    ] = None
+    keys: Annotated[Path | None, typer.Option(help="Folder of key files: which of them marked the text, if any.")] = (
+        None
+    )
+    key_column: KeyColumn = None
+    allow_open_key: AllowOpenKey = False
     tokenizer: Annotated[str | None, typer.Option(help="Tokenizer folder or file.", show_default="that of the key")] = (
         None
     )
@@ -43,50 +57,17 @@ class ScoringGroup:
         str | None,
         typer.Option(
             metavar="MODEL",
-            help="Weigh tokens by how much choice they had, as this language model sees the text: builtin, a folder, a "
-            "GGUF file, a hub id, or the address of a server.",
+            help="Language model that weighs tokens: builtin, a folder, a GGUF file, a hub id, or a server's address.",
         ),
     ] = None
-    payload: Annotated[
-        bool, typer.Option("--payload", help="Also give the sub-key that marks the text, and how sure that is.")
-    ] = False
-    allow_open_key: AllowOpenKey = False
-
-    def settings(self, place: Callable[[str | None], str | None] = lambda name: name) -> dict[str, Any]:
-        """The settings of a scorer; `place` gives the place of a language model as others see it."""
-        return {
-            "fpr": self.fpr,
-            "phase": self.phase,
-            "max_crop": self.max_crop,
-            **({"normalise": self.steps} if self.steps else {}),
-            **({} if self.surprisal_model is None else {"surprisal_model": place(self.surprisal_model)}),
-        }
-
-    @property
-    def steps(self) -> tuple[str, ...]:
-        """The steps that --normalise names."""
-        return tuple(self.normalise or ())
-
-
-@dataclass(frozen=True)
-class DetectOptions(ScoringGroup):
-    """What is looked for, and what is written about it, as given on the command line.
-
-    Raises:
-        SettingsError: some of the options cannot be combined.
-    """
-
-    key: Annotated[
-        Path | None, typer.Option("--key", "-k", help="Key file of whoever marks the texts; - is standard input.")
-    ] = None
-    keys: Annotated[Path | None, typer.Option(help="Folder of key files: which of them marked the text, if any.")] = (
-        None
-    )
     only: Annotated[
         list[str] | None,
         typer.Option(metavar="START:END", help="Score only these characters; choose them without the key."),
     ] = None
     spans: Annotated[bool, typer.Option("--spans", help="Find the marked spans of several texts, too.")] = False
+    payload: Annotated[
+        bool, typer.Option("--payload", help="Also give the sub-key that marks the text, and how sure that is.")
+    ] = False
     show: Annotated[bool, typer.Option("--show", help="Show the texts with their marked spans.")] = False
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the statistics.")] = False
     output: Annotated[
@@ -119,6 +100,8 @@ class DetectOptions(ScoringGroup):
             )
         if self.key is not None and self.keys is not None:
             raise SettingsError("--key and --keys exclude each other: leave one of them out")
+        if self.key_column is not None and self.keys is None:
+            raise SettingsError("--key-column names files of a folder of keys: give it with --keys FOLDER")
         if self.as_json and self.output not in ("table", "jsonl"):
             raise SettingsError(f"--json and --format {self.output} exclude each other: leave one of them out")
         if (self.show or self.verbose) and self.form != "table":
@@ -170,6 +153,11 @@ class DetectOptions(ScoringGroup):
         given = {"--report": self.report, "--extract": self.extract}
         return next((name for name, value in given.items() if value), None)
 
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The steps that --normalise names."""
+        return tuple(self.normalise or ())
+
     @cached_property
     def ranges(self) -> Ranges:
         """The ranges of --only, each written START:END.
@@ -193,7 +181,7 @@ class DetectOptions(ScoringGroup):
         """
         return SigningKey.load(self.sign, allow_open=self.allow_open_key) if self.sign else None
 
-    def named_commitment(self, scorer: Scorer) -> KeyCommitment | None:
+    def named_commitment(self, scorer: AnyScorer) -> KeyCommitment | None:
         """Read the commitment that the report names, and check that the key meets it.
 
         Raises:
@@ -205,7 +193,7 @@ class DetectOptions(ScoringGroup):
         commitment.check(one_key(scorer).key)
         return commitment
 
-    def scorer(self) -> Scorer:
+    def scorer(self) -> AnyScorer:
         """Read the keys and make the scorer that the options describe.
 
         Raises:
@@ -219,6 +207,9 @@ class DetectOptions(ScoringGroup):
             "phase": self.phase,
             "max_crop": self.max_crop,
         }
+        if self.keys is not None and self.key_column is not None:
+            named = named_keys(self.keys, allow_open=self.allow_open_key)
+            return RowKeys(named, surprisal_model=self._surprisal_model([*named.values()]), **shared)
         if self.keys is not None:
             keys = load_keys(self.keys, allow_open=self.allow_open_key)
             return Keyring(keys, surprisal_model=self._surprisal_model(keys), **shared)
@@ -234,3 +225,15 @@ class DetectOptions(ScoringGroup):
         for key in keys:
             check_weighs(key)
         return load_surprisal_model(self.surprisal_model, keys[0].spec.tokenizer_fingerprint)
+
+
+# what is looked for, in every command that takes a table
+_TESTS = ("allow_open_key", "tokenizer", "fpr", "phase", "max_crop", "normalise", "surprisal_model", "payload")
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+_given.__signature__ = inspect.signature(DetectOptions)  # type: ignore[attr-defined]
+Tests = Annotated[dict[str, Any], OptionGroup(_given, _TESTS)]

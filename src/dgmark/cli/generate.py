@@ -20,9 +20,9 @@ from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.settings_file import read_settings
 from dgmark.errors import DgmarkError, ResumeMismatch, SettingsError
 from dgmark.extras import needed_extra
-from dgmark.rows.inputs import STDIN
+from dgmark.files.inputs import STDIN
+from dgmark.files.outputs import check_output
 from dgmark.rows.jsonl import BadRow, Row
-from dgmark.rows.outputs import check_output
 from dgmark.rows.parquet import is_parquet
 from dgmark.rows.parquet_target import ParquetTarget
 from dgmark.rows.prompts import PROMPT_COLUMN, prompt_of, read_prompts
@@ -112,10 +112,10 @@ def generate(
     out_file = None if out is None or table else Path(out)
     check_output(out_file, [prompts.source])
     task_of = partial(_task, key=key, subkey=subkey, prompts=prompts, seed_of_ids=seed)
+    check_settings(loading, key, settings)
     tasks = tasks_of(prompts.rows(), task_of, seed=seed, purpose="" if table else "prompt to continue")
     if live and (len(tasks) != 1 or out is not None):
         raise SettingsError("--stream shows one text: give a single prompt, and leave --out out")
-    check_settings(loading, key, settings)
     with needed_extra("generate", "generating"):
         from dgmark.decode.generation import GENERATION_SCHEMA
         from dgmark.decode.own_check import MarkTally

@@ -15,9 +15,9 @@ from dgmark.cli.row_runs import RowOutput, Task, make_rows, one_by_one, tasks_of
 from dgmark.decode.config import Settings
 from dgmark.errors import DgmarkError, SettingsError
 from dgmark.extras import needed_extra
-from dgmark.rows.inputs import STDIN, decode, read_bytes, read_stdin
+from dgmark.files.inputs import STDIN, decode, read_bytes, read_stdin
+from dgmark.files.outputs import check_output
 from dgmark.rows.jsonl import BadRow, Row, read_rows
-from dgmark.rows.outputs import check_output
 from dgmark.watermark.key import check_has_key
 
 if TYPE_CHECKING:

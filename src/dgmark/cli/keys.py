@@ -17,15 +17,15 @@ from dgmark.cli.option_groups import option_groups
 from dgmark.cli.options import AllowOpenKey, NewKeyFile, OneObject
 from dgmark.cli.rule_options import rule_options
 from dgmark.contents.accepted import content_of
-from dgmark.detection.detect_files import read_sources
 from dgmark.detection.detector import DEFAULT_FPR, Detector, check_fpr
 from dgmark.detection.expected import MAX_TOKENS, expected_p, tokens_needed
 from dgmark.detection.key_check import TEMPLATE_LEVEL, KeyCheck, check_on_texts
 from dgmark.detection.rules import check_weighs
 from dgmark.errors import CheckpointFormat, InputError
+from dgmark.files.inputs import names_of
 from dgmark.models.special_ids import find_end_ids, find_mask_id
 from dgmark.models.surprisal_models import load_surprisal_model
-from dgmark.rows.inputs import names_of
+from dgmark.rows.detect_files import read_sources
 from dgmark.rows.texts import Item
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey, block_length_of

@@ -152,10 +152,9 @@ DecodingOptions = Annotated[Settings, decoding_options()]
 Seed = Annotated[int, typer.Option(help="Random seed; row i, counted from 0, uses seed + i.")]
 
 # --- tables
-IdColumn = Annotated[
-    str | None, typer.Option(help="Column or field of the rows' ids.", show_default="id, or the rows' numbers")
-]
-Prefix = Annotated[str, typer.Option(help="Parquet: what the names of added columns begin with.")]
+IdColumn = Annotated[str | None, typer.Option(help="Column or field of the rows' ids.")]
+KeyColumn = Annotated[str | None, typer.Option(help="Column or field that names each row's key.")]
+Prefix = Annotated[str, typer.Option(help="Begin the names of added columns with this.")]
 
 # --- the run
 Check = Annotated[

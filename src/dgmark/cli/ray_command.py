@@ -11,22 +11,25 @@ from dgmark.cli import options as opt
 from dgmark.cli import run as run_app
 from dgmark.cli.console import command_errors
 from dgmark.cli.detect import check_exit, report_counts
-from dgmark.cli.detect_options import ScoringGroup
+from dgmark.cli.detect_options import Tests
 from dgmark.cli.generate import check_settings
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.row_runs import table_counts, tell_of_marks, tell_written
 from dgmark.columns.detect_columns import DetectColumns
 from dgmark.columns.generate_columns import GenerateColumns
 from dgmark.columns.key_source import ENVIRONMENT, read_keys
-from dgmark.detection.detect_files import ScoringOptions, Tally, settings_hash
 from dgmark.errors import SettingsError
 from dgmark.extras import needed_extra
+from dgmark.rows.detect_files import ScoringOptions, Tally, settings_hash
 from dgmark.rows.jsonl import Row
 from dgmark.rows.parquet import values_in
 from dgmark.rows.prompts import PROMPT_COLUMN
 
 if TYPE_CHECKING:
     from dgmark.columns.ray_run import RayRun
+
+# tests that name files
+_FILES = ("tokenizer", "surprisal_model")
 
 app = typer.Typer(
     name="dgmark-ray",
@@ -106,7 +109,8 @@ class Places:
 def detect(
     places: Annotated[Places, OptionGroup(Places)],
     key: Annotated[str, typer.Option("--key", "-k", help="Key file or folder that all machines see, or env:NAME.")],
-    scoring: Annotated[ScoringGroup, OptionGroup(ScoringGroup)],
+    tests: Tests,
+    key_column: opt.KeyColumn = None,
     text_column: Annotated[str, typer.Option(help="Column of the texts, or of lists of token ids.")] = "text",
     batch_size: Annotated[int, typer.Option(min=1, help="Texts that a process takes at a time.")] = 1024,
 ) -> None:
@@ -115,15 +119,14 @@ def detect(
         _absolute(key),
         text_column,
         id_column=places.id_column,
-        tokenizer=_absolute_file(scoring.tokenizer),
+        key_column=key_column,
         prefix=places.prefix,
-        allow_open_key=scoring.allow_open_key,
-        payload=scoring.payload,
-        **scoring.settings(_absolute_file),
+        **(tests | {name: _absolute_file(tests[name]) for name in _FILES if name in tests}),
     )
     # read here, so that a wrong key or setting ends the command before the cluster works
-    settings = settings_hash(work.scorer, ScoringOptions(payload=scoring.payload), ids=False)
+    settings = settings_hash(work.scorer, ScoringOptions(payload=tests["payload"]), ids=False)
     made_with = {"command": "detect", "key": work.scorer.settings["keys"], "settings": settings}
+    made_with |= {"key_column": key_column}
     tally = Tally(resumed=places.run_of(work, made_with, batch_size=batch_size, part_rows=65_536).write())
     places.count(["verdict", "error"], tally.count_row)
     report_counts(places.target, tally)
@@ -143,6 +146,7 @@ def generate(
     dtype: Annotated[str | None, typer.Option(help="fp32, bf16 or fp16.", show_default="the checkpoint's")] = None,
     prompt_column: Annotated[str, typer.Option(help="Column of the prompts.")] = PROMPT_COLUMN,
     seed: Annotated[int, typer.Option(help="Seed that the ids of rows are hashed with.")] = 0,
+    key_column: opt.KeyColumn = None,
     chat: Annotated[bool, typer.Option("--chat", help="Put each prompt into the model's chat template.")] = False,
     check: opt.Check = False,
     gpus_per_actor: Annotated[
@@ -154,14 +158,16 @@ def generate(
     if (key is None) != no_watermark:
         raise SettingsError("give --key FILE to mark the texts, or --no-watermark for texts without a mark")
     source, model = None if key is None else _absolute(key), str(_absolute_file(model))
-    own = None if source is None else read_keys(source, allow_open=allow_open_key)[0]
-    check_settings({"name_or_path": model}, own, settings)
+    keys = [None] if source is None else read_keys(source, allow_open=allow_open_key)
+    for own in keys:
+        check_settings({"name_or_path": model}, own, settings)
     loading: dict[str, Any] = {"dtype": dtype, "device": "cuda" if gpus_per_actor else None}
     work = GenerateColumns(
         model,
         source,
         prompt_column,
         id_column=places.id_column,
+        key_column=key_column,
         seed=seed,
         prefix=places.prefix,
         batch_size=batch_size,
@@ -171,8 +177,12 @@ def generate(
         **loading,
         **settings,
     )
-    made_with: dict[str, Any] = {"command": "generate", "key": None if own is None else own.fingerprint, "model": model}
-    made_with |= {"seed": seed, "chat": chat, "check": check, **loading, "settings": settings}
+    made_with: dict[str, Any] = {
+        "command": "generate",
+        "key": [own and own.fingerprint for own in keys],
+        "model": model,
+    }
+    made_with |= {"key_column": key_column, "seed": seed, "chat": chat, "check": check, **loading, "settings": settings}
     run = places.run_of(work, made_with, batch_size=batch_size, part_rows=256, gpus=gpus_per_actor)
     resumed = run.write()
     tally, marks = table_counts(work.fields, places.count)

@@ -16,10 +16,10 @@ from rich.text import Text
 from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.cli.console import OutputConsole, stdout, visible
 from dgmark.cli.detect_options import DetectOptions
-from dgmark.detection.detect_files import Scored, to_row
 from dgmark.detection.detector import Detector
 from dgmark.detection.finding import Span
-from dgmark.detection.result import DETECTION_FIELDS, PAYLOAD_FIELDS, Detection, Scorer, share_of
+from dgmark.detection.result import DETECTION_FIELDS, PAYLOAD_FIELDS, Detection, share_of
+from dgmark.detection.row_keys import AnyScorer
 from dgmark.detection.sentences import (
     ANY_SOURCE,
     counted,
@@ -33,6 +33,7 @@ from dgmark.detection.sentences import (
 from dgmark.detection.shading import cut
 from dgmark.errors import SettingsError
 from dgmark.report.contents import quote
+from dgmark.rows.detect_files import Scored, to_row
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, to_line
 from dgmark.rows.texts import Item
 
@@ -59,16 +60,16 @@ _NUMBERS = {"tokens", "p-value", "z", "matching"}
 # --- for programs
 
 
-def _write_jsonl(scored: Iterator[Scored], _scorer: Scorer, options: DetectOptions) -> None:
+def _write_jsonl(scored: Iterator[Scored], _scorer: AnyScorer, options: DetectOptions) -> None:
     for row in scored:
         print(to_line(to_row(row, payload=options.payload)), flush=True)
 
 
-def _write_json(scored: Iterator[Scored], _scorer: Scorer, options: DetectOptions) -> None:
+def _write_json(scored: Iterator[Scored], _scorer: AnyScorer, options: DetectOptions) -> None:
     print(json.dumps([to_row(row, payload=options.payload) for row in scored], indent=2, allow_nan=False))
 
 
-def _write_csv(scored: Iterator[Scored], _scorer: Scorer, options: DetectOptions) -> None:
+def _write_csv(scored: Iterator[Scored], _scorer: AnyScorer, options: DetectOptions) -> None:
     columns = _COLUMNS + _SUBKEY_COLUMNS if options.payload else _COLUMNS
     writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
@@ -89,7 +90,7 @@ def _cell(value: object) -> object:
 # --- for a person
 
 
-def _show_results(scored: Iterator[Scored], scorer: Scorer, options: DetectOptions) -> None:
+def _show_results(scored: Iterator[Scored], scorer: AnyScorer, options: DetectOptions) -> None:
     """Write the results to stdout: a card for one text, a table for several."""
     console, rows = stdout(), list(scored)
     if len(rows) == 1 and not isinstance(rows[0], BadRow):
@@ -108,7 +109,7 @@ def _show_results(scored: Iterator[Scored], scorer: Scorer, options: DetectOptio
                 _print_text(console, *_with_spans(scorer, row, options), scorer)
 
 
-def _with_spans(scorer: Scorer, row: tuple[Item, Detection], options: DetectOptions) -> tuple[Item, Detection]:
+def _with_spans(scorer: AnyScorer, row: tuple[Item, Detection], options: DetectOptions) -> tuple[Item, Detection]:
     """The row with its spans, where they can be found: in a whole, unchanged text, with one key."""
     item, detection = row
     if detection.spans is not None or detection.disguised or options.only:
@@ -302,7 +303,7 @@ def _found(detection: Detection) -> str:
     return "not found"
 
 
-def _print_text(console: OutputConsole, item: Item, detection: Detection, scorer: Scorer) -> None:
+def _print_text(console: OutputConsole, item: Item, detection: Detection, scorer: AnyScorer) -> None:
     """The text with its marked spans, which stand between plain characters and are green on a terminal.
 
     A terminal also shows which tokens match, where a language model weighs them.
@@ -324,7 +325,7 @@ def _print_text(console: OutputConsole, item: Item, detection: Detection, scorer
     console.print(shown.append(text[last:]), soft_wrap=True)
 
 
-WRITERS: dict[str, Callable[[Iterator[Scored], Scorer, DetectOptions], None]] = {
+WRITERS: dict[str, Callable[[Iterator[Scored], AnyScorer, DetectOptions], None]] = {
     "table": _show_results,
     "json": _write_json,
     "jsonl": _write_jsonl,

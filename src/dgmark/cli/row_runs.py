@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dgmark.cli.bar import row_bar
 from dgmark.cli.console import stderr, stdout, visible
-from dgmark.detection.detect_files import Tally
 from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, ResumeMismatch
+from dgmark.rows.detect_files import Tally
 from dgmark.rows.jsonl import BadRow, Row, to_line
 from dgmark.rows.row_file import RowFile
 

@@ -23,7 +23,7 @@ from dgmark.detection.detector import DEFAULT_FPR, Detector, check_fpr
 from dgmark.detection.finding import Phase
 from dgmark.detection.keyring import Keyring, named_keys
 from dgmark.detection.result import DETECT_FIELDS, Scorer
-from dgmark.detection.row_keys import RowKeys
+from dgmark.detection.row_keys import AnyScorer, RowKeys
 from dgmark.detection.rules import DetectionSettings, check_settings, check_weighs
 from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import DgmarkError, KeyFileError, SettingsError
@@ -127,7 +127,7 @@ class DetectColumns:
             self.scorer  # noqa: B018 (which is used here)
 
     @property
-    def scorer(self) -> Scorer | RowKeys:
+    def scorer(self) -> AnyScorer:
         """What scores the texts, read at its first use in a process.
 
         Raises:
@@ -182,7 +182,7 @@ class DetectColumns:
 @lru_cache(maxsize=8)
 def _scorer(
     source: str | WatermarkKey, tokenizer: Any, model: Any, named: bool, allow_open: bool, settings: Any
-) -> Scorer | RowKeys:
+) -> AnyScorer:
     """The scorer of a key or of the keys of a folder, made once a process."""
     folder = isinstance(source, str) and os.path.isdir(source)
     given: dict[str, Any] = {"tokenizer": tokenizer, **dict(settings)}

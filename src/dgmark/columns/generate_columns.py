@@ -17,12 +17,12 @@ from dgmark.columns.batch import (
 )
 from dgmark.columns.key_source import KeySource, check_source, read_keys, refuse_to_travel
 from dgmark.columns.row_schema import CHECK_FIELDS, GENERATE_FIELDS, Schema
+from dgmark.contents.columns import Fields
 from dgmark.decode.config import DecodeConfig, DecodeSettings
 from dgmark.detection.keyring import named_keys
 from dgmark.detection.row_keys import key_named
 from dgmark.errors import DgmarkError, SettingsError
 from dgmark.extras import needed_extra
-from dgmark.rows.parquet_target import Fields
 from dgmark.watermark.key import WatermarkKey, check_has_key
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from dgmark.rows.parquet_target import Fields, arrow_schema
+from dgmark.contents.columns import Fields
+from dgmark.rows.parquet_target import arrow_schema
 
 GENERATE_FIELDS: Fields = MappingProxyType(
     {

@@ -5,7 +5,7 @@ as numbers, which would be scored as ids.
 """
 
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,8 @@ from dgmark.contents.type_checks import is_from
 from dgmark.errors import InputError, SettingsError
 
 MAX_ID = 2**63 - 1
+# name and Arrow's type of each column that is added to a table
+Fields = Mapping[str, str]
 # the types of token ids; 8 bits hold bytes
 _WIDE = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (16, 32, 64))
 _ARROW_TEXTS = ("string", "large_string", "string_view", "null")

@@ -10,7 +10,7 @@ from dgmark.arguments import FirstVersion, as_path
 from dgmark.checkpoint.folder import model_option
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.errors import SettingsError
-from dgmark.rows.inputs import open_file
+from dgmark.files.inputs import open_file
 from dgmark.watermark.key import WatermarkKey, check_key
 from dgmark.watermark.rules import find_rule
 

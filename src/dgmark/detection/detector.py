@@ -12,11 +12,11 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 from dgmark.arguments import Errors, instance, number, returns_errors, shown, whole
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.contents.accepted import Content, TextOrIds, content_of, contents_of, contents_or_errors
+from dgmark.detection.disguises.normalise import checked_steps, disguises_in
+from dgmark.detection.disguises.readings import TextReading, readings
 from dgmark.detection.finding import Phase, ScoredToken, Span
-from dgmark.detection.normalise import checked_steps, disguises_in
 from dgmark.detection.p_values import adjusted_p, bonferroni_p
 from dgmark.detection.reader import Ranges, Reader, ScoredIds, at_words
-from dgmark.detection.readings import TextReading, readings
 from dgmark.detection.result import Detection, verdict_of
 from dgmark.detection.rules import DEFAULT_MAX_CROP, DetectionSettings, TextTest, check_weighs, rule_test
 from dgmark.detection.shading import Shade, shades_of

@@ -7,11 +7,11 @@ from typing import Any, Literal, Protocol, overload, runtime_checkable
 
 from dgmark.arguments import Errors, flag, several
 from dgmark.contents.accepted import Content, TextOrIds, content_of
+from dgmark.contents.columns import Fields
 from dgmark.detection.finding import Finding, Span, Verdict
 from dgmark.detection.reader import Reader
 from dgmark.detection.sentences import summary
 from dgmark.errors import DgmarkError, SettingsError
-from dgmark.rows.parquet_target import Fields
 
 DETECTION_SCHEMA = 1
 # raised whenever a text's p-value changes, so that no file mixes p-values of two versions

@@ -11,7 +11,7 @@ from dgmark.arguments import is_of, shown
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.contents.accepted import TextOrIds
 from dgmark.detection.detector import Detector, ScoringSettings
-from dgmark.detection.result import Detection
+from dgmark.detection.result import Detection, Scorer
 from dgmark.errors import DgmarkError, InputError
 from dgmark.watermark.key import WatermarkKey
 
@@ -79,3 +79,6 @@ class RowKeys:
             for place, result in zip(places, results, strict=True):
                 found[place] = result
         return [one for one in found if one is not None]
+
+
+AnyScorer = Scorer | RowKeys

@@ -5,8 +5,8 @@ The report, the command line and `Detection.summary` all say it in these words.
 
 import math
 
+from dgmark.detection.disguises.readings import LAYOUT, MARKUP, WRAPPING
 from dgmark.detection.finding import Finding
-from dgmark.detection.readings import LAYOUT, MARKUP, WRAPPING
 
 MIN_TOKENS = 200
 ANY_SOURCE = "A text without this watermark may come from any other language model or from a person."

@@ -21,8 +21,8 @@ from torch import Tensor
 from dgmark.checkpoint.folder import Checkpoint, read_object
 from dgmark.checkpoint.gguf import read_header
 from dgmark.errors import CheckpointFormat, ModelError, ModelNotFound
+from dgmark.files.outputs import atomic_folder
 from dgmark.models.causal_gguf import causal_state
-from dgmark.rows.outputs import atomic_folder
 
 BASE, ADAPTERS = "base.json", "adapters.safetensors"
 MASK = "mask_vector"

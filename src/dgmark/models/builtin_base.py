@@ -11,8 +11,8 @@ from dgmark.checkpoint.byte_bpe import gguf_byte_bpe
 from dgmark.checkpoint.folder import NARRATOR, builtin_folder, read_object
 from dgmark.checkpoint.gguf import read_header
 from dgmark.errors import ModelError
+from dgmark.files.outputs import atomic_folder
 from dgmark.models.assembly import BASE, CACHE_VARIABLE, Base, base_state, cache_folder, find_base
-from dgmark.rows.outputs import atomic_folder
 
 NARRATOR_BASE = "narrator-base"
 

@@ -12,10 +12,10 @@ from dgmark.arguments import as_path, instance
 from dgmark.detection.sentences import RAREST, SHADED, matches, numbers_between, rarity, symbol, where
 from dgmark.errors import SettingsError
 from dgmark.extras import needed_extra
+from dgmark.files.outputs import atomic_write
 from dgmark.report.contents import PROVES, Report
 from dgmark.report.signed import stated
 from dgmark.report.signing import SigningKey
-from dgmark.rows.outputs import atomic_write
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dgmark.arguments import as_path, check_name
 from dgmark.errors import InputError, KeyFileFormat, SettingsError, SignatureInvalid
 from dgmark.extras import needed_extra
-from dgmark.rows.inputs import read_bytes
+from dgmark.files.inputs import read_bytes
 from dgmark.watermark.key_file import check_mode, read_private, write_private
 from dgmark.watermark.secret import Secret
 

@@ -17,7 +17,7 @@ from itertools import chain, repeat
 from typing import Any, cast
 
 from dgmark.errors import DgmarkError, InputError, NoTexts
-from dgmark.rows.inputs import MAX_LINE_BYTES, STDIN, bounded_lines, open_input
+from dgmark.files.inputs import MAX_LINE_BYTES, STDIN, bounded_lines, open_input
 
 Row = dict[str, Any]
 # the field of a row that holds the hash of the text that it was made from

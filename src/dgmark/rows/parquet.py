@@ -10,6 +10,7 @@ from dgmark.contents.columns import check_named, check_texts
 from dgmark.errors import InputError, MissingExtra, NoTexts
 from dgmark.extras import needed_extra
 from dgmark.rows.jsonl import BadRow, Row, without_id
+from dgmark.rows.tables import ID_COLUMN
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
 _BATCH_ROWS = 1024
@@ -130,14 +131,14 @@ def values_in(places: Iterable[str], columns: Sequence[str], prefix: str = "") -
 
 
 def parquet_rows(
-    place: str, column: str, *, id_column: str | None = None, ids_column: str | None = None, prefer_ids: bool = False
+    place: str, column: str, *, more: Sequence[str] = (), ids_column: str | None = None, prefer_ids: bool = False
 ) -> Iterator[Row | BadRow]:
     """The rows of a file, with some of their columns; the `id` of each is its number, counted from 0.
 
     Args:
         place: the file.
         column: the column of texts, or of lists of token ids.
-        id_column: the column of ids, if it is to be read.
+        more: other columns that are read, such as that of ids.
         ids_column: a column of token ids that takes the place of `column` where the file has no such column.
         prefer_ids: read both, if there are both.
 
@@ -150,7 +151,7 @@ def parquet_rows(
     alone = ids_column in schema.names and column not in schema.names
     columns = [] if alone else [column]
     columns += [str(ids_column)] if alone or (prefer_ids and ids_column in schema.names) else []
-    named = list(dict.fromkeys([*columns, *([] if id_column is None else [id_column])]))
+    named = list(dict.fromkeys([*columns, *more]))
     for name in named:
         check_named(schema.names, name, place)
     for name in columns:
@@ -160,10 +161,10 @@ def parquet_rows(
         values = [_values_of(batch.column(name)) for name in named]
         for row in zip(*values, strict=True):
             fields = dict(zip(named, row, strict=True))
-            if id_column is not None and fields[id_column] is None:
-                yield without_id(str(number), id_column)
+            if ID_COLUMN in named and fields[ID_COLUMN] is None:
+                yield without_id(str(number), ID_COLUMN)
             else:
-                yield {"id": str(number), **fields}
+                yield {ID_COLUMN: str(number), **fields}
             number += 1
 
 

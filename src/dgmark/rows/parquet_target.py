@@ -6,7 +6,7 @@ Knows nothing of the meaning of the columns.
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,14 +14,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from dgmark.contents.columns import check_added
+from dgmark.contents.columns import Fields, check_added
 from dgmark.errors import InputError, NoTexts, ResumeMismatch, SettingsError
+from dgmark.files.outputs import atomic_file, check_output
 from dgmark.rows.jsonl import Row
-from dgmark.rows.outputs import atomic_file, check_output
 from dgmark.rows.parquet import batches_of, is_parquet, is_url, located, open_parquet, opened, values_in, version_of
-
-# name and Arrow's type of each column
-Fields = Mapping[str, str]
 
 # rows of a row group, and bytes of these in memory, of which the first that is reached counts
 _GROUP_ROWS, _GROUP_BYTES = 65_536, 2**25

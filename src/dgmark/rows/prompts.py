@@ -1,31 +1,35 @@
 """Prompts to continue, from JSON Lines, Parquet, CSV or lines of text. An unusable row becomes a bad row."""
 
-import csv
-import io
 from collections.abc import Iterator
-from typing import BinaryIO, cast
 
-from dgmark.contents.columns import check_named
 from dgmark.errors import InputError
-from dgmark.rows.inputs import MAX_LINE_BYTES, STDIN, STDIN_NAME, checked_size, decode, open_input
+from dgmark.files.inputs import MAX_LINE_BYTES, STDIN, STDIN_NAME, checked_size, decode
+from dgmark.rows.documents import read_document
 from dgmark.rows.jsonl import BadRow, Row, is_rows, open_lines, read_rows, rows_or_text
 from dgmark.rows.parquet import is_parquet, parquet_rows
+from dgmark.rows.tables import ID_COLUMN
 from dgmark.rows.texts import are_ids
 
 PROMPT_COLUMN = "prompt"
-_CSV, _SEPARATORS = (".csv", ".tsv"), ",;\t"
+_TABLES = (".csv", ".tsv", ".xlsx")
 
 
 def read_prompts(
-    source: str, column: str = PROMPT_COLUMN, *, id_column: str | None = None, one_text: bool = False
+    source: str,
+    column: str = PROMPT_COLUMN,
+    *,
+    id_column: str | None = None,
+    key_column: str | None = None,
+    one_text: bool = False,
 ) -> Iterator[Row | BadRow]:
     """The rows of a file, each with an `id` and its prompt.
 
     Args:
-        source: JSON Lines (also .jsonl.gz), Parquet, CSV whose first line names its columns, or a text, of which each
-            line is a prompt; "-" for standard input.
+        source: JSON Lines (also .jsonl.gz), Parquet, a table (.csv, .tsv, .xlsx), or a text, of which each line is a
+            prompt; "-" for standard input.
         column: the column or field of the prompts.
-        id_column: the column of ids of Parquet.
+        id_column: the column of ids.
+        key_column: the column that names the key of each row.
         one_text: whether a text is one prompt.
 
     Raises:
@@ -33,9 +37,14 @@ def read_prompts(
         InputError: it has no such column, or is neither of these.
     """
     if is_parquet(source):
-        yield from parquet_rows(source, column, id_column=id_column)
-    elif source.lower().endswith(_CSV):
-        yield from _rows_of_csv(source, column)
+        yield from parquet_rows(source, column, more=[one for one in (id_column, key_column) if one is not None])
+    elif source.lower().endswith(_TABLES):
+        if {id_column, key_column} - {None, ID_COLUMN}:
+            raise InputError(
+                f"{source} has its ids in the column {ID_COLUMN}, and names no keys: give Parquet or JSON Lines"
+            )
+        for row_id, prompt in read_document(source, text_column=column).rows:
+            yield {"id": row_id, column: prompt}
     elif is_rows(source):
         yield from read_rows(source)
     else:
@@ -56,20 +65,6 @@ def _prompts_of_text(content: bytes, source: str, column: str, one_text: bool) -
     for number, line in enumerate(lines, 1):
         if line.strip():
             yield {"id": "0" if one_text else f"{source}:{number}", column: line}
-
-
-def _rows_of_csv(source: str, column: str) -> Iterator[Row]:
-    with open_input(source, "a file of prompts") as file:
-        lines = io.TextIOWrapper(cast(BinaryIO, file), "utf-8-sig", newline="")
-        try:
-            first = lines.readline()
-            separator = max(_SEPARATORS, key=first.count)
-            (names,) = csv.reader([first], delimiter=separator)
-            check_named(names, column, source)
-            for number, row in enumerate(csv.DictReader(lines, names, delimiter=separator), 1):
-                yield {**row, "id": row.get("id") or f"{source}:{number}"}
-        except (csv.Error, UnicodeDecodeError, ValueError) as error:
-            raise InputError(f"{source} is not a table in UTF-8 that can be read: {error}") from None
 
 
 def prompt_of(row: Row, column: str = PROMPT_COLUMN) -> str | list[int] | BadRow:

@@ -12,27 +12,23 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from dgmark.contents.accepted import as_text
 from dgmark.contents.row_ids import id_of_row
 from dgmark.contents.type_checks import is_id
-from dgmark.documents.document import TEXT_COLUMN, Document, read_opened
-from dgmark.documents.kinds import OLD_OFFICE, SUFFIXES, TABLES, Kind
-from dgmark.documents.markup_signs import markup_note
-from dgmark.documents.reading import Limits
+from dgmark.detection.disguises.markup_signs import markup_note
 from dgmark.errors import InputError, NoTexts
-from dgmark.rows.inputs import STDIN, open_input
+from dgmark.files.inputs import STDIN, open_input
+from dgmark.rows.documents import MAX_BYTES, Document, folder_suffixes, read_opened
 from dgmark.rows.jsonl import ROW_SUFFIXES, BadRow, Row, is_rows, read_rows, rows_or_text, without_id
 from dgmark.rows.parquet import PARQUET_SUFFIXES, is_parquet, parquet_rows
+from dgmark.rows.tables import ID_COLUMN, TEXT_COLUMN
 
-# in folders; most drawings hold no text
-TEXT_SUFFIXES = (
-    *(suffix for suffix, kind in SUFFIXES.items() if kind is not Kind.SVG),
-    *ROW_SUFFIXES,
-    *PARQUET_SUFFIXES,
-)
 # characters of a text, or token ids of a response: more than the Bible has
 MAX_CHARS = 5_000_000
 _EMPTY = "the text is empty"
 _IDS = "token_ids"  # the column or field of token ids
+# from an open file, a name, and the keyword `text_column` to a document
+ReadDocument = Callable[..., Document]
 
 
 @dataclass(frozen=True)
@@ -47,6 +43,7 @@ class Item:
         incomplete: whether something was left out of the document.
         uncertain_because: why a text without the mark cannot be called that, if so: "unread", "not_shown" or "markup".
         file: the file of its row, if that is to be stated.
+        key: the name of the key that its row names, if that is to be stated.
     """
 
     row_id: str
@@ -56,6 +53,7 @@ class Item:
     incomplete: bool = False
     uncertain_because: str | None = None
     file: str | None = None
+    key: str | None = None
 
     @property
     def name(self) -> str:
@@ -68,23 +66,35 @@ class RowReading:
     """What is read of the rows of files and tables.
 
     Attributes:
-        text_column: the column or field that holds the texts, or lists of token ids.
+        text_column: the column or field that holds the texts, or lists of token ids; by default "text". The columns of
+            a table beside one that was named are none of its text.
         id_column: the column or field of the rows' ids; by default "id" of JSON Lines, and the numbers of other rows.
+        key_column: the column or field that names the key of each row.
         prefer_ids: take the ids of a row that holds both a text and "token_ids".
         name_files: state the file of each row, as where several files may have rows of one id.
     """
 
-    text_column: str = TEXT_COLUMN
+    text_column: str | None = None
     id_column: str | None = None
+    key_column: str | None = None
     prefer_ids: bool = False
     name_files: bool = False
+
+    @property
+    def column(self) -> str:
+        """The column of the texts."""
+        return self.text_column or TEXT_COLUMN
 
 
 ANY_ROWS = RowReading()
 
 
 def read_texts(
-    source: str, reading: RowReading = ANY_ROWS, *, on_skip: Callable[[str], object] | None = None
+    source: str,
+    reading: RowReading = ANY_ROWS,
+    *,
+    on_skip: Callable[[str], object] | None = None,
+    read: ReadDocument = read_opened,
 ) -> Iterator[Item | BadRow]:
     """Read the texts of one source. One of more than `MAX_CHARS` characters or ids is a bad row.
 
@@ -93,6 +103,7 @@ def read_texts(
             ending, in order of name; what is no file or cannot be opened is a bad row), or "-" for standard input.
         reading: what is read of rows.
         on_skip: called with each file of a folder whose ending is that of no document.
+        read: reads a document.
 
     Raises:
         InputError: the file cannot be read, or the folder holds no document.
@@ -104,7 +115,7 @@ def read_texts(
                 yield file
                 continue
             try:
-                yield from read_texts(file, replace(reading, name_files=True))
+                yield from read_texts(file, replace(reading, name_files=True), read=read)
             except InputError as error:
                 yield unreadable(file, error)
     elif is_rows(source) or is_parquet(source):
@@ -113,17 +124,23 @@ def read_texts(
             item = _item_of(row, reading)
             yield replace(item, file=source) if reading.name_files else item
     elif source == STDIN:
-        yield from _from_stdin(reading)
+        yield from _from_stdin(reading, read)
     else:
         with open_input(source, "a document, a folder, or -") as opened:
-            yield from _items_of(source, _read_document(opened, source, reading.text_column))
+            document = _read_document(opened, source, reading.text_column, read)
+        if document.is_table and reading.id_column not in (None, ID_COLUMN):
+            raise InputError(
+                f"{source} has its ids in the column {ID_COLUMN}, as every table that is not Parquet: rename its "
+                "column, or leave the column of ids out"
+            )
+        yield from _items_of(source, document)
 
 
 def _rows_of_parquet(source: str, reading: RowReading) -> Iterator[Row | BadRow]:
     return parquet_rows(
         source,
-        reading.text_column,
-        id_column=reading.id_column,
+        reading.column,
+        more=[one for one in (reading.id_column, reading.key_column) if one is not None],
         ids_column=_IDS,
         prefer_ids=reading.prefer_ids,
     )
@@ -148,6 +165,7 @@ def _documents_of(folder: str, on_skip: Callable[[str], object] | None) -> list[
     """The documents of a folder and the folders in it, by their endings, in order of name, and what is not read."""
     found: dict[Path, str | BadRow] = {}
     skipped: list[Path] = []
+    suffixes = (*folder_suffixes(), *ROW_SUFFIXES, *PARQUET_SUFFIXES)
 
     def refuse(path: str | Path, why: str) -> None:
         found[Path(path)] = BadRow(str(path), why, InputError)
@@ -161,40 +179,40 @@ def _documents_of(folder: str, on_skip: Callable[[str], object] | None) -> list[
                 refuse(path, "is a link to a folder, and links are not followed: give that folder itself")
         for path in (Path(place, name) for name in files):
             # Office writes "~$name" beside a document that is open
-            if not path.name.lower().endswith((*TEXT_SUFFIXES, *OLD_OFFICE)) or path.name.startswith(("~$", ".")):
+            if not path.name.lower().endswith(suffixes) or path.name.startswith(("~$", ".")):
                 skipped.append(path)
             elif path.is_file() or not path.exists():
                 found[path] = str(path)  # a link to nothing is refused when it is opened
             else:
                 refuse(path, "is a pipe or a device, not a file")
     if not found:
-        raise NoTexts(f"the folder {folder} holds no document: looked for {', '.join(TEXT_SUFFIXES)}")
+        raise NoTexts(f"the folder {folder} holds no document: looked for {', '.join(suffixes)}")
     for path in sorted(skipped):
         if on_skip:
             on_skip(str(path))
     return [found[path] for path in sorted(found)]
 
 
-def _from_stdin(reading: RowReading) -> Iterator[Item | BadRow]:
+def _from_stdin(reading: RowReading, read: ReadDocument) -> Iterator[Item | BadRow]:
     """Read rows as they arrive, or one whole document. The first line that is not blank decides."""
     with open_input(STDIN, "a document") as file:
-        found = rows_or_text(file, "stdin", Limits().file_bytes)
+        found = rows_or_text(file, "stdin", MAX_BYTES)
         if not isinstance(found, bytes):
             for row in found:
                 yield _item_of(row, reading)
             return
     with _spooled(found) as copy:
-        document = read_opened(copy, "stdin", text_column=reading.text_column)
+        document = read(copy, "stdin", text_column=reading.text_column)
     yield from _items_of("stdin", document)
 
 
-def _read_document(file: BufferedIOBase, name: str, text_column: str) -> Document:
+def _read_document(file: BufferedIOBase, name: str, text_column: str | None, read: ReadDocument) -> Document:
     """Read an open document; what comes out of a pipe is copied first, up to the limit of a file's size."""
     on_disk = cast(BinaryIO, file)
     if stat.S_ISREG(os.fstat(on_disk.fileno()).st_mode):
-        return read_opened(on_disk, name, text_column=text_column)
-    with _spooled(file.read(Limits().file_bytes + 1)) as copy:
-        return read_opened(copy, name, text_column=text_column)
+        return read(on_disk, name, text_column=text_column)
+    with _spooled(file.read(MAX_BYTES + 1)) as copy:
+        return read(copy, name, text_column=text_column)
 
 
 def _spooled(content: bytes) -> BinaryIO:
@@ -207,7 +225,7 @@ def _spooled(content: bytes) -> BinaryIO:
 
 def _items_of(name: str, document: Document) -> Iterator[Item | BadRow]:
     """The text of a document, or the texts of a table."""
-    if document.kind in TABLES or document.rows:
+    if document.is_table:
         items = [_text_of_row(f"{name}:{row_id}", text) for row_id, text in document.rows]
     else:
         items = [_text(name, document.text)]
@@ -246,7 +264,8 @@ def _item_of(row: Row | BadRow, reading: RowReading) -> Item | BadRow:
     row_id = row_id_of(row, reading.id_column)
     if isinstance(row_id, BadRow):
         return row_id
-    text, ids = row.get(reading.text_column), row.get(_IDS)
+    text, ids = row.get(reading.column), row.get(_IDS)
+    key = None if reading.key_column is None else as_text(row.get(reading.key_column))
     if isinstance(text, list):
         text, ids = None, text
     if isinstance(ids, list) and (reading.prefer_ids or text is None):
@@ -254,12 +273,13 @@ def _item_of(row: Row | BadRow, reading: RowReading) -> Item | BadRow:
             return _too_long(row_id, f"the row has {len(ids)} token ids")
         if not are_ids(ids):
             return BadRow(row_id, '"token_ids" are not all whole numbers')
-        return Item(row_id, ids) if ids else BadRow(row_id, _EMPTY, InputError)
+        return Item(row_id, ids, key=key) if ids else BadRow(row_id, _EMPTY, InputError)
     if isinstance(text, str):
-        return _text_of_row(row_id, text)
-    if reading.text_column in row and text is None and not row.get("error"):
+        item = _text_of_row(row_id, text)
+        return replace(item, key=key) if key is not None and isinstance(item, Item) else item
+    if reading.column in row and text is None and not row.get("error"):
         return BadRow(row_id, "there is no text: the value is missing")
-    return BadRow(row_id, str(row.get("error") or f'no "{reading.text_column}" and no "token_ids"'))
+    return BadRow(row_id, str(row.get("error") or f'no "{reading.column}" and no "token_ids"'))
 
 
 def row_id_of(row: Row, id_column: str | None) -> str | BadRow:

@@ -15,7 +15,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints, Va
 
 from dgmark.arguments import FirstVersion, as_path
 from dgmark.errors import CommitmentMismatch, InputError, SettingsError
-from dgmark.rows.inputs import read_bytes
+from dgmark.files.inputs import read_bytes
 from dgmark.watermark.key import WatermarkKey, check_key
 from dgmark.watermark.secret import Secret
 

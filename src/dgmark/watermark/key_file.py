@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dgmark.arguments import FirstVersion, as_path, flag
 from dgmark.errors import KeyFileError, KeyFileExists, KeyFileFormat, KeyFileNotFound
-from dgmark.rows.inputs import STDIN, open_file, open_stdin_alone
+from dgmark.files.inputs import STDIN, open_file, open_stdin_alone
 from dgmark.watermark.secret import Secret
 
 MAX_FILE_BYTES = 65_536

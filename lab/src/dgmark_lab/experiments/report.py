@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dgmark.checkpoint.folder import BUILTINS
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.rows.outputs import atomic_write
+from dgmark.files.outputs import atomic_write
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.experiments.cells import StoredRun
 from dgmark_lab.experiments.made_with import made_with

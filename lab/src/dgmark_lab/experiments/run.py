@@ -12,11 +12,11 @@ from dgmark.checkpoint.folder import BUILTIN, builtin_folder, find_checkpoint
 from dgmark.decode.generation import generations
 from dgmark.decode.prompts import Prepared, Request
 from dgmark.errors import SettingsError
+from dgmark.files.outputs import atomic_write
 from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import Denoiser
 from dgmark.models.language_model import BUILTIN_JUDGE, LanguageModel
 from dgmark.rows.jsonl import Row
-from dgmark.rows.outputs import atomic_write
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab import attacks
 from dgmark_lab.baselines.replaymark import lend

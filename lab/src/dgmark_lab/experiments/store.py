@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from dgmark.errors import InputError, NoTexts
+from dgmark.files.outputs import atomic_write
 from dgmark.rows.jsonl import BadRow, Row, read_rows
-from dgmark.rows.outputs import atomic_write
 from dgmark.rows.row_file import RowFile
 from dgmark.version import __version__
 

@@ -21,8 +21,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.errors import InputError, NoTexts
-from dgmark.rows.inputs import open_input
-from dgmark.rows.outputs import atomic_folder, atomic_write
+from dgmark.files.inputs import open_input
+from dgmark.files.outputs import atomic_folder, atomic_write
 
 # Ids in the built-in tokenizer.
 END, MASK = 0, 2

@@ -19,9 +19,9 @@ from transformers.utils import logging
 from dgmark.checkpoint.folder import find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.errors import CheckpointFormat, SettingsError
+from dgmark.files.outputs import atomic_folder
 from dgmark.models.families.llada import RENAMINGS
 from dgmark.models.load import NetworkDenoiser, load_model
-from dgmark.rows.outputs import atomic_folder
 from dgmark_lab.training.config import LlamaNetwork, TrainingConfig
 from dgmark_lab.training.corpus import END, MASK, write_json
 

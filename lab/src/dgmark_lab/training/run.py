@@ -18,7 +18,7 @@ from torch import Tensor
 
 from dgmark.cli.console import stderr
 from dgmark.errors import ResumeMismatch, SettingsError
-from dgmark.rows.outputs import atomic_file, atomic_write
+from dgmark.files.outputs import atomic_file, atomic_write
 from dgmark_lab.training.config import RunConfig, Schedule
 
 STATE, LOG = "state.pt", "log.jsonl"

@@ -1,0 +1,172 @@
+"""What kind of document a file is: by its first bytes, and only then by its name.
+
+Knows nothing of how a kind is read.
+"""
+
+import re
+from enum import StrEnum
+from pathlib import PurePath
+
+from dgmark_documents.reading import Refusal
+
+
+class Kind(StrEnum):
+    """The kinds of documents that are read."""
+
+    TEXT = "text"
+    MARKDOWN = "Markdown"
+    HTML = "HTML"
+    PDF = "PDF"
+    RTF = "RTF"
+    DOCX = "Word document"
+    PPTX = "PowerPoint presentation"
+    ODT = "OpenDocument text"
+    EPUB = "EPUB"
+    MAIL = "e-mail or web archive"
+    CSV = "table as text"
+    XLSX = "Excel workbook"
+    NOTEBOOK = "notebook"
+    SUBTITLES = "subtitles"
+    XML = "XML"
+    SVG = "SVG"
+    JSON = "JSON"
+    CATALOGUE = "catalogue of messages"
+    TEX = "TeX"
+    RST = "reStructuredText"
+    ORG = "Org"
+    ASCIIDOC = "AsciiDoc"
+    WIKI = "text of a wiki"
+    MARKED_UP = "text with markup"
+
+
+_SUFFIXES_OF = {
+    Kind.TEXT: (".txt", ".text"),
+    Kind.MARKDOWN: (".md", ".markdown", ".mdown", ".mkd", ".mdx", ".rmd", ".qmd"),
+    Kind.HTML: (".html", ".htm", ".xhtml"),
+    Kind.PDF: (".pdf",),
+    Kind.RTF: (".rtf",),
+    Kind.DOCX: (".docx", ".docm", ".dotx", ".dotm"),
+    Kind.PPTX: (".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm"),
+    Kind.ODT: (".odt", ".ott"),
+    Kind.EPUB: (".epub",),
+    Kind.MAIL: (".eml", ".mht", ".mhtml"),
+    Kind.CSV: (".csv", ".tsv"),
+    Kind.XLSX: (".xlsx",),
+    Kind.NOTEBOOK: (".ipynb",),
+    Kind.SUBTITLES: (".srt", ".vtt", ".sbv", ".ass", ".ssa", ".sub", ".lrc", ".smi"),
+    Kind.XML: (
+        ".xml", ".tei", ".docbook", ".dbk", ".dita", ".fb2", ".rss", ".atom", ".opml", ".ttml", ".dfxp", ".xliff",
+        ".xlf", ".tmx",
+    ),
+    Kind.SVG: (".svg",),
+    Kind.JSON: (".json",),
+    Kind.CATALOGUE: (".po", ".pot"),
+    Kind.TEX: (".tex", ".latex", ".ltx"),
+    Kind.RST: (".rst", ".rest"),
+    Kind.ORG: (".org",),
+    Kind.ASCIIDOC: (".adoc", ".asciidoc"),
+    Kind.WIKI: (".wiki", ".mediawiki", ".creole"),
+    Kind.MARKED_UP: (".textile", ".texi", ".texinfo", ".pod"),
+}  # fmt: skip
+SUFFIXES = {suffix: kind for kind, suffixes in _SUFFIXES_OF.items() for suffix in suffixes}
+OLD_OFFICE = (".doc", ".xls", ".ppt")  # never read, and refused with a reason
+TABLES = (Kind.CSV, Kind.XLSX)
+# kinds that are scored as they stand, with their signs of markup
+MARKUP = (Kind.MARKDOWN, Kind.TEX, Kind.RST, Kind.ORG, Kind.ASCIIDOC, Kind.WIKI, Kind.MARKED_UP)
+AS_THEY_STAND = (Kind.TEXT, *MARKUP)
+HEAD = 2**16  # bytes that recognition needs; the header of an e-mail may be long
+
+# kinds whose files are texts that may begin with anything; their readers refuse what they cannot read
+_NAMED_TEXTS = {
+    Kind.HTML, Kind.CSV, Kind.MAIL, Kind.NOTEBOOK, Kind.SUBTITLES, Kind.XML, Kind.SVG, Kind.JSON, Kind.CATALOGUE,
+    *AS_THEY_STAND,
+}  # fmt: skip
+_BEGINNINGS = {
+    Kind.HTML: re.compile(rb"<!doctype html|<html", re.IGNORECASE),
+    Kind.SVG: re.compile(rb"(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*|<!DOCTYPE svg[^>]*>\s*)*<svg\b", re.DOTALL),
+    Kind.XML: re.compile(rb"<\?xml\b"),
+    Kind.SUBTITLES: re.compile(rb"WEBVTT\b|1\r?\n(?:\d+:)?\d+:\d\d[.,]\d+ -->|\[Script Info\]"),
+    Kind.NOTEBOOK: re.compile(rb"\{\s*\"(?:cells|nbformat|metadata|worksheets)\".*\"cell_type\"", re.DOTALL),
+    Kind.JSON: re.compile(rb"\{\s*\"[^\"\n]{0,200}\"\s*:|\[\s*(?:\"[^\"\n]*\"\s*[,\]]|\{\s*\"[^\"\n]{0,200}\"\s*:)"),
+    Kind.CATALOGUE: re.compile(rb'(?:#[^\n]*\n|\s)*msg(?:id|ctxt) "'),
+    Kind.TEX: re.compile(rb"(?:%[^\n]*\n|\s)*\\(?:documentclass|documentstyle|begin\{document\})"),
+}
+_MAIL = re.compile(rb"([!-9;-~]+:[^\n]*\n([ \t][^\n]*\n)*)*?MIME-Version:", re.IGNORECASE)
+_PICTURE = "is a picture, which holds no text that can be read: give the text in it as text"
+_OLD_OFFICE = (
+    "is an Office file of the form before 2007 (.doc, .xls, .ppt), or is encrypted with a password: save it as .docx, "
+    ".xlsx, .pptx or plain text, without a password"
+)
+# other binary files are refused when they are decoded
+_REFUSED = {
+    _PICTURE: (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*"),
+    "is a packed archive: unpack it, and give the files in it": (b"\x1f\x8b", b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07"),
+    "is a Parquet file: write its rows as JSON Lines first": (b"PAR1",),
+    "is a PostScript file: convert it to PDF": (b"%!PS",),
+    _OLD_OFFICE: (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",),
+}
+
+
+def recognise(name: str, head: bytes) -> Kind | None:
+    """The kind of a file, by its first bytes and then by its name; None for a ZIP archive, whose parts say it.
+
+    Raises:
+        Refusal: the file holds no text, is of a kind that is not read, or is not of the kind that its name says.
+    """
+    if b"%PDF-" in head[:1024]:
+        return Kind.PDF
+    if head.startswith((b"PK\3\4", b"PK\5\6")):
+        return None
+    if head.lstrip()[:5] == b"{\\rtf":
+        return Kind.RTF
+    for reason, magics in _REFUSED.items():
+        if head.startswith(magics):
+            raise Refusal(reason)
+    if head[8:12] in (b"WEBP", b"heic", b"mif1", b"avif"):
+        raise Refusal(_PICTURE)
+    named = _named(name)
+    kind = _kind_of_text(name, head)
+    if named is None or named is kind or not head.strip():
+        return kind
+    raise Refusal(
+        f"is no {named}, although its name says so: it is damaged, or it is plain text and should be named .txt"
+    )
+
+
+def _kind_of_text(name: str, head: bytes) -> Kind:
+    """The kind of a file whose first bytes are text.
+
+    The name decides among the kinds that are text: a .txt or .py file may well hold a web page's source as its text. A
+    file without an ending, or with that of an old Office file, is what its first bytes say; XML and subtitles have
+    many endings.
+    """
+    named = _named(name)
+    if named in _NAMED_TEXTS:
+        return named
+    suffix = PurePath(name).suffix.lower()
+    begins = begins_as(head)
+    if suffix and named is None and suffix not in OLD_OFFICE:  # Word saves web pages and archives as .doc too
+        return begins if begins in (Kind.XML, Kind.SVG, Kind.SUBTITLES, Kind.NOTEBOOK) else Kind.TEXT
+    return Kind.MAIL if _MAIL.match(head) else begins or Kind.TEXT
+
+
+def begins_as(head: bytes) -> Kind | None:
+    """The kind of text that these first bytes say; None if they say none."""
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    return next((kind for kind, beginning in _BEGINNINGS.items() if beginning.match(start)), None)
+
+
+def is_plain(name: str) -> bool:
+    """Whether a name says no kind of text but a plain one: it ends in .txt, or in nothing."""
+    return PurePath(name).suffix.lower() in ("", *_SUFFIXES_OF[Kind.TEXT])
+
+
+def _named(name: str) -> Kind | None:
+    return SUFFIXES.get(PurePath(name).suffix.lower())
+
+
+def mismatch(name: str, kind: Kind) -> str | None:
+    """A note if the name says another kind than the content."""
+    if _named(name) in (None, kind):
+        return None
+    return f"its name ends in {PurePath(name).suffix.lower()}, but its content is {kind}, and was read as such"

@@ -1,0 +1,155 @@
+"""E-mails (.eml) and web archives (.mht) to text, with Python's `email`."""
+
+import re
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from typing import Any, cast
+
+from dgmark_documents.account import Account, Piece
+from dgmark_documents.charsets import decode, decode_page
+from dgmark_documents.data_urls import is_page
+from dgmark_documents.html_text import add_html
+from dgmark_documents.markup import LABELS, markup_pieces, style_pieces
+from dgmark_documents.reading import Reading, Refusal
+from dgmark_documents.text_builder import TextBuilder
+
+_NO_TEXT = ("text/css", "text/javascript")
+_HEADER = ("subject", "from", "to", "cc", "reply-to", "sender", "comments", "keywords", "organization")
+_ADDRESS = re.compile(r"<[^<>]*>|\S+@\S+")
+# the parts of a `multipart/alternative` in the order in which programs like to show them
+_PREFERRED = ("text/html", "application/xhtml+xml", "multipart/related", "multipart/mixed", "text/plain")
+
+
+def read_mail(content: bytes) -> Reading:
+    """Read the page or else the text that an e-mail shows, then its further texts and what its header shows.
+
+    Raises:
+        Refusal: the text is in no known character set, or most of the e-mail is not read.
+    """
+    message = message_from_bytes(content, policy=policy.default)
+    mail = _Mail(message)
+    mail.read_header(message)
+    mail.read(message)
+    body = next(iter(mail.texts), "")
+    for text in mail.texts[1:]:
+        mail.account.add_beside("further parts", text)
+    return mail.account.reading(body, how=tuple(mail.how))
+
+
+class _Mail:
+    """Reads the parts of an e-mail.
+
+    Attributes:
+        account: counts what is not read.
+        texts: the texts of the parts that programs show, in order.
+        how: notes on how they were read.
+    """
+
+    def __init__(self, message: EmailMessage) -> None:
+        self.account = Account()
+        self.texts: list[str] = []
+        self.how: list[str] = []
+        self._sheets: dict[str, str] = {}
+        for part in message.walk():
+            if part.get_content_type() == "text/css":
+                name, text = str(part.get("Content-ID") or "").strip("<> "), _decoded(part)
+                self._sheets |= {str(part.get("Content-Location") or ""): text, f"cid:{name}": text}
+
+    def read(self, part: Any, *, shown: bool = True) -> None:
+        """Read a part and those in it.
+
+        Args:
+            part: the part.
+            shown: whether programs show it; otherwise it is only counted.
+        """
+        kind, media = part.get_content_type(), part.get_content_maintype()
+        if media == "message":
+            self._message(part, shown)
+        elif part.is_multipart():
+            self._parts(part, shown)
+        elif media in ("text", "multipart") or is_page(kind):  # a multipart without parts is a text
+            if kind not in _NO_TEXT:
+                self._text(part, kind, shown)
+            elif kind == "text/css":
+                self.account.held += style_pieces(_decoded(part), f"{kind}, ")
+        else:
+            self.account.add("attachments", weight=Account.UNKNOWN)
+
+    def _message(self, part: Any, shown: bool) -> None:
+        """Read a forwarded e-mail, or note one that stands elsewhere."""
+        if part.get_content_type() in ("message/external-body", "message/partial"):
+            self.account.add("parts stored elsewhere", weight=Account.UNKNOWN)
+        elif part.is_multipart():
+            for one in part.iter_parts():
+                self.read_header(one)
+                self.read(one, shown=shown)
+        else:
+            self._text(part, part.get_content_type(), shown)
+
+    def _parts(self, part: Any, shown: bool) -> None:
+        kind, parts = part.get_content_type(), list(part.iter_parts())
+        for place, text in (("preamble", part.preamble), ("epilogue", part.epilogue)):
+            self.account.held += [Piece(place, text, LABELS)] if text and text.strip() else []
+        first = parts[0] if parts else None
+        if kind == "multipart/alternative":
+            first = min(parts, key=_preference, default=None)
+        for one in parts:
+            if kind in ("multipart/alternative", "multipart/related") and one is not first:
+                self._beside(one, related=kind.endswith("related"))
+            else:
+                self.read(one, shown=shown and one.get_content_disposition() != "attachment")
+
+    def _beside(self, part: Any, *, related: bool) -> None:
+        """Count a part that is shown in place of another, or within it."""
+        media = part.get_content_maintype()
+        seen = related and media in ("image", "font", "audio", "video") and not is_page(part.get_content_type())
+        if not seen:  # the page counts the pictures that it shows
+            self.read(part, shown=False)
+
+    def _text(self, part: Any, kind: str, shown: bool) -> None:
+        place, text = part.get_filename() or kind, _decoded(part)
+        page = is_page(kind)
+        if "\ufffd" in text:
+            payload = cast(bytes, part.get_payload(decode=True) or b"")
+            try:
+                text, how = decode_page(payload) if page else decode(payload)
+            except Refusal:
+                if shown and not self.texts:
+                    raise
+                self.account.add("attachments", weight=Account.UNKNOWN)
+                return
+            self.how += how if shown else []
+        marked = page or kind in ("text/enriched", "text/richtext")
+        self.account.held += markup_pieces(text, f"{place}, ") if marked else [Piece(place, text)]
+        if not shown:
+            return
+        builder = TextBuilder()
+        if marked:
+            add_html(builder, text, self.account, open_file=self._sheets.get)
+        else:
+            builder.add(text, exact=True)
+        if builder.text.strip():
+            self.texts.append(builder.text)
+
+    def read_header(self, message: Any) -> None:
+        """Read what programs show of a header: the subject, names, and remarks."""
+        for name in _HEADER:
+            for value in message.get_all(name, []):
+                text = _ADDRESS.sub(" ", str(value)).strip(" \"'")
+                self.account.held.append(Piece(f"header {name}", text, LABELS))
+                self.account.add_beside("header", text)
+
+
+def _preference(part: Any) -> int:
+    kind = part.get_content_type()
+    return _PREFERRED.index(kind) if kind in _PREFERRED else len(_PREFERRED)
+
+
+def _decoded(part: Any) -> str:
+    payload = cast(bytes, part.get_payload(decode=True) or b"")
+    if not payload and part.get_content_maintype() in ("multipart", "message") and not part.is_multipart():
+        payload = str(part.get_payload()).encode("utf-8", "replace")
+    try:
+        return payload.decode(part.get_content_charset() or "utf-8", "replace")
+    except LookupError:
+        return payload.decode("utf-8", "replace")

@@ -1,0 +1,82 @@
+"""Jupyter notebooks to text: the sources of the cells, and the outputs that are text."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from dgmark_documents.account import Account
+from dgmark_documents.charsets import decode
+from dgmark_documents.html_text import add_html
+from dgmark_documents.json_text import parse_json
+from dgmark_documents.markup import markup_pieces
+from dgmark_documents.reading import Reading, Refusal
+from dgmark_documents.text_builder import TextBuilder
+
+_PLAIN = ("text/markdown", "text/plain", "text/latex")  # that a reader sees, by preference
+_PAGES = ("text/html", "html", "image/svg+xml", "svg")
+_STREAMS = ("text", "traceback")
+
+
+def read_notebook(content: bytes) -> Reading:
+    """Read the cells of a notebook in order, with empty lines between them and their outputs.
+
+    Raises:
+        Refusal: it is no notebook, or most of it is not read.
+    """
+    text, how = decode(content)
+    values = parse_json(text)
+    notebook = values[0] if len(values) == 1 else None
+    cells = list(_cells(notebook)) if isinstance(notebook, dict) else []
+    if not cells:
+        raise Refusal("is no notebook: it has no cells")
+    builder, account = TextBuilder(), Account()
+    for cell in cells:
+        _add(builder, _joined(cell.get("source", cell.get("input"))))
+        for _ in _dict(cell.get("attachments")):
+            account.add("pictures", weight=Account.UNKNOWN)
+        for output in _list(cell.get("outputs")):
+            _add_output(builder, account, _dict(output))
+    return account.reading(builder.text, form="as it stands", how=tuple(how))
+
+
+def _cells(notebook: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The cells; those of the format before version 4 stand in worksheets."""
+    sheets = [notebook, *map(_dict, _list(notebook.get("worksheets")))]
+    return (cell for sheet in sheets for cell in _list(sheet.get("cells")) if isinstance(cell, dict))
+
+
+def _add_output(builder: TextBuilder, account: Account, output: dict[str, Any]) -> None:
+    for name in _STREAMS:
+        ends = "\n" if name == "traceback" else ""
+        _add(builder, _joined(output.get(name), ends))
+    data = _dict(output.get("data")) or {name: output[name] for name in ("html", "png", "svg") if name in output}
+    page = next((data[name] for name in _PAGES if name in data), None)
+    plain = next((data[name] for name in _PLAIN if name in data), None)
+    account.add("scripts", sum("javascript" in name for name in data))
+    if page is not None:
+        builder.block(2)
+        add_html(builder, _joined(page), account)
+        account.held += markup_pieces(_joined(page))
+    elif any(name.startswith("image/") or name == "png" for name in data):
+        account.add("pictures", weight=Account.UNKNOWN)
+    elif plain is not None:
+        _add(builder, _joined(plain))
+    elif data:
+        account.add("outputs of other kinds", weight=Account.UNKNOWN)
+
+
+def _add(builder: TextBuilder, text: str) -> None:
+    builder.block(2)
+    builder.add(text.strip("\n"), exact=True)
+
+
+def _joined(source: Any, ends: str = "") -> str:
+    """A text that is given as one, or as a list of its lines."""
+    return source if isinstance(source, str) else ends.join(one for one in _list(source) if isinstance(one, str))
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

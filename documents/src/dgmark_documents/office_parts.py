@@ -1,0 +1,130 @@
+"""The parts of a Word document, workbook or presentation by the relations between them, which say what each is.
+
+Their paths say nothing.
+"""
+
+import posixpath
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from dgmark_documents.elements import attribute, children, local
+from dgmark_documents.reading import Refusal
+from dgmark_documents.zip_archive import ZipArchive
+
+# kinds of relations to parts that are no text of the document, unless something in it shows them: settings, looks,
+# properties, data for content controls, building blocks
+_SETTINGS = frozenset((
+    "core-properties", "extended-properties", "custom-properties", "thumbnail", "settings", "webSettings",
+    "fontTable", "theme", "themeOverride", "styles", "stylesWithEffects", "numbering", "customXml", "customXmlProps",
+    "glossaryDocument", "diagramLayout", "diagramQuickStyle", "diagramColors", "chartStyle", "chartColorStyle",
+    "people", "commentsIds", "commentsExtended", "commentsExtensible", "keyMapCustomizations", "attachedToolbars",
+    "wordVbaData", "vbaProject", "printerSettings", "origin", "signature", "recipientData", "mailMergeRecipientData",
+    "calcChain", "connections", "person", "presProps", "viewProps", "tableStyles", "commentAuthors", "authors", "tags",
+    "changesInfo", "revisionInfo",
+))  # fmt: skip
+
+# markup that the programs know
+_KNOWN = ("http://schemas.microsoft.com/office/", "http://schemas.openxmlformats.org/")
+
+
+class Link(NamedTuple):
+    """A relation to another part: its kind, and the part's name."""
+
+    kind: str
+    part: str
+
+
+class OfficeParts:
+    """The parts of a Word document, a workbook or a presentation.
+
+    Attributes:
+        main: the part that holds the body, or names the sheets or slides.
+
+    Raises:
+        Refusal: the document does not say where its text stands.
+    """
+
+    def __init__(self, archive: ZipArchive) -> None:
+        self._archive = archive
+        self._links: dict[str, dict[str, Link]] = {}
+        self._trees: dict[str, Any] = {}
+        self._fonts: set[str | None] | None = None
+        main = self.named("officeDocument", "")
+        if main is None:
+            raise Refusal("is damaged: it does not say where its text stands")
+        self.main = main
+
+    def links(self, part: str) -> dict[str, Link]:
+        """Of the parts that a part names, by their ids: the kind of relation and the name."""
+        if part not in self._links:
+            folder, name = posixpath.split(part)
+            names = posixpath.join(folder, "_rels", f"{name}.rels")
+            found = children(self._archive.xml(names), "Relationship") if names in self._archive.names else ()
+            self._links[part] = {
+                link.get("Id", ""): Link(
+                    link.get("Type", "").rsplit("/", 1)[-1],
+                    posixpath.normpath(posixpath.join("/", folder, link.get("Target", ""))).lstrip("/"),
+                )
+                for link in found
+                if link.get("TargetMode") != "External"
+            }
+        return self._links[part]
+
+    def named(self, kind: str, part: str | None = None) -> str | None:
+        """The first part that the main part (or `part`) names by this kind of relation."""
+        links = self.links(self.main if part is None else part).values()
+        return next((link.part for link in links if link.kind == kind and link.part in self._archive.names), None)
+
+    def tree(self, part: str | None) -> Any:
+        """The root of a part, the same each time; None if there is no such part."""
+        if part is None or part not in self._archive.names:
+            return None
+        if part not in self._trees:
+            self._trees[part] = self._archive.xml(part)
+        return self._trees[part]
+
+    def content(self, part: str) -> bytes | None:
+        """The bytes of a part; None if there is no such part."""
+        return self._archive.read(part) if part in self._archive.names else None
+
+    def embeds(self, font: str) -> bool:
+        """Whether the document brings this font with it."""
+        if self._fonts is None:
+            table = self.tree(self.named("fontTable"))
+            self._fonts = {attribute(one, "name") for one in children(table, "font") if any(map(_is_embedded, one))}
+        return font in self._fonts
+
+    def shown(self) -> Iterator[str]:
+        """The names of all parts but for those that are reached only as settings or from them."""
+        shown = self._reached({""}, frozenset())
+        settings = {link.part for part in {"", *shown} for link in self.links(part).values() if link.kind in _SETTINGS}
+        unseen = {*settings, *self._reached(settings, shown)} - shown
+        return (name for name in sorted(self._archive.names) if name not in unseen and not name.endswith(".rels"))
+
+    def _reached(self, start: set[str], known: frozenset[str]) -> frozenset[str]:
+        """The parts that these lead to by relations that are no settings."""
+        reached: set[str] = set()
+        waiting = list(start)
+        while waiting:
+            found = {link.part for link in self.links(waiting.pop()).values() if link.kind not in _SETTINGS}
+            waiting += found - reached - known
+            reached |= found
+        return frozenset(reached)
+
+
+def not_chosen(alternatives: Any) -> list[Any]:
+    """Of a place with markup for newer and for older programs (`AlternateContent`), what is not shown."""
+    choices = [*children(alternatives, "Choice")]
+    known = [one for one in choices if _is_known(one)]
+    shown = next(iter([*known, *children(alternatives, "Fallback"), *choices]), None)
+    return [one for one in alternatives if one is not shown]
+
+
+def _is_known(choice: Any) -> bool:
+    """Whether the programs know the markup that a choice requires."""
+    required = (attribute(choice, "Requires") or "").split()
+    return all((choice.nsmap.get(prefix) or "").startswith(_KNOWN) for prefix in required)
+
+
+def _is_embedded(element: Any) -> bool:
+    return local(element).startswith("embed")

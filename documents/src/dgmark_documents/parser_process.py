@@ -1,0 +1,128 @@
+"""The process that parses one document: `run(request)` reads it from standard input and writes the reply to stdout.
+
+It is started without the package's own start (no keys, no numpy), without an environment, and takes limits upon
+itself before it looks at the document: memory, processor time, size of its reply, no network, no files to write, no
+programs to start.
+"""
+
+import io
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, BinaryIO, NoReturn
+
+from dgmark_documents.catalogues import read_catalogue
+from dgmark_documents.charsets import check_legible, unify_line_ends
+from dgmark_documents.epub import read_epub
+from dgmark_documents.html_text import read_html
+from dgmark_documents.json_text import read_json
+from dgmark_documents.kinds import Kind
+from dgmark_documents.mail import read_mail
+from dgmark_documents.notebooks import read_notebook
+from dgmark_documents.opendocument import read_odt
+from dgmark_documents.pdf import read_pdf
+from dgmark_documents.presentation import read_pptx
+from dgmark_documents.reading import MB, Limits, Reading, Refusal
+from dgmark_documents.rtf import read_rtf
+from dgmark_documents.subtitles import read_subtitles
+from dgmark_documents.word import read_docx
+from dgmark_documents.workbook import read_workbook
+from dgmark_documents.xml_text import read_xml
+from dgmark_documents.zip_archive import ZipArchive
+
+try:
+    import resource
+except ModuleNotFoundError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_FORBIDDEN = (
+    "socket.", "subprocess.", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.system", "os.startfile",
+    "os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.kill", "shutil.",
+    "webbrowser.",
+)  # fmt: skip
+
+
+def run(request: str) -> NoReturn:
+    """Parse the document on standard input and exit.
+
+    Args:
+        request: JSON with `kind` (null for a ZIP archive), `column` and `limits`.
+    """
+    fields = json.loads(request)
+    limits = Limits(**fields["limits"])
+    confine(limits)
+    reply: dict[str, Any]
+    try:
+        kind, reading = _read(sys.stdin.buffer, fields, limits)
+        reply = {"kind": kind, **vars(reading)}
+    except Refusal as error:
+        reply = {"refusal": str(error)}
+    except ModuleNotFoundError as error:
+        reply = {"missing": error.name}
+    except MemoryError:
+        reply = {"refusal": f"needs more than {limits.memory_bytes // MB} MB of memory to be read"}
+    except RecursionError:
+        reply = {"refusal": "is nested too deeply to be read"}
+    # a text may hold halves of characters, which UTF-8 has no form for
+    content = json.dumps(reply, ensure_ascii=False).encode("utf-8", "replace")
+    if len(content) > 2 * limits.text_bytes:
+        content = json.dumps({"refusal": f"holds more than {limits.text_bytes // MB} MB of text"}).encode()
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
+    os._exit(0)  # without the clean-up of parsers, which a damaged document may crash
+
+
+def _read(file: BinaryIO, request: dict[str, Any], limits: Limits) -> tuple[Kind, Reading]:
+    column = request["column"]
+    if request["kind"] is None:
+        archive = ZipArchive(file, limits)
+        kind = archive.kind()
+        readers: dict[Kind, Callable[[], Reading]] = {
+            Kind.XLSX: lambda: read_workbook(file, archive, column),
+            Kind.DOCX: lambda: read_docx(archive),
+            Kind.PPTX: lambda: read_pptx(archive, limits),
+            Kind.ODT: lambda: read_odt(archive),
+            Kind.EPUB: lambda: read_epub(archive, limits),
+        }
+    else:
+        kind = Kind(request["kind"])
+        content = file.read()
+        readers = {
+            Kind.PDF: lambda: read_pdf(io.BytesIO(content), limits),
+            Kind.RTF: lambda: read_rtf(content),
+            Kind.MAIL: lambda: read_mail(content),
+            Kind.HTML: lambda: read_html(content),
+            Kind.SVG: lambda: read_html(content),
+            Kind.XML: lambda: read_xml(content),
+            Kind.NOTEBOOK: lambda: read_notebook(content),
+            Kind.SUBTITLES: lambda: read_subtitles(content),
+            Kind.CATALOGUE: lambda: read_catalogue(content),
+            Kind.JSON: lambda: read_json(content, column),
+        }
+    reading = readers[kind]()
+    check_legible(reading.text)  # empty where the document is a table
+    return kind, replace(reading, text=unify_line_ends(reading.text))
+
+
+def confine(limits: Limits) -> None:
+    """Give up what a parser does not need."""
+    sys.setrecursionlimit(3000)
+    if resource is not None:
+        # the parent stops the process in time; this holds where the parent is gone
+        seconds = int(limits.seconds) + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2 * limits.text_bytes, 2 * limits.text_bytes))
+        if sys.platform == "linux":
+            resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
+    sys.addaudithook(_refuse)
+
+
+def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
+    """Refuse the network, other programs, and changes to files."""
+    writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITING
+    if writes or event.startswith(_FORBIDDEN):
+        raise PermissionError(f"a parser may not use {event}")

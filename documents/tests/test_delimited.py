@@ -1,0 +1,291 @@
+"""Tables as text: as many rows as the file holds, with their texts, or an error that names the line."""
+
+import csv
+import io
+import random
+import re
+from collections.abc import Callable, Sequence
+
+import pandas
+import pytest
+
+from dgmark.errors import InputError
+from dgmark.rows.delimited import read_delimited
+from dgmark.rows.documents import Document
+from support.documents import document_from
+from support.unmarked_texts import PROSE
+
+WORDS = (PROSE / "willows.txt").read_text(encoding="utf-8").split()
+# what stands between or around words, and how often
+SIGNS = [
+    ('"{}', 8),
+    ('{}"', 8),
+    ('"{}"', 4),
+    ("{},", 20),
+    ("{};", 4),
+    ("{}\n", 6),
+    ("{}\n\n", 2),
+    ("{}\t", 2),
+    ("{}|", 2),
+]
+SIGNS += [('"', 2), ("it's", 4), ("{}\\", 1), ("1,000", 2), ("{}", 135)]
+
+Rows = Sequence[Sequence[str]]
+
+
+def read_csv(content: bytes, column: str) -> Document:
+    return document_from(content, "table.csv", column)
+
+
+def rows_of(content: str, column: str = "text") -> list[tuple[str, str]]:
+    return list(read_csv(content.encode(), column).rows)
+
+
+def texts_of(content: str) -> list[str] | None:
+    """The texts of a table; None if it is refused for the reason of a line."""
+    try:
+        return [text for _, text in rows_of(content)]
+    except InputError as error:
+        reason = str(error)
+    assert re.search("line [0-9]|has no column", reason)
+    return None
+
+
+# --- 2,000 tables of random texts ------------------------------------------------------------------
+
+
+def random_text(dice: random.Random) -> str:
+    patterns, weights = zip(*SIGNS, strict=True)
+    made = dice.choices(patterns, weights, k=dice.randint(1, 30))
+    return " ".join(pattern.format(dice.choice(WORDS)) for pattern in made)
+
+
+def by_csv(**dialect: object) -> Callable[[Rows, str], str]:
+    def write(rows: Rows, delimiter: str) -> str:
+        file = io.StringIO()
+        csv.writer(file, delimiter=delimiter, **dialect).writerows(rows)  # type: ignore[arg-type]
+        return file.getvalue()
+
+    return write
+
+
+def by_pandas(rows: Rows, delimiter: str, *, index: bool = False) -> str:
+    header, *others = rows
+    return str(pandas.DataFrame(others, columns=list(header)).to_csv(sep=delimiter, index=index))
+
+
+def where_needed(rows: Rows, delimiter: str) -> str:
+    """As LibreOffice does: only cells that hold a separator, a quotation mark or a line end are enclosed."""
+    return "".join(
+        delimiter.join(
+            '"' + cell.replace('"', '""') + '"' if {delimiter, '"', "\n"} & set(cell) else cell for cell in row
+        )
+        + "\n"
+        for row in rows
+    )
+
+
+def all_but_the_first_row(rows: Rows, delimiter: str) -> str:
+    quoted = by_csv(quoting=csv.QUOTE_ALL)(rows[1:], delimiter)
+    return delimiter.join(rows[0]) + "\n" + quoted
+
+
+def by_hand(rows: Rows, delimiter: str) -> str:
+    return "".join(delimiter.join(row) + "\n" for row in rows)
+
+
+# each writer, and the share of its tables that must be read
+WRITERS: dict[str, tuple[Callable[[Rows, str], str], float]] = {
+    "csv": (by_csv(), 0.9),
+    "csv, all cells": (by_csv(quoting=csv.QUOTE_ALL), 0.95),
+    "csv, all cells but numbers": (by_csv(quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n"), 0.95),
+    "csv, backslashes": (by_csv(doublequote=False, escapechar="\\"), 0),
+    "csv, backslashes alone": (by_csv(quoting=csv.QUOTE_NONE, escapechar="\\"), 0),
+    "csv, single quotation marks": (by_csv(quotechar="'", quoting=csv.QUOTE_ALL), 0),
+    "pandas": (by_pandas, 0.9),
+    "pandas, with an index": (lambda rows, delimiter: by_pandas(rows, delimiter, index=True), 0.9),
+    "where needed": (where_needed, 0.9),
+    "all but the first row": (all_but_the_first_row, 0.8),
+}
+COLUMNS = [["id", "text"], ["text"], ["id", "text", "note"], ["text", "id"], ["id", "note", "text"]]
+
+
+def random_table(dice: random.Random, clean: str = "") -> list[list[str]]:
+    """The names of columns, then rows; without the characters of `clean` in the texts."""
+    columns = dice.choice(COLUMNS)
+    rows = []
+    for number in range(dice.randint(1, 8)):
+        texts = [random_text(dice).translate(dict.fromkeys(map(ord, clean), " ")) for _ in range(2)]
+        row = {"id": f"row {number}", "text": texts[0], "note": texts[1]}
+        rows.append([row[name] for name in columns])
+    return [columns, *rows]
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_what_a_writer_writes_is_read_or_refused(writer: str) -> None:
+    dice, (write, share) = random.Random(writer), WRITERS[writer]
+    read = 0
+    for number in range(160):
+        delimiter = ",;|,;|\t"[number % 7]
+        table = random_table(dice)
+        content = write(table, delimiter)
+        found, at = texts_of(content), table[0].index("text")
+        assert found in (None, [row[at] for row in table[1:]]), content
+        read += found is not None
+    assert read >= share * 160
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "|", "\t"])
+def test_what_is_written_without_quotation_marks_around_cells_is_read_or_refused(delimiter: str) -> None:
+    dice, read = random.Random(delimiter), 0
+    for _ in range(100):
+        table = random_table(dice, clean=delimiter + "\n")
+        found = texts_of(by_hand(table, delimiter))
+        if found is None:
+            continue
+        wanted = [row[table[0].index("text")] for row in table[1:]]
+        # a whole text in quotation marks is an enclosed cell to all readers
+        enclosed = [text[1:-1] if text[0] == text[-1] == '"' and delimiter != "\t" else text for text in wanted]
+        assert len(found) == len(wanted)
+        assert all(text in pair for text, *pair in zip(found, wanted, enclosed, strict=True))
+        read += 1
+    assert read > 85
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "|", "\t"])
+def test_long_tables_of_prose_are_read(delimiter: str) -> None:
+    """Where one row of many could look like two, the others show how the table was written."""
+    paragraphs = (PROSE / "willows.txt").read_text(encoding="utf-8").split("\n\n")
+    dice = random.Random(delimiter)
+    texts = ["\n".join(dice.choices(paragraphs, k=dice.randint(1, 3))) for _ in range(300)]
+    table = [["id", "text", "note"], *([str(n), text, "x"] for n, text in enumerate(texts))]
+    assert [text for _, text in rows_of(by_pandas(table, delimiter))] == texts
+
+
+def test_the_rows_are_those_of_the_csv_module() -> None:
+    dice = random.Random(5)
+    for _ in range(100):
+        content = where_needed(random_table(dice), ",")
+        try:
+            found = [row.cells for row in read_delimited(content, lambda cells: "text" in cells)]
+        except InputError:
+            continue
+        assert found == [row for row in csv.reader(io.StringIO(content, newline=""), strict=True) if row]
+
+
+# --- what each construct becomes -------------------------------------------------------------------
+
+READ: dict[str, tuple[str, list[tuple[str, str]]]] = {
+    "tabs, a text begins with a mark": (
+        'id\ttext\n1\t"I left. He\n2\tstayed.\n3\tnn-\n',
+        [("1", '"I left. He'), ("2", "stayed."), ("3", "nn-")],
+    ),
+    "tabs, quotations": ('id\ttext\n1\t"Go," he said.\n2\t"No."\n', [("1", '"Go," he said.'), ("2", '"No."')]),
+    "tabs, some texts are quotations": ('id\ttext\n1\t"Go."\n2\tNo.\n', [("1", '"Go."'), ("2", "No.")]),
+    "tabs, enclosed where needed": (
+        'id\ttext\n1\tPlain.\n2\t"A ""big"" one\nof two lines"\n',
+        [("1", "Plain."), ("2", 'A "big" one\nof two lines')],
+    ),
+    "tabs, Excel encloses commas": (
+        'id\ttext\n1\t"a, b"\n2\t"c, d"\n3\te\n',
+        [("1", "a, b"), ("2", "c, d"), ("3", "e")],
+    ),
+    "commas, a quotation": ('id,text\n1,"Go" he said\n2,No\n', [("1", '"Go" he said'), ("2", "No")]),
+    "commas, marks in the middle": (
+        'id,text\n1,Say "go" now\n2,5" nails\n',
+        [("1", 'Say "go" now'), ("2", '5" nails')],
+    ),
+    "commas, all enclosed": ('"id","text"\n"1","a\n2,b"\n', [("1", "a\n2,b")]),
+    "commas, a letter": (
+        'id,text\n1,"Dear Sir,\n\nI write, as you know,\nYours,\nJ"\n',
+        [("1", "Dear Sir,\n\nI write, as you know,\nYours,\nJ")],
+    ),
+    "commas, lines of one comma each": (
+        'id,text\n1,"Roses are red\nSugar is sweet, and so are you"\n',
+        [("1", "Roses are red\nSugar is sweet, and so are you")],
+    ),
+    "blank lines in a text": ('text\n"a\n\nb"\n', [("2", "a\n\nb")]),
+    "blank lines between rows": ("id,text\n\n1,a\n\n2,b\n\n\n", [("1", "a"), ("2", "b")]),
+    "one column, unquoted": ("text\nHello, you\nA; b | c\n", [("2", "Hello, you"), ("3", "A; b | c")]),
+    "one column, an empty text": ('text\na\n""\nb\n', [("2", "a"), ("3", ""), ("4", "b")]),
+    "byte order mark": ("\ufeffid,text\n1,a\n", [("1", "a")]),
+    "separator for Excel": ("sep=;\nid;text\n1;a, b\n", [("1", "a, b")]),
+    "unusual separator for Excel": ("SEP=^\nid^text\n1^a; b\n", [("1", "a; b")]),
+    "line ends of old Macs": ('id,text\r1,a\r2,"b\rc"\r', [("1", "a"), ("2", "b\nc")]),
+    "line ends of Windows": ('id,text\r\n1,"a\r\nb"\r\n', [("1", "a\nb")]),
+    "names in other case": (" ID ,\tText \nx,a\n", [("x", "a")]),
+    "rows of blank cells": ("id,text,note\n1,a,x\n,,\n3,b,y\n", [("1", "a"), ("3", "b")]),
+    "a row without an id": ("id,text\n,a\nx,b\n", [("2", "a"), ("x", "b")]),
+    "the index of pandas": (",text\n0,a\n1,b\n", [("2", "a"), ("3", "b")]),
+    "a column of numbers without a name": ("id,text,\n1,a,5\n", [("1", "a")]),
+    "backslashes that are letters": ('id,text\n1,"C:\\new, \\d"\n', [("1", "C:\\new, \\d")]),
+    "one id twice": ("id,text\n1,a\n1,b\n", [("1", "a"), ("1", "b")]),
+}  # fmt: skip
+
+REFUSED = {
+    "a mark that swallows rows": (
+        'id,text\n1,"She said\n2,no\n3,bye"\n',
+        "line 2 encloses what looks like the rows up to line 4",
+    ),
+    "the same, with blanks behind separators": (
+        'id,text\n1,"\n2, no\n3, bye"\n',
+        "line 2 encloses what looks like the rows up to line 4",
+    ),
+    "the same between other rows": (
+        'id,text\n1,"Hello, world"\n2,"She said\n3,nothing\n4,bye"\n5,"ok, fine"\n6,a\n7,b\n',
+        "line 3 encloses what looks like the rows up to line 5",
+    ),
+    "the same with tabs": ('id\ttext\n1\t"She said\n2\tno\n3\tbye"\n', "line 2 encloses what looks like the rows"),
+    "a mark that nothing closes": ('id,text\n1,"She said, no\n2,bye\n', "opens a cell in line 2"),
+    "marks of both kinds": (
+        'id,text\n1,"a, b\nc"\n2,say "no"\n',
+        "line 2 opens a cell of several lines, while those in line 4",
+    ),
+    "one quotation behind a tab": ('id\ttext\n1\t"Go."\n', "line 2 encloses a cell, or is the first letter"),
+    "one column, marks at both ends": ('text\na\n"Go\nNo"\n', "line 3 encloses several lines"),
+    "a separator without marks": ("id,text\n1,a, b\n", "row 2 has more cells than the first row names (3 and 2)"),
+    "a line end without marks": ("id,text\n1,a\nb\n", "row 3 has fewer cells than the first row names (1 and 2)"),
+    "a short row": ("id,text,note\n1,a,x\n2,b\n", "than the first row names (2 and 3), in line 3"),
+    "a long row of blanks": ("id,text\n1,a,\n", "row 2 has more cells than the first row names (3 and 2)"),
+    "text without a name": ("id,text,\n1,a, and b\n", "column without a name holds text in line 2"),
+    "one name, two cells": ("text\n1,a\n2,b\n", "names one column, and each row has 2 cells, such as that in line 2"),
+    "two columns": ("text,text\na,b\n", 'has 2 columns "text"'),
+    "two columns but for case": ("text, Text\na,b\n", 'has 2 columns "text"'),
+    "two other columns": ("text,note,note\na,b,c\n", 'has 2 columns "note"'),
+    "escaped marks": ('id,text\n1,"say \\"no\\", man"\n', "line 2"),
+    "escaped separators": ("id,text\n1,a\\, b\n", "line 2"),
+    "escapes of databases": ("id\ttext\n1\ta\\nb\n", "backslash in line 2"),
+    "single marks": ("id,text\n1,'it''s'\n", "single quotation mark in line 2"),
+    "blanks before marks": ('id,text\n1, "a\n2, b"\n', "line 2 stands behind a separator and a blank"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("construct", READ)
+def test_what_is_read(construct: str) -> None:
+    content, wanted = READ[construct]
+    assert rows_of(content) == wanted
+
+
+@pytest.mark.parametrize("construct", REFUSED)
+def test_what_is_refused_names_its_line(construct: str) -> None:
+    content, reason = REFUSED[construct]
+    with pytest.raises(InputError) as refused:
+        rows_of(content)
+    assert reason in str(refused.value)
+
+
+# --- what is noted ---------------------------------------------------------------------------------
+
+
+def test_other_columns_that_may_hold_the_text_are_noted() -> None:
+    """By their letters in all: texts may be cut into many cells."""
+    many = "".join(f"{n},some human text,word\n" for n in range(100))
+    (note,) = read_csv(f"id,text,answer\n{many}".encode(), "text").notes
+    assert note.startswith('400 letters stand in columns other than "text", most of them in "answer"')
+    few = "".join(f"{n},{'some human text ' * 5},x\n" for n in range(100))
+    assert read_csv(f"id,text,answer\n{few}".encode(), "text").notes == ()
+
+
+def test_ids_of_several_rows_are_noted() -> None:
+    reading = read_csv(b"id,text\n1,a\n1,b\n2,c\n2,d\n3,e\n", "text")
+    assert (reading.notes, reading.incomplete) == (('2 ids of the column "id" are those of several rows',), False)

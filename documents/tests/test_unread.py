@@ -1,0 +1,394 @@
+"""What readers of a document see is read, or noted, or the document is refused: one table over kinds and constructs."""
+
+import base64
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import pytest
+
+from dgmark import Detector
+from dgmark.detection.legibility import of_document
+from dgmark.errors import InputError
+from dgmark.rows.documents import Document
+from dgmark_documents.epub import read_epub
+from dgmark_documents.html_text import read_html
+from dgmark_documents.mail import read_mail
+from dgmark_documents.opendocument import read_odt
+from dgmark_documents.pdf import read_pdf
+from dgmark_documents.reading import Limits, Reading, Refusal
+from dgmark_documents.rtf import read_rtf
+from dgmark_documents.word import read_docx
+from dgmark_documents.zip_archive import ZipArchive
+from support.documents import document_from
+from support.known_keys import known_key
+from support.marked_texts import marked_text
+from support.office_documents import opendocument, packed, root
+
+KEY = known_key("unread", rule="bigram")
+DETECTOR = Detector(KEY)
+# stands in the construct; with commas, as text has
+TEXT = ", ".join(re.findall(r"(?:\S+ ){40}\S+", marked_text(KEY, 330)))
+BODY = re.sub(r'[()"]', "", " ".join((Path(__file__).parents[2] / "LICENSE").read_text("utf-8").split()))[:3000]
+SHORT = BODY[:400]
+SCRAMBLED = TEXT.translate(str.maketrans("abcdefghijklmnopqrstuvwxyz", "qwertyuiopasdfghjklzxcvbnm"))
+READ, REFUSED = "read", "refused: is not read for the most part"
+
+
+def html(inner: str, body: str = BODY) -> bytes:
+    return f"<html><body><p>{body}</p>{inner}</body></html>".encode()
+
+
+def related(kind: str, target: str) -> str:
+    return f'<x><Relationship xmlns="urn:x" Id="x" Type="urn:r/{kind}" Target="{target}"/></x>'
+
+
+def docx(inner: str, body: str = BODY, kind: str = "none", part: str = "", ending: str = "xml") -> bytes:
+    """A Word document; `part` is one more part of it, of this kind of relation."""
+    main = {"[Content_Types].xml": "", "_rels/.rels": related("officeDocument", "word/d.xml")}
+    more = {
+        "word/_rels/d.xml.rels": related(kind, f"x.{ending}"),
+        f"word/x.{ending}": root(part) if ending == "xml" else part,
+    }
+    return packed({**main, "word/d.xml": root(f"<w:body><w:p><w:t>{body}</w:t></w:p>{inner}</w:body>"), **more})
+
+
+def picture(width: int, height: int) -> str:
+    extent = f'<wp:extent cx="{width * 12700}" cy="{height * 12700}"/>'
+    return f"<w:p><w:r><w:drawing>{extent}<pic:pic/></w:drawing></w:r></w:p>"
+
+
+def odt(inner: str, body: str = BODY, styles: str = "") -> bytes:
+    return opendocument(f"<text:p>{body}</text:p>{inner}", styles=styles)
+
+
+def frame(inner: str) -> str:
+    return f'<text:p><draw:frame svg:width="17cm" svg:height="25cm">{inner}</draw:frame></text:p>'
+
+
+def epub(*chapters: str, linear: str = "yes", kind: str = "text/html", ordered: bool = True, locked: str = "") -> bytes:
+    """A book of BODY and these chapters, which stand in the reading order or outside of it."""
+    numbers = range(1, len(chapters) + 1)
+    items = "".join(f'<item id="c{n}" href="c%20{n}" media-type="{kind}"/>' for n in numbers)
+    order = "".join(f'<itemref idref="c{n}" linear="{linear}"/>' for n in numbers if ordered)
+    manifest = f'<manifest><item id="b" href="b" media-type="text/html"/>{items}</manifest>'
+    return packed(
+        {
+            "mimetype": "application/epub+zip",
+            "META-INF/container.xml": '<c><rootfile full-path="o/p.opf"/></c>',
+            "META-INF/encryption.xml": f'<e><CipherReference URI="{locked}"/></e>',
+            "o/p.opf": f'<p>{manifest}<spine><itemref idref="b"/>{order}</spine></p>',
+            "o/b": f"<p>{BODY}</p>",
+            **{f"o/c {n}": chapter for n, chapter in enumerate(chapters, 1)},
+        }
+    )
+
+
+def rtf(inner: str, body: str = BODY) -> bytes:
+    return f"{{\\rtf1\\ansi {body}\\par {inner}}}".encode()
+
+
+def lines(text: str, left: int = 40, top: int = 780, matrix: str = "1 0 0 1", width: int = 90) -> str:
+    """The operators that draw a text in lines, from the top."""
+    pieces = [text[at : at + width] for at in range(0, len(text), width)]
+    return "".join(f"BT /F 9 Tf {matrix} {left} {top - 12 * n} Tm ({line}) Tj ET " for n, line in enumerate(pieces))
+
+
+def columns(left: str, right: str) -> str:
+    """Two columns of 40 letters a line, drawn line by line across both."""
+    places = [(at, 780 - at // 4) for at in range(0, len(left), 40)]
+    return "".join(lines(left[at : at + 40], 40, top) + lines(right[at : at + 40], 320, top) for at, top in places)
+
+
+def image(width: int, height: int) -> str:
+    return f"q {width} 0 0 {height} 20 60 cm BI /W 1 /H 1 /BPC 8 /CS /G ID x EI Q "
+
+
+def pdf(*pages: str, notes: str = "", names: str = "") -> bytes:
+    """A PDF of pages of 600 by 800 points; `notes` are the annotations on each."""
+    numbers = range(4, 4 + 2 * len(pages), 2)
+    about = f"/Parent 2 0 R/MediaBox[0 0 600 800]/Resources<</Font<</F 3 0 R>>>>/Annots[{notes}]"
+    objects = [
+        f"<</Type/Catalog/Pages 2 0 R{names}>>",
+        f"<</Type/Pages/Kids[{' '.join(f'{n} 0 R' for n in numbers)}]/Count {len(pages)}>>",
+        "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+    ]
+    for n, page in zip(numbers, pages, strict=True):
+        objects += [f"<</Type/Page/Contents {n + 1} 0 R{about}>>", f"<</Length {len(page)}>>stream\n{page}\nendstream"]
+    body = "".join(f"{n} 0 obj {one} endobj\n" for n, one in enumerate(objects, 1))
+    return f"%PDF-1.7\n{body}trailer<</Root 1 0 R>>\n%%EOF".encode()
+
+
+def scans(*feet: str) -> bytes:
+    """Pages that are pictures, each with a foot."""
+    return pdf(*[image(590, 780) + lines(foot, 40, 30) for foot in feet])
+
+
+def note(kind: str, name: str = "Contents") -> str:
+    return f"<</Type/Annot/Subtype/{kind}/FT/Tx/Rect[50 50 550 90]/{name}({TEXT})>>"
+
+
+def mail(kind: str, content: str, more: str = "") -> bytes:
+    header = "From: a@example.org\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=B\n\n--B\n"
+    encoded = f"Content-Transfer-Encoding: base64\n\n{base64.encodebytes(content.encode()).decode()}"
+    return f"{header}Content-Type: {kind}; charset=utf-8\n{encoded}\n{more}--B--\n".encode()
+
+
+P, W, T = f"<p>{TEXT}</p>", f"<w:p><w:r><w:t>{TEXT}</w:t></w:r></w:p>", f"<text:p>{TEXT}</text:p>"
+NOTE = '<w:p><w:r><w:footnoteReference w:id="1"/></w:r></w:p>'
+SVG = f"<svg><text>{TEXT}</text></svg>"
+OUTLINE = ("20 20 m " + "30 30 40 40 50 50 c " * 12 + "f ") * 90
+FOOT = "Downloaded from the library of the university on a day of the week, for the use of its members only, page"
+SCAN = "{\\pict\\picwgoal9000\\pichgoal12000 00}"
+BACKGROUNDS = '<style:background-image r:href="x"/><style:background-image/>'
+ATTACHED = "/Names<</EmbeddedFiles<</Names[(a)<</Type/Filespec/F(a)>>]>>>>"
+ATTACHMENT = "Content-Disposition: attachment"
+CASES = {
+    ".html SVG text": (html(SVG), READ),
+    ".html MathML text": (html(f"<math><mtext>{TEXT}</mtext></math>"), READ),
+    ".html srcdoc": (html(f'<iframe srcdoc="&lt;p&gt;{TEXT}&lt;/p&gt;"></iframe>'), READ),
+    ".html frame": (html('<iframe src="other.html"></iframe>'), "noted: 1 embedded object is left out"),
+    ".html shadow root": (html(f'<div><template shadowrootmode="open">{P}</template></div>'), READ),
+    ".html visible in hidden": (html(f'<p style="visibility:hidden"><b style="visibility: visible">{TEXT}</b>'), READ),
+    ".html script": (html(f'<script>document.write("{TEXT}")</script>'), "noted: 1 script is left out"),
+    ".html picture": (html('<img src="page.png">'), "noted: 1 picture is left out"),
+    ".html pictures of pages": (html('<img src="page.png">' * 9, SHORT), REFUSED),
+    ".html drawn letters": (html(f'<svg><path d="{"C 2 2 3 3 4 4 " * 300}"/></svg>'), "noted: 1 drawing is left out"),
+    ".html picture aside": (html('<aside><img src="page.png"></aside>'), "noted: 1 picture is left out"),
+    ".docx picture of a page": (docx(picture(500, 700)), "noted: 1 picture is left out"),
+    ".docx pictures of pages": (docx(picture(500, 700) * 3), REFUSED),
+    ".docx picture in VML": (docx("<w:pict><w:imagedata/></w:pict>"), "noted: 1 picture is left out"),
+    ".docx picture behind a shape": (docx('<w:pict><w:fill r:id="x"/><w:fill/></w:pict>'), "noted: 1 picture is left"),
+    ".docx ink": (docx("<w:r><w:contentPart/></w:r>"), "noted: 1 picture is left out"),
+    ".odt background": (odt("", styles=BACKGROUNDS), "noted: 1 picture is left out"),
+    ".html background": (html('<p style="background: url(x.png)">x</p>'), "noted: 1 picture is left out"),
+    ".docx text box without VML": (docx(f"<mc:Choice><w:drawing>{W}</w:drawing></mc:Choice>"), READ),
+    ".docx altChunk of HTML": (docx('<w:altChunk r:id="x"/>', kind="aFChunk", part=P, ending="html"), READ),
+    ".docx altChunk": (docx('<w:altChunk r:id="x"/>', part=P, ending="rtf"), "noted: 1 embedded object is left out"),
+    ".docx SmartArt": (docx('<dgm:relIds r:dm="x"/>', kind="diagramData", part=f"<a:p><a:t>{TEXT}</a:t></a:p>"), READ),
+    ".docx footnote": (docx(NOTE, kind="footnotes", part=f'<w:footnote w:id="1">{W}</w:footnote>'), READ),
+    ".docx deletion": (docx(f"<w:del><w:delText>{TEXT}</w:delText></w:del>"), "noted: 1 tracked deletion is left out"),
+    ".docx fldSimple": (docx(f"<w:p><w:fldSimple><w:t>{TEXT}</w:t></w:fldSimple></w:p>"), READ),
+    ".docx ruby": (docx(f"<w:ruby><w:rt><w:t>x</w:t></w:rt><w:rubyBase><w:t>{TEXT}</w:t></w:rubyBase></w:ruby>"), READ),
+    ".docx object": (docx("<w:p><w:object/></w:p>"), "noted: 1 embedded object is left out"),
+    ".odt picture of a page": (odt(frame("<draw:image/>")), "noted: 1 picture is left out"),
+    ".odt pictures of pages": (odt(frame("<draw:image/>") * 3), REFUSED),
+    ".odt embedded object": (odt(frame("<draw:object/>")), "noted: 1 embedded object is left out"),
+    ".odt linked section": (odt("<text:s><text:section-source/></text:s>"), "noted: 1 linked section is left out"),
+    ".odt deletion": (odt(f"<text:tracked-changes>{T}</text:tracked-changes>"), "noted: 1 tracked deletion is"),
+    ".odt text box": (odt(frame(f"<draw:text-box>{T}</draw:text-box>")), READ),
+    ".epub linear no": (epub(P, linear="no"), READ),
+    ".epub most outside the spine": (epub(P * 4, ordered=False), REFUSED),
+    ".epub SVG chapter": (epub(SVG, kind="image/svg+xml"), READ),
+    ".epub picture chapter": (epub("x", kind="image/png"), "noted: 1 chapter of pictures is left out"),
+    ".epub picture chapters": (epub(*"xxx", kind="image/png"), REFUSED),
+    ".epub chapter of a picture": (epub('<img src="page.png"/>'), "noted: 1 picture is left out"),
+    ".epub DRM": (epub(P, locked="o/c%201"), "refused: is protected against reading (DRM)"),
+    ".rtf shape": (rtf(f"{{\\shp{{\\*\\shpinst{{\\sp{{\\sn x}}{{\\sv 1}}}}{{\\shptxt {TEXT}}}}}}}"), READ),
+    ".rtf old text box": (rtf(f"{{\\*\\do\\dobxcolumn{{\\dptxbxtext {TEXT}}}}}"), READ),
+    ".rtf footnote": (rtf(f"x{{\\footnote {TEXT}}}"), READ),
+    ".rtf picture": (rtf(f"{{\\*\\shppict{SCAN}}}{{\\nonshppict{SCAN}}}"), "noted: 1 picture is left out"),
+    ".rtf pictures of pages": (rtf(SCAN * 9), REFUSED),
+    ".pdf scans with a foot line": (pdf(*[image(560, 720) + lines(f"{FOOT} {n}", 40, 30) for n in range(3)]), REFUSED),
+    ".pdf scans with captions": (pdf(*[image(560, 600) + lines(BODY[n:][:360], 40, 720) for n in (0, 400)]), REFUSED),
+    ".pdf scans with two foot lines": (scans(*[f"{FOOT} {n}" for n in range(10)]), REFUSED),
+    ".pdf scans with a foot of their own": (scans(*[BODY[n:][:180] for n in range(10)]), REFUSED),
+    ".pdf scan of a page": (pdf(lines(BODY), image(560, 720) + lines(FOOT)), "noted: 1 page of pictures (page 2) is"),
+    ".pdf picture": (pdf(lines(BODY) + image(200, 200)), "noted: 1 picture (page 1) is left out"),
+    ".pdf outlined text": (pdf(lines(BODY), OUTLINE), "noted: 1 page of drawn letters (page 2) is left out"),
+    ".pdf outlined pages": (pdf(lines(SHORT), OUTLINE), REFUSED),
+    ".pdf FreeText": (pdf(lines(BODY), notes=note("FreeText")), READ),
+    ".pdf form": (pdf(lines(BODY), notes=note("Widget", "V")), READ),
+    ".pdf stamp": (pdf(lines(BODY), notes=note("Stamp", "Name")), "noted: 1 stamp is left out"),
+    ".pdf attachment": (pdf(lines(BODY), names=ATTACHED), "noted: 1 attachment is left out"),
+    ".pdf scrambled page": (pdf(lines(BODY), lines(SCRAMBLED)), "uncertain"),
+    ".pdf scrambled pages": (pdf(lines(SCRAMBLED)), "refused: does not look like text"),
+    ".pdf columns line by line": (pdf(columns(TEXT, BODY[:1000])), READ),
+    ".pdf upside down": (pdf(lines(BODY), lines(TEXT, 560, 700, "-1 0 0 -1")), READ),
+    ".csv unquoted commas": (f"text,note\n{TEXT},x\n".encode(), "refused: is damaged: row 2 has more cells"),
+    ".csv two columns": (f"text,text\nx,{TEXT}\n".encode(), 'refused: has 2 columns "text"'),
+    ".eml base64": (mail("text/plain", TEXT), READ),
+    ".eml HTML": (mail("text/html", P), READ),
+    ".eml most attached": (mail("text/plain", "See there.", f"\n--B\n{ATTACHMENT}\n\n{TEXT}\n"), REFUSED),
+    ".eml further text": (mail("text/plain", "See there.", f"\n--B\n\n{TEXT}\n"), READ),
+    ".eml picture": (mail("text/html", f'{BODY}<img src="cid:1">'), "noted: 1 picture is left out"),
+}  # fmt: skip
+
+
+PLAIN = {".html": read_html, ".rtf": read_rtf, ".eml": read_mail}
+PACKED = {".docx": read_docx, ".odt": read_odt}
+
+
+def read(kind: str, content: bytes) -> Reading | Document:
+    if kind in PLAIN:
+        return PLAIN[kind](content)
+    if kind == ".csv":
+        return document_from(content, "table.csv")
+    with tempfile.TemporaryFile() as opened:
+        file = cast(BinaryIO, opened)
+        file.write(content)
+        file.seek(0)
+        if kind == ".pdf":
+            return read_pdf(file, Limits())
+        archive = ZipArchive(file, Limits())
+        return read_epub(archive, Limits()) if kind == ".epub" else PACKED[kind](archive)
+
+
+def verdict_on(reading: Reading | Document) -> str:
+    detection = DETECTOR.detect(reading.text)
+    because = reading.uncertain_because
+    return of_document(detection, DETECTOR.reader, reading.text, incomplete=False, uncertain_because=because).verdict
+
+
+def outcome(kind: str, content: bytes) -> str:
+    """What became of a document; "read" if the text in the construct was, and the note that it was not."""
+    try:
+        reading = read(kind, content)
+        verdict = verdict_on(reading)
+    except (Refusal, InputError) as error:
+        return f"refused: {str(error).removeprefix('table.csv ')}"
+    if reading.notes:
+        return f"noted: {'; '.join(reading.notes)}"
+    found = "".join(TEXT[:80].split()) in "".join(reading.text.split())
+    return "read" if found and verdict == "watermarked" else verdict
+
+
+@pytest.mark.parametrize("construct", CASES)
+def test_what_is_seen_is_read_or_noted_or_refused(construct: str) -> None:
+    content, expected = CASES[construct]
+    assert outcome(construct.split(" ")[0], content).startswith(expected)
+
+
+def test_stamps_and_signs_are_no_part_of_the_text() -> None:
+    sign = '<img src="s.png" width="40" height="40"/>'
+    small = {".html": html(sign), ".docx": docx(picture(60, 60)), ".pdf": pdf(lines(BODY) + image(60, 60))}
+    for kind, content in small.items():
+        assert outcome(kind, content) == "not_detected"  # and no note
+
+
+ELEMENTS = (
+    "a abbr address article aside audio b bdi blockquote body button canvas caption center cite code data datalist dd "
+    "del desc details dialog div dl dt em embed fieldset figcaption figure font footer form frameset h1 header hgroup "
+    "html i iframe ins kbd label legend li main map mark marquee menu meter nav noscript object ol optgroup p "
+    "option output picture pre progress q rp rt ruby s samp search section select slot small span strong sub "
+    "summary sup svg table tbody td template textarea tfoot th thead title tr tt u ul var video x-own"
+)
+ATTRIBUTES = "alt aria-label content data-text label placeholder summary title value"
+WORD = (
+    "ins hyperlink sdtContent smartTag moveTo txbxContent textbox customXml fldSimple rPr pPr sectPr tab object pict "
+    "drawing ruby rt Fallback Choice oMath m own"
+)
+TEXTS = (
+    "p h span a ruby-text ruby-base note note-citation annotation annotation-end title desc forms own s line-break "
+    "sequence-decls list-header table-cell text-box section tab object frame"
+)
+GROUPS = (
+    "header footer headerl footerf footnote annotation shptxt sv upr mr mmath ffdeftext ffhelptext atnauthor own "
+    "object result nonshppict"
+)
+PARTS = "header footer footnotes endnotes comments chart diagramData subDocument aFChunk none"
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """Pages of HTML with marked text in each kind of node."""
+    for element in ELEMENTS.split():
+        yield f"in {element}", f"<{element}>{TEXT}</{element}>"
+    for attribute in ATTRIBUTES.split():
+        yield f"{attribute} of p", f'<p {attribute}="{TEXT}">x</p>'
+        yield f"{attribute} of input", f'<input type="TEXT" {attribute}="{TEXT}">'
+    for style in ("display:none", "visibility:hidden"):
+        yield style, f'<div style="{style}"><p>{TEXT}</p></div>'
+    yield "behind the page", f"</body></html><p>{TEXT}</p>"
+    yield "a second page", f"</body></html><!DOCTYPE html><html><body><p>{TEXT}</p></body></html>"
+    yield "CDATA", f"<svg><text><![CDATA[{TEXT}]]></text></svg>"
+    yield "a raised link", f'<sup><a href="#n">{TEXT}</a></sup>'
+    yield "a style", f"<style>p::before {{content: '{TEXT}'}}</style>"
+
+
+def nodes() -> Iterator[tuple[str, str, bytes]]:
+    """Documents with marked text in each kind of node of each format: the kind, the node and the document."""
+    for node, page in pages():
+        yield ".html", node, html(page)
+        yield ".eml", node, mail("text/html", html(page).decode())
+        yield ".epub", node, epub(html(page, "").decode())
+        yield ".docx", node, docx('<w:altChunk r:id="x"/>', kind="aFChunk", part=page, ending="html")
+    for node in WORD.split():
+        yield ".docx", node, docx(f"<w:p><w:{node}><w:t>{TEXT}</w:t></w:{node}></w:p>")
+        yield ".docx", f"plain {node}", docx(f"<w:p><w:{node}>{TEXT}</w:{node}></w:p>")
+        yield ".docx", f"attribute of {node}", docx(f'<w:p><w:{node} string="{TEXT}"/></w:p>')
+    symbols = "".join(f'<w:sym w:font="Arial" w:char="F0{ord(one):02X}"/>' for one in TEXT)
+    yield ".docx", "symbols", docx(f"<w:p><w:r>{symbols}</w:r></w:p>")
+    yield ".docx", "button", docx(f"<w:p><w:instrText> MACROBUTTON x {TEXT}</w:instrText></w:p>")
+    for kind in PARTS.split():
+        yield ".docx", kind, docx("", kind=kind, part=W)
+    for node in TEXTS.split():
+        yield ".odt", node, odt(f"<text:p><text:{node}>{TEXT}</text:{node}></text:p>")
+        yield ".odt", f"attribute of {node}", odt(f'<text:p><text:{node} text:own="{TEXT}"/></text:p>')
+        yield (
+            ".odt",
+            f"styles, {node}",
+            odt("", styles=f"<style:header><text:{node}>{TEXT}</text:{node}></style:header>"),
+        )
+    for ordered in (True, False):
+        for kind in ("text/html", "application/xhtml+xml", "image/svg+xml", "text/plain"):
+            yield ".epub", f"{kind}, in order: {ordered}", epub(P, kind=kind, ordered=ordered)
+    codes = "".join(f"\\u{ord(one)}?" for one in TEXT)
+    for node in GROUPS.split():
+        yield ".rtf", node, rtf(f"{{\\{node} {TEXT}}}")
+        yield ".rtf", f"ignorable {node}", rtf(f"{{\\*\\{node} {TEXT}}}")
+        yield ".rtf", f"codes in {node}", rtf(f"{{\\{node} {codes}}}")
+    for kind in ("plain", "html", "markdown", "own"):
+        yield ".eml", f"attached {kind}", mail("text/plain", BODY, f"\n--B\nContent-Type: text/{kind}\n\n{TEXT}\n")
+        forwarded = (
+            f"Content-Type: multipart/alternative; boundary=C\n\n--C\nContent-Type: text/{kind}\n\n{TEXT}\n--C--"
+        )
+        more = f"\n--B\nContent-Type: message/rfc822\n\nMIME-Version: 1.0\n{forwarded}\n"
+        yield ".eml", f"forwarded {kind}", mail("text/plain", BODY, more)
+    for kind in ("Text", "FreeText", "Highlight", "Popup", "Widget", "Link", "Square", "Own"):
+        yield ".pdf", kind, pdf(lines(BODY), notes=note(kind, "V" if kind == "Widget" else "Contents"))
+
+
+@pytest.mark.parametrize("kind", [".html", ".docx", ".odt", ".epub", ".rtf", ".pdf", ".eml"])
+def test_marked_text_in_any_node_is_never_called_not_marked(kind: str) -> None:
+    missed = []
+    for node, content in ((node, content) for one, node, content in nodes() if one == kind):
+        try:
+            verdict = verdict_on(read(kind, content))
+        except Refusal:
+            continue
+        if verdict == "not_detected":
+            missed.append(node)
+    assert missed == []
+
+
+def test_what_is_not_read_is_named_with_its_place() -> None:
+    letters = f"{sum(one.isalpha() for one in TEXT):,} letters in"
+    named = {
+        "element p": read_html(html(f'<template class="x"><p>{TEXT}</p></template>')),
+        "word/x.xml, element t": read(".docx", docx("", kind="comments", part=W)),
+        "styles.xml, element p": read(".odt", odt("", styles=f"<style:header>{T}</style:header>")),
+        "o/c 1, element p": read(".epub", epub(P, ordered=False)),
+        "group own": read_rtf(rtf(f"{{\\*\\own {TEXT}}}")),
+        "hidden text of page 1": read(".pdf", pdf(lines(BODY) + "BT 3 Tr ET " + lines(TEXT))),
+        "text/plain": read_mail(mail("text/plain", BODY, f"\n--B\n{ATTACHMENT}\n\n{TEXT}\n")),
+    }
+    for place, reading in named.items():
+        assert reading.notes == (f"{letters} {place} were not read",)
+        assert reading.uncertain_because == "unread"
+
+
+@pytest.mark.parametrize(
+    ("inner", "much"),
+    [
+        (f"<template><p>{TEXT[:90]}</p></template>", False),
+        (f"<template><p>{TEXT[:450]}</p></template>", True),  # more than a tenth
+        ("<template>Tales of the sea</template>" * 90, True),  # of which each is short
+        (f"<script>{TEXT}</script>", False),
+    ],
+)
+def test_a_tenth_that_is_not_read_makes_a_text_uncertain(inner: str, much: bool) -> None:
+    reading = read_html(html(inner))
+    assert reading.uncertain_because == ("unread" if much else None)
+    assert verdict_on(reading) == ("uncertain" if much else "not_detected")

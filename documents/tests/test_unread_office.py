@@ -1,0 +1,401 @@
+"""Word, OpenDocument and RTF: what is seen is read wherever it stands, and decoys that nobody sees acquit no text."""
+
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import pytest
+
+from dgmark import Detector, read_document
+from dgmark.detection.legibility import of_document
+from dgmark.errors import InputError
+from dgmark_documents.opendocument import read_odt
+from dgmark_documents.reading import Limits, Reading, Refusal
+from dgmark_documents.rtf import read_rtf
+from dgmark_documents.word import read_docx
+from dgmark_documents.zip_archive import ZipArchive
+from support.known_keys import known_key
+from support.marked_texts import marked_text
+from support.office_documents import opendocument, paragraph, rtf, with_part, word
+
+KEY = known_key("unread", rule="bigram")
+DETECTOR = Detector(KEY)
+TEXT = " ".join(re.findall(r"[A-Za-z]+[.,]?", marked_text(KEY, 330)))  # of letters and signs that need no escapes
+HUMAN = re.sub(r"[^A-Za-z., ]", "", " ".join((Path(__file__).parents[2] / "LICENSE").read_text("utf-8").split()))
+BODY, DECOY = HUMAN[:3000], HUMAN[3000:9500]  # the decoy has 1,000 words
+LETTERHEAD = (
+    "Society of Letters, Harbour Street, Old Town, near the bridge of stone, open on all working days of the week"
+)
+FOOT = "Bank of the Harbour, account of the society, tax office of the county"
+
+
+def read(kind: str, content: bytes) -> Reading:
+    if kind == ".rtf":
+        return read_rtf(content)
+    with tempfile.TemporaryFile() as opened:
+        file = cast(BinaryIO, opened)
+        file.write(content)
+        archive = ZipArchive(file, Limits())
+        return read_docx(archive) if kind == ".docx" else read_odt(archive)
+
+
+def verdict_on(reading: Reading) -> str:
+    because = reading.uncertain_because
+    return of_document(
+        DETECTOR.detect(reading.text), DETECTOR.reader, reading.text, incomplete=False, uncertain_because=because
+    ).verdict
+
+
+def pieces(size: int) -> list[str]:
+    return [TEXT[at : at + size] for at in range(0, len(TEXT), size)] if size else [TEXT]
+
+
+def w(inner: str) -> str:
+    return paragraph(BODY) + inner
+
+
+def p(inner: str) -> str:
+    return f"<text:p>{BODY}</text:p>{inner}"
+
+
+RUN = "<w:p><w:r>{}</w:r></w:p>"
+BOX = "<w:txbxContent><w:p><w:r><w:t>{}</w:t></w:r></w:p></w:txbxContent>"
+# of Word: what stands in the body for each piece of a text
+WORD = {
+    "text box of VML": RUN.format(f"<w:pict><v:shape><v:textbox>{BOX}</v:textbox></v:shape></w:pict>"),
+    "text box": RUN.format(f"<w:drawing><wps:wsp><wps:txbx>{BOX}</wps:txbx></wps:wsp></w:drawing>"),
+    "drawn text": RUN.format('<w:pict><v:shape><v:textpath string="{}"/></v:shape></w:pict>'),
+    "entry of a list": RUN.format(
+        '<w:fldChar w:fldCharType="begin"><w:ffData><w:ddList><w:listEntry w:val="{}"/></w:ddList></w:ffData>'
+        '</w:fldChar><w:fldChar w:fldCharType="end"/>'
+    ),
+    "item of a control": "<w:sdt><w:sdtPr><w:dropDownList><w:listItem w:displayText='{}'/></w:dropDownList></w:sdtPr>"
+    "</w:sdt>",
+    "help of a field": RUN.format(
+        "<w:fldChar w:fldCharType='begin'><w:ffData><w:helpText w:val='{}'/></w:ffData></w:fldChar>"
+    ),
+    "alternative text": RUN.format('<w:drawing><wp:docPr descr="{}"/></w:drawing>'),
+    "tool tip": '<w:p><w:hyperlink w:tooltip="{}"/></w:p>',
+    "reading beside a word": RUN.format("<w:ruby><w:rt><w:r><w:t>{}</w:t></w:r></w:rt></w:ruby>"),
+    "button": "<w:p><w:fldSimple w:instr='MACROBUTTON x {}'/></w:p>",
+    "fallback": RUN.format(
+        "<mc:AlternateContent><mc:Choice Requires='own'/><mc:Fallback><w:t>{}</w:t></mc:Fallback></mc:AlternateContent>"
+    ),
+    "insertion": "<w:p><w:ins><w:r><w:t>{}</w:t></w:r></w:ins></w:p>",
+    "formula": "<w:p><w:oMath><w:r><w:t>{}</w:t></w:r></w:oMath></w:p>",
+}  # fmt: skip
+# of OpenDocument
+TEXTS = {
+    "text box": "<text:p><draw:frame><draw:text-box><text:p>{}</text:p></draw:text-box></draw:frame></text:p>",
+    "shape": "<text:p><draw:custom-shape><text:p>{}</text:p></draw:custom-shape></text:p>",
+    "note": "<text:p><text:note><text:note-body><text:p>{}</text:p></text:note-body></text:note></text:p>",
+    "comment": "<text:p><office:annotation><text:p>{}</text:p></office:annotation></text:p>",
+    "form field": '<office:forms><form:form><form:text form:current-value="{}"/></form:form></office:forms>',
+    "entry of a list": '<text:p><text:drop-down><text:label text:value="{}"/></text:drop-down></text:p>',
+    "alternative text": "<text:p><draw:frame><svg:desc>{}</svg:desc></draw:frame></text:p>",
+    "reading beside a word": "<text:p><text:ruby><text:ruby-text>{}</text:ruby-text></text:ruby></text:p>",
+    "formula": "<text:p><draw:frame><draw:object><text:mi>{}</text:mi></draw:object></draw:frame></text:p>",
+    "shown text": '<text:p><text:hidden-text text:is-hidden="false">{}</text:hidden-text></text:p>',
+}  # fmt: skip
+TABLE = "<w:tbl><w:tblPr>{}</w:tblPr><w:tr><w:trPr>{}</w:trPr><w:tc><w:tcPr>{}</w:tcPr>{}</w:tc></w:tr></w:tbl>"
+RTF_LOOKS = (
+    "\\v", "\\deleted", "\\mvf", "\\fs1", "\\super\\fs7", "\\cf1", "\\charscalex1", "\\up6000", "\\dn6000",
+    "\\expnd-200", "\\expndtw-2000", "\\sl2\\slmult1", "\\absh-1", "\\intbl\\clvmrg", "\\cf1\\chshdng10000\\chcfpat1",
+    "\\fi-30000", "\\ri30000", "\\posx30000",
+)  # fmt: skip
+GROUPS = {
+    "text box": "{{\\*\\shpinst{{\\shptxt {}}}}}",
+    "header": "{{\\header {}}}",
+    "footnote": "{{\\footnote {}}}",
+    "comment": "{{\\*\\annotation {}}}",
+    "entry of a list": "{{\\field{{\\*\\fldinst FORMDROPDOWN {{\\*\\formfield{{\\*\\ffl {}}}}}}}{{\\fldrslt}}}}",
+    "help of a field": "{{\\field{{\\*\\fldinst{{\\*\\formfield{{\\*\\ffhelptext {}}}}}}}}}",
+    "drawn text": "{{\\*\\shpinst{{\\sp{{\\sn gtextUNICODE}}{{\\sv {}}}}}}}",
+    "button": "{{\\field{{\\*\\fldinst MACROBUTTON x {}}}}}",
+    "two forms": "{{\\upr{{x}}{{\\*\\ud{{{}}}}}}}",
+    "number of a list": "{{\\listtext {}}}",
+    "level of a list": "{{\\*\\listtable{{\\list{{\\listlevel{{\\leveltext\\'02{};}}}}}}}}\\ls1 ",
+    "old number of a list": "{{\\*\\pn\\pnlvlbody{{\\pntxtb {}}}}}",
+    "separator of notes": "{{\\*\\ftnsep {}}}",
+}
+MAKERS: dict[str, tuple[dict[str, str], Callable[[str], bytes]]] = {
+    ".docx": (WORD, lambda inner: word(w(inner))),
+    ".odt": (TEXTS, lambda inner: opendocument(p(inner))),
+    ".rtf": (GROUPS, lambda inner: rtf(f"{BODY}\\par {inner}")),
+}
+
+
+@pytest.mark.parametrize("size", [0, 90, 10, 1])
+@pytest.mark.parametrize("kind", MAKERS)
+def test_what_is_seen_is_read_in_any_node_and_in_pieces(kind: str, size: int) -> None:
+    places, make = MAKERS[kind]
+    wrong = []
+    for place, node in places.items():
+        reading = read(kind, make("".join(node.format(piece) for piece in pieces(size))))
+        try:
+            verdict = verdict_on(reading)
+        except InputError:  # letters on lines of their own are no text
+            assert size == 1
+            continue
+        found = verdict == "watermarked" and TEXT[:80] in reading.text
+        if not (found if size == 0 else found or verdict in ("watermarked", "uncertain") or _letters_of(reading)):
+            wrong.append((place, verdict))
+    assert wrong == []
+
+
+def _letters_of(reading: Reading) -> bool:
+    """Whether all letters of the text were read in their order, though in pieces that hold no mark."""
+    return re.sub("[^A-Za-z]", "", TEXT) in re.sub("[^A-Za-z]", "", reading.text)
+
+
+def field_sign(kind: str) -> str:
+    return f"<w:r><w:fldChar w:fldCharType='{kind}'/></w:r>"
+
+
+def test_texts_in_the_formats_of_fields_are_read() -> None:
+    code = f"<w:r><w:instrText> PAGE \\# \"'{TEXT}'\" </w:instrText></w:r>"
+    field = f"<w:p>{field_sign('begin')}{code}{field_sign('separate')}<w:r><w:t>7</w:t></w:r>{field_sign('end')}</w:p>"
+    assert verdict_on(read(".docx", word(w(field)))) == "watermarked"
+
+
+def test_results_of_fields_within_results_are_read_and_codes_are_not() -> None:
+    inner = f"{field_sign('begin')}<w:r><w:t>code</w:t></w:r>{field_sign('separate')}<w:r><w:t>in</w:t></w:r>"
+    outer = f"<w:p>{field_sign('begin')}{inner}{field_sign('end')}{field_sign('separate')}<w:r><w:t>out</w:t></w:r>"
+    within = f"<w:p>{field_sign('begin')}{field_sign('separate')}{inner}{field_sign('end')}{field_sign('end')}</w:p>"
+    unended = f"<w:p>{field_sign('begin')}<w:r><w:t>text</w:t></w:r></w:p>"
+    content = word(f"{paragraph('first')}{outer}{field_sign('end')}</w:p>{within}{unended}")
+    assert read(".docx", content).text.split() == ["first", "out", "in", "text"]
+
+
+def parts_of_word() -> Iterator[tuple[str, bytes]]:
+    """Word documents in which the text stands in a part beside the body."""
+    note = '<w:p><w:r><w:{}Reference w:id="1"/></w:r></w:p>'
+    for kind in ("footnote", "endnote", "comment"):
+        inner = f'<w:{kind} w:id="1">{paragraph(TEXT)}</w:{kind}>'
+        yield kind, word(w(note.format(kind)), {"docProps/n.xml": (f"{kind}s", inner)})
+    for end in ("header", "footer"):
+        section = f'<w:sectPr><w:{end}Reference r:id="{end}"/></w:sectPr>'
+        yield end, word(w(section), {"customXml/e.xml": (end, paragraph(TEXT))})
+    chart = "<w:p><w:r><w:drawing><c:chart r:id='chart'/></w:drawing></w:r></w:p>"
+    yield "chart", word(w(chart), {"word/c.xml": ("chart", f"<a:t>{TEXT}</a:t>")})
+    level = (
+        f'<w:abstractNum w:abstractNumId="2"><w:lvl w:ilvl="0"><w:lvlText w:val="{TEXT} %1."/></w:lvl></w:abstractNum>'
+    )
+    number = '<w:num w:numId="1"><w:abstractNumId w:val="2"/></w:num>'
+    item = paragraph("x", about='<w:numPr><w:ilvl w:val="0"/><w:numId w:val="1"/></w:numPr>')
+    yield "number of a list", word(w(item), {"word/n.xml": ("numbering", level + number)})
+    title = {"p.xml": ("core-properties", f"<dc:title>{TEXT}</dc:title>")}
+    yield "title", word(w("<w:p><w:fldSimple w:instr=' TITLE '/></w:p>"), title)
+    binding = '<w:dataBinding w:xpath="/a:x[1]/dc:own[1]" w:storeItemID="{1}"/>'
+    store = {"word/i.xml": ("customXml", f"<dc:own>{TEXT}</dc:own>")}
+    yield "bound control", word(w(f"<w:sdt><w:sdtPr>{binding}</w:sdtPr></w:sdt>"), store)
+
+
+def parts_of_opendocument() -> Iterator[tuple[str, bytes]]:
+    """OpenDocument texts in which the text stands in a style, a declaration or another part."""
+    page = "<office:master-styles><style:master-page style:name='S'>{}</style:master-page></office:master-styles>"
+    for end in ("header", "footer"):
+        yield end, opendocument(p(""), styles=page.format(f"<style:{end}><text:p>{TEXT}</text:p></style:{end}>"))
+    level = f'<text:list-level-style-number style:num-prefix="{TEXT}"/>'
+    listing = '<text:list text:style-name="L"><text:list-item><text:p>x</text:p></text:list-item></text:list>'
+    style = f'<text:list-style style:name="L">{level}</text:list-style>'
+    yield "number of a list", opendocument(p(listing), automatic=style)
+    declared = f'<text:user-field-decl text:name="a" office:string-value="{TEXT}"/>'
+    yield "field", opendocument(p(f'{declared}<text:p><text:user-field-get text:name="a"/></text:p>'))
+    meta = {"meta.xml": f"<office:meta><dc:title>{TEXT}</dc:title></office:meta>"}
+    yield "title", opendocument(p("<text:p><text:title/></text:p>"), parts=meta)
+    chart = "<text:p><draw:frame><draw:object xlink:href='./Object 1'/></draw:frame></text:p>"
+    yield "chart", opendocument(p(chart), parts={"Object 1/content.xml": f"<text:p>{TEXT}</text:p>"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        *(pytest.param(".docx", content, id=f".docx {name}") for name, content in parts_of_word()),
+        *(pytest.param(".odt", content, id=f".odt {name}") for name, content in parts_of_opendocument()),
+    ],
+)
+def test_what_is_seen_of_other_parts_is_read(kind: str, content: bytes) -> None:
+    reading = read(kind, content)
+    assert verdict_on(reading) == "watermarked"
+    assert TEXT in reading.text
+    assert reading.uncertain_because is None
+
+
+STYLE = "<w:style w:type='character' w:styleId='{}'>{}<w:rPr>{}</w:rPr></w:style>"
+STYLES = {
+    "s.xml": (
+        "styles",
+        STYLE.format("h", "", "<w:vanish/>") + STYLE.format("i", "<w:basedOn w:val='h'/>", "<w:b/>")
+        + STYLE.format("t", "", "<w:sz w:val='2'/>"),
+    )
+}  # fmt: skip
+LOOKS = (
+    "<w:vanish/>", "<w:specVanish/>", "<w:rStyle w:val='h'/>", "<w:rStyle w:val='i'/>", "<w:rStyle w:val='t'/>",
+    "<w:sz w:val='1'/>", "<w:color w:val='FFFFFF'/>", "<w:color w:val='FEFEFE'/>", "<w:w w:val='1'/>",
+    "<w:color w:val='112233'/><w:shd w:fill='112233'/>", "<w:rFonts w:ascii='Wingdings'/>",
+    "<w:textFill><w:noFill/></w:textFill>", "<w:color w:val='000000' w:themeColor='background1'/>",
+    "<w:color w:val='000000'/><w:highlight w:val='black'/>", "<w:color w:val='FFFF00'/><w:highlight w:val='yellow'/>",
+    "<w:color w:val='000000'/><w:shd w:val='solid' w:color='000000' w:fill='FFFFFF'/>", "<w:position w:val='-3000'/>",
+    "<w:spacing w:val='-600'/>", "<w:rtl/><w:szCs w:val='1'/>", "<w:cs/><w:szCs w:val='1'/>", "<w:fitText w:val='9'/>",
+    "<w:vertAlign w:val='superscript'/><w:sz w:val='7'/>",
+)  # fmt: skip
+SPAN_LOOKS = (
+    "text:display='none'", "fo:font-size='1pt'", "fo:color='#ffffff'", "style:text-position='0% 1%'",
+    "fo:letter-spacing='-20pt'", "style:font-name='Wingdings'", "style:text-position='9999% 100%'",
+    "fo:color='#112233' fo:background-color='#112233'", "fo:color='#000000' loext_opacity='0%'",
+)  # fmt: skip
+
+
+def decoys() -> Iterator[tuple[str, str, bytes]]:
+    """Documents of marked text among whose words stand others that nobody sees."""
+    words = list(zip(re.findall("(?:[^ ]+ ?){4}", TEXT), re.findall("(?:[^ ]+ ?){12}", DECOY), strict=False))
+    for look in LOOKS:
+        runs = "".join(f"<w:r><w:t>{a}</w:t></w:r><w:r><w:rPr>{look}</w:rPr><w:t>{b}</w:t></w:r>" for a, b in words)
+        yield ".docx", look, word(f"<w:p>{runs}</w:p>", STYLES)
+    box = BOX.format(DECOY)
+    hidden = {
+        "row": f"<w:tbl><w:tr><w:trPr><w:hidden/></w:trPr><w:tc>{paragraph(DECOY)}</w:tc></w:tr></w:tbl>",
+        "flat row": "<w:tbl><w:tr><w:trPr><w:trHeight w:val='1' w:hRule='exact'/></w:trPr>"
+        f"<w:tc>{paragraph(DECOY)}</w:tc></w:tr></w:tbl>",
+        "flat lines": paragraph(DECOY, about="<w:spacing w:line='2' w:lineRule='exact'/>"),
+        "lines of a share": paragraph(DECOY, about="<w:spacing w:line='2'/>"),
+        "flat frame": paragraph(DECOY, about="<w:framePr w:h='1' w:hRule='exact'/>"),
+        "first lines off the page": paragraph(DECOY, about="<w:ind w:firstLine='-30000'/>"),
+        "table off the page": TABLE.format("<w:tblInd w:w='30000'/>", "", "", paragraph(DECOY)),
+        "deleted row": TABLE.format("", "<w:del/>", "", paragraph(DECOY)),
+        "deleted cell": TABLE.format("", "", "<w:cellDel/>", paragraph(DECOY)),
+        "covered cell": TABLE.format("", "", "<w:vMerge/>", paragraph(DECOY)),
+        "code of a field": f"<w:p>{field_sign('begin')}<w:r><w:t>{DECOY}</w:t></w:r>{field_sign('separate')}"
+        f"{field_sign('end')}</w:p>",
+        "phantom": f"<w:p><w:oMath><w:phant><w:phantPr><w:show w:val='0'/></w:phantPr><w:r><w:t>{DECOY}</w:t></w:r>"
+        "</w:phant></w:oMath></w:p>",
+        "off the page": paragraph(DECOY, about="<w:ind w:left='-30000'/>"),
+        "hidden shape": RUN.format(f"<w:pict><v:shape style='visibility:hidden'>{box}</v:shape></w:pict>"),
+        "small shape": RUN.format(f"<w:pict><v:shape style='width:1pt;height:1pt'>{box}</v:shape></w:pict>"),
+        "hidden drawing": RUN.format(f"<w:drawing><wp:docPr hidden='1'/>{box}</w:drawing>"),
+        "choice": RUN.format(
+            f"<mc:AlternateContent><mc:Choice Requires='own'><w:t>{DECOY}</w:t></mc:Choice><mc:Fallback/>"
+            "</mc:AlternateContent>"
+        ),
+    }  # fmt: skip
+    for name, inner in hidden.items():
+        yield ".docx", name, word(paragraph(TEXT) + inner)
+    for look in SPAN_LOOKS:
+        style = f"<style:style style:name='d' style:family='text'><style:text-properties {look}/></style:style>"
+        style = style.replace("loext_", "style:")
+        spans = "".join(f'{a}<text:span text:style-name="d">{b}</text:span>' for a, b in words)
+        yield ".odt", look, opendocument(f"<text:p>{spans}</text:p>", automatic=style)
+    for look in ("fo:text-indent='-60cm'", "fo:margin-right='60cm'", "fo:margin='-60cm'", "fo:line-height='1%'"):
+        style = (
+            f"<style:style style:name='d' style:family='paragraph'><style:paragraph-properties {look}/></style:style>"
+        )
+        flat = f"<text:p text:style-name='d'>{DECOY}</text:p>"
+        yield ".odt", look, opendocument(f"<text:p>{TEXT}</text:p>{flat}", automatic=style)
+    for name, around in {
+        "section": "<text:section text:display='none'><text:p>{}</text:p></text:section>",
+        "condition": "<text:section text:display='condition' text:condition='x'><text:p>{}</text:p></text:section>",
+        "text of a condition": "<text:p><text:hidden-text text:condition='x'>{}</text:hidden-text></text:p>",
+        "field": "<text:p><text:variable-set text:display='none'>{}</text:variable-set></text:p>",
+        "covered": "<table:table><table:table-row><table:covered-table-cell><text:p>{}</text:p>"
+        "</table:covered-table-cell></table:table-row></table:table>",
+    }.items():
+        yield ".odt", name, opendocument(f"<text:p>{TEXT}</text:p>{around.format(DECOY)}")
+    for look in RTF_LOOKS:
+        yield ".rtf", look, rtf("".join(f"{a}{{{look} {b}}}" for a, b in words))
+    yield ".rtf", "behind the end", rtf(f"{TEXT}}}{DECOY}{{")
+    yield ".rtf", "header of no page", rtf(f"{TEXT}{{\\headerf {DECOY}}}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"), [pytest.param(kind, content, id=f"{kind} {name}") for kind, name, content in decoys()]
+)
+def test_decoys_that_nobody_sees_acquit_no_text(kind: str, content: bytes) -> None:
+    try:
+        reading = read(kind, content)
+    except Refusal:  # most of its letters are hidden
+        return
+    assert verdict_on(reading) in ("watermarked", "uncertain")
+    assert reading.uncertain_because or reading.notes
+
+
+def letter(kind: str, body: str) -> bytes:
+    if kind == ".rtf":
+        return rtf(f"{{\\header {LETTERHEAD}}}{{\\footer {FOOT}}}{body}")
+    if kind == ".odt":
+        ends = f"<style:header><text:p>{LETTERHEAD}</text:p></style:header>"
+        ends += f"<style:footer><text:p>{FOOT}</text:p></style:footer>"
+        pages = f"<office:master-styles><style:master-page>{ends}</style:master-page></office:master-styles>"
+        return opendocument(f"<text:p>{body}</text:p>", styles=pages)
+    section = '<w:sectPr><w:headerReference r:id="header"/><w:footerReference r:id="footer"/></w:sectPr>'
+    ends_of = {"h.xml": ("header", paragraph(LETTERHEAD)), "f.xml": ("footer", paragraph(FOOT))}
+    return word(paragraph(body) + section, ends_of)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_letter_with_a_letterhead_and_a_foot_is_an_ordinary_document(kind: str) -> None:
+    long = read(kind, letter(kind, " ".join(HUMAN.split()[:300])))
+    assert (verdict_on(long), long.notes) == ("not_detected", ())
+    assert long.text.endswith(f"\n\n{LETTERHEAD}\n\n{FOOT}")
+    short = read(kind, letter(kind, " ".join(HUMAN.split()[:25])))
+    assert short.uncertain_because is None
+    assert verdict_on(read(kind, letter(kind, TEXT))) == "watermarked"
+
+
+@pytest.mark.parametrize(
+    ("look", "about"),
+    [
+        ("<w:color w:val='FFFFFF'/><w:shd w:fill='203040'/>", ""),  # white on a dark ground
+        ("<w:color w:val='FFFFFF'/><w:highlight w:val='black'/>", ""),
+        ("<w:color w:val='FFFFFF'/>", "<w:shd w:fill='203040'/>"),
+        ("<w:vanish w:val='0'/>", ""),
+        ("<w:rStyle w:val='h'/><w:vanish w:val='false'/>", ""),
+    ],
+)
+def test_text_that_can_be_seen_is_not_taken_for_hidden(look: str, about: str) -> None:
+    reading = read(".docx", word(paragraph(TEXT, look, about), STYLES))
+    assert (reading.notes, verdict_on(reading)) == ((), "watermarked")
+
+
+@pytest.mark.parametrize("gap", ["~", "tab ", "_"])
+def test_spaces_and_hyphens_that_hold_words_together_read_as_plain_ones(gap: str) -> None:
+    reading = read_rtf(rtf(TEXT.replace(" ", f"\\{gap}") if gap != "_" else TEXT.replace("-", "\\_")))
+    assert reading.text == TEXT
+
+
+def test_a_rtf_file_of_brackets_is_read_in_time_that_grows_with_its_size() -> None:
+    depth = 30_000
+    assert read_rtf(rtf("{" * depth + TEXT + "}" * depth)).text == TEXT
+    with pytest.raises(Refusal, match="cut off"):
+        read_rtf(b"{\\rtf1 " + b"{" * depth)
+
+
+@pytest.mark.parametrize("name", ["letter.docm", "letter.dotx", "letter.dotm", "letter.ott"])
+def test_templates_and_documents_with_macros_are_read_under_their_names(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(opendocument(p("")) if name.endswith("t") else word(w("")))
+    document = read_document(path)
+    assert (document.text.split(), document.notes) == (BODY.split(), ())
+
+
+def test_a_paragraph_of_no_list_does_not_show_the_numbers_of_headings() -> None:
+    outline = f'<text:outline-style><text:outline-level-style style:num-prefix="{LETTERHEAD}"/></text:outline-style>'
+    styles = f"<office:styles>{outline}</office:styles>"
+    assert read(".odt", opendocument(p(""), styles=styles)).text.split() == BODY.split()
+    headed = read(".odt", opendocument(p("<text:h>x</text:h>"), styles=styles))
+    assert headed.text.endswith(f"\nx\n\n{LETTERHEAD}")
+
+
+def test_parts_that_name_a_type_are_read_as_old_office_programs_write_them() -> None:
+    manifest = '<!DOCTYPE manifest PUBLIC "-//OpenOffice.org//DTD Manifest 1.0//EN" "Manifest.dtd"><manifest/>'
+    content = with_part(opendocument(p("")), "META-INF/manifest.xml", manifest)
+    assert read(".odt", content).text.split() == BODY.split()
+
+
+def test_ids_that_xml_does_not_allow_harm_nothing_and_other_faults_are_damage() -> None:
+    odd = '<text:p xml:id="part#1">x</text:p>'
+    assert read(".odt", opendocument(p(odd))).text.split() == [*BODY.split(), "x"]
+    with pytest.raises(Refusal, match="is damaged"):
+        read(".odt", opendocument(p(f"{odd}<text:p>")))

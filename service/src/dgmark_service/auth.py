@@ -1,0 +1,192 @@
+"""Who asks, and what they may: access tokens and their scopes, the public form, and how often it may be used.
+
+A detector answers whoever wants to remove or forge a mark as well. So the public form has no numbers, one rate, and a
+limit for each token and each address.
+"""
+
+import ipaddress
+import logging
+import re
+import time
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, Never
+
+from fastapi import Request
+from limits import parse
+from limits.storage import MemoryStorage
+from limits.strategies import MovingWindowRateLimiter
+
+from dgmark.errors import DgmarkError
+from dgmark_service.error_answers import ErrorAnswer, id_of
+from dgmark_service.settings import ServiceSettings
+from dgmark_service.telemetry import AuditLog
+from dgmark_service.token_file import ALL_SCOPES, Scope, Token, TokenFile, find
+
+log = logging.getLogger("dgmark_service")
+# headers by which a proxy says that somebody else asked
+_FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
+_NETWORK_BITS = 64  # of an IPv6 address: one network, which one person has
+_TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")  # IPv4 clients of a network that has IPv6 alone (RFC 6052)
+_BEARER = re.compile("bearer +([\x21-\x7e]+)", re.IGNORECASE)
+SCHEME = "accessToken"
+SECURITY_SCHEMES = {SCHEME: {"type": "http", "scheme": "bearer", "description": "An access token of the service."}}
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks.
+
+    Attributes:
+        name: the name of their token; None without one.
+        scopes: what they may do; those of everybody are among them.
+        address: where they ask from.
+    """
+
+    name: str | None
+    scopes: frozenset[Scope]
+    address: str
+
+    @property
+    def checks(self) -> bool:
+        """Whether they may check texts."""
+        return not {"detect", "detect:full"}.isdisjoint(self.scopes)
+
+    @property
+    def public(self) -> bool:
+        """Whether they get the public form."""
+        return "detect:full" not in self.scopes
+
+
+class Authenticator:
+    """Tells who asks, and refuses those who may not.
+
+    Args:
+        settings: the service's settings.
+        audit: the log of refusals.
+    """
+
+    def __init__(self, settings: ServiceSettings, audit: AuditLog) -> None:
+        self._file = TokenFile(settings.tokens) if settings.tokens else None
+        if self._file:
+            self._file.tokens()  # a file that cannot be used is an error now, not at each request
+        self._public, self._audit, self._needs_token = settings.public, audit, settings.needs_token
+        self._api_token = [settings.api_token] if settings.api_token else []
+        self._rate = parse(settings.public_rate)
+        self._limiter = MovingWindowRateLimiter(MemoryStorage())
+
+    def authorize(self, request: Request, scope: Scope, *, limited: bool = False) -> Caller:
+        """Who asks this, if they may do it.
+
+        Args:
+            request: the request.
+            scope: what it needs.
+            limited: whether it counts for the limit of the public form.
+
+        Raises:
+            ErrorAnswer: they may not, or ask too often.
+        """
+        caller = self.identify(request)
+        # whoever may see all numbers may see the verdict
+        if not (caller.checks if scope == "detect" else scope in caller.scopes):
+            self.refuse(request, caller, 403, f"this needs a token with the scope {scope}")
+        if limited and caller.public:
+            self._count(request, caller)
+        return caller
+
+    def identify(self, request: Request) -> Caller:
+        """Who asks this, whatever they may do.
+
+        Raises:
+            ErrorAnswer: their token is not valid, or they have none and need one.
+        """
+        nobody = Caller(None, frozenset(), request.client.host if request.client else "unknown")
+        everybody: frozenset[Scope] = frozenset({"detect"}) if self._public else frozenset()
+        given = request.headers.getlist("authorization")
+        # clients that cannot do without a token send any to a service that has none
+        if given and (self._needs_token or self._public):
+            sent = _BEARER.fullmatch(given[0]) if len(given) == 1 else None
+            if sent is None:
+                detail = "the header Authorization cannot be read: send it once, as `Authorization: Bearer TOKEN`"
+                self.refuse(request, nobody, 401, detail)
+            token = self._find(sent[1])
+            if token is None:
+                self.refuse(request, nobody, 401, "this access token is not valid here: ask the operator for another")
+            return Caller(token.name, everybody | set(token.scopes), nobody.address)
+        if self._public:
+            return Caller(None, everybody, nobody.address)
+        if self._needs_token or any(name in request.headers for name in _FORWARDED):
+            self.refuse(request, nobody, 401, "an access token is needed: send it as `Authorization: Bearer TOKEN`")
+        return Caller(None, ALL_SCOPES, nobody.address)
+
+    def _find(self, secret: str) -> Token | None:
+        """The token of this secret.
+
+        Raises:
+            ErrorAnswer: the file of tokens cannot be used any more, which is no fault of whoever asks.
+        """
+        try:
+            return find(secret, [*self._api_token, *(self._file.tokens() if self._file else ())])
+        except DgmarkError as error:
+            log.error("access tokens cannot be checked: %s", error)
+            detail = "access tokens cannot be checked at present: try again in a minute, or tell the operator"
+            raise ErrorAnswer(503, detail, headers={"retry-after": "60"}) from error
+
+    def _count(self, request: Request, caller: Caller) -> None:
+        # where nobody needs a token, a limit of its own would give a token less than none
+        token = None if self._public else caller.name
+        for kind, value in (("address", network(caller.address)), ("token", token)):
+            if value is not None and not self._limiter.hit(self._rate, kind, value):
+                reset = self._limiter.get_window_stats(self._rate, kind, value).reset_time
+                wait = max(1, ceil(reset - time.time()))
+                detail = f"no more than {self._rate} are answered: try again in {wait} seconds"
+                self.refuse(request, caller, 429, detail, headers={"retry-after": str(wait)})
+
+    def log(self, request: Request, caller: Caller, decision: str, **fields: Any) -> None:
+        """Write a decision about a request to the audit log."""
+        who = {"request": id_of(request), "token": caller.name, "address": caller.address}
+        self._audit.write(decision, **who, **fields)
+
+    def refuse(
+        self,
+        request: Request,
+        caller: Caller,
+        status: int,
+        detail: str,
+        *,
+        headers: dict[str, str] | None = None,
+        param: str | None = None,
+    ) -> Never:
+        """Refuse a request because of a policy, and write that to the audit log.
+
+        Raises:
+            ErrorAnswer: always.
+        """
+        path = getattr(request.scope.get("route"), "path", "")
+        self.log(request, caller, "refused", path=path, status=status)
+        challenge = {"www-authenticate": "Bearer"} if status == 401 else headers
+        raise ErrorAnswer(status, detail, param=param, headers=challenge)
+
+
+def network(address: str) -> str:
+    """An address, or the network of an IPv6 address: what stands for one client."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if parsed.version == 6:
+        # IPv4 addresses as a socket for both versions or a translator writes them: all of them are in one network
+        low = ipaddress.IPv4Address(int(parsed) % 2**32)
+        parsed = parsed.ipv4_mapped or (low if parsed in _TRANSLATED else parsed)
+    return str(parsed if parsed.version == 4 else ipaddress.ip_network((parsed, _NETWORK_BITS), strict=False))
+
+
+def needs(scope: Scope | None) -> dict[str, Any]:
+    """What OpenAPI says of an operation that needs a token with this scope, or any token."""
+    return {"security": [{SCHEME: [] if scope is None else [scope]}]}
+
+
+def without_token(settings: ServiceSettings, operation: dict[str, Any]) -> bool:
+    """Whether an operation, as OpenAPI describes it, also answers whoever has no token."""
+    scopes = operation["security"][0][SCHEME]
+    return settings.local or (settings.public and scopes in ([], ["detect"]))

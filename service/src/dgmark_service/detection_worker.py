@@ -1,0 +1,315 @@
+"""What a worker does: read a document, check texts under the named keys, and word the answer.
+
+Knows keys and texts, and nothing of HTTP. Answers are finished JSON, so that the process that serves has no work with
+long texts.
+"""
+
+import json
+import tempfile
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import PurePath
+from typing import Any
+
+from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
+from dgmark.detection.detector import Detector
+from dgmark.detection.expected import matched_by_chance
+from dgmark.detection.finding import Phase, Span
+from dgmark.detection.keyring import Keyring
+from dgmark.detection.legibility import of_document
+from dgmark.detection.p_values import bonferroni_p
+from dgmark.detection.result import Detection, Scorer
+from dgmark.detection.rules import seconds_to_check, work_of
+from dgmark.detection.sentences import heading, meaning, rarity, symbol, verdict_sentence, where
+from dgmark.detection.surprisal import SurprisalModel
+from dgmark.errors import InputError, SettingsError
+from dgmark.models.surprisal_models import load_surprisal_model
+from dgmark.report.contents import Report
+from dgmark.report.page import to_html, to_json
+from dgmark.report.rate import ChosenRate
+from dgmark.rows.documents import Document, read_opened
+from dgmark.rows.jsonl import sha256_of
+from dgmark.watermark.commitment import KeyCommitment
+from dgmark.watermark.key import WatermarkKey
+from dgmark_service.schemas import DetectRequest, ReportRequest
+
+Content = str | list[int]
+# of one text: its spans take a third of the time of a request for most keys
+MAX_SPAN_CHARS = 250_000
+_MAX_NAME = 200
+_MAX_SCORERS = 64  # kept, each for other options
+
+
+class TooLong(InputError):
+    """The text of a request is longer than the service takes."""
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A document as it came, with the name that it came with."""
+
+    name: str
+    content: bytes
+
+
+@dataclass(frozen=True)
+class Options:
+    """How texts are checked; see `Detector`.
+
+    Attributes:
+        keys: names of the keys to look for.
+        public: leave out what guides the removal of the mark.
+        fpr: false-positive rate over all of them.
+        service_fpr: the service's own rate over all of them, which is that of requests that name none.
+        phase: whether the front may be missing.
+        max_crop: with a rotating key, how many tokens may be missing.
+        normalise: steps that undo disguises.
+    """
+
+    keys: tuple[str, ...]
+    public: bool
+    fpr: float
+    service_fpr: float
+    phase: Phase
+    max_crop: int
+    normalise: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A finished answer, and the verdict in it."""
+
+    content: bytes
+    verdict: str
+
+
+@dataclass
+class Checker:
+    """Checks texts under the keys of one service.
+
+    Attributes:
+        keys: the keys by name.
+        tokenizer: the keys' tokenizer, or its folder or file; None for the ones that the keys name.
+        surprisal_model: name of the language model that reads along; None for none.
+        max_chars: characters of a text (ids, if ids are given).
+        seconds: longest time that one text may take.
+        limits: what a document may cost; None if no documents are read.
+        commitments: commitments to keys, by the keys' fingerprints.
+    """
+
+    keys: Mapping[str, WatermarkKey]
+    tokenizer: str | None
+    surprisal_model: str | None
+    max_chars: int
+    seconds: float
+    limits: Any
+    commitments: Mapping[str, KeyCommitment]
+
+    @cached_property
+    def _tokenizer(self) -> Tokenizer | None:
+        return None if self.tokenizer is None else load_tokenizer(self.tokenizer)
+
+    @cached_property
+    def _surprisal_model(self) -> SurprisalModel | None:
+        if self.surprisal_model is None:
+            return None
+        key = next(iter(self.keys.values()))
+        return load_surprisal_model(self.surprisal_model, key.spec.tokenizer_fingerprint)
+
+    def warm(self) -> None:
+        """Load what the first request of each key would wait for."""
+        for key in self.keys.values():
+            detector = Detector(key, tokenizer=self._tokenizer, surprisal_model=self._surprisal_model)
+            detector.detect("The first text takes longer than those after it.")
+
+    def detect(self, asked: DetectRequest, upload: Upload | None, options: Options) -> Answer:
+        """Check one text, and answer with the fields of `FullAnswer` or `PublicAnswer`.
+
+        Raises:
+            InputError: the document cannot be read, is a table, or is too long.
+            SettingsError: an option is invalid, or cannot be combined with another.
+            VocabularyMismatch: an id lies outside the keys' vocabulary.
+        """
+        content, document = self._read(upload or (asked.text if asked.token_ids is None else asked.token_ids) or "")
+        detection = self._judge(content, document, options)
+        found, unsearched = self._detector_of(detection, options), ""
+        if asked.spans and not found.no_spans and not detection.disguised:
+            try:
+                _check_span_size(content)
+                detection = detection.with_spans(_paid(found.spans(content), options), content)
+            except (TooLong, SettingsError) as error:
+                unsearched = f"Marked spans were not looked for: {error}."
+        fields = self._fields(content, detection, options, asked)
+        if isinstance(content, str) and not options.public and (shades := found.shades(content, detection)):
+            fields["shades"] = [asdict(shade) for shade in shades]
+        if document is not None:
+            fields["document"] = {"kind": document.kind, "notes": list(document.notes), "pages": document.pages}
+        if unsearched:
+            fields["where"] = unsearched
+        encoded = json.dumps(fields, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        return Answer(encoded, detection.verdict)
+
+    def report(self, asked: ReportRequest, upload: Upload | None, options: Options) -> Answer:
+        """Make the report of one text, with an empty place for a signature.
+
+        Raises:
+            InputError: the document cannot be read, is a table, or is too long, also for finding spans.
+            SettingsError: an option is invalid.
+        """
+        content, document = self._read(upload or asked.text or "")
+        name = upload.name if upload and "name" not in asked.model_fields_set else asked.name
+        detection = self._judge(content, document, options)
+        found = self._detector_of(detection, options)
+        if not found.no_spans:
+            _check_span_size(content)
+        about: dict[str, Any] = {"public": options.public, "service_fpr": options.service_fpr}
+        about["notes"] = document.notes if document else ()
+        about["commitment"] = self.commitments.get(found.key.fingerprint)
+        report = Report.of(found, name, content, detection=detection, **about)
+        if report.spans:
+            report = replace(report, detection=replace(report.detection, spans=_paid(report.spans, options)))
+        return Answer((to_html if asked.format == "html" else to_json)(report), detection.verdict)
+
+    # --- reading ---
+
+    def _read(self, source: Content | Upload) -> tuple[Content, Document | None]:
+        if isinstance(source, Upload):
+            name = well_formed(PurePath(source.name.replace("\\", "/")).name)[-_MAX_NAME:] or "the document"
+            with tempfile.TemporaryFile() as file:
+                file.write(source.content)
+                file.seek(0)
+                document = read_opened(file, name, limits=self.limits)
+            if document.rows:
+                raise InputError(
+                    f"this is a table with {len(document.rows)} texts: send each as a text, or check the file with "
+                    "`dgmark detect`"
+                )
+            content: Content = document.text
+        else:
+            content, document = source, None
+        if len(content) > self.max_chars:
+            raise TooLong(
+                f"the text has {len(content):,} characters or ids, and one request may hold {self.max_chars:,}: "
+                "check it in parts"
+            )
+        return content, document
+
+    # --- checking ---
+
+    def _judge(self, content: Content, document: Document | None, options: Options) -> Detection:
+        """The verdict on one text.
+
+        Raises:
+            TooLong: the keys cannot be looked for in it within the time of a request.
+        """
+        keys = [self.keys[name] for name in options.keys]
+        seconds = seconds_to_check(content, keys)
+        if seconds > self.seconds:
+            raise TooLong(
+                f"{work_of(keys)} for this text would take about {seconds:.0f} seconds, and a request may "
+                f"take {self.seconds:g}: check it in parts of up to {self.most_chars(*keys):,} characters"
+            )
+        scorer = self._scorer(options)
+        found = scorer.detect(content)
+        if document is None:
+            return found
+        return of_document(
+            found,
+            scorer.reader,
+            content,
+            incomplete=document.incomplete,
+            uncertain_because=document.uncertain_because,
+        )
+
+    def most_chars(self, *keys: WatermarkKey) -> int:
+        """The longest text in which these keys can be looked for within the time of a request."""
+        lengths = range(self.max_chars + 1)
+        return max(0, bisect_right(lengths, self.seconds, key=lambda chars: seconds_to_check(chars, keys)) - 1)
+
+    @cached_property
+    def _scorer(self) -> Callable[[Options], Scorer]:
+        return lru_cache(_MAX_SCORERS)(self._new_scorer)
+
+    def _new_scorer(self, options: Options) -> Scorer:
+        keys = [self.keys[name] for name in options.keys]
+        shared: dict[str, Any] = {
+            "tokenizer": self._tokenizer,
+            "surprisal_model": self._surprisal_model,
+            "fpr": options.fpr,
+            "phase": options.phase,
+            "max_crop": options.max_crop,
+        }
+        if len(keys) == 1:
+            return Detector(keys[0], normalise=options.normalise, **shared)
+        if options.normalise:
+            raise SettingsError("normalise needs one key: name it with `key`")
+        return Keyring(keys, **shared)
+
+    def _detector_of(self, detection: Detection, options: Options) -> Detector:
+        """The detector of the key that was found, which shares the rate with the other keys."""
+        name, fpr = self._name_of(detection, options), options.fpr / len(options.keys)
+        scorer = self._scorer(replace(options, keys=(name,), fpr=fpr))
+        assert isinstance(scorer, Detector)
+        return scorer
+
+    def _name_of(self, detection: Detection, options: Options) -> str:
+        return next(name for name in options.keys if self.keys[name].fingerprint == detection.key_fingerprint)
+
+    # --- answers ---
+
+    def _fields(self, content: Content, detection: Detection, options: Options, asked: DetectRequest) -> dict[str, Any]:
+        named = detection.verdict == "watermarked" or detection.spans or len(options.keys) == 1
+        rate = ChosenRate(options.fpr, options.service_fpr)
+        scored = well_formed(content) if isinstance(content, str) else content
+        fields: dict[str, Any] = {
+            "form": "public" if options.public else "full",
+            "key": self._name_of(detection, options) if named else None,
+            "key_name": detection.key_name if named else None,
+            "keys_tested": len(options.keys),
+            "verdict": detection.verdict,
+            "fpr": detection.fpr,
+            "fpr_rarity": rarity(detection.fpr),
+            "fpr_chosen_by": rate.chosen_by,
+            "heading": rate.qualify(heading(detection)),
+            "symbol": symbol(detection),
+            "sentence": verdict_sentence(detection, public=options.public),
+            "meaning": meaning(detection),
+            "where": where(detection),
+            "marked_share": detection.marked_share,
+            "in_part": detection.in_part,
+            "is_watermarked": detection.verdict == "watermarked",
+            "guaranteed": detection.guaranteed,
+            "text": {"sha256": sha256_of(scored), "length": len(content)},
+        }
+        if asked.include_text:
+            fields["text"]["content"] = scored
+        if options.public:
+            fields["key_fingerprint"] = detection.key_fingerprint if named else None
+        else:
+            row = detection.to_row("")
+            del row["id"], row["spans"]
+            spec = self.keys[self._name_of(detection, options)].spec
+            figures = {"rarity": rarity(detection.p_value), "matched_by_chance": matched_by_chance(spec, detection)}
+            fields |= {**row, **figures}
+        if detection.spans is not None:
+            fields["spans"] = [
+                {"start": span.start, "end": span.end}
+                | ({} if options.public else {"p_value": span.p_value, "rarity": rarity(span.p_value)})
+                for span in detection.spans
+            ]
+        return fields
+
+
+def _paid(spans: tuple[Span, ...], options: Options) -> tuple[Span, ...]:
+    """The spans, whose p-values pay for all keys that were looked for."""
+    return tuple(replace(span, p_value=bonferroni_p(span.p_value, len(options.keys))) for span in spans)
+
+
+def _check_span_size(content: Content) -> None:
+    if len(content) > MAX_SPAN_CHARS:
+        raise TooLong(
+            f"the text has {len(content):,} characters or ids, and spans are found in up to {MAX_SPAN_CHARS:,}: "
+            "check it in parts"
+        )

@@ -1,0 +1,231 @@
+"""The fields of requests for texts and of their answers."""
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, create_model, field_validator, model_validator
+
+from dgmark.decode.config import setting_fields
+from dgmark.detection.finding import Verdict
+from dgmark.watermark.policy import MarkingRequest
+from dgmark_service.field_rules import given, needs, one_given, rules
+from dgmark_service.jobs import REQUEST_SETTINGS
+from dgmark_service.messages import Message, Messages
+from dgmark_service.schemas import AnswerFields, Name, RequestFields, TokenId
+
+MAX_TOKENS = 1_000_000
+MAX_LOOKAHEAD = 8  # each costs a forward a step
+Stop = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class Watermark(RequestFields):
+    """How a text is to be marked."""
+
+    enabled: bool = Field(True, description="Whether the text is marked.")
+    key_id: Name | None = Field(None, description="Name of the key; by default the model's first.")
+    subkey: int | None = Field(
+        None, ge=0, lt=2**16, description="Sub-key of a key that has several, if requests may choose it: the payload."
+    )
+
+
+_DecodingFields = create_model(  # type: ignore[call-overload]
+    "_DecodingFields",
+    __base__=RequestFields,
+    **{
+        one.name: (
+            one.type | None,
+            Field(None, le=MAX_LOOKAHEAD if one.name == "lookahead" else None, description=one.help),
+        )
+        for one in setting_fields()
+        if one.name in REQUEST_SETTINGS
+    },
+)
+
+
+THRESHOLD = needs("threshold", given("commit", {"const": "threshold"}))
+
+
+class DecodingRequest(_DecodingFields):
+    """How tokens are written; what is left out follows the service's settings for the model."""
+
+    model: Name | None = Field(None, description="Name of the model; by default the service's first.")
+    seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="Seed; by default the system draws one.")
+    watermark: bool | Watermark | None = Field(None, description="Whether and how to mark the text; by default yes.")
+
+    @field_validator("threshold")
+    @classmethod
+    def _used(cls, value: float | None, info: Any) -> float | None:
+        if value is not None and info.data.get("commit") != info.field_name:
+            raise ValueError(f"needs commit {info.field_name}")
+        return value
+
+    @property
+    def marking_request(self) -> MarkingRequest:
+        """What the request says about the mark."""
+        if isinstance(self.watermark, Watermark):
+            return MarkingRequest(self.watermark.enabled, self.watermark.key_id, self.watermark.subkey)
+        return MarkingRequest(self.watermark)
+
+    @property
+    def stops(self) -> list[str]:
+        """What ends the text where it would first occur in it."""
+        return []
+
+    @property
+    def number(self) -> int:
+        """How many texts the request asks for."""
+        return 1
+
+    @property
+    def number_param(self) -> str:
+        """The field that says so."""
+        return "n"
+
+    def contents(self) -> list[dict[str, Any]]:
+        """For each text, the fields of `Job` that say what is continued or filled, and how long it gets."""
+        raise NotImplementedError
+
+    def decoding(self) -> dict[str, Any]:
+        """The settings of `DecodeConfig` that the request names."""
+        settings: dict[str, Any] = self.model_dump(include=set(REQUEST_SETTINGS), exclude_none=True)
+        if settings.get("temperature") == 0 and settings.get("top_p") == 1:
+            del settings["top_p"]  # clients send it beside a temperature of 0, and it says nothing
+        return settings
+
+
+class CheckedRequest(DecodingRequest):
+    """A text that may be checked once it is written."""
+
+    check: bool = Field(False, description="Look for the mark in the text, as a checker with the same key would.")
+
+
+class SamplingRequest(DecodingRequest):
+    """How a text of its own length is written."""
+
+    max_tokens: int | None = Field(
+        None, ge=1, le=MAX_TOKENS, description="The most tokens of the text; by default 256."
+    )
+    num_denoising_steps: int | None = Field(None, ge=1, description="Steps of the text; by default one a token.")
+
+    def decoding(self) -> dict[str, Any]:
+        """The settings of `DecodeConfig` that the request names."""
+        steps = {} if self.num_denoising_steps is None else {"steps": self.num_denoising_steps}
+        return super().decoding() | steps
+
+    def contents(self) -> list[dict[str, Any]]:
+        """For each text, the fields of `Job` that say what is continued, and how long it gets."""
+        messages: list[Message] | None = getattr(self, "messages", None)
+        prompt = [one.turn for one in messages] if messages else getattr(self, "prompt", None)
+        return [{"prompt": prompt, "chat": bool(messages), "max_tokens": self.max_tokens}]
+
+
+class InfillRequest(CheckedRequest):
+    """A text whose holes are to be filled."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            *(one_given("text", "parts"), THRESHOLD),
+            *(needs("share", given("text")), needs("keep", given("share")), needs("target", given("share"))),
+        )
+    )
+    one_of = ("text", "parts")
+    text: str | None = Field(None, description="Text in which [mask:N] is a hole of N tokens.")
+    parts: list[str | Annotated[int, Field(ge=1, le=MAX_TOKENS)]] | None = Field(
+        None, description="In place of text: its pieces, and between them the lengths of its holes in tokens."
+    )
+    share: float | None = Field(
+        None, gt=0, le=1, description="Choose the holes of text: replace words that make up this share of its tokens."
+    )
+    keep: list[Stop] | None = Field(None, max_length=64, description="With share: strings that stay, in addition.")
+    target: float | None = Field(None, gt=0, lt=1, description="With share: stop once the p-value is at most this.")
+
+    @model_validator(mode="after")
+    def _chosen_in_a_text(self) -> "InfillRequest":
+        if self.share is None and (self.keep is not None or self.target is not None):
+            raise ValueError("keep and target need share")
+        if self.share is not None and self.text is None:
+            raise ValueError("share needs text")
+        return self
+
+    def contents(self) -> list[dict[str, Any]]:
+        """The fields of `Job` that say what is filled."""
+        prompt = self.parts if self.text is None else self.text
+        fields: dict[str, Any] = {"prompt": prompt, "chat": False, "max_tokens": None, "fills": True}
+        if self.share is not None:
+            keep = "|".join(map(re.escape, self.keep or [])) or None
+            fields["remask"] = {"share": self.share, "keep": keep, "target": self.target}
+        return [fields]
+
+
+class GenerateRequest(SamplingRequest, CheckedRequest):
+    """A text to write."""
+
+    model_config = ConfigDict(json_schema_extra=rules(one_given("prompt", "messages"), THRESHOLD))
+    one_of = ("prompt", "messages")
+    prompt: str | list[TokenId] | None = Field(None, description="Text, or token ids, to continue.")
+    messages: Messages | None = Field(None, description="Messages to a chat model, in place of a prompt.")
+    stream: bool = Field(False, description="Answer with an event for each step.")
+
+
+class Usage(AnswerFields):
+    """Counts of tokens."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class WatermarkAnswer(AnswerFields):
+    """That and how a text is marked; subkey only if the request chose it."""
+
+    enabled: bool
+    key_id: str | None
+    key_fingerprint: str | None
+    policy: Literal["default", "enforced"]
+    subkey: int | None = None
+
+
+class CheckAnswer(AnswerFields):
+    """What a checker with the same key finds in a text."""
+
+    verdict: Verdict
+    p_value: float
+    fpr: float
+
+
+class _Answer(AnswerFields):
+    id: str
+    model: str
+    text: str
+    usage: Usage
+    num_denoising_steps: int
+    block_length: int
+    watermark: WatermarkAnswer
+    settings: dict[str, Any]
+    seed: int | None
+    repeatable: bool = Field(
+        description="Whether the same request gives this text again: it has a seed, and no sub-key was drawn."
+    )
+    choices: int
+    check: CheckAnswer | None = None
+
+
+class InfillAnswer(_Answer):
+    """A text with its holes filled; spans are the characters [start, end) of the holes.
+
+    If the holes were chosen: the shares of the tokens that were masked and changed, and the p-values that were expected
+    and reached (null without a mark).
+    """
+
+    spans: list[tuple[int, int]]
+    masked: float | None = None
+    changed: float | None = None
+    expected_p: float | None = None
+    p_value: float | None = None
+
+
+class GenerateAnswer(_Answer):
+    """A text, and how it was written."""
+
+    finish_reason: Literal["stop", "length"]
+    length: int

@@ -1,0 +1,291 @@
+"""`GenerationTask`: one text that is asked for, from the request to the answer, whole or as server-sent events."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import JSONResponse, Response
+from sse_starlette.sse import AppStatus, EventSourceResponse
+from starlette.types import Receive, Scope, Send
+
+from dgmark.errors import DgmarkError
+from dgmark_service.error_answers import GONE, is_expected
+from dgmark_service.jobs import Finished, Job, MessageQueue, Started, Stepped
+from dgmark_service.state import ServiceState
+
+Event = dict[str, str]  # the fields of a server-sent event
+
+# texts that are being written when the service ends get an event that says so
+AppStatus.enable_automatic_graceful_drain = False
+_HEARTBEAT_SECONDS = 15.0  # after which a stream says again that it lives
+
+
+def event(fields: Mapping[str, Any], name: str | None = None) -> Event:
+    """A server-sent event with these fields as JSON."""
+    data = {"data": json.dumps(fields, ensure_ascii=False, separators=(",", ":"))}
+    return data if name is None else {"event": name, **data}
+
+
+@dataclass
+class GenerationTask:
+    """One text that is asked for, from the request to the answer.
+
+    Attributes:
+        state: what the routes of one service share.
+        request: the request.
+        job: the job of the model worker.
+        marking: what answers say of how the text is marked.
+        seed: the seed that the request chose.
+        repeatable: whether the same request gives the same text: it chose the seed, and no sub-key was drawn.
+        stops: what ends the text where it would first occur in it.
+        on_start: called when the worker has accepted the text.
+        written: the text from its beginning to its first gap, while it is written.
+        started: the worker's first answer, once it is there.
+        finished: its last, once it is there.
+    """
+
+    state: ServiceState
+    request: Request
+    job: Job
+    marking: Mapping[str, Any]
+    seed: int | None
+    repeatable: bool
+    stops: Sequence[str]
+    on_start: Callable[[], object]
+    written: str = ""
+    started: Started = field(init=False)
+    finished: Finished = field(init=False)
+    _outcome: str = "cancelled"
+    _began: float = field(default_factory=time.perf_counter)
+    _first: tuple[float, int] | None = None  # when the first tokens came, and how many
+    _messages: MessageQueue = field(init=False)
+    _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+    def head(self) -> dict[str, Any]:
+        """What is known of the text before it is written."""
+        settings = self.started.settings
+        return {
+            "id": self.job.id,
+            "model": self.job.model,
+            "length": settings["length"],
+            "block_length": settings["block_length"],
+            "watermark": self.marking,
+            "settings": settings,
+            "seed": self.seed,
+            "repeatable": self.repeatable,
+        }
+
+    def readable(self) -> str:
+        """The text from its beginning on that no later step changes: its end may be the beginning of a stop."""
+        unsure = max(map(len, self.stops), default=1) - 1
+        return self.written[: max(0, len(self.written) - unsure)]
+
+    @property
+    def finish_reason(self) -> str:
+        """Why the text ends: "stop" at an end token, "length" at its full length."""
+        return "stop" if self.finished.ended else "length"
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of `GenerateAnswer`."""
+        return {
+            **self.head(),
+            "text": self.finished.text,
+            "finish_reason": self.finish_reason,
+            "usage": self.usage(),
+            "num_denoising_steps": self.finished.steps,
+            "choices": self.finished.choices,
+            **({} if self.finished.check is None else {"check": self.finished.check}),
+        }
+
+    def usage(self) -> dict[str, int]:
+        """Counts of tokens."""
+        prompt, completion = self.started.prompt_tokens, self.finished.tokens
+        return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+    async def write(self) -> None:
+        """Have the text written.
+
+        Raises:
+            DgmarkError: it cannot be.
+        """
+        async with self._stack:
+            await self.start()
+            async for _ in self.steps():
+                pass
+
+    async def start(self) -> None:
+        """Wait until the worker has accepted the text; whoever does not read all its steps closes it.
+
+        Raises:
+            DgmarkError: it did not.
+        """
+        process = self.state.model_process
+        assert process is not None
+        self._messages = await self._stack.enter_async_context(process.run(self.job))
+        self._stack.callback(self._count)
+        message = await self._messages.get()
+        if isinstance(message, DgmarkError):
+            raise self._given_up(message)
+        assert isinstance(message, Started)
+        self.started = message
+        self.on_start()
+
+    async def close(self) -> None:
+        """Let the text go, written or not."""
+        await self._stack.aclose()
+
+    async def steps(self) -> AsyncIterator[Stepped]:
+        """The steps of the text, which is finished after them.
+
+        Raises:
+            DgmarkError: the text is given up.
+        """
+        while self._outcome == "cancelled":
+            message = await self._messages.get()
+            if isinstance(message, DgmarkError):
+                raise self._given_up(message)
+            if isinstance(message, Stepped):
+                self._first = self._first or (time.perf_counter(), len(message.positions))
+                self.written, stopped = self._up_to_stop(self.written + message.added)
+                if stopped:  # the rest is not written
+                    self._finish(Finished(self.written, True, message.joined, message.step + 1))
+                yield message
+            elif isinstance(message, Finished):
+                text, stopped = self._up_to_stop(message.text)
+                self._finish(replace(message, text=text, ended=message.ended or stopped))
+        await self.close()
+
+    def _up_to_stop(self, text: str) -> tuple[str, bool]:
+        """A text up to the first stop in it, and whether there is one."""
+        end = min((place for stop in self.stops if (place := text.find(stop)) >= 0), default=None)
+        return text[:end], end is not None
+
+    def _finish(self, finished: Finished) -> None:
+        self._outcome, self.finished = "finished", finished
+
+    def _given_up(self, error: DgmarkError) -> DgmarkError:
+        self._outcome = "refused" if is_expected(error) else "failed"
+        return error
+
+    def _count(self) -> None:
+        metrics, marked = self.state.metrics, str(self.job.key is not None).lower()
+        metrics.texts.labels(self.job.model, marked, self._outcome).inc()
+        if self._first is not None:
+            metrics.first_token.labels(self.job.model).observe(self._first[0] - self._began)
+        if self._outcome == "finished":
+            if self._first is not None and (more := self.finished.tokens - self._first[1]) > 0:
+                metrics.speed.labels(self.job.model).observe(more / (time.perf_counter() - self._first[0]))
+            metrics.tokens.labels(self.job.model, marked).inc(self.finished.tokens)
+
+
+async def whole(
+    texts: Sequence[GenerationTask], fields: Callable[[Sequence[GenerationTask]], dict[str, Any]]
+) -> Response:
+    """The answer with these fields, once the texts are written.
+
+    Raises:
+        DgmarkError: one cannot be.
+    """
+    _check_room(texts)
+    written = await _unless_gone(texts[0].request, _together([text.write() for text in texts]))
+    return JSONResponse(fields(texts)) if written else Response(status_code=GONE)
+
+
+async def stream(texts: Sequence[GenerationTask], events: AsyncIterator[Event]) -> Response:
+    """The answer as events, which follow the steps of the texts, once the worker has accepted all of them.
+
+    Raises:
+        DgmarkError: it did not accept one.
+    """
+
+    async def close() -> None:
+        for text in texts:
+            await text.close()
+
+    _check_room(texts)
+    accepted = False
+    try:
+        accepted = await _unless_gone(texts[0].request, _together([text.start() for text in texts]))
+    finally:
+        if not accepted:
+            await close()
+    return EventStream(events, close) if accepted else Response(status_code=GONE)
+
+
+def _check_room(texts: Sequence[GenerationTask]) -> None:
+    """Refuse texts of which only some could wait.
+
+    Raises:
+        DgmarkError: see `ModelProcess.check_room`.
+    """
+    process = texts[0].state.model_process
+    assert process is not None
+    process.check_room(len(texts))
+
+
+async def merged(streams: Sequence[AsyncIterator[Event]]) -> AsyncIterator[Event]:
+    """The events of several streams as they come; no stream runs ahead of the reader by more than one event."""
+    coming = {asyncio.ensure_future(anext(one)): one for one in streams}
+    try:
+        while coming:
+            done, _ = await asyncio.wait(coming, return_when=asyncio.FIRST_COMPLETED)
+            for one in [task for task in coming if task in done]:
+                source = coming.pop(one)
+                if not isinstance(one.exception(), StopAsyncIteration):
+                    yield one.result()
+                    coming[asyncio.ensure_future(anext(source))] = source
+    finally:
+        await _end(coming)
+
+
+async def _together(works: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Do several works at once; an error of one ends the others."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        await _end(tasks)
+
+
+async def _end(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """End what is under way."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _unless_gone(request: Request, work: Coroutine[Any, Any, None]) -> bool:
+    """Do some work, which is cancelled when nobody waits for it any more; whether it was done."""
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+        return task.done()
+    finally:
+        await _end([task, gone])
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+class EventStream(EventSourceResponse):
+    """A stream of events, after which `close` is called, however the stream ends."""
+
+    def __init__(self, events: AsyncIterator[Event], close: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        super().__init__(events, sep="\n", ping=_HEARTBEAT_SECONDS)
+        self._close = close
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._close()

@@ -1,0 +1,180 @@
+"""The outermost layer: every request gets an id, every answer its headers, and no body is too long or too slow.
+
+Memory is bounded whoever sends: all requests together have a largest number, and their bodies a largest size.
+A browser sends requests for any page that is open in it, so a page of another site may neither ask nor frame this one.
+Knows nothing of keys and texts.
+"""
+
+import asyncio
+import json
+import logging
+import re
+import secrets
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dgmark_service.error_answers import NOTHING_HERE, ErrorAnswer
+from dgmark_service.settings import LOCAL_NAMES, ServiceSettings
+from dgmark_service.telemetry import AuditLog, Metrics
+
+access = logging.getLogger("dgmark.access")
+_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "content-security-policy": POLICY,
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+# the rest of such a body is not read
+_CLOSE = {"connection": "close"}
+_LATER = {"retry-after": "1"}
+_BODILESS = ("GET", "HEAD")
+_POLICY_STATUSES = (403, 421)
+_MAX_PATH = 200  # characters of a path in the access log
+
+
+@dataclass
+class RequestMiddleware:
+    """An ASGI layer.
+
+    Attributes:
+        app: the application behind it.
+        settings: the service's settings, which have the limits of requests and their bodies.
+        metrics: counts requests.
+        audit: the log of requests from other sites and by foreign names.
+    """
+
+    app: ASGIApp
+    settings: ServiceSettings
+    metrics: Metrics
+    audit: AuditLog
+    _requests: int = 0  # not answered yet
+    _bytes: int = 0  # of their bodies
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        given = headers.get("x-request-id", "")
+        request_id = given if _ID.fullmatch(given) else secrets.token_hex(8)
+        scope.setdefault("state", {})["request_id"] = request_id
+        if self.settings.root_path:
+            scope["root_path"] = self.settings.root_path
+        began, status = time.perf_counter(), 500
+
+        async def answer(message: Message) -> None:
+            """Send a part of the answer, with the headers of every answer."""
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                own = MutableHeaders(scope=message)
+                own["x-request-id"] = request_id
+                for name, value in _HEADERS.items():
+                    own.setdefault(name, value)
+                own.setdefault("cache-control", "no-store")
+            await send(message)
+
+        try:
+            refusal = self._refusal(headers, scope["method"], scope["path"])
+            if refusal:
+                if refusal.status in _POLICY_STATUSES:
+                    address, _ = scope.get("client") or ("unknown", 0)
+                    who = {"request": request_id, "token": None, "address": address}
+                    self.audit.write("refused", **who, path="", status=refusal.status)
+                rejected = refusal.response(scope, request_id)
+                await rejected(scope, receive, answer)
+            elif scope["method"] in _BODILESS:
+                await self.app(scope, receive, answer)
+            else:
+                await self._with_body(scope, receive, answer)
+        finally:
+            # a template, not the path itself, of which there is no end
+            path, seconds = getattr(scope.get("route"), "path", "other"), time.perf_counter() - began
+            self.metrics.requests.labels(path, scope["method"], str(status)).inc()
+            self.metrics.seconds.labels(path).observe(seconds)
+            if access.isEnabledFor(logging.INFO):
+                fields = {
+                    "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+                    "address": (scope.get("client") or ("unknown",))[0],
+                    "method": scope["method"],
+                    # neither line breaks nor a query, which may hold anything
+                    "path": quote(scope["path"][:_MAX_PATH]),
+                    "status": status,
+                    "seconds": round(seconds, 4),
+                    "request": request_id,
+                }
+                access.info("%s", json.dumps(fields))
+
+    def _refusal(self, headers: Headers, method: str, path: str) -> ErrorAnswer | None:
+        host = headers.get("host", "").lower()
+        if self.settings.local and re.sub(r":\d+$", "", host) not in LOCAL_NAMES:
+            return ErrorAnswer(421, "the service is not known by this name: call it by one of its own")
+        if _CONTROL.search(path):  # routes match whether a line break follows or not
+            return ErrorAnswer(404, NOTHING_HERE)
+        if method in _BODILESS:
+            return None
+        # older browsers state the origin only
+        elsewhere = headers.get("sec-fetch-site", "none") in ("cross-site", "same-site")
+        if elsewhere or headers.get("origin", f"//{host}").partition("//")[2] != host:
+            return ErrorAnswer(403, "a page of another site may not use this service")
+        if {one.strip().lower() for one in headers.getlist("content-encoding")} - {"", "identity"}:
+            detail = "no body is unpacked here: send it as it is, without Content-Encoding"
+            return ErrorAnswer(415, detail, param="content-encoding", headers={"accept-encoding": "identity"})
+        length = headers.get("content-length", "0")
+        if length.isdecimal() and int(length) > self.settings.body_bytes:
+            return self._too_long()
+        return self._too_many() if self._requests >= self.settings.at_once else None
+
+    def _too_long(self) -> ErrorAnswer:
+        detail = f"the request has more than {self.settings.body_bytes:,} bytes, which is all that one request may have"
+        return ErrorAnswer(413, detail, headers=_CLOSE)
+
+    def _too_many(self) -> ErrorAnswer:
+        return ErrorAnswer(429, "the service holds as many requests as it can: try again in a second", headers=_LATER)
+
+    async def _with_body(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the application receive the body, up to its largest size and within its time."""
+        size, ends, arrived = 0, time.monotonic() + self.settings.body_seconds, False
+
+        async def bounded() -> Message:
+            """The next part of the body.
+
+            Raises:
+                ErrorAnswer: it does not come in time, or the body is too long.
+            """
+            nonlocal size, arrived
+            if arrived:
+                return await receive()  # waits until the client goes away
+            try:
+                message = await asyncio.wait_for(receive(), max(0.0, ends - time.monotonic()))
+            except TimeoutError:
+                detail = f"the request did not arrive within {self.settings.body_seconds:g} seconds"
+                raise ErrorAnswer(408, detail, headers=_CLOSE) from None
+            part = len(message.get("body", b""))
+            size += part
+            self._bytes += part
+            if size > self.settings.body_bytes:
+                raise self._too_long()
+            if self._bytes > self.settings.all_bytes:
+                raise self._too_many()
+            arrived = not message.get("more_body", False)
+            return message
+
+        self._requests += 1
+        try:
+            await self.app(scope, bounded, send)
+        finally:
+            self._requests -= 1
+            self._bytes -= size

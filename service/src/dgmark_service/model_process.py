@@ -1,0 +1,273 @@
+"""The model worker as the service sees it: a process that is started, given jobs, watched, and started again.
+
+The event loop never waits for it: threads read its messages, and write those to it. Needs no torch.
+"""
+
+import asyncio
+import logging
+import logging.config
+import os
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing import Pipe, get_context
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from queue import SimpleQueue
+from typing import Any
+
+from dgmark.errors import DgmarkError
+from dgmark_service import jobs
+from dgmark_service.worker_pool import SMOOTHING, Busy, TooSlow, WorkerLost, set_limits
+
+log = logging.getLogger("dgmark_service")
+PAUSE = 5.0  # seconds before a model is loaded again that could not be loaded
+_LOADING = "the model is being loaded: try again in a few seconds"
+_NOT_LOADED = "the model could not be loaded; the operator finds the reason in the service's log"
+_STOPPING = "the service is being stopped, so this text is not finished: ask again"
+
+
+class NotReady(DgmarkError):
+    """No model is loaded (yet).
+
+    Attributes:
+        retry_after: seconds after which to ask again.
+    """
+
+    retry_after = 5
+
+
+class Stopping(DgmarkError):
+    """The service ends."""
+
+
+@dataclass
+class ModelProcess:
+    """A process that writes texts.
+
+    Attributes:
+        launch: starts the process; it gets the other end of the connection (see `launch_worker`).
+        rows: the most texts that are written at once.
+        queue: how many jobs may wait.
+        seconds: the longest that a job may take, waiting included. A process that says nothing for half of that while
+            somebody waits for a word of it is taken to hang, and another one takes its place.
+        on_lost: called when the process ends by itself.
+        on_failed: called with the reason if the models cannot be loaded at the start. If they cannot be loaded again
+            later, it is tried again after a pause.
+        facts: what is known of each model; empty until they are loaded.
+    """
+
+    launch: Callable[[Connection], BaseProcess]
+    rows: int
+    queue: int
+    seconds: float
+    on_lost: Callable[[], object]
+    on_failed: Callable[[DgmarkError], object]
+    facts: Mapping[str, jobs.ModelFacts] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._last_message = time.monotonic()
+        self._was_ready = self._stopping = False
+        self._queues: dict[str, jobs.MessageQueue] = {}
+        self._sender = ThreadPoolExecutor(1, "dgmark-send")
+        self._mean = 1.0
+        self._failure = _LOADING
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can write."""
+        return bool(self.facts) and not self._stopping
+
+    @property
+    def held(self) -> int:
+        """The number of jobs that are under way or wait."""
+        return len(self._queues)
+
+    async def start(self) -> None:
+        """Start the process; it loads the models after that."""
+        self._loop = asyncio.get_running_loop()
+        self._connection, there = Pipe()
+        self._process = await asyncio.to_thread(self.launch, there)
+        there.close()
+        threading.Thread(target=self._receive, args=(self._connection,), name="dgmark-receive", daemon=True).start()
+
+    def check_room(self, number: int) -> None:
+        """Refuse so many jobs if the process cannot take all of them now.
+
+        Raises:
+            NotReady: no model is loaded.
+            Stopping: the service ends.
+            Busy: there is no room to wait.
+        """
+        if self._stopping:
+            raise Stopping(_STOPPING)
+        if not self.facts:
+            raise NotReady(self._failure)
+        if self.held + number > self.rows + self.queue:
+            raise Busy(self.held * self._mean / self.rows)
+
+    @asynccontextmanager
+    async def run(self, job: jobs.Job) -> AsyncIterator[jobs.MessageQueue]:
+        """Give the process a job, and yield what comes of it; whoever leaves before the end cancels the job.
+
+        Raises:
+            DgmarkError: see `check_room`.
+        """
+        self.check_room(1)
+        messages = self._queues[job.id] = jobs.MessageQueue()
+        began = time.monotonic()
+        limit = self._loop.call_later(self.seconds, self._out_of_time, job.id, began)
+        self._send(job)
+        try:
+            yield messages
+        finally:
+            limit.cancel()
+            if self._queues.pop(job.id, None) is None:
+                self._mean += SMOOTHING * (time.monotonic() - began - self._mean)
+            else:
+                self._cancel(job.id, began)
+
+    def _out_of_time(self, job: str, began: float) -> None:
+        messages = self._queues.pop(job, None)
+        if messages is not None:
+            detail = f"the text was not finished within {self.seconds:g} seconds, waiting included, which is all that "
+            detail += "a text may take here: ask for a shorter one, or again when the service has less to do"
+            messages.put_nowait(TooSlow(detail))
+            self._cancel(job, began)
+
+    def _cancel(self, job: str, began: float) -> None:
+        """Let a job go. The process answers to that, so one that says nothing for long hangs.
+
+        Args:
+            job: its id.
+            began: when it was sent to the process, which may have had nothing to say before.
+        """
+        self._send(job)
+        last_message, process, silence = self._last_message, self._process, self.seconds / 2
+
+        def check() -> None:
+            """End the process if it has said nothing since."""
+            if self._last_message == last_message and self._process is process and not self._stopping:
+                log.error("the process that runs the model said nothing for %g seconds: it is ended", silence)
+                process.kill()
+
+        self._loop.call_later(max(0.0, max(last_message, began) + silence - time.monotonic()), check)
+
+    def stop(self) -> None:
+        """Take no more jobs, and give up those that are under way."""
+        self._stopping = True
+        self._give_up(Stopping(_STOPPING))
+
+    def close(self) -> None:
+        """End the process."""
+        self.stop()
+        if hasattr(self, "_process"):
+            with suppress(OSError):
+                self._process.kill()
+            self._process.join()
+            self._connection.close()
+        self._sender.shutdown(wait=False, cancel_futures=True)
+
+    def _send(self, message: jobs.ToWorker) -> None:
+        connection = self._connection
+
+        def send() -> None:
+            with suppress(OSError, ValueError):  # it has ended: `_lost` informs whoever waits
+                connection.send(message)
+
+        self._sender.submit(send)
+
+    def _receive(self, connection: Connection) -> None:
+        """Read what the process says, in a thread."""
+        try:
+            while True:
+                message = connection.recv()
+                self._loop.call_soon_threadsafe(self._on_message, message)
+        # it has ended, or the event loop has; a connection that `close` closes meanwhile raises a TypeError
+        except (EOFError, OSError, RuntimeError, TypeError):
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._lost)
+
+    def _on_message(self, message: jobs.FromWorker) -> None:
+        self._last_message = time.monotonic()
+        job, outcome = message
+        if isinstance(outcome, Mapping):
+            self.facts, self._was_ready = outcome, True
+        elif job is None and isinstance(outcome, DgmarkError):
+            self._not_loaded(outcome)
+        elif outcome is not None and job in self._queues:  # not cancelled
+            self._queues[job].put_nowait(outcome)
+            if isinstance(outcome, jobs.Finished | DgmarkError):
+                del self._queues[job]
+
+    def _lost(self) -> None:
+        if self._stopping:
+            return
+        was_ready, self.facts = self.ready, {}
+        self._give_up(WorkerLost("the process that runs the model ended, so this text is not finished: ask again"))
+        if self._failure == _LOADING and not was_ready:
+            self._not_loaded(WorkerLost("the process that runs the model ended before the model was loaded"))
+        if self._was_ready:
+            log.error("the process that runs the model ended; another one takes its place")
+            self._failure = _LOADING
+            self.on_lost()
+            self._restart = asyncio.create_task(self._start_again(0 if was_ready else PAUSE))
+
+    def _not_loaded(self, why: DgmarkError) -> None:
+        self._failure = _NOT_LOADED
+        log.error("the model could not be loaded: %s", why)
+        if not self._was_ready:
+            self.on_failed(why)
+
+    async def _start_again(self, pause: float) -> None:
+        await asyncio.sleep(pause)
+        if not self._stopping:
+            await self.start()
+
+    def _give_up(self, error: DgmarkError) -> None:
+        held, self._queues = self._queues, {}
+        for messages in held.values():
+            messages.put_nowait(error)
+
+
+def launch_worker(
+    models: Mapping[str, Mapping[str, Any]],
+    rows: int,
+    log_config: dict[str, Any] | None,
+    connection: Connection,
+) -> BaseProcess:
+    """Start a model worker.
+
+    Args:
+        models: by the name of each model, the arguments that load it.
+        rows: the most texts that are written at once.
+        log_config: what it logs; see `log_config`. None for warnings as text.
+        connection: where it gets jobs from, and says what becomes of them.
+    """
+    # a daemon ends with this process; if that is killed, the connection breaks, which ends it too
+    arguments = connection, log_config, models, rows
+    process = get_context("spawn").Process(target=_work, args=arguments, daemon=True)
+    process.start()
+    return process
+
+
+def _work(connection: Connection, log_config: dict[str, Any] | None, *arguments: Any) -> None:
+    """The process: a thread listens, the main one writes texts."""
+    set_limits()
+    if log_config is not None:
+        logging.config.dictConfig(log_config)
+    inbox: SimpleQueue[jobs.ToWorker] = SimpleQueue()
+
+    def listen() -> None:
+        with suppress(EOFError, OSError):
+            while True:
+                inbox.put(connection.recv())
+        os._exit(0)  # the service has ended
+
+    threading.Thread(target=listen, daemon=True).start()
+    from dgmark_service.model_worker import serve_jobs  # torch, which the process that serves does not need
+
+    serve_jobs(inbox, connection.send, *arguments)

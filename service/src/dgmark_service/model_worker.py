@@ -1,0 +1,396 @@
+"""What the model worker does: load the models, batch the jobs that wait, and advance the batches step by step.
+
+A batch is made of jobs that wait when there is room for one; batches take turns, a step each, so that a new job does
+not wait for the end of the one before it. Runs in a process of its own, the only one of the service that needs torch.
+"""
+
+import logging
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from operator import methodcaller
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from dgmark.decode.canvas import BatchEvents, BlockFinished, Canvas, Committed, Completed
+from dgmark.decode.config import DecodeConfig
+from dgmark.decode.infilling import config_of_remasking, holed_text, holes_in, infill
+from dgmark.decode.keyed_side import side_of_rows
+from dgmark.decode.own_check import MarkWarning, TextChecker
+from dgmark.decode.prompts import Kind, Prepared, Request, batches_of, check_marking, encode_prompt
+from dgmark.detection.reader import Ranges
+from dgmark.errors import DgmarkError, InputError, ModelError, PromptTooLong, SettingsError
+from dgmark.models.chat import chat_prompt, template_of
+from dgmark.models.denoiser import Denoiser, traits_of
+from dgmark.models.load import load_model
+from dgmark.watermark.key import WatermarkKey
+from dgmark_service import jobs
+
+log = logging.getLogger("dgmark_service")
+Send = Callable[[jobs.FromWorker], None]
+# of a character that is not whole yet
+_UNFINISHED = "\ufffd"
+
+
+@dataclass
+class ModelWorker:
+    """Writes the texts of jobs with loaded models.
+
+    Attributes:
+        models: the models by name.
+        send: is given what becomes of the jobs.
+        rows: the most texts that are written at once.
+        batches: the most batches that take turns.
+        facts: what the service knows of each model.
+    """
+
+    models: Mapping[str, Denoiser]
+    send: Send
+    rows: int
+    batches: int = 4
+    facts: Mapping[str, jobs.ModelFacts] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.facts = {name: _facts(model) for name, model in self.models.items()}
+        self._waiting: deque[_Text] = deque()
+        self._running: deque[_Batch] = deque()
+        self._to_remask: deque[jobs.Job] = deque()
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self._waiting or self._running or self._to_remask)
+
+    def take(self, message: jobs.ToWorker) -> None:
+        """Accept a job, or let one go."""
+        if isinstance(message, str):
+            self._waiting = deque(text for text in self._waiting if text.job.id != message)
+            self._to_remask = deque(job for job in self._to_remask if job.id != message)
+            for batch in self._running:
+                batch.drop(message)
+            self.send((message, None))
+            return
+        if message.remask is not None:
+            self._to_remask.append(message)
+            return
+        try:
+            text = self._prepared(message)
+        except PromptTooLong:
+            most = self.models[message.model].context_length
+            detail = f"the text and what is to be written have more than {most} tokens in all, which is all that the "
+            detail += "model holds: shorten the text, or ask for less"
+            self._fail([message.id], jobs.FieldError(detail, message.prompt_param, "context_length_exceeded"))
+        except InputError as error:
+            self._fail([message.id], jobs.FieldError(str(error), message.prompt_param))
+        except Exception as error:
+            self._fail([message.id], error)
+        else:
+            self._waiting.append(text)
+            self.send((message.id, text.started()))
+
+    def advance(self) -> None:
+        """Begin a batch if there is room, and do one step of the batch whose turn it is.
+
+        A text whose holes are to be chosen is done in one go, while the batches wait.
+        """
+        if self._to_remask:
+            job = self._to_remask.popleft()
+            try:
+                self._remask(job)
+            except Exception as error:
+                self._fail([job.id], error)
+        self._begin()
+        if not self._running:
+            return
+        batch = self._running.popleft()
+        try:
+            for message in batch.step():
+                self.send(message)
+        except Exception as error:
+            # the others go on: a decode shares nothing with the next one
+            self._fail(batch.left, error)
+            return
+        if batch.left:
+            self._running.append(batch)
+
+    def _remask(self, job: jobs.Job) -> None:
+        """Choose the holes of a text, and fill them.
+
+        Raises:
+            DgmarkError: it cannot be done.
+        """
+        model, facts, settings = self.models[job.model], self.facts[job.model], job.infill_settings()
+        config, key = config_of_remasking(model, settings), job.key
+        if key is not None:
+            _check_mark(model, key, job, config, config.block_length)
+        # the p-value is that of the whole key, as a checker does not know the sub-key
+        marking: dict[str, Any] = (
+            {"key": None} if key is None else {"key": replace(key, number=None), "subkey": key.number}
+        )
+        about: dict[str, Any] = {"seed": job.seed, "check": job.check, **marking, **(job.remask or {})}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", MarkWarning)  # the answer says what the check found
+            (made,) = infill(model, [job.prompt], **about, **settings)
+        tokens = sum(end - start for start, end in made.holes)
+        _check_length(job, facts, tokens)
+        others = len(made.token_ids) - tokens
+        self.send((job.id, jobs.Started(others, config.to_dict())))
+        figures = {name: getattr(made.remasking, name) for name in ("masked", "changed", "expected_p", "p_value")}
+        steps = len(set(made.trace.step))
+        own: dict[str, Any] = {"choices": made.choices, "check": made.check and asdict(made.check)}
+        self.send((job.id, jobs.Finished(made.text, False, tokens, steps, made.spans, figures, **own)))
+
+    def _begin(self) -> None:
+        room = self.rows - sum(len(batch.left) for batch in self._running)
+        if not self._waiting or room < 1 or len(self._running) >= self.batches:
+            return
+        members = [self._waiting[number] for number in batches_of([text.kind for text in self._waiting])[0][:room]]
+        self._waiting = deque(text for text in self._waiting if text not in members)
+        try:
+            self._running.append(_Batch(members))
+        except Exception as error:
+            self._fail([text.job.id for text in members], error)
+
+    def _fail(self, ids: Iterable[str], error: Exception) -> None:
+        if not isinstance(error, DgmarkError):
+            log.error("jobs %s failed", ", ".join(ids), exc_info=error)
+            error = jobs.JobFailed("the model could not write this text")
+        for job in ids:
+            self.send((job, error))
+
+    def _prepared(self, job: jobs.Job) -> "_Text":
+        """Check and encode a job.
+
+        Raises:
+            DgmarkError: it cannot be done.
+        """
+        model, facts = self.models[job.model], self.facts[job.model]
+        encode: Callable[[Any], Canvas] | None = None
+        if job.fills:
+            encode = methodcaller("canvas", model.mask_id)
+            holed = holed_text(model, holes_in(job.prompt) if isinstance(job.prompt, str) else job.prompt)
+            config = DecodeConfig.of(model, **job.infill_settings())
+            length = sum(end - start for start, end in holed.holes)
+            request, tokens = Request(holed, job.seed, job.key), len(holed.ids) - length
+        else:
+            ids = encode_prompt(model, chat_prompt(model, job.prompt) if job.chat else job.prompt, 1)
+            room = facts.context_length - len(ids)
+            _check_room(job, room)
+            config = DecodeConfig.of(model, **job.text_settings(facts, room))
+            length, request, tokens = config.length, Request(ids, job.seed, job.key), len(ids)
+        if job.key is not None:
+            _check_mark(model, job.key, job, config, length)
+        _check_length(job, facts, length)
+        return _Text(job, model, Prepared.of(model, [request], config, encode=encode), tokens)
+
+
+def _check_room(job: jobs.Job, room: int) -> None:
+    """Refuse a text that is longer than the room that its prompt leaves, in tokens.
+
+    Raises:
+        FieldError: it is.
+    """
+    if job.max_tokens is not None and job.max_tokens > room:
+        detail = (
+            f"the model has room for {room} tokens behind this prompt: ask for {room} at most, or shorten the prompt"
+        )
+        raise jobs.FieldError(detail, job.limit_param, "context_length_exceeded")
+
+
+def _check_mark(model: Denoiser, key: WatermarkKey, job: jobs.Job, config: DecodeConfig, tokens: int) -> None:
+    """Refuse settings that leave no mark in a text of so many tokens.
+
+    Raises:
+        FieldError: they do.
+    """
+    block = min(config.block_length, tokens)
+    try:
+        check_marking(model, key, config)
+    except SettingsError as error:
+        raise jobs.FieldError(str(error), error.field if error.field and error.field in job.settings else "") from None
+    # one token at a time leaves no choice of order, and tokens of one step complete no pair together
+    at_once = config.steps is not None and config.steps <= -(-tokens // config.block_length)
+    by_order = side_of_rows([key.for_text()], "cpu").marks_by_order()
+    if (by_order and block == 1 < tokens) or (at_once and block > 1):
+        raise jobs.FieldError(
+            "these settings leave hardly any mark: use a block length above 1 and more steps than blocks, or turn the "
+            "watermark off",
+            param="block_length" if block == 1 else "num_denoising_steps",
+        )
+
+
+def _check_length(job: jobs.Job, facts: jobs.ModelFacts, tokens: int) -> None:
+    """Refuse a text of so many tokens where every text must be marked and these are too few.
+
+    Raises:
+        FieldError: they are.
+    """
+    fewest = min(jobs.MIN_MARKED_TOKENS, job.own_block(facts))
+    if job.enforced and tokens < fewest:
+        raise jobs.FieldError(
+            f"every text of this service is marked, and {tokens} tokens are too few for that: ask for {fewest} or more",
+            param=job.limit_param if job.max_tokens is not None else job.prompt_param,
+        )
+
+
+def readable_after(sent: str, text: str) -> str:
+    """What can be sent of a text whose end may still change, after what was sent: whole characters."""
+    return text.rstrip(_UNFINISHED).removeprefix(sent) if text.startswith(sent) else ""
+
+
+@dataclass(eq=False)
+class _Text:
+    """A job that can be decoded, and what is written of it.
+
+    Attributes:
+        job: the job.
+        model: its model.
+        prepared: its one request.
+        prompt_tokens: the tokens of its prompt.
+        tokens: what is written, by position.
+        steps: the number of steps.
+        settled: with edits, the position before which no token will change.
+        joined: the tokens from the beginning to the first gap, or to the first one that may change.
+        sent: their text, as far as it was sent.
+    """
+
+    job: jobs.Job
+    model: Denoiser
+    prepared: Prepared
+    prompt_tokens: int
+    tokens: dict[int, int] = field(default_factory=dict)
+    steps: int = 0
+    settled: int = 0
+    joined: list[int] = field(default_factory=list)
+    sent: str = ""
+
+    @cached_property
+    def kind(self) -> Kind:
+        """What decides which texts it is decoded together with."""
+        own = self.prepared.kind(0)
+        return own._replace(layout=(self.job.model, self.prepared.config, own.layout))
+
+    def started(self) -> jobs.Started:
+        """That the job is accepted."""
+        return jobs.Started(self.prompt_tokens, self.prepared.config.to_dict())
+
+    def add(self, event: Committed) -> jobs.Stepped:
+        """Note the commits of one step."""
+        self.steps += 1
+        self.tokens.update(zip(event.positions, event.token_ids, strict=True))
+        tokenizer, before = self.model.tokenizer, len(self.joined)
+        end = len(self.tokens) if self.prepared.config.edit_threshold is None else self.settled
+        stops = {-1, *self.model.end_ids}
+        while len(self.joined) < end and (token := self.tokens.get(len(self.joined), -1)) not in stops:
+            self.joined.append(token)
+        added = readable_after(self.sent, tokenizer.decode(self.joined)) if len(self.joined) > before else ""
+        self.sent += added
+        return jobs.Stepped(
+            step=self.steps - 1,
+            block=min(event.positions) // self.prepared.config.block_length,
+            positions=event.positions,
+            tokens=event.token_ids,
+            pieces=[tokenizer.decode([token]) for token in event.token_ids],
+            added=added,
+            joined=len(self.joined),
+        )
+
+    def finished(self, event: Completed) -> jobs.Finished:
+        """That the job is done."""
+        ids, tokenizer, trace = event.response.token_ids, self.model.tokenizer, event.response.trace
+        if not self.job.fills:
+            text = tokenizer.decode(ids)
+            own: dict[str, Any] = {"choices": trace.choices(len(ids)), "check": self._check(text)}
+            return jobs.Finished(text, event.response.ended, len(ids), self.steps, **own)
+        holed = self.prepared.requests[0].prompt
+        filled, tokens = holed.filled(tokenizer, ids), sum(end - start for start, end in holed.holes)
+        own = {"choices": trace.choices(), "check": self._check(filled.text, filled.spans)}
+        return jobs.Finished(filled.text, False, tokens, self.steps, filled.spans, **own)
+
+    def _check(self, text: str, only: Ranges | None = None) -> dict[str, Any] | None:
+        """The check of the text under the whole key, as a checker does not know the sub-key; None without one."""
+        if not self.job.check:
+            return None
+        check = TextChecker(self.model.tokenizer)(self.job.key, text, only)
+        return None if check is None else asdict(check)
+
+
+class _Batch:
+    """Texts that are decoded together.
+
+    Attributes:
+        left: the ids of the jobs that are not done.
+    """
+
+    def __init__(self, texts: list[_Text]) -> None:
+        prepared = Prepared.joined([text.prepared for text in texts])
+        (batch,) = prepared.batches(range(len(texts)))
+        self._texts, self._dropped = texts, set[int]()
+        self._steps = prepared.steps(batch, self._dropped)
+        self._events = BatchEvents(batch.canvas, batch.rows, prepared.model.end_ids)
+
+    @property
+    def left(self) -> list[str]:
+        return [text.job.id for row, text in enumerate(self._texts) if row not in self._dropped]
+
+    def drop(self, job: str) -> None:
+        """Write this job no further."""
+        self._dropped.update(row for row, text in enumerate(self._texts) if text.job.id == job)
+
+    def step(self) -> Iterator[jobs.FromWorker]:
+        """Do one step, and tell what came of it."""
+        if not self.left:
+            return
+        for event in self._events.of(next(self._steps)):
+            if isinstance(event, Committed):
+                yield self._texts[event.row].job.id, self._texts[event.row].add(event)
+            elif isinstance(event, BlockFinished):
+                for row in event.rows:
+                    self._texts[row].settled = len(self._texts[row].tokens)
+            elif isinstance(event, Completed):
+                self._dropped.add(event.row)
+                yield self._texts[event.row].job.id, self._texts[event.row].finished(event)
+
+
+def serve_jobs(
+    inbox: "SimpleQueue[jobs.ToWorker]",
+    send: Send,
+    models: Mapping[str, Mapping[str, Any]],
+    rows: int,
+) -> None:
+    """Load the models, and do jobs for ever.
+
+    Args:
+        inbox: jobs as they come.
+        send: is given what becomes of them.
+        models: by the name of each model, the arguments that load it.
+        rows: the most texts that are written at once.
+    """
+    try:
+        loaded = {name: load_model(**arguments) for name, arguments in models.items()}
+    except Exception as error:
+        known = error if isinstance(error, DgmarkError) else ModelError(f"{type(error).__name__}: {error}")
+        send((None, known))
+        return
+    worker = ModelWorker(loaded, send, rows)
+    send((None, worker.facts))
+    while True:
+        if not worker.busy:
+            worker.take(inbox.get())
+        try:
+            while True:
+                worker.take(inbox.get_nowait())
+        except Empty:
+            worker.advance()
+
+
+def _facts(model: Denoiser) -> jobs.ModelFacts:
+    try:
+        chat = bool(template_of(model))
+    except SettingsError:
+        chat = False
+    traits = traits_of(model)
+    block = traits.defaults.get("block_length", DecodeConfig.block_length)
+    return jobs.ModelFacts(model.context_length, block, chat)

@@ -1,0 +1,161 @@
+"""OpenAI's interface to the same texts: chat and plain completions, whole or in chunks, and the list of models.
+
+A diffusion model writes out of order; a chunk has what became readable from the beginning on without a gap.
+The texts of one request wait, are batched and are marked as those of as many requests.
+"""
+
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from dgmark.errors import DgmarkError
+from dgmark_service import openai_schemas as schemas
+from dgmark_service.auth import needs
+from dgmark_service.bodies import json_body
+from dgmark_service.error_answers import answer_to, id_of
+from dgmark_service.generation_routes import EVENTS, begin, offer_of
+from dgmark_service.generation_task import Event, GenerationTask, event, merged, stream, whole
+from dgmark_service.offers import Offer
+from dgmark_service.state import ServiceState
+
+_DONE = {"data": "[DONE]"}
+
+
+def routes(state: ServiceState) -> APIRouter:
+    """The routes of OpenAI's interface.
+
+    Args:
+        state: what the routes of one service share.
+    """
+    router = APIRouter(tags=["OpenAI's interface"])
+    began = int(time.time())
+
+    @router.post(
+        "/v1/chat/completions",
+        summary="Answer messages, in OpenAI's form",
+        responses=EVENTS,
+        openapi_extra=json_body(schemas.ChatRequest) | needs("generate"),
+    )
+    async def chat_completions(request: Request) -> Response:
+        return await _answer(*await begin(state, request, schemas.ChatRequest, "chatcmpl"))
+
+    @router.post(
+        "/v1/completions",
+        summary="Continue a text, in OpenAI's form",
+        responses=EVENTS,
+        openapi_extra=json_body(schemas.CompletionRequest) | needs("generate"),
+    )
+    async def completions(request: Request) -> Response:
+        return await _answer(*await begin(state, request, schemas.CompletionRequest, "cmpl"))
+
+    @router.get("/v1/models", summary="The models that write texts", openapi_extra=needs("generate"))
+    async def models(request: Request) -> dict[str, Any]:
+        state.auth.authorize(request, "generate")
+        return {"object": "list", "data": [_model(offer, began) for offer in state.offers.values()]}
+
+    @router.get("/v1/models/{name:path}", summary="One model", openapi_extra=needs("generate"))
+    async def model(request: Request, name: str) -> dict[str, Any]:
+        state.auth.authorize(request, "generate")
+        return _model(offer_of(state, name), began)
+
+    return router
+
+
+def _model(offer: Offer, began: int) -> dict[str, Any]:
+    """A model in OpenAI's form; policy and keys are ours."""
+    own = {"policy": offer.policy, "keys": list(offer.marking.keys)}
+    return {"id": offer.source.name, "object": "model", "created": began, "owned_by": "dgmark", **own}
+
+
+async def _answer(asked: schemas.CompletionRequest | schemas.ChatRequest, texts: Sequence[GenerationTask]) -> Response:
+    job, kind = texts[0].job, "text_completion"
+    if job.chat:
+        kind = "chat.completion.chunk" if asked.stream else "chat.completion"
+    head = {"id": job.id, "object": kind, "created": int(time.time()), "model": job.model}
+    usage = partial(_usage, texts, asked.n or 1)
+    if asked.stream:
+        counted = asked.stream_options is not None and asked.stream_options.include_usage
+        return await stream(texts, _events(head, texts, usage if counted else None))
+    return await whole(texts, lambda written: _completion(head, written, usage()))
+
+
+def _completion(head: dict[str, Any], texts: Sequence[GenerationTask], usage: dict[str, int]) -> dict[str, Any]:
+    """The answer that begins with these fields."""
+    choices = [_choice(index, _content(text), text.finish_reason) for index, text in enumerate(texts)]
+    return {**head, "choices": choices, "usage": usage, **_own(texts)}
+
+
+def _content(text: GenerationTask) -> dict[str, Any]:
+    """The fields of a choice that have the whole text."""
+    written = text.finished.text
+    return {"message": {"role": "assistant", "content": written}} if text.job.chat else {"text": written}
+
+
+def _choice(index: int, fields: dict[str, Any], reason: str | None) -> dict[str, Any]:
+    """A text, or a piece of one."""
+    return {"index": index, **fields, "finish_reason": reason, "logprobs": None}
+
+
+def _usage(texts: Sequence[GenerationTask], n: int) -> dict[str, int]:
+    """Counts of tokens of all texts, of which `n` have each prompt; a prompt counts once."""
+    counts = [text.usage() for text in texts]
+    prompt = sum(one["prompt_tokens"] for one in counts[::n])
+    completion = sum(one["completion_tokens"] for one in counts)
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def _own(texts: Sequence[GenerationTask]) -> dict[str, Any]:
+    """The fields that OpenAI's form does not have: the steps of all texts, and the longest block."""
+    return {
+        "num_denoising_steps": sum(text.finished.steps for text in texts),
+        "block_length": max(text.started.settings["block_length"] for text in texts),
+        "watermark": texts[0].marking,
+        "repeatable": texts[0].repeatable,
+    }
+
+
+async def _events(
+    head: dict[str, Any], texts: Sequence[GenerationTask], usage: Callable[[], dict[str, int]] | None
+) -> AsyncIterator[Event]:
+    """The chunks of all texts as they come, maybe one with counts, and the end."""
+    if usage is not None:
+        head = {**head, "usage": None}
+    try:
+        async for chunk in merged([_chunks(head, index, text) for index, text in enumerate(texts)]):
+            yield chunk
+        if usage is not None:
+            yield event({**head, "choices": [], "usage": usage()})
+        yield _DONE
+    except DgmarkError as error:
+        yield event(answer_to(error, id_of(texts[0].request)).openai())
+
+
+async def _chunks(head: dict[str, Any], index: int, text: GenerationTask) -> AsyncIterator[Event]:
+    """The chunks of one text, of which the last one has the reason of its end.
+
+    Raises:
+        DgmarkError: the text is given up.
+    """
+
+    def chunk(piece: str, reason: str | None = None, *, role: str | None = None, **more: Any) -> Event:
+        """An event with a piece of the text."""
+        delta = {} if role is None else {"role": role}
+        if piece or delta:
+            delta["content"] = piece
+        fields = {"delta": delta} if text.job.chat else {"text": piece}
+        return event({**head, "choices": [_choice(index, fields, reason)], **more})
+
+    sent = ""
+    if text.job.chat:
+        yield chunk("", role="assistant", watermark=text.marking)
+    async for _ in text.steps():
+        if piece := text.readable()[len(sent) :]:
+            sent += piece
+            yield chunk(piece)
+    if rest := text.finished.text.removeprefix(sent):
+        yield chunk(rest)
+    yield chunk("", text.finish_reason, **_own([text]))

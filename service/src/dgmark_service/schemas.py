@@ -1,0 +1,314 @@
+"""The fields of requests and answers. A field that is not among them is an error, not ignored."""
+
+from dataclasses import fields
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
+
+from dgmark.detection.detector import MIN_FPR
+from dgmark.detection.disguises.normalise import STEPS
+from dgmark.detection.finding import Phase, Verdict
+from dgmark.detection.result import DETECTION_FIELDS, Detection
+from dgmark.detection.rules import DEFAULT_MAX_CROP
+from dgmark.report.joined import MAX_REPORTS
+from dgmark_service.field_rules import not_both, one_given, rules
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Rate = Annotated[float, Field(ge=MIN_FPR * 1000, lt=1)]
+TokenId = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
+Step = Literal["ansi", "nfc", "invisible", "compatibility", "homoglyphs", "quotes", "whitespace"]
+
+MAX_KEYS = 1000
+
+
+def whole_numbers(value: object) -> object:
+    """A value with its whole numbers as such, also in lists: in JSON, 16.0 is the whole number 16."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return [whole_numbers(one) for one in value] if isinstance(value, list) else value
+
+
+class RequestFields(BaseModel):
+    """A request, or a part of one: unknown fields are errors, and so is more or less than one of `one_of`."""
+
+    model_config = ConfigDict(extra="forbid")
+    one_of: ClassVar[tuple[str, ...]] = ()
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _whole(cls, value: object) -> object:
+        return whole_numbers(value)
+
+    @model_validator(mode="after")
+    def _check_one_of(self) -> "RequestFields":
+        if self.one_of and sum(getattr(self, name) is not None for name in self.one_of) != 1:
+            raise ValueError(f"give {' or '.join(self.one_of)}, one of them")
+        return self
+
+
+ONE_KEY_FIELD = not_both("key", "keys")
+
+
+class TextToCheck(RequestFields):
+    """A text, and how it is checked."""
+
+    text: str | None = Field(None, description="The text.")
+    key: Name | None = Field(None, description="Name of the key to look for.")
+    keys: list[Name] | None = Field(
+        None, min_length=1, max_length=MAX_KEYS, description="In place of key, names of several; by default all keys."
+    )
+    fpr: Rate | None = Field(
+        None, description="False-positive rate over all keys; if not the service's, the heading says so."
+    )
+    phase: Phase = Field(
+        "any", description="Position keys: any if tokens may be missing at the front, start if the text is complete."
+    )
+    max_crop: int = Field(
+        DEFAULT_MAX_CROP, ge=0, le=100_000, description="Rotating keys: how many tokens may be missing."
+    )
+    normalise: list[Step] = Field([], max_length=len(STEPS), description="Disguises to undo if no mark is found.")
+
+    @model_validator(mode="after")
+    def _one_way_to_name_keys(self) -> "TextToCheck":
+        if self.key is not None and self.keys is not None:
+            raise ValueError("give key or keys, not both")
+        return self
+
+
+class DetectRequest(TextToCheck):
+    """A text to check."""
+
+    model_config = ConfigDict(json_schema_extra=rules(one_given("text", "token_ids"), ONE_KEY_FIELD))
+
+    token_ids: list[TokenId] | None = Field(None, description="The token ids of one response, in place of a text.")
+    spans: bool = Field(False, description="Find the spans that carry the mark.")
+    include_text: bool = Field(False, description="Repeat the exact text that was scored.")
+
+
+class ReportRequest(TextToCheck):
+    """A text to report on."""
+
+    model_config = ConfigDict(json_schema_extra=rules(one_given("text"), ONE_KEY_FIELD))
+
+    name: Name = Field("text", description="What the report calls the text.")
+    format: Literal["html", "json"] = Field("html", description="A page, or JSON.")
+
+
+class JoinRequest(RequestFields):
+    """Reports to join."""
+
+    reports: list[str] = Field(
+        min_length=1, max_length=MAX_REPORTS, description="JSON reports of this service, each exactly as it was made."
+    )
+    name: Name = Field("several texts", description="What the joined report calls them.")
+    unanswered: list[Name] = Field(
+        [],
+        max_length=MAX_REPORTS,
+        description="Names of documents that were to be checked with them: they are listed without an answer.",
+    )
+    format: Literal["html", "json"] = Field("html", description="A page, or JSON.")
+
+
+class AnswerFields(BaseModel):
+    """An answer, or a part of one."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class SpanFields(AnswerFields):
+    """Characters (ids) start to end carry the mark by themselves; p_value and rarity only in the full form."""
+
+    start: int
+    end: int
+    p_value: float | None = None
+    rarity: str | None = None
+
+
+class ShadeFields(AnswerFields):
+    """Characters start to end are matching tokens; level says from 1 to 3 how much they count."""
+
+    start: int
+    end: int
+    level: int
+
+
+class TextFields(AnswerFields):
+    """The text that was scored."""
+
+    sha256: str
+    length: int
+    content: str | list[int] | None = None
+
+
+class DocumentFields(AnswerFields):
+    """The document that the text was read from."""
+
+    kind: str
+    notes: list[str]
+    pages: int | None
+
+
+class _Checked(AnswerFields):
+    """What both forms of an answer say; fpr_rarity is fpr in words, such as "1 in 10,000"."""
+
+    verdict: Verdict
+    fpr: float
+    fpr_rarity: str
+    fpr_chosen_by: Literal["service", "request"]
+    heading: str
+    symbol: str
+    sentence: str
+    meaning: list[str]
+    where: str
+    marked_share: float | None
+    in_part: bool
+    key: str | None
+    key_name: str | None
+    keys_tested: int
+    is_watermarked: bool
+    guaranteed: bool
+    text: TextFields
+    document: DocumentFields | None = None
+    spans: list[SpanFields] | None = None
+
+
+class PublicAnswer(_Checked):
+    """What a text shows, without numbers that guide the removal of the mark."""
+
+    form: Literal["public"]
+    key_fingerprint: str | None
+
+
+_Row = create_model(  # type: ignore[call-overload]
+    "_Row",
+    __base__=_Checked,
+    **{
+        field.name: (field.type, ...)
+        for field in fields(Detection)
+        if field.name in DETECTION_FIELDS and field.name not in (*_Checked.model_fields, "spans")
+    },
+)
+
+
+class FullAnswer(_Row):
+    """What a text shows, with all numbers: the fields of a row of `dgmark detect` and more.
+
+    matched_by_chance says from how many to how many of its pairs (or tokens) would match by chance: the mean under one
+    key, sub-key and shift, and the median under the best of all that were tried. shades says which tokens of the spans
+    match, where a language model weighs them.
+    """
+
+    form: Literal["full"]
+    summary: str
+    subkeys_tested: int | None = None
+    rarity: str
+    matched_by_chance: tuple[int, int]
+    shades: list[ShadeFields] | None = None
+    schema_: Annotated[int, Field(alias="schema")]
+
+
+class VerifyAnswer(AnswerFields):
+    """Whether the signature of a report holds; if it does, who signed it, and what the report states.
+
+    own says whether this service signed it, and created when, by the clock of whoever did. If the signature does not
+    hold, reason says what is wrong, and key_id which key the file names, if it names one.
+    """
+
+    valid: bool
+    detail: str
+    reason: Literal["unsigned", "changed", "untrusted", "no_report"] | None = None
+    own: bool = False
+    key_id: str | None = None
+    signer: str | None = None
+    created: str | None = None
+    name: str | None = None
+    heading: str | None = None
+    key_fingerprint: str | None = None
+    key_name: str | None = None
+    key_commitment: dict[str, str] | None = None
+
+
+class KeyFields(AnswerFields):
+    """The public contents of a key: name is that of its file, key_name whose texts it marks.
+
+    expected_match is the share of the pairs or tokens that match in a typical text of its model, null if it is not
+    known; tokens_needed is how long the median text must be to be found at the service's fpr, null if over 100,000 or
+    if the key's rule does not say what to expect; max_chars is the longest text on which the key's sub-keys can be
+    tried within the time of a request.
+    """
+
+    name: str
+    key_name: str | None
+    key_fingerprint: str
+    tokenizer: str
+    expected_match: float | None
+    tokens_needed: int | None
+    max_chars: int
+
+
+class ModelFields(AnswerFields):
+    """A model that writes texts here.
+
+    context_length, block_length and chat (whether it takes messages) are null until it is loaded.
+    """
+
+    name: str
+    ready: bool
+    context_length: int | None
+    block_length: int | None
+    chat: bool | None
+    keys: list[str]
+    policy: Literal["default", "enforced"]
+
+
+class About(AnswerFields):
+    """What the service is and holds; form is that of the answers you get, null if you may not check texts.
+
+    may_generate says whether you may have texts written, takes_tokens whether an access token could let you do more,
+    and token is the name of the one that you have sent.
+    """
+
+    dgmark: str
+    keys: list[KeyFields]
+    fpr: float
+    form: Literal["full", "public"] | None
+    signed: bool
+    max_chars: int
+    body_bytes: int
+    models: list[ModelFields]
+    may_generate: bool
+    takes_tokens: bool
+    token: str | None
+
+
+class InvalidField(AnswerFields):
+    """A field that is wrong, and why."""
+
+    param: str
+    message: str
+
+
+class Problem(AnswerFields):
+    """An error (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    request_id: str
+    errors: list[InvalidField] | None = None
+
+
+class OpenAIError(AnswerFields):
+    """What OpenAI's interface says of an error."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class OpenAIProblem(AnswerFields):
+    """An error on OpenAI's paths."""
+
+    error: OpenAIError

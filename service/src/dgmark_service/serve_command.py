@@ -1,0 +1,313 @@
+"""`dgmark serve`: the service, on uvicorn."""
+
+import asyncio
+import atexit
+import ipaddress
+import signal
+import socket
+import tempfile
+from contextlib import suppress
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from dgmark.checkpoint.folder import BUILTIN
+from dgmark.checkpoint.gguf import LLAMA_OPTIONS, check_options, is_gguf
+from dgmark.cli.console import command_errors, stderr
+from dgmark.cli.demo import SHOWS
+from dgmark.cli.option_groups import OptionGroup, option_groups
+from dgmark.cli.options import AllowOpenKey, Loading, loading_options, set_options
+from dgmark.decode.config import DecodeConfig, Settings
+from dgmark.decode.settings_file import TunedSettings, read_settings_file
+from dgmark.detection.detector import DEFAULT_FPR
+from dgmark.errors import SettingsError
+from dgmark.extras import needed_extra
+from dgmark.files.outputs import check_output
+from dgmark.report.signing import SigningKey, read_key_set
+from dgmark.rows.workers import MAX_WORKERS
+from dgmark.watermark.key import WatermarkKey
+from dgmark_service.token_file import API_TOKEN, environment_token
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+Fields = dict[str, Any]
+# what the command line calls fields of the settings
+_OPTIONS = {"generate_keys": "generate-key", "rows": "batch-size"}
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from dgmark_service.settings import ModelSource
+    from dgmark_service.state import ServiceState
+
+
+def access_options(
+    *,
+    tokens: Annotated[
+        Path | None, typer.Option(help="File of access tokens; needed if other machines can connect.")
+    ] = None,
+    public: Annotated[
+        bool, typer.Option("--public", help="Let everybody check texts: verdict and spans, no numbers.")
+    ] = False,
+    public_rate: Annotated[str, typer.Option(help="Public checks by a token or address.")] = ("30 per minute"),
+    proxies: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--proxy", metavar="ADDRESS", help="Trusted proxy or network; repeatable.", show_default="this machine"
+        ),
+    ] = None,
+    root_path: Annotated[
+        str, typer.Option(metavar="PATH", help="Path under which a proxy has the service, such as /dgmark.")
+    ] = "",
+    connections: Annotated[int, typer.Option(min=1, help="Open connections; more get a 429.")] = 1024,
+) -> Fields:
+    """Who may do what over which connections, as fields of `ServiceSettings`."""
+    return set_options(locals()) | ({"proxies": tuple(proxies)} if proxies else {})
+
+
+def log_options(
+    *,
+    log_level: Annotated[
+        LogLevel, typer.Option(metavar="LEVEL", help="Log debug, info, warning or error and worse.")
+    ] = "info",
+    access_log: Annotated[
+        bool, typer.Option("--access-log", help="Log each request as JSON: address, path, status, time; no texts.")
+    ] = False,
+    audit: Annotated[
+        Path | None, typer.Option(help="Append policy decisions to this file, without texts or keys.")
+    ] = None,
+) -> Fields:
+    """What is logged, as fields of `ServiceSettings`."""
+    from dgmark_service.logs import log_config
+
+    return {"logging": log_config(log_level, access=access_log), "audit": audit}
+
+
+def checking_options(
+    *,
+    sign: Annotated[Path | None, typer.Option(help="Sign reports with this key (`dgmark report keygen`).")] = None,
+    trust: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="JWKS", help="Also verify reports of these public keys; repeatable."),
+    ] = None,
+    commitments: Annotated[
+        Path | None, typer.Option(help="Folder of commitments (`dgmark key commit`) for reports.")
+    ] = None,
+    allow_open_keys: AllowOpenKey = False,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Tokenizer folder or file.", show_default="as each key names")
+    ] = None,
+    surprisal_model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Language model that reads along; each worker loads it.",
+        ),
+    ] = None,
+    fpr: Annotated[float, typer.Option(help="False-positive rate of verdicts.")] = DEFAULT_FPR,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, max=MAX_WORKERS, help="Processes that check.", show_default="CPUs, at most 4"),
+    ] = None,
+    queue: Annotated[int, typer.Option(min=0, help="Requests that may wait; more get a 429.")] = 64,
+) -> Fields:
+    """How texts are checked and reported on, as fields of `ServiceSettings`."""
+    fields = set_options(locals())
+    fields["signer"] = SigningKey.load(sign, allow_open=allow_open_keys) if sign else None
+    fields["trusted"] = tuple(key for file in trust or () for key in read_key_set(file)["keys"])
+    return {name: value for name, value in fields.items() if name not in ("sign", "trust")}
+
+
+@option_groups
+def writing_options(
+    *,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODEL", help="Also write marked texts with this model; repeatable."),
+    ] = None,
+    loading: Annotated[  # for a GGUF file those of `dgmark generate`
+        Loading,
+        loading_options("device", "dtype", "device_map", "compile", *LLAMA_OPTIONS, hidden=LLAMA_OPTIONS),
+    ] = {},  # noqa: B006
+    generate_key: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Key to mark with; repeatable.", show_default="the only fit"),
+    ] = None,
+    enforce: Annotated[bool, typer.Option("--enforce", help="Mark every text, whatever a request says.")] = False,
+    payloads: Annotated[bool, typer.Option("--payloads", help="Let requests choose the sub-key of a text.")] = False,
+    settings_file: Annotated[
+        list[Path] | None,
+        typer.Option("--settings", metavar="FILE", help="Settings file for a --model; repeatable."),
+    ] = None,
+    bias: Annotated[
+        float | None, typer.Option(metavar="NUMBER", help="Bias of marked texts: marks at temperature 0 too.")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Texts that are written at once.", show_default="16")
+    ] = None,
+    text_seconds: Annotated[
+        float | None,
+        typer.Option(min=1, help="Time limit of a text, with waiting.", show_default="600"),
+    ] = None,
+) -> tuple[list[str], Loading, list[TunedSettings], Settings, Fields]:
+    """Which models write texts, how they are loaded and decoded, and fields of `ServiceSettings`."""
+    DecodeConfig(bias=bias or 0.0)  # a wrong one is an error now, not of each request
+    named = {"rows": batch_size, "text_seconds": text_seconds, "enforce": enforce, "payloads": payloads}
+    tuned = [read_settings_file(file) for file in settings_file or []]
+    fields = set_options(named) | {"generate_keys": tuple(generate_key or ())}
+    return model or [], loading, tuned, set_options({"bias": bias}), fields
+
+
+@command_errors
+@option_groups
+def serve(
+    *,
+    keys: Annotated[
+        Path | None, typer.Option(help="Folder of key files; requests name a key by its file's name.")
+    ] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="Serve the storyteller with a new key.")] = False,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any that is free.")] = 8321,
+    access: Annotated[Fields, OptionGroup(access_options)],
+    logs: Annotated[Fields, OptionGroup(log_options)],
+    checking: Annotated[Fields, OptionGroup(checking_options)],
+    writing: Annotated[tuple[list[str], Loading, list[TunedSettings], Settings, Fields], OptionGroup(writing_options)],
+) -> None:
+    """Check texts over HTTP (see /openapi.json) and on a page at /; with --model also write them."""
+    access["api_token"] = environment_token()
+    if not (access.get("tokens") or access["api_token"] or access["public"] or _is_local(host)):
+        raise SettingsError(
+            f"whoever reaches {host} could use every key: give --tokens FILE (see `dgmark access keygen`), set "
+            f"{API_TOKEN}, or give --public"
+        )
+    from dgmark_service.app import create_app
+    from dgmark_service.settings import ServiceSettings
+
+    models, loading, tuned, marked, fields = writing
+    fields["models"] = _sources(models, loading, checking.get("tokenizer"), tuned)
+    if demo:
+        if keys is not None or fields["models"]:
+            raise SettingsError("--demo brings its own key and model: leave --keys and --model out")
+        keys, fields["models"] = _temporary_key(), (_demo_source(loading),)
+    fields["models"] = tuple(replace(one, marked={**one.marked, **marked}) for one in fields["models"])
+    given = {**loading, **marked, **fields}
+    vain = [_OPTIONS.get(name, name.replace("_", "-")) for name, value in given.items() if value]
+    if not fields["models"] and vain:
+        raise SettingsError(f"--{', --'.join(vain)}: only for writing texts, which needs a model: give --model NAME")
+    if keys is None:
+        raise SettingsError("give --keys FOLDER, a folder of key files (`dgmark keygen` makes one), or --demo")
+    read = (keys, access.get("tokens"), checking.get("commitments"), checking.get("tokenizer"))
+    check_output(logs["audit"], [None if one is None else str(one) for one in read])
+    _run(create_app(ServiceSettings(keys, **access, **logs, **checking, **fields)), host, port)
+
+
+def _run(app: "FastAPI", host: str, port: int) -> None:
+    """Serve until a signal comes; the texts that are being written then are given up. SIGHUP reads the keys again.
+
+    Raises:
+        DgmarkError: the models cannot be loaded.
+    """
+    import uvicorn
+
+    from dgmark_service.connections import protocol_of
+
+    state: ServiceState = app.state.service
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            if hasattr(signal, "SIGHUP"):
+                asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
+            await super().startup(sockets)
+            if state.failure is not None:
+                # once this has returned, because a server that is to end before it has begun leaves its work as it is
+                asyncio.get_running_loop().call_soon(self.give_up)
+
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            asyncio.get_running_loop().call_soon_threadsafe(state.stop_generation)
+            super().handle_exit(sig, frame)
+
+        def reload(self) -> None:
+            self.reloading = asyncio.ensure_future(state.reload())
+
+        def give_up(self) -> None:
+            self.should_exit = self.started
+
+    # no name of the server in answers; a client that is silent for long loses its connection, and one that does not
+    # take its answer holds up the end for so long only
+    server = Server(
+        uvicorn.Config(
+            app,
+            host=host,
+            port=port,
+            http=protocol_of(state.settings),
+            forwarded_allow_ips=list(state.settings.proxies),
+            log_config=state.settings.logging,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=15,
+            timeout_graceful_shutdown=120,
+        )
+    )
+    state.on_failure = server.give_up
+    with suppress(KeyboardInterrupt):  # which uvicorn raises again once it has stopped
+        server.run()
+    if state.failure is not None:
+        raise state.failure
+    if state.given_up:
+        stderr().print(f"{state.given_up} texts that were being written were given up")
+
+
+def _sources(
+    models: list[str], loading: Loading, tokenizer: str | None, tuned: list[TunedSettings]
+) -> tuple["ModelSource", ...]:
+    """The models that write texts, each with its settings file.
+
+    Raises:
+        MissingExtra: torch is not installed.
+        SettingsError: a settings file is for none of the models, or none of the models takes an option.
+    """
+    from dgmark_service.settings import ModelSource
+
+    with needed_extra("generate", "writing texts"):
+        if models and find_spec("torch") is None:
+            raise ImportError("no module named torch")
+    of_gguf = [is_gguf(name) for name in models]
+    # where models of both kinds are served, each option is for those that take it
+    mixed = len(set(of_gguf)) > 1
+    sources = []
+    for name, gguf in zip(models, of_gguf, strict=True):
+        own = {option: value for option, value in loading.items() if not mixed or (option in LLAMA_OPTIONS) == gguf}
+        check_options(name, own)
+        sources.append(ModelSource({**own, "name_or_path": name, **({"tokenizer": tokenizer} if gguf else {})}))
+    for one in tuned:
+        named = [place for place, source in enumerate(sources) if one.model in (source.location, source.name)]
+        if not named:
+            raise SettingsError(f"the settings file for the model {one.model} is for none of --model {models}")
+        marked = {name: value for name, value in one.decoding.items() if value is not None}
+        sources[named[0]] = replace(sources[named[0]], marked=marked, tuned=one)
+    return tuple(sources)
+
+
+def _temporary_key() -> Path:
+    """A folder with a new key of the storyteller, which is removed when the process ends."""
+    folder = tempfile.TemporaryDirectory(prefix="dgmark-")
+    atexit.register(folder.cleanup)
+    WatermarkKey.generate(BUILTIN, name="this demo").save(Path(folder.name) / "demo.json")
+    return Path(folder.name)
+
+
+def _demo_source(loading: Loading) -> "ModelSource":
+    """The storyteller, with the settings of `dgmark demo`."""
+    show = SHOWS[BUILTIN]
+    (source,) = _sources([BUILTIN], loading, None, [])
+    return replace(source, marked=show.marked["bigram"], unmarked=show.unmarked)
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,171 @@
+"""What a service is started with, and the limits that it holds."""
+
+import ipaddress
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dgmark.decode.settings_file import TunedSettings
+from dgmark.detection.detector import DEFAULT_FPR, check_fpr
+from dgmark.errors import SettingsError
+from dgmark.report.signing import SigningKey
+from dgmark_service.token_file import Token
+
+MB = 2**20
+# names under which a browser on this machine reaches a service that only this machine can reach. A page of another site
+# can have its own name lead to this machine, and would then be answered as if it were ours
+LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
+LOCAL_PROXIES = ("127.0.0.1", "::1")
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A model that the service runs.
+
+    Attributes:
+        loading: the arguments of `load_model`.
+        marked: decoding settings of marked texts; those that a request names go before them.
+        unmarked: decoding settings of texts without a mark.
+        tuned: the settings file that `marked` comes from, which wants keys with its position code.
+    """
+
+    loading: Mapping[str, Any]
+    marked: Mapping[str, Any] = field(default_factory=dict)
+    unmarked: Mapping[str, Any] = field(default_factory=dict)
+    tuned: TunedSettings | None = None
+
+    @property
+    def location(self) -> str:
+        """Where the model is: its name, folder or hub id."""
+        return str(self.loading["name_or_path"])
+
+    @property
+    def name(self) -> str:
+        """What requests call it: its name or hub id, or the last part of its folder's path, which nobody else sees."""
+        folder = Path(self.location)
+        return folder.resolve().name if folder.is_dir() else self.location
+
+
+@dataclass(frozen=True)
+class ServiceSettings:
+    """The settings of one service.
+
+    Attributes:
+        keys: folder of key files; a key's name is its file's name without `.json`.
+        tokens: file of access tokens; None lets everybody who reaches the service do everything, which is meant for a
+            service that only this machine can reach.
+        public: let requests without a token check texts in the public form: verdict and spans, no numbers.
+        signer: signs reports; None leaves them unsigned.
+        trusted: published keys of others, and former ones of its own, whose reports it verifies beside `signer`'s.
+        commitments: folder of commitments, of which reports name that to their key.
+        fpr: false-positive rate of verdicts; answers to requests at another one say so in their headings.
+        tokenizer: the keys' tokenizer, or its folder or file; None for the ones that the keys name.
+        surprisal_model: the language model that reads along, as `load_surprisal_model` takes it, once in each worker;
+            None for none.
+        allow_open_keys: accept key files that every user of the machine can read.
+        audit: file to which policy decisions are appended, as JSON Lines; None for none.
+        workers: processes that check texts.
+        queue: requests that may wait for them, and as many that may wait for a model; more are refused with 429.
+        seconds: longest time that one request may keep a worker.
+        worker_bytes: memory of one worker, where the system can limit it.
+        at_once: requests with a body that are answered, or wait, at the same time; more are refused with 429.
+        body_bytes: size of a request.
+        all_bytes: size of all requests that are not answered yet; more are refused with 429.
+        body_seconds: time in which a request must have arrived.
+        max_chars: characters of a text or prompt (ids, if ids are given).
+        proxies: addresses and networks of proxies, which are believed whose request they pass on (X-Forwarded-For).
+        connections: connections that are open at once; more are refused with 429.
+        header_seconds: time in which the headers of a request must have arrived.
+        answer_seconds: time in which a client must have taken what was sent.
+        root_path: under which path a proxy has the service, such as "/dgmark".
+        api_token: a token beside those of the file.
+        public_rate: requests of the public form that one token, and one address, may make.
+        models: the models that write texts; none for detection alone. The first is that of requests that name none.
+        generate_keys: names of the keys that texts may be marked with; for each model the first that fits it is that of
+            requests that name none. Empty: the only key that fits the model.
+        enforce: mark every text, whatever a request says.
+        payloads: let requests choose the sub-key of a text.
+        rows: the most texts that are written at once.
+        logging: what the process of the models logs, for `logging.config.dictConfig`; None for warnings as text.
+        text_seconds: longest time that a text may take, waiting included. A model worker that says nothing for half of
+            that is replaced.
+    """
+
+    keys: Path
+    tokens: Path | None = None
+    public: bool = False
+    signer: SigningKey | None = None
+    trusted: tuple[Mapping[str, Any], ...] = ()
+    commitments: Path | None = None
+    fpr: float = DEFAULT_FPR
+    tokenizer: str | None = None
+    surprisal_model: str | None = None
+    allow_open_keys: bool = False
+    audit: Path | None = None
+    workers: int = min(4, os.cpu_count() or 1)
+    queue: int = 64
+    seconds: float = 60
+    worker_bytes: int = 4096 * MB
+    at_once: int = 1024
+    body_bytes: int = 16 * MB
+    all_bytes: int = 256 * MB
+    body_seconds: float = 30
+    max_chars: int = 1_000_000
+    proxies: tuple[str, ...] = LOCAL_PROXIES
+    connections: int = 1024
+    header_seconds: float = 10
+    answer_seconds: float = 60
+    root_path: str = ""
+    api_token: Token | None = None
+    public_rate: str = "30 per minute"
+    models: tuple[ModelSource, ...] = ()
+    generate_keys: tuple[str, ...] = ()
+    enforce: bool = False
+    payloads: bool = False
+    rows: int = 16
+    text_seconds: float = 600
+    logging: dict[str, Any] | None = None
+
+    @property
+    def needs_token(self) -> bool:
+        """Whether whoever has no token may not do everything."""
+        return self.tokens is not None or self.api_token is not None
+
+    @property
+    def local(self) -> bool:
+        """Whether the service is for this machine alone."""
+        return not (self.needs_token or self.public)
+
+    @property
+    def report_keys(self) -> dict[str, Any]:
+        """The key set that reports are verified with; it has no keys if the service verifies none."""
+        return {"keys": [*(self.signer.to_jwks()["keys"] if self.signer else ()), *self.trusted]}
+
+    def __post_init__(self) -> None:
+        check_fpr(self.fpr)
+        if self.root_path and not re.fullmatch(r"(/[\w.~-]+)+", self.root_path, re.ASCII):
+            raise SettingsError(
+                f"{self.root_path!r} is no path such as /dgmark: it begins with a slash and has no end one"
+            )
+        names = [model.name for model in self.models]
+        if len(set(names)) < len(names):
+            raise SettingsError(
+                f"two models have the same name ({', '.join(names)}): requests could not tell them apart"
+            )
+        for proxy in self.proxies:
+            try:
+                ipaddress.ip_network(proxy)
+            except ValueError as error:
+                raise SettingsError(
+                    f"{proxy!r} is no address of a proxy ({error}): give one such as 10.0.0.7, or a network such as "
+                    "10.0.0.0/24"
+                ) from error
+        from limits import parse
+
+        try:
+            parse(self.public_rate)
+        except ValueError as error:
+            raise SettingsError(f"{self.public_rate!r} is not a rate such as '30 per minute'") from error

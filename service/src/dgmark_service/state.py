@@ -1,0 +1,206 @@
+"""`ServiceState`: what the routes of one service share: settings, keys, processes, access, metrics."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import cached_property, partial
+
+from dgmark.detection.detector import Detector
+from dgmark.detection.keyring import named_keys
+from dgmark.detection.rules import check_weighs
+from dgmark.errors import DgmarkError
+from dgmark.rows.documents import document_limits
+from dgmark.watermark.commitment import KeyCommitment, load_commitments
+from dgmark.watermark.key import WatermarkKey
+from dgmark_service.auth import Authenticator
+from dgmark_service.detection_worker import Checker
+from dgmark_service.jobs import ModelFacts
+from dgmark_service.model_process import ModelProcess, launch_worker
+from dgmark_service.offers import Offer, offers_of
+from dgmark_service.settings import ServiceSettings
+from dgmark_service.telemetry import AuditLog, Metrics
+from dgmark_service.worker_pool import TooSlow, WorkerPool
+
+log = logging.getLogger("dgmark_service")
+RELOAD_SECONDS = 60.0  # in which keys must be read again
+# the keys by name, the commitments, and the models that are marked with the keys
+Keys = tuple[dict[str, WatermarkKey], dict[str, KeyCommitment], dict[str, Offer]]
+
+
+class ServiceState:
+    """What the routes of one service share: at first its settings, and the keys and tokens that they name.
+
+    Attributes:
+        settings: its settings.
+        audit: its audit log.
+        auth: tells who asks.
+        metrics: its metrics.
+        keys: its keys by name.
+        commitments: the commitments to its keys and to former ones, by the keys' fingerprints.
+        offers: its models by name.
+        failure: why its models could not be loaded at the start; None if they could.
+        on_failure: called when that is known.
+        given_up: the texts that were not finished when it was stopped.
+
+    Raises:
+        KeyFileError: a key or the file of tokens cannot be used, or there is no key.
+        SettingsError: a key cannot be looked for, or a model has no key.
+        ModelNotFound: a model, or a key's tokenizer, is unavailable.
+        InputError: the file of tokens or a commitment is none, a key does not meet its commitment, or the audit log
+            cannot be written.
+    """
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        self.settings = settings
+        self.audit = AuditLog(settings.audit)
+        self.keys, self.commitments, self.offers = _read_keys(settings)
+        if settings.surprisal_model is not None:
+            for key in self.keys.values():
+                check_weighs(key)
+        self.auth = Authenticator(settings, self.audit)
+        self.metrics = Metrics()
+        self.failure: DgmarkError | None = None
+        self.on_failure: Callable[[], object] = lambda: None
+        self.given_up = 0
+        self._changing = asyncio.Lock()
+
+    @cached_property
+    def workers(self) -> WorkerPool:
+        """The processes that check texts."""
+        settings = self.settings
+        pool = WorkerPool(
+            self._checker(),
+            Checker.warm,
+            workers=settings.workers,
+            queue=settings.queue,
+            seconds=settings.seconds,
+            memory=settings.worker_bytes,
+            on_lost=self.metrics.lost.inc,
+        )
+        self.metrics.held.set_function(lambda: pool.held)
+        self.metrics.waiting.labels("checks").set_function(lambda: max(0, pool.held - pool.workers))
+        return pool
+
+    def _checker(self) -> Checker:
+        settings = self.settings
+        limits = document_limits(
+            file_bytes=settings.body_bytes,
+            unpacked_bytes=8 * settings.body_bytes,
+            text_bytes=4 * settings.max_chars,
+            seconds=settings.seconds / 2,
+            memory_bytes=min(2**30, settings.worker_bytes),
+        )
+        return Checker(
+            self.keys,
+            tokenizer=settings.tokenizer,
+            surprisal_model=settings.surprisal_model,
+            max_chars=settings.max_chars,
+            seconds=settings.seconds,
+            limits=limits,
+            commitments=self.commitments,
+        )
+
+    @cached_property
+    def model_process(self) -> ModelProcess | None:
+        """The process that writes texts; None without models."""
+        settings = self.settings
+        if not self.offers:
+            return None
+        models = {name: offer.source.loading for name, offer in self.offers.items()}
+        process = ModelProcess(
+            partial(launch_worker, models, settings.rows, settings.logging),
+            rows=settings.rows,
+            queue=settings.queue,
+            seconds=settings.text_seconds,
+            on_lost=self.metrics.lost.inc,
+            on_failed=self._fail,
+        )
+        self.metrics.writing.set_function(lambda: process.held)
+        self.metrics.waiting.labels("texts").set_function(lambda: max(0, process.held - process.rows))
+        return process
+
+    async def start(self) -> None:
+        """Start the processes, and wait until texts can be checked; models are loaded after that."""
+        async with self._changing:
+            if self.model_process is not None:
+                await self.model_process.start()
+            await self.workers.start()
+
+    async def reload(self) -> None:
+        """Read the keys again, and open the audit log anew; if that fails, all stays as it was, and the log says why.
+
+        What is being checked or written ends under the keys that it began with.
+        """
+        async with self._changing:
+            try:
+                self.audit.reopen()
+                self.keys, self.commitments, self.offers = await _read_in_time(self.settings)
+            except DgmarkError as error:
+                log.error("the keys stay as they were: %s", error)
+                return
+            self.workers.renew(self._checker())
+        log.warning("the keys are now: %s", ", ".join(self.keys))
+
+    def close(self) -> None:
+        """End the processes and the log."""
+        self.workers.close()
+        if self.model_process is not None:
+            self.model_process.close()
+        self.audit.close()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the service can do everything that it was started for, and leave evidence of it."""
+        return self.workers.ready and self.audit.works() and (self.model_process is None or self.model_process.ready)
+
+    def model_facts(self, model: str) -> ModelFacts | None:
+        """What is known of a model; None until it is loaded."""
+        return None if self.model_process is None else self.model_process.facts.get(model)
+
+    def _fail(self, why: DgmarkError) -> None:
+        self.failure = why
+        self.on_failure()
+
+    def stop_generation(self) -> None:
+        """Give up the texts that are being written: the service ends."""
+        if self.model_process is not None:
+            self.given_up += self.model_process.held
+            self.model_process.stop()
+
+
+async def _read_in_time(settings: ServiceSettings) -> Keys:
+    """What `_read_keys` reads, within `RELOAD_SECONDS`.
+
+    A thread that waits for a disk for ever holds up neither a later reload nor the end of the process.
+
+    Raises:
+        DgmarkError: see `_read_keys`; or it takes too long.
+    """
+    read: Future[Keys] = Future()
+    read.set_running_or_notify_cancel()
+
+    def work() -> None:
+        try:
+            read.set_result(_read_keys(settings))
+        except BaseException as error:
+            read.set_exception(error)
+
+    threading.Thread(target=work, name="dgmark-reload", daemon=True).start()
+    try:
+        return await asyncio.wait_for(asyncio.wrap_future(read), RELOAD_SECONDS)
+    except TimeoutError:
+        raise TooSlow(f"they were not read within {RELOAD_SECONDS:g} seconds") from None
+
+
+def _read_keys(settings: ServiceSettings) -> Keys:
+    """The keys by name, the commitments, and the models that are marked with the keys.
+
+    See `ServiceState` for what is raised.
+    """
+    keys = named_keys(settings.keys, allow_open=settings.allow_open_keys)
+    for key in keys.values():
+        Detector(key, tokenizer=settings.tokenizer).tokenizer  # noqa: B018 (an error now, not at each request)
+    commitments = load_commitments(settings.commitments, keys.values()) if settings.commitments else {}
+    return keys, commitments, offers_of(settings, keys)

@@ -1,0 +1,186 @@
+"""The model worker as the service sees it, with a worker in this process: one that cannot load, or hangs."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from multiprocessing.connection import Connection
+from typing import Any
+
+import pytest
+
+from dgmark.errors import DgmarkError, ModelError
+from dgmark_service import model_process
+from dgmark_service.jobs import MAX_WAITING_STEPS, Finished, Job, MessageQueue, ModelFacts, Stepped
+from dgmark_service.model_process import ModelProcess
+from dgmark_service.worker_pool import TooSlow, WorkerLost
+
+LOADED = None, {"toy": ModelFacts(512, 32, chat=False)}
+BROKEN = None, ModelError("the weights are damaged")
+
+
+class Worker:
+    """A worker that says what the test says."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection, self.pid = Connection(os.dup(connection.fileno())), 1
+        self.killed = False
+
+    def kill(self) -> None:
+        if not self.killed:
+            self.killed = True
+            self.connection.close()
+
+    def join(self) -> None:
+        pass
+
+    async def received(self) -> Any:
+        return await asyncio.to_thread(self.connection.recv)
+
+
+class Watched:
+    """A process, its workers, and the failures that it told of."""
+
+    def __init__(self, seconds: float) -> None:
+        self.workers, self.failures, self.lost = list[Worker](), list[DgmarkError](), list[int]()
+        self.process = ModelProcess(
+            self.launch,
+            rows=1,
+            queue=4,
+            seconds=seconds,
+            on_lost=lambda: self.lost.append(1),
+            on_failed=self.failures.append,
+        )
+
+    def launch(self, connection: Connection) -> Any:
+        self.workers.append(Worker(connection))
+        return self.workers[-1]
+
+
+@asynccontextmanager
+async def watched(*, loaded: bool = True, seconds: float = 60) -> AsyncIterator[Watched]:
+    made = Watched(seconds)
+    await made.process.start()
+    try:
+        if loaded:
+            made.workers[0].connection.send(LOADED)
+            await until(lambda: made.process.ready)
+        yield made
+    finally:
+        made.process.close()
+
+
+async def until(what: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if what():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it did not happen")
+
+
+async def speak(worker: Worker) -> None:
+    while True:
+        worker.connection.send(("other", None))
+        await asyncio.sleep(0.01)
+
+
+def job(name: str) -> Job:
+    return Job(name, "toy", "w1", chat=False, key=None, seed=1, max_tokens=8, settings={})
+
+
+def stepped(number: int) -> Stepped:
+    return Stepped(number, number // 32, [number], [number + 7], [f" {number}"], f" {number}", number + 1)
+
+
+@pytest.mark.parametrize("says", [True, False])
+def test_a_model_that_cannot_be_loaded_at_the_start_is_not_tried_again(says: bool) -> None:
+    async def run() -> None:
+        async with watched(loaded=False) as made:
+            if says:
+                made.workers[0].connection.send(BROKEN)
+            made.workers[0].kill()
+            await until(lambda: bool(made.failures))
+            await asyncio.sleep(0.05)
+            assert [str(one) for one in made.failures] == [str(BROKEN[1])] if says else len(made.failures) == 1
+            assert (len(made.workers), made.lost) == (1, [])
+
+    asyncio.run(run())
+
+
+def test_a_worker_that_dies_while_it_loads_again_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_process, "PAUSE", 0.01)
+
+    async def run() -> None:
+        async with watched() as made, made.process.run(job("lost")) as messages:
+            made.workers[0].kill()
+            assert isinstance(await messages.get(), WorkerLost)
+            await until(lambda: len(made.workers) == 2)
+            made.workers[1].connection.send(BROKEN)
+            for number in (1, 2):
+                made.workers[number].kill()
+                await until(lambda wanted=number + 2: len(made.workers) == wanted)  # type: ignore[misc]
+                assert not made.process.ready
+            made.workers[3].connection.send(LOADED)
+            await until(lambda: made.process.ready)
+            assert (made.failures, len(made.lost)) == ([], 3)
+
+    asyncio.run(run())
+
+
+def test_a_reader_who_falls_behind_holds_few_steps_and_gets_every_token() -> None:
+    async def run() -> None:
+        queue = MessageQueue()
+        for number in range(5000):
+            queue.put_nowait(stepped(number))
+            assert queue.qsize() <= MAX_WAITING_STEPS + 1
+        queue.put_nowait(Finished("whole", False, 5000, 5000))
+        steps: list[Any] = [await queue.get() for _ in range(MAX_WAITING_STEPS + 1)]
+        assert [step.step for step in steps] == [*range(MAX_WAITING_STEPS), 4999]
+        last = steps[-1]
+        assert last.positions == list(range(MAX_WAITING_STEPS, 5000))
+        assert last.tokens == [number + 7 for number in last.positions]
+        assert "".join(last.pieces) == last.added == "".join(f" {number}" for number in last.positions)
+        assert (last.joined, last.block) == (5000, 4999 // 32)
+        assert await queue.get() == Finished("whole", False, 5000, 5000)
+        for number in range(2 * MAX_WAITING_STEPS):  # a reader who keeps up has each step for itself
+            queue.put_nowait(stepped(number))
+            assert await queue.get() == stepped(number)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_text_has_its_time_and_a_worker_that_hangs_is_ended(hangs: bool) -> None:
+    seconds = 0.2 if hangs else 1.0  # a machine with much to do must not make a worker that speaks look silent
+
+    async def run() -> None:
+        async with watched(seconds=seconds) as made:
+            (worker,) = made.workers
+            speaking = asyncio.create_task(speak(worker)) if not hangs else None
+            async with made.process.run(job("late")) as messages:
+                error = await messages.get()
+            assert isinstance(error, TooSlow)
+            assert f"within {seconds:g} seconds" in str(error)
+            assert made.process.held == 0
+            if speaking is None:
+                await until(lambda: worker.killed)
+                return
+            assert [await worker.received(), await worker.received()] == [job("late"), "late"]
+            await asyncio.sleep(0.6 * seconds)
+            assert not worker.killed
+            speaking.cancel()
+
+    asyncio.run(run())
+
+
+def test_a_worker_that_says_nothing_to_whoever_left_is_ended() -> None:
+    async def run() -> None:
+        async with watched(seconds=2) as made:
+            await asyncio.sleep(1.1)  # for a while nobody asked for anything, which does not count
+            async with made.process.run(job("left")):
+                pass
+            await asyncio.sleep(0.05)
+            assert not made.workers[0].killed
+            await until(lambda: made.workers[0].killed)
+
+    asyncio.run(run())

@@ -1,0 +1,255 @@
+"""`read_document`: the text in a file. Plain text in Unicode and tables as text are read here; all other documents by
+the package that the entry point `dgmark.documents` names, which is `documents/` of this repository.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import PurePath
+from typing import Any, BinaryIO, Protocol, runtime_checkable
+
+from dgmark.arguments import instance, number, path_text, whole
+from dgmark.detection.disguises.inline_markup import without_markup
+from dgmark.detection.disguises.terminal import without_terminal_codes
+from dgmark.errors import InputError, MissingExtra, NoTexts, SettingsError
+from dgmark.extras import wing_hint
+from dgmark.rows.tables import TEXT_COLUMN, Table, delimited_table, texts_of
+
+MAX_BYTES = 128 * 2**20  # of a document, where no limits are given
+_MOST = 2**53  # of any limit
+# of the words of a text that is scored with its signs of markup, the share that they touch where a note says so, and
+# where it is not called not marked
+_MARKUP_NOTED, _MARKUP_UNCERTAIN = 1 / 8, 1 / 4
+# what is read without the package for documents, and what its kind is called; a file without an ending is plain text
+_PLAIN = {"": "text", ".txt": "text", ".text": "text", ".md": "Markdown", ".markdown": "Markdown"}
+_TABLES = {".csv": "table as text", ".tsv": "table as text"}
+# how texts begin that are documents of other kinds, in files without an ending
+_OTHERS = ("<!doctype", "<html", "<?xml", "<svg", "{\\rtf", "%pdf-", "%!ps", "mime-version:")
+
+
+@dataclass(frozen=True)
+class Document:
+    """The text of a file.
+
+    Attributes:
+        text: the text, as it is scored. Empty for a table.
+        kind: what the file is, such as "PDF".
+        notes: what was left out, and what the reader should know.
+        pages: number of pages (PDF), chapters (EPUB), slides (PowerPoint) or sheets (Excel); None for other kinds.
+        rows: of a table, the id and the text of each row.
+        incomplete: whether something was left out.
+        uncertain_because: why a text without the mark cannot be called that, if so: "unread" (more than a tenth of the
+            letters were not read, or 400, or a part of unknown size), "not_shown" (as many were read that the document
+            does not show) or "markup" (signs of markup touch more than a quarter of the words).
+        is_table: whether it is a table, which may have no rows.
+    """
+
+    text: str
+    kind: str
+    notes: tuple[str, ...] = ()
+    pages: int | None = None
+    rows: tuple[tuple[str, str], ...] = ()
+    incomplete: bool = False
+    uncertain_because: str | None = None
+    is_table: bool = False
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of the text as UTF-8, in hexadecimal."""
+        return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@runtime_checkable
+class DocumentReader(Protocol):
+    """A module that reads documents, as the entry point `dgmark.documents` names one.
+
+    Attributes:
+        FOLDER_SUFFIXES: endings of the files that are looked at in folders.
+        TEXT_SUFFIXES: those of documents that hold one text.
+        Limits: makes limits of what a document may cost, by keyword.
+        Refusal: the error of a document that cannot be read; its message continues a sentence that begins with the
+            document's name.
+        read: takes an open file of the system, its name, and the keywords `column` and `limits`; gives what the file
+            is, and a reading with the fields of `dgmark_documents.reading.Reading`.
+    """
+
+    FOLDER_SUFFIXES: Sequence[str]
+    TEXT_SUFFIXES: Sequence[str]
+    Limits: Callable[..., Any]
+    Refusal: type[Exception]
+    read: Callable[..., tuple[str, Any]]
+
+
+@cache
+def installed_reader() -> DocumentReader | None:
+    """The package that reads documents; None if none is installed."""
+    for found in entry_points(group="dgmark.documents"):
+        reader: DocumentReader = found.load()
+        return reader
+    return None
+
+
+def folder_suffixes() -> tuple[str, ...]:
+    """The endings of the documents that are looked at in folders."""
+    reader = installed_reader()
+    return (*filter(None, _PLAIN), *_TABLES) if reader is None else tuple(reader.FOLDER_SUFFIXES)
+
+
+def text_suffixes() -> tuple[str, ...]:
+    """The endings of documents that hold one text."""
+    reader = installed_reader()
+    return tuple(filter(None, _PLAIN)) if reader is None else tuple(reader.TEXT_SUFFIXES)
+
+
+def document_limits(**limits: float) -> Any:
+    """Limits of what a document may cost; None if no package that reads documents is installed."""
+    reader = installed_reader()
+    return None if reader is None else reader.Limits(**limits)
+
+
+def read_document(path: str | os.PathLike[str], *, text_column: str | None = None, limits: Any = None) -> Document:
+    """Read the text of a file: plain text, Markdown, HTML, PDF, RTF, .docx, .pptx, .odt, .epub, .eml, .mht, .ipynb,
+    .srt, .xml, .po, .json, .csv, .xlsx and others.
+
+    The kind is recognised by the content, then by the name. All kinds but plain text in Unicode and tables as text
+    need the package dgmark-documents. They are parsed in a process of their own, without keys and with limits.
+
+    Args:
+        path: the file.
+        text_column: of a table, the column that holds the texts, which is then all that is read of it; by default
+            "text", where notes say what else is there.
+        limits: what the document may cost, a `dgmark.Limits`.
+
+    Raises:
+        SettingsError: `path` is neither a text nor a path, or another argument is of a wrong type.
+        NoTexts: the file cannot be opened.
+        InputError: it holds no text.
+        InputError: most of it cannot be read, as of a scan.
+        InputError: it is a picture, encrypted, damaged, of a kind that is not read, or beyond a limit.
+        MissingExtra: dgmark-documents, or a library of it, is not installed.
+    """
+    name = path_text(path, "a document")
+    try:
+        with open(name, "rb") as file:
+            return read_opened(file, name, text_column=text_column or TEXT_COLUMN, limits=limits)
+    except OSError as error:
+        raise NoTexts(f"{name} cannot be read: {error.strerror}; give a file, a folder, or -") from error
+
+
+def read_opened(file: BinaryIO, name: str, *, text_column: str | None = None, limits: Any = None) -> Document:
+    """Read an open file of the system, as `read_document` does; `name` stands in the errors."""
+    if text_column is not None:
+        instance("the text column", text_column, str)
+    reader = installed_reader()
+    if reader is None:
+        return _read_alone(file, name, text_column)
+    try:
+        kind, found = reader.read(file, name, column=text_column, limits=_checked(reader, limits))
+    except reader.Refusal as error:
+        raise InputError(f"{name} {error}") from error
+    except ModuleNotFoundError as error:
+        library = (error.name or "a library").replace("_", "-")
+        raise MissingExtra(f"reading {name} needs {library}: {wing_hint('documents')}") from error
+    about: dict[str, Any] = {"left_out": found.notes, "pages": found.pages, "because": found.uncertain_because}
+    tables = [Table(*one) for one in found.tables]
+    return document_of(name, kind, found.text, found.form, text_column, tables, how=found.how, **about)
+
+
+def _checked(reader: DocumentReader, limits: object) -> Any:
+    """Limits, once checked to be numbers from 0 on.
+
+    Raises:
+        SettingsError: they are not.
+    """
+    if limits is None:
+        return reader.Limits()
+    limits = instance("limits", limits, type(reader.Limits()))
+    for name, value in vars(limits).items():
+        check = number if name == "seconds" else whole  # the parser's process, which has no time for this, takes them
+        if not 0 <= check(f"limit {name}", value) < _MOST:
+            raise SettingsError(f"limit {name} {value!r:.40} is not from 0 to 2^53")
+    return limits
+
+
+def _read_alone(file: BinaryIO, name: str, column: str | None) -> Document:
+    """Read a document without the package for documents: plain text in Unicode, or a table in it."""
+    suffix = PurePath(name).suffix.lower()
+    kind = _PLAIN.get(suffix) or _TABLES.get(suffix)
+    content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise InputError(f"{name} has more than {MAX_BYTES >> 20} MB, the limit: cut it into parts")
+    text = _in_unicode(content)
+    if kind is None or text is None or (not suffix and text.lstrip()[:20].lower().startswith(_OTHERS)):
+        raise MissingExtra(
+            f"reading {name} needs dgmark-documents, which reads PDF, Word and other documents and texts that are not "
+            f"in Unicode: {wing_hint('documents')}"
+        )
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return document_of(name, kind, text, "delimited" if suffix in _TABLES else "as it stands", column)
+
+
+def _in_unicode(content: bytes) -> str | None:
+    """The text of these bytes in UTF-8, or in UTF-16 with a byte order mark; None if they are neither."""
+    marked = content.startswith((b"\xff\xfe", b"\xfe\xff"))
+    try:
+        text = content.decode("utf-16" if marked else "utf-8-sig")
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text else text
+
+
+def document_of(
+    name: str,
+    kind: str,
+    text: str,
+    form: str,
+    column: str | None,
+    tables: Sequence[Table] = (),
+    *,
+    how: Iterable[str] = (),
+    left_out: Iterable[str] = (),
+    pages: int | None = None,
+    because: str | None = None,
+) -> Document:
+    """The document of what was read: codes of a terminal left out, the texts of tables found, markup weighed.
+
+    Args:
+        name: the name of the file, which stands in the errors.
+        kind: what the file is.
+        text: its text.
+        form: what the text is (`dgmark_documents.reading.Form`).
+        column: of a table, the column of the texts; None for "text".
+        tables: the tables that were read.
+        how: notes on how the file was read.
+        left_out: notes on what was left out.
+        pages: the number of pages.
+        because: why a text without the mark cannot be called that.
+
+    Raises:
+        InputError: it holds no text, or no column of this name.
+    """
+    plain = without_terminal_codes(text)
+    how = [*how, *(["codes that steer a terminal, such as colours, were left out"] if plain != text else [])]
+    left_out, is_table = [*left_out], form in ("delimited", "tables")
+    rows: tuple[tuple[str, str], ...] = ()
+    if is_table:
+        try:
+            found = texts_of([delimited_table(plain, column or TEXT_COLUMN)] if form == "delimited" else tables, column)
+        except InputError as error:
+            raise InputError(f"{name} {error}") from error
+        plain, rows, how, left_out = "", found.rows, [*how, *found.how], [*found.notes, *left_out]
+    elif not plain.strip():
+        raise InputError(f"{name} holds no text")
+    elif form == "as it stands":
+        _, share = without_markup(plain)
+        if share > _MARKUP_NOTED:
+            how.append(
+                f"signs of markup touch {share:.0%} of its words; these are scored with the signs, and once more "
+                "without"
+            )
+        if share > _MARKUP_UNCERTAIN:
+            because = because or "markup"
+    return Document(plain, kind, (*how, *left_out), pages, rows, bool(left_out), because, is_table)
