@@ -416,6 +416,24 @@ def test_prompts_of_parquet_become_the_texts_of_their_ids(storyteller: NetworkDe
 
 
 @pytest.mark.slow
+def test_each_prompt_is_marked_with_the_key_that_it_names(storyteller: NetworkDenoiser, tmp_path: Path) -> None:
+    keys = {name: known_key(name, subkeys=4) for name in ("acme", "beta")}
+    (folder := tmp_path / "keys").mkdir()
+    for name, key in keys.items():
+        key.save(folder / f"{name}.json")
+    prompts = pa.table({"id": ["a", "b", "c"], "prompt": ["The sea"] * 3, "tenant": ["acme", "beta", "nobody"]})
+    pq.write_table(prompts, tmp_path / "in.parquet")
+    asked: tuple[Any, ...] = ("generate", "--keys", folder, "--length", 8, "--block-length", 8, "--id-column", "id")
+    asked += ("--prompts", tmp_path / "in.parquet", "--out", tmp_path / "out.parquet")
+    made = run(*asked, "--key-column", "tenant")
+    assert made.exit_code == 0, made.stderr
+    options: dict[str, Any] = {"id_column": "id", "length": 8, "block_length": 8}
+    wanted = GenerateColumns(storyteller, str(folder), key_column="tenant", **options)(prompts)
+    assert pq.read_table(tmp_path / "out.parquet").equals(wanted)
+    assert "--keys FOLDER and --key-column NAME belong together" in run(*asked).stderr
+
+
+@pytest.mark.slow
 def test_texts_of_parquet_are_checked_and_one_warning_says_which_are_missed(tmp_path: Path) -> None:
     known_key("written", subkeys=4).save(tmp_path / "key.json")
     prompts = pa.table({"id": [str(place) for place in range(6)], "prompt": ["The sea was"] * 5 + [None]})

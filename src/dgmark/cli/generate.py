@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,7 +18,9 @@ from dgmark.cli.row_runs import RowOutput, Task, make_rows, table_counts, tasks_
 from dgmark.columns.row_schema import CHECK_FIELDS, GENERATE_FIELDS
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.settings_file import read_settings
-from dgmark.errors import DgmarkError, ResumeMismatch, SettingsError
+from dgmark.detection.keyring import named_keys
+from dgmark.detection.row_keys import key_named
+from dgmark.errors import DgmarkError, InputError, ResumeMismatch, SettingsError
 from dgmark.extras import needed_extra
 from dgmark.files.inputs import STDIN
 from dgmark.files.outputs import check_output
@@ -34,8 +36,29 @@ if TYPE_CHECKING:
     from dgmark.decode.own_check import MarkTally
     from dgmark.decode.prompts import Prepared
 
-# (prompt, seed, sub-key)
-Prompted = tuple[str | list[int], int, int | None]
+# (prompt, seed, key, sub-key)
+Prompted = tuple[str | list[int], int, WatermarkKey | None, int | None]
+# the key of all texts, or those that rows name
+Marks = WatermarkKey | dict[str, WatermarkKey] | None
+
+
+def marks_of(
+    key: opt.KeyFile = None,
+    keys: Annotated[Path | None, typer.Option(help="Folder of key files, of which each row names one.")] = None,
+    no_watermark: opt.NoWatermark = False,
+    allow_open_key: opt.AllowOpenKey = False,
+) -> Marks:
+    """Load the key of all texts, or the keys that rows name; None for text without a mark.
+
+    Raises:
+        SettingsError: not one of the three is given.
+        KeyFileError: a key file is unusable.
+    """
+    if keys is None:
+        return opt.key_to_mark_with(key, no_watermark, allow_open_key)
+    if key is not None or no_watermark:
+        raise SettingsError("--keys excludes --key and --no-watermark: give one of the three")
+    return named_keys(keys, allow_open=allow_open_key)
 
 
 @dataclass(frozen=True)
@@ -53,6 +76,7 @@ class PromptOptions:
     ] = None
     prompt_column: Annotated[str, typer.Option(help="Column or field of the prompts.")] = PROMPT_COLUMN
     id_column: opt.IdColumn = None
+    key_column: opt.KeyColumn = None
 
     def __post_init__(self) -> None:
         if self.prompt is not None and self.prompts is not None:
@@ -69,13 +93,14 @@ class PromptOptions:
         """A row for each prompt; see `read_prompts`."""
         if self.source is None:
             return iter([{"id": "0", self.prompt_column: self.prompt}])
-        return read_prompts(self.source, self.prompt_column, id_column=self.id_column, one_text=self.prompts is None)
+        columns: dict[str, Any] = {"id_column": self.id_column, "key_column": self.key_column}
+        return read_prompts(self.source, self.prompt_column, **columns, one_text=self.prompts is None)
 
 
 @command_errors
 @option_groups
 def generate(
-    key: opt.KeyToMark,
+    marks: Annotated[Marks, OptionGroup(marks_of)],
     prompts: Annotated[PromptOptions, OptionGroup(PromptOptions)],
     loading: opt.ModelOptions,
     settings: opt.DecodingOptions,
@@ -100,27 +125,32 @@ def generate(
     """Generate text that carries the mark of a key.
 
     Give --key FILE to mark the text, or --no-watermark to generate in the same way without a mark. With --id-column,
-    the seed and the sub-key of a row follow from its id, as in `dgmark.GenerateColumns`.
+    the seed and the sub-key of a row follow from its id, as in `dgmark.GenerateColumns`. With --keys FOLDER and
+    --key-column, each row names its key.
     """
+    if isinstance(marks, dict) == (prompts.key_column is None):
+        raise SettingsError("--keys FOLDER and --key-column NAME belong together, as each row names its key: give both")
+    keys = [*marks.values()] if isinstance(marks, dict) else [marks]
     if check:
-        check_has_key(key)
+        check_has_key(keys)
     if settings_file is not None:
-        settings = {**read_settings(settings_file, key=key), **settings}
+        settings = {**read_settings(settings_file, key=keys[0]), **settings}
     if prompts.id_column is not None and subkey is not None:
         raise SettingsError("with --id-column the ids give the sub-keys: leave --subkey or --id-column out")
     table = is_parquet(out or "")
     out_file = None if out is None or table else Path(out)
     check_output(out_file, [prompts.source])
-    task_of = partial(_task, key=key, subkey=subkey, prompts=prompts, seed_of_ids=seed)
-    check_settings(loading, key, settings)
+    task_of = partial(_task, marks=marks, subkey=subkey, prompts=prompts, seed_of_ids=seed)
+    for key in keys:
+        check_settings(loading, key, settings)
     tasks = tasks_of(prompts.rows(), task_of, seed=seed, purpose="" if table else "prompt to continue")
     if live and (len(tasks) != 1 or out is not None):
         raise SettingsError("--stream shows one text: give a single prompt, and leave --out out")
     with needed_extra("generate", "generating"):
         from dgmark.decode.generation import GENERATION_SCHEMA
         from dgmark.decode.own_check import MarkTally
-    prepared = _prepared(tasks, key, settings, loading, chat=chat, pad=pad, check=check)
-    tally, shared = MarkTally(), _shared_fields(prepared, key)
+    prepared = _prepared(tasks, keys, settings, loading, chat=chat, pad=pad, check=check)
+    tally, shared = MarkTally(), _shared_fields(prepared, marks)
     output = RowOutput(
         GENERATION_SCHEMA,
         out_file,
@@ -131,7 +161,12 @@ def generate(
     )
     work = partial(_decode, prepared, _numbers(tasks), trace and not table, tally)
     if table:
-        target = _parquet_target(str(out), prompts, {**shared, "seed": seed, "check": check}, prefix)
+        target = _parquet_target(
+            str(out),
+            prompts,
+            {**shared, "keys": sorted(key.fingerprint for key in keys if key), "seed": seed, "check": check},
+            prefix,
+        )
         resumed = target.is_finished()
         if not resumed:
             output = replace(output, out=target.rows_file, finish=partial(_write_table, target, check))
@@ -140,7 +175,7 @@ def generate(
         written.resumed = written.scored if resumed else 0
         tell_written(target.place, written)
     elif live:
-        generation = _show_live(prepared, tasks[0], marked=key is not None)
+        generation = _show_live(prepared, tasks[0], marked=marks is not None)
         output.print([generation.to_row(tasks[0].row_id, with_trace=trace)], single=True)
         tally.add(generation)
     else:
@@ -155,7 +190,7 @@ def _parquet_target(out: str, prompts: PromptOptions, made_with: Row, prefix: st
         SettingsError: the prompts are not Parquet.
         InputError: they have columns of the names of added ones.
     """
-    columns = {"prompt_column": prompts.prompt_column, "id_column": prompts.id_column}
+    columns = {name: getattr(prompts, name) for name in ("prompt_column", "id_column", "key_column")}
     fields = {**GENERATE_FIELDS, **(CHECK_FIELDS if made_with["check"] else {})}
     target = ParquetTarget(out, [prompts.source or ""], {**made_with, **columns}, fields, prefix)
     target.schema  # noqa: B018 (before the work)
@@ -195,7 +230,7 @@ def check_settings(loading: opt.Loading, key: WatermarkKey | None, settings: Set
 
 def _prepared(
     tasks: Sequence[Task[Prompted] | BadRow],
-    key: WatermarkKey | None,
+    keys: Sequence[WatermarkKey | None],
     settings: Settings,
     loading: opt.Loading,
     *,
@@ -218,27 +253,32 @@ def _prepared(
     prompted = [task.content for task in tasks if isinstance(task, Task)]
     return Prepared.of(
         model,
-        [Request(prompt, seed, key_of_text(key, subkey)) for prompt, seed, subkey in prompted],
-        config_of(model, [key], settings),
+        [Request(prompt, seed, key_of_text(key, subkey)) for prompt, seed, key, subkey in prompted],
+        config_of(model, keys, settings),
         chat=chat,
         pad=pad,
         strict=False,
-        checker=checker_of(model, key, check),
+        checker=checker_of(model, keys, check),
     )
 
 
-def _shared_fields(prepared: "Prepared", key: WatermarkKey | None) -> Row:
+def _shared_fields(prepared: "Prepared", marks: Marks) -> Row:
     """The fields that all rows of one file share."""
     from dgmark.models.denoiser import traits_of
 
     traits = traits_of(prepared.model)
-    return {
+    fields = {
         "model": traits.name,
-        "key_fingerprint": None if key is None else key.fingerprint,
-        "rule": None if key is None else key.spec.rule,
         "settings": prepared.config.to_dict(),
         "dtype": traits.number_format,
         "chat": prepared.chat,
+    }
+    if isinstance(marks, dict):  # each row states its own
+        return fields
+    return {
+        **fields,
+        "key_fingerprint": None if marks is None else marks.fingerprint,
+        "rule": None if marks is None else marks.spec.rule,
     }
 
 
@@ -310,7 +350,7 @@ def _show_live(prepared: "Prepared", task: Task[Prompted] | BadRow, *, marked: b
 
 
 def _task(
-    row: Row, seed: int, *, key: WatermarkKey | None, subkey: int | None, prompts: PromptOptions, seed_of_ids: int
+    row: Row, seed: int, *, marks: Marks, subkey: int | None, prompts: PromptOptions, seed_of_ids: int
 ) -> Task[Prompted] | BadRow:
     """The task of a row; with a column of ids, its seed and its sub-key follow from its id."""
     row_id = row_id_of(row, prompts.id_column)
@@ -319,10 +359,15 @@ def _task(
     prompt = prompt_of({**row, "id": row_id}, prompts.prompt_column)
     if isinstance(prompt, BadRow):
         return prompt
+    try:
+        key = key_named(marks, row.get(str(prompts.key_column))) if isinstance(marks, dict) else marks
+    except InputError as error:
+        return BadRow(row_id, str(error))
+    same: Row = {"key_fingerprint": key.fingerprint} if isinstance(marks, dict) and key is not None else {}
     if prompts.id_column is not None:
         from dgmark.decode.prompts import seed_of
 
         seed = seed_of(seed_of_ids, row_id)
         subkey = subkey_of(key, row_id) if key is not None and key.spec.subkeys > 1 else None
-    same = {"prompt": prompt, "seed": seed, **opt.same_subkey(subkey)}
-    return Task(row_id, (prompt, seed, subkey), same=same)
+    same |= {"prompt": prompt, "seed": seed, **opt.same_subkey(subkey)}
+    return Task(row_id, (prompt, seed, key, subkey), same=same)

@@ -28,15 +28,15 @@ AllowOpenKey = Annotated[
 ]
 
 
+KeyFile = Annotated[
+    Path | None,
+    typer.Option("--key", "-k", help="Key file to mark the text with; `dgmark keygen` makes one; - is standard input."),
+]
+NoWatermark = Annotated[bool, typer.Option("--no-watermark", help="Generate text without a mark.")]
+
+
 def key_to_mark_with(
-    key: Annotated[
-        Path | None,
-        typer.Option(
-            "--key", "-k", help="Key file to mark the text with; `dgmark keygen` makes one; - is standard input."
-        ),
-    ] = None,
-    no_watermark: Annotated[bool, typer.Option("--no-watermark", help="Generate text without a mark.")] = False,
-    allow_open_key: AllowOpenKey = False,
+    key: KeyFile = None, no_watermark: NoWatermark = False, allow_open_key: AllowOpenKey = False
 ) -> WatermarkKey | None:
     """Load the key that a command marks with; None for text without a mark.
 
