@@ -277,6 +277,12 @@ def test_each_row_is_tested_with_the_key_that_it_names(tmp_path: Path) -> None:
     assert [row.get("p_value") for row in printed] == [row["p_value"] for row in rows]
     assert [row.get("keys_tested") for row in printed] == [1, 1, None]
     assert "there is no key 'nobody': the keys are acme, beta" in printed[2]["error"]
+    # a row whose text is the same and whose key is another one is not finished
+    run(*asked, "--out", tmp_path / "out.jsonl", source)
+    table_of(source, [text, text, text], tenant=["acme", "acme", "nobody"])
+    other = run(*asked, "--out", tmp_path / "out.jsonl", source)
+    assert other.exit_code == 4
+    assert "holds a row '1' that was tested with another key than 'acme'" in other.stderr
     alone = run("detect", "--key", keys / "acme.json", "--key-column", "tenant", source)
     assert "give it with --keys FOLDER" in alone.stderr
     with pytest.raises(SettingsError, match="a column of keys belongs to a RowKeys"):

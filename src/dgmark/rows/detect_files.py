@@ -231,7 +231,7 @@ def detect_file(
         items = read_sources(sources, reading, on_skip=tally.skipped.append)
     file_of_rows = Path(out) if target is None else target.rows_file
     with RowFile(file_of_rows, {"schema": DETECTION_SCHEMA, **shared_fields(scorer), SETTINGS: settings}) as file:
-        tally.resumed = _skip_finished(file, items, tally)
+        tally.resumed = _skip_finished(file, items, tally, scorer)
         scored = tally.count(score(scorer, items, scoring, workers))
         while chunk := [to_row(one, payload=scoring.payload) for one in islice(scored, CHUNK)]:
             file.append(chunk)
@@ -258,11 +258,12 @@ def _parquet_target(
     return target
 
 
-def _skip_finished(file: RowFile, items: Iterator[Item | BadRow], tally: Tally) -> int:
+def _skip_finished(file: RowFile, items: Iterator[Item | BadRow], tally: Tally, scorer: AnyScorer) -> int:
     """Advance the items past those that the file has rows for, count these rows, and return how many there are.
 
     Raises:
-        ResumeMismatch: the rows are not those of the first items, in this order, or were made from other texts.
+        ResumeMismatch: the rows are not those of the first items, in this order, or were made from other texts or with
+            other keys.
     """
     resumed = 0
     for row in file.rows():
@@ -277,6 +278,11 @@ def _skip_finished(file: RowFile, items: Iterator[Item | BadRow], tally: Tally) 
             raise ResumeMismatch(
                 f"{file.path} holds a row {row['id']!r} made from a different text; "
                 "choose another --out, or delete the file to start again"
+            )
+        if isinstance(scorer, RowKeys) and isinstance(item, Item) and not scorer.tested(item.key, row):
+            raise ResumeMismatch(
+                f"{file.path} holds a row {row['id']!r} that was tested with another key than {item.key!r}; choose "
+                "another --out, or delete the file to start again"
             )
         tally.count_row(row)
         resumed += 1
