@@ -16,9 +16,9 @@ from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.rules import DEFAULT_MAX_CROP
 from dgmark.errors import DgmarkError
-from dgmark.report.contents import Report
 from dgmark.report.page import to_html, to_json
 from dgmark.report.signing import SigningKey, verify_report
+from dgmark.report.statement import Report
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey
 from dgmark_documents.kinds import SUFFIXES, TABLES, Kind

@@ -18,7 +18,7 @@ from dgmark.errors import SettingsError
 
 # of a function of several rows: raise the error of the first bad row, or return each error in the place of its row
 Errors = Literal["raise", "return"]
-Kind = TypeVar("Kind")
+Instance = TypeVar("Instance")
 Number = TypeVar("Number", int, float)
 _HUGE = 10**300
 MAX_NAME = 80  # characters of a name
@@ -119,7 +119,7 @@ def path_text(value: Any, what: str) -> str:
     return text
 
 
-def instance(name: str, value: Any, kind: type[Kind]) -> Kind:
+def instance(name: str, value: Any, kind: type[Instance]) -> Instance:
     """An argument that must be of a class.
 
     Raises:

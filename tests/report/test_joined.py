@@ -9,11 +9,11 @@ import pytest
 
 from dgmark.detection.detector import Detector
 from dgmark.errors import InputError, SignatureInvalid
-from dgmark.report.contents import Report
 from dgmark.report.joined import JoinedReport, joined_to_html, joined_to_json
 from dgmark.report.page import to_json
 from dgmark.report.signed import read_signed_report
 from dgmark.report.signing import SigningKey
+from dgmark.report.statement import Report
 from support.known_keys import known_key
 from support.marked_texts import marked_text
 from support.unmarked_texts import PROSE

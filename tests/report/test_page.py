@@ -11,8 +11,8 @@ import pytest
 
 from dgmark.detection.detector import Detector
 from dgmark.detection.sentences import SHADED
-from dgmark.report.contents import Report
 from dgmark.report.page import to_html, to_json
+from dgmark.report.statement import Report
 from support.known_keys import known_key
 from support.marked_texts import marked_text
 from support.surprisal_models import HASHED

@@ -117,3 +117,10 @@ def test_a_column_that_was_named_is_the_whole_text_of_its_row(tmp_path: Path) ->
     assert not named.notes
     with pytest.raises(InputError, match="has its ids in the column id"):
         list(read_texts(str(path), RowReading(id_column="note")))
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".ndjson", ".NDJSON"])
+def test_rows_are_read_from_files_of_both_endings(tmp_path: Path, ending: str) -> None:
+    (tmp_path / f"rows{ending}").write_text('{"text": "one"}\n{"text": "two"}\n')
+    for source in (tmp_path / f"rows{ending}", tmp_path):
+        assert [item.content for item in read_texts(str(source)) if isinstance(item, Item)] == ["one", "two"]

@@ -19,7 +19,7 @@ from dgmark.decode.config import DecodeConfig
 from dgmark.decode.infilling import config_of_remasking, holed_text, holes_in, infill
 from dgmark.decode.keyed_side import side_of_rows
 from dgmark.decode.own_check import MarkWarning, TextChecker
-from dgmark.decode.prompts import Kind, Prepared, Request, batches_of, check_marking, encode_prompt
+from dgmark.decode.prompts import BatchKind, Prepared, Request, batches_of, check_marking, encode_prompt
 from dgmark.detection.reader import Ranges
 from dgmark.errors import DgmarkError, InputError, ModelError, PromptTooLong, SettingsError
 from dgmark.models.chat import chat_prompt, template_of
@@ -267,7 +267,7 @@ class _Text:
     sent: str = ""
 
     @cached_property
-    def kind(self) -> Kind:
+    def kind(self) -> BatchKind:
         """What decides which texts it is decoded together with."""
         own = self.prepared.kind(0)
         return own._replace(layout=(self.job.model, self.prepared.config, own.layout))

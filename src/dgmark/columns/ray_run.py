@@ -27,7 +27,7 @@ from dgmark.columns.detect_columns import DetectColumns
 from dgmark.columns.generate_columns import GenerateColumns
 from dgmark.contents.columns import check_added, check_texts
 from dgmark.errors import DgmarkError, InputError, NoTexts, ResumeMismatch, SettingsError
-from dgmark.rows.jsonl import ROW_SUFFIXES
+from dgmark.rows.jsonl import SUFFIXES
 from dgmark.rows.parquet import is_parquet, is_url, located, open_parquet, version_of
 from dgmark.rows.row_file import lock
 
@@ -281,7 +281,7 @@ def _reader(source: str, files: list[str]) -> Any:
     """
     if any(map(is_parquet, files)):
         return ray.data.read_parquet
-    if any(name.lower().endswith((*ROW_SUFFIXES, ".json", ".json.gz")) for name in files):
+    if any(name.lower().endswith((*SUFFIXES, ".json", ".json.gz")) for name in files):
         return ray.data.read_json
     raise NoTexts(f"{source} holds no file that ends in .parquet or .jsonl: give Parquet or JSON Lines")
 

@@ -272,5 +272,5 @@ def _extend(trace: Trace, more: Trace) -> None:
     """Add the commits of a later decode."""
     after = trace.step[-1] + 1 if trace.step else 0
     trace.step.extend(step + after for step in more.step)
-    for name in ("position", "token_id", "reward", "matched", "choice"):
+    for name in ("position", "token_id", "reward", "matched", "had_choice"):
         getattr(trace, name).extend(getattr(more, name))

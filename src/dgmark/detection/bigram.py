@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from dgmark.detection.choice import CAP, choice_of, digest_of, weights_of
 from dgmark.detection.finding import Finding, PairFigures, TokenSpan, Uncertain, WeightFigures
 from dgmark.detection.p_values import (
     MIN_P,
@@ -27,6 +26,7 @@ from dgmark.detection.p_values import (
     p_value_of,
     z_score,
 )
+from dgmark.detection.pair_weights import CAP, choice_of, digest_of, weights_of
 from dgmark.detection.parts import WHOLE_SHARE, Parts
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.rules import DetectionSettings, Expectation, SubkeySpan, TextTest

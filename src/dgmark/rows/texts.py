@@ -19,7 +19,7 @@ from dgmark.detection.disguises.markup_signs import markup_note
 from dgmark.errors import InputError, NoTexts
 from dgmark.files.inputs import STDIN, open_input
 from dgmark.rows.documents import MAX_BYTES, Document, folder_suffixes, read_opened
-from dgmark.rows.jsonl import ROW_SUFFIXES, BadRow, Row, is_rows, read_rows, rows_or_text, without_id
+from dgmark.rows.jsonl import SUFFIXES, BadRow, Row, is_rows, read_rows, rows_or_text, without_id
 from dgmark.rows.parquet import PARQUET_SUFFIXES, is_parquet, parquet_rows
 from dgmark.rows.tables import ID_COLUMN, TEXT_COLUMN
 
@@ -99,8 +99,9 @@ def read_texts(
     """Read the texts of one source. One of more than `MAX_CHARS` characters or ids is a bad row.
 
     Args:
-        source: a document that `read_document` reads, a file of JSON Lines or Parquet, a folder (its files with such an
-            ending, in order of name; what is no file or cannot be opened is a bad row), or "-" for standard input.
+        source: a document that `read_document` reads, JSON Lines (`.jsonl`, `.ndjson`, also `.gz`), Parquet, a folder
+            (its files with such an ending, in order of name; what is no file or cannot be opened is a bad row), or "-"
+            for standard input.
         reading: what is read of rows.
         on_skip: called with each file of a folder whose ending is that of no document.
         read: reads a document.
@@ -165,7 +166,7 @@ def _documents_of(folder: str, on_skip: Callable[[str], object] | None) -> list[
     """The documents of a folder and the folders in it, by their endings, in order of name, and what is not read."""
     found: dict[Path, str | BadRow] = {}
     skipped: list[Path] = []
-    suffixes = (*folder_suffixes(), *ROW_SUFFIXES, *PARQUET_SUFFIXES)
+    suffixes = (*folder_suffixes(), *SUFFIXES, *PARQUET_SUFFIXES)
 
     def refuse(path: str | Path, why: str) -> None:
         found[Path(path)] = BadRow(str(path), why, InputError)
