@@ -32,7 +32,7 @@ AllowOpenKey = Annotated[
 
 ModelContext = Annotated[
     int | None,
-    typer.Option("--context", help="Most tokens that the language model reads at once.", show_default="all it can"),
+    typer.Option("--context", help="Most tokens that the language model reads.", show_default="all it can"),
 ]
 
 
@@ -52,15 +52,15 @@ def reading_model(name: str | None, context: int | None, keys: Sequence[Watermar
     return load_surprisal_model(name, keys[0].spec.tokenizer_fingerprint, context=context)
 
 
+KeyFile = Annotated[
+    Path | None,
+    typer.Option("--key", "-k", help="Key file to mark the text with; `dgmark keygen` makes one; - is standard input."),
+]
+NoWatermark = Annotated[bool, typer.Option("--no-watermark", help="Generate text without a mark.")]
+
+
 def key_to_mark_with(
-    key: Annotated[
-        Path | None,
-        typer.Option(
-            "--key", "-k", help="Key file to mark the text with; `dgmark keygen` makes one; - is standard input."
-        ),
-    ] = None,
-    no_watermark: Annotated[bool, typer.Option("--no-watermark", help="Generate text without a mark.")] = False,
-    allow_open_key: AllowOpenKey = False,
+    key: KeyFile = None, no_watermark: NoWatermark = False, allow_open_key: AllowOpenKey = False
 ) -> WatermarkKey | None:
     """Load the key that a command marks with; None for text without a mark.
 
@@ -174,6 +174,11 @@ def decoding_options(
 
 DecodingOptions = Annotated[Settings, decoding_options()]
 Seed = Annotated[int, typer.Option(help="Random seed; row i, counted from 0, uses seed + i.")]
+
+# --- tables
+IdColumn = Annotated[str | None, typer.Option(help="Column or field of the rows' ids.")]
+KeyColumn = Annotated[str | None, typer.Option(help="Column or field that names each row's key.")]
+Prefix = Annotated[str, typer.Option(help="Begin the names of added columns with this.")]
 
 # --- the run
 Check = Annotated[
