@@ -175,9 +175,11 @@ class LanguageModel:
 
         Raises:
             ModelFault: the logits are NaN, +inf, or -inf for every id.
-            SettingsError: `ids` are no ids of the model.
+            SettingsError: `ids` are no ids of the model, or `first` is not a position among them.
         """
         self._check_ids(ids)
+        if not 0 <= whole("first", first) <= ids.shape[1]:
+            raise SettingsError(f"first {first} is not one of the {ids.shape[1]} positions")
         if not self._has_pieces:
             yield self.logits(ids)[:, first:]
             return
