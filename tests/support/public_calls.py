@@ -239,6 +239,7 @@ CALLS: dict[str, Call] = {
     "Keyring": (dgmark.Keyring, {"keys": lambda: [key()], **_DETECTOR}),
     "Keyring.detect": (lambda **given: keyring().detect(**given), {"text_or_ids": lambda: TEXT}),
     "Keyring.detect_many": (lambda **given: keyring().detect_many(**given), {"texts_or_ids": lambda: [TEXT]}),
+    "Limits": (dgmark.Limits, {"pages": lambda: 5, "seconds": lambda: 2.0}),
     "Report": (dgmark.Report, _fields(report())),
     "Report.of": (dgmark.Report.of, _REPORT),
     "Report.to_fields": (lambda: report().to_fields(), {}),
