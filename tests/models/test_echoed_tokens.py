@@ -98,6 +98,7 @@ def test_parts_of_characters_are_placed_as_each_server_shows_them(habit: str, be
         ("éaéab", ["", "", "", "a", "b"], [(0, 3), (0, 3), (0, 3), (3, 4), (4, 5)]),
         # the text holds the sign itself
         ("a\ufffdb", ["a", "\ufffd", "b"], [(0, 1), (1, 2), (2, 3)]),
+        ("a\ufffdé", ["a", "\ufffd", "\ufffd", "\ufffd"], [(0, 1), (1, 2), (2, 3), (2, 3)]),
         # the begin of a word and its space are shown as the vocabulary has them, or not at all
         ("in a\twood", ["\u2581in", "\u2581a", "<0x09>", "wood"], [(0, 2), (2, 4), (4, 5), (5, 9)]),
         ("in a wood", ["in", "a", "wood"], [(0, 2), (2, 4), (4, 9)]),

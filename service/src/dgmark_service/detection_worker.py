@@ -101,6 +101,7 @@ class Checker:
         seconds: longest time that one text may take.
         limits: what a document may cost; None if no documents are read.
         commitments: commitments to keys, by the keys' fingerprints.
+        surprisal_context: the most tokens that the language model reads at once; None for all it can.
         chars_per_second: how fast the language model checks a text, as `warm` measures it; None without one.
     """
 
@@ -111,6 +112,7 @@ class Checker:
     seconds: float
     limits: Any
     commitments: Mapping[str, KeyCommitment]
+    surprisal_context: int | None = None
     chars_per_second: float | None = None
 
     @cached_property
@@ -122,7 +124,9 @@ class Checker:
         if self.surprisal_model is None:
             return None
         key = next(iter(self.keys.values()))
-        return load_surprisal_model(self.surprisal_model, key.spec.tokenizer_fingerprint)
+        return load_surprisal_model(
+            self.surprisal_model, key.spec.tokenizer_fingerprint, context=self.surprisal_context
+        )
 
     def warm(self) -> float | None:
         """Load what the first request of each key would wait for, and measure `chars_per_second`."""

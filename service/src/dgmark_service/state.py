@@ -95,6 +95,7 @@ class ServiceState:
             self.keys,
             tokenizer=settings.tokenizer,
             surprisal_model=settings.surprisal_model,
+            surprisal_context=settings.surprisal_context,
             max_chars=settings.max_chars,
             seconds=settings.seconds,
             limits=limits,

@@ -31,7 +31,8 @@ AllowOpenKey = Annotated[
 ]
 
 ModelContext = Annotated[
-    int | None, typer.Option(help="Most tokens that the language model reads at once.", show_default="all it can")
+    int | None,
+    typer.Option("--context", help="Most tokens that the language model reads at once.", show_default="all it can"),
 ]
 
 

@@ -73,6 +73,8 @@ class _Placing:
                 spans += [self._shared(at, *found)] * len(waiting)
                 spans.append((found[0] if waiting else at, found[1]))
                 number, at, begin = number + 1, found[1], 0
+            elif number < len(shown) and at < len(self._bytes) and _UNKNOWN in str(shown[number]):
+                number, begin = number + 1, 0  # a text that holds the sign itself may have parts of characters, too
             elif at == len(self._bytes):
                 return [self._characters(*span) for span in spans]
             elif waiting and number >= len(shown) - 1 and _may_be(waiting, self._bytes[at:]):

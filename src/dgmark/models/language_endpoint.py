@@ -129,7 +129,9 @@ def _echoed(answer: "Completion") -> tuple[Sequence[str | bytes], Sequence[float
     if content := getattr(echoed, "content", None):  # as in answers of chats, with bytes
         tokens = [one["token"] if one.get("bytes") is None else bytes(one["bytes"]) for one in content]
         # some give the bytes of U+FFFD
-        tokens = [one.decode() if isinstance(one, bytes) and _NOT_SHOWN in one else one for one in tokens]
+        tokens = [
+            one.decode("utf-8", "replace") if isinstance(one, bytes) and _NOT_SHOWN in one else one for one in tokens
+        ]
         logs = [one.get("logprob") for one in content]
     else:
         tokens, logs = echoed.tokens or [], list(echoed.token_logprobs or [])

@@ -51,7 +51,8 @@ _KNOWN = {
     "k = 5": "#08519C",
     "k = 8": "#041F4A",
 }
-_OTHERS = ("#D55E00", "#009E73", "#0072B2", "#CC79A7", "#E69F00", "#56B4E9", "#117733", "#882255", "#332288", "#999933")
+# of names that are not known
+_OTHERS = ("#117733", "#882255", "#332288", "#999933", "#661100", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _HUMAN, _BUILT = "#0072B2", "#E69F00"
 
 
@@ -96,10 +97,13 @@ def colours_of(names: Iterable[str]) -> dict[str, str]:
     solid line.
     """
     found: dict[str, str] = {}
-    for name in dict.fromkeys(names):
+    every = list(dict.fromkeys(names))
+    for name in every:
         known = next((colour for part, colour in _KNOWN.items() if part in name.lower()), None)
-        free = (colour for colour in _OTHERS if colour not in found.values())
-        found[name] = known if known and known not in found.values() else next(free, "#444444")
+        if known and known not in found.values():
+            found[name] = known
+    for name in every:
+        found.setdefault(name, next((colour for colour in _OTHERS if colour not in found.values()), "#444444"))
     return found
 
 
@@ -428,8 +432,8 @@ def level_figure(
     for place, (name, colour) in enumerate(
         {"all human text": "black", "a kind of human text": _HUMAN, "a kind of built text": _BUILT}.items()
     ):
-        axes.text(0.98, 0.95 - 0.07 * place, name, color=colour, ha="right", transform=axes.transAxes)
-    axes.text(0.98, 0.53, "above this line, the level is not held", color="0.4", ha="right", transform=axes.transAxes)
+        axes.text(0.98, 0.95 - 0.07 * place, name, color=colour, ha="right", fontsize=8, transform=axes.transAxes)
+    axes.text(0.98, 0.53, "above: the level is not held", color="0.4", ha="right", fontsize=8, transform=axes.transAxes)
     return figure
 
 

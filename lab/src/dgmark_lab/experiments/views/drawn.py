@@ -171,7 +171,8 @@ def _diversity(experiment: Experiment, quantities: Sequence[Quantity], about: Ab
 def _rivals(_experiment: Experiment, quantities: Sequence[Quantity], about: About) -> "dict[str, Figure]":
     """What is found by what it costs, as written and after one word in ten is deleted."""
     known = {(q.cell, q.name): q.ours for q in quantities if q.ours is not None}
-    cells = sorted({cell for cell, name in known if name == "perplexity"}, key=lambda cell: float(cell.split(_AT)[1]))
+    judged = dict.fromkeys(cell for cell, name in known if name == "perplexity")
+    cells = sorted(judged, key=lambda cell: float(cell.split(_AT)[1]))
     marked = [cell for cell in cells if any((cell, f"found, {name}") in known for name in RIVAL_CONDITIONS)]
     spans = {f"unmarked{_AT}{cell.split(_AT)[1]}": known[cell, "perplexity"] for cell in cells if cell not in marked}
     temperatures = list(dict.fromkeys(cell.split(_AT)[1] for cell in cells))
@@ -185,12 +186,13 @@ def _rivals(_experiment: Experiment, quantities: Sequence[Quantity], about: Abou
                 line.points.append((known[cell, "perplexity"], found))
                 line.sizes.append(4 + 5 * temperatures.index(at) / max(1, len(temperatures) - 1))
         panels.append(Panel(title, [*lines.values()], spans))
+    weighted = "Dashed: the weighted test. " if any(WEIGHTED in cell for cell in marked) else ""
     figure = chart(
         panels,
         question=about.question("Which watermark is found, and what does it cost?"),
         caption=about.caption(
             (known[cell, "perplexity"] for cell in marked),
-            f"Found: p <= 1e-4. Dots, from small to large: T = {', '.join(temperatures)}. Dashed: the weighted test. "
+            f"Found: p <= 1e-4. Dots, from small to large: T = {', '.join(temperatures)}. {weighted}"
             "Grey: unmarked text (95 %). Other intervals: numbers.csv.",
         ),
         x="perplexity under the judge",
