@@ -27,7 +27,7 @@ from dgmark.columns.detect_columns import DetectColumns
 from dgmark.columns.generate_columns import GenerateColumns
 from dgmark.contents.columns import check_added, check_texts
 from dgmark.errors import DgmarkError, InputError, NoTexts, ResumeMismatch, SettingsError
-from dgmark.rows.jsonl import SUFFIXES
+from dgmark.rows.jsonl import SUFFIXES, BadRow, read_rows
 from dgmark.rows.parquet import is_parquet, is_url, located, open_parquet, version_of
 from dgmark.rows.row_file import lock
 
@@ -81,7 +81,10 @@ class RayRun:
             raise NoTexts(
                 f"{self.source} is not there, or empty: give Parquet or JSON Lines, a file or a folder of them"
             )
-        with self._state(sources), self._cluster() as actors, _plain_errors(self.target):
+        hidden = [place for place in sources if place.rpartition("/")[2].startswith("_")]
+        if hidden:
+            raise InputError(f"{hidden[0]} has a name that begins with _, and Ray leaves such files out: rename it")
+        with self._state(sources), self._cluster() as actors, _plain_errors(self.target, sources):
             table = _reader(self.source, sources)(self.source)
             schema = table.schema()
             assert schema is not None
@@ -286,15 +289,48 @@ def _reader(source: str, files: list[str]) -> Any:
     raise NoTexts(f"{source} holds no file that ends in .parquet or .jsonl: give Parquet or JSON Lines")
 
 
+def _check_types(sources: list[str]) -> None:
+    """Refuse files whose fields have no one type, which a column needs. URLs are not read for this.
+
+    Raises:
+        InputError: a field of JSON Lines, or a column of Parquet files, has two types.
+    """
+    types: dict[str, tuple[str, str]] = {}
+    for source in sources:
+        for place, name, kind in () if is_url(source) else _types_in(source):
+            first, there = types.setdefault(name, (kind, place))
+            if kind != first:
+                raise InputError(
+                    f"{shown(name)} is {first} in {there} and {kind} in {place}, and Ray reads columns of one type: "
+                    "give all rows the same, or use `dgmark`, which reads each row by itself"
+                )
+
+
+def _types_in(source: str) -> Iterator[tuple[str, str, str]]:
+    """Where each field of a file stands, its name, and its type in words."""
+    if is_parquet(source):
+        with open_parquet(source) as file:
+            yield from ((source, one.name, f"the type {one.type}") for one in file.schema_arrow)
+        return
+    for row in read_rows(source):
+        if isinstance(row, BadRow):
+            raise InputError(f"{row.row_id}: {row.error}")
+        for name, value in row.items():
+            if value is not None:
+                number = isinstance(value, int | float) and not isinstance(value, bool)
+                yield f"row {row['id']} of {source}", name, "a number" if number else f"a {type(value).__name__}"
+
+
 @contextmanager
-def _plain_errors(target: str) -> Iterator[None]:
+def _plain_errors(target: str, sources: list[str]) -> Iterator[None]:
     """Raise an error of dgmark in a process of Ray as it was there, and say of others what stays."""
     try:
         yield
-    except (DgmarkError, OSError, RuntimeError, ValueError) as error:
+    except (DgmarkError, OSError, RuntimeError, ValueError, pa.ArrowException) as error:
         cause = _cause_of(error)
         if isinstance(cause, DgmarkError):
             raise cause from None
+        _check_types(sources)
         kind = InputError if isinstance(cause, OSError) else DgmarkError
         said = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
         what = said.strip().splitlines() or [type(cause).__name__]
