@@ -16,7 +16,7 @@ four.<br>Five<wbr>six<sup><a href="#n1">1</a></sup> <sup>2</sup>.</p>
     z</pre></article></main>
 <aside>Read also</aside><footer>Imprint</footer></body></html>"""
 TEXT = "A tale\n\nOne day twothree four.\nFivesix 2.\n\nseen\n\nleft right\n\nfirst\nsecond\n\n  for x in y:\n    z"
-AROUND = "The site\n\nHome Books\n\nRead also\n\nImprint\n\nTitle"
+AROUND = "The site\n\nHome Books\n\nRead also\n\nImprint\n\nTitle\n\nnever\n\nnever\n\nnever"
 
 
 def test_a_page_is_its_own_text_and_then_what_stands_around_it() -> None:
@@ -24,7 +24,7 @@ def test_a_page_is_its_own_text_and_then_what_stands_around_it() -> None:
     assert reading.text == f"{TEXT}\n\n{AROUND}"
     assert reading.how == (
         "read behind the body: header (7 letters), nav (9 letters), aside (8 letters), footer (7 letters), "
-        "titles (5 letters)",
+        "titles (5 letters), hidden text (15 letters)",
     )
     assert reading.notes == ("1 script is left out",)
 

@@ -118,21 +118,9 @@ UNSEEN = {
         "<p:txBody>", "<p:style><a:fontRef idx='minor'><a:srgbClr val='102030'/></a:fontRef></p:style><p:txBody>"
     ),
     "transparent": shape("{}", "><a:solidFill><a:srgbClr val='000000'><a:alpha val='0'/></a:srgbClr></a:solidFill>"),
-    "white by its lightness": shape(
-        "{}",
-        "><a:solidFill><a:schemeClr val='tx1'><a:lumMod val='0'/><a:lumOff val='100000'/></a:schemeClr>"
-        "</a:solidFill>",
-    ),
-    "white by shares": shape("{}", "><a:solidFill><a:scrgbClr r='100000' g='100000' b='100000'/></a:solidFill>"),
-    "white by hue": shape("{}", "><a:solidFill><a:hslClr hue='0' sat='0' lum='100000'/></a:solidFill>"),
-    "nearly white": shape("{}", "><a:solidFill><a:prstClr val='snow'/></a:solidFill>"),
-    "raised off the slide": shape("{}", "baseline='99000000'"),
-    "squeezed": shape("{}", "spc='-9000'"),
     "without a fill": shape("{}", "><a:noFill/>"),
     "signs": shape("{}", "><a:latin typeface='Wingdings'/>"),
     "off the slide": shape("{}", about=FAR),
-    "off the slide in a group": f"<p:grpSp>{MOVED}{shape('{}', about=SMALL)}</p:grpSp>",
-    "cut off": shape("{}", about=SMALL, box="<a:bodyPr vertOverflow='clip'/>"),
     "flat lines": shape("{}").replace("<a:p>", "<a:p><a:pPr><a:lnSpc><a:spcPts val='100'/></a:lnSpc></a:pPr>"),
     "hidden": shape("{}", named='hidden="1"'),
     "hidden group": f"<p:grpSp><p:nvGrpSpPr><p:cNvPr hidden='1'/></p:nvGrpSpPr>{shape('{}')}</p:grpSp>",

@@ -121,7 +121,7 @@ class Usage:
 
 def usage_of(command: list[str], key: str) -> Usage:
     """Run a command, with nothing there of an earlier run, and measure it."""
-    for name in ("out", "out.dgmark", "out.parquet", "out.parquet.parts"):
+    for name in ("out", "out.dgmark", "out.parquet", "out.parquet.jsonl"):
         subprocess.run(["rm", "-rf", name], check=True)
     module, *options = command
     arguments = [sys.executable, "-m", module, *options, "--key", key]

@@ -17,8 +17,9 @@ from dgmark.decode.own_check import MarkWarning
 from dgmark.decode.settings_file import read_settings
 from dgmark.detection.detector import Detector, detect
 from dgmark.detection.finding import ScoredToken, Span
-from dgmark.detection.keyring import Keyring, load_keys
+from dgmark.detection.keyring import Keyring, load_keys, named_keys
 from dgmark.detection.result import Detection
+from dgmark.detection.row_keys import RowKeys
 from dgmark.detection.shading import Shade
 from dgmark.errors import DgmarkError
 from dgmark.models.denoiser import Denoiser
@@ -56,6 +57,7 @@ __all__ = [
     "Limits",
     "MarkWarning",
     "Report",
+    "RowKeys",
     "ScoredToken",
     "Shade",
     "SigningKey",
@@ -72,6 +74,7 @@ __all__ = [
     "load_keys",
     "load_model",
     "load_tokenizer",
+    "named_keys",
     "read_document",
     "read_settings",
     "select_positions",

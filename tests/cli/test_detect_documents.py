@@ -14,7 +14,7 @@ import pytest
 
 from dgmark import read_document
 from dgmark.rows.jsonl import BadRow
-from dgmark.rows.texts import Item, read_texts
+from dgmark.rows.texts import Item, RowReading, read_texts
 from support.command_line import rows, run
 from support.documents import CORPUS, corpus_key, source_of
 from support.known_keys import key_file_of
@@ -158,7 +158,7 @@ def tables(folder: Path) -> list[Path]:
 
 def test_a_named_column_is_read_from_every_kind_of_table(tmp_path: Path) -> None:
     for path in tables(tmp_path):
-        items = list(read_texts(str(path), text_column="story"))
+        items = list(read_texts(str(path), RowReading(text_column="story")))
         assert [item.content for item in items if isinstance(item, Item)] == [
             "First text; with a sign.",
             'Second, "quoted",\nin lines.',

@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from dgmark import DetectColumns, Detector, GenerateColumns, Keyring, MarkWarning, WatermarkKey, generate, subkey_of
-from dgmark.columns.row_schema import DETECT_FIELDS, GENERATE_FIELDS
+from dgmark.columns.row_schema import GENERATE_FIELDS
 from dgmark.decode.prompts import seed_of
+from dgmark.detection.result import DETECT_FIELDS
 from dgmark.errors import DgmarkError, InputError, KeyFileError, KeyFileFormat, KeyFileNotFound, SettingsError
 from dgmark.models.toy import ToyDenoiser
 from support.fresh_process import run_fresh
@@ -203,7 +204,19 @@ def test_lists_of_ids_are_scored_as_ids() -> None:
         (pd.DataFrame({"text": [1.5, 2.5]}), "column 'text' holds float64"),
         (pl.DataFrame({"text": [True]}), "column 'text' holds Boolean"),
         ({"text": np.array([1, 2])}, "column 'text' holds int64"),
-        ({"text": ["a"], "error": ["b"]}, "has the columns 'error' already, .* prefix"),
+        ({"text": ["a"], "error": ["b"]}, "there are columns 'error' already, .* prefix"),
+        ({"text": "hello"}, "'text' holds a str, not a list or an array .* of datasets, give map"),
+        ({"text": {"a": "b"}}, "'text' holds a dict"),
+        ({"text": None}, "'text' holds a NoneType"),
+        ({"text": b"hello"}, "'text' holds a bytes"),
+        ({"text": {"a", "b"}}, "'text' holds a set"),
+        ({"text": iter(["a"])}, "'text' holds a list_iterator"),
+        ({"text": ["a"], "n": 3}, "'n' holds a int"),
+        ({"text": np.array("a")}, "'text' holds a ndarray"),
+        ({"text": pd.DataFrame({"a": ["b"]})}, "'text' holds a DataFrame"),
+        ({"text": ["a"], "n": [1, 2]}, "not equally long: 'text' has 1, 'n' has 2"),
+        (pa.table([["a"], ["b"]], names=["text", "text"]), "2 columns of the name 'text'"),
+        (pd.DataFrame([["a", "b"]], columns=["text", "text"]), "2 columns of the name 'text'"),
         (["a", "b"], "a batch is a dict of arrays or lists"),
         ("text", "a batch is a dict of arrays or lists"),
     ],
@@ -212,6 +225,12 @@ def test_lists_of_ids_are_scored_as_ids() -> None:
 def test_a_batch_that_cannot_be_read_is_refused(batch: Any, message: str) -> None:
     with pytest.raises(DgmarkError, match=message):
         DetectColumns(KEY)(batch)
+
+
+def test_datasets_say_what_is_missing_where_rows_come_one_by_one() -> None:
+    dataset = pytest.importorskip("datasets").Dataset.from_dict({"text": ["a", "b"]})
+    with pytest.raises(SettingsError, match=r"not a batch of rows: .* give map\(\.\.\., batched=True\)"):
+        dataset.map(DetectColumns(KEY))
 
 
 def test_rows_without_an_id_of_their_own_are_errors() -> None:
@@ -290,6 +309,39 @@ def test_a_key_that_is_not_there_is_an_error_of_the_job(
     with pytest.raises(error, match=message) as raised:
         DetectColumns(key)({"text": ["a"]})
     assert "hidden" not in str(raised.value)
+
+
+def test_options_are_checked_where_the_callable_is_made(key_file: Path) -> None:
+    other: Any = known_key("position columns", rule="position")
+    other.save(key_file.with_name("position.json"))
+    for key, options, message in (
+        (key_file, {"fpr": 2}, "fpr 2 is not between 0 and 1"),
+        (key_file, {"phase": "start"}, "phase"),
+        (key_file, {"lenght": 3}, "there is no setting lenght; the settings are fpr, phase"),
+        ("env:NO_SUCH_VARIABLE", {"lenght": 3}, "there is no setting lenght"),
+        (key_file, {"key_column": "tenant"}, "a column of keys names files of a folder"),
+        (key_file.parent, {"keys_tested": 2}, "a folder of keys takes no keys_tested"),
+        (key_file.parent, {"fpr": 0}, "fpr 0 is not between 0 and 1"),
+        (key_file.with_name("position.json"), {"surprisal_model": "narrator-base"}, "position"),
+    ):
+        with pytest.raises(SettingsError, match=message):
+            DetectColumns(key, **options)
+
+
+def test_each_row_is_tested_with_the_key_that_it_names(tmp_path: Path) -> None:
+    beta = known_key("beta", subkeys=16)
+    KEY.save(tmp_path / "acme.json")
+    beta.save(tmp_path / "beta.json")
+    names = ["acme", "beta", beta.fingerprint, "nobody", None, "acme"]
+    batch = {"text": [MARKED, MARKED, TEXTS[0], TEXTS[0], TEXTS[0], None], "tenant": names}
+    made = DetectColumns(str(tmp_path), key_column="tenant")(batch)
+    found = [Detector(key).detect(text) for key, text in ((KEY, MARKED), (beta, MARKED), (beta, TEXTS[0]))]
+    assert made["p_value"] == [*(one.p_value for one in found), None, None, None]  # no search is paid for
+    assert made["key_fingerprint"][:3] == [KEY.fingerprint, beta.fingerprint, beta.fingerprint]
+    assert made["verdict"][:2] == ["watermarked", "not_detected"]
+    assert made["error"][3] == "there is no key 'nobody': the keys are acme, beta; name one of them, or its fingerprint"
+    assert "there is no key None" in made["error"][4]
+    assert "missing" in made["error"][5]
 
 
 # ---- generation ----
@@ -380,3 +432,35 @@ def test_a_language_model_reads_along_in_each_process() -> None:
     expected = [Detector(key, surprisal_model=HASHED).detect(text) for text in TEXTS]
     assert found["p_value"] == [one.p_value for one in expected]
     assert set(found["test"]) == {"weighted"}
+
+
+def test_each_text_is_marked_with_the_key_that_its_row_names(tmp_path: Path) -> None:
+    keys = {name: bound_key(name, TOY, subkeys=16) for name in ("acme", "beta")}
+    for name, key in keys.items():
+        key.save(tmp_path / f"{name}.json")
+    names = ["acme", "beta", keys["beta"].fingerprint, "nobody"]
+    write = GenerateColumns(TOY, str(tmp_path), "text", id_column="id", key_column="tenant", prefix="m_", **SHORT)
+    made = write({"text": PROMPTS, "id": IDS, "tenant": names})
+    by_row = [keys["acme"], keys["beta"], keys["beta"]]
+    wanted = generate(TOY, PROMPTS[:3], key=by_row, ids=IDS[:3], **SHORT)
+    assert made["m_token_ids"] == [*(one.token_ids for one in wanted), None]
+    assert made["m_key_fingerprint"] == [*(key.fingerprint for key in by_row), None]
+    assert "there is no key 'nobody'" in made["m_error"][3]
+
+
+def test_a_language_model_travels_by_its_name(key_file: Path) -> None:
+    detect = pickle.loads(pickle.dumps(DetectColumns(key_file, surprisal_model="builtin")))
+    assert detect({"text": [TEXTS[0]]})["test"] == ["weighted"]
+    with pytest.raises(SettingsError, match="does not travel"):
+        pickle.dumps(DetectColumns(key_file, surprisal_model=HASHED))
+
+
+def test_large_whole_numbers_survive_pandas(tmp_path: Path) -> None:
+    texts = ["w1", None, "w4", "w6"]
+    made = writer()(pd.DataFrame({"id": IDS, "text": texts}))
+    seeds = [None if text is None else seed_of(0, one) for one, text in zip(IDS, texts, strict=True)]
+    assert max(seed or 0 for seed in seeds) > 2**53
+    assert values_of(made, "m_seed") == seeds
+    made.to_parquet(tmp_path / "made.parquet")
+    again = pd.read_parquet(tmp_path / "made.parquet", dtype_backend="numpy_nullable")
+    assert values_of(again, "m_seed") == seeds

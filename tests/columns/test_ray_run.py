@@ -23,9 +23,9 @@ from typer.testing import CliRunner, Result
 ray = pytest.importorskip("ray", reason="runs on Ray need Ray")
 
 from dgmark import DetectColumns, GenerateColumns  # noqa: E402
-from dgmark.cli.ray_command import app, marks_of  # noqa: E402
+from dgmark.cli.ray_command import Places, app  # noqa: E402
+from dgmark.cli.row_runs import table_counts  # noqa: E402
 from dgmark.columns.ray_run import OF_ONE_MACHINE, RayRun, _plain_errors  # noqa: E402
-from dgmark.columns.ray_target import RayTarget  # noqa: E402
 from dgmark.decode.own_check import MarkWarning  # noqa: E402
 from dgmark.errors import DgmarkError, InputError, ModelNotFound, SettingsError  # noqa: E402
 from support.known_keys import key_file_of, known_key  # noqa: E402
@@ -48,7 +48,7 @@ key_file = key_file_of(KEY)
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[str]:
     """The address of the cluster that a run of one actor starts where there is none, of four logical processors."""
-    alone = RayRun(DetectColumns(KEY, id_column="id"), "", RayTarget("", {}, "id", "error"), 1, 1, actors=1)
+    alone = RayRun(DetectColumns(KEY, id_column="id"), "", "", {}, 1, 1, actors=1)
     terminate = signal.getsignal(signal.SIGTERM)
     with pytest.MonkeyPatch.context() as patch:
         for name in OF_ONE_MACHINE:
@@ -69,15 +69,15 @@ def cluster() -> Iterator[str]:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A folder of two files of 60 rows each: one is marked, one has no text, and one no id."""
+    """A folder of two files of 60 rows each: one of each is marked, and one has no text."""
     folder = tmp_path / "texts"
     folder.mkdir()
     for number in range(2):
         texts: list[str | None] = [f"This is text {n} of file {number}." for n in range(60)]
-        ids: list[str | None] = [f"{number}-{n}" for n in range(60)]
+        ids = [f"{number}-{n}" for n in range(60)]
         texts[7] = marked_text(KEY.subkey(2), 120)
         if number:
-            texts[9] = ids[11] = None
+            texts[9] = None
         pq.write_table(pa.table({"id": ids, "n": range(60), "text": texts}), folder / f"{number}.parquet")
     return folder
 
@@ -91,8 +91,8 @@ def sorted_rows(table: pa.Table) -> list[dict[str, Any]]:
     return sorted(table.to_pylist(), key=lambda row: str(row["id"]))
 
 
-def in_one_process(source: Path) -> list[dict[str, Any]]:
-    return sorted_rows(DetectColumns(KEY, id_column="id")(pq.read_table(source)))
+def in_one_process(source: Path, **options: Any) -> list[dict[str, Any]]:
+    return sorted_rows(DetectColumns(KEY, id_column="id", **options)(pq.read_table(source)))
 
 
 # ---- rows ----
@@ -123,15 +123,13 @@ def holds_secret(content: bytes) -> bool:
     return any(one.rstrip(b"=") in content for one in spelled)
 
 
-def test_the_rows_are_those_of_one_process_and_rows_with_errors_are_tried_again(
-    source: Path, tmp_path: Path, key_file: Path, pickled: list[bytes]
-) -> None:
+def test_the_rows_are_those_of_one_process(source: Path, tmp_path: Path, key_file: Path, pickled: list[bytes]) -> None:
     before = {file.name: file.read_bytes() for file in source.iterdir()}
     target, options = tmp_path / "found", ("--key", key_file, "--rows-per-file", 32)
     first = dgmark_ray("detect", source, target, *options)
     assert first.exit_code == 0, first.stderr
-    assert "118 scored (116 uncertain, 2 watermarked), 2 cannot be used\n" in first.stderr
-    assert sorted_rows(pq.read_table(target)) == in_one_process(source)
+    assert "119 scored (117 uncertain, 2 watermarked), 1 cannot be used\n" in first.stderr
+    assert sorted_rows(pq.read_table(target)) == in_one_process(source, payload=False)
     assert pq.read_table(target).schema.equals(
         pa.schema([*pq.read_table(source).schema, *DetectColumns.schema]), check_metadata=False
     )
@@ -145,13 +143,9 @@ def test_the_rows_are_those_of_one_process_and_rows_with_errors_are_tried_again(
     logs = Path(ray.worker._global_node.get_logs_dir_path())
     assert not any(holds_secret(file.read_bytes()) for file in logs.rglob("*") if file.is_file())
 
-    # the text that was missing is there now
-    table = pq.read_table(source / "1.parquet").to_pydict()
-    table["text"][9] = "There is a text now."
-    pq.write_table(pa.table(table), source / "1.parquet")
     again = dgmark_ray("detect", source, target, *options)
-    assert "119 scored (117 uncertain, 2 watermarked), 1 cannot be used; 118 rows were there already" in again.stderr
-    assert sorted_rows(pq.read_table(target)) == in_one_process(source)
+    assert "119 scored (117 uncertain, 2 watermarked), 1 cannot be used; 120 rows were there already" in again.stderr
+    assert sorted_rows(pq.read_table(target)) == in_one_process(source, payload=False)
 
     # a target of other settings stays as it is
     files = {file.name: file.read_bytes() for file in target.iterdir()}
@@ -160,11 +154,18 @@ def test_the_rows_are_those_of_one_process_and_rows_with_errors_are_tried_again(
         (("--fpr", 0.5), "settings"),
         (("--key", tmp_path / "other.json"), "key, settings"),
         (("--prefix", "dgmark_"), "prefix"),
-        (("--column", "n"), "column"),
+        (("--payload",), "settings"),
     ):
         other = dgmark_ray("detect", source, target, *options, *changed)
         assert other.exit_code == 4
         assert f"was made by another run, which differs in {named};" in other.stderr
+    assert {file.name: file.read_bytes() for file in target.iterdir()} == files
+
+    # and so does one of a source that changed
+    os.utime(source / "1.parquet", (1, 1))
+    moved = dgmark_ray("detect", source, target, *options)
+    assert moved.exit_code == 4
+    assert "was made by another run, which differs in source;" in moved.stderr
     assert {file.name: file.read_bytes() for file in target.iterdir()} == files
 
 
@@ -196,15 +197,16 @@ def test_texts_are_the_same_when_an_actor_is_killed(tmp_path: Path, key_file: Pa
     settings |= {"check": True, "prefix": "my_"}
     work = KilledOnce("storyteller", str(key_file), **settings)
     work.row, work.marker = "p5", tmp_path / "killed"
-    target = RayTarget(str(tmp_path / "written"), {}, "id", "my_error")
-    assert RayRun(work, str(source), target, batch_size=2, part_rows=2, actors=1).write() == 0
+    assert RayRun(work, str(source), str(tmp_path / "written"), {}, batch_size=2, part_rows=2, actors=1).write() == 0
     assert work.marker.exists()
     made = pq.read_table(tmp_path / "written")
     with pytest.warns(MarkWarning):  # as the texts are too short
         wanted = GenerateColumns("storyteller", KEY, **settings)(prompts)
     assert sorted_rows(made) == sorted_rows(wanted)
     assert sum(text is not None for text in made.column("my_text").to_pylist()) == 4
-    marks = marks_of(target, "my_", True)
+    places = Places(str(source), str(tmp_path / "written"), prefix="my_")
+    tally, marks = table_counts(work.fields, places.count)
+    assert (tally.scored, tally.unusable) == (4, 4)
     assert (marks.marked, marks.checked, marks.found) == (4, 4, 0)
 
 
@@ -228,7 +230,7 @@ def test_a_run_goes_on_after_its_driver_was_killed(cluster: str, tmp_path: Path,
     assert again.exit_code == 0, again.stderr
     assert f"{count - 2} scored ({count - 2} uncertain), 2 cannot be used; " in again.stderr
     rows = sorted(pq.read_table(target).to_pylist(), key=lambda row: row["id"])
-    assert rows == DetectColumns(KEY, id_column="id")(pq.read_table(source)).to_pylist()
+    assert rows == DetectColumns(KEY, id_column="id", payload=False)(pq.read_table(source)).to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -242,7 +244,7 @@ def test_a_run_goes_on_after_its_driver_was_killed(cluster: str, tmp_path: Path,
         (
             ("--address", "ray.example:1"),
             2,
-            "ray.example:1 is no Ray cluster that can be reached: The current node timed out",
+            "ray.example:1 is not a Ray cluster that can be reached: The current node timed out",
         ),
     ],
     ids=["on this machine", "elsewhere"],
@@ -293,27 +295,17 @@ def test_a_full_disk_leaves_the_finished_rows(tmp_path: Path, key_file: Path, mo
     assert kept.items() <= {file.name: file.read_bytes() for file in target.glob("*.parquet")}.items()
 
 
-def test_rows_that_somebody_deleted_are_made_again(tmp_path: Path) -> None:
-    target = RayTarget(str(tmp_path / "found"), {"key": "a"}, "id", "error")
-    with target.open() as finished:
-        assert finished == 0
-    checkpoint = Path(target.checkpoint)
-    for number, errors in enumerate([[None, "bad"], ["bad", "bad"], [None, None], [None, None]]):
-        ids = pa.table({"id": pa.array([2 * number, None if number == 1 else 2 * number + 1])})
-        pq.write_table(ids, checkpoint / f"run_{number:06}.parquet")
-        rows = ids.append_column("error", pa.array(errors, pa.string()))
-        (tmp_path / "found").mkdir(exist_ok=True)
-        pq.write_table(rows, tmp_path / "found" / f"run_{number:06}-0.parquet")
-    (tmp_path / "found" / "run_000002-0.parquet").unlink()
-    (checkpoint / "run_000003.parquet").rename(checkpoint / "run_000003.pending.parquet")
-    for _ in range(2):
-        with target.open() as finished:
-            assert finished == 1
-        left = {file.name: pq.read_table(file).column("id").to_pylist() for file in checkpoint.glob("*.parquet")}
-        assert left == {"run_000000.parquet": [0], "run_000003.pending.parquet": [6, 7]}
-    tally = target.tally("id")
-    assert dict[Any, int](tally.verdicts) == {0: 1, 6: 1, 7: 1}
-    assert not tally.unusable
+def test_a_target_of_which_somebody_deleted_a_file_is_an_error(source: Path, tmp_path: Path, key_file: Path) -> None:
+    target, options = tmp_path / "found", ("--key", key_file, "--rows-per-file", 32)
+    dgmark_ray("detect", source, target, *options)
+    sorted(target.glob("*.parquet"))[0].unlink()
+    again = dgmark_ray("detect", source, target, *options)
+    assert again.exit_code == 4
+    assert "rows, and the source 120, as where somebody deleted a file of the target" in again.stderr
+    (tmp_path / "found.dgmark" / "state.json").write_text('{"cut')
+    cut = dgmark_ray("detect", source, target, *options)
+    assert cut.exit_code == 4
+    assert "found.dgmark is missing or damaged" in cut.stderr
 
 
 # ---- what is refused ----
@@ -331,15 +323,19 @@ def test_a_table_that_cannot_be_used_is_refused_before_the_work(source: Path, tm
     for code, message, arguments in (
         (4, "is not there, or empty", (tmp_path / "none", target)),
         (4, "holds no file that ends in .parquet", (tmp_path / "empty", target)),
-        (4, "there is no column 'body': the columns are 'id', 'n', 'text'", (source, target, "--column", "body")),
-        (4, "there is no column 'key'", (source, target, "--id-column", "key")),
-        (4, "column 'n' holds int64, neither texts", (source, target, "--column", "n")),
+        (4, "no column 'body': the columns are 'id', 'n', 'text'", (source, target, "--text-column", "body")),
+        (4, "no column 'key'", (source, target, "--id-column", "key")),
+        (4, "column 'n' holds int64, neither texts", (source, target, "--text-column", "n")),
         (4, "'verdict', 'p_value'", (tmp_path / "scored.parquet", target)),
         (4, "column 'p_value' holds double", (tmp_path / "scored.parquet", target, "--id-column", "p_value")),
         (4, "exists, and dgmark-ray did not write it", (source, tmp_path / "foreign")),
         (4, "is a file: give a folder", (source, tmp_path / "file.parquet")),
         (2, "is the source", (source, source)),
-        (2, "2 actors need 5 CPUs, 3 of them for reading", (source, target, "--actors", 2)),
+        (
+            2,
+            "leaving out finished rows, need 5 of CPU",
+            (source, target, "--actors", 2),
+        ),
         (5, "none.json cannot be read", (source, target, "--key", tmp_path / "none.json")),
         (5, "DGMARK_NO_SUCH_KEY", (source, target, "--key", "env:DGMARK_NO_SUCH_KEY")),
     ):
@@ -353,18 +349,22 @@ def test_two_rows_of_one_id_are_refused(tmp_path: Path, key_file: Path) -> None:
     folder = tmp_path / "texts"
     folder.mkdir()
     for number in range(2):
-        table = pa.table({"id": [f"{number}", "twice", None], "text": ["a", "b", "c"]})
+        table = pa.table({"id": [f"{number}", "twice"], "text": ["a", "b"]})
         pq.write_table(table, folder / f"{number}.parquet")
     result = dgmark_ray("detect", folder, tmp_path / "found", "--key", key_file)
     assert result.exit_code == 4
     assert "2 rows have the id 'twice': give each row its own id" in result.stderr
     assert not (tmp_path / "found").exists()
+    pq.write_table(pa.table({"id": ["a", None], "text": ["a", "b"]}), tmp_path / "none.parquet")
+    result = dgmark_ray("detect", tmp_path / "none.parquet", tmp_path / "found", "--key", key_file)
+    assert result.exit_code == 4
+    assert "1 rows have no id in column 'id'" in result.stderr
 
 
 def test_prompts_need_gpus_that_are_there_and_settings_that_mark(source: Path, tmp_path: Path, key_file: Path) -> None:
-    options = ("--column", "text", "--key", key_file)
+    options = ("--prompt-column", "text", "--key", key_file)
     for code, message, more in (
-        (2, "1 actors of 1 GPUs need 1 GPUs, and the cluster has 0", ("--gpus-per-actor", 1)),
+        (2, "need 1 of GPU, and the cluster has 0", ("--gpus-per-actor", 1)),
         (2, "--gpus-per-actor is a whole number, or below 1", ("--gpus-per-actor", 1.5)),
         (2, "give --key FILE", ("--no-watermark",)),
         (2, "--temperature", ("--temperature", -1)),

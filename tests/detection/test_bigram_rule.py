@@ -24,6 +24,7 @@ from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.rows.detect_files import ScoringOptions
 from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words
 from dgmark.watermark.spec import spec_as
+from dgmark.watermark.word_classes import WordClasses
 from support.known_keys import builtin_tokenizer, known_key, sign_of
 from support.marked_texts import marked_ids, marked_text
 from support.part_scan import smallest_p
@@ -31,6 +32,7 @@ from support.unchecked import unchecked
 
 PLAIN = known_key("pairs", rule="bigram")
 MANY = known_key("sub-keys", subkeys=64)
+WORDS = known_key("words", subkeys=64, tokens="words")
 
 
 def scored(*parts: NDArray[np.int64]) -> ScoredIds:
@@ -54,6 +56,33 @@ def marked_by_pairs(key: WatermarkKey, length: int, strength: float, dice: np.ra
         if dice.random() < ((1 - strength) / (1 + strength)) ** missed:
             ids.append(token)
     return np.array(ids)
+
+
+def read_alike(ids: NDArray[np.int64], seed: int = 0) -> NDArray[np.int64]:
+    """Other ids of the same classes, where a class has others."""
+    table, dice = WordClasses.of(builtin_tokenizer()).table, np.random.default_rng(seed)
+    return np.array([dice.choice(np.flatnonzero(table == table[token])) for token in ids.tolist()])
+
+
+def test_a_key_of_words_finds_the_same_in_tokens_that_read_alike() -> None:
+    ids = marked_ids(WORDS.subkey(9), 200, rate=0.75)
+    other = read_alike(ids)
+    assert np.mean(other != ids) > 0.3
+    for key in (WORDS, WORDS.subkey(9)):
+        found, again = (BigramTest(key, scored(one)) for one in (ids, other))
+        assert again.p_value() == found.p_value() < 1e-9
+        assert again.figures(True) == found.figures(True)
+        assert again.spans(1e-4) == found.spans(1e-4)
+    exact = known_key("words", subkeys=64).subkey(9)
+    marked = marked_ids(exact, 200, rate=0.75)
+    assert BigramTest(exact, scored(marked)).p_value() < 1e-9
+    assert BigramTest(exact, scored(read_alike(marked))).p_value() > 1e-9
+
+
+def test_pairs_of_classes_are_counted_once() -> None:
+    table = WordClasses.of(builtin_tokenizer()).table
+    alike = np.flatnonzero(table == np.bincount(table).argmax())[:4]
+    assert BigramTest(WORDS, scored(np.tile(alike, 50))).pairs == 1
 
 
 @pytest.mark.parametrize("pairs", [1, 2, 7, 60, 200])

@@ -11,9 +11,9 @@ import pytest
 import dgmark
 from dgmark import DecodeConfig, errors
 from dgmark.checkpoint.families import FAMILIES
-from dgmark.columns.row_schema import CHECK_FIELDS, DETECT_FIELDS, GENERATE_FIELDS
+from dgmark.columns.row_schema import CHECK_FIELDS, GENERATE_FIELDS
 from dgmark.detection.expected import tokens_needed
-from dgmark.detection.result import DETECTION_FIELDS, PAYLOAD_FIELDS
+from dgmark.detection.result import DETECT_FIELDS, DETECTION_FIELDS, PAYLOAD_FIELDS
 from dgmark.report.joined import MAX_REPORTS
 from dgmark.watermark.bigram import DEFAULT_SUBKEYS, BigramSpec
 from dgmark.watermark.key_file import KeyFile

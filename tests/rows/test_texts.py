@@ -1,6 +1,7 @@
 """Texts from standard input, read as they arrive, and from rows, with notes."""
 
 import csv
+import gzip
 import json
 import re
 from io import BytesIO
@@ -10,7 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from dgmark.rows.texts import Item, read_texts
+from dgmark.errors import InputError, NoTexts
+from dgmark.rows.jsonl import BadRow
+from dgmark.rows.texts import Item, RowReading, read_texts
 
 
 def test_standard_input_is_read_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,3 +83,44 @@ def test_codes_of_a_terminal_are_noted_in_rows_and_left_out_of_tables(tmp_path: 
     assert (in_row.content, in_table.content) == (coded, "A red word.")
     assert "codes of a terminal" in in_row.notes[0]
     assert in_table.notes == ("codes that steer a terminal, such as colours, were left out",)
+
+
+def test_rows_may_be_compressed(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"id": 1, "text": "One."}\n{"id": 2, "text": "Two."}\n')
+    (tmp_path / "t.jsonl.gz").write_bytes(gzip.compress((tmp_path / "t.jsonl").read_bytes()))
+    plain, packed = (list(read_texts(str(tmp_path / name))) for name in ("t.jsonl", "t.jsonl.gz"))
+    assert plain == packed == [Item("1", "One."), Item("2", "Two.")]
+    named = list(read_texts(str(tmp_path)))  # in a folder their ids could be those of other files' rows
+    assert [item.file for item in named] == [str(tmp_path / name) for name in ("t.jsonl", "t.jsonl.gz") for _ in "12"]
+    assert {item.name for item in named} == {f"{item.file}:{item.row_id}" for item in named}
+    (tmp_path / "t.jsonl.gz").write_bytes(b"no archive")
+    with pytest.raises(NoTexts, match="Not a gzipped file"):
+        list(read_texts(str(tmp_path / "t.jsonl.gz")))
+
+
+def test_columns_of_rows_are_those_that_are_named(tmp_path: Path) -> None:
+    (path := tmp_path / "t.jsonl").write_text('{"n": 7, "body": "One.", "tenant": "a"}\n{"body": "Two."}\n')
+    first, second = read_texts(str(path), RowReading("body", id_column="n", key_column="tenant"))
+    assert first == Item("7", "One.", key="a")
+    assert isinstance(second, BadRow)
+    assert second.error == "the row has no id: give each row a text or a whole number in column n"
+
+
+def test_a_column_that_was_named_is_the_whole_text_of_its_row(tmp_path: Path) -> None:
+    (path := tmp_path / "t.csv").write_text("id,text,note\na,Short.," + "Many other letters. " * 40 + "\n")
+    (by_default,), (named,) = read_texts(str(path)), read_texts(str(path), RowReading("text"))
+    assert isinstance(by_default, Item)
+    assert isinstance(named, Item)
+    assert by_default.incomplete
+    assert "stand in columns other than" in by_default.notes[0]
+    assert not named.incomplete
+    assert not named.notes
+    with pytest.raises(InputError, match="has its ids in the column id"):
+        list(read_texts(str(path), RowReading(id_column="note")))
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".ndjson", ".NDJSON"])
+def test_rows_are_read_from_files_of_both_endings(tmp_path: Path, ending: str) -> None:
+    (tmp_path / f"rows{ending}").write_text('{"text": "one"}\n{"text": "two"}\n')
+    for source in (tmp_path / f"rows{ending}", tmp_path):
+        assert [item.content for item in read_texts(str(source)) if isinstance(item, Item)] == ["one", "two"]

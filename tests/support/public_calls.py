@@ -239,6 +239,7 @@ CALLS: dict[str, Call] = {
     "Keyring": (dgmark.Keyring, {"keys": lambda: [key()], **_DETECTOR}),
     "Keyring.detect": (lambda **given: keyring().detect(**given), {"text_or_ids": lambda: TEXT}),
     "Keyring.detect_many": (lambda **given: keyring().detect_many(**given), {"texts_or_ids": lambda: [TEXT]}),
+    "Limits": (dgmark.Limits, {"pages": lambda: 5, "seconds": lambda: 2.0}),
     "Report": (dgmark.Report, _fields(report())),
     "Report.of": (dgmark.Report.of, _REPORT),
     "Report.to_fields": (lambda: report().to_fields(), {}),
@@ -328,7 +329,12 @@ CALLS: dict[str, Call] = {
     ),
     "LanguageEndpoint": (
         dgmark.LanguageEndpoint,
-        {"url": lambda: SERVER, "model": lambda: "small", "api_key": lambda: None, "timeout": lambda: 1.0},
+        {
+            "url": lambda: SERVER,
+            "model": lambda: "small",
+            "timeout": lambda: 1.0,
+            **dict.fromkeys(("api_key", "tokenizer"), lambda: None),
+        },
     ),
     "LanguageEndpoint.at": (dgmark.LanguageEndpoint.at, {"address": lambda: f"{SERVER}#small"}),
     "LanguageEndpoint.surprisals": (
@@ -345,6 +351,10 @@ CALLS: dict[str, Call] = {
     "LanguageModel.logits": (
         lambda **given: language_model().logits(**given),
         {"ids": lambda: torch.tensor([[5, 6, 7]])},
+    ),
+    "LanguageModel.logits_in_pieces": (
+        lambda **given: list(language_model().logits_in_pieces(**given)),
+        {"ids": lambda: torch.tensor([[5, 6, 7]]), "first": lambda: 0},
     ),
     "LanguageModel.surprisals": (
         lambda **given: language_model().surprisals(**given),

@@ -12,9 +12,11 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from dgmark_documents.reading import PAGE_CHARS, Reading, Refusal
+from dgmark_documents.text_builder import TextBuilder
 
 _PAGE_AREA = 595.0 * 842  # of a page of A4, in square points
 _SHOWN = 10  # notes that an error lists
+_HIDDEN = "hidden text"
 _PLURAL = re.compile(r"s\b")
 _DATA = re.compile(r"[a-z]+://\S+|[!-~]{60,}")  # addresses and encoded data
 _NO_LETTERS, _NO_ASCII_LETTERS = re.compile(r"[\W\d_]+"), re.compile("[^A-Za-z]+")
@@ -56,6 +58,7 @@ class Account:
     def __init__(self) -> None:
         self.held: list[Piece] = []
         self._beside: list[Piece] = []
+        self._builders: dict[tuple[str, str], TextBuilder] = {}
         self._not_shown: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
         self._pages: dict[str, list[int]] = {}
@@ -104,6 +107,29 @@ class Account:
         """
         self._beside.append(Piece(place, text.strip("\n")))
 
+    def at(self, place: str, part: str = "") -> TextBuilder:
+        """The builder of what stands apart from the body at a place, such as "headers", at the beginning of a line.
+
+        Args:
+            place: what it is; notes name it.
+            part: what tells texts of this place apart that are not one text, such as the part of the file.
+        """
+        builder = self._builders.setdefault((place, part), TextBuilder())
+        builder.block()
+        return builder
+
+    def put(self, place: str, text: str | None) -> None:
+        """Add a line to what stands apart from the body at a place, unless it is empty."""
+        if text and text.strip():
+            self.at(place).add(text, exact=True)
+
+    @property
+    def hidden(self) -> TextBuilder:
+        """The builder of the texts that the format hides."""
+        builder = self._builders.setdefault((_HIDDEN, ""), TextBuilder())
+        builder.room()
+        return builder
+
     def add_not_shown(self, place: str, text: str) -> None:
         """Count a text that is read although readers of the file do not see it, such as one of size 0."""
         self._not_shown[place] += len(_letters(text))
@@ -123,6 +149,11 @@ class Account:
         Raises:
             Refusal: most of the document was not read, and `refuse` is set.
         """
+        for (place, _), builder in self._builders.items():
+            self.add_beside(place, builder.text)
+        hidden = "".join(piece.text for piece in self._beside if piece.place == _HIDDEN)
+        if letters_in(hidden) > letters_in(body):  # in which a mark of the body could be lost
+            self.add_not_shown(_HIDDEN, hidden)
         beside = self._read_beside(body)
         text = "\n\n".join(part for part in (body, *(piece.text for piece in beside)) if part.strip())
         whole = {_letters(piece.text) for piece in self._beside}

@@ -8,7 +8,6 @@ from dgmark_documents.charsets import decode
 from dgmark_documents.reading import Reading, Refusal
 
 _FIELD = re.compile(r'(msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)\s*(".*")')
-_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{1,2}|[0-7]{1,3}|.)")
 _NAMED = {"n": "\n", "t": "\t", "r": "", "a": "", "b": "", "f": "\n", "v": "\n"}
 _COMMENT = re.compile(r"#(?:\.|\s)\s*(.*)")
@@ -67,7 +66,7 @@ def _entries(lines: Iterator[str]) -> Iterator[Entry]:
 
 
 def _unescaped(quoted: str) -> str:
-    return "".join(_ESCAPE.sub(_meant, found[1]) for found in _STRING.finditer(quoted))
+    return _ESCAPE.sub(_meant, quoted.strip()[1:-1])
 
 
 def _meant(found: re.Match[str]) -> str:

@@ -6,7 +6,6 @@ Knows nothing of kinds of documents.
 import codecs
 import re
 import unicodedata
-from html.parser import HTMLParser
 from typing import Any
 
 from dgmark_documents.reading import Refusal
@@ -75,31 +74,27 @@ def _stated_encoding(content: bytes) -> Any:
     """The encoding that a page states, as webencodings has it; None if it states none that browsers know."""
     from webencodings import lookup
 
-    metas = _Metas()
-    metas.feed(content[:_HEAD].decode("latin-1"))
+    labels = _stated_in_metas(content[:_HEAD])
     declared = _IN_DECLARATION.match(content)
-    labels = [*metas.labels, *([declared[1].decode("latin-1")] if declared else [])]
+    labels += [declared[1].decode("latin-1")] if declared else []
     stated = next(filter(None, map(lookup, labels)), None)
     if stated is None:
         return None
     return lookup(_MEANT.get(stated.name, stated.name))
 
 
-class _Metas(HTMLParser):
-    """Collects the labels of character sets in a page's `meta` elements, in order."""
+def _stated_in_metas(head: bytes) -> list[str]:
+    """The labels of character sets in a page's `meta` elements, in order."""
+    from lxml import etree
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.labels: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag != "meta":
-            return
-        values = {name: value or "" for name, value in reversed(attrs)}  # the first of a name counts
-        if "charset" in values:
-            self.labels.append(values["charset"])
-        elif values.get("http-equiv", "").lower() == "content-type":
-            self.labels += _IN_CONTENT.findall(values.get("content", ""))[:1]
+    root = etree.fromstring(head, etree.HTMLParser(encoding="iso-8859-1", no_network=True)) if head.strip() else None
+    labels = []
+    for element in () if root is None else root.iter("meta"):
+        if element.get("charset") is not None:
+            labels.append(element.get("charset"))
+        elif element.get("http-equiv", "").lower() == "content-type":
+            labels += _IN_CONTENT.findall(element.get("content", ""))[:1]
+    return labels
 
 
 def unify_line_ends(text: str) -> str:

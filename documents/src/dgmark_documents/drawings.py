@@ -2,23 +2,23 @@
 
 from typing import Any
 
-from dgmark_documents.apart import Apart
+from dgmark_documents.account import Account
 from dgmark_documents.elements import attribute
 from dgmark_documents.office_parts import Link, OfficeParts
 
 
-def add_described(apart: Apart, element: Any) -> None:
+def add_described(account: Account, element: Any) -> None:
     """Add the texts that stand for a drawing where it is not shown."""
-    apart.put("alternative texts", attribute(element, "title"))
-    apart.put("alternative texts", attribute(element, "descr"))
+    account.put("alternative texts", attribute(element, "title"))
+    account.put("alternative texts", attribute(element, "descr"))
 
 
-def add_tip(apart: Apart, element: Any) -> None:
+def add_tip(account: Account, element: Any) -> None:
     """Add what is shown when somebody points at a drawing."""
-    apart.put("tool tips", attribute(element, "tooltip"))
+    account.put("tool tips", attribute(element, "tooltip"))
 
 
-def add_chart(apart: Apart, parts: OfficeParts, link: Link | None) -> bool:
+def add_chart(account: Account, parts: OfficeParts, link: Link | None) -> bool:
     """Add the titles and labels of a chart, with what is drawn on it.
 
     Returns:
@@ -30,5 +30,5 @@ def add_chart(apart: Apart, parts: OfficeParts, link: Link | None) -> bool:
     drawn = [one.part for one in parts.links(link.part).values() if one.kind == "chartUserShapes"]
     for one in (tree, *map(parts.tree, drawn)):
         for text in () if one is None else one.iter("{*}t", "{*}v", "{*}pt"):
-            apart.put("charts", text.text)
+            account.put("charts", text.text)
     return True

@@ -9,9 +9,6 @@ from typing import Any
 
 _LENGTH = re.compile(r"(-?(?:\d+\.?\d*|\.\d+))(pt|in|cm|mm|px)?")
 _POINTS = {"pt": 1.0, "in": 72.0, "cm": 72 / 2.54, "mm": 7.2 / 2.54, "px": 0.75, None: 1 / 12700}  # by default Word's
-LONGEST = 22 * 72.0  # points: the longest side of a page
-_ROOM = 6.0  # square points that a letter of 4 points takes
-_NEAR = 24  # two colours that differ by less in each part, of 255, look the same
 
 
 def local(element: Any) -> str:
@@ -45,11 +42,6 @@ def texts(top: Any) -> str:
     return "".join(piece for piece in top.itertext() if piece.strip())
 
 
-def overflows(top: Any, room: float) -> bool:
-    """Whether the texts under an element, in letters of 4 points, need more room than these square points."""
-    return room < _ROOM * len(texts(top))
-
-
 def points(length: str | None) -> float | None:
     """A length in points, or None."""
     found = _LENGTH.fullmatch((length or "").strip())
@@ -62,12 +54,3 @@ def number(text: str | None) -> float | None:
         return float(text or "")
     except ValueError:
         return None
-
-
-def look_alike(colour: str | None, other: str | None) -> bool:
-    """Whether two colours of six hexadecimal digits look the same."""
-    try:
-        one, two = (bytes.fromhex((code or "").removeprefix("#")) for code in (colour, other))
-    except ValueError:
-        return False
-    return len(one) == len(two) == 3 and all(abs(a - b) < _NEAR for a, b in zip(one, two, strict=True))

@@ -8,13 +8,11 @@ from urllib.parse import unquote
 
 from dgmark_documents.account import Account, Piece
 from dgmark_documents.charsets import decode_page
-from dgmark_documents.data_urls import is_page
-from dgmark_documents.html_text import add_html
+from dgmark_documents.html_text import add_html, is_page, page_pieces
 from dgmark_documents.labels import join_labels
-from dgmark_documents.markup import ATTRIBUTES, LABELS, markup_pieces, style_pieces
 from dgmark_documents.reading import PAGE_CHARS, Limits, Reading, Refusal
-from dgmark_documents.style_sheets import parse_sheet
 from dgmark_documents.text_builder import TextBuilder
+from dgmark_documents.xml_pieces import xml_pieces
 from dgmark_documents.zip_archive import ZipArchive, is_markup
 
 _CONTAINER = "META-INF/container.xml"
@@ -80,7 +78,9 @@ def read_epub(archive: ZipArchive, limits: Limits) -> Reading:
         _add_contents(archive, item, chapters, account)
     about = [one.text or "" for name in _ABOUT for one in package.root.iterfind(f".//{{*}}metadata//{{*}}{name}")]
     account.add_beside("titles", join_labels(about))
-    account.held += _once(_pieces(archive, package))
+    pieces = [*_pieces(archive, package)]
+    attributes = {(one.text, one.group): one for one in pieces if one.place.rpartition(", ")[2].startswith("attribute")}
+    account.held += [one for one in pieces if attributes.get((one.text, one.group), one) is one]  # chapters share some
     return account.reading(builder.text, pages=len(chapters))
 
 
@@ -114,34 +114,15 @@ def _add_contents(archive: ZipArchive, item: _Item, chapters: list[_Item], accou
 def _pieces(archive: ZipArchive, package: _Package) -> Iterator[Piece]:
     """The texts of every part of the book but for those that say how it is packed."""
     kinds = {item.name: item.kind for item in package.items.values()}
-    sheets = {name: decode_page(archive.read(name))[0] for name in sorted(archive.names) if _is_sheet(name, kinds)}
-    shown = frozenset(one for sheet in sheets.values() for one in parse_sheet(sheet).attributes)
     for name in sorted(archive.names - {_CONTAINER, _ENCRYPTION}):
-        if name in sheets:
-            yield from style_pieces(sheets[name], f"{name}, ")
-            continue
         content = archive.read(name)
-        if is_markup(content):
-            page = is_page(kinds.get(name, "html")) and name != package.name and kinds.get(name) != _CONTENTS
-            pieces = markup_pieces(decode_page(content)[0], f"{name}, ", page=page, shown=shown)
+        if name == package.name or kinds.get(name) == _CONTENTS:
             # what the package says of the book is dates and numbers beside what is read
-            yield from (one._replace(group=LABELS) for one in pieces) if name == package.name else pieces
-        elif kinds.get(name, "").startswith("text/"):
+            yield from (one._replace(group="labels") for one in xml_pieces(archive.xml(name), name))
+        elif is_markup(content):
+            yield from page_pieces(decode_page(content)[0], name)
+        elif kinds.get(name, "").startswith("text/") and kinds[name] not in ("text/css", "text/javascript"):
             yield Piece(name, decode_page(content)[0])
-
-
-def _once(pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """Without the attributes that chapters share, but for one of each."""
-    seen: set[str] = set()
-    for piece in pieces:
-        if piece.group != ATTRIBUTES or piece.text not in seen:
-            yield piece
-        if piece.group == ATTRIBUTES:
-            seen.add(piece.text)
-
-
-def _is_sheet(name: str, kinds: dict[str, str]) -> bool:
-    return kinds.get(name) == "text/css" or (name not in kinds and name.lower().endswith(".css"))
 
 
 def _package(archive: ZipArchive) -> _Package:

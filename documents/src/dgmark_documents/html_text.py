@@ -1,38 +1,41 @@
-"""HTML to text, as a browser shows it: also the chapters of an EPUB, and pages in Word documents and e-mails.
+"""HTML to text, in the order of the page: also the chapters of an EPUB, and pages in Word documents and e-mails.
 
 The parser is lxml's, which loads nothing and runs nothing.
 """
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from dgmark_documents.account import Account
+from dgmark_documents.account import Account, Piece
 from dgmark_documents.charsets import decode_page
-from dgmark_documents.data_urls import data_text, is_page
 from dgmark_documents.labels import LABEL_ATTRIBUTES, VALUE_FIELDS, join_labels
-from dgmark_documents.markup import ROLES, markup_pieces
-from dgmark_documents.page_layout import PageLayout
-from dgmark_documents.page_styles import DRAWING, Declared, Look, PageStyles, cuts_off, keyword, length_of, look_of
+from dgmark_documents.look import Look, put
+from dgmark_documents.page_styles import (
+    Declared,
+    Open,
+    Styles,
+    colour_of,
+    declared,
+    has_room,
+    is_cut_off,
+    length,
+    look_of,
+    word,
+)
 from dgmark_documents.reading import Reading, Refusal
-from dgmark_documents.style_sheets import Open, Sheet, parse_sheet, sheet_text
 from dgmark_documents.text_builder import TextBuilder
+from dgmark_documents.xml_pieces import xml_pieces
 
-# not text for a reader, wherever it stands
-_NEVER = frozenset((
-    "head", "style", "template", "noscript", "noframes", "noembed", "desc", "annotation", "annotation-xml", "progress",
-    "meter", "rp", "metadata",
+# no text of the page
+_NEVER = frozenset(("head", "style", "template", "progress", "meter", "rp"))
+# what a browser shows only where it cannot show something else, or never
+_INSTEAD = frozenset((
+    "noscript", "noframes", "noembed", "desc", "annotation", "annotation-xml", "metadata",
+    "defs", "symbol", "clippath", "mask", "pattern", "marker", "lineargradient", "radialgradient",
 ))  # fmt: skip
 # read behind the page, all of a kind together
 _LABELS = {"title": "titles", "select": "choices", "datalist": "choices", "rt": "readings of characters"}
-# seen, and not read
-# parts of drawings that are shown only where another part names them
-_PATTERNS = frozenset(("defs", "symbol", "clippath", "mask", "pattern", "marker", "lineargradient", "radialgradient"))
-# what a browser has no box for
-_NO_BOX = ("none", "table-column", "table-column-group")
-_SIGN = 0.25  # of the square of the size of letters, the room that a letter takes at least
-_WIDEST = 1280.0  # pixels: of a part whose width is not known
 _MEDIA = frozenset(("iframe", "frame", "object", "embed", "audio", "video", "canvas", "applet", "portal"))
 _PICTURES = frozenset(("img", "image"))
 _DRAWN = frozenset(("path", "polyline", "polygon", "use", "line", "rect", "circle", "ellipse"))
@@ -42,27 +45,39 @@ _SMALL_DATA = 2000  # characters of the address of a picture that holds it, if i
 _MARK = 10  # letters of the longest mark of a note
 _PROGRAMS = re.compile("$|module$|.*(java|ecma)script")  # the types of scripts that browsers run
 _PROGRAM = re.compile(r"[\s\0-\x1f]*(j\s*a\s*v\s*a|v\s*b)\s*s\s*c\s*r\s*i\s*p\s*t\s*:", re.IGNORECASE)
-_REFRESH = re.compile(r"[\s\d.;,]*(?:url\s*=\s*)?[\"']?(.*?)[\"']?\s*", re.IGNORECASE | re.DOTALL)
 # the parts of a page around its text
 _AROUND = frozenset(("nav", "aside", "menu"))
+_ROLES = frozenset(("navigation", "banner", "contentinfo", "complementary", "search"))
 _ENDS = frozenset(("header", "footer"))
 _BODIES = frozenset(("article", "main", "section", "blockquote"))
 _PARAGRAPHS = frozenset((
     "p", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "dl", "pre", "blockquote", "table",
 ))  # fmt: skip
+_BLOCKS = _PARAGRAPHS | frozenset((
+    "address", "article", "body", "caption", "center", "dd", "details", "div", "dt", "fieldset", "figcaption",
+    "figure", "footer", "form", "header", "hr", "html", "li", "main", "section", "summary", "tbody", "tfoot", "thead",
+    "tr", "nav", "aside", "menu", "search", "dialog", "legend", "listing", "xmp", "plaintext", "hgroup", "optgroup",
+))  # fmt: skip
+# what stands beside its neighbours with room between
+_CELLS = frozenset(("td", "th", "text", "mtd", "option", "mspace"))
+_ROWS = frozenset(("flex", "inline-flex", "grid", "inline-grid", "-webkit-flex", "-webkit-box", "-ms-flexbox"))
+_LINES = frozenset(("block", "list-item", "table", "table-row", "table-caption", "flow-root", "flex", "grid"))
 _WORDS = frozenset(("mi", "mn", "mo", "mtext", "ms"))  # MathML's elements that hold text
-_HINTED = frozenset(("a", "font", "bdo", "body", *DRAWING))  # whose attributes say how they look
-# why the children of a host are not seen beside its shadow root
-_REPLACED = "text that a shadow root replaces"
-_FAR = 500  # pixels: what is so far out is off the page
-_BACKGROUNDS = (
-    "background", "background-image", "border-image", "border-image-source", "list-style", "list-style-image",
-    "content", "mask", "mask-image",
-)  # fmt: skip
+_DRAWING = frozenset(("svg", "g", "text", "tspan", "textpath"))
+_HINTS = ("display", "visibility", "opacity", "font-size", "clip-path", "mask")
+_DATA = "[CDATA["  # how a comment begins that is a text in drawings and in XHTML
+_LINK = "0000ee"
+_GROUPS = {"template": "hidden parts", **dict.fromkeys(("title", "option"), "labels")}
+# attributes of prose that no browser shows
+_TECHNICAL = re.compile(
+    r"class|style|rel|headers|sizes|srcset|accept|allow|sandbox|autocomplete|item(prop|type|scope)|property|typeof|on.+"
+    r"|xmlns.*|aria-(labelledby|describedby|controls|owns)|d|points|href|src|" + "|".join(LABEL_ATTRIBUTES)
+)
+_UNSEEN = ("meta", "link", "script", "style", "base", "html", "head", "param", "source", "option", "button", "data")
 
 
 def read_html(content: bytes) -> Reading:
-    """Read a page of HTML: its text without scripts and hidden parts, then what stands around it.
+    """Read a page of HTML: its text, then what stands around it and what it hides.
 
     Raises:
         Refusal: the page is nested too deeply, or most of it is not read.
@@ -70,8 +85,22 @@ def read_html(content: bytes) -> Reading:
     page, how = decode_page(content)
     builder, account = TextBuilder(), Account()
     add_html(builder, page, account)
-    account.held += markup_pieces(page)
+    account.held += page_pieces(page)
     return account.reading(builder.text, how=tuple(how))
+
+
+def page_pieces(page: str, part: str = "") -> Iterable[Piece]:
+    """All texts of a page but for scripts and styles, and attributes that read like prose."""
+    for root in _roots(page):
+        if isinstance(root.tag, str):
+            yield from xml_pieces(
+                root, part, passed=("script", "style"), groups=_GROUPS, technical=_TECHNICAL, bare=_UNSEEN
+            )
+
+
+def is_page(kind: str) -> bool:
+    """Whether a media type is that of a page or a drawing."""
+    return any(one in kind for one in ("html", "svg", "xml"))
 
 
 def add_html(builder: TextBuilder, page: str, account: Account, *, open_file: Open | None = None) -> None:
@@ -86,6 +115,20 @@ def add_html(builder: TextBuilder, page: str, account: Account, *, open_file: Op
     Raises:
         Refusal: the page is nested too deeply.
     """
+    roots = _roots(page)
+    if "<!ENTITY" in page:
+        account.add_unknown("texts declared as entities")
+    styles = _styles_of(roots, open_file)
+    if styles.rules:
+        elements = sum(1 for root in roots for _ in root.iter())
+        roots = _roots(styles.inlined(page, elements))
+    account.add("external style sheets", styles.missing)
+    account.add("rules of style sheets", styles.unknown)
+    _Page(roots, account, open_file).read(builder)
+
+
+def _roots(page: str) -> list[Any]:
+    """The roots of a page: what stands behind its end has one of its own."""
     from lxml import etree
 
     parser = etree.HTMLParser(encoding="utf-8", huge_tree=True, no_network=True)
@@ -93,11 +136,42 @@ def add_html(builder: TextBuilder, page: str, account: Account, *, open_file: Op
     fatal = [entry for entry in parser.error_log if entry.type_name == "ERR_RESOURCE_LIMIT"]
     if fatal:
         raise Refusal(f"is nested too deeply to be read ({fatal[0].message})")
-    roots = []
-    while root is not None:  # what stands behind the end of a page has a root of its own
-        roots.append(root)
-        root = root.getnext()
-    _Page(roots, account, open_file).read(builder)
+    return [] if root is None else [root, *root.itersiblings()]
+
+
+def _styles_of(roots: list[Any], open_file: Open | None) -> Styles:
+    """The style sheets of a page, in order."""
+    styles = Styles(open_file)
+    for element in (one for root in roots for one in root.iter("style", "link")):
+        media = element.get("media") or ""
+        relations = (element.get("rel") or "").lower().split()
+        if element.tag == "style":
+            styles.add("".join(element.itertext()), media)
+        elif "stylesheet" in relations and "alternate" not in relations:
+            styles.open(element.get("href") or "", media)
+    return styles
+
+
+class _Here(NamedTuple):
+    """What holds within an element.
+
+    Attributes:
+        look: how its text is shown, as far as it is not hidden.
+        invisible: whether styles hide its text but not its place.
+        exact: whether white space is kept.
+        row: whether its children stand beside each other.
+        marker: the text before items of lists.
+    """
+
+    look: Look = Look(size=12.0, colour="000000")
+    invisible: bool = False
+    exact: bool = False
+    row: bool = False
+    marker: str = ""
+
+    def own(self) -> Look:
+        """The look of its text."""
+        return self.look._replace(hidden=True) if self.invisible else self.look
 
 
 class _Page:
@@ -106,7 +180,7 @@ class _Page:
     Args:
         roots: its roots, in order.
         account: counts what is left out.
-        open_file: opens the style sheets beside the page.
+        open_file: opens the style sheets of pages in it.
     """
 
     def __init__(self, roots: list[Any], account: Account, open_file: Open | None) -> None:
@@ -114,246 +188,132 @@ class _Page:
         self._account = account
         self._open = open_file
         self._labels: dict[str, list[str]] = {}
-        self._lengths: dict[Any, int] = {}  # the number of letters in each element
-        self._looks: dict[tuple[int, int, bool], tuple[Look, Look]] = {}  # with the look around, to keep its identity
         self._drawn = self._drawings = 0
         self._backgrounds: set[str] = set()
-        self._rows: dict[str, list[str]] = {"Latin": [], "other": []}  # letters in lines that run from right to left
 
     def read(self, builder: TextBuilder) -> None:
-        sheets = list(self._sheets())
-        self._account.add("external style sheets", sum(sheet.missing for sheet in sheets))
-        for element in self._elements("title"):
-            if element.getparent() is not None and element.getparent().tag == "head":
+        for element in (one for root in self._roots for one in root.iter("title", "meta")):
+            if element.tag == "title" and element.getparent() is not None and element.getparent().tag == "head":
                 self._label("titles", "".join(element.itertext()))
+            elif element.get("http-equiv", "").lower() == "refresh" and "=" in (element.get("content") or ""):
+                self._account.add("jumps to other pages", weight=Account.UNKNOWN)
         for root in self._roots:
-            if not isinstance(root.tag, str):
-                continue
-            self._styles = PageStyles(root, sheets)
-            self._account.add("rules of style sheets", self._styles.unknown)
-            self._layout = PageLayout(root, self._styles)
-            self._walk(root, builder, Look())
-        for element in self._elements("meta"):
-            if element.get("http-equiv", "").lower() == "refresh":
-                self._refresh(element.get("content") or "")
+            if isinstance(root.tag, str):
+                self._walk(root, builder, _Here())
         if self._drawn > _LETTERS:
             self._account.add("drawings", self._drawings, weight=self._drawn / _LETTER)
         for place, labels in self._labels.items():
             self._account.add_beside(place, join_labels(labels))
-        if len(self._rows["Latin"]) > len(self._rows["other"]):
-            self._account.add_not_shown("text in another order", "".join(self._rows["Latin"]))
-
-    def _elements(self, *names: str) -> Iterable[Any]:
-        return (element for root in self._roots for element in root.iter(*names))
-
-    def _sheets(self) -> Iterable[Sheet]:
-        """The style sheets of the page, in order."""
-        for element in self._elements("style", "link"):
-            media = element.get("media") or ""
-            text: str | None = "".join(element.itertext())
-            if element.tag == "link":
-                relations = (element.get("rel") or "").lower().split()
-                if "stylesheet" not in relations or "alternate" in relations:
-                    continue
-                text = sheet_text(element.get("href") or "", self._open)
-            yield Sheet(missing=1) if text is None else parse_sheet(text, media, self._open)
-
-    def _refresh(self, content: str) -> None:
-        """Read the page that opens by itself instead of this one, or note that there is one."""
-        found = _REFRESH.fullmatch(content)
-        address = found[1] if found else ""
-        if address and not self._add_data(address, None):
-            self._account.add("jumps to other pages", weight=Account.UNKNOWN)
-
-    def _add_data(self, address: str | None, builder: TextBuilder | None) -> bool:
-        """Read what a `data:` address holds, if that is a text; without `builder` beside the page."""
-        data = data_text(address)
-        if data is None:
-            return False
-        kind, text = data
-        into = TextBuilder() if builder is None else builder
-        if is_page(kind):
-            add_html(into, text, self._account, open_file=self._open)
-        else:
-            into.add(text, exact=True)
-        if builder is None:
-            self._account.add_beside("pages that open by themselves", into.text)
-        return True
 
     def _label(self, place: str, text: str | None) -> None:
         if text:
             self._labels.setdefault(place, []).append(text)
 
-    def _add_beside(self, element: Any, look: Look, place: str) -> None:
-        """Read a part of the page that stands apart from its text behind it."""
-        builder = TextBuilder()
-        self._walk(element, builder, look, beside=True)
-        self._account.add_beside(place, builder.text)
-
-    def _walk(self, top: Any, builder: TextBuilder, look: Look, *, beside: bool = False) -> None:
+    def _walk(self, top: Any, builder: TextBuilder, around: _Here, *, beside: bool = False) -> None:
         from lxml import etree
 
         events = etree.iterwalk(top, events=("start", "end", "comment", "pi"))
         skipped = None
-        looks = [look]
+        stack = [around]
         for event, element in events:
             if event == "start":
-                declared = self._styles.of(element)
-                above = looks[-1]
-                if _is_shadow_root(element) and len(looks) > 1:  # it stands in place of the rest of its host
-                    above = replace(above, reasons=above.reasons - ({_REPLACED} - looks[-2].reasons))
-                own = self._look(element, declared, above)
-                if self._leave_out(element, declared, own, builder, whole=beside and element is top):
+                values = declared(_style(element))
+                here = _within(element, values, stack[-1])
+                if self._leave_out(element, values, here, builder, whole=beside and element is top):
                     events.skip_subtree()
                     skipped = element
                     continue
-                looks.append(own)
-                self._begin(element, builder, own)
+                self._separate(element, values, stack[-1], builder)
+                stack.append(here)
+                self._begin(element, values, builder, here)
                 continue
             if event == "end" and element is not skipped:
-                self._end(element, builder, looks.pop())
+                values = declared(_style(element))
+                here = stack.pop()
+                self._generated(element, values, "--after", builder, here)
+                self._separate(element, values, stack[-1], builder)
             if event == "end":
                 skipped = None
+            elif event == "comment" and (element.text or "").startswith(_DATA):
+                self._add(builder, element.text[len(_DATA) :].removesuffix("]]"), stack[-1])
             if element is not top:
-                self._add(builder, element.tail, looks[-1])
+                self._add(builder, element.tail, stack[-1])
 
-    def _look(self, element: Any, declared: Declared, above: Look) -> Look:
-        hints = element.attrib
-        if element.tag in _HINTED or "dir" in hints or "bgcolor" in hints:
-            look = look_of(element, declared, above)
-        elif declared or element.tag in ("pre", "listing"):
-            key = (id(declared), id(above), element.tag in ("pre", "listing"))
-            if key not in self._looks:
-                self._looks[key] = look_of(element, declared, above), above
-            look = self._looks[key][0]
-        else:
-            look = above
-        reason = self._why_unseen(element, declared, look)
-        return look.because(reason) if reason else look
+    def _add(self, builder: TextBuilder, text: str | None, here: _Here) -> None:
+        put(builder, self._account, text, here.own(), exact=here.exact)
 
-    def _why_unseen(self, element: Any, declared: Declared, look: Look) -> str | None:
-        """Why the place of an element keeps its text from being seen."""
-        if element in self._layout.misplaced:
-            return "text in another order"
-        if element.tag in _PATTERNS:
-            return "parts of drawings that others show"
-        if element.tag in DRAWING and _is_far(element):
-            return "text off the page"
-        if len(element) and _is_shadow_root(element[0]):
-            return None if any(True for _ in element[0].iter("slot")) else _REPLACED
-        if declared and cuts_off(declared, look) and self._overflows(element, declared, look):
-            return "text that is cut off"
-        return None
-
-    def _overflows(self, element: Any, declared: Declared, look: Look) -> bool:
-        """Whether a box of a fixed height has no room for most of its text."""
-        heights = [length_of(declared, name, look) for name in ("height", "max-height")]
-        widths = [length_of(declared, name, look) for name in ("width", "max-width")]
-        height = next((one for one in heights if one is not None), None)
-        if height is None:
-            return False
-        width = next((one for one in widths if one is not None), _WIDEST)
-        if not self._lengths:
-            self._lengths = _lengths_of(self._roots)
-        return height * width < _SIGN * look.size**2 * self._lengths[element] / 2
-
-    def _add(self, builder: TextBuilder, text: str | None, look: Look) -> None:
-        if not text or not look.visible:
-            return
-        builder.add(text, exact=look.exact)
-        reason = look.unseen
-        if reason:
-            self._account.add_not_shown(reason, text)
-        if look.right_to_left:
-            letters = [one for one in text if one.isalpha()]
-            self._rows["Latin"] += [one for one in letters if one < "\u0590"]
-            self._rows["other"] += [one for one in letters if one >= "\u0590"]
-
-    def _begin(self, element: Any, builder: TextBuilder, look: Look) -> None:
-        tag = element.tag
-        if tag == "mspace" and not self._layout.is_block(element):
-            builder.add(" ")
-        else:
-            self._separate(element, builder)
-        if tag == "br":
+    def _begin(self, element: Any, values: Declared, builder: TextBuilder, here: _Here) -> None:
+        if element.tag == "br":
             builder.end_line()
-        if tag == "li" and any(map(str.isalpha, look.marker)):
-            self._add(builder, look.marker, look)
-        self._generated(element, "before", builder, look)
-        self._add(builder, element.text, look)
+        if element.tag == "li" and any(map(str.isalpha, here.marker)):
+            self._add(builder, here.marker, here)
+        self._generated(element, values, "--before", builder, here)
+        self._add(builder, element.text, here)
 
-    def _end(self, element: Any, builder: TextBuilder, look: Look) -> None:
-        self._generated(element, "after", builder, look)
-        self._separate(element, builder)
-
-    def _separate(self, element: Any, builder: TextBuilder) -> None:
+    def _separate(self, element: Any, values: Declared, around: _Here, builder: TextBuilder) -> None:
         """Put what stands between an element and its neighbours."""
-        if self._layout.is_block(element):
-            builder.block(2 if element.tag in _PARAGRAPHS else 1)
-        elif self._layout.is_cell(element) or _is_word(element):
+        display = word(values, "display")
+        cell = display == "table-cell" if display else element.tag in _CELLS
+        if cell or around.row or _is_word(element):
             builder.add(" ")
-        elif self._layout.has_room(element):
+        elif display in _LINES or (not display and element.tag in _BLOCKS):
+            builder.block(2 if element.tag in _PARAGRAPHS else 1)
+        elif values and has_room(values):
             builder.room()
 
-    def _generated(self, element: Any, where: str, builder: TextBuilder, look: Look) -> None:
+    def _generated(self, element: Any, values: Declared, place: str, builder: TextBuilder, here: _Here) -> None:
         """Read the text that styles put before or after what an element holds."""
-        text, declared = self._styles.beside(element, where, look)
-        if not declared:
-            return
-        self._add_backgrounds(declared)
-        text = "".join(one for one in text if one.isascii() or one.isalnum() or one.isspace())  # no signs
-        if text:
-            block = keyword(declared, "display", look) == "block"
-            if block:
-                builder.block()
-            self._add(builder, text, look_of(element, declared, look))
-            if block:
-                builder.block()
+        text = ""
+        for token in values.get(place, ()):
+            if token.type == "literal" and token.value == "/":
+                break  # what follows is read aloud
+            if token.type == "string":
+                text += token.value
+            elif token.type == "function" and token.lower_name == "attr":
+                name = next((one.value for one in token.arguments if one.type == "ident"), "")
+                text += element.get(name) or ""
+            elif token.type == "function" and token.lower_name == "var":
+                self._account.add("texts of variables")
+        self._add(builder, "".join(one for one in text if one.isascii() or one.isalnum() or one.isspace()), here)
 
-    def _leave_out(self, element: Any, declared: Declared, look: Look, builder: TextBuilder, *, whole: bool) -> bool:
+    def _leave_out(self, element: Any, values: Declared, here: _Here, builder: TextBuilder, *, whole: bool) -> bool:
         """Whether an element is not read at its place; what is seen of it is counted, or read elsewhere."""
         tag = element.tag
-        if not whole and _is_hidden(element, declared, look):
-            if "shown-on-demand" in declared:
-                self._add_beside(element, look, "parts shown on demand")
+        if tag in _NEVER or tag == "script":
+            runs = tag == "script" and _PROGRAMS.match(element.get("type", "").lower())
+            self._account.add("scripts", int(bool(runs)))
             return True
-        if not whole and tag == "details" and "open" not in element.attrib:
-            self._add_beside(element, look, "closed details")
+        if not whole and _is_hidden(element, values):
+            self._walk(element, self._account.hidden, here, beside=True)
             return True
-        if not whole and _is_around(element):
-            self._add_beside(element, look, element.get("role") or element.tag)
+        around = element.get("role") or tag if _is_around(element) else None
+        closed = "closed details" if tag == "details" and "open" not in element.attrib else None
+        if not whole and (around or closed):
+            inner = TextBuilder()
+            self._walk(element, inner, here, beside=True)
+            self._account.add_beside(closed or around or "", inner.text)
             return True
-        self._count_attributes(element)
-        self._add_backgrounds(declared)
+        self._count_attributes(element, values)
         if tag in _LABELS:
-            options = list(element.iter("option")) if tag in ("select", "datalist") else [element]
-            for one in options:
+            for one in element.iter("option") if tag in ("select", "datalist") else (element,):
                 self._label(_LABELS[tag], one.get("label") or "".join(one.itertext()))
             for one in element.iter("option", "optgroup"):
-                self._count_attributes(one)
+                self._count_attributes(one, {})
             return True
-        shown = "display" in declared and tag in (*_NEVER, "script")
-        if shown:
-            self._account.add_beside("parts that styles show", "".join(element.itertext()))
-        if (tag in _NEVER and not element.get("shadowrootmode")) or (shown and tag == "script"):
-            return True
-        return self._leave_out_part(element, declared, look, builder)
+        return self._leave_out_part(element, values, here, builder)
 
-    def _leave_out_part(self, element: Any, declared: Declared, look: Look, builder: TextBuilder) -> bool:
-        tag = element.tag
-        if tag == "script":
-            self._account.add("scripts", int(bool(_PROGRAMS.match(element.get("type", "").lower()))))
-        elif tag == "iframe" and element.get("srcdoc"):
+    def _leave_out_part(self, element: Any, values: Declared, here: _Here, builder: TextBuilder) -> bool:
+        tag, kind = element.tag, (element.get("type") or "text").lower()
+        if tag == "iframe" and element.get("srcdoc"):
             add_html(builder, element.get("srcdoc"), self._account, open_file=self._open)
         elif tag in _MEDIA:
-            if not self._add_data(element.get("data" if tag == "object" else "src"), builder):
-                self._account.add("embedded objects", weight=Account.UNKNOWN)
-        elif tag in _PICTURES or (tag == "input" and _kind(element) == "image"):
-            self._add_data(element.get("src") or element.get("href") or element.get("xlink:href"), builder)
-            self._account.add_picture(*_size(element, declared, look))
+            self._account.add("embedded objects", weight=Account.UNKNOWN)
+            self._account.hidden.add("".join(element.itertext()))  # which is shown where the object is not
+        elif tag in _PICTURES or (tag == "input" and kind == "image"):
+            self._account.add_picture(*_size(element, values))
         elif tag == "input":
-            if _kind(element) not in VALUE_FIELDS:
-                self._add(builder, element.get("value"), look)
+            if kind not in VALUE_FIELDS:
+                self._add(builder, element.get("value"), here)
         else:
             if tag in _DRAWN:
                 self._drawn += max(20, len(element.get("d", "")), len(element.get("points", "")), 100 * (tag == "use"))
@@ -361,8 +321,8 @@ class _Page:
             return _is_reference(element)
         return True
 
-    def _count_attributes(self, element: Any) -> None:
-        """Read the attributes of an element that are seen, and count those that run as scripts."""
+    def _count_attributes(self, element: Any, values: Declared) -> None:
+        """Read the attributes of an element that are seen; count pictures behind it, and attributes that run."""
         for name, value in element.items():
             if name in LABEL_ATTRIBUTES:
                 self._label(LABEL_ATTRIBUTES[name], value)
@@ -370,13 +330,11 @@ class _Page:
                 self._account.add("scripts")
             elif name == "background" and value:
                 self._add_background(value)
-
-    def _add_backgrounds(self, declared: Declared) -> None:
-        for name in _BACKGROUNDS:
-            for token in declared.get(name, ()):
+        for name in ("background", "background-image"):
+            for token in values.get(name, ()):
                 if token.type == "url":
                     self._add_background(token.value)
-                elif token.type == "function" and token.lower_name in ("url", "image-set", "-webkit-image-set", "src"):
+                elif token.type == "function" and token.lower_name in ("url", "image-set"):
                     self._add_background("".join(str(getattr(one, "value", "")) for one in token.arguments))
 
     def _add_background(self, address: str) -> None:
@@ -387,65 +345,76 @@ class _Page:
             self._account.add("pictures", weight=Account.UNKNOWN)
 
 
-def _lengths_of(roots: list[Any]) -> dict[Any, int]:
-    """The number of letters in each element."""
-    lengths: dict[Any, int] = {}
-    elements = [one for root in roots for one in root.iter() if isinstance(one.tag, str)]
-    for element in reversed(elements):
-        inner = sum(lengths.get(one, 0) + len((one.tail or "").strip()) for one in element)
-        lengths[element] = len((element.text or "").strip()) + inner
-    return lengths
+def _style(element: Any) -> str:
+    """What an element declares; parts of drawings do so by attributes, too."""
+    style = element.get("style") or ""
+    if element.tag not in _DRAWING:
+        return style
+    return ";".join(f"{name}:{element.get(name)}" for name in _HINTS if element.get(name)) + f";{style}"
 
 
-def _is_shadow_root(element: Any) -> bool:
-    return element.tag == "template" and bool(element.get("shadowrootmode"))
+def _within(element: Any, values: Declared, above: _Here) -> _Here:
+    """What holds within an element."""
+    hints = _hinted(element, above.look)
+    exact = above.exact or element.tag in ("pre", "listing")
+    if not values:
+        return above._replace(look=hints, exact=exact, row=False)
+    space, visibility = word(values, "white-space"), word(values, "visibility")
+    tokens = [*values.get("list-style", ()), *values.get("list-style-type", ())]
+    return _Here(
+        look=look_of(values, hints),
+        invisible=above.invisible if visibility not in ("hidden", "collapse", "visible") else visibility != "visible",
+        exact=space.startswith(("pre", "break-spaces")) and space != "pre-line" if space else exact,
+        row=word(values, "display") in _ROWS,
+        marker="".join(one.value for one in tokens if one.type == "string") if tokens else above.marker,
+    )
 
 
-def _is_far(element: Any) -> bool:
-    """Whether a part of a drawing says that it stands off the page."""
-    for name in ("x", "y", "dx", "dy"):
-        try:
-            place = float((element.get(name) or "0").split()[0].removesuffix("px"))
-        except (ValueError, IndexError):
-            continue
-        if not -_FAR < place < 10 * _FAR:
-            return True
-    return False
+def _hinted(element: Any, above: Look) -> Look:
+    """The look that an element has by itself or by its attributes."""
+    tag, look = element.tag, above
+    if tag == "a" and element.get("href") is not None:
+        look = look._replace(colour=_LINK)
+    elif tag == "font" and element.get("color"):
+        look = look._replace(colour=colour_of(element.get("color")))
+    elif tag == "body" and element.get("text"):
+        look = look._replace(colour=colour_of(element.get("text")))
+    elif tag == "svg":
+        look = look._replace(background=None)  # its shapes have colours of their own
+    elif tag == "bdo":
+        look = look._replace(moved=True)
+    if element.get("bgcolor"):
+        look = look._replace(background=colour_of(element.get("bgcolor")))
+    return look
 
 
-def _kind(element: Any) -> str:
-    return str(element.get("type") or "text").lower()
-
-
-def _size(element: Any, declared: Declared, look: Look) -> tuple[float | None, float | None]:
-    """Width and height of a picture in points, if the page says a side of it in pixels and no style says otherwise."""
-    if any(name in declared for name in ("min-width", "min-height", "transform", "scale", "zoom")):
+def _size(element: Any, values: Declared) -> tuple[float | None, float | None]:
+    """Width and height of a picture in points, if the page says a side of it and no style says otherwise."""
+    if any(name in values for name in ("min-width", "min-height", "transform", "scale", "zoom")):
         return None, None
     sides = []
     for side in ("width", "height"):
-        if side in declared and keyword(declared, side, look) != "auto":
-            sides.append(length_of(declared, side, look))
-        else:
-            stated = element.get(side, "").removesuffix("px")
-            if stated.isdecimal():
-                sides.append(float(stated))
-    points = [None if side is None else side * 0.75 for side in sides]
-    return (points[0], points[-1]) if points else (None, None)
+        stated = element.get(side, "").removesuffix("px")
+        if side in values and word(values, side) != "auto":
+            sides.append(length(values, side, 12.0))
+        elif stated.isdecimal():
+            sides.append(float(stated) * 0.75)
+    return (sides[0], sides[-1]) if sides else (None, None)
 
 
 def _is_around(element: Any) -> bool:
     """Whether an element stands around the text of the page."""
-    if element.tag in _AROUND or element.get("role") in ROLES:
+    if element.tag in _AROUND or element.get("role") in _ROLES:
         return True
     return element.tag in _ENDS and not any(parent.tag in _BODIES for parent in element.iterancestors())
 
 
-def _is_hidden(element: Any, declared: Declared, look: Look) -> bool:
-    display = keyword(declared, "display", look) if declared else None
-    if display in _NO_BOX or (declared and keyword(declared, "content-visibility", look) == "hidden"):
+def _is_hidden(element: Any, values: Declared) -> bool:
+    display = word(values, "display")
+    if display == "none" or element.tag in _INSTEAD or (values and is_cut_off(values)):
         return True
     closed = "popover" in element.attrib or (element.tag == "dialog" and "open" not in element.attrib)
-    return (closed or "hidden" in element.attrib) and display in (None, "revert", "revert-layer")
+    return (closed or "hidden" in element.attrib) and not display
 
 
 def _is_word(element: Any) -> bool:

@@ -7,9 +7,7 @@ from typing import Any, cast
 
 from dgmark_documents.account import Account, Piece
 from dgmark_documents.charsets import decode, decode_page
-from dgmark_documents.data_urls import is_page
-from dgmark_documents.html_text import add_html
-from dgmark_documents.markup import LABELS, markup_pieces, style_pieces
+from dgmark_documents.html_text import add_html, is_page, page_pieces
 from dgmark_documents.reading import Reading, Refusal
 from dgmark_documents.text_builder import TextBuilder
 
@@ -70,8 +68,6 @@ class _Mail:
         elif media in ("text", "multipart") or is_page(kind):  # a multipart without parts is a text
             if kind not in _NO_TEXT:
                 self._text(part, kind, shown)
-            elif kind == "text/css":
-                self.account.held += style_pieces(_decoded(part), f"{kind}, ")
         else:
             self.account.add("attachments", weight=Account.UNKNOWN)
 
@@ -89,7 +85,7 @@ class _Mail:
     def _parts(self, part: Any, shown: bool) -> None:
         kind, parts = part.get_content_type(), list(part.iter_parts())
         for place, text in (("preamble", part.preamble), ("epilogue", part.epilogue)):
-            self.account.held += [Piece(place, text, LABELS)] if text and text.strip() else []
+            self.account.held += [Piece(place, text, "labels")] if text and text.strip() else []
         first = parts[0] if parts else None
         if kind == "multipart/alternative":
             first = min(parts, key=_preference, default=None)
@@ -97,7 +93,8 @@ class _Mail:
             if kind in ("multipart/alternative", "multipart/related") and one is not first:
                 self._beside(one, related=kind.endswith("related"))
             else:
-                self.read(one, shown=shown and one.get_content_disposition() != "attachment")
+                forwarded = one.get_content_type() == "message/rfc822"  # also as an attachment
+                self.read(one, shown=shown and (forwarded or one.get_content_disposition() != "attachment"))
 
     def _beside(self, part: Any, *, related: bool) -> None:
         """Count a part that is shown in place of another, or within it."""
@@ -120,7 +117,7 @@ class _Mail:
                 return
             self.how += how if shown else []
         marked = page or kind in ("text/enriched", "text/richtext")
-        self.account.held += markup_pieces(text, f"{place}, ") if marked else [Piece(place, text)]
+        self.account.held += page_pieces(text, place) if marked else [Piece(place, text)]
         if not shown:
             return
         builder = TextBuilder()
@@ -136,7 +133,7 @@ class _Mail:
         for name in _HEADER:
             for value in message.get_all(name, []):
                 text = _ADDRESS.sub(" ", str(value)).strip(" \"'")
-                self.account.held.append(Piece(f"header {name}", text, LABELS))
+                self.account.held.append(Piece(f"header {name}", text, "labels"))
                 self.account.add_beside("header", text)
 
 

@@ -5,9 +5,8 @@ from typing import Any
 
 from dgmark_documents.account import Account
 from dgmark_documents.charsets import decode
-from dgmark_documents.html_text import add_html
+from dgmark_documents.html_text import add_html, page_pieces
 from dgmark_documents.json_text import parse_json
-from dgmark_documents.markup import markup_pieces
 from dgmark_documents.reading import Reading, Refusal
 from dgmark_documents.text_builder import TextBuilder
 
@@ -55,7 +54,7 @@ def _add_output(builder: TextBuilder, account: Account, output: dict[str, Any]) 
     if page is not None:
         builder.block(2)
         add_html(builder, _joined(page), account)
-        account.held += markup_pieces(_joined(page))
+        account.held += page_pieces(_joined(page))
     elif any(name.startswith("image/") or name == "png" for name in data):
         account.add("pictures", weight=Account.UNKNOWN)
     elif plain is not None:

@@ -1,18 +1,18 @@
 """OpenDocument texts with lxml: the body, then what stands apart from it, each once.
 
-What the format hides is dropped, and what cannot be seen for its look is read and counted.
+What the format hides is read behind the body, and what cannot be seen for its look is read and counted.
 """
 
 import posixpath
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote
 
 from dgmark_documents.account import Account
-from dgmark_documents.apart import Apart
-from dgmark_documents.elements import LONGEST, attribute, child, children, local, overflows, points, texts
-from dgmark_documents.opendocument_styles import OpenDocumentStyles, Properties, over, unseen, used_pages
+from dgmark_documents.elements import attribute, child, children, local, points, texts
+from dgmark_documents.look import Look, is_off_page, put
+from dgmark_documents.opendocument_styles import OpenDocumentStyles, Properties, look_of, over, used_pages
 from dgmark_documents.reading import Reading, Refusal
+from dgmark_documents.story import Story
 from dgmark_documents.text_builder import TextBuilder
 from dgmark_documents.xml_pieces import xml_pieces
 from dgmark_documents.zip_archive import LOCKED, ZipArchive, is_markup
@@ -24,12 +24,8 @@ _SETTINGS_NAMES = ("meta.xml", "settings.xml")
 _PASSED = frozenset(("text", "creator", "date", "creator-initials", "sender-initials", "date-string", "binary-data"))
 _PROPERTIES = frozenset(("title", "subject", "keywords", "description", "initial-creator", "user-defined"))
 _SHAPES = ("custom-shape", "rect", "ellipse", "circle", "line", "polyline", "polygon", "path", "caption", "connector")
-_NESTED = frozenset(
-    ("p", "h", "span", "section", "table", "table-row", "table-cell", "covered-table-cell", "frame", *_SHAPES)
-)
 _FORM_ATTRIBUTES = ("label", "value", "current-value", "title", "text", "string-value")
 _FORM_PROPERTIES = frozenset(("HelpText", "Label", "Text", "DefaultText", "StringItemList", "Title"))
-_TINY_ROW = 3.0  # points
 
 
 def read_odt(archive: ZipArchive) -> Reading:
@@ -47,9 +43,8 @@ def read_odt(archive: ZipArchive) -> Reading:
     body = TextBuilder()
     document.read_body(body)
     document.read_ends()
-    document.apart.put("numbers of lists", " ".join(document.numbers))
+    document.account.put("numbers of lists", " ".join(document.numbers))
     document.count_held()
-    document.apart.tell(document.account)
     return document.account.reading(body.text)
 
 
@@ -59,8 +54,6 @@ class _OpenDocument:
     Attributes:
         archive: its parts.
         account: what it holds beside the body.
-        apart: the texts that stand apart from the body.
-        hidden: the elements that are dropped because they are not shown.
         numbers: the texts of list numbers, in their order.
         values: of fields whose value stands in a declaration, the value by the name.
     """
@@ -68,8 +61,6 @@ class _OpenDocument:
     def __init__(self, archive: ZipArchive) -> None:
         self.archive = archive
         self.account = Account()
-        self.apart = Apart()
-        self.hidden: set[Any] = set()
         self.numbers: dict[str, None] = {}
         self._trees: dict[str, Any] = {}
         self._content = self.tree("content.xml")
@@ -111,7 +102,7 @@ class _OpenDocument:
             for end in page:
                 place = "headers" if local(end).startswith("header") else "footers"
                 if local(end).startswith(("header", "footer")) and attribute(end, "display") != "false":
-                    _Story(self, styles, self.apart.at(place), {}).add(end)
+                    _Story(self, styles, self.account.at(place), {}).add(end)
 
     def property(self, name: str, own_name: str | None) -> str:
         """A property of the document that a field shows: by its element, or of users' own by its name."""
@@ -125,10 +116,10 @@ class _OpenDocument:
             if part.startswith(_SETTINGS) or posixpath.basename(part) in _SETTINGS_NAMES or part.endswith(".rdf"):
                 continue
             if is_markup(self.archive.read(part)):
-                self.account.held += xml_pieces(self.tree(part), part, passed=_PASSED, hidden=self.hidden)
+                self.account.held += xml_pieces(self.tree(part), part, passed=_PASSED)
 
 
-class _Story:
+class _Story(Story):
     """Adds a tree to a builder."""
 
     def __init__(
@@ -138,74 +129,52 @@ class _Story:
         self._styles = styles
         self._builder = builder
         self._properties = properties
-        self._around: str | None = None  # why nothing here can be seen
-        self._outer: list[tuple[Properties, str | None]] = []
+        self._around = Look()  # what holds here beside the properties
 
-    def add(self, top: Any) -> None:
-        """Add the text of a tree."""
-        from lxml import etree
+    @property
+    def state(self) -> tuple[Properties, Look]:
+        """What holds at this place."""
+        return self._properties, self._around
 
-        skipped = None
-        events = etree.iterwalk(top, events=("start", "end", "comment", "pi"))
-        for event, element in events:
-            name = local(element)
-            if event == "start":
-                if name in _NESTED:
-                    self._outer.append((self._properties, self._around))
-                handle = _HANDLERS.get(name)
-                if element is not top and (self._is_dropped(element) or (handle and handle(self, element))):
-                    events.skip_subtree()
-                    skipped = element
-                else:
-                    self._put(element.text)
-                continue
-            if event == "end" and name in _NESTED:
-                self._properties, self._around = self._outer.pop()
-            if event == "end" and name in ("p", "h") and element is not skipped:
-                self._builder.block()
-            if element is not top:
-                self._put(element.tail)
+    @state.setter
+    def state(self, state: tuple[Properties, Look]) -> None:
+        self._properties, self._around = state
 
-    def _put(self, text: str | None) -> None:
+    def begin(self, element: Any) -> None:
+        """See whether a field or a part says that it is not shown."""
+        if attribute(element, "display") == "none":
+            self._hide()
+
+    def end(self, name: str) -> None:
+        """End a paragraph."""
+        if name in ("p", "h"):
+            self._builder.block()
+
+    def text(self, text: str | None) -> None:
         """Add a text of the look that holds here."""
-        if text:
-            why = self._around or unseen(self._properties)
-            if why:
-                self._document.account.add_not_shown(why, text)
-            self._builder.add(text)
-
-    def _is_dropped(self, element: Any) -> bool:
-        """Whether a field or a part says that it is not shown."""
-        return attribute(element, "display") == "none" and self._hide(element)
+        put(self._builder, self._document.account, text, look_of(self._properties, self._around))
 
     # Each of the following takes an element that begins, and says whether its contents are passed over.
 
-    def _hide(self, element: Any) -> bool:
-        self._document.hidden.add(element)
-        return True
+    def _hide(self) -> None:
+        self._around = self._around._replace(hidden=True)
 
     def _begin_paragraph(self, element: Any) -> bool:
         if any(attribute(one, "is-hidden") == "true" for one in element.iter("{*}hidden-paragraph")):
-            return self._hide(element)
+            self._hide()
         self._builder.block()
         name = attribute(element, "style-name")
         self._properties = over(self._properties, self._styles.properties("paragraph", name))
         self._add_numbers("" if local(element) == "h" else self._styles.list_of(name))
-        return self._hides(element)
+        return False
 
     def _begin_span(self, element: Any) -> bool:
         self._properties = over(self._properties, self._styles.properties("text", attribute(element, "style-name")))
-        return self._hides(element)
-
-    def _hides(self, element: Any) -> bool:
-        return self._properties.get("display") == "none" and self._hide(element)
+        return False
 
     def _begin_section(self, element: Any) -> bool:
-        shown = attribute(element, "display")
-        if shown == "condition" and attribute(element, "is-hidden") == "true":
-            return self._hide(element)
-        if shown == "condition" and attribute(element, "is-hidden") is None:
-            self._around = "parts that a condition may hide"
+        if attribute(element, "display") == "condition" and attribute(element, "is-hidden") == "true":
+            self._hide()
         return self._begin_block(element, "section")
 
     def _begin_cell(self, element: Any) -> bool:
@@ -221,11 +190,9 @@ class _Story:
 
     def _begin_row(self, element: Any) -> bool:
         if attribute(element, "visibility") in ("collapse", "filter"):
-            return self._hide(element)
+            self._hide()
         own = self._styles.properties("table-row", attribute(element, "style-name"))
-        height = points(own.get("row-height"))
-        if height is not None and height <= _TINY_ROW:
-            self._around = "rows of no height"
+        self._around = self._around._replace(size=points(own.get("row-height")))
         return False
 
     def _begin_list(self, element: Any) -> bool:
@@ -239,9 +206,8 @@ class _Story:
 
     def _begin_drawing(self, element: Any) -> bool:
         """Count what a drawing shows beside text, and see whether it is shown."""
-        places = [points(attribute(element, side)) or 0.0 for side in ("x", "y")]
-        if any(abs(place) > LONGEST for place in places):
-            self._around = "text off the page"
+        if is_off_page(points(attribute(element, side)) for side in ("x", "y")):
+            self._around = self._around._replace(off_page=True)
         own = self._styles.properties("graphic", attribute(element, "style-name"))
         self._properties = {"behind": _colour_of(own)}
         objects = [*children(element, "object", "object-ole", "plugin", "applet", "floating-frame")]
@@ -263,22 +229,16 @@ class _Story:
         else:
             return False
         for text in (one for top in tree.iter("*") for one in (top.text, top.tail) if local(top) != "annotation"):
-            self._document.apart.put("formulas and charts", text)
+            self._document.account.put("formulas and charts", text)
         return True
 
     def _begin_shape(self, element: Any) -> bool:
         self._begin_drawing(element)
-        return self._add_boxed(element, element)
+        return self._add_text_box(element)
 
     def _add_text_box(self, element: Any) -> bool:
-        return self._add_boxed(element, element.getparent())
-
-    def _add_boxed(self, element: Any, frame: Any) -> bool:
-        story = _Story(self._document, self._styles, self._document.apart.at("text boxes"), self._properties)
-        grows = attribute(element, "min-height") is not None or attribute(frame, "height") is None
-        width, height = _size(frame)
-        clipped = not grows and overflows(element, (width or 0.0) * (height or 0.0))
-        story._around = self._around or ("text that its box cuts off" if clipped else None)
+        story = _Story(self._document, self._styles, self._document.account.at("text boxes"), self._properties)
+        story._around = self._around._replace(size=None)
         story.add(element)
         return True
 
@@ -294,47 +254,44 @@ class _Story:
 
     def _add_apart(self, place: str, tops: list[Any]) -> bool:
         for top in tops:
-            _Story(self._document, self._styles, self._document.apart.at(place), {}).add(top)
+            _Story(self._document, self._styles, self._document.account.at(place), {}).add(top)
         return True
 
     def _add_description(self, element: Any) -> bool:
         """Add a property of the document that a field shows, or what a drawing is called."""
         in_drawing = local(element.getparent()) not in ("p", "h", "span", "a")
         if in_drawing and local(element) in ("title", "desc"):
-            self._document.apart.put("alternative texts", texts(element))
+            self._document.account.put("alternative texts", texts(element))
             return True
         name = attribute(element, "name")
-        self._document.apart.put("document properties", self._document.property(local(element), name))
+        self._document.account.put("document properties", self._document.property(local(element), name))
         return False
 
     def _add_forms(self, element: Any) -> bool:
         for one in element.iter("*"):
             shown = local(one) != "property" or attribute(one, "property-name") in _FORM_PROPERTIES
             for name in _FORM_ATTRIBUTES if shown else ():
-                self._document.apart.put("form fields", attribute(one, name))
-            self._document.apart.put("form fields", one.text)
+                self._document.account.put("form fields", attribute(one, name))
+            self._document.account.put("form fields", one.text)
         return True
 
     def _add_choices(self, element: Any) -> bool:
         for one in children(element, "label"):
-            self._document.apart.put("choices of lists", attribute(one, "value"))
+            self._document.account.put("choices of lists", attribute(one, "value"))
         return False
 
     def _add_user_field(self, element: Any) -> bool:
         if attribute(element, "display") != "none":
-            self._document.apart.put("fields", self._document.values.get(attribute(element, "name")))
+            self._document.account.put("fields", self._document.values.get(attribute(element, "name")))
         return False
 
     def _hide_text(self, element: Any) -> bool:
-        """Drop a text that is hidden, and count one that does not say whether its condition hides it."""
-        if attribute(element, "is-hidden") == "true":
-            return self._hide(element)
-        if attribute(element, "is-hidden") is None:
-            self._document.account.add_not_shown("parts that a condition may hide", texts(element))
-        return False
+        hidden = attribute(element, "is-hidden") == "true"
+        put(self._builder, self._document.account, texts(element), self._around._replace(hidden=hidden))
+        return True
 
     def _begin_covered(self, _: Any) -> bool:
-        self._around = "cells that others cover"
+        self._hide()  # another cell covers it
         return False
 
     def _add_space(self, element: Any) -> bool:
@@ -367,7 +324,7 @@ class _Story:
         return True
 
 
-_HANDLERS: dict[str, Callable[[_Story, Any], bool]] = {
+_Story.handlers = {
     **dict.fromkeys(("p", "h"), _Story._begin_paragraph),
     "span": _Story._begin_span,
     "section": _Story._begin_section,

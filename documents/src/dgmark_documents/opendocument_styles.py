@@ -4,19 +4,15 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from dgmark_documents.elements import LONGEST, attribute, children, local, look_alike, number, points
-from dgmark_documents.word_styles import SIGN_FONTS
+from dgmark_documents.elements import attribute, children, local, number, points
+from dgmark_documents.look import Look, is_off_page
 
-_TINY = 3.0  # points; letters of at most this size cannot be read
-_TINY_SHARE = 15.0  # percent of the usual size
-_FAR_SHARE = 500.0  # percent of their size by which raised letters stand off their line
-_OPAQUE = 10.0  # percent of opacity up to which a text cannot be seen
 _NUMBER = re.compile(r"%\d+%")
 # attributes of styles that decide whether a text is seen, by the element that has them
 _DECIDING = {
     "text-properties": (
-        "use-window-font-color", "display", "font-size", "color", "opacity", "text-position", "text-scale",
-        "background-color", "letter-spacing", "font-name", "font-family",
+        "use-window-font-color", "display", "font-size", "color", "opacity", "text-scale", "background-color",
+        "font-name", "font-family",
     ),
     "paragraph-properties": (
         "background-color", "line-height", "margin-left", "margin-right", "margin", "text-indent",
@@ -106,34 +102,26 @@ def over(outer: Properties, inner: Properties) -> Properties:
     return merged
 
 
-def unseen(properties: Properties) -> str | None:
-    """Why a text of these properties cannot be seen although it is not hidden, or None."""
-    size = points(properties.get("font-size"))
-    above = number(properties.get("text-position", "").partition(" ")[0].removesuffix("%"))
-    raised = number(properties.get("text-position", "").rpartition(" ")[2].removesuffix("%"))
-    width = number(properties.get("text-scale", "").removesuffix("%"))
-    if (size is not None and size <= _TINY) or any(one is not None and one <= _TINY_SHARE for one in (raised, width)):
-        return "tiny text"
-    opacity = number(properties.get("opacity", "").removesuffix("%"))
-    if opacity is not None and opacity <= _OPAQUE:
-        return "transparent text"
+def look_of(properties: Properties, around: Look) -> Look:
+    """The look of a text of these properties, where this look holds around it."""
+    size, width = points(properties.get("font-size")), number(properties.get("text-scale", "").removesuffix("%"))
+    line, stated = points(properties.get("line-height")), properties.get("line-height", "")
+    share = number(stated.removesuffix("%")) if stated.endswith("%") else None
+    heights = [around.size, size, line, *((size or 12.0) * one / 100 for one in (width, share) if one is not None)]
     background = properties.get("background-color", "transparent")
     if background == "transparent":
         background = properties.get("behind", "transparent")
-    if look_alike(properties.get("color"), "#ffffff" if background == "transparent" else background):
-        return "text in the colour of what is behind it"
-    line, stated = points(properties.get("line-height")), properties.get("line-height", "")
-    share = number(stated.removesuffix("%")) if stated.endswith("%") else None
-    if (line is not None and line <= _TINY) or (share is not None and share <= _TINY_SHARE):
-        return "lines of no height"
+    opacity = number(properties.get("opacity", "").removesuffix("%"))
     sides = [points(properties.get(name)) for name in ("margin-left", "margin-right", "margin", "text-indent")]
-    if any(one is not None and abs(one) > LONGEST / 2 for one in sides) or abs(above or 0.0) > _FAR_SHARE:
-        return "text off the page"
-    spacing = points(properties.get("letter-spacing"))
-    if spacing is not None and spacing < -(size or 12.0) / 2:
-        return "letters that lie on each other"
-    font = properties.get("font-name") or properties.get("font-family", "")
-    return "letters in fonts of signs" if SIGN_FONTS.fullmatch(font.strip("'\"")) else None
+    return around._replace(
+        hidden=around.hidden or properties.get("display") == "none",
+        size=min((one for one in heights if one is not None), default=None),
+        colour=properties.get("color"),
+        background="ffffff" if background == "transparent" else background,
+        opacity=1.0 if opacity is None else opacity / 100,
+        off_page=around.off_page or is_off_page(sides),
+        font=properties.get("font-name") or properties.get("font-family", ""),
+    )
 
 
 def used_pages(styles: Any, tops: Iterable[Any]) -> list[Any]:

@@ -1,7 +1,7 @@
 """RTF to text: its body, then what stands apart from it, each once.
 
-What RTF hides is dropped, and what cannot be seen for its look is read and counted. Each sign of the file is looked at
-once to read it and once to count it.
+What RTF hides is read behind the body, and what cannot be seen for its look is read and counted. Each sign of the file
+is looked at once to read it and once to count it.
 """
 
 import re
@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from copy import copy
 
 from dgmark_documents.account import Account, Piece
+from dgmark_documents.look import HIDDEN, unseen
 from dgmark_documents.reading import Reading, Refusal
 from dgmark_documents.rtf_state import SIGNS, Font, State, encoding_of
 from dgmark_documents.text_builder import TextBuilder, without_bullets
-from dgmark_documents.xml_pieces import HIDDEN
+from dgmark_documents.word_fields import quoted
 
 # a control word with its number, a byte in hexadecimal, a control sign, a bracket, text
 _TOKEN = re.compile(
@@ -60,7 +61,6 @@ _CODE_PAGES = {"mac": 10000, "pc": 437, "pca": 850}
 _OF_FIELDS = {"TITLE": "title", "SUBJECT": "subject", "AUTHOR": "author", "KEYWORDS": "keywords",
               "COMMENTS": "doccomm", "LASTSAVEDBY": "operator"}  # fmt: skip
 _OF_SHAPES = {"gtextUNICODE": "drawn texts", "wzDescription": "alternative texts", "wzTooltip": "tool tips"}
-_TIP = re.compile(r'\\o\s+"([^"]*)"')
 _CONTROL = re.compile(r"^.|[\0-\x1f]", re.DOTALL)
 _NUMBER = re.compile(r"\d+")
 
@@ -76,7 +76,7 @@ def read_rtf(content: bytes) -> Reading:
         raise Refusal("is cut off: its last bracket is missing")
     reader = _Reader()
     reader.read(source)
-    reader.account.held += _pieces(source, reader.hidden, reader.deleted)
+    reader.account.held += _pieces(source, reader.deleted)
     body, *apart = reader.texts()
     for place, text in apart:
         reader.account.add_beside(place, text)
@@ -88,13 +88,11 @@ class _Reader:
 
     Attributes:
         account: what is not read, or read although it is not seen.
-        hidden: where texts stand that RTF hides.
         deleted: where texts stand that are tracked deletions.
     """
 
     def __init__(self) -> None:
         self.account = Account()
-        self.hidden: set[int] = set()
         self.deleted: set[int] = set()
         self._texts: dict[str, list[str]] = {"body": []}
         self._stack: list[State] = []
@@ -153,7 +151,7 @@ class _Reader:
         for code in self._all_codes:
             self._show_field(code)
         levels = self._levels if self._flags & {"ls", "pnlvl", "pnlvlbody", "pnlvlblt"} else []
-        self._put("numbers of lists", " ".join([*self._labels, *(one for one in levels if one not in self._labels)]))
+        self._put("numbers of lists", " ".join(dict.fromkeys((*self._labels, *levels))))
         shown = {" of first pages": "titlepg", " of left pages": "facingp"}
         hidden = tuple(ending for ending, flag in shown.items() if flag not in self._flags)
         return [(place, _lines("".join(parts))) for place, parts in self._texts.items() if not place.endswith(hidden)]
@@ -269,7 +267,7 @@ class _Reader:
             self._put("buttons", rest.strip().partition(" ")[2])
         elif name.upper() in _OF_FIELDS:
             self._put("document properties", self._properties.get(_OF_FIELDS[name.upper()], ""))
-        for tip in _TIP.findall(rest) if name.upper() == "HYPERLINK" else ():
+        for tip in quoted(rest, ("\\o",)) if name.upper() == "HYPERLINK" else ():
             self._put("tool tips", tip)
 
     def _put(self, place: str, text: str) -> None:
@@ -295,17 +293,14 @@ class _Reader:
     def _is_shown(self, text: str, start: int) -> bool:
         """Whether a text is read here; counts it if it is but cannot be seen."""
         state = self._state
-        if state.hidden or state.gone:
-            self.hidden.add(start)
-            return False
         if state.deleted:
             self.deleted.add(start)
             return False
         if state.place in ("", "kept", "code"):
             return bool(state.place)
-        unseen = state.why_unseen(self._colours, shaded=self._shaded)
-        if unseen and text.strip():
-            self.account.add_not_shown(unseen, text)
+        why = unseen(state.look(self._colours, shaded=self._shaded))
+        if why not in (None, HIDDEN) and text.strip():
+            self.account.add_not_shown(why or "", text)
         return True
 
     def _emit(self, text: str, start: int) -> None:
@@ -324,12 +319,14 @@ class _Reader:
                 self._write(content.decode(encoding, "replace"))
 
     def _write(self, text: str) -> None:
-        place = self._state.place
+        state, place = self._state, self._state.place
         if place == "kept":
             self._kept.append(text)
         elif place == "code":
             if self._codes:
                 self._codes[-1].append(text)
+        elif state.hidden or state.gone:
+            self._texts.setdefault(HIDDEN, []).append(f"{text} ")
         else:
             self._texts.setdefault(place, []).append(text)
 
@@ -344,12 +341,11 @@ def _lines(text: str) -> str:
     return builder.text
 
 
-def _pieces(source: str, hidden: set[int], deleted: set[int]) -> Iterator[Piece]:
+def _pieces(source: str, deleted: set[int]) -> Iterator[Piece]:
     """The texts of all groups but for `_NO_TEXT`, in order; characters that their font encodes are left out.
 
     Args:
         source: the file.
-        hidden: where texts stand that are hidden; they are one group.
         deleted: where texts stand that do not count, as they are tracked deletions.
     """
     opened = ["the end"]  # what stands outside of all groups
@@ -371,5 +367,5 @@ def _pieces(source: str, hidden: set[int], deleted: set[int]) -> Iterator[Piece]
             elif word and begins:
                 opened[-1] = word
             if text:
-                yield Piece(f"group {opened[-1]}", text, HIDDEN if start in hidden else _VALUES.get(opened[-1]))
+                yield Piece(f"group {opened[-1]}", text, _VALUES.get(opened[-1]))
         begins = bracket == "{" or (begins and (sign == "*" or not any(found.groups())))

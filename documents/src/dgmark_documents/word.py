@@ -1,50 +1,36 @@
 """Word documents to text with lxml: the body, then what stands apart from it, each once.
 
-What Word hides is dropped, and what cannot be seen for its look is read and counted.
+What Word hides is read behind the body, and what cannot be seen for its look is read and counted.
 """
 
 import posixpath
 import re
-from collections.abc import Callable
 from typing import Any
 
 from dgmark_documents.account import Account
-from dgmark_documents.apart import Apart
 from dgmark_documents.charsets import decode, decode_page
 from dgmark_documents.drawings import add_chart, add_described, add_tip
-from dgmark_documents.elements import (
-    LONGEST,
-    attribute,
-    child,
-    children,
-    local,
-    number,
-    overflows,
-    points,
-    texts,
-    value,
-)
-from dgmark_documents.html_text import add_html
-from dgmark_documents.markup import markup_pieces
+from dgmark_documents.elements import attribute, child, children, local, number, points, texts, value
+from dgmark_documents.html_text import add_html, page_pieces
+from dgmark_documents.look import Look, has_signs, is_off_page, put
 from dgmark_documents.office_parts import Link, OfficeParts, not_chosen
 from dgmark_documents.reading import Reading
+from dgmark_documents.story import Story
 from dgmark_documents.text_builder import TextBuilder
 from dgmark_documents.word_fields import Fields
 from dgmark_documents.word_styles import (
-    Look,
     Numbering,
     Surroundings,
     WordStyles,
+    paragraph_look,
     paragraph_properties,
     run_properties,
     shading,
-    unseen_paragraph,
 )
 from dgmark_documents.xml_pieces import xml_pieces
 from dgmark_documents.zip_archive import ZipArchive, is_markup
 
 _SIGNS = {"tab": " ", "ptab": " ", "noBreakHyphen": "-"}  # as a text that is typed anew has them
-_NESTED = frozenset(("p", "r", "tbl", "tr", "tc", "drawing", "pict"))  # each has a look of its own
 # where fonts of letters may have theirs, as fonts of signs do
 _PRIVATE = {code: code - 0xF000 for code in range(0xF020, 0xF100)}
 _CODE = re.compile("[0-9A-Fa-f]{4}")
@@ -55,8 +41,7 @@ _PASSED = frozenset((
     "instrText", "delText", "delInstrText", "align", "posOffset", "formatCode", "f", "LinkType", "LockedField",
     "Anchor", "pctWidth", "pctHeight", "pctPosHOffset", "pctPosVOffset",
 ))  # fmt: skip
-_TINY_ROW = 60.0  # twips
-_TINY_LETTER = 20.0  # twips: the width of a letter that cannot be read
+_FIELDS = 50  # fields in fields
 _OFF = ("0", "false", "off")
 
 
@@ -74,7 +59,6 @@ def read_docx(archive: ZipArchive) -> Reading:
     document.read(document.parts.main, document.parts.tree(document.parts.main), body)
     document.read_apart()
     document.count_held(archive)
-    document.apart.tell(document.account)
     return document.account.reading(body.text)
 
 
@@ -86,18 +70,16 @@ class _Word:
         account: what it holds beside the body.
         styles: its styles.
         fields: what its fields show.
-        apart: the texts that stand apart from the body.
-        hidden: the elements that are dropped because Word does not show them.
+        dropped: the elements that Word does not show beside others that stand for them.
         referred: the ids of the notes and comments that the text refers to, by their kind.
     """
 
     def __init__(self, parts: OfficeParts) -> None:
         self.parts = parts
         self.account = Account()
-        self.styles = WordStyles(parts.tree(parts.named("styles")), parts.tree(parts.named("theme")))
+        self.styles = WordStyles(parts.tree(parts.named("styles")))
         self.fields = Fields(parts)
-        self.apart = Apart()
-        self.hidden: set[Any] = set()
+        self.dropped: set[Any] = set()
         self.referred: dict[str, set[str]] = {"footnote": set(), "endnote": set(), "comment": set()}
         self._numbering = Numbering(parts.tree(parts.named("numbering")))
         self._numbers: dict[str, None] = {}
@@ -133,23 +115,23 @@ class _Word:
         for part, place in self._ends.items():
             tree = self.parts.tree(part)
             if tree is not None:
-                self.read(part, tree, self.apart.at(place, part))
+                self.read(part, tree, self.account.at(place, part))
         for kind, ids in self.referred.items():
             part = self.parts.named(f"{kind}s") or ""
             for note in children(self.parts.tree(part), kind):
                 if attribute(note, "id") in ids:
-                    self.read(part, note, self.apart.at(f"{kind}s"))
-        self.apart.put("numbers of lists", " ".join(self._numbers))
+                    self.read(part, note, self.account.at(f"{kind}s"))
+        self.account.put("numbers of lists", " ".join(self._numbers))
 
     def count_held(self, archive: ZipArchive) -> None:
         """Tell the account all that the document holds."""
         for part in self.parts.shown():
             content = archive.read(part)
             if part.endswith(_PAGES):
-                self.account.held += markup_pieces(decode_page(content)[0], f"{part}, ")
+                self.account.held += page_pieces(decode_page(content)[0], part)
             elif is_markup(content):
                 tree = self.parts.tree(part)
-                self.account.held += xml_pieces(tree, part, passed=_PASSED, hidden=self.hidden)
+                self.account.held += xml_pieces(tree, part, passed=_PASSED, dropped=self.dropped)
 
 
 class _Code:
@@ -160,7 +142,7 @@ class _Code:
         self.in_result = self.has_result = False
 
 
-class _Story:
+class _Story(Story):
     """Adds a tree of one part to a builder."""
 
     def __init__(self, word: _Word, part: str, builder: TextBuilder, around: Surroundings) -> None:
@@ -170,40 +152,35 @@ class _Story:
         self._builder = builder
         self._around = around
         self._look = word.styles.look({}, around)
-        self._outer: list[tuple[Surroundings, Look]] = []
         self._codes: list[_Code] = []
         self._runs_on = False  # whether the mark of the last paragraph is hidden, so that the next one goes on
         self._marks: list[bool] = []  # of the open paragraphs, whether the mark is hidden
 
+    @property
+    def state(self) -> tuple[Surroundings, Look]:
+        """What holds at this place."""
+        return self._around, self._look
+
+    @state.setter
+    def state(self, state: tuple[Surroundings, Look]) -> None:
+        self._around, self._look = state
+
     def add(self, top: Any) -> None:
         """Add the text of a tree."""
-        from lxml import etree
+        self._word.dropped.update(_codes_in(top))
+        super().add(top)
 
-        self._word.hidden.update(_codes_in(top))
-        skipped = None
-        events = etree.iterwalk(top, events=("start", "end"))
-        for event, element in events:
-            name = local(element)
-            if event == "start":
-                if name in _NESTED:
-                    self._outer.append((self._around, self._look))
-                handle = _HANDLERS.get(name)
-                if element is not top and (element in self._word.hidden or (handle and handle(self, element))):
-                    events.skip_subtree()
-                    skipped = element
-                continue
-            if name in _NESTED:
-                self._around, self._look = self._outer.pop()
-            if element is not skipped and name == "p":
-                self._runs_on = self._marks.pop()
-                if not self._runs_on:
-                    self._builder.block()
+    def end(self, name: str) -> None:
+        """End a paragraph."""
+        if name == "p":
+            self._runs_on = self._marks.pop()
+            if not self._runs_on:
+                self._builder.block()
 
     # Each of the following takes an element that begins, and says whether its contents are passed over.
 
-    def _hide(self, element: Any) -> bool:
-        self._word.hidden.add(element)
-        return True
+    def _hide(self) -> None:
+        self._around = self._around.having(hidden=True)
 
     def _begin_paragraph(self, element: Any) -> bool:
         if not self._runs_on:
@@ -212,11 +189,7 @@ class _Story:
         own = paragraph_properties(about)
         style = own.get("pStyle")
         properties = {**self._word.styles.properties(style, "paragraph"), **own}
-        self._around = self._around._replace(
-            paragraph=style,
-            background=properties.get("behind", self._around.background),
-            unseen=self._around.unseen or unseen_paragraph(properties),
-        )
+        self._around = self._around._replace(paragraph=style, look=paragraph_look(properties, self._around.look))
         self._look = self._word.styles.look({}, self._around)
         mark = self._word.styles.look(run_properties(child(about, "rPr")), self._around)
         self._marks.append(mark.hidden)
@@ -230,28 +203,20 @@ class _Story:
         properties: dict[str, str] = {}
         for one in children(element, "rPr"):
             properties |= run_properties(one)
-            fitted = number(value(one, "fitText"))
-            if fitted is not None and fitted < _TINY_LETTER * len(texts(element)):
-                properties["sz"] = "1"
         self._look = self._word.styles.look(properties, self._around)
         return False
-
-    def _begin_phantom(self, element: Any) -> bool:
-        """A part of a formula that only takes room."""
-        shown = child(child(element, "phantPr"), "show")
-        return self._hide(element) if shown is not None and attribute(shown, "val") in _OFF else False
 
     def _begin_table(self, element: Any) -> bool:
         about = child(element, "tblPr")
         style = value(about, "tblStyle")
         known = not self._word.styles.shades(style)
-        self._around = self._around._replace(table=style, background=self._around.background if known else None)
+        background = self._around.look.background if known else None
         places = [attribute(one, "w") for one in children(about, "tblInd")]
         places += [attribute(one, side) for one in children(about, "tblpPr") for side in ("tblpX", "tblpY")]
-        if any(abs(number(one) or 0.0) > LONGEST * 10 for one in places):  # half of it, in twips
-            self._around = self._around._replace(unseen="text off the page")
+        off = self._around.look.off_page or is_off_page((number(one) or 0.0) / 20 for one in places)
+        self._around = self._around._replace(table=style).having(background=background, off_page=off)
         for name in ("tblCaption", "tblDescription"):
-            self._word.apart.put("alternative texts", value(about, name))
+            self._word.account.put("alternative texts", value(about, name))
         return False
 
     def _begin_row(self, element: Any) -> bool:
@@ -260,37 +225,33 @@ class _Story:
             return self._count_deletion(element)
         hidden = child(about, "hidden")
         if hidden is not None and attribute(hidden, "val") not in _OFF:
-            return self._hide(element)
+            self._hide()
         for height in children(about, "trHeight"):
-            points_high = number(attribute(height, "val"))
-            if attribute(height, "hRule") == "exact" and points_high is not None and points_high <= _TINY_ROW:
-                self._around = self._around._replace(unseen="rows of no height")
+            if attribute(height, "hRule") == "exact":
+                self._around = self._around.having(size=(number(attribute(height, "val")) or 0.0) / 20)
         return False
 
     def _begin_cell(self, element: Any) -> bool:
         about = child(element, "tcPr")
         if child(about, "cellDel") is not None:
             return self._count_deletion(element)
-        merged = [one for one in children(about, "vMerge", "hMerge") if attribute(one, "val") in (None, "continue")]
-        if merged:
-            self._around = self._around._replace(unseen="cells that others cover")
+        if any(attribute(one, "val") in (None, "continue") for one in children(about, "vMerge", "hMerge")):
+            self._hide()  # another cell covers it
         fill = shading(about)
         if fill:
-            self._around = self._around._replace(background=fill)
+            self._around = self._around.having(background=fill)
         return False
 
     def _add_text(self, element: Any) -> bool:
-        if self._look.hidden:
-            return self._hide(element)
         text = element.text or ""
-        self._put(text if self._look.signs else text.translate(_PRIVATE))
+        if element in self._word.dropped:
+            return True
+        self._put(text if has_signs(self._look.font) else text.translate(_PRIVATE))
         return False
 
     def _put(self, text: str) -> None:
         """Add a text of the look that holds here."""
-        if self._look.unseen:
-            self._word.account.add_not_shown(self._look.unseen, text)
-        self._builder.add(text, exact=True)
+        put(self._builder, self._word.account, text, self._look, exact=True)
         for code in self._codes:
             code.has_result = code.has_result or (code.in_result and bool(text.strip()))
 
@@ -306,19 +267,21 @@ class _Story:
     def _add_symbol(self, element: Any) -> bool:
         """Add a character that stands with its font: fonts of letters have theirs among the private ones, too."""
         code, font = attribute(element, "char") or "", attribute(element, "font") or ""
-        if self._look.hidden or not _CODE.fullmatch(code):
+        if not _CODE.fullmatch(code):
             return False
-        look = self._word.styles.look({"font": font}, self._around)
-        if not look.signs:
+        if not has_signs(font):
             self._put(chr(int(code, 16)).translate(_PRIVATE))
         elif self._word.parts.embeds(font):
             self._word.account.add_unknown("signs of fonts in the document")
         return False
 
     def _choose(self, element: Any) -> bool:
-        """Hide what Word does not show of a place with markup for newer and for older programs."""
-        self._word.hidden.update(not_chosen(element))
+        """Drop what Word does not show of a place with markup for newer and for older programs."""
+        self._word.dropped.update(not_chosen(element))
         return False
+
+    def _pass_alternative(self, element: Any) -> bool:
+        return element in self._word.dropped
 
     def _count_deletion(self, _: Any) -> bool:
         self._word.account.add("tracked deletions")
@@ -330,8 +293,8 @@ class _Story:
 
     def _begin_drawing(self, element: Any) -> bool:
         """Count the pictures of a drawing, and see whether it is shown."""
-        if self._look.hidden or any(attribute(one, "hidden") in ("1", "true") for one in element.iter("{*}docPr")):
-            return self._hide(element)
+        if any(attribute(one, "hidden") in ("1", "true") for one in element.iter("{*}docPr")):
+            self._hide()
         extent = next(element.iter("{*}extent"), element)
         size = [points(attribute(extent, side)) or 0.0 for side in ("cx", "cy")]
         pictures = [*element.iter("{*}pic")]
@@ -340,30 +303,28 @@ class _Story:
             sides = [points(attribute(own, side)) or 0.0 for side in ("cx", "cy")]
             width, height = max(size, sides, key=lambda one: one[0] * one[1])
             self._word.account.add_picture(width / max(len(pictures), 1), height)
-        offsets = [points(one.text) or 0.0 for one in element.iter("{*}posOffset")]
-        if any(offset > LONGEST or offset + side < -LONGEST / 2 for offset, side in zip(offsets, size, strict=False)):
-            self._around = self._around._replace(unseen="text off the page")
+        if is_off_page(points(one.text) for one in element.iter("{*}posOffset")):
+            self._around = self._around.having(off_page=True)
         return False
 
     def _begin_shape(self, element: Any) -> bool:
         """See whether a shape of older versions (VML) is shown."""
         style = _shape_style(element)
-        if self._look.hidden or style.get("visibility") == "hidden" or style.get("display") == "none":
-            return self._hide(element)
-        self._word.apart.put("alternative texts", element.get("alt"))
-        places = [points(style.get(side)) or 0.0 for side in ("margin-left", "margin-top", "left", "top")]
-        if any(abs(place) > LONGEST for place in places):
-            self._around = self._around._replace(unseen="text off the page")
+        if style.get("visibility") == "hidden" or style.get("display") == "none":
+            self._hide()
+        self._word.account.put("alternative texts", element.get("alt"))
+        if is_off_page(points(style.get(side)) for side in ("margin-left", "margin-top", "left", "top")):
+            self._around = self._around.having(off_page=True)
         return False
 
     def _add_text_box(self, element: Any) -> bool:
         shape = _shape_around(element)
-        around = Surroundings(background=_background_of(shape), unseen=self._around.unseen or _clips(shape, element))
-        self._word.read(self._part, element, self._word.apart.at("text boxes"), around)
+        around = Surroundings(look=self._around.look._replace(background=_background_of(shape), size=None))
+        self._word.read(self._part, element, self._word.account.at("text boxes"), around)
         return True
 
     def _add_ruby(self, element: Any) -> bool:
-        self._word.read(self._part, element, self._word.apart.at("readings beside words"), self._around)
+        self._word.read(self._part, element, self._word.account.at("readings beside words"), self._around)
         return True
 
     def _count_image(self, element: Any) -> bool:
@@ -380,15 +341,15 @@ class _Story:
         return False
 
     def _add_described(self, element: Any) -> bool:
-        add_described(self._word.apart, element)
+        add_described(self._word.account, element)
         return False
 
     def _add_tip(self, element: Any) -> bool:
-        add_tip(self._word.apart, element)
+        add_tip(self._word.account, element)
         return False
 
     def _add_word_art(self, element: Any) -> bool:
-        self._word.apart.put("drawn texts", attribute(element, "string"))
+        self._word.account.put("drawn texts", attribute(element, "string"))
         return False
 
     def _add_chunk(self, element: Any) -> bool:
@@ -411,17 +372,17 @@ class _Story:
         tree = self._word.parts.tree(link.part)
         if tree is None:
             return self._count_object(element)
-        self._word.read(link.part, tree, self._word.apart.at("diagrams"))
+        self._word.read(link.part, tree, self._word.account.at("diagrams"))
         return False
 
     def _add_chart(self, element: Any) -> bool:
-        if add_chart(self._word.apart, self._word.parts, self._links.get(attribute(element, "id") or "")):
+        if add_chart(self._word.account, self._word.parts, self._links.get(attribute(element, "id") or "")):
             return False
         return self._count_object(element)
 
     def _take_field_sign(self, element: Any) -> bool:
         kind = attribute(element, "fldCharType")
-        if kind == "begin":
+        if kind == "begin" and len(self._codes) < _FIELDS:
             self._codes.append(_Code())
         elif kind == "separate" and self._codes:
             self._codes[-1].in_result = True
@@ -447,21 +408,21 @@ class _Story:
     def _show_field(self, code: _Code) -> None:
         shown = self._word.fields.shown(code.text, has_result=code.has_result)
         if shown:
-            self._word.apart.put(*shown)
+            self._word.account.put(*shown)
 
     def _add_form_field(self, element: Any) -> None:
         for one in element.iter("{*}listEntry"):
-            self._word.apart.put("choices of lists", attribute(one, "val"))
+            self._word.account.put("choices of lists", attribute(one, "val"))
         for one in element.iter("{*}default", "{*}helpText", "{*}statusText"):
-            self._word.apart.put("form fields", attribute(one, "val"))
+            self._word.account.put("form fields", attribute(one, "val"))
 
     def _add_control(self, element: Any) -> bool:
         """Add what the properties of a content control show."""
-        self._word.apart.put("labels of fields", value(element, "alias"))
+        self._word.account.put("labels of fields", value(element, "alias"))
         for item in element.iter("{*}listItem"):
-            self._word.apart.put("choices of lists", attribute(item, "displayText") or attribute(item, "value"))
+            self._word.account.put("choices of lists", attribute(item, "displayText") or attribute(item, "value"))
         for binding in children(element, "dataBinding"):
-            self._word.apart.put("bound values", self._word.fields.bound(binding))
+            self._word.account.put("bound values", self._word.fields.bound(binding))
         return True
 
     def _refer(self, element: Any) -> bool:
@@ -476,10 +437,9 @@ class _Story:
         return True
 
 
-_HANDLERS: dict[str, Callable[[_Story, Any], bool]] = {
+_Story.handlers = {
     "p": _Story._begin_paragraph,
     "r": _Story._begin_run,
-    "phant": _Story._begin_phantom,
     "tbl": _Story._begin_table,
     "tr": _Story._begin_row,
     "tc": _Story._begin_cell,
@@ -488,6 +448,7 @@ _HANDLERS: dict[str, Callable[[_Story, Any], bool]] = {
     **dict.fromkeys(("br", "cr"), _Story._add_break),
     "sym": _Story._add_symbol,
     "AlternateContent": _Story._choose,
+    **dict.fromkeys(("Choice", "Fallback"), _Story._pass_alternative),
     **dict.fromkeys(("del", "moveFrom"), _Story._count_deletion),
     **dict.fromkeys(("object", "subDoc"), _Story._count_object),
     "drawing": _Story._begin_drawing,
@@ -522,7 +483,7 @@ def _codes_in(top: Any) -> list[Any]:
             held = next((codes for codes in open_fields if codes is not None), None)
             if held is not None:
                 held.append(one)
-        elif kind == "begin":
+        elif kind == "begin" and len(open_fields) < _FIELDS:
             open_fields.append([])
         elif kind == "separate" and open_fields:
             found += open_fields[-1] or ()
@@ -559,20 +520,3 @@ def _background_of(shape: Any) -> str | None:
     fills = any(children(about, "solidFill", "gradFill", "blipFill", "pattFill", "grpFill"))
     fill = child(child(shape, "style"), "fillRef")
     return None if fills or (fill is not None and attribute(fill, "idx") != "0") else "FFFFFF"
-
-
-def _clips(shape: Any, content: Any) -> str | None:
-    """Whether a text box is too small for its text and does not grow with it, and what that is called."""
-    if shape is None or any(True for _ in shape.iter("{*}spAutoFit")):
-        return None
-    style = _shape_style(shape)
-    size = child(child(child(shape, "spPr"), "xfrm"), "ext")
-    if size is None:
-        sides = [points(style.get(side)) for side in ("width", "height")]
-    else:
-        sides = [points(attribute(size, side)) for side in ("cx", "cy")]
-    grows = any("mso-fit-shape-to-text" in (one.get("style") or "") for one in shape.iter("{*}textbox"))
-    if grows or None in sides:
-        return None
-    room = (sides[0] or 0.0) * (sides[1] or 0.0)
-    return "text that its box cuts off" if overflows(content, room) else None

@@ -7,9 +7,6 @@ from dgmark_documents.elements import attribute, children, local, texts
 from dgmark_documents.office_parts import OfficeParts
 
 _ARGUMENT = re.compile(r'\s*(?:"([^"]*)"|(\S+))')
-_TIP = re.compile(r'\\o\s+"([^"]*)"')
-_PICTURE = re.compile(r'\\[@#]\s+"([^"]*)"')  # how a number or date is written, with texts between apostrophes
-_LITERAL = re.compile("'([^']*)'")
 _SWITCH = re.compile(r"\\\w+")
 _CODE_SHOWN = {"MACROBUTTON": "buttons", "GOTOBUTTON": "buttons", "EQ": "equations", "QUOTE": "quotations"}
 # fields by the names of the elements that hold the properties they show
@@ -22,6 +19,13 @@ _STORES = {
     "{6668398d-a668-4e3e-a5eb-62b293d839f1}": "extended-properties",
 }
 _LAST_STEP = re.compile(r"(@?)(?:[\w.-]+:)?([\w.-]+)(?:\[\d+\])?$")
+
+
+def quoted(code: str, switches: tuple[str, ...]) -> list[str]:
+    """The texts in quotation marks behind these switches of a field's code."""
+    parts = code.split('"')
+    behind = zip(parts[:-1:2], parts[1:-1:2], strict=False)
+    return [text for before, text in behind if before.rstrip().endswith(switches) and before != before.rstrip()]
 
 
 class Fields:
@@ -45,11 +49,12 @@ class Fields:
         if name in _PROPERTIES:
             found = _ARGUMENT.match(rest)
             return "document properties", self._property(_PROPERTIES[name] or (found and (found[1] or found[2])) or "")
-        written = " ".join(text for one in _PICTURE.findall(rest) for text in _LITERAL.findall(one))
+        # how a number or date is written, with texts between apostrophes
+        written = " ".join(text for one in quoted(rest, ("\\@", "\\#")) for text in one.split("'")[1:-1:2])
         if written:
             return "formats of fields", written
-        tip = _TIP.search(rest) if name == "HYPERLINK" else None
-        return ("tool tips", tip[1]) if tip else None
+        tips = quoted(rest, ("\\o",)) if name == "HYPERLINK" else []
+        return ("tool tips", tips[0]) if tips else None
 
     def _property(self, name: str) -> str:
         """The value of a property or variable of the document, by the name of its element or its own name."""

@@ -3,41 +3,18 @@
 import re
 from typing import Any, NamedTuple
 
-from dgmark_documents.elements import attribute, child, children, local, look_alike, number, value
+from dgmark_documents.elements import attribute, child, children, local, number, value
+from dgmark_documents.look import Look, is_off_page
 
-_TINY = 6.0  # half-points; letters of at most this size cannot be read
-_TINY_LINE = 60.0  # twips between lines of which each covers the one above
-_TINY_SHARE = 0.25  # of the usual space between lines
-_RAISED = 0.65  # the size of raised and lowered letters
-_FAR = 400.0  # half-points: letters that are raised or lowered by so much stand off their line
 _OFF = {"0", "false", "off", "none"}
 _HIGHLIGHTS = {
     "black": "000000", "white": "FFFFFF", "yellow": "FFFF00", "green": "00FF00", "cyan": "00FFFF", "magenta": "FF00FF",
     "blue": "0000FF", "red": "FF0000", "darkBlue": "000080", "darkCyan": "008080", "darkGreen": "008000",
     "darkMagenta": "800080", "darkRed": "800000", "darkYellow": "808000", "darkGray": "808080", "lightGray": "C0C0C0",
 }  # fmt: skip
-# the colours of a theme by the names that texts have for them
-_THEME = {
-    "background1": "lt1", "background2": "lt2", "text1": "dk1", "text2": "dk2", "light1": "lt1", "light2": "lt2",
-    "dark1": "dk1", "dark2": "dk2", "hyperlink": "hlink", "followedHyperlink": "folHlink",
-}  # fmt: skip
 _OPAQUE = 90_000.0  # thousandths of a percent of transparency from which on a text cannot be seen
-SIGN_FONTS = re.compile(r"symbol|webdings|wingdings( [23])?|zapf ?dingbats|marlett|mt extra", re.IGNORECASE)
+_SIDES = {"ind": ("left", "start", "right", "end", "firstLine", "hanging"), "framePr": ("x", "y")}
 _PLACE = re.compile(r"%\d")  # of a number in the text of a list's level
-
-
-class Look(NamedTuple):
-    """How a run of text is shown.
-
-    Attributes:
-        hidden: Word hides it.
-        unseen: why it cannot be seen although it is not hidden, such as "tiny text"; None if it can be.
-        signs: its font shows signs in place of letters.
-    """
-
-    hidden: bool = False
-    unseen: str | None = None
-    signs: bool = False
 
 
 class Surroundings(NamedTuple):
@@ -46,25 +23,23 @@ class Surroundings(NamedTuple):
     Attributes:
         table: the style of the table that it stands in.
         paragraph: the style of its paragraph.
-        background: the colour behind it; None if it is not known.
-        unseen: why nothing of its paragraph or cell can be seen.
+        look: what its paragraph, cell and drawing say of its look; of sizes the height of lines.
     """
 
     table: str | None = None
     paragraph: str | None = None
-    background: str | None = "FFFFFF"
-    unseen: str | None = None
+    look: Look = Look()
+
+    def having(self, **changes: Any) -> "Surroundings":
+        """The same with another look."""
+        return self._replace(look=self.look._replace(**changes))
 
 
 class WordStyles:
     """The styles of a document."""
 
-    def __init__(self, root: Any, theme: Any = None) -> None:
-        """Take the roots of the parts of styles and of the theme, or None."""
-        schemes = () if theme is None else theme.iter("{*}clrScheme")
-        named = {local(one): shown for scheme in schemes for one in scheme for shown in one}
-        stated = {name: attribute(one, "lastClr") or attribute(one, "val") or "" for name, one in named.items()}
-        self._theme = {"lt1": "FFFFFF", "dk1": "000000", **stated}
+    def __init__(self, root: Any) -> None:
+        """Take the root of the part of styles, or None."""
         self._own: dict[str, tuple[str | None, dict[str, str], Any]] = {}
         self._all: dict[str, dict[str, str]] = {}
         self._standard: dict[str, str] = {}
@@ -110,32 +85,17 @@ class WordStyles:
             on = sum(chain.get("vanish") == "on" for chain in chains) % 2 == 1
             hidden = "on" if on or self._defaults.get("vanish") == "on" else "off"
         seen = {**self._defaults, **{key: one for chain in chains for key, one in chain.items()}, **own}
-        themed = seen.get("theme", "")
-        if themed:
-            seen["color"] = self._theme.get(_THEME.get(themed, themed), seen.get("color", ""))
-        signs = bool(SIGN_FONTS.fullmatch(seen.get("font", "")))
-        unseen = around.unseen or _unseen(seen, around.background)
-        return Look(hidden == "on", unseen or ("letters in fonts of signs" if signs else None), signs)
-
-
-def _unseen(seen: dict[str, str], background: str | None) -> str | None:
-    """Why a text of these properties cannot be seen, or None."""
-    complex_script = "on" in (seen.get("rtl"), seen.get("cs"))
-    size = number(seen.get("szCs" if complex_script else "sz"))
-    if size is not None and seen.get("vertAlign") in ("superscript", "subscript"):
-        size *= _RAISED
-    width = number(seen.get("w", "").removesuffix("%"))
-    if (size is not None and size <= _TINY) or (width is not None and width <= _TINY):
-        return "tiny text"
-    if "transparent" in seen:
-        return "transparent text"
-    if abs(number(seen.get("position")) or 0.0) > _FAR:
-        return "text off the page"
-    if (number(seen.get("spacing")) or 0.0) < -max(5 * (size or 20.0), _TINY_LINE):  # twips; half of the size
-        return "letters that lie on each other"
-    if look_alike(seen.get("color"), seen.get("fill", background)):
-        return "text in the colour of what is behind it"
-    return None
+        size, scale = number(seen.get("sz")), number(seen.get("w", "").removesuffix("%"))
+        heights = [(20.0 if size is None else size) / 2 * (1.0 if scale is None else scale / 100)]
+        return around.look._replace(
+            hidden=around.look.hidden or hidden == "on",
+            size=min([*heights, *([] if around.look.size is None else [around.look.size])], default=None),
+            colour=seen.get("color"),
+            background=seen.get("fill", around.look.background),
+            opacity=0.0 if "transparent" in seen else 1.0,
+            off_page=around.look.off_page or is_off_page([(number(seen.get("position")) or 0.0) / 2]),
+            font=seen.get("font", ""),
+        )
 
 
 def run_properties(element: Any) -> dict[str, str]:
@@ -150,13 +110,8 @@ def run_properties(element: Any) -> dict[str, str]:
         name, stated = local(one), attribute(one, "val") or ""
         if name in ("vanish", "specVanish"):
             found["vanish"] = "off" if stated in _OFF else "on"
-        elif name == "color":  # a shade of a theme's colour is stated beside it
-            shade = attribute(one, "themeShade") or attribute(one, "themeTint")
-            found |= {"color": stated, "theme": "" if shade else attribute(one, "themeColor") or ""}
-        elif name in ("sz", "szCs", "rStyle", "w", "position", "spacing", "vertAlign"):
+        elif name in ("color", "sz", "rStyle", "w", "position"):
             found[name] = stated
-        elif name in ("rtl", "cs"):
-            found[name] = "off" if stated in _OFF else "on"
         elif name == "highlight" and stated != "none":
             found["fill"] = _HIGHLIGHTS.get(stated, stated)
         elif name == "shd" and "fill" not in found:
@@ -183,46 +138,26 @@ def paragraph_properties(element: Any) -> dict[str, str]:
             found["pStyle"] = attribute(one, "val") or ""
         elif name == "shd" and (fill := _shade(one)):
             found["behind"] = fill
-        elif name == "spacing" and attribute(one, "line"):
-            found |= {"line": attribute(one, "line") or "", "rule": attribute(one, "lineRule") or "auto"}
+        elif name == "spacing" and attribute(one, "line") and attribute(one, "lineRule") in (None, "auto", "exact"):
+            found["line"] = attribute(one, "line") or ""
         elif name == "numPr":
             found["numId"] = value(one, "numId") or found.get("numId", "")
             found["ilvl"] = value(one, "ilvl") or "0"
         elif name in ("ind", "framePr"):
             found |= {f"{name} {side}": attribute(one, side) or "" for side in _SIDES[name] if attribute(one, side)}
-            if name == "framePr" and attribute(one, "hRule") == "exact":
-                found["high"] = attribute(one, "h") or ""
     return found
 
 
-_SIDES = {
-    "ind": (
-        "left",
-        "start",
-        "right",
-        "end",
-        "firstLine",
-        "hanging",
-        "leftChars",
-        "startChars",
-        "rightChars",
-        "endChars",
-    ),
-    "framePr": ("x", "y"),
-}
-_WIDEST = 31_680.0  # twips: 22 inches, the longest side of a page
-
-
-def unseen_paragraph(properties: dict[str, str]) -> str | None:
-    """Why a paragraph of these properties cannot be seen, or None."""
-    line, high, rule = number(properties.get("line")), number(properties.get("high")), properties.get("rule")
-    flat = {"exact": _TINY_LINE, "auto": _TINY_SHARE * 240}.get(rule or "", -1.0)
-    if (line is not None and line <= flat) or (high is not None and high <= _TINY_LINE):
-        return "lines of no height"
+def paragraph_look(properties: dict[str, str], around: Look) -> Look:
+    """What a paragraph of these properties says of the look of its text."""
+    line = number(properties.get("line"))  # in twips, or in 240ths of the usual height
+    heights = [one for one in (around.size, None if line is None else line / 20) if one is not None]
     places = [number(one) for key, one in properties.items() if key.startswith(("ind ", "framePr "))]
-    if any(place is not None and abs(place) > _WIDEST / 2 for place in places):
-        return "text off the page"
-    return None
+    return around._replace(
+        size=min(heights, default=None),
+        background=properties.get("behind", around.background),
+        off_page=around.off_page or is_off_page(None if place is None else place / 20 for place in places),
+    )
 
 
 def _shade(element: Any) -> str:

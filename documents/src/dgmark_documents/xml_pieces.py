@@ -4,13 +4,12 @@ Knows no reader: each text counts, whatever its element, and each attribute whos
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from dgmark_documents.account import Piece
 from dgmark_documents.elements import local
 
-HIDDEN = "hidden parts"
 _LETTERS = 0.7  # of the signs of a text, letters are more than this share
 # attributes of words that no reader sees: names of fonts, styles, people and files, shapes, conditions
 _TECHNICAL = re.compile(
@@ -19,34 +18,50 @@ _TECHNICAL = re.compile(
 )
 
 
-def xml_pieces(root: Any, part: str, *, passed: Collection[str] = (), hidden: Collection[Any] = ()) -> Iterator[Piece]:
+def xml_pieces(
+    root: Any,
+    part: str,
+    *,
+    passed: Collection[str] = (),
+    groups: Mapping[str, str] = {},
+    dropped: Collection[Any] = (),
+    technical: re.Pattern[str] = _TECHNICAL,
+    bare: Collection[str] = (),
+) -> Iterator[Piece]:
     """The texts of a part, in its order, then its attributes that read like prose, each value once.
 
     Args:
         root: the root of the part.
         part: its name.
         passed: the local names of elements whose own text is not one of the document, such as code.
-        hidden: elements that the format hides; their texts are one group.
+        groups: by the local names of elements, the groups of the texts in them.
+        dropped: elements that are not shown; their texts are one group.
+        technical: the names of attributes that do not count.
+        bare: the local names of elements whose attributes do not count.
     """
     from lxml import etree
 
+    before = f"{part}, " if part else ""
     values: dict[tuple[str, str, str], None] = {}
-    depth = 0
-    for event, element in etree.iterwalk(root, events=("start", "end")):
+    within: list[str | None] = [None]
+    for event, element in etree.iterwalk(root, events=("start", "end", "comment", "pi")):
         name = local(element)
         if event == "start":
-            depth += element in hidden
-            values.update(dict.fromkeys((name, key.rpartition("}")[2], one) for key, one in element.attrib.items()))
+            within.append("hidden parts" if element in dropped else groups.get(name, within[-1]))
+            if name not in bare:
+                values.update(dict.fromkeys((name, key.rpartition("}")[2], one) for key, one in element.attrib.items()))
             text = "" if name in passed else element.text
         else:
-            depth -= element in hidden
+            if event == "end":
+                within.pop()
             parent = element.getparent()
             text = element.tail if parent is not None and element is not root and local(parent) not in passed else ""
+            name = local(parent) if parent is not None else name
         if text and text.strip():
-            yield Piece(f"{part}, element {name}", text, HIDDEN if depth else None)
+            yield Piece(f"{before}element {name}", text, within[-1])
     for name, key, one in values:
-        if not _TECHNICAL.fullmatch(key) and _is_prose(one):
-            yield Piece(f"{part}, attribute {key} of {name}", one, f"attribute {key} of {name}")
+        if not technical.fullmatch(key) and _is_prose(one):
+            yield Piece(f"{before}attribute {key} of {name}", one, f"attribute {key} of {name}")
 
 
 def _is_prose(text: str) -> bool:

@@ -11,10 +11,10 @@ from typing import Any
 
 from dgmark_documents.account import Account
 from dgmark_documents.charsets import decode_page
-from dgmark_documents.html_text import add_html, read_html
-from dgmark_documents.markup import markup_pieces
+from dgmark_documents.html_text import add_html, page_pieces, read_html
 from dgmark_documents.reading import Reading, Refusal
 from dgmark_documents.text_builder import TextBuilder
+from dgmark_documents.xml_pieces import xml_pieces
 
 _EXACT = frozenset(("programlisting", "screen", "literallayout", "synopsis", "pre", "code", "verbatim", "codeblock"))
 _LINE_ENDS = frozenset(("lb", "br", "newline", "cr"))
@@ -61,8 +61,10 @@ def read_xml(content: bytes) -> Reading:
         return read_html(content)
     builder, account = TextBuilder(), Account()
     _walk(root, builder, account)
-    for piece in markup_pieces(source, page=False):
-        account.held += markup_pieces(piece.text) if _MARKUP.search(piece.text) else [piece]
+    for piece in xml_pieces(root, "", passed=_NOT_SHOWN):
+        account.held += page_pieces(piece.text) if _MARKUP.search(piece.text) else [piece]
+    if "<!ENTITY" in source:
+        account.add_unknown("texts declared as entities")
     return account.reading(builder.text, how=(*how, *_words_in_attributes(root, builder.text)))
 
 

@@ -148,7 +148,7 @@ def _about(state: ServiceState, caller: Caller) -> schemas.About:
         fpr=settings.fpr,
         form=None if not caller.checks else "public" if caller.public else "full",
         signed=settings.signer is not None,
-        max_chars=settings.max_chars,
+        max_chars=state.workers.shared.most_chars(),
         body_bytes=settings.body_bytes,
         models=[_model(state, caller, offer) for offer in state.offers.values()],
         may_generate=bool(state.offers) and "generate" in caller.scopes,

@@ -6,8 +6,9 @@ long texts.
 
 import json
 import tempfile
+import time
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import PurePath
@@ -22,7 +23,7 @@ from dgmark.detection.keyring import Keyring
 from dgmark.detection.legibility import of_document
 from dgmark.detection.p_values import bonferroni_p
 from dgmark.detection.result import Detection, Scorer
-from dgmark.detection.rules import seconds_to_check, work_of
+from dgmark.detection.rules import CHARS_A_TOKEN, seconds_to_check, work_of
 from dgmark.detection.sentences import heading, meaning, rarity, symbol, verdict_sentence, where
 from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import InputError, SettingsError
@@ -39,6 +40,9 @@ from dgmark_service.schemas import DetectRequest, ReportRequest
 Content = str | list[int]
 # of one text: its spans take a third of the time of a request for most keys
 MAX_SPAN_CHARS = 250_000
+# by which a language model is measured, and how much slower it checks a text: long ones are read in windows that
+# overlap, and some texts in more than one reading
+_SAMPLE, _SLOWER = "The first text takes longer than those after it. " * 40, 2.0
 _MAX_SCORERS = 64  # kept, each for other options
 
 
@@ -97,6 +101,8 @@ class Checker:
         seconds: longest time that one text may take.
         limits: what a document may cost, by whether its answer has the public form.
         commitments: commitments to keys, by the keys' fingerprints.
+        surprisal_context: the most tokens that the language model reads at once; None for all it can.
+        chars_per_second: how fast the language model checks a text, as `warm` measures it; None without one.
     """
 
     keys: Mapping[str, WatermarkKey]
@@ -106,6 +112,8 @@ class Checker:
     seconds: float
     limits: Mapping[bool, Any]
     commitments: Mapping[str, KeyCommitment]
+    surprisal_context: int | None = None
+    chars_per_second: float | None = None
 
     @cached_property
     def _tokenizer(self) -> Tokenizer | None:
@@ -116,13 +124,20 @@ class Checker:
         if self.surprisal_model is None:
             return None
         key = next(iter(self.keys.values()))
-        return load_surprisal_model(self.surprisal_model, key.spec.tokenizer_fingerprint)
+        return load_surprisal_model(
+            self.surprisal_model, key.spec.tokenizer_fingerprint, context=self.surprisal_context
+        )
 
-    def warm(self) -> None:
-        """Load what the first request of each key would wait for."""
+    def warm(self) -> float | None:
+        """Load what the first request of each key would wait for, and measure `chars_per_second`."""
         for key in self.keys.values():
             detector = Detector(key, tokenizer=self._tokenizer, surprisal_model=self._surprisal_model)
             detector.detect("The first text takes longer than those after it.")
+        if self._surprisal_model is not None:
+            began = time.perf_counter()
+            self._surprisal_model.surprisals([_SAMPLE])
+            self.chars_per_second = len(_SAMPLE) / (time.perf_counter() - began) / _SLOWER
+        return self.chars_per_second
 
     def detect(self, asked: DetectRequest, upload: Upload | None, options: Options) -> Answer:
         """Check one text, and answer with the fields of `FullAnswer` or `PublicAnswer`.
@@ -206,11 +221,13 @@ class Checker:
             TooLong: the keys cannot be looked for in it within the time of a request.
         """
         keys = [self.keys[name] for name in options.keys]
-        seconds = seconds_to_check(content, keys)
+        chars = len(content) if isinstance(content, str) else len(content) * CHARS_A_TOKEN
+        seconds = self._seconds(chars, keys)
         if seconds > self.seconds:
+            what = "reading along" if seconds > 2 * seconds_to_check(chars, keys) else work_of(keys)
             raise TooLong(
-                f"{work_of(keys)} for this text would take about {seconds:.0f} seconds, and a request may "
-                f"take {self.seconds:g}: check it in parts of up to {self.most_chars(*keys):,} characters"
+                f"{what} for this text would take about {seconds:.0f} seconds, and a request may take "
+                f"{self.seconds:g}: check it in parts of up to {self.most_chars(*keys):,} characters"
             )
         scorer = self._scorer(options)
         found = scorer.detect(content)
@@ -225,9 +242,14 @@ class Checker:
         )
 
     def most_chars(self, *keys: WatermarkKey) -> int:
-        """The longest text in which these keys can be looked for within the time of a request."""
+        """The longest text that can be checked for these keys within the time of a request."""
         lengths = range(self.max_chars + 1)
-        return max(0, bisect_right(lengths, self.seconds, key=lambda chars: seconds_to_check(chars, keys)) - 1)
+        return max(0, bisect_right(lengths, self.seconds, key=lambda chars: self._seconds(chars, keys)) - 1)
+
+    def _seconds(self, chars: int, keys: Sequence[WatermarkKey]) -> float:
+        """About how long it takes to look for keys in so many characters, and to read them by the language model."""
+        reading = chars / self.chars_per_second if self.chars_per_second else 0.0
+        return seconds_to_check(chars, keys) + reading
 
     @cached_property
     def _scorer(self) -> Callable[[Options], Scorer]:

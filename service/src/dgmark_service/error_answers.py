@@ -18,12 +18,13 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from dgmark.errors import DgmarkError, InputError, MissingExtra, SettingsError, VocabularyMismatch
+from dgmark.rows.processes import WorkerLost
 from dgmark.watermark.policy import MarkingRefused
 from dgmark_service.detection_worker import TooLong
 from dgmark_service.invalid_fields import invalid_field
 from dgmark_service.jobs import FieldError
 from dgmark_service.model_process import NotReady, Stopping
-from dgmark_service.worker_pool import Busy, OutOfMemory, TooSlow, WorkerLost
+from dgmark_service.worker_pool import Busy, OutOfMemory, TooSlow
 
 log = logging.getLogger("dgmark_service")
 GONE = 499  # whoever asked has left: nobody reads this status

@@ -20,7 +20,7 @@ from dgmark.checkpoint.gguf import LLAMA_OPTIONS, check_options, is_gguf
 from dgmark.cli.console import command_errors, stderr
 from dgmark.cli.demo import SHOWS
 from dgmark.cli.option_groups import OptionGroup, option_groups
-from dgmark.cli.options import AllowOpenKey, Loading, loading_options, set_options
+from dgmark.cli.options import AllowOpenKey, Loading, ModelContext, loading_options, set_options
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.settings_file import TunedSettings, read_settings_file
 from dgmark.detection.detector import DEFAULT_FPR
@@ -114,6 +114,7 @@ def checking_options(
             help="Language model that reads along; each worker loads it.",
         ),
     ] = None,
+    surprisal_context: ModelContext = None,
     fpr: Annotated[float, typer.Option(help="False-positive rate of verdicts.")] = DEFAULT_FPR,
     workers: Annotated[
         int | None,

@@ -65,6 +65,7 @@ class ServiceSettings:
         tokenizer: the keys' tokenizer, or its folder or file; None for the ones that the keys name.
         surprisal_model: the language model that reads along, as `load_surprisal_model` takes it, once in each worker;
             None for none.
+        surprisal_context: the most tokens that it reads at once; None for all it can.
         allow_open_keys: accept key files that every user of the machine can read.
         audit: file to which policy decisions are appended, as JSON Lines; None for none.
         workers: processes that check texts.
@@ -103,6 +104,7 @@ class ServiceSettings:
     fpr: float = DEFAULT_FPR
     tokenizer: str | None = None
     surprisal_model: str | None = None
+    surprisal_context: int | None = None
     allow_open_keys: bool = False
     audit: Path | None = None
     workers: int = min(4, os.cpu_count() or 1)

@@ -2,9 +2,7 @@
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import cached_property, partial
 from typing import Any
 
@@ -13,6 +11,7 @@ from dgmark.detection.keyring import named_keys
 from dgmark.detection.rules import check_weighs
 from dgmark.errors import DgmarkError
 from dgmark.rows.documents import document_limits
+from dgmark.rows.processes import in_thread
 from dgmark.watermark.commitment import KeyCommitment, load_commitments
 from dgmark.watermark.key import WatermarkKey
 from dgmark_service.auth import Authenticator
@@ -102,6 +101,7 @@ class ServiceState:
             self.keys,
             tokenizer=settings.tokenizer,
             surprisal_model=settings.surprisal_model,
+            surprisal_context=settings.surprisal_context,
             max_chars=settings.max_chars,
             seconds=settings.seconds,
             limits={public: limits_of(public) for public in (False, True)},
@@ -132,7 +132,8 @@ class ServiceState:
         async with self._changing:
             if self.model_process is not None:
                 await self.model_process.start()
-            await self.workers.start()
+            rates = [rate for rate in await self.workers.start() if rate is not None]
+            self.workers.shared.chars_per_second = min(rates, default=None)
 
     async def reload(self) -> None:
         """Read the keys again; if that fails, all stays as it was, and the log says why.
@@ -145,7 +146,9 @@ class ServiceState:
             except DgmarkError as error:
                 log.error("the keys stay as they were: %s", error)
                 return
-            self.workers.renew(self._checker())
+            checker = self._checker()
+            checker.chars_per_second = self.workers.shared.chars_per_second  # the model stays
+            self.workers.renew(checker)
         log.warning("the keys are now: %s", ", ".join(self.keys))
 
     def close(self) -> None:
@@ -183,18 +186,8 @@ async def _read_in_time(settings: ServiceSettings) -> KeysRead:
     Raises:
         DgmarkError: see `_read_keys`; or it takes too long.
     """
-    read: Future[KeysRead] = Future()
-    read.set_running_or_notify_cancel()
-
-    def work() -> None:
-        try:
-            read.set_result(_read_keys(settings))
-        except BaseException as error:
-            read.set_exception(error)
-
-    threading.Thread(target=work, name="dgmark-reload", daemon=True).start()
     try:
-        return await asyncio.wait_for(asyncio.wrap_future(read), RELOAD_SECONDS)
+        return await asyncio.wait_for(asyncio.wrap_future(in_thread(_read_keys, settings)), RELOAD_SECONDS)
     except TimeoutError:
         raise TooSlow(f"they were not read within {RELOAD_SECONDS:g} seconds") from None
 

@@ -9,15 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
+from dgmark.cli import options as opt
 from dgmark.cli.bar import row_bar
 from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.detect_options import DetectOptions
 from dgmark.cli.option_groups import OptionGroup, option_groups
-from dgmark.cli.parquet_runs import detect_parquet
 from dgmark.cli.results import WRITERS
-from dgmark.columns.parquet import is_parquet
-from dgmark.detection.keyring import Keyring
-from dgmark.detection.result import Scorer
+from dgmark.detection.row_keys import AnyScorer, RowKeys
 from dgmark.detection.rules import seconds_to_check, work_of
 from dgmark.errors import InputError, SettingsError
 from dgmark.files.inputs import STDIN, names_of
@@ -25,10 +23,10 @@ from dgmark.files.outputs import atomic_write, check_output
 from dgmark.report.page import write_report
 from dgmark.report.signing import SigningKey
 from dgmark.report.statement import Report
-from dgmark.rows.detect_files import Scored, ScoringOptions, Tally, detect_file, one_key, read_sources, score
+from dgmark.rows.detect_files import Scored, ScoringOptions, Tally, detect_file, keys_of, one_key, read_sources, score
 from dgmark.rows.jsonl import BadRow, Row, to_line
-from dgmark.rows.tables import TEXT_COLUMN
-from dgmark.rows.texts import Item
+from dgmark.rows.parquet import is_parquet
+from dgmark.rows.texts import Item, RowReading
 from dgmark.rows.workers import MAX_WORKERS
 from dgmark.watermark.commitment import KeyCommitment
 
@@ -41,12 +39,12 @@ _LONG_SECONDS = 10  # of a text that is announced
 def detect(
     options: Annotated[DetectOptions, OptionGroup(DetectOptions)],
     inputs: Annotated[
-        list[str] | None, typer.Argument(help="Documents, .jsonl files, folders; - is standard input.")
+        list[str] | None, typer.Argument(help="Documents, JSON Lines, Parquet, folders; - is standard input.")
     ] = None,
     ids: Annotated[bool, typer.Option("--ids", help='Score the "token_ids" of rows that also hold "text".')] = False,
-    text_column: Annotated[
-        str, typer.Option("--text-column", "--column", help="Column or field of the texts.")
-    ] = TEXT_COLUMN,
+    text_column: Annotated[str | None, typer.Option(help="Column or field of the texts.", show_default="text")] = None,
+    id_column: opt.IdColumn = None,
+    prefix: opt.Prefix = "",
     workers: Annotated[int, typer.Option(min=1, max=MAX_WORKERS, help="Number of processes.")] = 1,
     check: Annotated[bool, typer.Option("--check", help="Exit 0 if watermarked, 1 if not, 3 if uncertain.")] = False,
 ) -> None:
@@ -56,22 +54,21 @@ def detect(
     if not inputs and sys.stdin.isatty():
         raise SettingsError("give texts to score: files, folders, or - for standard input")
     sources = names_of(inputs or [STDIN])
-    if any(map(is_parquet, [*sources, options.out or ""])):
-        tally = detect_parquet(options, scorer, sources, text_column, workers)
-    elif options.out:
-        tally = _write(options, scorer, sources, workers=workers, ids=ids, text_column=text_column)
+    rows: dict[str, Any] = {"text_column": text_column, "id_column": id_column, "key_column": options.key_column}
+    if options.out:
+        tally = _write(options, scorer, sources, workers=workers, ids=ids, prefix=prefix, **rows)
     else:
         for written in (options.extract, *(options.report or ())):
             check_output(written, [*sources, *options.files_read])
         tally = Tally()
-        items = read_sources(sources, prefer_ids=ids, text_column=text_column, on_skip=tally.skipped.append)
+        items = read_sources(sources, RowReading(prefer_ids=ids, **rows), on_skip=tally.skipped.append)
         scored = _scored(options, scorer, _with_notes(items, scorer), workers)
-        with closing(_with_bar(tally.count(scored), hidden=_typed(sources))) as rows:
-            _show(options, scorer, rows, signer, commitment)
+        with closing(_with_bar(tally.count(scored), hidden=_typed(sources))) as results:
+            _show(options, scorer, results, signer, commitment)
     if options.out:
         report_counts(options.out, tally)
     _report_skipped(tally.skipped)
-    check_exit(tally, check)
+    check_exit(tally, check, empty=is_parquet(options.out or ""))
 
 
 def _typed(sources: Iterable[str]) -> bool:
@@ -79,7 +76,7 @@ def _typed(sources: Iterable[str]) -> bool:
     return STDIN in sources and sys.stdin.isatty()
 
 
-def _write(options: DetectOptions, scorer: Scorer, sources: list[str], **reading: Any) -> Tally:
+def _write(options: DetectOptions, scorer: AnyScorer, sources: list[str], **reading: Any) -> Tally:
     """Score the texts into a file; with --json, also print its new rows."""
     scoring: dict[str, Any] = {"only": options.ranges, "spans": options.spans, "payload": options.payload}
     with row_bar("texts", hidden=_typed(sources)) as bar:
@@ -93,7 +90,9 @@ def _write(options: DetectOptions, scorer: Scorer, sources: list[str], **reading
         return detect_file(scorer, sources, options.out or "", on_rows=report, **scoring, **reading)
 
 
-def _scored(options: DetectOptions, scorer: Scorer, items: Iterable[Item | BadRow], workers: int) -> Iterator[Scored]:
+def _scored(
+    options: DetectOptions, scorer: AnyScorer, items: Iterable[Item | BadRow], workers: int
+) -> Iterator[Scored]:
     """Score the texts, or the only text where one alone can be used."""
     scoring = ScoringOptions(options.ranges, options.spans, options.payload)
     scoring.check(scorer)
@@ -113,7 +112,7 @@ def _with_bar(scored: Iterable[Scored], *, hidden: bool) -> Generator[Scored]:
 
 def _show(
     options: DetectOptions,
-    scorer: Scorer,
+    scorer: AnyScorer,
     scored: Iterator[Scored],
     signer: SigningKey | None,
     commitment: KeyCommitment | None,
@@ -160,17 +159,17 @@ def _extract(content: str | list[int], path: Path) -> None:
     atomic_write(path, content.encode("utf-8", "surrogatepass"))
 
 
-def _with_notes(items: Iterable[Item | BadRow], scorer: Scorer) -> Iterator[Item | BadRow]:
+def _with_notes(items: Iterable[Item | BadRow], scorer: AnyScorer) -> Iterator[Item | BadRow]:
     """The items; to stderr go the notes on each document, once for a table, and what takes long, before it starts."""
     shown: tuple[str, ...] = ()
-    keys = scorer.keys if isinstance(scorer, Keyring) else [one_key(scorer).key]
+    keys = keys_of(scorer)[:1] if isinstance(scorer, RowKeys) else keys_of(scorer)
     for item in items:
         if isinstance(item, Item) and (seconds := seconds_to_check(item.content, keys)) > _LONG_SECONDS:
-            stderr().print(f"{item.row_id}: {work_of(keys)} takes about {seconds:.0f} seconds", markup=False)
+            stderr().print(f"{item.name}: {work_of(keys)} takes about {seconds:.0f} seconds", markup=False)
         if isinstance(item, Item) and item.notes and item.notes != shown:
             shown = item.notes
             for note in item.notes:
-                stderr().print(f"{item.row_id}: {note}", markup=False)
+                stderr().print(f"{item.name}: {note}", markup=False)
         yield item
 
 
@@ -192,14 +191,20 @@ def _report_skipped(files: list[str]) -> None:
         )
 
 
-def check_exit(tally: Tally, check: bool) -> None:
-    """Exit with the code that the counts require; with `check`, also for the verdicts."""
+def check_exit(tally: Tally, check: bool, *, empty: bool = False) -> None:
+    """Exit with the code that the counts require; with `check`, also for the verdicts.
+
+    Args:
+        tally: the counts.
+        check: whether verdicts decide.
+        empty: whether a table without rows is an answer.
+    """
     first = tally.first_unusable
     if first and (check or not tally.scored):
-        raise first.kind(f"{first.row_id}: {first.error}")
+        raise first.kind(f"{first.name}: {first.error}")
     if tally.unusable:
         stderr().print(f"{tally.unusable} of {tally.unusable + tally.scored} inputs cannot be used")
-    elif not tally.scored:
+    elif not (tally.scored or empty):
         raise InputError("there is no text to score")
     if check and "not_detected" in tally.verdicts:
         raise typer.Exit(1)

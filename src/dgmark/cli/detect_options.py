@@ -1,6 +1,6 @@
 """The options of `dgmark detect`: which ones can be combined, and the scorer that they describe."""
 
-from collections.abc import Sequence
+import inspect
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -8,16 +8,15 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from dgmark.cli.options import AllowOpenKey, AsRows
+from dgmark.cli.option_groups import OptionGroup
+from dgmark.cli.options import AllowOpenKey, AsRows, KeyColumn, ModelContext, reading_model
 from dgmark.detection.detector import DEFAULT_FPR, Detector
 from dgmark.detection.finding import Phase
-from dgmark.detection.keyring import Keyring, load_keys
+from dgmark.detection.keyring import Keyring, load_keys, named_keys
 from dgmark.detection.reader import Ranges
-from dgmark.detection.result import Scorer
-from dgmark.detection.rules import DEFAULT_MAX_CROP, check_weighs
-from dgmark.detection.surprisal import SurprisalModel
+from dgmark.detection.row_keys import AnyScorer, RowKeys
+from dgmark.detection.rules import DEFAULT_MAX_CROP
 from dgmark.errors import SettingsError
-from dgmark.models.surprisal_models import load_surprisal_model
 from dgmark.report.page import check_report_path
 from dgmark.report.signing import SigningKey
 from dgmark.rows.detect_files import one_key
@@ -39,12 +38,13 @@ class DetectOptions:
     keys: Annotated[Path | None, typer.Option(help="Folder of key files: which of them marked the text, if any.")] = (
         None
     )
+    key_column: KeyColumn = None
     allow_open_key: AllowOpenKey = False
     tokenizer: Annotated[str | None, typer.Option(help="Tokenizer folder or file.", show_default="that of the key")] = (
         None
     )
     fpr: Annotated[float, typer.Option(help="False-positive rate that verdicts are held to.")] = DEFAULT_FPR
-    phase: Annotated[Phase, typer.Option(help="Position keys: start if no token is missing at the front.")] = "any"
+    phase: Annotated[Phase, typer.Option(help="Position keys: start if the front is not cut off.")] = "any"
     max_crop: Annotated[int, typer.Option(help="Rotating keys: how many tokens may be missing.")] = DEFAULT_MAX_CROP
     normalise: Annotated[
         list[str] | None,
@@ -54,10 +54,10 @@ class DetectOptions:
         str | None,
         typer.Option(
             metavar="MODEL",
-            help="Weigh tokens by how much choice they had, as this language model sees the text: builtin, a folder, a "
-            "GGUF file, a hub id, or the address of a server.",
+            help="Language model that weighs tokens: builtin, a folder, a GGUF file, a hub id, or a server's address.",
         ),
     ] = None
+    context: ModelContext = None
     only: Annotated[
         list[str] | None,
         typer.Option(metavar="START:END", help="Score only these characters; choose them without the key."),
@@ -98,6 +98,8 @@ class DetectOptions:
             )
         if self.key is not None and self.keys is not None:
             raise SettingsError("--key and --keys exclude each other: leave one of them out")
+        if self.key_column is not None and self.keys is None:
+            raise SettingsError("--key-column names files of a folder of keys: give it with --keys FOLDER")
         if self.as_json and self.output not in ("table", "jsonl"):
             raise SettingsError(f"--json and --format {self.output} exclude each other: leave one of them out")
         if (self.show or self.verbose) and self.form != "table":
@@ -177,7 +179,7 @@ class DetectOptions:
         """
         return SigningKey.load(self.sign, allow_open=self.allow_open_key) if self.sign else None
 
-    def named_commitment(self, scorer: Scorer) -> KeyCommitment | None:
+    def named_commitment(self, scorer: AnyScorer) -> KeyCommitment | None:
         """Read the commitment that the report names, and check that the key meets it.
 
         Raises:
@@ -189,7 +191,7 @@ class DetectOptions:
         commitment.check(one_key(scorer).key)
         return commitment
 
-    def scorer(self) -> Scorer:
+    def scorer(self) -> AnyScorer:
         """Read the keys and make the scorer that the options describe.
 
         Raises:
@@ -203,18 +205,27 @@ class DetectOptions:
             "phase": self.phase,
             "max_crop": self.max_crop,
         }
+        if self.keys is not None and self.key_column is not None:
+            named = named_keys(self.keys, allow_open=self.allow_open_key)
+            return RowKeys(
+                named, surprisal_model=reading_model(self.surprisal_model, self.context, [*named.values()]), **shared
+            )
         if self.keys is not None:
             keys = load_keys(self.keys, allow_open=self.allow_open_key)
-            return Keyring(keys, surprisal_model=self._surprisal_model(keys), **shared)
+            return Keyring(keys, surprisal_model=reading_model(self.surprisal_model, self.context, keys), **shared)
         assert self.key is not None
         key = WatermarkKey.load(self.key, allow_open=self.allow_open_key)
-        model = self._surprisal_model([key])
+        model = reading_model(self.surprisal_model, self.context, [key])
         return Detector(key, normalise=self.steps, surprisal_model=model, **shared)
 
-    def _surprisal_model(self, keys: Sequence[WatermarkKey]) -> SurprisalModel | None:
-        """The language model that reads along, once each key's rule is known to take weights."""
-        if self.surprisal_model is None:
-            return None
-        for key in keys:
-            check_weighs(key)
-        return load_surprisal_model(self.surprisal_model, keys[0].spec.tokenizer_fingerprint)
+
+# what is looked for, in every command that takes a table
+_TESTS = ("allow_open_key", "tokenizer", "fpr", "phase", "max_crop", "normalise", "surprisal_model", "payload")
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+_given.__signature__ = inspect.signature(DetectOptions)  # type: ignore[attr-defined]
+Tests = Annotated[dict[str, Any], OptionGroup(_given, _TESTS)]

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,67 +14,94 @@ from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.cli import options as opt
 from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.option_groups import OptionGroup, option_groups
-from dgmark.cli.row_runs import RowOutput, Task, make_rows, tasks_of, tell_of_marks
-from dgmark.columns.parquet import is_parquet
+from dgmark.cli.row_runs import RowOutput, Task, make_rows, table_counts, tasks_of, tell_of_marks, tell_written
+from dgmark.columns.row_schema import CHECK_FIELDS, GENERATE_FIELDS
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.settings_file import read_settings
-from dgmark.errors import DgmarkError, SettingsError
+from dgmark.detection.keyring import named_keys
+from dgmark.detection.row_keys import key_named
+from dgmark.errors import DgmarkError, InputError, ResumeMismatch, SettingsError
 from dgmark.extras import needed_extra
-from dgmark.files.inputs import MAX_LINE_BYTES, STDIN, STDIN_NAME, checked_size, decode, open_input
+from dgmark.files.inputs import STDIN
 from dgmark.files.outputs import check_output
-from dgmark.rows.jsonl import BadRow, Row, read_rows, rows_or_text
-from dgmark.rows.texts import prompt_of
-from dgmark.watermark.key import WatermarkKey, check_has_key
+from dgmark.rows.jsonl import BadRow, Row
+from dgmark.rows.parquet import is_parquet
+from dgmark.rows.parquet_target import ParquetTarget
+from dgmark.rows.prompts import PROMPT_COLUMN, prompt_of, read_prompts
+from dgmark.rows.texts import row_id_of
+from dgmark.watermark.key import WatermarkKey, check_has_key, subkey_of
 
 if TYPE_CHECKING:
     from dgmark.decode.generation import Generation
     from dgmark.decode.own_check import MarkTally
     from dgmark.decode.prompts import Prepared
 
-# (prompt, seed)
-Prompted = tuple[str | list[int], int]
-# a row for each prompt, and the file that they are read from: "-" for standard input, None for the command line
-Prompts = tuple[Iterator[Row | BadRow], str | None]
+# (prompt, seed, key, sub-key)
+Prompted = tuple[str | list[int], int, WatermarkKey | None, int | None]
+# the key of all texts, or those that rows name
+Marks = WatermarkKey | dict[str, WatermarkKey] | None
 
 
-def prompts_of(
-    prompt: Annotated[str | None, typer.Option(help="One prompt.", show_default="standard input")] = None,
-    prompts: Annotated[
-        str | None,
-        typer.Option(help='JSON Lines or Parquet file of rows with "id" and "prompt"; - is standard input.'),
-    ] = None,
-) -> Prompts:
-    """Read the prompts: the one of `prompt`, those of the file `prompts`, or those of standard input.
+def marks_of(
+    key: opt.KeyFile = None,
+    keys: Annotated[Path | None, typer.Option(help="Folder of key files, of which each row names one.")] = None,
+    no_watermark: opt.NoWatermark = False,
+    allow_open_key: opt.AllowOpenKey = False,
+) -> Marks:
+    """Load the key of all texts, or the keys that rows name; None for text without a mark.
 
     Raises:
-        SettingsError: both are given, or neither is given and standard input is a terminal.
-        NoTexts: the file cannot be read.
+        SettingsError: not one of the three is given.
+        KeyFileError: a key file is unusable.
     """
-    if prompt is not None and prompts is not None:
-        raise SettingsError("--prompt and --prompts exclude each other: give one of them")
-    if prompt is not None:
-        return iter([{"id": "0", "prompt": prompt}]), None
-    if prompts is not None:
-        return read_rows(prompts), prompts
-    if sys.stdin.isatty():
-        raise SettingsError("give --prompt TEXT, --prompts FILE.jsonl, or a prompt on standard input")
-    return _prompts_of_stdin(), STDIN
+    if keys is None:
+        return opt.key_to_mark_with(key, no_watermark, allow_open_key)
+    if key is not None or no_watermark:
+        raise SettingsError("--keys excludes --key and --no-watermark: give one of the three")
+    return named_keys(keys, allow_open=allow_open_key)
 
 
-def _prompts_of_stdin() -> Iterator[Row | BadRow]:
-    with open_input(STDIN, "a prompt") as file:
-        found = rows_or_text(file, "stdin", MAX_LINE_BYTES)
-        if not isinstance(found, bytes):
-            yield from found
-        elif prompt := decode(checked_size(found), STDIN_NAME).rstrip("\n"):
-            yield {"id": "0", "prompt": prompt}
+@dataclass(frozen=True)
+class PromptOptions:
+    """Where the prompts stand.
+
+    Raises:
+        SettingsError: two places are named, or none and standard input is a terminal.
+    """
+
+    prompt: Annotated[str | None, typer.Option(help="One prompt.", show_default="standard input")] = None
+    prompts: Annotated[
+        str | None,
+        typer.Option(help="JSON Lines, Parquet, CSV or lines of text; - is standard input."),
+    ] = None
+    prompt_column: Annotated[str, typer.Option(help="Column or field of the prompts.")] = PROMPT_COLUMN
+    id_column: opt.IdColumn = None
+    key_column: opt.KeyColumn = None
+
+    def __post_init__(self) -> None:
+        if self.prompt is not None and self.prompts is not None:
+            raise SettingsError("--prompt and --prompts exclude each other: give one of them")
+        if self.source == STDIN and self.prompts is None and sys.stdin.isatty():
+            raise SettingsError("give --prompt TEXT, --prompts FILE, or a prompt on standard input")
+
+    @property
+    def source(self) -> str | None:
+        """The file that the prompts are read from: "-" for standard input, None for the command line."""
+        return None if self.prompt is not None else self.prompts or STDIN
+
+    def rows(self) -> Iterator[Row | BadRow]:
+        """A row for each prompt; see `read_prompts`."""
+        if self.source is None:
+            return iter([{"id": "0", self.prompt_column: self.prompt}])
+        columns: dict[str, Any] = {"id_column": self.id_column, "key_column": self.key_column}
+        return read_prompts(self.source, self.prompt_column, **columns, one_text=self.prompts is None)
 
 
 @command_errors
 @option_groups
 def generate(
-    key: opt.KeyToMark,
-    prompts: Annotated[Prompts, OptionGroup(prompts_of)],
+    marks: Annotated[Marks, OptionGroup(marks_of)],
+    prompts: Annotated[PromptOptions, OptionGroup(PromptOptions)],
     loading: opt.ModelOptions,
     settings: opt.DecodingOptions,
     settings_file: Annotated[
@@ -87,6 +115,7 @@ def generate(
     batch_size: opt.BatchSize = 8,
     pad: opt.Pad = None,
     out: opt.TableOut = None,
+    prefix: opt.Prefix = "",
     live: Annotated[
         bool, typer.Option("--stream", help="Show the text of one prompt on stderr as it is decoded.")
     ] = False,
@@ -95,84 +124,94 @@ def generate(
 ) -> None:
     """Generate text that carries the mark of a key.
 
-    Give --key FILE to mark the text, or --no-watermark to generate in the same way without a mark.
+    Give --key FILE to mark the text, or --no-watermark to generate in the same way without a mark. With --id-column,
+    the seed and the sub-key of a row follow from its id, as in `dgmark.GenerateColumns`. With --keys FOLDER and
+    --key-column, each row names its key.
     """
-    prompt_rows, source = prompts
+    if isinstance(marks, dict) == (prompts.key_column is None):
+        raise SettingsError("--keys FOLDER and --key-column NAME belong together, as each row names its key: give both")
+    keys = [*marks.values()] if isinstance(marks, dict) else [marks]
     if check:
-        check_has_key(key)
+        check_has_key(keys)
     if settings_file is not None:
-        settings = {**read_settings(settings_file, key=key), **settings}
-    if any(map(is_parquet, [source or "", out or ""])):
-        if live or as_json or subkey is not None:
-            raise SettingsError(
-                "Parquet is written to a file, and its ids give the sub-keys: leave --stream, --json and --subkey out"
-            )
+        settings = {**read_settings(settings_file, key=keys[0]), **settings}
+    if prompts.id_column is not None and subkey is not None:
+        raise SettingsError("with --id-column the ids give the sub-keys: leave --subkey or --id-column out")
+    table = is_parquet(out or "")
+    out_file = None if out is None or table else Path(out)
+    check_output(out_file, [prompts.source])
+    task_of = partial(_task, marks=marks, subkey=subkey, prompts=prompts, seed_of_ids=seed)
+    for key in keys:
         check_settings(loading, key, settings)
-        _generate_parquet(
-            source or "", out, key, loading, settings, seed=seed, batch_size=batch_size, chat=chat, pad=pad, check=check
-        )
-        return
-    out_file = None if out is None else Path(out)
-    check_output(out_file, [source])
-    tasks = tasks_of(prompt_rows, partial(_task, subkey=subkey), seed=seed, purpose="prompt to continue")
+    tasks = tasks_of(prompts.rows(), task_of, seed=seed, purpose="" if table else "prompt to continue")
     if live and (len(tasks) != 1 or out is not None):
         raise SettingsError("--stream shows one text: give a single prompt, and leave --out out")
-    check_settings(loading, key, settings)
     with needed_extra("generate", "generating"):
         from dgmark.decode.generation import GENERATION_SCHEMA
         from dgmark.decode.own_check import MarkTally
-    prepared = _prepared(tasks, key, settings, loading, subkey=subkey, chat=chat, pad=pad, check=check)
-    tally = MarkTally()
+    prepared = _prepared(tasks, keys, settings, loading, chat=chat, pad=pad, check=check)
+    tally, shared = MarkTally(), _shared_fields(prepared, marks)
     output = RowOutput(
         GENERATION_SCHEMA,
         out_file,
-        _shared_fields(prepared, key),
+        shared,
         source="prompt or seed" if subkey is None else "prompt, seed or sub-key",
         as_json=as_json,
         titles=True,
     )
-    if live:
-        generation = _show_live(prepared, tasks[0], marked=key is not None)
+    work = partial(_decode, prepared, _numbers(tasks), trace and not table, tally)
+    if table:
+        target = _parquet_target(
+            str(out),
+            prompts,
+            {**shared, "keys": sorted(key.fingerprint for key in keys if key), "seed": seed, "check": check},
+            prefix,
+        )
+        resumed = target.is_finished()
+        if not resumed:
+            output = replace(output, out=target.rows_file, finish=partial(_write_table, target, check))
+            make_rows(tasks, work, output, batch_size=batch_size, tokens_each=prepared.config.length)
+        written, tally = table_counts(target.fields, target.count)
+        written.resumed = written.scored if resumed else 0
+        tell_written(target.place, written)
+    elif live:
+        generation = _show_live(prepared, tasks[0], marked=marks is not None)
         output.print([generation.to_row(tasks[0].row_id, with_trace=trace)], single=True)
         tally.add(generation)
     else:
-        work = partial(_decode, prepared, [task.row_id for task in tasks if isinstance(task, Task)], trace, tally)
         make_rows(tasks, work, output, batch_size=batch_size, tokens_each=prepared.config.length)
     tell_of_marks(tally)
 
 
-def _generate_parquet(
-    source: str,
-    out: str | None,
-    key: WatermarkKey | None,
-    loading: opt.Loading,
-    settings: Settings,
-    *,
-    seed: int,
-    batch_size: int,
-    chat: bool,
-    pad: bool | None,
-    check: bool,
-) -> None:
-    """Write a text for each row of a Parquet file with the columns id and prompt, from which seed and sub-key follow.
+def _parquet_target(out: str, prompts: PromptOptions, made_with: Row, prefix: str) -> ParquetTarget:
+    """The Parquet file to make of prompts.
 
     Raises:
-        DgmarkError: see `generate_parquet`.
+        SettingsError: the prompts are not Parquet.
+        InputError: they have columns of the names of added ones.
     """
-    from dgmark.cli.parquet_runs import generate_parquet
-    from dgmark.columns.generate_columns import GenerateColumns
+    columns = {name: getattr(prompts, name) for name in ("prompt_column", "id_column", "key_column")}
+    fields = {**GENERATE_FIELDS, **(CHECK_FIELDS if made_with["check"] else {})}
+    target = ParquetTarget(out, [prompts.source or ""], {**made_with, **columns}, fields, prefix)
+    target.schema  # noqa: B018 (before the work)
+    return target
 
-    with needed_extra("generate", "generating"):
-        from dgmark.decode.prompts import config_of
-        from dgmark.models.denoiser import traits_of
-        from dgmark.models.load import load_model
-    model = load_model(**loading)
-    config = config_of(model, [key], settings)
-    how: dict[str, Any] = {"batch_size": batch_size, "chat": chat, "pad": pad, "check": check, **config.to_dict()}
-    write = GenerateColumns(model, key, id_column="id", seed=seed, **how)
-    fields = {"key": None if key is None else key.fingerprint, "seed": seed, "chat": chat, "check": check}
-    made_with = {**fields, "model": traits_of(model).name, "settings": config.to_dict()}
-    generate_parquet(write, source, out, made_with, 4 * batch_size)
+
+def _write_table(target: ParquetTarget, check: bool, rows: Iterator[Row]) -> None:
+    """Write the columns of rows.
+
+    Raises:
+        ResumeMismatch: the texts of an earlier run were not checked.
+    """
+
+    def columns(row: Row) -> Row:
+        if check and "error" not in row and not row.get("check"):
+            raise ResumeMismatch(
+                f"{target.rows_file} holds texts that were not checked: leave --check out, or delete it"
+            )
+        return {**row, **(row.get("check") or {})}
+
+    target.write(map(columns, rows))
 
 
 def check_settings(loading: opt.Loading, key: WatermarkKey | None, settings: Settings) -> None:
@@ -191,11 +230,10 @@ def check_settings(loading: opt.Loading, key: WatermarkKey | None, settings: Set
 
 def _prepared(
     tasks: Sequence[Task[Prompted] | BadRow],
-    key: WatermarkKey | None,
+    keys: Sequence[WatermarkKey | None],
     settings: Settings,
     loading: opt.Loading,
     *,
-    subkey: int | None,
     chat: bool,
     pad: bool | None,
     check: bool,
@@ -215,33 +253,43 @@ def _prepared(
     prompted = [task.content for task in tasks if isinstance(task, Task)]
     return Prepared.of(
         model,
-        [Request(prompt, seed, key_of_text(key, subkey)) for prompt, seed in prompted],
-        config_of(model, [key], settings),
+        [Request(prompt, seed, key_of_text(key, subkey)) for prompt, seed, key, subkey in prompted],
+        config_of(model, keys, settings),
         chat=chat,
         pad=pad,
         strict=False,
-        checker=checker_of(model, key, check),
+        checker=checker_of(model, keys, check),
     )
 
 
-def _shared_fields(prepared: "Prepared", key: WatermarkKey | None) -> Row:
+def _shared_fields(prepared: "Prepared", marks: Marks) -> Row:
     """The fields that all rows of one file share."""
     from dgmark.models.denoiser import traits_of
 
     traits = traits_of(prepared.model)
-    return {
+    fields = {
         "model": traits.name,
-        "key_fingerprint": None if key is None else key.fingerprint,
-        "rule": None if key is None else key.spec.rule,
         "settings": prepared.config.to_dict(),
         "dtype": traits.number_format,
         "chat": prepared.chat,
     }
+    if isinstance(marks, dict):  # each row states its own
+        return fields
+    return {
+        **fields,
+        "key_fingerprint": None if marks is None else marks.fingerprint,
+        "rule": None if marks is None else marks.spec.rule,
+    }
+
+
+def _numbers(tasks: Sequence[Task[Prompted] | BadRow]) -> dict[str, int]:
+    """The number of each task that can be prepared, by the id of its row."""
+    return {row_id: number for number, row_id in enumerate(task.row_id for task in tasks if isinstance(task, Task))}
 
 
 def _decode(
     prepared: "Prepared",
-    row_ids: list[str],
+    numbers: dict[str, int],
     trace: bool,
     tally: "MarkTally",
     tasks: list[Task[Prompted]],
@@ -251,7 +299,7 @@ def _decode(
 
     Args:
         prepared: all prompts.
-        row_ids: the ids of their rows.
+        numbers: their numbers, by the ids of their rows.
         trace: whether rows include which step committed each token.
         tally: counts what is made.
         tasks: the prompts to decode.
@@ -259,7 +307,7 @@ def _decode(
     """
     from dgmark.decode.generation import generations_or_errors
 
-    made = generations_or_errors(prepared, [row_ids.index(task.row_id) for task in tasks], progress)
+    made = generations_or_errors(prepared, [numbers[task.row_id] for task in tasks], progress)
     for text in made:
         if not isinstance(text, DgmarkError):
             tally.add(text)
@@ -301,8 +349,25 @@ def _show_live(prepared: "Prepared", task: Task[Prompted] | BadRow, *, marked: b
     return generation
 
 
-def _task(row: Row, seed: int, subkey: int | None) -> Task[Prompted] | BadRow:
-    prompt = prompt_of(row)
+def _task(
+    row: Row, seed: int, *, marks: Marks, subkey: int | None, prompts: PromptOptions, seed_of_ids: int
+) -> Task[Prompted] | BadRow:
+    """The task of a row; with a column of ids, its seed and its sub-key follow from its id."""
+    row_id = row_id_of(row, prompts.id_column)
+    if isinstance(row_id, BadRow):
+        return row_id
+    prompt = prompt_of({**row, "id": row_id}, prompts.prompt_column)
     if isinstance(prompt, BadRow):
         return prompt
-    return Task(row["id"], (prompt, seed), same={"prompt": prompt, "seed": seed, **opt.same_subkey(subkey)})
+    try:
+        key = key_named(marks, row.get(str(prompts.key_column))) if isinstance(marks, dict) else marks
+    except InputError as error:
+        return BadRow(row_id, str(error))
+    same: Row = {"key_fingerprint": key.fingerprint} if isinstance(marks, dict) and key is not None else {}
+    if prompts.id_column is not None:
+        from dgmark.decode.prompts import seed_of
+
+        seed = seed_of(seed_of_ids, row_id)
+        subkey = subkey_of(key, row_id) if key is not None and key.spec.subkeys > 1 else None
+    same |= {"prompt": prompt, "seed": seed, **opt.same_subkey(subkey)}
+    return Task(row_id, (prompt, seed, key, subkey), same=same)

@@ -4,7 +4,7 @@ The decoding options are built from the fields of `DecodeConfig`, so that each s
 """
 
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +13,10 @@ import typer
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.cli.option_groups import OptionGroup
 from dgmark.decode.config import Settings, setting_fields
+from dgmark.detection.rules import check_weighs
+from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import SettingsError
+from dgmark.models.surprisal_models import load_surprisal_model
 from dgmark.watermark.key import WatermarkKey
 
 # --- the key
@@ -27,16 +30,37 @@ AllowOpenKey = Annotated[
     bool, typer.Option("--allow-open-key", help="Accept a key file that every user of the machine can read.")
 ]
 
+ModelContext = Annotated[
+    int | None,
+    typer.Option("--context", help="Most tokens that the language model reads.", show_default="all it can"),
+]
+
+
+def reading_model(name: str | None, context: int | None, keys: Sequence[WatermarkKey]) -> SurprisalModel | None:
+    """The language model that reads along, once each key's rule is known to take weights; None without a name.
+
+    Raises:
+        SettingsError: a key takes no weights, or there is a context without a model.
+        ModelError: the model cannot be loaded.
+    """
+    if name is None:
+        if context is not None:
+            raise SettingsError("--context is that of the language model: give one with --surprisal-model")
+        return None
+    for key in keys:
+        check_weighs(key)
+    return load_surprisal_model(name, keys[0].spec.tokenizer_fingerprint, context=context)
+
+
+KeyFile = Annotated[
+    Path | None,
+    typer.Option("--key", "-k", help="Key file to mark the text with; `dgmark keygen` makes one; - is standard input."),
+]
+NoWatermark = Annotated[bool, typer.Option("--no-watermark", help="Generate text without a mark.")]
+
 
 def key_to_mark_with(
-    key: Annotated[
-        Path | None,
-        typer.Option(
-            "--key", "-k", help="Key file to mark the text with; `dgmark keygen` makes one; - is standard input."
-        ),
-    ] = None,
-    no_watermark: Annotated[bool, typer.Option("--no-watermark", help="Generate text without a mark.")] = False,
-    allow_open_key: AllowOpenKey = False,
+    key: KeyFile = None, no_watermark: NoWatermark = False, allow_open_key: AllowOpenKey = False
 ) -> WatermarkKey | None:
     """Load the key that a command marks with; None for text without a mark.
 
@@ -150,6 +174,11 @@ def decoding_options(
 
 DecodingOptions = Annotated[Settings, decoding_options()]
 Seed = Annotated[int, typer.Option(help="Random seed; row i, counted from 0, uses seed + i.")]
+
+# --- tables
+IdColumn = Annotated[str | None, typer.Option(help="Column or field of the rows' ids.")]
+KeyColumn = Annotated[str | None, typer.Option(help="Column or field that names each row's key.")]
+Prefix = Annotated[str, typer.Option(help="Begin the names of added columns with this.")]
 
 # --- the run
 Check = Annotated[

@@ -1,6 +1,7 @@
 """`dgmark-ray`: tables of texts checked, or written, on Ray Data, on one machine or many. Loads Ray when it runs."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,22 +11,25 @@ from dgmark.cli import options as opt
 from dgmark.cli import run as run_app
 from dgmark.cli.console import command_errors
 from dgmark.cli.detect import check_exit, report_counts
+from dgmark.cli.detect_options import Tests
 from dgmark.cli.generate import check_settings
 from dgmark.cli.option_groups import OptionGroup, option_groups
-from dgmark.cli.parquet_runs import count_marks, tell_written
-from dgmark.cli.row_runs import tell_of_marks
+from dgmark.cli.row_runs import table_counts, tell_of_marks, tell_written
 from dgmark.columns.detect_columns import DetectColumns
 from dgmark.columns.generate_columns import GenerateColumns
 from dgmark.columns.key_source import ENVIRONMENT, read_keys
-from dgmark.detection.detector import DEFAULT_FPR
 from dgmark.errors import SettingsError
 from dgmark.extras import needed_extra
-from dgmark.rows.detect_files import ScoringOptions, settings_hash
+from dgmark.rows.detect_files import ScoringOptions, Tally, settings_hash
+from dgmark.rows.jsonl import Row
+from dgmark.rows.parquet import values_in
+from dgmark.rows.prompts import PROMPT_COLUMN
 
 if TYPE_CHECKING:
     from dgmark.columns.ray_run import RayRun
-    from dgmark.columns.ray_target import RayTarget
-    from dgmark.decode.own_check import MarkTally
+
+# tests that name files
+_FILES = ("tokenizer", "surprisal_model")
 
 app = typer.Typer(
     name="dgmark-ray",
@@ -86,13 +90,17 @@ class Places:
         """
         with needed_extra("ray", "dgmark-ray", "ray[data]"):
             from dgmark.columns.ray_run import RayRun
-            from dgmark.columns.ray_target import RayTarget
         made_with = {**made_with, "column": work.column, "id_column": self.id_column, "prefix": self.prefix}
-        target = RayTarget(_absolute(self.target), made_with, self.id_column, f"{self.prefix}error")
+        source, target = _absolute(self.source), _absolute(self.target)
         part_rows = self.rows_per_file or part_rows
-        return RayRun(
-            work, _absolute(self.source), target, batch_size, part_rows, self.actors, gpus, address=self.address
-        )
+        return RayRun(work, source, target, made_with, batch_size, part_rows, self.actors, gpus, self.address)
+
+    def count(self, columns: list[str], count: Callable[[Row], object]) -> None:
+        """Call a function with some of the added columns of each row of the target."""
+        from dgmark.columns.ray_run import files_in
+
+        for row in values_in(files_in(_absolute(self.target)), columns, self.prefix):
+            count(row)
 
 
 @app.command()
@@ -101,33 +109,28 @@ class Places:
 def detect(
     places: Annotated[Places, OptionGroup(Places)],
     key: Annotated[str, typer.Option("--key", "-k", help="Key file or folder that all machines see, or env:NAME.")],
-    column: Annotated[str, typer.Option(help="Column of the texts.")] = "text",
-    tokenizer: Annotated[
-        str | None, typer.Option(help="Tokenizer folder or file that all machines see.", show_default="the key's")
-    ] = None,
-    fpr: Annotated[float, typer.Option(help="False-positive rate that verdicts are held to.")] = DEFAULT_FPR,
-    allow_open_key: opt.AllowOpenKey = False,
+    tests: Tests,
+    key_column: opt.KeyColumn = None,
+    text_column: Annotated[str, typer.Option(help="Column of the texts, or of lists of token ids.")] = "text",
     batch_size: Annotated[int, typer.Option(min=1, help="Texts that a process takes at a time.")] = 1024,
 ) -> None:
     """Check the texts of a table for the mark of a key."""
     work = DetectColumns(
         _absolute(key),
-        column,
+        text_column,
         id_column=places.id_column,
-        tokenizer=None if tokenizer is None else _absolute(tokenizer),
+        key_column=key_column,
         prefix=places.prefix,
-        allow_open_key=allow_open_key,
-        fpr=fpr,
+        **(tests | {name: _absolute_file(tests[name]) for name in _FILES if name in tests}),
     )
     # read here, so that a wrong key or setting ends the command before the cluster works
-    settings = settings_hash(work.scorer, ScoringOptions(payload=True), ids=False)
+    settings = settings_hash(work.scorer, ScoringOptions(payload=tests["payload"]), ids=False)
     made_with = {"command": "detect", "key": work.scorer.settings["keys"], "settings": settings}
-    run = places.run_of(work, made_with, batch_size=batch_size, part_rows=65_536)
-    finished = run.write()
-    tally = run.target.tally(f"{places.prefix}verdict")
-    tally.resumed = finished
+    made_with |= {"key_column": key_column}
+    tally = Tally(resumed=places.run_of(work, made_with, batch_size=batch_size, part_rows=65_536).write())
+    places.count(["verdict", "error"], tally.count_row)
     report_counts(places.target, tally)
-    check_exit(tally, check=False)
+    check_exit(tally, check=False, empty=True)
 
 
 @app.command()
@@ -141,8 +144,9 @@ def generate(
     allow_open_key: opt.AllowOpenKey = False,
     model: Annotated[str, typer.Option("--model", "-m", help="Model that all machines can load.")] = "storyteller",
     dtype: Annotated[str | None, typer.Option(help="fp32, bf16 or fp16.", show_default="the checkpoint's")] = None,
-    column: Annotated[str, typer.Option(help="Column of the prompts.")] = "prompt",
+    prompt_column: Annotated[str, typer.Option(help="Column of the prompts.")] = PROMPT_COLUMN,
     seed: Annotated[int, typer.Option(help="Seed that the ids of rows are hashed with.")] = 0,
+    key_column: opt.KeyColumn = None,
     chat: Annotated[bool, typer.Option("--chat", help="Put each prompt into the model's chat template.")] = False,
     check: opt.Check = False,
     gpus_per_actor: Annotated[
@@ -153,15 +157,17 @@ def generate(
     """Write a marked text for each prompt of a table. The seed and the sub-key of a row follow from its id."""
     if (key is None) != no_watermark:
         raise SettingsError("give --key FILE to mark the texts, or --no-watermark for texts without a mark")
-    source, model = None if key is None else _absolute(key), _absolute(model) if os.path.exists(model) else model
-    own = None if source is None else read_keys(source, allow_open=allow_open_key)[0]
-    check_settings({"name_or_path": model}, own, settings)
+    source, model = None if key is None else _absolute(key), str(_absolute_file(model))
+    keys = [None] if source is None else read_keys(source, allow_open=allow_open_key)
+    for own in keys:
+        check_settings({"name_or_path": model}, own, settings)
     loading: dict[str, Any] = {"dtype": dtype, "device": "cuda" if gpus_per_actor else None}
     work = GenerateColumns(
         model,
         source,
-        column,
+        prompt_column,
         id_column=places.id_column,
+        key_column=key_column,
         seed=seed,
         prefix=places.prefix,
         batch_size=batch_size,
@@ -171,33 +177,28 @@ def generate(
         **loading,
         **settings,
     )
-    made_with: dict[str, Any] = {"command": "generate", "key": None if own is None else own.fingerprint, "model": model}
-    made_with |= {"seed": seed, "chat": chat, "check": check, **loading, "settings": settings}
+    made_with: dict[str, Any] = {
+        "command": "generate",
+        "key": [own and own.fingerprint for own in keys],
+        "model": model,
+    }
+    made_with |= {"key_column": key_column, "seed": seed, "chat": chat, "check": check, **loading, "settings": settings}
     run = places.run_of(work, made_with, batch_size=batch_size, part_rows=256, gpus=gpus_per_actor)
-    finished = run.write()
-    tally = run.target.tally(f"{places.prefix}ended")
-    tally.resumed = finished
+    resumed = run.write()
+    tally, marks = table_counts(work.fields, places.count)
+    tally.resumed = resumed
     tell_written(places.target, tally)
-    tell_of_marks(marks_of(run.target, places.prefix, check))
-
-
-def marks_of(target: "RayTarget", prefix: str, checked: bool) -> "MarkTally":
-    """Count the texts of a target that name a key and that will not be found with it."""
-    import pyarrow.compute as pc
-
-    from dgmark.decode.own_check import MarkTally
-
-    marks, names = MarkTally(), ["key_fingerprint", "token_ids", "choices", *(["verdict"] if checked else [])]
-    for table in target.tables([prefix + name for name in names]):
-        rows = table.rename_columns(names)
-        # whether there are any is all that is asked of the ids
-        count_marks(marks, rows.set_column(1, "token_ids", pc.list_value_length(rows.column("token_ids"))))
-    return marks
+    tell_of_marks(marks)
 
 
 def _absolute(place: str) -> str:
     """A path as all processes of the machine see it; a URL, and env:NAME, as they are."""
     return place if "://" in place or place.startswith(ENVIRONMENT) else os.path.abspath(place)
+
+
+def _absolute_file(name: str | None) -> str | None:
+    """The name of a model or tokenizer as all processes of the machine see it, where it is a file or folder."""
+    return name if name is None or not os.path.exists(name) else os.path.abspath(name)
 
 
 def main() -> None:

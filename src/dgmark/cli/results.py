@@ -18,7 +18,8 @@ from dgmark.cli.console import OutputConsole, stdout, visible
 from dgmark.cli.detect_options import DetectOptions
 from dgmark.detection.detector import Detector
 from dgmark.detection.finding import Span
-from dgmark.detection.result import DETECTION_FIELDS, PAYLOAD_FIELDS, Detection, Scorer, share_of
+from dgmark.detection.result import DETECTION_FIELDS, PAYLOAD_FIELDS, Detection, share_of
+from dgmark.detection.row_keys import AnyScorer
 from dgmark.detection.sentences import (
     ANY_SOURCE,
     counted,
@@ -36,7 +37,7 @@ from dgmark.rows.detect_files import Scored, to_row
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, to_line
 from dgmark.rows.texts import Item
 
-_COLUMNS = ["id", *DETECTION_FIELDS, "schema", SOURCE_SHA256, "kind", "notes", "error"]
+_COLUMNS = ["id", *DETECTION_FIELDS, "schema", SOURCE_SHA256, "file", "kind", "notes", "error"]
 _SUBKEY_COLUMNS = ["subkeys_tested", *PAYLOAD_FIELDS]
 _STYLES = {"watermarked": "bold green", "not_detected": "bold", "uncertain": "bold yellow"}
 # of the characters of a span, by the level of their shade
@@ -59,16 +60,16 @@ _NUMBERS = {"tokens", "p-value", "z", "matching"}
 # --- for programs
 
 
-def _write_jsonl(scored: Iterator[Scored], _scorer: Scorer, options: DetectOptions) -> None:
+def _write_jsonl(scored: Iterator[Scored], _scorer: AnyScorer, options: DetectOptions) -> None:
     for row in scored:
         print(to_line(to_row(row, payload=options.payload)), flush=True)
 
 
-def _write_json(scored: Iterator[Scored], _scorer: Scorer, options: DetectOptions) -> None:
+def _write_json(scored: Iterator[Scored], _scorer: AnyScorer, options: DetectOptions) -> None:
     print(json.dumps([to_row(row, payload=options.payload) for row in scored], indent=2, allow_nan=False))
 
 
-def _write_csv(scored: Iterator[Scored], _scorer: Scorer, options: DetectOptions) -> None:
+def _write_csv(scored: Iterator[Scored], _scorer: AnyScorer, options: DetectOptions) -> None:
     columns = _COLUMNS + _SUBKEY_COLUMNS if options.payload else _COLUMNS
     writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
@@ -89,7 +90,7 @@ def _cell(value: object) -> object:
 # --- for a person
 
 
-def _show_results(scored: Iterator[Scored], scorer: Scorer, options: DetectOptions) -> None:
+def _show_results(scored: Iterator[Scored], scorer: AnyScorer, options: DetectOptions) -> None:
     """Write the results to stdout: a card for one text, a table for several."""
     console, rows = stdout(), list(scored)
     if len(rows) == 1 and not isinstance(rows[0], BadRow):
@@ -108,7 +109,7 @@ def _show_results(scored: Iterator[Scored], scorer: Scorer, options: DetectOptio
                 _print_text(console, *_with_spans(scorer, row, options), scorer)
 
 
-def _with_spans(scorer: Scorer, row: tuple[Item, Detection], options: DetectOptions) -> tuple[Item, Detection]:
+def _with_spans(scorer: AnyScorer, row: tuple[Item, Detection], options: DetectOptions) -> tuple[Item, Detection]:
     """The row with its spans, where they can be found: in a whole, unchanged text, with one key."""
     item, detection = row
     if detection.spans is not None or detection.disguised or options.only:
@@ -228,7 +229,7 @@ def _print_table(console: OutputConsole, rows: list[Scored], options: DetectOpti
     cells = [_cells(row, options) for row in rows]
     detections = [row[1] for row in rows if not isinstance(row, BadRow)]
     names = list(dict.fromkeys(name for row in cells for name in row))
-    ids = [visible(row.row_id if isinstance(row, BadRow) else row[0].row_id) for row in rows]
+    ids = [visible(row.name if isinstance(row, BadRow) else row[0].name) for row in rows]
     if console.unbroken:
         for line in (["text", *names], *_lines(ids, names, cells)):
             print("\t".join(line))  # rich would put spaces for tabs
@@ -302,7 +303,7 @@ def _found(detection: Detection) -> str:
     return "not found"
 
 
-def _print_text(console: OutputConsole, item: Item, detection: Detection, scorer: Scorer) -> None:
+def _print_text(console: OutputConsole, item: Item, detection: Detection, scorer: AnyScorer) -> None:
     """The text with its marked spans, which stand between plain characters and are green on a terminal.
 
     A terminal also shows which tokens match, where a language model weighs them.
@@ -318,13 +319,13 @@ def _print_text(console: OutputConsole, item: Item, detection: Detection, scorer
         shown.append("]]", style="green")
         last = span.end
     unknown = "" if detection.spans is not None else ": its marked spans are not looked for"
-    console.print(Text(f"\n{visible(item.row_id)}{unknown}", style="bold"))
+    console.print(Text(f"\n{visible(item.name)}{unknown}", style="bold"))
     if shades and console.is_terminal:
         console.print(Text(_SHADED, style="dim"))
     console.print(shown.append(text[last:]), soft_wrap=True)
 
 
-WRITERS: dict[str, Callable[[Iterator[Scored], Scorer, DetectOptions], None]] = {
+WRITERS: dict[str, Callable[[Iterator[Scored], AnyScorer, DetectOptions], None]] = {
     "table": _show_results,
     "json": _write_json,
     "jsonl": _write_jsonl,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from dgmark.cli.bar import row_bar
 from dgmark.cli.console import stderr, stdout, visible
 from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, ResumeMismatch
+from dgmark.rows.detect_files import Tally
 from dgmark.rows.jsonl import BadRow, Row, to_line
 from dgmark.rows.row_file import RowFile
 
@@ -54,13 +55,13 @@ def tasks_of(
         rows: the input rows.
         task: makes the task of a row, or says what is wrong with it; the second argument is the seed of the row.
         seed: seed of the first row; row i has `seed + i`.
-        purpose: what a row holds and what it is for, such as "prompt to continue".
+        purpose: what a row holds and what it is for, such as "prompt to continue"; "" if there may be no row.
 
     Raises:
         InputError: there is no row.
     """
     tasks = [row if isinstance(row, BadRow) else task(row, seed + index) for index, row in enumerate(rows)]
-    if not tasks:
+    if purpose and not tasks:
         raise InputError(f"there is no {purpose}: the input is empty")
     return tasks
 
@@ -76,6 +77,7 @@ class RowOutput:
         source: the fields of `Task.same` in words, such as "prompt or seed".
         as_json: print rows, even if they are also written to a file.
         titles: print several texts below their ids; otherwise several texts are printed as rows.
+        finish: called with the rows of the file in the order of the tasks, once all are there.
     """
 
     schema: int
@@ -84,6 +86,7 @@ class RowOutput:
     source: str = "input"
     as_json: bool = False
     titles: bool = False
+    finish: Callable[[Iterator[Row]], object] | None = None
 
     def open(self, tasks: Sequence[Task[Any] | BadRow]) -> AbstractContextManager[RowFile | None]:
         """Open the file, if there is one.
@@ -161,11 +164,49 @@ def make_rows(
                 output.print([*rows.values()], single=len(tasks) == 1)
         if file is not None and failed:
             file.append(failed.values())
+        if file is not None and output.finish is not None:
+            output.finish(file.rows_of(task.row_id for task in tasks))
     if errors and len(errors) == len(tasks):
         alone = len(tasks) == 1 and isinstance(tasks[0], Task)
         raise errors[0] if alone else type(errors[0])(f"{tasks[0].row_id}: {errors[0]}")
     if errors:
         stderr().print(f"{len(errors)} of {len(left)} rows have errors")
+
+
+def tell_written(out: str, tally: Tally) -> None:
+    """Say on stderr what a table of generated texts holds.
+
+    Raises:
+        DgmarkError: it holds errors alone: that of the first row.
+    """
+    before = f"; {tally.resumed} rows were there already" if tally.resumed else ""
+    stderr().print(f"{out}: {tally.scored} written, {tally.unusable} have errors{before}", markup=False)
+    if tally.first_unusable and not tally.scored:
+        raise tally.first_unusable.kind(f"{tally.first_unusable.row_id}: {tally.first_unusable.error}")
+
+
+def table_counts(
+    columns: Iterable[str], count: Callable[[list[str], Callable[[Row], object]], object]
+) -> tuple[Tally, "MarkTally"]:
+    """Count the rows of a table of generated texts, and those of them that will not be found.
+
+    Args:
+        columns: the added columns of the table.
+        count: calls a function with some of these columns of each row, of lists their lengths.
+    """
+    from dgmark.decode.own_check import MarkTally
+
+    tally, marks = Tally(), MarkTally()
+
+    def add(row: Row) -> None:
+        tally.count_row({**row, "verdict": row["ended"]})
+        if row["error"] is None:
+            marked = row["key_fingerprint"] is not None and row["token_ids"] > 0
+            marks.count(marked=marked, choices=row["choices"], verdict=row.get("verdict"))
+
+    wanted = ("ended", "error", "key_fingerprint", "token_ids", "choices", "verdict")
+    count([name for name in wanted if name in columns], add)
+    return tally, marks
 
 
 def tell_of_marks(tally: "MarkTally") -> None:

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from dgmark.arguments import is_of, shown
-from dgmark.columns.row_schema import Fields, arrow_type, numpy_column, pandas_column, polars_type, prefixed
-from dgmark.contents.accepted import Content, content_of
-from dgmark.contents.columns import library_of
-from dgmark.contents.refusals import is_missing
+from dgmark.columns.row_schema import numpy_column, pandas_column, polars_type, prefixed
+from dgmark.contents.accepted import Content, as_text, content_of
+from dgmark.contents.columns import Fields, check_added, check_named, check_texts, library_of
+from dgmark.contents.refusals import is_bytes, is_missing
 from dgmark.contents.row_ids import id_of_row
 from dgmark.contents.type_checks import is_from
 from dgmark.errors import DgmarkError, InputError, SettingsError
+from dgmark.rows.parquet_target import arrow_type
 from dgmark.rows.texts import MAX_CHARS
 
 # the values of columns by name, row for row
@@ -60,15 +61,11 @@ def column_of(batch: Any, name: str) -> Any:
     """A column, which holds a value for each row.
 
     Raises:
-        InputError: the batch has no such column.
+        InputError: the batch has no such column, or several.
+        SettingsError: it is not a batch.
     """
     kind = kind_of_batch(batch)
-    names = kind.names(batch)
-    if name not in names:
-        raise InputError(
-            f"there is no column {shown(name)}: the columns are {', '.join(map(shown, names)) or 'none'}; name one of "
-            "them"
-        )
+    check_named(kind.names(batch), name)
     return kind.column(batch, name)
 
 
@@ -76,31 +73,14 @@ def contents_of_column(batch: Any, name: str) -> list[Content | DgmarkError]:
     """The texts, or the token ids of texts, of a column; in the place of what is neither, the error of its row.
 
     Raises:
-        InputError: the batch has no such column, or it is one of another type, such as of numbers.
+        InputError: the batch has no such column, or one of another type, such as of numbers.
+        SettingsError: it is not a batch.
     """
     column = column_of(batch, name)
     values = list(column)
     if not all(map(is_missing, values)):
         check_texts(column, name)
     return [_content_or_error(value) for value in values]
-
-
-def check_texts(column: Any, name: str) -> None:
-    """Refuse a column of a type that holds neither texts nor lists of token ids.
-
-    Args:
-        column: the column, which may be empty if it is one of Arrow.
-        name: its name, for the error.
-
-    Raises:
-        InputError: it is one.
-    """
-    library = library_of(column)
-    if library is not None and library.items(column) is None:
-        held = getattr(column, "dtype", getattr(column, "type", "objects"))
-        raise InputError(
-            f"column {shown(name)} holds {held}, neither texts nor lists of token ids: name the column of the texts"
-        )
 
 
 def _content_or_error(value: Any) -> Content | DgmarkError:
@@ -135,9 +115,18 @@ def ids_of_column(batch: Any, name: str) -> list[str | DgmarkError]:
     return found
 
 
-def with_errors_of(ids: Sequence[str | DgmarkError], values: Sequence[Any]) -> list[Any]:
-    """The values of rows; in the place of one whose id is an error, that error."""
-    return [one if isinstance(one, DgmarkError) else value for one, value in zip(ids, values, strict=True)]
+def names_of_column(batch: Any, name: str) -> list[str | None]:
+    """The texts of a column of names; None in the place of what is not a text.
+
+    Raises:
+        InputError: the batch has no such column.
+    """
+    return [as_text(value) for value in column_of(batch, name)]
+
+
+def with_errors_of(others: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    """The values of rows; where another value of the row, such as its id, is an error, that error."""
+    return [one if isinstance(one, DgmarkError) else value for one, value in zip(others, values, strict=True)]
 
 
 def with_results(
@@ -151,9 +140,6 @@ def with_results(
         fields: the columns.
         prefix: what their names begin with.
         left_out: columns that hold nulls.
-
-    Raises:
-        InputError: the batch has a column of one of these names.
     """
     shared = [name for name in fields if name != "error" and name not in left_out]
     rows = [
@@ -161,31 +147,17 @@ def with_results(
         for one in results
     ]
     columns = {prefix + name: [row.get(name) for row in rows] for name in fields}
-    return _with_columns(batch, columns, prefixed(fields, prefix))
+    return kind_of_batch(batch).added(batch, columns, prefixed(fields, prefix))
 
 
-def _with_columns(batch: Any, columns: Columns, fields: Fields) -> Any:
-    """A batch of the same kind with more columns.
-
-    Raises:
-        InputError: it has a column of one of these names.
-    """
-    check_not_taken(batch, fields)
-    return kind_of_batch(batch).added(batch, columns, fields)
-
-
-def check_not_taken(batch: Any, names: Collection[str]) -> None:
-    """Refuse a batch that has a column of one of these names.
+def check_results_fit(batch: Any, fields: Fields, prefix: str) -> None:
+    """Refuse a batch to which the columns of results cannot be added, before they are made.
 
     Raises:
-        InputError: it has.
+        InputError: it has a column of one of their names.
+        SettingsError: it is not a batch.
     """
-    taken = [name for name in kind_of_batch(batch).names(batch) if name in names]
-    if taken:
-        raise InputError(
-            f"the batch has the columns {', '.join(map(shown, taken))} already, which would be added: give a prefix "
-            "for the added ones, or rename these"
-        )
+    check_added(kind_of_batch(batch).names(batch), prefixed(fields, prefix))
 
 
 # --- dicts of arrays or lists ---
@@ -195,8 +167,24 @@ def _is_dict(value: object) -> bool:
     return is_of(value, Mapping)
 
 
-def _column_of_dict(batch: Mapping[str, Any], name: str) -> Any:
-    return batch[name]
+def _names_of_dict(batch: Mapping[str, Any]) -> list[str]:
+    """The names of the columns of a dict that is a batch.
+
+    Raises:
+        SettingsError: a value is not a column, as in the dict of one row, or they are not equally long.
+    """
+    for name, column in batch.items():
+        listed = is_of(column, Sequence) and not (is_of(column, str) or is_bytes(column))
+        if not listed and (library_of(column) is None or not getattr(column, "ndim", 1)):
+            raise SettingsError(
+                f"this dict is not a batch of rows: {shown(name)} holds a {type(column).__name__}, not a list or an "
+                "array with a value for each row; of datasets, give map(..., batched=True)"
+            )
+    lengths = {name: len(column) for name, column in batch.items()}
+    if len({*lengths.values()}) > 1:
+        told = ", ".join(f"{shown(name)} has {length}" for name, length in lengths.items())
+        raise SettingsError(f"the columns of the batch are not equally long: {told}; give each a value for each row")
+    return list(batch)
 
 
 def _added_to_dict(batch: Mapping[str, Any], columns: Columns, fields: Fields) -> dict[str, Any]:
@@ -266,5 +254,5 @@ _KINDS = (
     BatchKind(_is_arrow, _names_of_arrow, _column_of_arrow, _added_to_arrow),
     BatchKind(_is_pandas, _names_of_frame, _item, _added_to_pandas),
     BatchKind(_is_polars, _names_of_frame, _item, _added_to_polars),
-    BatchKind(_is_dict, list, _column_of_dict, _added_to_dict),
+    BatchKind(_is_dict, _names_of_dict, _item, _added_to_dict),
 )

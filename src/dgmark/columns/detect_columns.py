@@ -1,20 +1,44 @@
 """`DetectColumns`: a batch with a column of texts in, the same batch with the columns of a verdict out. No torch."""
 
 import os
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, TypedDict, Unpack
 
 from dgmark.arguments import flag, instance
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.columns.batch import contents_of_column, ids_of_column, with_errors_of, with_results
+from dgmark.columns.batch import (
+    check_results_fit,
+    contents_of_column,
+    ids_of_column,
+    names_of_column,
+    with_errors_of,
+    with_results,
+)
 from dgmark.columns.key_source import KeySource, check_source, read_keys, refuse_to_travel
-from dgmark.columns.row_schema import DETECT_FIELDS, Schema
-from dgmark.detection.detector import Detector, ScoringSettings
-from dgmark.detection.keyring import Keyring
-from dgmark.detection.result import Scorer
-from dgmark.errors import DgmarkError
+from dgmark.columns.row_schema import Schema
+from dgmark.detection.detector import DEFAULT_FPR, Detector, check_fpr
+from dgmark.detection.finding import Phase
+from dgmark.detection.keyring import Keyring, named_keys
+from dgmark.detection.result import DETECT_FIELDS, Scorer
+from dgmark.detection.row_keys import AnyScorer, RowKeys
+from dgmark.detection.rules import DetectionSettings, check_settings, check_weighs
+from dgmark.detection.surprisal import SurprisalModel
+from dgmark.errors import DgmarkError, KeyFileError, SettingsError
+from dgmark.models.surprisal_models import load_surprisal_model
 from dgmark.watermark.key import WatermarkKey
+
+
+class ColumnSettings(TypedDict, total=False):
+    """The other settings of `Detector`, for type checkers."""
+
+    fpr: float
+    phase: Phase
+    max_crop: int
+    normalise: Sequence[str]
+    keys_tested: int
 
 
 class DetectColumns:
@@ -29,7 +53,11 @@ class DetectColumns:
             content of a key file; or a `WatermarkKey`, for use in this process alone.
         column: the column of the texts, or of lists of token ids.
         id_column: a column of ids, of which each row must have its own.
+        key_column: a column that names the key of each row, of a folder of keys: the file's name without `.json`, or
+            the key's fingerprint. Each text is tested with this key alone.
         tokenizer: see `Detector`; only a path travels to other processes.
+        surprisal_model: see `Detector`; or what names one on the command line, such as "narrator-base", which travels.
+        payload: state the sub-key found, which is the payload of the text; else its column holds nulls.
         prefix: what the names of the added columns begin with.
         allow_open_key: accept a key file that every user of the machine can read.
         settings: other settings of `Detector`, or of `Keyring` for a folder of keys.
@@ -38,7 +66,8 @@ class DetectColumns:
         schema: the added columns and their types, as a schema of pyarrow if that is installed, else by name.
 
     Raises:
-        SettingsError: an argument is of a wrong type, or `key` is neither a path, a variable nor a key.
+        SettingsError: an argument is of a wrong type, `key` is neither a path, a variable nor a key, there is no such
+            setting, or one is invalid, for the key if it can be read here.
     """
 
     schema = Schema(DETECT_FIELDS)
@@ -49,33 +78,65 @@ class DetectColumns:
         column: str = "text",
         *,
         id_column: str | None = None,
+        key_column: str | None = None,
         tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
+        surprisal_model: SurprisalModel | str | None = None,
+        payload: bool = True,
         prefix: str = "",
         allow_open_key: bool = False,
-        **settings: Unpack[ScoringSettings],
+        **settings: Unpack[ColumnSettings],
     ) -> None:
         self.column = instance("the column", column, str)
         self.id_column = None if id_column is None else instance("the column of ids", id_column, str)
-        self.prefix = instance("the prefix", prefix, str)
+        self.key_column = None if key_column is None else instance("the column of keys", key_column, str)
+        self.prefix, self.payload = instance("the prefix", prefix, str), flag("payload", payload)
         self._key = check_source(key)
         self._tokenizer = str(tokenizer) if isinstance(tokenizer, Path) else tokenizer
+        self._model = surprisal_model
         self._allow_open = flag("allow_open_key", allow_open_key)
         self._settings = tuple(
             (name, tuple(value) if isinstance(value, list) else value) for name, value in sorted(settings.items())
         )
+        if unknown := settings.keys() - ColumnSettings.__annotations__.keys():
+            raise SettingsError(
+                f"there is no setting {', '.join(sorted(unknown))}; the settings are "
+                f"{', '.join(ColumnSettings.__annotations__)}"
+            )
+        # wrong settings are errors of this call, not of another process; a key that is not here is one of the job
+        with suppress(KeyFileError):
+            self._check()
+
+    def _check(self) -> None:
+        """Refuse settings that do not suit the keys. No tokenizer and no language model is loaded."""
+        keys = read_keys(self._key, allow_open=self._allow_open)
+        several = isinstance(self._key, str) and os.path.isdir(self._key)
+        if self.key_column is not None and not several:
+            raise SettingsError("a column of keys names files of a folder: give that folder as the key")
+        for key in keys if self._model is not None else ():
+            check_weighs(key)
+        settings: Any = dict(self._settings)
+        if several and self.key_column is None:
+            if unknown := settings.keys() & {"normalise", "keys_tested"}:
+                raise SettingsError(f"a folder of keys takes no {', '.join(sorted(unknown))}: give one key")
+            check_fpr(settings.pop("fpr", DEFAULT_FPR), sum(key.num_subkeys for key in keys))
+            check_settings(keys, DetectionSettings(DEFAULT_FPR, **settings))
+        else:
+            for key in keys:
+                Detector(key, **settings)
         if isinstance(self._key, WatermarkKey):
-            self.scorer  # noqa: B018 (wrong settings are errors of this call)
+            self.scorer  # noqa: B018 (which is used here)
 
     @property
-    def scorer(self) -> Scorer:
+    def scorer(self) -> AnyScorer:
         """What scores the texts, read at its first use in a process.
 
         Raises:
             KeyFileError: the key cannot be read here.
-            ModelNotFound: the tokenizer is unavailable.
+            ModelError: the tokenizer or the language model is unavailable.
             SettingsError: a setting is invalid.
         """
-        arguments: Any = self._key, self._tokenizer, self._allow_open, self._settings
+        named = self.key_column is not None
+        arguments: Any = self._key, self._tokenizer, self._model, named, self._allow_open, self._settings
         try:
             hash(arguments)
         except (TypeError, ValueError):  # settings of wrong types, of which `Detector` says what is wrong
@@ -89,7 +150,22 @@ class DetectColumns:
             InputError: it has no such column, one of another type, or one of the added columns already.
             SettingsError: it is no batch.
         """
-        return detected(self.scorer, batch, self.column, id_column=self.id_column, prefix=self.prefix)
+        check_results_fit(batch, DETECT_FIELDS, self.prefix)
+        contents = contents_of_column(batch, self.column)
+        if self.id_column is not None:
+            contents = with_errors_of(ids_of_column(batch, self.id_column), contents)
+        names = None if self.key_column is None else names_of_column(batch, self.key_column)
+        good = [place for place, one in enumerate(contents) if not isinstance(one, DgmarkError)]
+        usable, scorer = [contents[place] for place in good], self.scorer
+        if isinstance(scorer, RowKeys):
+            assert names is not None
+            found = scorer.detect_many(usable, [names[place] for place in good])
+        else:
+            found = scorer.detect_many(usable, errors="return")
+        results: list[Any] = list(contents)
+        for place, one in zip(good, found, strict=True):
+            results[place] = one
+        return with_results(batch, results, DETECT_FIELDS, self.prefix, left_out=() if self.payload else ("subkey",))
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels to other processes: no key, and no tokenizer.
@@ -99,37 +175,24 @@ class DetectColumns:
         """
         refuse_to_travel(self._key)
         refuse_to_travel(self._tokenizer)
+        refuse_to_travel(self._model)
         return self.__dict__.copy()
 
 
-def detected(
-    scorer: Scorer, batch: Any, column: str, *, id_column: str | None = None, prefix: str = "", payload: bool = True
-) -> Any:
-    """A batch with the columns of the verdicts on the texts of a column; see `DetectColumns`.
-
-    Args:
-        scorer: scores the texts.
-        batch: the batch.
-        column: the column of the texts.
-        id_column: see `DetectColumns`.
-        prefix: see `DetectColumns`.
-        payload: state the sub-key found, which is the payload of the text; else its column holds nulls.
-    """
-    contents = contents_of_column(batch, column)
-    if id_column is not None:
-        contents = with_errors_of(ids_of_column(batch, id_column), contents)
-    usable = [content for content in contents if not isinstance(content, DgmarkError)]
-    found = iter(scorer.detect_many(usable, errors="return"))
-    results = [one if isinstance(one, DgmarkError) else next(found) for one in contents]
-    return with_results(batch, results, DETECT_FIELDS, prefix, left_out=() if payload else ("subkey",))
-
-
 @lru_cache(maxsize=8)
-def _scorer(key: str | WatermarkKey, tokenizer: Tokenizer | str | None, allow_open: bool, settings: Any) -> Scorer:
+def _scorer(
+    source: str | WatermarkKey, tokenizer: Any, model: Any, named: bool, allow_open: bool, settings: Any
+) -> AnyScorer:
     """The scorer of a key or of the keys of a folder, made once a process."""
+    folder = isinstance(source, str) and os.path.isdir(source)
     given: dict[str, Any] = {"tokenizer": tokenizer, **dict(settings)}
-    keys = read_keys(key, allow_open=allow_open)
-    folder = isinstance(key, str) and os.path.isdir(key)
-    scorer: Scorer = Keyring(keys, **given) if folder else Detector(keys[0], **given)
+    keys = named_keys(str(source), allow_open=allow_open) if named else None
+    listed = read_keys(source, allow_open=allow_open) if keys is None else list(keys.values())
+    if model is not None:
+        name = isinstance(model, str)
+        given["surprisal_model"] = load_surprisal_model(model, listed[0].spec.tokenizer_fingerprint) if name else model
+    if keys is not None:
+        return RowKeys(keys, **given)
+    scorer: Scorer = Keyring(listed, **given) if folder else Detector(listed[0], **given)
     scorer.reader.tokenizer  # noqa: B018 (a wrong tokenizer is an error of the job, not of each row)
     return scorer

@@ -7,10 +7,20 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from dgmark.arguments import flag, instance
-from dgmark.columns.batch import contents_of_column, ids_of_column, with_errors_of, with_results
+from dgmark.columns.batch import (
+    check_results_fit,
+    contents_of_column,
+    ids_of_column,
+    names_of_column,
+    with_errors_of,
+    with_results,
+)
 from dgmark.columns.key_source import KeySource, check_source, read_keys, refuse_to_travel
-from dgmark.columns.row_schema import CHECK_FIELDS, GENERATE_FIELDS, Fields, Schema
+from dgmark.columns.row_schema import CHECK_FIELDS, GENERATE_FIELDS, Schema
+from dgmark.contents.columns import Fields
 from dgmark.decode.config import DecodeConfig, DecodeSettings
+from dgmark.detection.keyring import named_keys
+from dgmark.detection.row_keys import key_named
 from dgmark.errors import DgmarkError, SettingsError
 from dgmark.extras import needed_extra
 from dgmark.watermark.key import WatermarkKey, check_has_key
@@ -32,6 +42,7 @@ class GenerateColumns:
         key: where the key is, see `DetectColumns`; None for texts without a mark.
         column: the column of the prompts: texts, or lists of token ids.
         id_column: the column of the rows' ids: texts or whole numbers, each row its own.
+        key_column: a column that names the key of each row, see `DetectColumns`.
         seed: the seed that ids are hashed with.
         prefix: what the names of the added columns begin with.
         batch_size: largest number of rows decoded at once.
@@ -59,6 +70,7 @@ class GenerateColumns:
         column: str = "prompt",
         *,
         id_column: str | None = None,
+        key_column: str | None = None,
         seed: int = 0,
         prefix: str = "",
         batch_size: int = 8,
@@ -80,6 +92,7 @@ class GenerateColumns:
         if unknown:
             DecodeConfig(**settings)  # which names the settings that there are
         self.column, self.id_column = instance("the column", column, str), instance("the column of ids", id_column, str)
+        self.key_column = None if key_column is None else instance("the column of keys", key_column, str)
         self.prefix = instance("the prefix", prefix, str)
         self.seed, self._batch_size, self._chat = seed, batch_size, flag("chat", chat)
         self._model: Any = str(model) if isinstance(model, Path) else model
@@ -116,6 +129,15 @@ class GenerateColumns:
         """
         return None if self._key is None else _key(self._key, self._allow_open)
 
+    @property
+    def keys(self) -> dict[str, WatermarkKey]:
+        """The keys of a folder by name, read at their first use in a process.
+
+        Raises:
+            KeyFileError: they cannot be read here.
+        """
+        return _keys(str(self._key), self._allow_open)
+
     def __call__(self, batch: Any) -> Any:
         """The batch with the added columns.
 
@@ -127,22 +149,34 @@ class GenerateColumns:
             SettingsError: it is no batch, or a setting is invalid or leaves no mark.
             KeyFileError: the key is bound to another tokenizer or vocabulary.
         """
+        check_results_fit(batch, self.fields, self.prefix)
         prompts, ids = contents_of_column(batch, self.column), ids_of_column(batch, self.id_column)
         rows = with_errors_of(ids, prompts)
+        keys: list[Any] = [self.key] * len(rows) if self.key_column is None else self._keys_of(batch, self.key_column)
+        rows = with_errors_of(keys, rows)
         good = [place for place, row in enumerate(rows) if not isinstance(row, DgmarkError)]
-        made = self._written([rows[place] for place in good], [str(ids[place]) for place in good])
+        made = self._written(*([of[place] for place in good] for of in (rows, ids, keys)))
         for place, text in zip(good, made, strict=True):
             rows[place] = text if isinstance(text, DgmarkError) else _values(text)
         return with_results(batch, rows, self.fields, self.prefix)
 
-    def _written(self, prompts: list[Any], ids: list[str]) -> "list[Generation | DgmarkError]":
+    def _keys_of(self, batch: Any, column: str) -> list[WatermarkKey | DgmarkError]:
+        found: list[WatermarkKey | DgmarkError] = []
+        for name in names_of_column(batch, column):
+            try:
+                found.append(key_named(self.keys, name))
+            except DgmarkError as error:
+                found.append(error)
+        return found
+
+    def _written(self, prompts: list[Any], ids: list[Any], keys: list[Any]) -> "list[Generation | DgmarkError]":
         with needed_extra("generate", "generating"):
             from dgmark.decode.generation import generate
 
         return generate(
             self.model,
             prompts,
-            key=self.key,
+            key=keys,
             ids=ids,
             seed=self.seed,
             batch_size=self._batch_size,
@@ -185,3 +219,9 @@ def _key(source: str | WatermarkKey, allow_open: bool) -> WatermarkKey:
         raise SettingsError(f"{source} is a folder, and texts are marked with one key: give the file of a key")
     (key,) = read_keys(source, allow_open=allow_open)
     return key
+
+
+@lru_cache(maxsize=8)
+def _keys(folder: str, allow_open: bool) -> dict[str, WatermarkKey]:
+    """The keys of a folder, read once a process."""
+    return named_keys(folder, allow_open=allow_open)

@@ -1,37 +1,39 @@
 """A table of texts through `DetectColumns` or `GenerateColumns` on Ray Data: read, map by actors, write Parquet.
 
-Reading, scheduling, retries, files and the filter of finished rows are Ray Data's own. This module imports Ray.
+Reading, scheduling, retries, files, and which rows are finished (its checkpoint) are Ray Data's own. Beside the folder
+TARGET stands TARGET.dgmark with that checkpoint, and with `state.json`, what the target is made with. This module
+imports Ray.
 """
 
+import json
 import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import ray
-from ray.data.checkpoint import CheckpointConfig, NumpyArrayBasedCheckpointFilter
+from ray.data.checkpoint import CheckpointConfig
 
 from dgmark.arguments import shown
 from dgmark.checkpoint.folder import first_line
-from dgmark.columns.batch import check_not_taken, check_texts, column_of
+from dgmark.columns.batch import column_of
 from dgmark.columns.detect_columns import DetectColumns
 from dgmark.columns.generate_columns import GenerateColumns
-from dgmark.columns.own_ids import check_own_ids
-from dgmark.columns.parquet import is_parquet, located
-from dgmark.columns.ray_target import RayTarget
-from dgmark.errors import DgmarkError, InputError, NoTexts, SettingsError
+from dgmark.contents.columns import check_added, check_texts
+from dgmark.errors import DgmarkError, InputError, NoTexts, ResumeMismatch, SettingsError
+from dgmark.rows.jsonl import SUFFIXES
+from dgmark.rows.parquet import is_parquet, is_url, located, open_parquet, version_of
+from dgmark.rows.row_file import lock
 
-_JSON = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 # CPUs of Ray besides those of actors: of a reader or a writer, of what cuts blocks, and of the filter of finished rows.
 # A pool of actors that takes all never begins.
 _OTHER_CPUS = 3
-# what Ray Data sets aside for that filter
-FILTER_MEMORY = CheckpointConfig.CHECKPOINT_ACTOR_MEMORY_BYTES
 # What Ray is told where it is started for a run: to report nothing to its makers, and to read the footers of Parquet
 # files in one process; 32, as on a cluster with files far away, take gigabytes.
 OF_ONE_MACHINE = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DATA_PARQUET_FOOTER_NUM_ACTORS": "1"}
@@ -44,7 +46,8 @@ class RayRun:
     Attributes:
         work: what each actor does with a batch. It names a column of ids.
         source: Parquet or JSON Lines: a file, a folder, or a URL, which all machines can read.
-        target: the folder to write.
+        target: the folder to write, as a path or a URL.
+        made_with: everything that the added columns depend on except the rows, as plain JSON values.
         batch_size: largest number of rows that an actor takes at a time.
         part_rows: rows of a file of the target, after which they are finished.
         actors: number of processes; None for as many as there are CPUs, or GPUs, for them.
@@ -54,7 +57,8 @@ class RayRun:
 
     work: DetectColumns | GenerateColumns
     source: str
-    target: RayTarget
+    target: str
+    made_with: dict[str, Any]
     batch_size: int
     part_rows: int
     actors: int | None = None
@@ -66,31 +70,35 @@ class RayRun:
 
         Raises:
             NoTexts: the source cannot be read.
-            InputError: the source has no such columns, columns of other types, or two rows of one id; or the target
-                cannot be written any further. What is finished is kept.
+            InputError: the source has no such columns, columns of other types, or rows without an id of their own; or
+                the target cannot be written any further. What is finished is kept.
             SettingsError: there is no such cluster, or it has too few CPUs or GPUs.
-            ResumeMismatch: see `RayTarget.open`.
+            ResumeMismatch: the target was made from other files or with other settings, or not by dgmark.
             DgmarkError: Ray did not start, or stopped. What is finished is kept.
         """
-        reader = _reader(self.source)
-        with self.target.open() as finished, self._cluster() as actors, _plain_errors(self.target.place):
-            table = reader(self.source)
+        sources = files_in(self.source)
+        if not sources:
+            raise NoTexts(
+                f"{self.source} is not there, or empty: give Parquet or JSON Lines, a file or a folder of them"
+            )
+        with self._state(sources), self._cluster() as actors, _plain_errors(self.target):
+            table = _reader(self.source, sources)(self.source)
             schema = table.schema()
             assert schema is not None
-            self._check_columns(pa.schema(list(zip(schema.names, schema.types, strict=True))))
-            ids = table.select_columns([self.target.id_column])
-            check_own_ids(
-                lambda: (batch.column(0) for batch in ids.iter_batches(batch_size=None, batch_format="pyarrow"))
-            )
+            rows = self._check(pa.schema(list(zip(schema.names, schema.types, strict=True))), table)
+            finished = self._rows_written()
             self._write(table, actors)
+        written = self._rows_written()
+        if written != rows:
+            raise InputError(
+                f"{self.target} holds {written} rows, and the source {rows}, as where somebody deleted a file of the "
+                f"target: delete it and {self._beside} to start again"
+            )
         return finished
 
     def _write(self, table: "ray.data.Dataset", actors: int) -> None:
         table.context.checkpoint_config = CheckpointConfig(
-            self.target.id_column,
-            self.target.checkpoint,
-            delete_checkpoint_on_success=False,
-            checkpoint_filter_cls=UnfinishedRows,
+            self.work.id_column, f"{self._beside}/checkpoint", delete_checkpoint_on_success=False
         )
         # a block is a task, and a file: one of all rows of a large file would be finished at the end alone
         table.repartition(target_num_rows_per_block=self.part_rows).map_batches(
@@ -102,7 +110,87 @@ class RayRun:
             num_cpus=0 if self.gpus else 1,
             num_gpus=self.gpus or None,
             udf_modifying_row_count=False,
-        ).write_parquet(self.target.place)
+        ).write_parquet(self.target)
+
+    # ---- what the target is held to ----
+
+    @property
+    def _beside(self) -> str:
+        return f"{self.target.rstrip('/')}.dgmark"
+
+    @contextmanager
+    def _state(self, sources: list[str]) -> Iterator[None]:
+        """Hold the target to what it is made with; lock it, where files can be.
+
+        Raises:
+            ResumeMismatch: it was made with anything else, or not by dgmark.
+            InputError: another run writes it, or it is a file.
+        """
+        filesystem, beside = located(self._beside)
+        if filesystem.isfile(located(self.target)[1]):
+            raise InputError(f"{self.target} is a file: give a folder, into which Parquet files are written")
+        files = {source: version_of(source) for source in sources}
+        wanted = json.loads(json.dumps({**self.made_with, "source": files}))
+        filesystem.makedirs(f"{beside}/checkpoint", exist_ok=True)
+        with nullcontext() if is_url(self.target) else open(os.path.join(beside, ".lock"), "ab") as held:
+            if held is not None:
+                lock(held, Path(self.target))
+            if files_in(self.target):
+                self._check_state(filesystem, f"{beside}/state.json", wanted)
+            else:
+                filesystem.pipe_file(f"{beside}/state.json", json.dumps(wanted).encode())
+            yield
+
+    def _check_state(self, filesystem: Any, place: str, wanted: dict[str, Any]) -> None:
+        try:
+            found = json.loads(filesystem.cat_file(place))
+        except (FileNotFoundError, ValueError):
+            raise ResumeMismatch(
+                f"{self.target} exists, and dgmark-ray did not write it, or {self._beside} is missing or damaged: "
+                "choose another target, or delete it"
+            ) from None
+        different = sorted(name for name in {*found, *wanted} if found.get(name) != wanted.get(name))
+        if different:
+            raise ResumeMismatch(
+                f"{self.target} was made by another run, which differs in {', '.join(different)}; choose another "
+                f"target, or delete it and {self._beside} to start again"
+            )
+
+    def _rows_written(self) -> int:
+        rows = 0
+        for place in files_in(self.target):
+            with open_parquet(place) as file:
+                rows += file.metadata.num_rows
+        return rows
+
+    # ---- the table ----
+
+    def _check(self, schema: pa.Schema, table: "ray.data.Dataset") -> int:
+        """Refuse a source without the columns, or whose rows have no ids of their own, and return the number of rows.
+
+        All ids are in memory, as those of finished rows are in each process that leaves rows out.
+        """
+        empty, id_column = schema.empty_table(), str(self.work.id_column)
+        check_texts(column_of(empty, self.work.column), self.work.column)
+        kind = column_of(empty, id_column).type
+        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind)):
+            raise InputError(
+                f"column {shown(id_column)} holds {kind}: name a column of texts or whole numbers, each row's own, as "
+                "--id-column"
+            )
+        check_added(schema.names, self.work.schema.names)
+        batches: Any = table.select_columns([id_column]).iter_batches(batch_size=None, batch_format="pyarrow")
+        ids = pa.chunked_array([chunk for batch in batches for chunk in batch.column(0).chunks], kind)
+        if ids.null_count:
+            raise InputError(f"{ids.null_count} rows have no id in column {shown(id_column)}: give each row its own")
+        counts = ids.value_counts()
+        twice = counts.filter(pc.greater(counts.field("counts"), 1))
+        if len(twice):
+            first = twice[0].as_py()
+            raise InputError(f"{first['counts']} rows have the id {shown(first['values'])}: give each row its own id")
+        return len(ids)
+
+    # ---- the cluster ----
 
     @contextmanager
     def _cluster(self) -> Iterator[int]:
@@ -142,46 +230,29 @@ class RayRun:
             if here:
                 problem = DgmarkError(f"Ray did not start: {why}; try again when the machine is less busy")
             else:
-                problem = SettingsError(f"{self.address} is no Ray cluster that can be reached: {why}", field="address")
+                problem = SettingsError(f"{self.address} is not a Ray cluster that can be reached: {why}", "address")
             raise problem from None
 
     def _number_of_actors(self, there: dict[str, float]) -> int:
-        cpus, gpus = int(there.get("CPU", 0)), there.get("GPU", 0)
+        """How many actors the cluster has room for.
+
+        Raises:
+            SettingsError: it has too little for one, or for as many as are wanted.
+        """
         if self.gpus > 1 and self.gpus % 1:
             raise SettingsError("is a whole number, or below 1 for processes that share a GPU", field="gpus_per_actor")
-        if self.gpus:
-            actors = self.actors or max(1, int(gpus // self.gpus))
-            if actors * self.gpus > gpus:
+        fit = there.get("GPU", 0) // self.gpus if self.gpus else there.get("CPU", 0) - _OTHER_CPUS
+        actors = self.actors or max(1, int(fit))
+        # without memory for it, the filter of finished rows waits for ever
+        memory = CheckpointConfig.CHECKPOINT_ACTOR_MEMORY_BYTES
+        needed = {"CPU": _OTHER_CPUS + (0 if self.gpus else actors), "GPU": actors * self.gpus, "memory": memory}
+        for name, amount in needed.items():
+            if there.get(name, 0) < amount:
                 raise SettingsError(
-                    f"{actors} actors of {self.gpus:g} GPUs need {actors * self.gpus:g} GPUs, and the cluster has "
-                    f"{gpus:g}: give fewer --actors or a smaller --gpus-per-actor, or start Ray with more"
+                    f"{actors} actors, with reading, writing and leaving out finished rows, need {amount:g} of {name}, "
+                    f"and the cluster has {there.get(name, 0):g}: give fewer --actors, or start Ray with more"
                 )
-        else:
-            actors = self.actors or max(1, cpus - _OTHER_CPUS)
-        needed = _OTHER_CPUS + (0 if self.gpus else actors)
-        if needed > cpus:
-            raise SettingsError(
-                f"{actors} actors need {needed} CPUs, {_OTHER_CPUS} of them for reading, writing and leaving out "
-                f"finished rows, and the cluster has {cpus}: give fewer --actors, or start Ray with --num-cpus {needed}"
-            )
-        if there.get("memory", FILTER_MEMORY) < FILTER_MEMORY:
-            raise SettingsError(
-                f"leaving out finished rows takes {FILTER_MEMORY / 1e9:.1f} GB of memory, and the cluster has "
-                f"{there['memory'] / 1e9:.1f}: run on a machine with more"
-            )
         return actors
-
-    def _check_columns(self, schema: pa.Schema) -> None:
-        """Refuse a source without the columns, before the cluster works."""
-        table = schema.empty_table()
-        check_texts(column_of(table, self.work.column), self.work.column)
-        ids = column_of(table, self.target.id_column).type
-        if not (pa.types.is_string(ids) or pa.types.is_large_string(ids) or pa.types.is_integer(ids)):
-            raise InputError(
-                f"column {shown(self.target.id_column)} holds {ids}: name a column of texts or whole numbers, each "
-                "row's own, as --id-column"
-            )
-        check_not_taken(table, self.work.schema.names)
 
 
 class Worker:
@@ -195,32 +266,24 @@ class Worker:
         return self.work(batch)
 
 
-class UnfinishedRows(NumpyArrayBasedCheckpointFilter):
-    """Leaves out rows whose ids are in the checkpoint; rows without an id, which numpy cannot look up, stay."""
-
-    def filter_rows_for_block(self, block: Any) -> Any:
-        """The block without finished rows."""
-        missing = pc.is_null(block.column(self.id_column))
-        if not pc.any(missing).as_py():
-            return super().filter_rows_for_block(block)
-        named = super().filter_rows_for_block(block.filter(pc.invert(missing)))
-        return pa.concat_tables([named, block.filter(missing)])
+def files_in(place: str) -> list[str]:
+    """The files at a path or URL, by name; none if there is nothing."""
+    filesystem, path = located(place)
+    names = [path] if filesystem.isfile(path) else filesystem.find(path)
+    return [filesystem.unstrip_protocol(name) if is_url(place) else name for name in sorted(names)]
 
 
-def _reader(source: str) -> Any:
+def _reader(source: str, files: list[str]) -> Any:
     """What reads a source: a function of Ray Data.
 
     Raises:
-        NoTexts: it is not there, or holds neither Parquet nor JSON Lines.
+        NoTexts: it holds neither Parquet nor JSON Lines.
     """
-    filesystem, path = located(source)
-    names = [path] if filesystem.isfile(path) else filesystem.find(path)
-    if any(map(is_parquet, names)):
+    if any(map(is_parquet, files)):
         return ray.data.read_parquet
-    if any(name.lower().endswith(_JSON) for name in names):
+    if any(name.lower().endswith((*SUFFIXES, ".json", ".json.gz")) for name in files):
         return ray.data.read_json
-    why = "holds no file that ends in .parquet or .jsonl" if names else "is not there, or empty"
-    raise NoTexts(f"{source} {why}: give Parquet or JSON Lines, a file or a folder of them")
+    raise NoTexts(f"{source} holds no file that ends in .parquet or .jsonl: give Parquet or JSON Lines")
 
 
 @contextmanager

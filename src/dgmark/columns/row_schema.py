@@ -4,28 +4,15 @@ A type is written as Arrow writes it; libraries are given their own, and none is
 comes in.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-# name and Arrow's type of each column
-Fields = Mapping[str, str]
+from dgmark.contents.columns import Fields
+from dgmark.rows.parquet_target import arrow_schema
 
-DETECT_FIELDS: Fields = MappingProxyType(
-    {
-        "verdict": "string",
-        "p_value": "double",
-        "num_tokens_scored": "int64",
-        "green_fraction": "double",
-        "test": "string",
-        "subkey": "int64",
-        "key_fingerprint": "string",
-        "uncertain_because": "string",
-        "error": "string",
-    }
-)
 GENERATE_FIELDS: Fields = MappingProxyType(
     {
         "text": "string",
@@ -63,20 +50,6 @@ class Schema:
 def prefixed(fields: Fields, prefix: str) -> Fields:
     """The columns with this before their names."""
     return {prefix + name: kind for name, kind in fields.items()}
-
-
-def arrow_schema(fields: Fields) -> Any:
-    """The columns as a schema of pyarrow."""
-    import pyarrow as pa
-
-    return pa.schema([(name, arrow_type(kind)) for name, kind in fields.items()])
-
-
-def arrow_type(kind: str) -> Any:
-    """A type as one of pyarrow's."""
-    import pyarrow as pa
-
-    return pa.list_(pa.int64()) if kind == "list<int64>" else pa.type_for_alias(kind)
 
 
 def polars_type(kind: str) -> Any:

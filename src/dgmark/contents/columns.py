@@ -5,17 +5,19 @@ as numbers, which would be scored as ids.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
 
-from dgmark.arguments import is_of
+from dgmark.arguments import is_of, shown
 from dgmark.contents.type_checks import is_from
-from dgmark.errors import SettingsError
+from dgmark.errors import InputError, SettingsError
 
 MAX_ID = 2**63 - 1
+# name and Arrow's type of each column that is added to a table
+Fields = Mapping[str, str]
 # the types of token ids; 8 bits hold bytes
 _WIDE = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (16, 32, 64))
 _ARROW_TEXTS = ("string", "large_string", "string_view", "null")
@@ -42,6 +44,59 @@ class Library(NamedTuple):
 def library_of(value: object) -> Library | None:
     """The library whose column a value is; None for any other value."""
     return next((library for library in _LIBRARIES if library.has(value)), None)
+
+
+def check_named(names: Sequence[object], name: str, where: str = "the batch") -> None:
+    """Refuse a table of which no column, or several, have a name.
+
+    Args:
+        names: the names of its columns.
+        name: the name.
+        where: the table, for the error.
+
+    Raises:
+        InputError: none has, or several have.
+    """
+    times = list(names).count(name)
+    if not times:
+        raise InputError(
+            f"{where} has no column {shown(name)}: the columns are {', '.join(map(shown, names)) or 'none'}; name one "
+            "of them"
+        )
+    if times > 1:
+        raise InputError(f"{where} has {times} columns of the name {shown(name)}: rename all but one")
+
+
+def check_texts(column: Any, name: str) -> None:
+    """Refuse a column of a type that holds neither texts nor lists of token ids.
+
+    Args:
+        column: the column, which may be empty if it is one of Arrow.
+        name: its name, for the error.
+
+    Raises:
+        InputError: it is one.
+    """
+    library = library_of(column)
+    if library is not None and library.items(column) is None:
+        held = getattr(column, "dtype", getattr(column, "type", "objects"))
+        raise InputError(
+            f"column {shown(name)} holds {held}, neither texts nor lists of token ids: name the column of the texts"
+        )
+
+
+def check_added(names: Sequence[object], added: Collection[str]) -> None:
+    """Refuse a table that has a column of the name of one that is to be added.
+
+    Raises:
+        InputError: it has.
+    """
+    taken = [name for name in names if name in added]
+    if taken:
+        raise InputError(
+            f"there are columns {', '.join(map(shown, taken))} already, which would be added: give a prefix for the "
+            "added ones, or rename these"
+        )
 
 
 def _without_missing(missing: Sequence[bool]) -> None:

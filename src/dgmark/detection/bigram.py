@@ -35,6 +35,7 @@ from dgmark.errors import DgmarkError
 from dgmark.watermark.bigram import BigramSpec, PairHashes, pair_key, pair_words, pairs_of, sums_by_subkey
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import check_ids, spec_as
+from dgmark.watermark.word_classes import told_apart
 
 # strengths of the mark that the confidence in a sub-key averages over: twice the share of matching pairs, less 1
 STRENGTHS = (0.1, 0.3, 0.5)
@@ -74,7 +75,8 @@ class BigramTest(TextTest):
         self.key, self.spec, self.tokens = key, spec_as(BigramSpec, key), tokens
         check_ids(tokens.ids, self.spec.table_size)
         self._left, self._right = pairs_of(tokens.positions, self.spec.nearest, self.spec.farthest)
-        self._words = pair_words(tokens.ids[self._left], tokens.ids[self._right])
+        ids = told_apart(self.spec, tokens.ids)
+        self._words = pair_words(ids[self._left], ids[self._right])
         # Equal pairs side by side, each in the order of its places. At distance 1 the text 7 5 7 5 has the words a b
         # a at its places: _order is 0 2 1, _repeated 0 1 0, words are a b, _first_places 0 1, and _distinct is 0 1 0.
         self._order = np.argsort(self._words, kind="stable")

@@ -1,11 +1,13 @@
 """The result of a detection: what was found, as a row and in a sentence. Knows nothing of how it was computed."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass, replace
+from types import MappingProxyType
 from typing import Any, Literal, Protocol, overload, runtime_checkable
 
 from dgmark.arguments import Errors, flag, several
 from dgmark.contents.accepted import Content, TextOrIds, content_of
+from dgmark.contents.columns import Fields
 from dgmark.detection.finding import Finding, Span, Verdict
 from dgmark.detection.reader import Reader
 from dgmark.detection.sentences import summary
@@ -14,6 +16,20 @@ from dgmark.errors import DgmarkError, SettingsError
 DETECTION_SCHEMA = 1
 # raised whenever a text's p-value changes, so that no file mixes p-values of two versions
 STATISTICS_VERSION = 1
+# the columns of a detection in a table
+DETECT_FIELDS: Fields = MappingProxyType(
+    {
+        "verdict": "string",
+        "p_value": "double",
+        "num_tokens_scored": "int64",
+        "green_fraction": "double",
+        "test": "string",
+        "subkey": "int64",
+        "key_fingerprint": "string",
+        "uncertain_because": "string",
+        "error": "string",
+    }
+)
 # fields of the sub-key found, which only those learn who ask for it
 PAYLOAD_FIELDS = ("subkey", "subkey_confidence")
 
@@ -51,15 +67,20 @@ class Detection(Finding):
             payload: include the sub-key found and its confidence.
         """
         payload = flag("payload", payload)
-        row = asdict(self) | {"summary": self.summary}
-        row |= {name: list(row[name]) for name in ("normalised", "normalise_would_change")}
-        row["spans"] = None if self.spans is None else [asdict(span) for span in self.spans]
+        names = [*DETECTION_FIELDS, *(["subkeys_tested"] if self.subkeys_tested > 1 else [])]
+        names += PAYLOAD_FIELDS if payload else []
+        row = {name: _plain(getattr(self, name)) for name in names}
         if not payload:
             for span in row["spans"] or ():
                 del span["subkey"]
-        names = [*DETECTION_FIELDS, *(["subkeys_tested"] if self.subkeys_tested > 1 else [])]
-        names += PAYLOAD_FIELDS if payload else []
-        return {"id": row_id, **{name: row[name] for name in names}, "schema": DETECTION_SCHEMA}
+        return {"id": row_id, **row, "schema": DETECTION_SCHEMA}
+
+
+def _plain(value: Any) -> Any:
+    """A field as a JSON value; `asdict` on all of a detection would copy each of its values."""
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 # the fields of each row between its id and its schema, in order: those of `Detection`, with the summary in their midst
@@ -114,7 +135,8 @@ class Scorer(Protocol):
 
 def share_of(spans: Iterable[Span], content: Content | list[int]) -> float:
     """The share of a text that spans cover, in characters that are no white space; of ids, in ids."""
-    return sum(_size(content[span.start : span.end]) for span in spans) / max(1, _size(content))
+    covered = sum(_size(content[span.start : span.end]) for span in spans)
+    return min(1.0, covered / max(1, _size(content)))  # of two columns of a page, two spans may hold the same lines
 
 
 def _size(content: Content | list[int]) -> int:

@@ -5,7 +5,7 @@ The report, the command line and `Detection.summary` all say it in these words.
 
 import math
 
-from dgmark.detection.disguises.readings import LAYOUT, MARKUP, WRAPPING
+from dgmark.detection.disguises.readings import COLUMNS, LAYOUT, MARKUP, QUOTING, TYPOGRAPHY, WRAPPING
 from dgmark.detection.finding import Finding
 
 MIN_TOKENS = 200
@@ -152,11 +152,16 @@ def meaning(found: Finding) -> list[str]:
     if found.disguised:
         undone = ", ".join(step for step in found.normalised if step not in LAYOUT)
         sentences.append(f"The text was cleaned of disguises before it was tested: {undone}.")
-    if MARKUP in found.normalised:
-        sentences.append("Signs between its words, such as those of markup, were left out.")
-    if WRAPPING in found.normalised:
-        sentences.append("Line ends that only lay out the text's words in lines were read as spaces.")
-    return sentences
+    return sentences + [said for name, said in _LAYOUT_UNDONE.items() if name in found.normalised]
+
+
+_LAYOUT_UNDONE = {
+    COLUMNS: "Its two columns were read one after the other.",
+    QUOTING: "Signs of quoting before its lines, and the signature of a mail, were left out.",
+    MARKUP: "Signs between its words, such as those of markup, were left out.",
+    WRAPPING: "Line ends that only lay out the text's words in lines were read as spaces.",
+    TYPOGRAPHY: "Its curly quotation marks, dashes and dots were read as they are typed.",
+}
 
 
 def counted(found: Finding) -> str:

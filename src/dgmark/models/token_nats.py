@@ -14,8 +14,7 @@ from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.contents.accepted import TextOrIds, content_of, contents_of
 from dgmark.errors import InputError
 
-# Most tokens of a forward, padding included, which bounds the memory of its logits (2 GB for 262,144 ids in bf16). A
-# longer window is a batch by itself.
+# Most tokens of a forward, padding included. A longer window is a batch by itself.
 BATCH_TOKENS = 4096
 
 
@@ -29,8 +28,10 @@ class CausalModel(Protocol):
     opening: tuple[int, ...]
     vocab_size: int
 
-    def logits(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length vocab"]:
-        """Logits; `[:, i]` predicts position i + 1."""
+    def logits_in_pieces(
+        self, ids: Int[Tensor, "batch length"], first: int = 0
+    ) -> Iterator[Float[Tensor, "batch piece vocab"]]:
+        """Logits of the positions from `first` on, a few at a time; position i predicts position i + 1."""
         ...
 
 
@@ -130,10 +131,12 @@ def _score(model: CausalModel, batch: Sequence[ReadWindow]) -> list[Float[np.nda
     ids = torch.zeros((len(batch), longest), dtype=torch.long)  # padding at the end does not affect the tokens before
     for row, window in enumerate(batch):
         ids[row, : len(window.ids)] = torch.tensor(window.ids)
-    logits = model.logits(ids)
-    scores = []
-    for row, window in enumerate(batch):  # one row at a time in float32: a vocabulary is large
-        ahead = logits[row, window.scored - 1 : len(window.ids) - 1].float()
-        targets = ids[row, window.scored : len(window.ids)].to(ahead.device)
-        scores.append(functional.cross_entropy(ahead, targets, reduction="none").cpu().numpy().astype(np.float64))
-    return scores
+    ahead = min(window.scored for window in batch)
+    nats = torch.zeros(ids.shape)
+    for logits in model.logits_in_pieces(ids, ahead - 1):
+        targets = ids[:, ahead : ahead + logits.shape[1]].to(logits.device)
+        flat = logits[:, : targets.shape[1]].flatten(0, 1).float()  # the last position predicts nothing
+        found = functional.cross_entropy(flat, targets.flatten(), reduction="none")
+        nats[:, ahead : ahead + targets.shape[1]] = found.view(targets.shape)
+        ahead += logits.shape[1]
+    return [nats[row, window.scored : len(window.ids)].numpy().astype(np.float64) for row, window in enumerate(batch)]

@@ -107,7 +107,7 @@ def read_delimited(text: str, is_header: IsHeader) -> list[Row]:
     Raises:
         InputError: a row has more or fewer cells than the first, or it is not clear which cells the file means.
     """
-    csv.field_size_limit(len(text) + 1)
+    csv.field_size_limit(max(csv.field_size_limit(), len(text) + 1))  # of all readers of the process
     stated = _STATED.match(text)
     if stated:
         text = "\n" + text[stated.end() :]  # the other lines keep their numbers

@@ -7,9 +7,9 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import cast
 
@@ -18,14 +18,16 @@ from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.legibility import of_document
 from dgmark.detection.reader import Ranges, checked_ranges
-from dgmark.detection.result import DETECTION_SCHEMA, STATISTICS_VERSION, Detection, Scorer
+from dgmark.detection.result import DETECT_FIELDS, DETECTION_SCHEMA, STATISTICS_VERSION, Detection, Scorer
+from dgmark.detection.row_keys import AnyScorer, RowKeys
 from dgmark.errors import DgmarkError, InputError, ResumeMismatch, SettingsError
 from dgmark.files.inputs import names_of
 from dgmark.files.outputs import check_output
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, sha256_of
+from dgmark.rows.parquet import is_parquet
+from dgmark.rows.parquet_target import ParquetTarget
 from dgmark.rows.row_file import SETTINGS, RowFile
-from dgmark.rows.tables import TEXT_COLUMN
-from dgmark.rows.texts import Item, read_texts, unreadable
+from dgmark.rows.texts import ANY_ROWS, Item, RowReading, files_of, read_texts, unreadable
 from dgmark.rows.workers import CHUNK, check_workers, map_in_order
 from dgmark.watermark.key import WatermarkKey, check_key
 
@@ -33,7 +35,14 @@ Scored = tuple[Item, Detection] | BadRow
 Source = str | os.PathLike[str]
 
 
-def one_key(scorer: Scorer) -> Detector:
+def keys_of(scorer: AnyScorer) -> Sequence[WatermarkKey]:
+    """The keys that a scorer knows."""
+    if isinstance(scorer, RowKeys):
+        return [*scorer.keys.values()]
+    return scorer.keys if isinstance(scorer, Keyring) else [one_key(scorer).key]
+
+
+def one_key(scorer: AnyScorer) -> Detector:
     """The scorer as a `Detector`, which spans, ranges, and tokens for display need.
 
     Raises:
@@ -63,7 +72,7 @@ class ScoringOptions:
         """Whether only the plain detection is computed."""
         return not (self.only or self.spans)
 
-    def check(self, scorer: Scorer | WatermarkKey) -> Scorer:
+    def check(self, scorer: AnyScorer | WatermarkKey) -> AnyScorer:
         """The scorer, or the detector of a key, once it can do this and its tokenizer is loaded.
 
         Raises:
@@ -72,10 +81,10 @@ class ScoringOptions:
                 sub-keys.
             ModelNotFound: the tokenizer is unavailable.
         """
-        if not isinstance(scorer, Scorer):
+        if not isinstance(scorer, AnyScorer):
             check_key(scorer)
             scorer = Detector(scorer)
-        keys = scorer.keys if isinstance(scorer, Keyring) else [one_key(scorer).key]
+        keys = keys_of(scorer)
         if self.payload and all(key.spec.subkeys == 1 for key in keys):
             raise SettingsError(
                 "a payload is the sub-key of a text, and no key here has sub-keys: leave the payload out, or make a "
@@ -85,7 +94,8 @@ class ScoringOptions:
             raise SettingsError("ranges and spans refer to the unchanged text: leave normalisation out")
         if self.spans and (why := one_key(scorer).no_spans):
             raise SettingsError(why, field="spans")
-        scorer.reader.tokenizer  # noqa: B018 (a wrong tokenizer is an error of the key, not of each row)
+        if isinstance(scorer, Scorer):
+            scorer.reader.tokenizer  # noqa: B018 (a wrong tokenizer is an error of the key, not of each row)
         return scorer
 
 
@@ -123,8 +133,8 @@ class Tally:
 
     def count_row(self, row: Row) -> None:
         """Count a row that an earlier run wrote."""
-        if "error" in row:
-            self._count_unusable(BadRow(str(row["id"]), str(row["error"])))
+        if row.get("error") is not None:
+            self._count_unusable(BadRow(str(row.get("id")), str(row["error"])))
         else:
             self.verdicts[str(row.get("verdict"))] += 1
 
@@ -134,7 +144,7 @@ class Tally:
 
 
 def detect_file(
-    scorer: Scorer | WatermarkKey,
+    scorer: AnyScorer | WatermarkKey,
     inputs: Source | Iterable[Source],
     out: Source,
     *,
@@ -143,36 +153,45 @@ def detect_file(
     only: Ranges = (),
     spans: bool = False,
     payload: bool = False,
-    text_column: str = TEXT_COLUMN,
+    text_column: str | None = None,
+    id_column: str | None = None,
+    key_column: str | None = None,
+    prefix: str = "",
     on_rows: Callable[[list[Row]], object] | None = None,
 ) -> Tally:
-    """Score the texts of files into a JSON Lines file, one row a text, in order, as `dgmark detect --out` does.
+    """Score the texts of files into a file, one row a text, in order, as `dgmark detect --out` does.
 
-    Each row is written as soon as it is scored. If the file already holds rows of the same inputs and settings, they
-    stay and the missing rows are added; a line that a crash cut off, and error rows at the end, are scored again. An
-    input that cannot be scored becomes a row with an `error` and does not stop the others. Memory does not grow with
-    the number of texts.
+    Each row is written to a JSON Lines file as soon as it is scored. If that already holds rows of the same inputs and
+    settings, they stay and the missing rows are added; a line that a crash cut off, and error rows at the end, are
+    scored again. An input that cannot be scored becomes a row with an `error` and does not stop the others. Memory does
+    not grow with the number of texts.
+
+    A Parquet file is made from Parquet files: their rows with the columns of `DetectColumns`. It is written at the end,
+    from a file of rows beside it (`found.parquet.jsonl`), which is then removed.
 
     Args:
-        scorer: a `Detector`, a `Keyring`, or a key, for which a `Detector` is made.
-        inputs: documents that `read_document` reads, .jsonl files (fields id, text, token_ids), folders of these, or
-            "-" for standard input.
+        scorer: a `Detector`, a `Keyring`, a `RowKeys`, or a key, for which a `Detector` is made.
+        inputs: documents that `read_document` reads, JSON Lines (.jsonl, .ndjson, also .gz; fields id, text,
+            token_ids), Parquet, folders of these, or "-" for standard input.
         out: the file to write or to resume; it must lie outside the inputs.
         workers: number of processes. With more than one, a script needs `if __name__ == "__main__":` around its calls.
         ids: score the "token_ids" of rows that also hold "text".
         only: ranges [start, end) to score, in characters (in indices for ids), chosen without the key.
         spans: also find the spans that carry the mark.
         payload: also state the sub-key found, which is the payload of the text.
-        text_column: the column or field that holds the texts of rows and tables.
-        on_rows: called with each list of rows, once they are in the file.
+        text_column: the column or field that holds the texts of rows and tables; by default "text".
+        id_column: the column or field that holds the ids of rows.
+        key_column: the column or field that names the key of each row, for a `RowKeys`.
+        prefix: what the names of the columns begin with that are added to those of Parquet files.
+        on_rows: called with each list of rows, once they are in the file of rows.
 
     Returns:
         The counts of all rows of the file, including those of earlier runs.
 
     Raises:
         SettingsError: `scorer` is neither a scorer nor a key, `workers` is not a whole number from 1 to 256, ranges or
-            spans are requested without one dgMARK key, an argument has the wrong type, or the output lies among the
-            inputs.
+            spans are requested without one dgMARK key or for Parquet, an argument has the wrong type, the output lies
+            among the inputs, or is Parquet that is not made from Parquet.
         ModelNotFound: the tokenizer is unavailable.
         MissingExtra: reading an input needs a package that is not installed.
         ResumeMismatch: the file holds rows of other inputs or settings, or a text changed under its id; the file is
@@ -180,33 +199,71 @@ def detect_file(
         InputError: the file cannot be written, or another process is writing it.
     """
     check_workers(workers)
-    ids = flag("ids", ids)
+    for name, column in (("text", text_column), ("ids", id_column), ("keys", key_column)):
+        if column is not None:
+            instance(f"the column of {name}", column, str)
+    if isinstance(scorer, RowKeys) == (key_column is None):
+        raise SettingsError("a column of keys belongs to a RowKeys, which has the keys that it names: give both")
+    reading = RowReading(text_column, id_column, key_column, flag("ids", ids))
     scoring = ScoringOptions(checked_ranges(only), flag("spans", spans), flag("payload", payload))
-    instance("the text column", text_column, str)
     if on_rows is not None and not callable(on_rows):
         raise SettingsError(f"on_rows is a function of a list of rows, not a {type(on_rows).__name__}")
     scorer = scoring.check(scorer)
-    sources = [str(Path(name)) for name in names_of(inputs)]
-    out = as_path(out, "the output")
-    check_output(out, sources)
-    tally = Tally()
-    items = read_sources(sources, prefer_ids=ids, text_column=text_column, on_skip=tally.skipped.append)
-    settings = settings_hash(scorer, scoring, ids=ids)
-    with RowFile(out, {"schema": DETECTION_SCHEMA, **shared_fields(scorer), SETTINGS: settings}) as file:
-        tally.resumed = _skip_finished(file, items, tally)
+    sources, tally = names_of(inputs), Tally()
+    settings = settings_hash(scorer, scoring, ids=reading.prefer_ids)
+    target = None
+    if is_parquet(as_path(out, "the output")):
+        target = _parquet_target(
+            os.fspath(out),
+            sources,
+            scoring,
+            {"settings": settings, "columns": [text_column, id_column, key_column]},
+            prefix,
+        )
+        if target.is_finished():
+            target.count([*DETECT_FIELDS], tally.count_row)
+            tally.resumed = tally.scored + tally.unusable
+            return tally
+        items: Iterator[Item | BadRow] = chain.from_iterable(read_texts(one, reading) for one in target.sources)
+    else:
+        sources = [one if is_parquet(one) else str(Path(one)) for one in sources]
+        check_output(Path(out), sources)
+        items = read_sources(sources, reading, on_skip=tally.skipped.append)
+    file_of_rows = Path(out) if target is None else target.rows_file
+    with RowFile(file_of_rows, {"schema": DETECTION_SCHEMA, **shared_fields(scorer), SETTINGS: settings}) as file:
+        tally.resumed = _skip_finished(file, items, tally, scorer)
         scored = tally.count(score(scorer, items, scoring, workers))
         while chunk := [to_row(one, payload=scoring.payload) for one in islice(scored, CHUNK)]:
             file.append(chunk)
             if on_rows is not None:
                 on_rows(chunk)
+        if target is not None:
+            target.write(file.rows())
     return tally
 
 
-def _skip_finished(file: RowFile, items: Iterator[Item | BadRow], tally: Tally) -> int:
+def _parquet_target(
+    out: str, sources: Sequence[str], scoring: ScoringOptions, made_with: Row, prefix: str
+) -> ParquetTarget:
+    """The Parquet file to make of sources, whose columns are fit for it.
+
+    Raises:
+        SettingsError: a source is not Parquet, or ranges or spans are wanted.
+        InputError: a source cannot be read, or has other columns than the first one, or columns of the added names.
+    """
+    if not scoring.plain:
+        raise SettingsError("columns of Parquet hold no spans: leave spans and ranges out, or write JSON Lines")
+    target = ParquetTarget(out, files_of(sources), made_with, DETECT_FIELDS, instance("the prefix", prefix, str))
+    target.schema  # noqa: B018 (before the work)
+    return target
+
+
+def _skip_finished(file: RowFile, items: Iterator[Item | BadRow], tally: Tally, scorer: AnyScorer) -> int:
     """Advance the items past those that the file has rows for, count these rows, and return how many there are.
 
     Raises:
-        ResumeMismatch: the rows are not those of the first items, in this order, or were made from other texts.
+        ResumeMismatch: the rows are not those of the first items, in this order, or were made from other texts or with
+            other keys.
     """
     resumed = 0
     for row in file.rows():
@@ -222,19 +279,26 @@ def _skip_finished(file: RowFile, items: Iterator[Item | BadRow], tally: Tally) 
                 f"{file.path} holds a row {row['id']!r} made from a different text; "
                 "choose another --out, or delete the file to start again"
             )
+        if isinstance(scorer, RowKeys) and isinstance(item, Item) and not scorer.tested(item.key, row):
+            raise ResumeMismatch(
+                f"{file.path} holds a row {row['id']!r} that was tested with another key than {item.key!r}; choose "
+                "another --out, or delete the file to start again"
+            )
         tally.count_row(row)
         resumed += 1
     return resumed
 
 
-def shared_fields(scorer: Scorer) -> Row:
+def shared_fields(scorer: AnyScorer) -> Row:
     """The fields that all detections of a scorer have in common."""
+    if isinstance(scorer, RowKeys):
+        return {"fpr": scorer.settings["fpr"], "keys_tested": 1}
     keys = scorer.settings["keys"]
     one_of_them = {"key_fingerprint": keys[0].partition("/")[0]} if len(keys) == 1 else {}
     return {"fpr": scorer.settings["fpr"], "keys_tested": len(keys), **one_of_them}
 
 
-def settings_hash(scorer: Scorer, scoring: ScoringOptions, *, ids: bool) -> str:
+def settings_hash(scorer: AnyScorer, scoring: ScoringOptions, *, ids: bool) -> str:
     """A short hash of everything that a row depends on except its text. All rows of one file share it."""
     everything = {
         "schema": DETECTION_SCHEMA,
@@ -249,16 +313,13 @@ def settings_hash(scorer: Scorer, scoring: ScoringOptions, *, ids: bool) -> str:
 
 
 def read_sources(
-    sources: Iterable[str],
-    *,
-    prefer_ids: bool = False,
-    text_column: str = TEXT_COLUMN,
-    on_skip: Callable[[str], object] | None = None,
+    sources: Sequence[str], reading: RowReading = ANY_ROWS, *, on_skip: Callable[[str], object] | None = None
 ) -> Iterator[Item | BadRow]:
     """Read the texts of all sources (see `read_texts`). A source that cannot be read becomes a bad row."""
+    reading = replace(reading, name_files=len(sources) > 1)
     for source in sources:
         try:
-            yield from read_texts(source, prefer_ids=prefer_ids, text_column=text_column, on_skip=on_skip)
+            yield from read_texts(source, reading, on_skip=on_skip)
         except InputError as error:
             yield unreadable(source, error)
 
@@ -268,14 +329,19 @@ def to_row(scored: Scored, *, payload: bool = False) -> Row:
     if isinstance(scored, BadRow):
         return scored.to_row(DETECTION_SCHEMA)
     item, detection = scored
-    document: Row = {} if item.kind is None else {"kind": item.kind}
-    if document or item.notes:
+    document: Row = {"file": item.file} if item.file is not None else {}
+    if item.kind is not None:
+        document["kind"] = item.kind
+    if item.kind is not None or item.notes:
         document["notes"] = list(item.notes)
     return {**detection.to_row(item.row_id, payload=payload), **document, SOURCE_SHA256: sha256_of(item.content)}
 
 
 def score(
-    scorer: Scorer, items: Iterable[Item | BadRow], scoring: ScoringOptions = ScoringOptions(), workers: int = 1
+    scorer: AnyScorer,
+    items: Iterable[Item | BadRow],
+    scoring: ScoringOptions = ScoringOptions(),
+    workers: int = 1,
 ) -> Iterator[Scored]:
     """Score the items in their order, a chunk at a time. An item that cannot be scored becomes a bad row."""
     results = map_in_order(_score_chunk, items, workers=workers, shared=(scorer, scoring), size=_length)
@@ -287,10 +353,12 @@ def _length(item: Item | BadRow) -> int:
     return len(item.content) if isinstance(item, Item) else 0
 
 
-def _score_chunk(chunk: list[Item | BadRow], scorer: Scorer, scoring: ScoringOptions) -> list[Detection | BadRow]:
+def _score_chunk(chunk: list[Item | BadRow], scorer: AnyScorer, scoring: ScoringOptions) -> list[Detection | BadRow]:
     """Score a few items: together, unless spans or ranges are wanted."""
     items = [item for item in chunk if isinstance(item, Item)]
-    if scoring.plain:
+    if isinstance(scorer, RowKeys):
+        found = scorer.detect_many([item.content for item in items], [item.key for item in items])
+    elif scoring.plain:
         found = scorer.detect_many([item.content for item in items], errors="return")
     else:
         found = [_detect(one_key(scorer), item, scoring) for item in items]
@@ -298,12 +366,12 @@ def _score_chunk(chunk: list[Item | BadRow], scorer: Scorer, scoring: ScoringOpt
     return [item if isinstance(item, BadRow) else _checked(next(detected), scorer, item) for item in chunk]
 
 
-def _checked(detection: Detection | DgmarkError, scorer: Scorer, item: Item) -> Detection | BadRow:
+def _checked(detection: Detection | DgmarkError, scorer: AnyScorer, item: Item) -> Detection | BadRow:
     """What was found in an item, in the light of what its document lacks; a bad row if it cannot be scored."""
     try:
         if isinstance(detection, DgmarkError):
             raise detection
-        if item.kind is None:
+        if item.kind is None or isinstance(scorer, RowKeys):  # documents name no key
             return detection
         return of_document(
             detection,
@@ -313,7 +381,7 @@ def _checked(detection: Detection | DgmarkError, scorer: Scorer, item: Item) -> 
             uncertain_because=item.uncertain_because,
         )
     except DgmarkError as error:
-        return BadRow(item.row_id, str(error), type(error), sha256_of(item.content))
+        return BadRow(item.row_id, str(error), type(error), sha256_of(item.content), item.file)
 
 
 def _detect(detector: Detector, item: Item, scoring: ScoringOptions) -> Detection | DgmarkError:

@@ -110,7 +110,7 @@ def document_limits(**limits: float) -> Any:
     return None if reader is None else reader.Limits(**limits)
 
 
-def read_document(path: str | os.PathLike[str], *, text_column: str = TEXT_COLUMN, limits: Any = None) -> Document:
+def read_document(path: str | os.PathLike[str], *, text_column: str | None = None, limits: Any = None) -> Document:
     """Read the text of a file: plain text, Markdown, HTML, PDF, RTF, .docx, .pptx, .odt, .epub, .eml, .mht, .ipynb,
     .srt, .xml, .po, .json, .csv, .xlsx and others.
 
@@ -119,7 +119,8 @@ def read_document(path: str | os.PathLike[str], *, text_column: str = TEXT_COLUM
 
     Args:
         path: the file.
-        text_column: of a table, the column that holds the texts.
+        text_column: of a table, the column that holds the texts, which is then all that is read of it; by default
+            "text", where notes say what else is there.
         limits: what the document may cost, a `dgmark.Limits`.
 
     Raises:
@@ -133,14 +134,15 @@ def read_document(path: str | os.PathLike[str], *, text_column: str = TEXT_COLUM
     name = path_text(path, "a document")
     try:
         with open(name, "rb") as file:
-            return read_opened(file, name, text_column=text_column, limits=limits)
+            return read_opened(file, name, text_column=text_column or TEXT_COLUMN, limits=limits)
     except OSError as error:
         raise NoTexts(f"{name} cannot be read: {error.strerror}; give a file, a folder, or -") from error
 
 
-def read_opened(file: BinaryIO, name: str, *, text_column: str = TEXT_COLUMN, limits: Any = None) -> Document:
+def read_opened(file: BinaryIO, name: str, *, text_column: str | None = None, limits: Any = None) -> Document:
     """Read an open file of the system, as `read_document` does; `name` stands in the errors."""
-    instance("the text column", text_column, str)
+    if text_column is not None:
+        instance("the text column", text_column, str)
     reader = installed_reader()
     if reader is None:
         return _read_alone(file, name, text_column)
@@ -172,7 +174,7 @@ def _checked(reader: DocumentReader, limits: object) -> Any:
     return limits
 
 
-def _read_alone(file: BinaryIO, name: str, column: str) -> Document:
+def _read_alone(file: BinaryIO, name: str, column: str | None) -> Document:
     """Read a document without the package for documents: plain text in Unicode, or a table in it."""
     suffix = PurePath(name).suffix.lower()
     kind = _PLAIN.get(suffix) or _TABLES.get(suffix)
@@ -204,7 +206,7 @@ def document_of(
     kind: str,
     text: str,
     form: str,
-    column: str,
+    column: str | None,
     tables: Sequence[Table] = (),
     *,
     how: Iterable[str] = (),
@@ -219,7 +221,7 @@ def document_of(
         kind: what the file is.
         text: its text.
         form: what the text is (`dgmark_documents.reading.Form`).
-        column: of a table, the column of the texts.
+        column: of a table, the column of the texts; None for "text".
         tables: the tables that were read.
         how: notes on how the file was read.
         left_out: notes on what was left out.
@@ -235,7 +237,7 @@ def document_of(
     rows: tuple[tuple[str, str], ...] = ()
     if is_table:
         try:
-            found = texts_of([delimited_table(plain, column)] if form == "delimited" else tables, column)
+            found = texts_of([delimited_table(plain, column or TEXT_COLUMN)] if form == "delimited" else tables, column)
         except InputError as error:
             raise InputError(f"{name} {error}") from error
         plain, rows, how, left_out = "", found.rows, [*how, *found.how], [*found.notes, *left_out]

@@ -3,22 +3,28 @@
 Knows nothing about the meaning of the rows.
 """
 
+import gzip
 import hashlib
 import json
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedIOBase
 from itertools import chain, repeat
-from typing import Any
+from typing import Any, cast
 
-from dgmark.errors import DgmarkError, InputError
+from dgmark.errors import DgmarkError, InputError, NoTexts
 from dgmark.files.inputs import MAX_LINE_BYTES, STDIN, bounded_lines, open_input
 
 Row = dict[str, Any]
 # the field of a row that holds the hash of the text that it was made from
 SOURCE_SHA256 = "source_sha256"
+# of files of JSON Lines
+SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
+_UTF_8 = ("utf-8", "utf-8-sig")
 # those that json.dumps leaves as they are
 _CONTROLS = re.compile("[\x7f-\x9f]")
 
@@ -32,17 +38,30 @@ class BadRow:
         error: what is wrong with it.
         kind: the error to raise if no other line is usable.
         source_sha256: hash of the text, if the line holds one (see `sha256_of`).
+        file: the file of the line, if that is to be stated.
     """
 
     row_id: str
     error: str
     kind: type[DgmarkError] = InputError
     source_sha256: str | None = None
+    file: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What a person is told that the line is called."""
+        return self.row_id if self.file is None else f"{self.file}:{self.row_id}"
 
     def to_row(self, schema: int) -> Row:
         """The row that takes the line's place in the output."""
-        source = {} if self.source_sha256 is None else {SOURCE_SHA256: self.source_sha256}
-        return {"id": self.row_id, "error": self.error, **source, "schema": schema}
+        known = {"file": self.file, SOURCE_SHA256: self.source_sha256}
+        known = {name: value for name, value in known.items() if value is not None}
+        return {"id": self.row_id, "error": self.error, **known, "schema": schema}
+
+
+def without_id(row_id: str, id_column: str) -> BadRow:
+    """The bad row of one that has no id."""
+    return BadRow(row_id, f"the row has no id: give each row a text or a whole number in column {id_column}")
 
 
 def sha256_of(content: str | list[int]) -> str:
@@ -90,9 +109,17 @@ def parse_rows(lines: Iterable[bytes | None], source: str) -> Iterator[Row | Bad
     Args:
         lines: the lines; None in place of a line that is too long.
         source: name of the stream.
+
+    Raises:
+        InputError: the stream is UTF-16 or UTF-32, whose lines do not end where bytes of line ends stand.
     """
     for number, line in enumerate(lines, 1):
         name = f"{source}:{number}"
+        if number == 1 and line and json.detect_encoding(line[:4]) not in _UTF_8 and _is_object(line):
+            encoding = json.detect_encoding(line[:4])[:6].upper()
+            raise InputError(
+                f"{source} is {encoding}, and JSON Lines are UTF-8: convert it, as with `iconv -f {encoding} -t UTF-8`"
+            )
         if line is None:
             yield BadRow(name, "the line is too long: cut the text into parts")
             continue
@@ -112,16 +139,40 @@ def parse_rows(lines: Iterable[bytes | None], source: str) -> Iterator[Row | Bad
         yield {**row, "id": str(row["id"]) if row.get("id") is not None else name}
 
 
+def is_rows(path: str) -> bool:
+    """Whether a path names a file of JSON Lines, by its ending."""
+    return path.lower().endswith(SUFFIXES)
+
+
 def read_rows(path: str) -> Iterator[Row | BadRow]:
-    """Read the rows of a JSON Lines file, or of standard input for "-".
+    """Read the rows of a JSON Lines file, which may be compressed (.gz), or of standard input for "-".
 
     A line of more than `MAX_LINE_BYTES` bytes is a bad row, and is never in memory as a whole.
 
     Raises:
         NoTexts: the file cannot be read.
+        InputError: it is UTF-16 or UTF-32.
+    """
+    with open_lines(path) as file:
+        yield from parse_rows(bounded_lines(file), "stdin" if path == STDIN else path)
+
+
+@contextmanager
+def open_lines(path: str) -> Iterator[BufferedIOBase]:
+    """Open a file of lines, which may be compressed (.gz), or standard input for "-".
+
+    Raises:
+        NoTexts: the file cannot be read, or is damaged.
     """
     with open_input(path, "a JSON Lines file") as file:
-        yield from parse_rows(bounded_lines(file), "stdin" if path == STDIN else path)
+        if not path.lower().endswith(".gz"):
+            yield file
+            return
+        try:
+            with gzip.open(file) as lines:
+                yield cast(BufferedIOBase, lines)
+        except (EOFError, zlib.error) as error:
+            raise NoTexts(f"{path} is damaged: {error}") from None
 
 
 def rows_or_text(file: BufferedIOBase, source: str, largest_text: int) -> Iterator[Row | BadRow] | bytes:
@@ -146,8 +197,10 @@ def rows_or_text(file: BufferedIOBase, source: str, largest_text: int) -> Iterat
 
 
 def _is_object(line: bytes) -> bool:
+    encoding = json.detect_encoding(line[:4])
+    content = line if encoding in _UTF_8 else line.decode(encoding, "ignore")  # the line end is cut in two
     try:
-        return isinstance(json.loads(line), dict)
+        return isinstance(json.loads(content), dict)
     except (ValueError, RecursionError):
         return False
 

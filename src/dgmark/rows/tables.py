@@ -8,7 +8,7 @@ from dgmark.errors import InputError
 from dgmark.rows.delimited import read_delimited
 
 TEXT_COLUMN = "text"
-_ID = "id"
+ID_COLUMN = "id"
 _SHOWN = 20  # names of columns that an error lists
 # letters of other columns that a note speaks of: from this number on, or from this share of all letters
 _LETTERS, _SHARE = 400, 0.1
@@ -58,13 +58,17 @@ def delimited_table(text: str, column: str) -> Table:
     return Table(header.cells, [(str(row.number), row.cells) for row in filled])
 
 
-def texts_of(tables: Sequence[Table], column: str) -> Texts:
+def texts_of(tables: Sequence[Table], column: str | None) -> Texts:
     """The texts of the column of each table that has it.
+
+    A column that was named is the whole text of its row. Of the column "text", which is looked for where none was named
+    (None), notes say what the other columns hold.
 
     Raises:
         InputError: no table has the column, or a table with it has two columns of one name; the message continues a
             sentence that begins with the file's name.
     """
+    named, column = column is not None, column or TEXT_COLUMN
     rows: list[tuple[str, str]] = []
     others: Counter[str] = Counter()  # letters of the other columns
     having = [table for table in tables if _has(table.header, column)]
@@ -73,7 +77,7 @@ def texts_of(tables: Sequence[Table], column: str) -> Texts:
         raise InputError(f'has no column "{column}" (its first row names: {there}): give --text-column NAME')
     for table in having:
         names = [_name(cell) for cell in table.header]
-        text_at, id_at = names.index(_name(column)), names.index(_ID) if _ID in names else None
+        text_at, id_at = names.index(_name(column)), names.index(ID_COLUMN) if ID_COLUMN in names else None
         for place, row in table.rows:
             rows.append((row[id_at] if id_at is not None and row[id_at] else place, row[text_at]))
             for at, cell in enumerate(row):
@@ -81,7 +85,7 @@ def texts_of(tables: Sequence[Table], column: str) -> Texts:
                     others[table.header[at].strip()] += _letters_in(cell)
     without = len(tables) - len(having)
     sheets = (f'{without} of its {len(tables)} sheets have no column "{column}" and are left out',) if without else ()
-    return Texts(tuple(rows), (*sheets, *_notes(rows, others, column)), _how(rows))
+    return Texts(tuple(rows), (*sheets, *(() if named else _notes(rows, others, column))), _how(rows))
 
 
 def _notes(rows: Sequence[tuple[str, str]], others: Counter[str], column: str) -> Iterable[str]:
@@ -100,7 +104,7 @@ def _notes(rows: Sequence[tuple[str, str]], others: Counter[str], column: str) -
 def _how(rows: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     """What is to be known of the ids."""
     repeated = sum(count > 1 for count in Counter(row_id for row_id, _ in rows).values())
-    return (f'{repeated} ids of the column "{_ID}" are those of several rows',) if repeated else ()
+    return (f'{repeated} ids of the column "{ID_COLUMN}" are those of several rows',) if repeated else ()
 
 
 def _has(header: list[str], column: str) -> bool:

@@ -6,23 +6,27 @@ Knows nothing of tokens and keys.
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from dgmark.contents.accepted import as_text
+from dgmark.contents.row_ids import id_of_row
 from dgmark.contents.type_checks import is_id
 from dgmark.detection.disguises.markup_signs import markup_note
 from dgmark.errors import InputError, NoTexts
 from dgmark.files.inputs import STDIN, open_input
 from dgmark.rows.documents import MAX_BYTES, Document, folder_suffixes, read_opened
-from dgmark.rows.jsonl import BadRow, Row, read_rows, rows_or_text
-from dgmark.rows.tables import TEXT_COLUMN
+from dgmark.rows.jsonl import SUFFIXES, BadRow, Row, is_rows, read_rows, rows_or_text, without_id
+from dgmark.rows.parquet import PARQUET_SUFFIXES, is_parquet, parquet_rows
+from dgmark.rows.tables import ID_COLUMN, TEXT_COLUMN
 
 # characters of a text, or token ids of a response: more than the Bible has
 MAX_CHARS = 5_000_000
 _EMPTY = "the text is empty"
+_IDS = "token_ids"  # the column or field of token ids
 # from an open file, a name, and the keyword `text_column` to a document
 ReadDocument = Callable[..., Document]
 
@@ -38,6 +42,8 @@ class Item:
         notes: what was left out of the document, and what the reader should know of it or of the text.
         incomplete: whether something was left out of the document.
         uncertain_because: why a text without the mark cannot be called that, if so: "unread", "not_shown" or "markup".
+        file: the file of its row, if that is to be stated.
+        key: the name of the key that its row names, if that is to be stated.
     """
 
     row_id: str
@@ -46,23 +52,57 @@ class Item:
     notes: tuple[str, ...] = ()
     incomplete: bool = False
     uncertain_because: str | None = None
+    file: str | None = None
+    key: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What a person is told that the text is called."""
+        return self.row_id if self.file is None else f"{self.file}:{self.row_id}"
+
+
+@dataclass(frozen=True)
+class RowReading:
+    """What is read of the rows of files and tables.
+
+    Attributes:
+        text_column: the column or field that holds the texts, or lists of token ids; by default "text". The columns of
+            a table beside one that was named are none of its text.
+        id_column: the column or field of the rows' ids; by default "id" of JSON Lines, and the numbers of other rows.
+        key_column: the column or field that names the key of each row.
+        prefer_ids: take the ids of a row that holds both a text and "token_ids".
+        name_files: state the file of each row, as where several files may have rows of one id.
+    """
+
+    text_column: str | None = None
+    id_column: str | None = None
+    key_column: str | None = None
+    prefer_ids: bool = False
+    name_files: bool = False
+
+    @property
+    def column(self) -> str:
+        """The column of the texts."""
+        return self.text_column or TEXT_COLUMN
+
+
+ANY_ROWS = RowReading()
 
 
 def read_texts(
     source: str,
+    reading: RowReading = ANY_ROWS,
     *,
-    prefer_ids: bool = False,
-    text_column: str = TEXT_COLUMN,
     on_skip: Callable[[str], object] | None = None,
     read: ReadDocument = read_opened,
 ) -> Iterator[Item | BadRow]:
     """Read the texts of one source. One of more than `MAX_CHARS` characters or ids is a bad row.
 
     Args:
-        source: a document that `read_document` reads, a `.jsonl` file, a folder (its files with such an ending, in
-            order of name; what is no file or cannot be opened is a bad row), or "-" for standard input.
-        prefer_ids: take the ids of a row that holds both a text and "token_ids".
-        text_column: the column or field that holds the texts of rows and tables.
+        source: a document that `read_document` reads, JSON Lines (`.jsonl`, `.ndjson`, also `.gz`), Parquet, a folder
+            (its files with such an ending, in order of name; what is no file or cannot be opened is a bad row), or "-"
+            for standard input.
+        reading: what is read of rows.
         on_skip: called with each file of a folder whose ending is that of no document.
         read: reads a document.
 
@@ -70,31 +110,63 @@ def read_texts(
         InputError: the file cannot be read, or the folder holds no document.
         MissingExtra: reading the file needs a package that is not installed.
     """
-    suffix = Path(source).suffix.lower()
     if os.path.isdir(source):
         for file in _documents_of(source, on_skip):
             if isinstance(file, BadRow):
                 yield file
                 continue
             try:
-                yield from read_texts(file, prefer_ids=prefer_ids, text_column=text_column, read=read)
+                yield from read_texts(file, replace(reading, name_files=True), read=read)
             except InputError as error:
                 yield unreadable(file, error)
-    elif suffix == ".jsonl":
-        for row in read_rows(source):
-            yield _item_of(row, prefer_ids, text_column)
+    elif is_rows(source) or is_parquet(source):
+        rows = read_rows(source) if is_rows(source) else _rows_of_parquet(source, reading)
+        for row in rows:
+            item = _item_of(row, reading)
+            yield replace(item, file=source) if reading.name_files else item
     elif source == STDIN:
-        yield from _from_stdin(prefer_ids, text_column, read)
+        yield from _from_stdin(reading, read)
     else:
         with open_input(source, "a document, a folder, or -") as opened:
-            yield from _items_of(source, _read_document(opened, source, text_column, read))
+            document = _read_document(opened, source, reading.text_column, read)
+        if document.is_table and reading.id_column not in (None, ID_COLUMN):
+            raise InputError(
+                f"{source} has its ids in the column {ID_COLUMN}, as every table that is not Parquet: rename its "
+                "column, or leave the column of ids out"
+            )
+        yield from _items_of(source, document)
+
+
+def _rows_of_parquet(source: str, reading: RowReading) -> Iterator[Row | BadRow]:
+    return parquet_rows(
+        source,
+        reading.column,
+        more=[one for one in (reading.id_column, reading.key_column) if one is not None],
+        ids_column=_IDS,
+        prefer_ids=reading.prefer_ids,
+    )
+
+
+def files_of(sources: Iterable[str]) -> list[str]:
+    """The sources, with the documents of folders in place of the folders.
+
+    Raises:
+        InputError: a folder holds no document, or what is not a document that can be read.
+    """
+    files: list[str] = []
+    for source in sources:
+        for file in _documents_of(source, None) if os.path.isdir(source) else [source]:
+            if isinstance(file, BadRow):
+                raise InputError(f"{file.row_id} {file.error}")
+            files.append(file)
+    return files
 
 
 def _documents_of(folder: str, on_skip: Callable[[str], object] | None) -> list[str | BadRow]:
     """The documents of a folder and the folders in it, by their endings, in order of name, and what is not read."""
     found: dict[Path, str | BadRow] = {}
     skipped: list[Path] = []
-    suffixes = (*folder_suffixes(), ".jsonl")
+    suffixes = (*folder_suffixes(), *SUFFIXES, *PARQUET_SUFFIXES)
 
     def refuse(path: str | Path, why: str) -> None:
         found[Path(path)] = BadRow(str(path), why, InputError)
@@ -108,7 +180,7 @@ def _documents_of(folder: str, on_skip: Callable[[str], object] | None) -> list[
                 refuse(path, "is a link to a folder, and links are not followed: give that folder itself")
         for path in (Path(place, name) for name in files):
             # Office writes "~$name" beside a document that is open
-            if path.suffix.lower() not in suffixes or path.name.startswith(("~$", ".")):
+            if not path.name.lower().endswith(suffixes) or path.name.startswith(("~$", ".")):
                 skipped.append(path)
             elif path.is_file() or not path.exists():
                 found[path] = str(path)  # a link to nothing is refused when it is opened
@@ -122,20 +194,20 @@ def _documents_of(folder: str, on_skip: Callable[[str], object] | None) -> list[
     return [found[path] for path in sorted(found)]
 
 
-def _from_stdin(prefer_ids: bool, text_column: str, read: ReadDocument) -> Iterator[Item | BadRow]:
+def _from_stdin(reading: RowReading, read: ReadDocument) -> Iterator[Item | BadRow]:
     """Read rows as they arrive, or one whole document. The first line that is not blank decides."""
     with open_input(STDIN, "a document") as file:
         found = rows_or_text(file, "stdin", MAX_BYTES)
         if not isinstance(found, bytes):
             for row in found:
-                yield _item_of(row, prefer_ids, text_column)
+                yield _item_of(row, reading)
             return
     with _spooled(found) as copy:
-        document = read(copy, "stdin", text_column=text_column)
+        document = read(copy, "stdin", text_column=reading.text_column)
     yield from _items_of("stdin", document)
 
 
-def _read_document(file: BufferedIOBase, name: str, text_column: str, read: ReadDocument) -> Document:
+def _read_document(file: BufferedIOBase, name: str, text_column: str | None, read: ReadDocument) -> Document:
     """Read an open document; what comes out of a pipe is copied first, up to the limit of a file's size."""
     on_disk = cast(BinaryIO, file)
     if stat.S_ISREG(os.fstat(on_disk.fileno()).st_mode):
@@ -186,29 +258,37 @@ def _too_long(name: str, what: str) -> BadRow:
     return BadRow(name, f"{what}, and {MAX_CHARS} are allowed: cut it into parts")
 
 
-def _item_of(row: Row | BadRow, prefer_ids: bool, text_column: str) -> Item | BadRow:
-    """The text or the ids of a row, see `read_texts`."""
+def _item_of(row: Row | BadRow, reading: RowReading) -> Item | BadRow:
+    """The text or the ids of a row, see `RowReading`."""
     if isinstance(row, BadRow):
         return row
-    text, ids = row.get(text_column), row.get("token_ids")
-    if isinstance(ids, list) and (prefer_ids or text is None):
+    row_id = row_id_of(row, reading.id_column)
+    if isinstance(row_id, BadRow):
+        return row_id
+    text, ids = row.get(reading.column), row.get(_IDS)
+    key = None if reading.key_column is None else as_text(row.get(reading.key_column))
+    if isinstance(text, list):
+        text, ids = None, text
+    if isinstance(ids, list) and (reading.prefer_ids or text is None):
         if len(ids) > MAX_CHARS:
-            return _too_long(row["id"], f"the row has {len(ids)} token ids")
-        if not _are_ids(ids):
-            return BadRow(row["id"], '"token_ids" are not all whole numbers')
-        return Item(row["id"], ids) if ids else BadRow(row["id"], _EMPTY, InputError)
-    if not isinstance(text, str):
-        return BadRow(row["id"], str(row.get("error") or f'no "{text_column}" and no "token_ids"'))
-    return _text_of_row(row["id"], text)
+            return _too_long(row_id, f"the row has {len(ids)} token ids")
+        if not are_ids(ids):
+            return BadRow(row_id, '"token_ids" are not all whole numbers')
+        return Item(row_id, ids, key=key) if ids else BadRow(row_id, _EMPTY, InputError)
+    if isinstance(text, str):
+        item = _text_of_row(row_id, text)
+        return replace(item, key=key) if key is not None and isinstance(item, Item) else item
+    if reading.column in row and text is None and not row.get("error"):
+        return BadRow(row_id, "there is no text: the value is missing")
+    return BadRow(row_id, str(row.get("error") or f'no "{reading.column}" and no "token_ids"'))
 
 
-def prompt_of(row: Row) -> str | list[int] | BadRow:
-    """The prompt of a row: a text, or token ids."""
-    prompt = row.get("prompt")
-    if isinstance(prompt, str) or (isinstance(prompt, list) and _are_ids(prompt)):
-        return prompt
-    return BadRow(row["id"], 'no "prompt": give a text, or a list of token ids')
+def row_id_of(row: Row, id_column: str | None) -> str | BadRow:
+    """What names a row: its id, or what stands in the column of ids."""
+    found = id_of_row(row["id"] if id_column is None else row.get(id_column))
+    return without_id(str(row["id"]), str(id_column)) if found is None else found
 
 
-def _are_ids(ids: list[Any]) -> bool:
+def are_ids(ids: list[Any]) -> bool:
+    """Whether a list holds token ids."""
     return all(is_id(i) and abs(i) < 2**31 for i in ids)

@@ -1,0 +1,93 @@
+"""A key for each row: a text is tested with the key that its row names, so that no search is paid for.
+
+The names must not depend on what the texts say: a tenant's name, not the key that fits best.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Unpack
+
+from dgmark.arguments import is_of, shown
+from dgmark.checkpoint.tokenizer import Tokenizer
+from dgmark.contents.accepted import TextOrIds
+from dgmark.detection.detector import Detector, ScoringSettings
+from dgmark.detection.result import Detection, Scorer
+from dgmark.errors import DgmarkError, InputError
+from dgmark.watermark.key import WatermarkKey
+
+_SHOWN = 10
+
+
+def key_named(keys: Mapping[str, WatermarkKey], name: object) -> WatermarkKey:
+    """The key that a row names, by its name or its fingerprint.
+
+    Raises:
+        InputError: there is none.
+    """
+    if is_of(name, str):
+        found = keys.get(str(name)) or next((key for key in keys.values() if key.fingerprint == name), None)
+        if found is not None:
+            return found
+    there = ", ".join([*keys][:_SHOWN]) + (", ..." if len(keys) > _SHOWN else "")
+    raise InputError(f"there is no key {shown(name)}: the keys are {there}; name one of them, or its fingerprint")
+
+
+class RowKeys:
+    """Tests each text with the key that its row names.
+
+    Args:
+        keys: the keys by name.
+        tokenizer: see `Detector`; by default each key's own.
+        settings: other settings of `Detector`.
+
+    Raises:
+        SettingsError: a setting is invalid, also for one of the keys.
+    """
+
+    def __init__(
+        self,
+        keys: Mapping[str, WatermarkKey],
+        *,
+        tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
+        **settings: Unpack[ScoringSettings],
+    ) -> None:
+        self.keys = dict(keys)
+        tokenizers: dict[str, Any] = {}  # one in memory for all keys of one
+        self._detectors: dict[WatermarkKey, Detector] = {}
+        for key in self.keys.values():
+            shared = tokenizer or tokenizers.get(key.spec.tokenizer_fingerprint)
+            detector = self._detectors[key] = Detector(key, tokenizer=shared, **settings)
+            tokenizers.setdefault(key.spec.tokenizer_fingerprint, detector.tokenizer)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that a detection depends on except the text and the name of its key."""
+        settings = [detector.settings for detector in self._detectors.values()]
+        return {**settings[0], "keys": sorted(key for one in settings for key in one["keys"]), "key_of_row": True}
+
+    def tested(self, name: object, row: Mapping[str, Any]) -> bool:
+        """Whether a row of results is of the key of this name; one with an error is of any."""
+        if "error" in row:
+            return True
+        try:
+            return bool(key_named(self.keys, name).fingerprint == row.get("key_fingerprint"))
+        except InputError:
+            return False
+
+    def detect_many(self, texts_or_ids: Iterable[TextOrIds], names: Sequence[object]) -> list[Detection | DgmarkError]:
+        """Test texts, each with the key of its name; in the place of one that cannot be tested, its error."""
+        rows, found = list(texts_or_ids), list[Detection | DgmarkError | None]([None] * len(names))
+        by_key: dict[WatermarkKey, list[int]] = {}
+        for place, name in enumerate(names):
+            try:
+                by_key.setdefault(key_named(self.keys, name), []).append(place)
+            except InputError as error:
+                found[place] = error
+        for key, places in by_key.items():
+            results = self._detectors[key].detect_many([rows[place] for place in places], errors="return")
+            for place, result in zip(places, results, strict=True):
+                found[place] = result
+        return [one for one in found if one is not None]
+
+
+AnyScorer = Scorer | RowKeys

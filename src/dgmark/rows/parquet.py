@@ -1,0 +1,176 @@
+"""Read Parquet a page at a time, at paths or URLs of fsspec (`s3://`, `gs://`, `memory://`)."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from dgmark.arguments import shown
+from dgmark.contents.columns import check_named, check_texts
+from dgmark.errors import InputError, MissingExtra, NoTexts
+from dgmark.extras import needed_extra
+from dgmark.rows.jsonl import BadRow, Row, without_id
+from dgmark.rows.tables import ID_COLUMN
+
+PARQUET_SUFFIXES = (".parquet", ".pq")
+_BATCH_ROWS = 1024
+# bytes of a column that are read at a time, if its pages are no larger
+_BUFFER = 2**20
+# what file systems know of the version of a file
+_VERSION = ("size", "mtime", "etag", "ETag", "LastModified", "last_modified", "updated")
+
+
+def is_parquet(place: str | os.PathLike[str]) -> bool:
+    """Whether a path or URL names a Parquet file, by its ending."""
+    return str(place).lower().endswith(PARQUET_SUFFIXES)
+
+
+def is_url(place: str | os.PathLike[str]) -> bool:
+    """Whether a place is a URL, not a path."""
+    return "://" in str(place)
+
+
+def located(place: str) -> tuple[Any, str]:
+    """The file system of a path or URL, and the path in it.
+
+    Raises:
+        MissingExtra: fsspec, or what reads such URLs, is not installed.
+        InputError: it is no place that files can be at.
+    """
+    with needed_extra("columns", "reading and writing Parquet files", "pyarrow and fsspec"):
+        import fsspec
+        import pyarrow.parquet  # noqa: F401
+    try:
+        filesystem, path = fsspec.core.url_to_fs(place)
+    except ImportError as error:
+        raise MissingExtra(f"{shown(place)} needs a package that is not installed: {error}") from None
+    except ValueError as error:
+        raise InputError(f"{shown(place)} is no place that files can be at: {error}") from None
+    return filesystem, path
+
+
+@contextmanager
+def open_parquet(place: str) -> Iterator[Any]:
+    """Open a file as a `ParquetFile` of pyarrow.
+
+    Raises:
+        NoTexts: it cannot be read, or is not a Parquet file.
+    """
+    with opened(place) as file:
+        import pyarrow.parquet as pq
+
+        try:
+            # by default pyarrow reads all of a row group, which may be all of a file, before its first row
+            parquet = pq.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER)
+        except Exception as error:  # pyarrow has several, and those of file systems
+            raise NoTexts(f"{place} is not a Parquet file that can be read: {error}") from None
+        yield parquet
+
+
+def opened(place: str) -> Any:
+    """Open a file to read its bytes.
+
+    Raises:
+        NoTexts: it cannot be read.
+    """
+    filesystem, path = located(place)
+    try:
+        return filesystem.open(path, "rb")
+    except OSError as error:
+        raise NoTexts(f"{place} cannot be read: {error.strerror or error}; give a Parquet file") from error
+
+
+def version_of(place: str) -> Row:
+    """The size of a file, and what its file system says of its last change.
+
+    Raises:
+        NoTexts: it cannot be read.
+    """
+    filesystem, path = located(place)
+    try:
+        known = filesystem.info(path)
+    except OSError as error:
+        raise NoTexts(f"{place} cannot be read: {error.strerror or error}; give a Parquet file") from error
+    return {name: str(known[name]) for name in _VERSION if name in known}
+
+
+def batches_of(place: str, columns: Sequence[str] | None = None) -> Iterator[Any]:
+    """The rows of a file, or some columns of them, as RecordBatches of pyarrow of about a thousand rows each.
+
+    Raises:
+        NoTexts: the file is damaged, or cannot be read.
+    """
+    with open_parquet(place) as file:
+        import pyarrow as pa
+
+        # in threads of its own, pyarrow lets go of the file while Python ends, which aborts the process
+        batches = file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False)
+        try:
+            yield from batches
+        except (pa.ArrowException, OSError) as error:
+            raise NoTexts(f"{place} cannot be read any further: {error}") from error
+
+
+def values_in(places: Iterable[str], columns: Sequence[str], prefix: str = "") -> Iterator[Row]:
+    """Some columns of the rows of files; of lists their lengths. The `id` of each is its place, as "row 7".
+
+    Args:
+        places: the files.
+        columns: the names of the columns without the prefix.
+        prefix: what their names begin with.
+    """
+    number = 0
+    for batch in (batch for place in places for batch in batches_of(place, [prefix + name for name in columns])):
+        import pyarrow.compute as pc
+
+        values = [batch.column(prefix + name) for name in columns]
+        values = [pc.list_value_length(one) if "list" in str(one.type) else one for one in values]
+        for row in zip(*(one.to_pylist() for one in values), strict=True):
+            yield {"id": f"row {number}"} | dict(zip(columns, row, strict=True))
+            number += 1
+
+
+def parquet_rows(
+    place: str, column: str, *, more: Sequence[str] = (), ids_column: str | None = None, prefer_ids: bool = False
+) -> Iterator[Row | BadRow]:
+    """The rows of a file, with some of their columns; the `id` of each is its number, counted from 0.
+
+    Args:
+        place: the file.
+        column: the column of texts, or of lists of token ids.
+        more: other columns that are read, such as that of ids.
+        ids_column: a column of token ids that takes the place of `column` where the file has no such column.
+        prefer_ids: read both, if there are both.
+
+    Raises:
+        NoTexts: the file is damaged, or cannot be read.
+        InputError: there is no such column, or it holds neither texts nor ids.
+    """
+    with open_parquet(place) as file:
+        schema = file.schema_arrow
+    alone = ids_column in schema.names and column not in schema.names
+    columns = [] if alone else [column]
+    columns += [str(ids_column)] if alone or (prefer_ids and ids_column in schema.names) else []
+    named = list(dict.fromkeys([*columns, *more]))
+    for name in named:
+        check_named(schema.names, name, place)
+    for name in columns:
+        check_texts(schema.empty_table().column(name), name)
+    number = 0
+    for batch in batches_of(place, named):
+        values = [_values_of(batch.column(name)) for name in named]
+        for row in zip(*values, strict=True):
+            fields = dict(zip(named, row, strict=True))
+            if ID_COLUMN in named and fields[ID_COLUMN] is None:
+                yield without_id(str(number), ID_COLUMN)
+            else:
+                yield {ID_COLUMN: str(number), **fields}
+            number += 1
+
+
+def _values_of(column: Any) -> list[Any]:
+    try:
+        values: list[Any] = column.to_pylist()
+    except UnicodeDecodeError:  # Arrow does not look at the bytes of what it calls a string
+        values = list(column)
+    return values

@@ -1,0 +1,213 @@
+"""A Parquet file with the rows of other ones and more columns, written once, at the end, from a file of rows.
+
+Knows nothing of the meaning of the columns.
+"""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from dgmark.contents.columns import Fields, check_added
+from dgmark.errors import InputError, NoTexts, ResumeMismatch, SettingsError
+from dgmark.files.outputs import atomic_file, check_output
+from dgmark.rows.jsonl import Row
+from dgmark.rows.parquet import batches_of, is_parquet, is_url, located, open_parquet, opened, values_in, version_of
+
+# rows of a row group, and bytes of these in memory, of which the first that is reached counts
+_GROUP_ROWS, _GROUP_BYTES = 65_536, 2**25
+# the field of the file's metadata that holds what it was made with
+_METADATA = b"dgmark"
+
+
+@dataclass(frozen=True)
+class ParquetTarget:
+    """A Parquet file with the rows of other ones and the columns of what was made of each row.
+
+    What is made of the rows stands in a file of rows beside it, until the target is written whole.
+
+    Attributes:
+        place: the file.
+        sources: the files of the rows, in order.
+        made_with: everything that the added columns depend on except the rows, as plain JSON values.
+        fields: the added columns.
+        prefix: what their names begin with.
+    """
+
+    place: str
+    sources: Sequence[str]
+    made_with: Row
+    fields: Fields
+    prefix: str = ""
+
+    def __post_init__(self) -> None:
+        if not all(map(is_parquet, self.sources)):
+            raise SettingsError(
+                "Parquet is made from Parquet: give files that end in .parquet, or write JSON Lines with --out x.jsonl"
+            )
+        if not is_url(self.place):
+            check_output(Path(self.place), [one for one in self.sources if not is_url(one)])
+
+    @property
+    def rows_file(self) -> Path:
+        """The file of rows; that of a URL lies in the working folder."""
+        return Path(f"{self.place.rpartition('/')[2] if is_url(self.place) else self.place}.jsonl")
+
+    @cached_property
+    def schema(self) -> Any:
+        """The columns of the sources, and the added ones.
+
+        Raises:
+            NoTexts: a source cannot be read.
+            InputError: the sources have different columns, or columns of the names of added ones.
+        """
+        schemas = []
+        for source in self.sources:
+            with open_parquet(source) as file:
+                schemas.append(file.schema_arrow)
+            if not schemas[-1].equals(schemas[0]):
+                raise InputError(
+                    f"{source} has other columns than {self.sources[0]}, or columns of other types: write a target of "
+                    "its own for each"
+                )
+        check_added(schemas[0].names, [self.prefix + name for name in self.fields])
+        for name, kind in self.fields.items():
+            schemas[0] = schemas[0].append(_field(self.prefix + name, kind))
+        return schemas[0]
+
+    def is_finished(self) -> bool:
+        """Whether the target is there, of the same sources and settings.
+
+        Raises:
+            ResumeMismatch: it is there, of other ones, or not from dgmark.
+        """
+        self._versions  # noqa: B018 (those of the start)
+        filesystem, path = located(self.place)
+        if not filesystem.exists(path):
+            return False
+        try:
+            with open_parquet(self.place) as file:
+                found = json.loads((file.schema_arrow.metadata or {}).get(_METADATA, b"null"))
+        except (NoTexts, ValueError):
+            found = None
+        if not isinstance(found, dict):
+            raise ResumeMismatch(
+                f"{self.place} exists, and dgmark did not write it: choose another --out, or delete it"
+            )
+        state = self._state()
+        different = [name for name in state if found.get(name) != state[name]]
+        if different:
+            raise ResumeMismatch(
+                f"{self.place} was made by another run, which differs in {', '.join(different)}; choose another --out, "
+                "or delete it to start again"
+            )
+        return True
+
+    @cached_property
+    def _versions(self) -> list[Row]:
+        return [version_of(source) for source in self.sources]
+
+    def _state(self) -> Row:
+        """What a finished target is held to: what it was made with, and the content of the sources."""
+        whole = hashlib.sha256()
+        for source in self.sources:
+            with opened(source) as file:
+                whole.update(hashlib.file_digest(file, "sha256").digest())
+        return {**self.made_with, "prefix": self.prefix, "source": whole.hexdigest()}
+
+    def write(self, rows: Iterator[Row]) -> None:
+        """Write the target, whole or not at all.
+
+        Args:
+            rows: what was made of each row of the sources, in order.
+
+        Raises:
+            InputError: the target cannot be written; the file of rows stays.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        schema = self.schema
+        metadata = {**(schema.metadata or {}), _METADATA: json.dumps(self._state()).encode()}
+        made = (self._added(batch, rows) for source in self.sources for batch in batches_of(source))
+        try:
+            with self._file() as path, pq.ParquetWriter(path, schema.with_metadata(metadata)) as writer:
+                for group in _groups(made):
+                    writer.write_table(pa.Table.from_batches(group, schema))
+                self._check_unchanged()
+        except OSError as error:
+            raise InputError(
+                f"{self.place} cannot be written: {error.strerror or error}; the results are kept in {self.rows_file}: "
+                "make room, and run the same command again"
+            ) from error
+        self.rows_file.unlink(missing_ok=True)
+
+    def _check_unchanged(self) -> None:
+        for source, seen in zip(self.sources, self._versions, strict=True):
+            if version_of(source) != seen:
+                raise InputError(f"{source} changed while it was read: run the same command again")
+
+    def _added(self, batch: Any, rows: Iterator[Row]) -> Any:
+        """A batch with the columns of its rows."""
+        import pyarrow as pa
+
+        made = list(islice(rows, len(batch)))
+        added = [pa.array([row.get(name) for row in made], type=arrow_type(kind)) for name, kind in self.fields.items()]
+        return pa.RecordBatch.from_arrays([*batch.columns, *added], schema=self.schema)
+
+    @contextmanager
+    def _file(self) -> Iterator[Path]:
+        """A file that takes the target's place if the block succeeds."""
+        if not is_url(self.place):
+            with atomic_file(Path(self.place)) as path:
+                yield path
+            return
+        filesystem, target = located(self.place)
+        with tempfile.TemporaryDirectory() as folder:
+            yield (path := Path(folder, "whole.parquet"))
+            filesystem.makedirs(target.rpartition("/")[0], exist_ok=True)
+            filesystem.put_file(str(path), target)
+
+    def count(self, columns: Sequence[str], count: Callable[[Row], object]) -> None:
+        """Call a function with some of the added columns of each row of the finished target; see `values_in`."""
+        for row in values_in([self.place], columns, self.prefix):
+            count(row)
+
+
+def _groups(batches: Iterator[Any]) -> Iterator[list[Any]]:
+    """The batches in lists, each of which is a row group."""
+    group, rows, size = list[Any](), 0, 0
+    for batch in batches:
+        group.append(batch)
+        rows, size = rows + len(batch), size + batch.nbytes
+        if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
+            yield group
+            group, rows, size = [], 0, 0
+    if group:
+        yield group
+
+
+def _field(name: str, kind: str) -> Any:
+    import pyarrow as pa
+
+    return pa.field(name, arrow_type(kind))
+
+
+def arrow_schema(fields: Fields) -> Any:
+    """Columns as a schema of pyarrow."""
+    import pyarrow as pa
+
+    return pa.schema([_field(name, kind) for name, kind in fields.items()])
+
+
+def arrow_type(kind: str) -> Any:
+    """A type as one of pyarrow's."""
+    import pyarrow as pa
+
+    return pa.list_(pa.int64()) if kind == "list<int64>" else pa.type_for_alias(kind)
