@@ -14,6 +14,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from dgmark.rows.jsonl import RepeatedField, parse_json
 from dgmark_service.detection_worker import Upload
 from dgmark_service.error_answers import ErrorAnswer
+from dgmark_service.schemas import ONE_KEY_FIELD
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -135,7 +136,9 @@ def json_body(model: type[BaseModel]) -> dict[str, Any]:
 def json_or_form_body(model: type[BaseModel], document: str) -> dict[str, Any]:
     """The description of a body that is JSON, or a form with a document."""
     described = json_body(model)
-    options = {"$ref": _REF.format(model=model.__name__)}
+    schema = model.model_json_schema(ref_template=_REF)
+    others = {name: one for name, one in schema["properties"].items() if name not in ("text", "texts", "token_ids")}
+    options = {"type": "object", "properties": others, "additionalProperties": False, "allOf": [ONE_KEY_FIELD]}
     fields = {DOCUMENT: {"type": "string", "format": "binary", "description": document}, OPTIONS: options}
     form = {"type": "object", "properties": fields, "required": [DOCUMENT], "additionalProperties": False}
     encoding = {OPTIONS: {"contentType": "application/json"}}
