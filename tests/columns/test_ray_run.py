@@ -319,8 +319,18 @@ def test_a_table_that_cannot_be_used_is_refused_before_the_work(source: Path, tm
     (tmp_path / "foreign" / "a.parquet").write_bytes((source / "0.parquet").read_bytes())
     scored = DetectColumns(KEY)(pq.read_table(source))
     pq.write_table(scored, tmp_path / "scored.parquet")
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "_a.parquet").write_bytes((source / "0.parquet").read_bytes())
+    rows = [{"id": "a", "text": "One.", "source": 1}, {"id": "b", "text": "Two.", "source": "web"}]
+    (tmp_path / "types.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "types").mkdir()
+    for name, column in (("a", pa.array(["x"])), ("b", pa.array(["x"]).dictionary_encode())):
+        pq.write_table(pa.table({"id": [name], "text": ["One."], "k": column}), tmp_path / "types" / f"{name}.parquet")
     target = tmp_path / "found"
     for code, message, arguments in (
+        (4, "_a.parquet has a name that begins with _", (tmp_path / "hidden", target)),
+        (4, "'source' is a number in row a", (tmp_path / "types.jsonl", target)),
+        (4, "'k' is the type string in", (tmp_path / "types", target)),
         (4, "is not there, or empty", (tmp_path / "none", target)),
         (4, "holds no file that ends in .parquet", (tmp_path / "empty", target)),
         (4, "no column 'body': the columns are 'id', 'n', 'text'", (source, target, "--text-column", "body")),
@@ -379,7 +389,7 @@ def test_an_error_of_dgmark_in_a_process_of_ray_is_that_error_here(error: Dgmark
     def fail() -> None:
         raise error
 
-    with pytest.raises(type(error)) as raised, _plain_errors("target"):
+    with pytest.raises(type(error)) as raised, _plain_errors("target", []):
         ray.get(ray.remote(fail).remote())
     assert type(raised.value) is type(error)
     assert str(raised.value) == str(error)
