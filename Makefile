@@ -44,7 +44,7 @@ backends-check: .venv/.backends
 soak: .venv/.dev
 	DGMARK_FUZZED_DOCUMENTS=300 $(BIN)/python -m pytest documents/tests/test_fuzz.py
 	DGMARK_ODD_VALUES_EACH=1 $(BIN)/python -m pytest tests/test_public_arguments.py
-	$(BIN)/python -m pytest soak
+	$(BIN)/python -m pytest -rP soak
 
 # The site goes to site/; open site/index.html. `python docs/reference_pages.py` makes its reference pages from the code.
 docs: .venv/.docs

@@ -52,7 +52,7 @@ class Bench:
         path.unlink(missing_ok=True)
         return path
 
-    def start(self, arguments: Sequence[object], *limits: str) -> subprocess.Popen[bytes]:
+    def start(self, arguments: Sequence[object], *limits: str, **environment: str) -> subprocess.Popen[bytes]:
         """Start a command in a session of its own, under limits as `prlimit` takes them."""
         limited = ["prlimit", *limits] if limits else []
         command = [sys.executable, "-B", "-m", "dgmark", *map(str, arguments)]  # -B: limits would cut bytecode, too
@@ -63,7 +63,7 @@ class Bench:
             stderr=subprocess.STDOUT,
             start_new_session=True,
             cwd=self.folder,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", **environment},
         )
 
     def end(self, process: subprocess.Popen[bytes], *codes: int) -> Ran:

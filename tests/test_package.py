@@ -120,6 +120,11 @@ def test_what_a_hint_says_to_install_exists() -> None:
     }
     assert len(named) >= 4
     assert named <= set(PROJECT["project"]["optional-dependencies"])
+    beside = {
+        name for path in SOURCES.rglob("*.py") for name in re.findall(r"wing_hint\(['\"](\w+)['\"]", path.read_text())
+    }
+    assert beside == {"documents"}  # the service's are named by the table of commands
+    assert all((REPOSITORY / name / "pyproject.toml").exists() for name in (*beside, "service"))
 
 
 @pytest.mark.parametrize("name", BUILTINS)
@@ -145,7 +150,13 @@ def test_a_model_of_ones_own_needs_no_built_in_one(tmp_path: Path) -> None:
 # --- what the distributions say of themselves
 
 REPOSITORY = Path(__file__).parents[1]
-DISTRIBUTIONS = {"dgmark": ".", "dgmark-builtin": "builtin", "dgmark-lab": "lab"}
+DISTRIBUTIONS = {
+    "dgmark": ".",
+    "dgmark-builtin": "builtin",
+    "dgmark-documents": "documents",
+    "dgmark-service": "service",
+    "dgmark-lab": "lab",
+}
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
@@ -164,5 +175,5 @@ def test_the_distributions_say_the_same_of_who_made_them_and_what_they_need(name
 
 def test_what_make_demo_installs_is_enough_to_serve_the_demo() -> None:
     makefile = (REPOSITORY / "Makefile").read_text()
-    (extras,) = re.findall(r"^\.venv/\.generate:.*\n.*'\.\[(.+)\]'$", makefile, re.MULTILINE)
-    assert {"generate", "serve"} <= set(extras.split(","))  # a test of `dgmark serve --demo` runs with these two
+    (installed,) = re.findall(r"^\.venv/\.generate:.*\n\t\$\(INSTALL\) (.*)$", makefile, re.MULTILINE)
+    assert {"'.[generate]'", "./service"} <= set(installed.split())  # a test of `dgmark serve --demo` runs with these

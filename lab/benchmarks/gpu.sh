@@ -6,7 +6,7 @@ out="$(realpath -m "${1:-gpu.json}")"
 [ $# -gt 0 ] && shift
 cd "$(dirname "$0")/../.."
 python="$(command -v "${PYTHON:-python3}")"
-export PYTHONPATH="$PWD/src:$PWD/lab/src"
+export PYTHONPATH="$PWD/src:$PWD/lab/src${PYTHONPATH:+:$PYTHONPATH}"
 "$python" -c 'import torch; torch.zeros(1, device="cuda")' 2>/dev/null ||
   echo "$python has no torch that can use a CUDA device: parts that need one are left out." >&2
 if ! "$python" -c 'import sys; sys.path.append("lab/benchmarks"); import gpu' 2>/dev/null; then

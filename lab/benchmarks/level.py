@@ -14,7 +14,7 @@ import json
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache, partial
 from math import erfc, sqrt
 from pathlib import Path
@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
-from matplotlib.figure import Figure
 
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.detection.detector import Detector
@@ -33,8 +32,9 @@ from dgmark.rows.jsonl import read_good_rows
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.position import PositionSpec, tables_of
 from dgmark.watermark.spec import spec_as
-from dgmark_lab.baselines import BASELINES, baseline_key
-from dgmark_lab.experiments.figures import COLOURS, new_figure
+from dgmark_lab.baselines import BASELINES
+from dgmark_lab.experiments.figures import level_figure
+from dgmark_lab.rule_keys import rule_key
 from shared import arguments, bench_key, print_header, print_made_with, print_row, random_key
 
 ALPHAS: tuple[float, ...] = (0.1, 0.01, 0.001, 0.0001, 0.00001)
@@ -116,44 +116,12 @@ BUILT: dict[str, Callable[[random.Random], str]] = {
 }
 
 
-def level_figure(p_values: Mapping[str, Float[np.ndarray, " n"]], *, title: str) -> Figure:
-    """Plot the share of p-values at or below each level over that level: where it is above 1, the level is not held.
-
-    Kinds of text are drawn down to the level that five of their pairs are expected to have.
-
-    Args:
-        p_values: p-values of unmarked texts, by kind.
-        title: the title of the figure.
-    """
-    figure = new_figure(6.5, 4.0)
-    axes = figure.subplots()
-    human = np.concatenate([p for name, p in p_values.items() if name not in BUILT])
-    lines = {"all human text": human, **p_values}
-    for name, p in lines.items():
-        levels = np.geomspace(5 / len(p), 1, 200)
-        ratio = np.searchsorted(np.sort(p), levels, side="right") / len(p) / levels
-        label, colour, width = (
-            (name, "black", 2.0) if p is human else (_KINDS[name in BUILT], COLOURS[name in BUILT], 0.7)
-        )
-        axes.plot(levels, ratio, color=colour, linewidth=width, label=label, zorder=width)
-    levels = np.geomspace(5 / len(human), 1, 200)
-    chance = 1.96 * np.sqrt((1 - levels) / levels / len(human))
-    axes.fill_between(levels, 1 - chance, 1 + chance, color="0.85", label="exact, 95 % of such tests")
-    axes.axhline(1, color="0.5", linestyle=":")
-    axes.set(xscale="log", ylim=(0, 2.5), xlabel="level a", ylabel="P(p <= a) / a")
-    axes.set_title(title, fontsize="medium")
-    handles = dict(zip(*axes.get_legend_handles_labels()[::-1], strict=True))
-    axes.legend(handles.values(), handles.keys(), fontsize="x-small")
-    return figure
-
-
 # without ReplayMark, whose test is binomial over coins and reads each text with a model
 BASELINE_FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in BASELINES if name != "replaymark"},
     "pattern-mark, m = 4": ("pattern-mark", {"pattern_length": 4}),
     "gloaguen, offsets -1,1": ("gloaguen", {"offsets": (-1, 1)}),
 }
-_KINDS = ("a kind of human text", "a kind of built text")
 
 
 def main() -> None:
@@ -193,7 +161,10 @@ def main() -> None:
     print_row(["all human text, share / level", str(human.size), "", *shares])
     print_made_with(args.rule)
     if args.plot:
-        level_figure(found, title=f"Unmarked text called marked, rule {args.rule}").savefig(args.plot, dpi=130)
+        of_human = {name: p for name, p in found.items() if name not in BUILT}
+        of_built = {name: p for name, p in found.items() if name in BUILT}
+        question = f"How often does rule {args.rule} call unmarked text marked, over the level that is asked for?"
+        level_figure(of_human, of_built, question=question).savefig(args.plot)
 
 
 def of_baselines(texts: list[Int[np.ndarray, " n"]]) -> None:
@@ -202,7 +173,7 @@ def of_baselines(texts: list[Int[np.ndarray, " n"]]) -> None:
     print(f"{len(texts)} human texts of {MIN_TOKENS} to {TOKENS} tokens, each with its own key\n")
     print_header(["baseline", *(f"{kind} <= {a:g}" for kind in ("p", "published") for a in levels), "ms"])
     for form, (name, options) in BASELINE_FORMS.items():
-        keys = [baseline_key(name, random_key(spec, number), **options) for number in range(len(texts))]
+        keys = [rule_key(name, random_key(spec, number), **options) for number in range(len(texts))]
         detectors = [Detector(key, fpr=1e-3, tokenizer=tokenizer) for key in keys]
         begin = time.process_time()
         found = [detector.detect(ids.tolist()) for detector, ids in zip(detectors, texts, strict=True)]

@@ -1,7 +1,6 @@
 """Draw the pictures of lab/docs/results/decoding.md from decoding.csv.
 
-frontier.png is perplexity by diversity with the share found, length.png the share found by tokens, and survival.png the
-share found after edits.
+frontier.png is perplexity by diversity, length.png the share found by tokens, and survival.png that found after edits.
 
 python lab/benchmarks/pictures.py
 """
@@ -11,15 +10,16 @@ from collections import defaultdict
 from pathlib import Path
 
 from dgmark_lab.evaluate.estimates import Estimate
-from dgmark_lab.experiments.figures import Line, heat_figure, line_panels
+from dgmark_lab.experiments.figures import Line, Panel, chart, heat_figure
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 PANELS = {"narrator": "narrator, 128 tokens", "storyteller": "storyteller, 256 tokens"}
-# names in the legends, and the watermarks of decoding.csv
+TEXTS = "n = 19 requests for prose (narrator) and 64 story openings (storyteller)"
+# names in the pictures, and the watermarks of decoding.csv
 SERIES = {
-    "dgmark (this), default key": "bigram 1-4, subkeys 256",
-    "dgmark (this), one key": "bigram 1-4",
-    "no mark": "unmarked",
+    "dgmark, default key": "bigram 1-4, subkeys 256",
+    "dgmark, one key": "bigram 1-4",
+    "unmarked": "unmarked",
     "DMark, delta 2": "dmark delta 2",
     "KGW, delta 2": "kgw delta 2, by confidence",
     "LR-DWM, delta 2": "lr-dwm delta 2",
@@ -44,20 +44,36 @@ Cells = dict[tuple[str, str, float], dict[str, Estimate]]
 def main() -> None:
     """Draw the three pictures."""
     cells = read_cells()
-    for file, lines_of, x, y in (
-        ("frontier.png", frontier_lines, "diversity (distinct-2)", "perplexity"),
-        ("length.png", length_lines, "tokens", "texts found at p <= 1e-4, %"),
-    ):
-        panels = {title: lines_of(cells, model) for model, title in PANELS.items()}
-        line_panels(panels, x=x, y=y, width=10).savefig(RESULTS / file, dpi=110)
+    chart(
+        [Panel(title, frontier_lines(cells, model)) for model, title in PANELS.items()],
+        question="Is marked text as diverse and as predictable as unmarked text?",
+        caption=f"{TEXTS}; small numbers: temperatures. 95 % intervals: decoding.csv.",
+        x="diversity (distinct-2)",
+        y="perplexity",
+        share_y=False,
+        better="lower right",
+    ).savefig(RESULTS / "frontier.png")
+    chart(
+        [Panel(title, length_lines(cells, model)) for model, title in PANELS.items()],
+        question="How many tokens does it take to find a text at p <= 1e-4?",
+        caption=f"{TEXTS}; each watermark at the temperature that decoding.md states.",
+        x="tokens",
+        y="texts found, %",
+        top=100,
+        better="upper left",
+    ).savefig(RESULTS / "length.png")
     columns = {}
     for model, temperatures in SHOWN.items():
-        for name in ("dgmark (this), default key", "dgmark (this), one key", "DMark, delta 2"):
+        for name in ("dgmark, default key", "dgmark, one key", "DMark, delta 2"):
             known = cells[model, SERIES[name], temperatures[name] or 0.0]
             if all(f"found, {edit}" in known for edit in EDITS.values()):
                 title = "\n".join((model, *name.split(", ")))
                 columns[title] = {label: Estimate(100 * known[f"found, {edit}"].value) for label, edit in EDITS.items()}
-    heat_figure(columns, title="Texts found at p <= 1e-4 after edits").savefig(RESULTS / "survival.png", dpi=110)
+    heat_figure(
+        columns,
+        question="Which texts are found at p <= 1e-4 after edits?",
+        caption=f"{TEXTS}; 95 % intervals: decoding.csv.",
+    ).savefig(RESULTS / "survival.png")
 
 
 def read_cells() -> Cells:
@@ -79,8 +95,7 @@ def frontier_lines(cells: Cells, model: str) -> list[Line]:
         for (of, watermark, temperature), measured in sorted(cells.items(), key=lambda one: one[0][2]):
             if (of, watermark) == (model, series) and temperature:
                 line.points.append((measured["distinct-2"], measured["perplexity"]))
-                found = measured.get("found, none")
-                line.labels.append("" if found is None else f"{found.value:.0%}")
+                line.labels.append(f"{temperature:g}")
         lines.append(line)
     return lines
 

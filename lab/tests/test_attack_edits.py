@@ -17,6 +17,7 @@ from dgmark.models.toy import ToyDenoiser
 from dgmark_lab.attacks import ATTACKS, attack
 from dgmark_lab.attacks.budgets import edit_count
 from dgmark_lab.attacks.disguise import HOMOGLYPHS, MISREAD
+from dgmark_lab.attacks.published import WAYS
 from dgmark_lab.attacks.text_edits import words_of
 from dgmark_lab.options import summary_of
 from support.unchecked import unchecked
@@ -189,6 +190,37 @@ def test_wrapping_breaks_lines_between_words_only() -> None:
     assert made.split() == STORY.split()
     assert "The youngest\ndaughter" in made
     assert attack("wrap", width=1)("ab-cd\nef", dice()) == "ab-cd\nef"
+
+
+PUBLISHED = {
+    "curly": "“I’m home—at last,” he said…\n\nit was a fine office. i slept.",
+    "one-paragraph": '"I\'m home--at last," he said... it was a fine office. i slept.',
+    "one-line-end": '"I\'m home--at last," he said...\nit was a fine office. i slept.',
+    "lower-case": '"i\'m home--at last," he said...\n\nit was a fine office. i slept.',
+    "title-case": '"I\'m Home--At Last," He Said...\n\nIt Was A Fine Office. I Slept.',
+    "lines-of-72": '"I\'m home--at last," he said...\n\nit was a fine office. i slept.',
+    "mail": 'On Tue, 3 Nov 2026 at 10:12, Anna Berg <anna@example.org> wrote:\n> "I\'m home--at last," he said...\n>\n'
+    "> it was a fine office. i slept.\n\n-- \nJo Winter\nOffice 12\n",
+    "markdown": '"I\'m home--at last," he said...\n\nit was a fine office. i slept.',
+    "html": '"I\'m home--at last," he said...\n\nit was a fine office. i slept.',
+    "autocorrected": "“I’m home—at last,” he said…\n\nIt was a fine office. I slept.",
+    "latex": "“I’m home—at last,” he said…\n\nit was a ﬁne oﬃce. i slept.",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_publishing_does_what_its_programs_do(way: str) -> None:
+    typed = '"I\'m home--at last," he said...\n\nit was a fine office. i slept.'
+    assert attack("published", way=way)(typed, dice()) == PUBLISHED[way]
+
+
+def test_typesetting_hyphenates_full_lines_and_loses_no_letter() -> None:
+    text = "an unquestionably international accomplishment of fine configuration, " * 30
+    lines = attack("published", way="latex")(text, dice()).split("\n")
+    assert 60 < max(map(len, lines)) <= 66
+    assert sum(line.endswith("-") for line in lines) > len(lines) / 4
+    letters = "".join(line.removesuffix("-") for line in lines).replace("\ufb01", "fi").replace(" ", "")
+    assert letters == text.replace(" ", "")
 
 
 MARKUP = '# A *king* & his "sea"\n\nHe said:\x0b\n- who\n- is <there>?\n'

@@ -18,7 +18,7 @@ import dgmark_lab.baselines.green_lists as green_lists
 from dgmark import Detection, Detector, WatermarkKey
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
-from dgmark_lab.baselines import BASELINES, baseline_key, options_in, parse_baseline
+from dgmark_lab.baselines import BASELINES
 from dgmark_lab.baselines.pattern_mark import (
     ENOUGH,
     Draw,
@@ -31,6 +31,7 @@ from dgmark_lab.baselines.pattern_mark import (
 from dgmark_lab.baselines.prf import HashKey, states, threshold, uniform_bits
 from dgmark_lab.baselines.published import PublishedTest, Score
 from dgmark_lab.baselines.tango import colour_of, unit_embeddings
+from dgmark_lab.rule_keys import rule_key
 from support.known_keys import builtin_tokenizer, known_key
 from support.unchecked import unchecked
 from support.unmarked_texts import texts
@@ -58,7 +59,7 @@ FORMS: dict[str, tuple[str, dict[str, object]]] = {
 
 def key_of(form: str, key: WatermarkKey = KEY) -> WatermarkKey:
     name, options = FORMS[form]
-    return baseline_key(name, key, **options)
+    return rule_key(name, key, **options)
 
 
 def score(key: WatermarkKey, ids: NDArray[np.int64], positions: NDArray[np.int64], fpr: float) -> Score:
@@ -118,7 +119,7 @@ def test_the_p_value_by_rank_is_the_share_of_all_colourings(
         hits = [colours[:, one] == colours[:, other] for one, other in {(min(pair), max(pair)) for pair in pairs}]
     counts = np.sum(hits, axis=0)
     for number in range(6):
-        key = baseline_key(name, known_key(f"colouring {number}"), **options)
+        key = rule_key(name, known_key(f"colouring {number}"), **options)
         found = score(key, np.array(ids), np.arange(len(ids)), 1e-3)
         share = float(np.mean(counts >= found.matched))
         assert abs(found.p_value - share) < 0.5 * share + 0.3
@@ -174,7 +175,7 @@ def test_kgw_counts_and_scores_as_the_detector_of_transformers_does(
 
     monkeypatch.setattr(green_lists, "is_green", torch_lists)
     theirs: Any = WatermarkDetector(config, "cpu", settings, ignore_repeated_ngrams=True)
-    detector = Detector(baseline_key("kgw", KEY, gamma=gamma), tokenizer=builtin_tokenizer())
+    detector = Detector(rule_key("kgw", KEY, gamma=gamma), tokenizer=builtin_tokenizer())
     for number in range(3):
         ids = np.random.default_rng(number).integers(4, 40, 150)  # few tokens, so that pairs repeat
         expected = theirs(torch.from_numpy(ids)[None], return_dict=True)
@@ -209,7 +210,7 @@ def test_lr_dwm_scores_as_published_and_its_p_value_is_that_of_all_lists(gamma: 
     for number in range(8):
         key = known_key(f"lists {number}")
         tokens, total, green = lr_dwm_by_hand(key, ids, positions, gamma)
-        found = score(baseline_key("lr-dwm", key, gamma=gamma), np.array(ids), np.array(positions), 1e-3)
+        found = score(rule_key("lr-dwm", key, gamma=gamma), np.array(ids), np.array(positions), 1e-3)
         z = (total - tokens * (2 * gamma - 1)) / (12 * gamma * (1 - gamma)) ** 0.5
         assert found.p_published == pytest.approx(stats.norm.sf(z), rel=1e-9)
         # each once: 5 after 7, 7 after 5 and 9 after 5; 5 before 7, 7 before 5, 5 before 9 and 9 before 4
@@ -286,7 +287,7 @@ def test_tangos_colours_are_equal_parts_of_the_vocabulary_along_a_direction_of_t
 
 
 def test_tango_counts_each_pair_once_and_publishes_the_z_of_all() -> None:
-    key = baseline_key("tango", KEY, lag=2)
+    key = rule_key("tango", KEY, lag=2)
     ids, positions = np.array([5, 9, 7, 9, 5, 9, 8, 6]), np.array([0, 1, 2, 3, 4, 5, 6, 9])
     colour = colour_of(key)
     pairs = [(5, 7), (9, 9), (7, 5), (9, 9), (5, 8)]
@@ -299,7 +300,7 @@ def test_tango_counts_each_pair_once_and_publishes_the_z_of_all() -> None:
 
 def test_tango_needs_embeddings_of_the_keys_vocabulary() -> None:
     with pytest.raises(SettingsError, match="has embeddings of 8192 tokens, and the key is for 32: name the model"):
-        colour_of(baseline_key("tango", known_key("small", table_size=32), embeddings="storyteller"))
+        colour_of(rule_key("tango", known_key("small", table_size=32), embeddings="storyteller"))
 
 
 # ---- levels: what has no mark is called marked no more often than stated ----
@@ -381,7 +382,7 @@ def test_a_long_text_is_scored(form: str) -> None:
 @pytest.mark.parametrize("name", BASELINES)
 def test_a_keyless_key_is_refused(name: str) -> None:
     with pytest.raises(SettingsError, match=f"but {name} needs a secret"):
-        baseline_key(name, known_key("keyless", grouping="token-id"))
+        rule_key(name, known_key("keyless", grouping="token-id"))
 
 
 # ---- names and options ----
@@ -390,7 +391,7 @@ def test_a_keyless_key_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("kwg", {}, "'kwg' is not one of: kgw, unigram"),
+        ("kwg", {}, "the rule is not one of: bigram, position"),
         ("kgw", {"delat": 1}, "rule kgw has no delat: leave that out"),
         ("kgw", {"gamma": 0}, "gamma 0 is not above 0 and below 1"),
         ("kgw", {"delta": -1}, r"delta -1 is not in 0\.\.100"),
@@ -409,18 +410,4 @@ def test_a_keyless_key_is_refused(name: str) -> None:
 )
 def test_invalid_options_are_refused(name: str, options: dict[str, object], message: str) -> None:
     with unchecked(), pytest.raises(SettingsError, match=message):
-        baseline_key(name, KEY, **options)
-
-
-def test_options_are_read_from_text() -> None:
-    read = parse_baseline("gloaguen", ["offsets=-1,1", "delta=1.5", "top-k=9"], KEY)
-    assert read == baseline_key("gloaguen", KEY, offsets=(-1, 1), delta=1.5, top_k=9)
-    with pytest.raises(SettingsError, match="is not NAME=VALUE"):
-        parse_baseline("gloaguen", ["delta"], KEY)
-    with pytest.raises(SettingsError, match="given twice"):
-        parse_baseline("gloaguen", ["delta=1", "delta=2"], KEY)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_baseline_can_be_rebuilt_from_its_options(form: str) -> None:
-    assert baseline_key(FORMS[form][0], KEY, **options_in(key_of(form).spec)) == key_of(form)
+        rule_key(name, KEY, **options)

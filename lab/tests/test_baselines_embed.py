@@ -22,13 +22,13 @@ from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.position import PositionSpec
 from dgmark.watermark.spec import spec_as
-from dgmark_lab.baselines import baseline_key
 from dgmark_lab.baselines.cdmark import spreading_vector
 from dgmark_lab.baselines.decode.gumbel import GumbelNoise
 from dgmark_lab.baselines.pattern_mark import first_part, parts_of
 from dgmark_lab.baselines.prf import HashKey, states, threshold, uniform_bits
 from dgmark_lab.baselines.specs import GloaguenSpec
 from dgmark_lab.baselines.tango import colour_of
+from dgmark_lab.rule_keys import rule_key
 from support.command_line import run
 from support.toy_experiments import ANY_LENGTH, toy_baseline
 
@@ -56,7 +56,7 @@ def view(temperature: float = 1.0, seed: int = 0) -> Step:
 
 def biased(name: str, given: Step, **options: object) -> Tensor:
     """What is added to each place of the window; 0 at committed ones."""
-    side = side_of_rows([baseline_key(name, KEY, **options)] * 2, "cpu")
+    side = side_of_rows([rule_key(name, KEY, **options)] * 2, "cpu")
     before = given.logits.clone()
     added = torch.zeros_like(given.logits)
     added[given.masked] = side.logits(given) - given.logits[given.masked]
@@ -101,7 +101,7 @@ def lr_dwm_adds(_given: Step, row: int, column: int) -> Tensor:
 
 
 def tango_adds(_given: Step, row: int, column: int, lag: int) -> Tensor:
-    colour = torch.from_numpy(colour_of(baseline_key("tango", KEY, colours="hash", lag=lag)).astype(int))
+    colour = torch.from_numpy(colour_of(rule_key("tango", KEY, colours="hash", lag=lag)).astype(int))
     beside = [IDS[row, at] for at in (column - lag, column + lag) if 3 <= at < 12 and IDS[row, at] != MASK]
     return 1.5 * ((colour + colour[beside[0]]) % 3 == 0) if beside else NOTHING
 
@@ -113,7 +113,7 @@ def cdmark_adds(_given: Step, _row: int, _column: int) -> Tensor:
 
 
 def pattern_mark_adds(_given: Step, _row: int, column: int) -> Tensor:
-    key = baseline_key("pattern-mark", KEY)
+    key = rule_key("pattern-mark", KEY)
     part = torch.from_numpy(parts_of(key, np.arange(V)))
     return (part == (column - 3 + first_part(key)) % 2).double()
 
@@ -156,7 +156,7 @@ def test_new_only_takes_the_bias_from_pairs_that_the_text_holds(name: str, lag: 
     ids[masked] = MASK
     window = Window(ids, 3, torch.arange(37).expand(2, -1), (3, 40), MASK, torch.arange(2))
     given = Step(window, torch.zeros(2, 37, V, dtype=torch.float64), masked[:, 3:], FORBIDDEN, 1.0)
-    keys = [baseline_key(name, KEY, **options, new_only=new_only) for new_only in (False, True)]
+    keys = [rule_key(name, KEY, **options, new_only=new_only) for new_only in (False, True)]
     plain, fresh = (side_of_rows([key] * 2, "cpu").logits(given) for key in keys)
     spared = 0
     for number, (row, place) in enumerate(given.masked.nonzero().tolist()):
@@ -196,7 +196,7 @@ def energy(p: Tensor, known: Tensor, made: GloaguenSpec) -> Tensor:
 
 @pytest.mark.parametrize("offsets", [(-1,), (1,), (-1, 1), (-2, -1), (-1, 1, 2)])
 def test_alpha_is_the_gradient_of_the_energy(offsets: tuple[int, ...]) -> None:
-    made = spec_as(GloaguenSpec, baseline_key("gloaguen", KEY, offsets=offsets, top_k=V**3))
+    made = spec_as(GloaguenSpec, rule_key("gloaguen", KEY, offsets=offsets, top_k=V**3))
     given = view()
     weights = torch.softmax(given.logits.index_fill(-1, FORBIDDEN, -torch.inf), -1)
     added = biased("gloaguen", given, offsets=offsets, top_k=V**3)
@@ -260,9 +260,9 @@ def test_a_bias_gets_the_canvas_and_the_models_logits(form: Any) -> None:
 
 def test_kgw_decodes_left_to_right_by_default() -> None:
     settings: dict[str, Any] = {"length": 12, "block_length": 6}
-    (made,) = generate(TOY, "w1", key=baseline_key("kgw", KEY), **settings)
+    (made,) = generate(TOY, "w1", key=rule_key("kgw", KEY), **settings)
     assert made.settings["strategy"] == "left_to_right"
-    (naive,) = generate(TOY, "w1", key=baseline_key("kgw", KEY), strategy="random", **settings)
+    (naive,) = generate(TOY, "w1", key=rule_key("kgw", KEY), strategy="random", **settings)
     assert naive.settings["strategy"] == "random"
     assert naive.trace.position != sorted(naive.trace.position)
 
@@ -352,7 +352,7 @@ MARKS: list[tuple[str, dict[str, Any]]] = [
 def marked(name: str, options: dict[str, Any]) -> Generation:
     settings: dict[str, Any] = {"strategy": "random"} if name in ("gloaguen", "dmark", "lr-dwm", "tango") else {}
     made: list[Generation] = generate(
-        LARGE, "w1 w2", key=baseline_key(name, LARGE_KEY, **options), length=64, block_length=16, **settings
+        LARGE, "w1 w2", key=rule_key(name, LARGE_KEY, **options), length=64, block_length=16, **settings
     )
     return made[0]
 
@@ -360,7 +360,7 @@ def marked(name: str, options: dict[str, Any]) -> Generation:
 @pytest.mark.parametrize(("name", "options"), MARKS, ids=str)
 def test_marked_text_is_detected_and_by_its_key_alone(name: str, options: dict[str, Any]) -> None:
     ids = marked(name, options).token_ids
-    own, another = (baseline_key(name, key, **options) for key in (LARGE_KEY, OTHER_KEY))
+    own, another = (rule_key(name, key, **options) for key in (LARGE_KEY, OTHER_KEY))
     found = Detector(own, fpr=1e-3, tokenizer=LARGE.tokenizer).detect(ids)
     assert (found.verdict, found.green_fraction > 0.6) == ("watermarked", True)
     other = Detector(another, fpr=1e-3, tokenizer=LARGE.tokenizer).detect(ids)
@@ -375,14 +375,14 @@ def test_a_token_had_a_choice_where_changed_logits_decide(
     """Without a key these settings leave none."""
     shape: dict[str, Any] = {"length": 64, "block_length": 16, **settings}
     (plain,) = generate(LARGE, "w1 w2", key=None, **shape)
-    (made,) = generate(LARGE, "w1 w2", key=baseline_key(name, LARGE_KEY, **options), **shape)
+    (made,) = generate(LARGE, "w1 w2", key=rule_key(name, LARGE_KEY, **options), **shape)
     assert made.text != plain.text
     assert made.choices > 0 == plain.choices
 
 
 def test_gumbel_finds_the_shift_of_a_text_without_its_front() -> None:
     ids = marked("gumbel", {}).token_ids
-    found = Detector(baseline_key("gumbel", LARGE_KEY), tokenizer=LARGE.tokenizer).detect(ids[11:])
+    found = Detector(rule_key("gumbel", LARGE_KEY), tokenizer=LARGE.tokenizer).detect(ids[11:])
     assert (found.verdict, found.position) == ("watermarked", PositionFigures(11, 256))
 
 

@@ -15,7 +15,7 @@ EXPERIMENT = (
     SMALL.replace("[builtin]", 'null = "unmarked"\nnull_keys = 1\nperplexity = true\n[builtin]')
     .replace("[paper]", 'decoding = { cache = "dual", length = 16, block_length = 16 }\n[paper]')
     .replace('["one", "two"]', '["The king went to the", "The queen went to the"]')
-    + '[[cells]]\nname = "dgmark k = 1"\nscheme = "dgmark"\n[cells.paper]\nperplexity = 5.27\n'
+    + '[[cells]]\nname = "dgmark k = 1"\nkey = { rule = "position" }\n[cells.paper]\nperplexity = 5.27\n'
 )
 
 

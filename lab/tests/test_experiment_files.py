@@ -8,16 +8,8 @@ from typing import Any
 import pytest
 
 from dgmark.errors import NoTexts, SettingsError
-from dgmark_lab.experiments.prompt_sets import load_prompts, named_files
-from dgmark_lab.experiments.spec import (
-    PROMPT_SETS,
-    Cell,
-    Experiment,
-    KeyOptions,
-    PromptSet,
-    experiment_names,
-    load_experiment,
-)
+from dgmark_lab.experiments.prompt_sets import fetch_prompts, load_prompts, named_files, stored_prompts
+from dgmark_lab.experiments.spec import PROMPT_SETS, Cell, Experiment, PromptSet, experiment_names, load_experiment
 from dgmark_lab.experiments.store import digest
 from dgmark_lab.toml_files import parse_toml
 from support.toy_experiments import SMALL
@@ -32,14 +24,14 @@ def test_every_file_is_an_experiment_whose_marked_cells_have_unmarked_ones_with_
     assert experiment.cells_of("builtin")
     assert experiment.cells_of("paper")
     for setup in ("builtin", "paper"):
-        for one in (one for one in experiment.cells_of(setup) if one.scheme is not None):
+        for one in (one for one in experiment.cells_of(setup) if one.key is not None):
             null = next(other for other in experiment.cells if other.name == experiment.null_of(one))
-            assert null.scheme is None
+            assert null.key is None
             assert setup in null.setups
             assert (null.prompts, null.model) == (one.prompts, one.model)
             # a view that compares prompt by prompt needs all texts
             assert experiment.view != "frontier" or not experiment.min_tokens_of(one, setup)
-            if experiment.view not in ("frontier", "answers"):  # they compare with other cells than the null
+            if experiment.view not in ("frontier", "rivals", "answers"):  # they compare with other cells than the null
                 for shared in ("temperature", "length", "block_length", "commit", "steps", "cache"):
                     assert null.decoding.get(shared) == one.decoding.get(shared)
 
@@ -49,9 +41,12 @@ def test_every_file_is_an_experiment_whose_marked_cells_have_unmarked_ones_with_
     [
         ('name = "unmarked"', "there is no"),
         ("colour = 3", "cells.0.colour: Extra inputs are not permitted"),
-        ('scheme = "kgw"\nnull = "nobody"', "there is no cell nobody"),
+        ('key = { rule = "kgw" }\nnull = "nobody"', "there is no cell nobody"),
         ('prompts = "three"', "there is no prompt set three"),
         ('[[cells]]\nname = "unmarked"', "two cells are called unmarked"),
+        ('key = { rule = "kwg" }', "cells.0.key: Value error, the rule is not one of: bigram, position"),
+        ("key = { modulus = 3 }", "cells.0.key: Value error, the rule is not one of"),
+        ('key = { rule = "kgw", epsilon = 3 }', "rule kgw has no epsilon: leave that out"),
         ("at = true", "cells.0.at"),
         ("temperatures = [1.0]\ngroup = 'x'", "temperatures set temperature, at and group"),
         ("temperatures = [0.5, 0.5]", "two cells are called unmarked, T = 0.5"),
@@ -77,21 +72,20 @@ def test_files_that_are_not_toml_or_not_experiments_are_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "fields"),
     [
-        ("temperature=1.0", {"scheme": None, "decoding": {"temperature": 1.0}, "group": "unmarked", "at": 1.0}),
+        ("temperature=1.0", {"key": None, "decoding": {"temperature": 1.0}, "group": "unmarked", "at": 1.0}),
         (
             "rule=bigram,farthest=4,temperature=0.5,commit=threshold",
             {
-                "scheme": "dgmark",
-                "key": KeyOptions(rule="bigram", farthest=4),
+                "key": {"rule": "bigram", "farthest": 4},
                 "decoding": {"temperature": 0.5, "commit": "threshold"},
                 "group": "rule bigram, farthest 4, commit threshold",
             },
         ),
         (
-            "baseline=kgw,delta=2,strategy=confidence",
-            {"scheme": "kgw", "options": {"delta": 2}, "decoding": {"strategy": "confidence"}, "at": 1.0},
+            "rule=kgw,delta=2,strategy=confidence",
+            {"key": {"rule": "kgw", "delta": 2}, "decoding": {"strategy": "confidence"}, "at": 1.0},
         ),
-        ("model=narrator,rule=position,code_length=16", {"model": "narrator", "key": KeyOptions(code_length=16)}),
+        ("model=narrator,code_length=16", {"model": "narrator", "key": {"rule": "position", "code_length": 16}}),
     ],
 )
 def test_a_cell_is_written_out_as_settings(text: str, fields: dict[str, Any]) -> None:
@@ -100,11 +94,19 @@ def test_a_cell_is_written_out_as_settings(text: str, fields: dict[str, Any]) ->
     assert {name: getattr(made, name) for name in fields} == fields
 
 
-def test_a_cell_of_unknown_form_is_refused() -> None:
-    with pytest.raises(SettingsError, match="is not setting=value"):
-        Cell.parse("rule=bigram,cold")
-    with pytest.raises(SettingsError, match="is no cell"):
-        Cell.parse("rule=trigram")
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("rule=bigram,cold", "'cold' of the cell 'rule=bigram,cold' is not setting=value"),
+        ("rule=trigram", "the rule is not one of: bigram, position"),
+        ("rule=bigram,delta=2", "rule bigram has no delta"),
+        ("delta=2", "rule is needed with delta, which is an option of: cdmark"),
+        ("baseline=kgw", "there is no option baseline of keys"),
+    ],
+)
+def test_a_cell_of_unknown_form_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(SettingsError, match=problem):
+        Cell.parse(text)
 
 
 def test_prompts_that_do_not_come_with_the_package_need_a_file(tmp_path: Path) -> None:
@@ -117,6 +119,33 @@ def test_prompts_that_do_not_come_with_the_package_need_a_file(tmp_path: Path) -
     assert [(one.prompt_id, one.text, one.seed) for one in prompts] == [("long", "abc" * 100, 0)]
     with pytest.raises(NoTexts, match="holds no row with the field 'prompt'"):
         load_prompts("c4", PromptSet(dataset="stories"), 5, {"c4": file})
+
+
+def test_prompts_are_fetched_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def load_dataset(*names: str, **options: Any) -> list[dict[str, str]]:
+        asked.append((*names, options))
+        return [{"text": "too short"}, *({"text": f"{number}" * 400} for number in range(9))]
+
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    out = tmp_path / "runs" / "prompts" / "c4.jsonl"
+    fetch_prompts("c4", 3, out)
+    assert asked == [("allenai/c4", "realnewslike", {"split": "validation", "streaming": True})]
+    found = load_prompts("c4", PROMPT_SETS["c4"], 5, stored_prompts(tmp_path / "runs"))
+    assert [(one.prompt_id, one.text) for one in found] == [(f"c4-{number}", f"{number}" * 300) for number in range(3)]
+
+
+def test_prompts_that_cannot_be_fetched_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load_dataset(*_names: str, **_options: Any) -> None:
+        raise ConnectionError("no route to the hub")
+
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    with pytest.raises(NoTexts, match=r"no route to the hub\): where there is a network, run `dgmark-lab prompts c4"):
+        fetch_prompts("c4", 3, tmp_path / "c4.jsonl")
+    assert not (tmp_path / "c4.jsonl").exists()
+    with pytest.raises(SettingsError, match="not on the hub: give one of c4, writingprompts"):
+        fetch_prompts("story", 3, tmp_path / "story.jsonl")
 
 
 def test_the_built_in_prompts_are_200_different_ones() -> None:

@@ -43,21 +43,20 @@ name = "unmarked"
 perplexity = 4.0
 [[cells]]
 name = "dgmark k = 1"
-scheme = "dgmark"
+key = { rule = "position" }
 [cells.paper]
 perplexity = 5.27
 z4 = { fpr = 0.0, tpr = 0.929 }
 tpr_at = { "10%" = 100.0, "1%" = 100.0, "0.1%" = 99.41, "0.01%" = 95.29 }
 [[cells]]
 name = "kgw delta 3"
-scheme = "kgw"
-options = { delta = 3.0 }
+key = { rule = "kgw", delta = 3.0 }
 setups = ["paper"]
 [cells.paper]
 perplexity = 7.87
 [[cells]]
 name = "dgmark k = 3"
-scheme = "dgmark"
+key = { rule = "position" }
 decoding = { lookahead = 3 }
 """
 
@@ -83,7 +82,7 @@ def golden_store(root: Path) -> tuple[Store, WatermarkKey]:
     cells: dict[str, Any] = {}
     for name, count in (("unmarked", 8), ("dgmark k = 1", 3)):
         cell = next(one for one in experiment.cells if one.name == name)
-        marked = cell.scheme is not None
+        marked = cell.key is not None
         recipe: dict[str, Any] = {
             "recipe": f"recipe of {name}",
             "model": "storyteller",
@@ -147,7 +146,7 @@ def test_texts_that_do_not_survive_retokenization_fail_the_exact_test(tmp_path: 
         assert (ours.value, ours.count) == (percent, 3)
 
 
-def test_unmarked_texts_are_scored_once_for_cells_of_one_scheme_and_key(tmp_path: Path) -> None:
+def test_unmarked_texts_are_scored_once_for_cells_of_one_key(tmp_path: Path) -> None:
     store, key = golden_store(tmp_path)
     context = StoredRun.read(
         parse_toml(EXPERIMENT, Experiment, "golden.toml"), store, "builtin", {key.fingerprint: key}
@@ -155,13 +154,12 @@ def test_unmarked_texts_are_scored_once_for_cells_of_one_scheme_and_key(tmp_path
     cell, null = context.cells["dgmark k = 1"], context.cells["unmarked"]
     found = context.null_scores(cell, null)
     assert [len(scores.p) for scores in found] == [7] * 4
-    assert np.array_equal(found[0].p, cell.score(null.ids).p)
-    assert np.array_equal(found[2].z, cell.score(null.ids, cell.null_keys(3)[1]).z)
+    assert np.array_equal(found[0].p, cell.over(null.rows).score(null.ids).p)
+    assert np.array_equal(found[2].z, cell.over(null.rows).score(null.ids, cell.null_keys(3)[1]).z)
     assert context.null_scores(replace(cell, rows=[]), null) is found
     other = known_key("another")
-    assert (
-        context.null_scores(replace(cell, keys=[other]), null)[0].z.tolist() == cell.score(null.ids, other).z.tolist()
-    )
+    under_other = cell.over(null.rows).score(null.ids, other).z.tolist()
+    assert context.null_scores(replace(cell, keys=[other]), null)[0].z.tolist() == under_other
     assert context.null_scores(replace(cell, keys=[other]), null) is not found
 
 

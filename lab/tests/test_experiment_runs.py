@@ -9,27 +9,28 @@ import pytest
 
 from dgmark.decode import generate
 from dgmark.detection.detector import Detector
-from dgmark.errors import KeyFileError, NoTexts, PromptTooLong, SettingsError
+from dgmark.errors import DgmarkError, KeyFileError, NoTexts, PromptTooLong, SettingsError
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.position import tables_of
-from dgmark_lab.experiments.cells import cell_key, cell_keys
-from dgmark_lab.experiments.plan import RunOptions, recipe_hash
+from dgmark_lab.experiments.cells import cell_keys
+from dgmark_lab.experiments.plan import RunOptions, Subject, recipe_hash
 from dgmark_lab.experiments.report import make_report, to_page, write_report
-from dgmark_lab.experiments.run import run_experiment, run_key
-from dgmark_lab.experiments.spec import Experiment, KeyOptions, experiment_names, load_experiment
+from dgmark_lab.experiments.run import TimeLeft, run_experiment, run_key
+from dgmark_lab.experiments.spec import Cell, Experiment, experiment_names, load_experiment
 from dgmark_lab.experiments.store import Store, checkpoint_hash
+from dgmark_lab.rule_keys import rule_key
 from dgmark_lab.toml_files import parse_toml
 from support.toy_experiments import SMALL, TOY, report_toy, run_toy, toy_subject
 
 MARKED = """
 [[cells]]
 name = "marked"
-scheme = "dgmark"
+key = { rule = "position" }
 null = "unmarked"
 """
 
 
-KGW = '[[cells]]\nname = "kgw"\nscheme = "kgw"\n'
+KGW = '[[cells]]\nname = "kgw"\nkey = { rule = "kgw" }\n'
 
 
 def small(more: str = MARKED, prompts: str = "two") -> Experiment:
@@ -60,7 +61,7 @@ def shared_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def for_the_toy(experiment: Experiment) -> Experiment:
     """The experiment for a model that writes 8 tokens and has no embeddings, which Tango's colours come from."""
     hashed = [
-        cell.model_copy(update={"options": {**cell.options, "colours": "hash"}}) if cell.scheme == "tango" else cell
+        cell.model_copy(update={"key": {**cell.key, "colours": "hash"}}) if cell.key and cell.rule == "tango" else cell
         for cell in experiment.listed
     ]
     short = experiment.builtin.model_copy(update={"min_tokens": 0})
@@ -102,10 +103,10 @@ def test_a_row_states_all_that_made_it(tmp_path: Path) -> None:
         assert row["tokenizer_hash"] == TOY.tokenizer.fingerprint
         assert row["seed"] in (0, 1)
         assert set(row["versions"]) >= {"dgmark", "torch", "transformers", "numpy"}
-        assert row["key_fingerprint"] == (None if row["scheme"] is None else key.fingerprint)
+        assert row["key_fingerprint"] == (None if row["rule"] is None else key.fingerprint)
         assert row["settings"]["length"] == 8
     made = generate(TOY, "w1 w1", key=key, seed=1, length=8, block_length=8)[0]
-    assert [row["text"] for row in rows if row["scheme"] == "dgmark" and row["seed"] == 1] == [made.text]
+    assert [row["text"] for row in rows if row["rule"] == "position" and row["seed"] == 1] == [made.text]
 
 
 def test_an_interrupted_run_goes_on_and_makes_no_row_twice(tmp_path: Path) -> None:
@@ -120,8 +121,8 @@ def test_an_interrupted_run_goes_on_and_makes_no_row_twice(tmp_path: Path) -> No
     with pytest.raises(Interrupted):
         run_experiment(small(), Store(tmp_path), options, interrupt, toy_subject)
     before = lines(tmp_path)
-    assert Counter(row["scheme"] for row in before) == {None: 5, "dgmark": 4}
-    [torn] = [path for path in (tmp_path / "texts").glob("*.jsonl") if '"scheme": "dgmark"' in path.read_text()]
+    assert Counter(row["rule"] for row in before) == {None: 5, "position": 4}
+    [torn] = [path for path in (tmp_path / "texts").glob("*.jsonl") if '"rule": "position"' in path.read_text()]
     with torn.open("a") as file:
         file.write('{"id": "cut off in the mid')
     told: list[tuple[str, int, int]] = []
@@ -139,11 +140,12 @@ def test_a_raised_limit_adds_rows_and_changed_settings_make_new_ones(tmp_path: P
         ("", 1, 2),
         ("", 3, 6),
         ("decoding = { temperature = 0.5 }", 3, 9),
-        ("key = { modulus = 3 }", 3, 12),
+        ("modulus = 3", 3, 12),
         ("decoding = { length = 256, lookahead = 1 }", 3, 12),  # the defaults
     )
     for settings, limit, count in steps:
-        run_toy(small(MARKED + settings), tmp_path, limit=limit)
+        cell = MARKED.replace(" }", ", modulus = 3 }") if settings == "modulus = 3" else MARKED + settings
+        run_toy(small(cell), tmp_path, limit=limit)
         assert len(lines(tmp_path)) == count
 
 
@@ -159,16 +161,14 @@ def test_two_experiments_share_their_texts(tmp_path: Path) -> None:
 
 def test_a_recipes_hash_depends_only_on_what_determines_a_text() -> None:
     plain: dict[str, Any] = {
-        "model_hash": "m", "tokenizer_hash": "t", "dtype": "float32", "chat": False, "scheme": "kgw",
-        "scheme_options": {"delta": 2.0}, "key_fingerprint": "k", "settings": {"length": 8, "cache": "dual"},
+        "model_hash": "m", "tokenizer_hash": "t", "dtype": "float32", "chat": False, "rule": "kgw",
+        "key_fingerprint": "k", "settings": {"length": 8, "cache": "dual"},
     }  # fmt: skip
     for settings in ({"cache": "dual", "length": 8}, {"length": 8, "cache": "dual", "temperature": 1.0}):
         assert recipe_hash(plain | {"settings": settings}) == recipe_hash(plain)
-    later = plain["scheme_options"] | {"new_only": False}  # a switch that is off is none
-    assert recipe_hash(plain | {"scheme_options": later}) == recipe_hash(plain)
-    others: list[dict[str, Any]] = [{name: "another"} for name in plain if name not in ("settings", "scheme_options")]
-    others += [{"settings": {"length": 16}}, {"scheme_options": later | {"new_only": True}}]
-    assert len({recipe_hash(plain | change) for change in [{}, *others]}) == 9
+    others: list[dict[str, Any]] = [{name: "another"} for name in plain if name != "settings"]
+    others += [{"settings": {"length": 16}}]
+    assert len({recipe_hash(plain | change) for change in [{}, *others]}) == 8
 
 
 def test_a_checkpoint_is_known_by_its_content(tmp_path: Path) -> None:
@@ -181,19 +181,19 @@ def test_a_checkpoint_is_known_by_its_content(tmp_path: Path) -> None:
     assert checkpoint_hash(tmp_path) != before
 
 
-def test_a_cell_may_have_another_spec_of_the_same_secret() -> None:
+def test_a_cells_key_has_the_secret_of_the_runs_key_and_the_options_of_the_cell() -> None:
     coded = WatermarkKey.generate(TOY, rule="position")
-    key = cell_key(coded, KeyOptions())
+    key = rule_key("position", coded)
     assert (tables_of(coded).spec.code_length, tables_of(key).spec.code_length, key.secret) == (16, 0, coded.secret)
-    assert cell_key(key, KeyOptions()) is key
-    assert cell_key(coded, KeyOptions(code_length=16)) is coded
-    three = cell_key(key, KeyOptions(modulus=3))
-    assert (tables_of(three).spec.modulus, three.secret, three.fingerprint == key.fingerprint) == (3, key.secret, False)
+    assert rule_key("position", key) == key
+    three = rule_key("position", WatermarkKey.generate(TOY), modulus=3)
+    assert (tables_of(three).spec.modulus, three.fingerprint == key.fingerprint) == (3, False)
+    pairs = rule_key("bigram", coded)
+    assert (pairs.spec.to_fields() | {"nearest": 1, "farthest": 4, "subkeys": 1}) == pairs.spec.to_fields()
     keyless = WatermarkKey.generate(TOY, rule="position", grouping="token-id")
-    with pytest.raises(SettingsError, match="has no secret"):
-        cell_key(keyless, KeyOptions(rule="bigram"))
-    with pytest.raises(SettingsError, match="keys of rule kgw are not made for cells by their rule: name it as"):
-        cell_key(key, KeyOptions(rule="kgw"))
+    assert rule_key("position", coded, grouping="token-id").secret is None
+    with pytest.raises(SettingsError, match="is keyless"):
+        rule_key("bigram", keyless)
 
 
 def test_several_keys_mark_the_texts_in_turn_and_a_written_out_cell_is_reported(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_several_keys_mark_the_texts_in_turn_and_a_written_out_cell_is_reported(
     experiment = small("").model_copy(update={"keys": 3})
     store = run_toy(experiment, tmp_path, cells=[cell], limit=None, length=32)
     rows = sorted(lines(tmp_path), key=lambda row: int(row["seed"]))
-    keys = cell_keys(run_key(store, TOY, None), KeyOptions(), 3)
+    keys = cell_keys(run_key(store, TOY, None), Cell.parse(cell), 3)
     assert len({key.fingerprint for key in keys}) == 3
     for row in rows:
         key = keys[row["seed"] % 3]
@@ -231,7 +231,6 @@ def test_several_keys_mark_the_texts_in_turn_and_a_written_out_cell_is_reported(
             "tokens",
         ),
         (small(KGW + "decoding = { lookahead = 3 }"), {}, SettingsError, "lookahead"),
-        (small(KGW + "options = { epsilon = 3 }"), {}, SettingsError, "rule kgw has no epsilon"),
     ],
 )
 def test_experiments_that_cannot_be_run_say_why(
@@ -239,6 +238,33 @@ def test_experiments_that_cannot_be_run_say_why(
 ) -> None:
     with pytest.raises(kind, match=problem):
         run_toy(experiment, tmp_path, **options)
+
+
+@pytest.mark.parametrize(
+    ("experiment", "options", "problem"),
+    [
+        (load_experiment("writing-prompts"), {}, "give --prompts writingprompts=FILE"),
+        (small(KGW + "decoding = { top_p = 3.0 }"), {}, "top_p"),
+        (load_experiment("detectability"), {"judge": "no/such folder"}, "no model 'no/such folder'"),
+    ],
+)
+def test_prompts_settings_and_judge_are_checked_before_a_model_is_loaded(
+    experiment: Experiment, options: dict[str, Any], problem: str, tmp_path: Path
+) -> None:
+    def load(name: str, **_: Any) -> Subject:
+        raise AssertionError(f"{name} was loaded")
+
+    with pytest.raises(DgmarkError, match=problem):
+        run_experiment(experiment, Store(tmp_path), RunOptions(**options), lambda *_: None, load)
+
+
+def test_the_time_left_follows_from_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([0.0, 100.0, 200.0])  # at the start, and whenever a pace is known
+    monkeypatch.setattr("dgmark_lab.experiments.run.time.monotonic", lambda: next(times))
+    left = TimeLeft({"one": 4.0, "two": 400.0})
+    assert left.after("one", 4) == ""  # nothing was made yet
+    assert left.after("one", 3) == ", about 11.2 h left"  # 403 more, each 100 s
+    assert left.after("two", 5) == ""
 
 
 def test_a_runs_folder_without_a_key_gets_one_of_i_mod_2_and_keeps_it(tmp_path: Path) -> None:

@@ -46,9 +46,9 @@ def test_a_curve_is_read_at_the_diversity_of_the_reference() -> None:
 
 def test_a_heat_map_says_its_numbers_in_the_cells() -> None:
     columns = {"one": {"a": Estimate(100.0), "b": Estimate(49.6)}, "two": {"a": Estimate(0.4), "b": Estimate(90.0)}}
-    (axes,) = heat_figure(columns, title="t").axes
+    (axes,) = heat_figure(columns, question="q", caption="c").axes
     assert [text.get_text() for text in axes.texts] == ["100 %", "0 %", "50 %", "90 %"]
-    assert [text.get_color() for text in axes.texts] == ["white", "white", "black", "white"]
+    assert [text.get_color() for text in axes.texts] == ["white", "black", "black", "white"]
     assert [one.get_text() for one in (*axes.get_xticklabels(), *axes.get_yticklabels())] == ["one", "two", "a", "b"]
 
 
@@ -132,8 +132,7 @@ name = "plain"
 temperatures = [1.0]
 [[cells]]
 name = "dgmark"
-scheme = "dgmark"
-key = { code_length = 4 }
+key = { rule = "position", code_length = 4 }
 decoding = { min_relative_reward = 0.1 }
 temperatures = [0.5, 2.0]
 """
@@ -144,7 +143,7 @@ def test_a_sweep_is_one_cell_a_temperature_in_the_order_of_the_file() -> None:
     assert [cell.name for cell in experiment.cells] == ["plain, T = 1", "dgmark, T = 0.5", "dgmark, T = 2"]
     hot = experiment.cells[2]
     assert (hot.group, hot.at, hot.decoding) == ("dgmark", 2.0, {"min_relative_reward": 0.1, "temperature": 2.0})
-    assert (hot.scheme, hot.key.code_length) == ("dgmark", 4)
+    assert (hot.rule, hot.options) == ("position", {"code_length": 4})
 
 
 def with_words(store: Store, plan: str, words: dict[str, int]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from dgmark import Detection, Detector, Generation, generate
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.baselines import baseline_key
+from dgmark_lab.rule_keys import rule_key
 from support.goldens import check_equal, forty_texts, order_of_commits, read_golden, words_of, write_golden
 from support.known_keys import bound_key, builtin_tokenizer, known_key
 from support.toy_experiments import ANY_LENGTH
@@ -89,7 +89,7 @@ def listed(found: Detection) -> list[Any]:
 def figures(number: int) -> Options:
     """Twelve texts with the order of the first three, what is detected in each and in forty others."""
     name, options, settings = SETTINGS[number]
-    key, toy_key = (baseline_key(name, one, **options) for one in (KEY, TOY_KEY))
+    key, toy_key = (rule_key(name, one, **options) for one in (KEY, TOY_KEY))
     texts = write_texts(toy_key, settings)
     others = forty_texts(KEY)
     return {

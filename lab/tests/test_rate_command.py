@@ -190,7 +190,7 @@ name = "unmarked"
 ratings = { coherence = 4.5, overall = 4.25 }
 [[cells]]
 name = "marked"
-scheme = "dgmark"
+key = { rule = "position" }
 """
 
 

@@ -14,13 +14,13 @@ from dgmark.decode import RowFinished, Step, Window
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.baselines import baseline_key
 from dgmark_lab.baselines.decode.replaymark import repeated
 from dgmark_lab.baselines.prf import HashKey, states, uniform_bits
 from dgmark_lab.baselines.replaymark import Readings, left_out, lend, replay
 from dgmark_lab.baselines.specs import ReplayMarkSpec
 from dgmark_lab.experiments.cells import CellRows
 from dgmark_lab.experiments.spec import Cell
+from dgmark_lab.rule_keys import rule_key
 from support.known_keys import bound_key
 
 TOY = ToyDenoiser(words=40, padding=4, spread=6.0, end_bias=-60.0, forbidden_bias=-60.0, end_ids=())
@@ -37,7 +37,7 @@ def reader() -> None:
 
 def key_of(number: int = 0, **options: Any) -> WatermarkKey:
     secret = replace(KEY, secret=np.random.default_rng(number).bytes(32))
-    return baseline_key("replaymark", secret, **{**OPTIONS, **options})
+    return rule_key("replaymark", secret, **{**OPTIONS, **options})
 
 
 def spec_of(**options: Any) -> ReplayMarkSpec:
@@ -164,11 +164,10 @@ def test_a_detector_reads_the_text_without_a_prompt() -> None:
 
 
 def test_a_cell_is_scored_behind_its_prompts() -> None:
-    cell = Cell(name="replay", scheme="replaymark", options=OPTIONS)
+    cell = Cell(name="replay", key={"rule": "replaymark", **OPTIONS})
     ids = generate(TOY, PROMPT, key=key_of(), seed=3, **SETTINGS)[0].token_ids
     row = {"prompt": PROMPT, "chat": False, "seed": 0, "text": TOY.tokenizer.decode(ids), "token_ids": ids}
-    base = replace(KEY, secret=np.random.default_rng(0).bytes(32))
-    rows = CellRows(cell, 1, rows=[row], keys=[base], tokenizer=TOY.tokenizer)
+    rows = CellRows(cell, 1, rows=[row], keys=[key_of()], tokenizer=TOY.tokenizer)
     expected = replay(key_of(), TOY.tokenizer.encode(PROMPT), ids, 1e-4)
     for texts in ([row["text"]], [ids]):
         assert rows.score(texts).p.tolist() == [expected.p_value]

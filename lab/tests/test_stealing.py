@@ -9,7 +9,7 @@ from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key
 from dgmark.watermark.position import PositionSpec, tables_of
 from dgmark_lab.attacks.budgets import edit_count
 from dgmark_lab.attacks.stealing import StolenKey, nothing_of, scrub
-from dgmark_lab.baselines import baseline_key
+from dgmark_lab.rule_keys import rule_key
 from support.known_keys import known_key
 
 SIZE = 8192
@@ -53,7 +53,7 @@ def right(name: str, stolen: StolenKey) -> float:
 
 def test_a_key_of_another_rule_is_refused() -> None:
     with pytest.raises(SettingsError, match="keys of rule kgw are not stolen here: give one of: bigram, position"):
-        nothing_of(baseline_key("kgw", KEYS["bigram"]))
+        nothing_of(rule_key("kgw", KEYS["bigram"]))
 
 
 @pytest.mark.parametrize(("name", "least"), [("bigram", 0.7), ("position", 0.95), ("code", 0.95)])

@@ -24,7 +24,7 @@ from support.services import wait_for
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "deploy" / "Containerfile"
-UNIT = ROOT / "deploy" / "dgmark_service"
+UNIT = ROOT / "deploy" / "dgmark.service"
 
 
 def options_of_serve(words: list[str]) -> dict[str, object]:

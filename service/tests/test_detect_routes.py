@@ -16,9 +16,9 @@ from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.rules import DEFAULT_MAX_CROP
 from dgmark.errors import DgmarkError
-from dgmark.report.contents import Report
 from dgmark.report.page import to_html, to_json
 from dgmark.report.signing import SigningKey, verify_report
+from dgmark.report.statement import Report
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey
 from dgmark_documents.kinds import SUFFIXES, TABLES, Kind
@@ -39,7 +39,9 @@ MIXED = PLAIN + MARKED + PLAIN
 
 
 def checker_of(**keys: WatermarkKey) -> Checker:
-    return Checker(keys, None, None, max_chars=10**6, seconds=60, limits=Limits(), commitments={})
+    return Checker(
+        keys, None, None, max_chars=10**6, seconds=60, limits={True: Limits(), False: Limits()}, commitments={}
+    )
 
 
 CHECKER = checker_of(one=KEY, two=OTHER)
@@ -187,7 +189,7 @@ def test_a_text_too_long_for_spans_has_a_verdict_and_says_so(monkeypatch: pytest
 
 def test_a_document_is_read_and_its_text_answered(client: TestClient) -> None:
     page = f"<html><body><p>{MARKED}</p></body></html>"
-    form = {"key": "one", "include_text": "true", "spans": "true", "fpr": "0.001"}
+    form = {"options": json.dumps({"key": "one", "include_text": True, "spans": True, "fpr": 0.001})}
     fields = client.post("/v1/detect", data=form, files={"document": ("essay.html", page)}).json()
     assert fields["verdict"] == "watermarked"
     assert fields["fpr"] == 0.001
@@ -204,11 +206,14 @@ def test_the_page_offers_every_kind_of_document_that_holds_one_text(client: Test
 def test_answers_tell_what_was_left_out_of_a_document(client: TestClient) -> None:
     page = f"<html><body><script>x()</script><p>{MARKED}</p></body></html>"
     notes = ["1 script is left out"]
-    body: dict[str, Any] = {"data": {"key": "one", "spans": "true"}, "files": {"document": ("essay.html", page)}}
+    body: dict[str, Any] = {
+        "data": {"options": '{"key": "one", "spans": true}'},
+        "files": {"document": ("essay.html", page)},
+    }
     one = client.post("/v1/detect", **body).json()
     assert one["document"]["notes"] == notes
     assert one["heading"] == "Watermark found, in the part that was read"
-    report = client.post("/v1/report", **{**body, "data": {"key": "one", "format": "json"}}).json()
+    report = client.post("/v1/report", **{**body, "data": {"options": '{"key": "one", "format": "json"}'}}).json()
     assert report["notes"] == notes
     assert report["sentence"] == one["sentence"]
 
@@ -316,7 +321,7 @@ def test_a_report_is_verified_with_the_services_own_keys_and_those_it_trusts(tmp
 def test_reports_of_the_service_are_joined_and_others_are_refused(tmp_path: Path) -> None:
     own, other = SigningKey.generate(), SigningKey.generate()
     with service(tmp_path, "one", signer=own, trusted=tuple(other.to_jwks()["keys"])) as client:
-        asked = [{"text": text, "format": "json", "name": text[:5]} for text in (MARKED, PLAIN)]
+        asked = [{"text": text, "format": "json", "name": text[:5].strip()} for text in (MARKED, PLAIN)]
         reports = [client.post("/v1/report", json=one).text for one in asked]
         for kind in ("html", "json"):
             answer = client.post("/v1/report/join", json={"reports": reports, "format": kind, "name": "two"})

@@ -96,6 +96,34 @@ def test_the_answer_is_the_text_of_generate_and_says_how_it_is_marked(service: S
         assert (written["seed"], written["model"]) == (5, "tiny")
 
 
+@pytest.mark.parametrize("header", ["idempotency-key", "x-request-id"])
+def test_a_retried_request_gets_the_same_text(service: Service, header: str) -> None:
+    asked = {**SHORT, "watermark": {"key_id": "many"}}
+
+    def written(name: str, **more: Any) -> dict[str, Any]:
+        answer = service.client.post("/v1/generate", json={**asked, **more}, headers={header: name})
+        fields: dict[str, Any] = answer.raise_for_status().json()
+        return fields
+
+    first, again = written("once"), written("once")
+    assert (first["text"], first["id"], first["seed"]) == (again["text"], again["id"], again["seed"])
+    assert first["repeatable"]
+    for other in (written("twice"), written("once", temperature=0.9)):
+        assert other["id"] != first["id"]
+        assert other["seed"] != first["seed"]
+    assert written("once", seed=7)["seed"] == 7
+
+
+def test_an_infilling_may_tell_its_steps(service: Service) -> None:
+    asked = {"text": "w1 w2 [mask:8] w3", "seed": 4, "block_length": 8}
+    whole = service.client.post("/v1/infill", json=asked).raise_for_status().json()
+    with service.client.stream("POST", "/v1/infill", json={**asked, "stream": True}) as answer:
+        told = list(_events(answer))
+    assert [name for name, _ in told] == ["start", *["step"] * 8, "done"]
+    assert [fields["filled"] for name, fields in told if name == "step"] == [*range(1, 9)]
+    assert told[-1][1]["text"] == whole["text"]
+
+
 def test_the_events_are_the_commits_in_order(service: Service) -> None:
     with service.events({**SHORT, "seed": 5}) as stream:
         told = list(stream)

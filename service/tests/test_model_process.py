@@ -1,19 +1,19 @@
 """The model worker as the service sees it, with a worker in this process: one that cannot load, or hangs."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from multiprocessing.connection import Connection
+from queue import Queue
 from typing import Any
 
 import pytest
 
 from dgmark.errors import DgmarkError, ModelError
+from dgmark.rows.processes import WorkerLost
 from dgmark_service import model_process
 from dgmark_service.jobs import MAX_WAITING_STEPS, Finished, Job, MessageQueue, ModelFacts, Stepped
 from dgmark_service.model_process import ModelProcess
-from dgmark_service.worker_pool import TooSlow, WorkerLost
+from dgmark_service.worker_pool import TooSlow
 
 LOADED = None, {"toy": ModelFacts(512, 32, chat=False)}
 BROKEN = None, ModelError("the weights are damaged")
@@ -22,20 +22,29 @@ BROKEN = None, ModelError("the weights are damaged")
 class Worker:
     """A worker that says what the test says."""
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection, self.pid = Connection(os.dup(connection.fileno())), 1
+    def __init__(self) -> None:
+        self.sent, self.said = Queue[Any](), Queue[Any]()
         self.killed = False
+
+    def send(self, message: Any) -> None:
+        self.sent.put(message)
+
+    def receive(self) -> Any:
+        message = self.said.get()
+        if message is WorkerLost:
+            raise WorkerLost("ended")
+        return message
 
     def kill(self) -> None:
         if not self.killed:
             self.killed = True
-            self.connection.close()
+            self.say(WorkerLost)
 
-    def join(self) -> None:
-        pass
+    def say(self, message: Any) -> None:
+        self.said.put(message)
 
     async def received(self) -> Any:
-        return await asyncio.to_thread(self.connection.recv)
+        return await asyncio.to_thread(self.sent.get)
 
 
 class Watched:
@@ -52,8 +61,8 @@ class Watched:
             on_failed=self.failures.append,
         )
 
-    def launch(self, connection: Connection) -> Any:
-        self.workers.append(Worker(connection))
+    def launch(self) -> Any:
+        self.workers.append(Worker())
         return self.workers[-1]
 
 
@@ -63,7 +72,7 @@ async def watched(*, loaded: bool = True, seconds: float = 60) -> AsyncIterator[
     await made.process.start()
     try:
         if loaded:
-            made.workers[0].connection.send(LOADED)
+            made.workers[0].say(LOADED)
             await until(lambda: made.process.ready)
         yield made
     finally:
@@ -80,7 +89,7 @@ async def until(what: Callable[[], bool]) -> None:
 
 async def speak(worker: Worker) -> None:
     while True:
-        worker.connection.send(("other", None))
+        worker.say(("other", None))
         await asyncio.sleep(0.01)
 
 
@@ -97,7 +106,7 @@ def test_a_model_that_cannot_be_loaded_at_the_start_is_not_tried_again(says: boo
     async def run() -> None:
         async with watched(loaded=False) as made:
             if says:
-                made.workers[0].connection.send(BROKEN)
+                made.workers[0].say(BROKEN)
             made.workers[0].kill()
             await until(lambda: bool(made.failures))
             await asyncio.sleep(0.05)
@@ -115,12 +124,12 @@ def test_a_worker_that_dies_while_it_loads_again_is_started_again(monkeypatch: p
             made.workers[0].kill()
             assert isinstance(await messages.get(), WorkerLost)
             await until(lambda: len(made.workers) == 2)
-            made.workers[1].connection.send(BROKEN)
+            made.workers[1].say(BROKEN)
             for number in (1, 2):
                 made.workers[number].kill()
                 await until(lambda wanted=number + 2: len(made.workers) == wanted)  # type: ignore[misc]
                 assert not made.process.ready
-            made.workers[3].connection.send(LOADED)
+            made.workers[3].say(LOADED)
             await until(lambda: made.process.ready)
             assert (made.failures, len(made.lost)) == ([], 3)
 

@@ -13,7 +13,7 @@ from dgmark.decode.infilling import holes_in
 from dgmark.errors import DgmarkError
 from dgmark.models.denoiser import Denoiser
 from dgmark.models.toy import ToyDenoiser
-from dgmark_service.jobs import Finished, FromWorker, Job, JobFailed, Started, Stepped
+from dgmark_service.jobs import Finished, FromWorker, Job, JobFailed, Marked, Started, Stepped
 from dgmark_service.model_worker import ModelWorker, readable_after
 from support.known_keys import bound_key
 from support.word_model import WordModel, text_of
@@ -265,6 +265,31 @@ def test_holes_are_filled_as_infill_fills_them() -> None:
         assert (finished.ended, finished.steps) == (False, len(set(alone.trace.step)))
         (started,) = told.of(Started, one)
         assert started.prompt_tokens == 4
+
+
+def test_a_text_that_is_marked_takes_turns_and_stops_when_nobody_waits() -> None:
+    model = WordModel(words=676)
+    fields: dict[str, Any] = {"max_tokens": None, "fills": True, "remask": {"share": 0.5, "keep": None, "target": None}}
+    told = Told()
+    worker = writer(told, rows=4, toy=model)
+    long, written = job(text_of(80), **fields), job("W1 W2")
+    worker.take(long)
+    worker.advance()
+    worker.take(written)
+    while not told.of(Marked, long):
+        worker.advance()
+    while not told.of(Finished, written):
+        worker.advance()
+    assert told.of(Stepped, written)
+    first = told.of(Marked, long)[0]
+    assert 0 < first.filled <= first.of == round(0.5 * len(model.tokenizer.encode(long.prompt)))
+    assert not told.of(Finished, long)
+    worker.take(long.id)
+    worker.advance()
+    assert not worker.busy
+    worker._speeds[(long.model, 0.5)] = 100.0  # seconds a token, as if the last text had taken so long
+    worker.take(slow := replace(long, id="slow"))
+    assert "mark it in parts of up to" in str(told.of(DgmarkError, slow)[0])
 
 
 def test_a_share_of_a_text_is_masked_as_infill_does_it() -> None:

@@ -167,9 +167,9 @@ def test_the_log_tells_what_was_decided_without_prompt_or_secret(
     body = {"prompt": "Nobody shall read this.", "watermark": False}
     client.post("/v1/generate", json=body, headers={**writer, "x-request-id": "opt-out"})
     text = (folder / "audit.jsonl").read_text()
-    rows = {row["request"]: row for row in map(json.loads, text.splitlines())}
+    rows = {row["client_request"]: row for row in map(json.loads, text.splitlines())}
     row = rows["opt-out"]
-    assert (row["decision"], row["asked"], row["policy"]) == ("generate refused", False, "enforced")
+    assert (row["decision"], row["asked"], row["policy"]) == ("refused", False, "enforced")
     assert (row["token"], row["model"], row["param"]) == ("writer", BUILTIN, "watermark")
     assert "Nobody" not in text
 

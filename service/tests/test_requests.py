@@ -12,11 +12,13 @@ import pytest
 from starlette.testclient import TestClient
 
 from dgmark.errors import SettingsError
+from dgmark_service.app import create_app
 from dgmark_service.error_answers import ErrorAnswer
 from dgmark_service.middleware import RequestMiddleware
 from dgmark_service.schemas import Problem
 from dgmark_service.settings import ServiceSettings
 from dgmark_service.telemetry import AuditLog, Metrics
+from support.known_keys import known_key
 from support.services import service
 
 JSON = {"content-type": "application/json"}
@@ -85,8 +87,11 @@ DAMAGED = (
         ({"content": b"text", "headers": {"content-type": "text/plain"}}, 415),
         ({"files": {"other": FILE}}, 400),
         ({"files": {"document": FILE}, "data": {"text": "too"}}, 400),
-        ({"files": {"document": FILE}, "data": {"fpr": "much"}}, 400),
-        ({"files": {"document": FILE}, "data": {"phase": ["any", "start"]}}, 400),
+        ({"files": {"document": FILE}, "data": {"options": '{"fpr": "much"}'}}, 400),
+        ({"files": {"document": FILE}, "data": {"options": ["{}", "{}"]}}, 400),
+        ({"files": {"document": FILE}, "data": {"options": '{"text": "too"}'}}, 400),
+        ({"files": {"options": FILE}}, 400),
+        ({"data": {"options": "{}"}, "files": {"none": ("", b"")}}, 400),
         ({"files": [("document", FILE), ("document", FILE)]}, 400),
     ],
 )
@@ -94,6 +99,64 @@ def test_damaged_json_and_strange_forms_are_refused(client: TestClient, request_
     answer = client.post("/v1/detect", **request_)
     assert answer.status_code == status
     Problem.model_validate(answer.json())
+
+
+def form(value: bytes, charset: str = "") -> dict[str, Any]:
+    """A form with a document and these options, whose header states a charset."""
+    part = b'--x\r\ncontent-disposition: form-data; name="%s"\r\n\r\n%s\r\n'
+    document = part.replace(b'"%s"', b'"document"; filename="a.txt"') % b"some words"
+    body = document + part % (b"options", value) + b"--x--\r\n"
+    return {"content": body, "headers": {"content-type": f"multipart/form-data; boundary=x{charset}"}}
+
+
+@pytest.mark.parametrize("charset", ["punycode", "undefined", "latin-1", "utf-16", "nothing"])
+def test_a_form_is_in_utf_8(client: TestClient, charset: str) -> None:
+    answer = client.post("/v1/detect", **form(b"{}", f"; charset={charset}"))
+    assert (answer.status_code, answer.json()["errors"][0]["param"]) == (400, "content-type")
+    assert client.post("/v1/detect", **form(b"{}", "; charset=UTF-8")).status_code == 200
+    answer = client.post("/v1/detect", **form(b'{"key": "\xff"}'))
+    assert (answer.status_code, answer.json()["errors"][0]["param"]) == (400, "options")
+
+
+def test_options_of_a_form_are_those_of_a_body_without_a_document(client: TestClient) -> None:
+    answer = client.post("/v1/detect", **form(b'{"keys": ["one"], "fpr": 0.001, "include_text": true}')).json()
+    assert (answer["fpr"], answer["text"]["content"], answer["document"]["kind"]) == (0.001, "some words", "text")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"token_ids": [' + "[]," * 20_000 + "[]]}",
+        "{" + ",".join(f'"field{number}": 1' for number in range(5000)) + "}",
+        '{"keys": [' + "1," * 20_000 + "1]}",
+    ],
+)
+def test_the_first_wrong_field_or_item_ends_the_check(client: TestClient, body: str) -> None:
+    answer = client.post("/v1/detect", content=body, headers=JSON)
+    assert answer.status_code == 400
+    assert len(answer.json()["errors"]) == 1
+    assert len(answer.content) < 1000
+
+
+def test_several_texts_are_checked_in_one_request(client: TestClient) -> None:
+    texts = ["", "some words " * 50, "\0"]
+    found = client.post("/v1/detect", json={"texts": texts, "include_text": True}).json()["results"]
+    assert [one["text"]["content"] for one in found] == texts
+    assert client.post("/v1/detect", json={"texts": ["a" * 2501, "a" * 2500]}).status_code == 413
+    assert client.post("/v1/detect", json={"texts": ["a"] * 100}).status_code == 200
+    for wrong in ([], ["a"] * 101, ["a", 5], "a"):
+        assert client.post("/v1/detect", json={"texts": wrong}).status_code == 400
+    assert client.post("/v1/detect", json={"texts": ["a"], "text": "a"}).status_code == 400
+
+
+def test_each_of_several_texts_has_its_own_error(tmp_path: Path) -> None:
+    (tmp_path / "keys").mkdir()
+    known_key("many", subkeys=65_536).save(tmp_path / "keys" / "many.json")
+    app = create_app(ServiceSettings(tmp_path / "keys", workers=1, seconds=2))
+    with TestClient(app, "http://localhost") as client:
+        short, long = client.post("/v1/detect", json={"texts": ["some words", "word " * 20_000]}).json()["results"]
+    assert short["verdict"] == "uncertain"
+    assert (long["error"]["status"], "verdict" in long) == (413, False)
 
 
 def test_a_packed_body_is_refused_and_not_read_as_it_is(client: TestClient) -> None:
@@ -158,8 +221,18 @@ def test_every_answer_has_an_id_and_closed_doors(client: TestClient) -> None:
         assert headers["x-content-type-options"] == "nosniff"
         assert "default-src 'none'" in headers["content-security-policy"]
         assert "unsafe" not in headers["content-security-policy"]
-    assert client.get("/healthz", headers={"x-request-id": "mine-1"}).headers["x-request-id"] == "mine-1"
-    assert client.get("/healthz", headers={"x-request-id": "a b\x7f"}).headers["x-request-id"] != "a b\x7f"
+    assert client.get("/healthz", headers={"x-request-id": "mine-1"}).headers["x-request-id"] != "mine-1"
+    assert (client.head("/healthz").status_code, client.head("/healthz").content) == (200, b"")
+    answer = client.post("/v1/detect/", json={}, headers={"host": "localhost"})
+    assert (answer.status_code, "location" in answer.headers) == (404, False)
+
+
+def test_an_invented_method_is_no_series_of_its_own(client: TestClient) -> None:
+    for method in ("FOO", "BAR", "get"):
+        client.request(method, "/healthz")
+    methods = set(re.findall(r'dgmark_requests_total{method="(\w+)"', client.get("/metrics").text))
+    assert "other" in methods
+    assert methods <= {"GET", "HEAD", "POST", "other"}
 
 
 @pytest.mark.parametrize("prefix", ["", "/marks"])  # a proxy may take it off, or not
@@ -227,25 +300,6 @@ def test_a_client_that_leaves_is_no_fault(client: TestClient, caplog: pytest.Log
     asyncio.run(client.app(scope, receive, send))  # type: ignore[arg-type] # which raises nothing
     assert statuses[0] == 499
     assert not caplog.records
-
-
-def test_a_body_that_does_not_arrive_is_not_waited_for() -> None:
-    async def silent() -> Any:
-        await asyncio.sleep(60)
-
-    async def asking() -> None:
-        outcome: list[ErrorAnswer] = []
-
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            try:
-                await receive()
-            except ErrorAnswer as error:
-                outcome.append(error)
-
-        await gate(app, body_seconds=0.01)(post(), silent, unheard)
-        assert [one.status for one in outcome] == [408]
-
-    asyncio.run(asking())
 
 
 def test_all_requests_together_have_a_largest_number_and_size() -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from dgmark.checkpoint.folder import BUILTIN
+from dgmark.detection.detector import Detector
 from support.command_line import run
 from support.known_keys import known_key
 from support.marked_texts import marked_text
@@ -131,7 +132,7 @@ def test_many_at_once_are_answered_or_refused_and_sigterm_loses_none(
     assert "Finished server process" in text
 
 
-def test_sighup_reads_the_keys_again_and_reopens_the_audit_log(
+def test_sighup_reads_the_keys_again_and_the_audit_log_follows_its_rotation(
     served: tuple[subprocess.Popen[str], int], tmp_path: Path
 ) -> None:
     server, port = served
@@ -146,7 +147,8 @@ def test_sighup_reads_the_keys_again_and_reopens_the_audit_log(
     server.send_signal(signal.SIGHUP)
     wait_for(lambda: _answer(port, "POST", "/v1/detect", two) == 200)
     assert _answer(port, "POST", "/v1/detect", one) == 400
-    assert [json.loads(line)["keys"] for line in audit.read_text().splitlines()] == [["two"]]
+    (row,) = map(json.loads, audit.read_text().splitlines())
+    assert row["key_fingerprints"] == [known_key("two", rule="bigram").fingerprint]
 
     (tmp_path / "keys" / "two.json").write_text("{")  # a damaged key changes nothing
     server.send_signal(signal.SIGHUP)
@@ -171,7 +173,10 @@ def test_the_demo_has_a_key_and_a_model_and_the_bias_is_that_of_marked_texts(mon
     assert run("serve", "--demo", "--bias", 1.5).exit_code == 0
     state = apps[0].state.service
     (model,) = state.settings.models
-    assert (list(state.keys), list(state.offers)) == (["demo"], [BUILTIN])
+    assert (list(state.keys), list(state.offers)) == (["demo", "sample"], [BUILTIN])
+    assert list(state.offers[BUILTIN].marking.keys) == ["demo"]
+    found = Detector(state.keys["sample"]).detect(state.settings.sample)
+    assert (found.verdict, state.keys["sample"].name) == ("watermarked", "the sample")
     assert (model.marked["bias"], model.marked["temperature"], "bias" in model.unmarked) == (1.5, 0.5, False)
     assert model.marked["temperature"] < model.unmarked["temperature"]
 

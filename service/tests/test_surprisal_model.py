@@ -1,12 +1,15 @@
 """A service whose checks are weighed by a language model."""
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from dgmark import LanguageModel
 from dgmark.errors import SettingsError
 from dgmark_service.app import create_app
+from dgmark_service.detection_worker import Checker, Options, TooLong
+from dgmark_service.schemas import DetectRequest
 from dgmark_service.settings import ServiceSettings
 from support.known_keys import known_key
 from support.marked_texts import marked_text
@@ -20,6 +23,8 @@ def test_answers_of_the_service_name_the_model(tmp_path: Path) -> None:
         assert answer.status_code == 200
         found = answer.json()
         report = client.post("/v1/report", json={"text": marked_text(key, 200), "format": "json"}).json()
+        about, app = client.get("/v1/about").json(), cast(Any, client.app)
+        rate = app.state.service.workers.shared.chars_per_second
         without = client.post("/v1/detect", json={"text": marked_text(key, 200)}).json()
     assert (found["verdict"], found["test"]) == ("watermarked", "weighted")
     assert found["weights"]["fingerprint"] == LanguageModel().fingerprint
@@ -30,6 +35,21 @@ def test_answers_of_the_service_name_the_model(tmp_path: Path) -> None:
         assert any(span["start"] <= one["start"] < one["end"] <= span["end"] for span in found["spans"])
     assert "shades" not in without
     assert report["method"]["language_model_fingerprint"] == LanguageModel().fingerprint
+    assert rate > 0
+    assert about["max_chars"] == pytest.approx(min(1_000_000, 60 * rate), abs=2)
+    assert about["keys"][0]["max_chars"] == pytest.approx(about["max_chars"], abs=2)
+
+
+def test_a_text_that_the_model_would_not_read_in_time_is_refused_before_it_begins() -> None:
+    key = known_key("one", rule="bigram")
+    checker = Checker({"one": key}, None, "builtin", max_chars=10**6, seconds=60, limits={}, commitments={})
+    assert checker.most_chars(key) == 10**6
+    checker.chars_per_second = 1000.0
+    most = checker.most_chars(key)
+    assert 59_000 < most <= 60_000
+    options = Options(("one",), False, 1e-4, 1e-4, "any", 0)
+    with pytest.raises(TooLong, match=f"reading along for this text .* parts of up to {most:,} characters"):
+        checker.detect(DetectRequest(text="a word " * 10_000), None, options)
 
 
 def test_a_key_without_weights_is_refused_at_the_start(tmp_path: Path) -> None:

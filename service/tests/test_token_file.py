@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from dgmark.detection.detector import DEFAULT_FPR
@@ -182,10 +181,11 @@ def test_the_log_has_decisions_and_no_text_prompt_or_secret(client: TestClient, 
         wanted = {"text": "Nobody shall read this.", "fpr": 0.5}
         client.post("/v1/detect", json=wanted, headers={**headers, "x-request-id": f"logged-{number}"})
     text = tokens.with_name("audit.jsonl").read_text()
-    rows = {row["request"]: row for row in map(json.loads, text.splitlines())}
+    rows = {row["client_request"]: row for row in map(json.loads, text.splitlines())}
     checked = rows["logged-1"]
-    assert (checked["decision"], checked["token"], checked["form"]) == ("detect", "logged", "full")
-    assert checked["keys"] == ["one"]
+    assert (checked["decision"], checked["token"], checked["form"]) == ("check", "logged", "full")
+    assert checked["key_fingerprints"] == [known_key("one", rule="bigram").fingerprint]
+    assert len(checked["request"]) == 16
     for number, status in ((2, 401), (3, 403), (4, 403)):
         assert (rows[f"logged-{number}"]["decision"], rows[f"logged-{number}"]["status"]) == ("refused", status)
     assert (rows["logged-3"]["token"], rows["logged-3"]["path"]) == ("logged-public", "/v1/detect")
@@ -205,8 +205,6 @@ def test_a_full_disk_stops_no_answer_but_readiness(tmp_path: Path) -> None:
             assert client.get("/readyz").status_code == 503
         audit.unlink()
         audit.symlink_to(disk)
-        assert isinstance(client.app, FastAPI)
-        client.app.state.service.audit.reopen()
         assert client.get("/readyz").status_code == 200
     (row,) = map(json.loads, disk.read_text().splitlines())
     assert (row["decision"], row["status"], row["rows_lost"]) == ("refused", 421, 1)

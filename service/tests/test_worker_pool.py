@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from dgmark.errors import SettingsError
-from dgmark_service.worker_pool import Busy, OutOfMemory, TooSlow, WorkerLost, WorkerPool
+from dgmark.rows.processes import WorkerLost
+from dgmark_service.worker_pool import Busy, OutOfMemory, TooSlow, WorkerPool
 
 GB = 2**30
 

@@ -25,9 +25,9 @@ from dgmark.models.denoiser import Denoiser
 from dgmark.models.language_endpoint import LanguageEndpoint
 from dgmark.models.language_model import LanguageModel
 from dgmark.models.load import load_model
-from dgmark.report.contents import Report
 from dgmark.report.page import write_report
 from dgmark.report.signing import SigningKey, verify_report
+from dgmark.report.statement import Report
 from dgmark.rows.detect_files import detect_file
 from dgmark.rows.documents import Document, read_document
 from dgmark.version import __version__

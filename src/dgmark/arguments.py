@@ -18,10 +18,11 @@ from dgmark.errors import SettingsError
 
 # of a function of several rows: raise the error of the first bad row, or return each error in the place of its row
 Errors = Literal["raise", "return"]
-Kind = TypeVar("Kind")
+Instance = TypeVar("Instance")
 Number = TypeVar("Number", int, float)
 _HUGE = 10**300
 MAX_NAME = 80  # characters of a name
+MAX_TEXT_NAME = 200  # of a text, such as the name of its file
 # what Unicode counts as letters or signs, though it shows nothing: fillers, joiners, variation selectors, blanks
 _BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 
@@ -119,7 +120,7 @@ def path_text(value: Any, what: str) -> str:
     return text
 
 
-def instance(name: str, value: Any, kind: type[Kind]) -> Kind:
+def instance(name: str, value: Any, kind: type[Instance]) -> Instance:
     """An argument that must be of a class.
 
     Raises:
@@ -155,27 +156,41 @@ def returns_errors(errors: Any) -> bool:
     return errors == "return"
 
 
-def check_name(name: Any, what: str) -> None:
+def check_name(name: Any, what: str, longest: int = MAX_NAME) -> None:
     """Refuse what cannot name somebody or something in a sentence, on a page or on a terminal.
 
     Args:
         name: the name. No message quotes it: it may be a secret in the wrong place.
         what: what has this name, such as "a key".
+        longest: the most characters that it may have.
 
     Raises:
         SettingsError: it is not 1 to 80 visible characters on one line; spaces may stand between others.
     """
-    problem = _fault_of_name(name)
+    problem = _fault_of_name(name, longest)
     if problem:
-        raise SettingsError(f"the name of {what} {problem}: give 1 to {MAX_NAME} visible characters on one line")
+        raise SettingsError(f"the name of {what} {problem}: give 1 to {longest} visible characters on one line")
 
 
-def _fault_of_name(name: Any) -> str:
+def visible_name(name: str) -> str:
+    """The name of a file or a row as `check_name` takes one: what shows nothing is left out, and the end of a long one.
+
+    "a text" if nothing is left.
+    """
+    shown = "".join(" " if _is_hidden(one) else one for one in name)
+    return " ".join(shown.split())[:MAX_TEXT_NAME].strip() or "a text"
+
+
+def _is_hidden(character: str) -> bool:
+    return not character.isprintable() or bool(_BLANK.match(character))
+
+
+def _fault_of_name(name: Any, longest: int) -> str:
     if not is_of(name, str):
         return f"is of type {type(name).__name__}, not a text"
-    if not 1 <= len(name) <= MAX_NAME:
+    if not 1 <= len(name) <= longest:
         return f"has {len(name)} characters"
-    hidden = next((one for one in name if not one.isprintable() or _BLANK.match(one)), None)
+    hidden = next((one for one in name if _is_hidden(one)), None)
     if hidden is not None:
         return f"holds U+{ord(hidden):04X}, which shows nothing"
     if name != name.strip():

@@ -75,7 +75,7 @@ def test_signed_reports_name_the_model_and_its_fingerprint(key: Path, text: Path
     ("model", "code", "reason"),
     [
         ("", 2, "a surprisal model has a name"),
-        ("no-such-model", 6, "no model 'no-such-model'"),
+        ("no-such-model", 6, "no model 'no-such-model': give a built-in name (builtin, narrator-base)"),
         ("http://127.0.0.1:9/v1#small", 6, "cannot be reached"),
         ("storyteller", 6, "no autoregressive model"),
     ],
@@ -84,6 +84,32 @@ def test_a_model_that_cannot_read_is_an_error(key: Path, text: Path, model: str,
     refused = run("detect", "--key", key, "--surprisal-model", model, text)
     assert refused.exit_code == code
     assert reason in " ".join(refused.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--context", "64"], "give one with --surprisal-model"),
+        (["--surprisal-model", "http://127.0.0.1:9/v1", "--context", "64"], "set where it is served"),
+        (["--surprisal-model", "builtin", "--context", "1"], "reads 2 to"),
+    ],
+)
+def test_a_context_belongs_to_a_model_that_is_computed_here(
+    key: Path, text: Path, options: list[str], reason: str
+) -> None:
+    refused = run("detect", "--key", key, *options, text)
+    assert (refused.exit_code, reason in " ".join(refused.stderr.split())) == (2, True)
+
+
+def test_a_context_may_be_chosen(key: Path, text: Path) -> None:
+    found = [
+        json.loads(
+            run("detect", "--key", key, "--surprisal-model", "builtin", *options, "--format", "json", text).stdout
+        )[0]
+        for options in ([], ["--context", "64"])
+    ]
+    assert found[0]["verdict"] == found[1]["verdict"] == "watermarked"
+    assert found[0]["weights"]["fingerprint"] != found[1]["weights"]["fingerprint"]
 
 
 def test_a_key_without_weights_is_refused_before_a_model_is_loaded(tmp_path: Path, text: Path) -> None:

@@ -19,7 +19,7 @@ from dgmark.contents.accepted import content_of, contents_of
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.errors import SettingsError
-from dgmark_lab.baselines import baseline_key
+from dgmark_lab.rule_keys import rule_key
 from support.fresh_process import run_fresh
 from support.known_keys import builtin_tokenizer, known_key
 from support.odd_values import ARRAYS, BYTE_LIKE, PLAIN, TABLES
@@ -31,7 +31,7 @@ IDS, TEXTS = [5, 6, 700], ["The king.", "The sea, é ☃."]
 SCORERS: dict[str, Any] = {
     "detector": Detector(KEY, tokenizer=builtin_tokenizer()),
     "keyring": Keyring([KEY, known_key("another")], tokenizer=builtin_tokenizer()),
-    "baseline": Detector(baseline_key("kgw", KEY), tokenizer=builtin_tokenizer()),
+    "baseline": Detector(rule_key("kgw", KEY), tokenizer=builtin_tokenizer()),
 }
 
 

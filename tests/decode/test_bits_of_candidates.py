@@ -1,6 +1,6 @@
 """The bits of candidates under each rule, against a loop over places and candidates; and which keys share a batch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,13 @@ from dgmark.decode import Window, side_of_rows
 from dgmark.decode.bigram import BigramSide
 from dgmark.decode.key_store import KeyStore
 from dgmark.decode.keyed_side import decode_side
+from dgmark.decode.proposals import keyed_shares
 from dgmark.decode.rules import Places
 from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.position import PositionSpec, tables_of
+from support.cased_words import CLASSES, words_key
 from support.known_keys import bound_key
 from support.plain_decoding import bits_at
 
@@ -52,6 +54,7 @@ ROTATING = [position_key(3, rotation=4), position_key(4, modulus=3, code_length=
             [key_of(*distances, subkeys=256).subkey(3), None, key_of(*distances, subkeys=256).subkey(200)]
             for distances in ((1, 1), (1, 4), (2, 9))
         ),
+        [words_key(1, subkeys=256).subkey(3), None, words_key(2, subkeys=256).subkey(200)],
     ],
 )
 def test_bits_are_those_of_a_loop_over_places_and_candidates(
@@ -70,9 +73,11 @@ def test_bits_are_those_of_a_loop_over_places_and_candidates(
         if key is not None:
             side.put(row, key)
     rng, ids_of = np.random.default_rng(5), IDS if pairs else range(78)
+    if given[0].spec.word_classes is not None:
+        ids_of = [token for token in range(len(CLASSES)) if token != MASK]
     first, stop, start, width = 6, 24, 8, 12
     rows = torch.tensor([2, 0, 1, 0])  # canvases of a lookahead: several of one row
-    nearest, farthest = BigramSide.kind(given[0]) if pairs else (0, 0)
+    nearest, farthest, _ = BigramSide.kind(given[0]) if pairs else (0, 0, None)
     none = [0] * (2 * (farthest - nearest + 1) if pairs else 1)
     seen: set[tuple[Any, ...]] = set()
     for _ in range(20):
@@ -99,11 +104,12 @@ def test_bits_are_those_of_a_loop_over_places_and_candidates(
     ("keys", "error", "problem"),
     [
         ([key_of(1, 4), None, key_of(1, 2)], SettingsError, "different distances"),
+        ([words_key(), words_key(tokens="exact", word_classes=None)], SettingsError, "different distances of pairs or"),
         ([key_of(), None, PLAIN[0]], SettingsError, "keys of the rules bigram and position mark no batch"),
         ([key_of(subkeys=64)], SettingsError, r"has 64 sub-keys.*take one with key\.subkey"),
         ([PLAIN[0], position_key(1, table_size=79)], VocabularyMismatch, "keys of different vocabularies"),
     ],
-    ids=["distances", "rules", "sub-keys", "vocabularies"],
+    ids=["distances", "classes", "rules", "sub-keys", "vocabularies"],
 )
 def test_keys_that_mark_no_batch_together_are_refused(
     keys: list[WatermarkKey | None], error: type[Exception], problem: str
@@ -125,3 +131,33 @@ def test_a_refused_key_takes_no_slot_of_a_store() -> None:
             assert store.side.marked(rows).all()
             numbers = [store.side.number[row].item() for row in rows] if isinstance(store.side, BigramSide) else []
             assert numbers == [0, 1]
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.4])
+def test_keyed_draws_are_unbiased_over_all_keys_with_candidates_that_share_a_class(
+    alpha: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exactly: the mean over every assignment of bits to the pairs that are asked for."""
+    side = side_of_rows([words_key()], "cpu")
+    tokens = torch.tensor([[0, 3, 4, 7, 6, 8, 1]])  # tea Tea cup Cup TEA milk !
+    before = torch.tensor([[0.4, 0.2, 0.15, 0.1, 0.05, 0.05, 0.05]], dtype=torch.float64)
+    ids = torch.tensor([[8, MASK, MASK, 6, MASK]])  # milk . . TEA .
+    places = Places.all_of(Window(ids, 2, torch.tensor([[2]]), (0, 5), MASK, torch.tensor([0])))
+    asked, total = dict[int, int](), torch.zeros_like(before)
+
+    def bits_of(number: int) -> Callable[..., torch.Tensor]:
+        def signs(_: BigramSide, words: torch.Tensor, __: torch.Tensor) -> torch.Tensor:
+            bits = [number >> asked.setdefault(word, len(asked)) & 1 for word in words.reshape(-1).tolist()]
+            return (2 * torch.tensor(bits, dtype=torch.int8) - 1).reshape(words.shape)
+
+        return signs
+
+    monkeypatch.setattr(BigramSide, "signs_of_pairs", bits_of(0))
+    side.signs(tokens, places)
+    assert len(asked) == 7  # pairs of tea, cup, milk and ! with milk and TEA, of which one comes twice
+    for number in range(2 ** len(asked)):
+        monkeypatch.setattr(BigramSide, "signs_of_pairs", bits_of(number))
+        signs = side.signs(tokens, places)
+        assert torch.equal(signs[0, 0], signs[0, 1])
+        total += keyed_shares(before, signs, alpha, 0.0)
+    assert total[0].tolist() == pytest.approx((before[0] * 2 ** len(asked)).tolist(), rel=1e-12)

@@ -12,8 +12,6 @@ from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines import BASELINES
-from dgmark_lab.experiments.cells import cell_key
-from dgmark_lab.experiments.spec import KeyOptions
 from support.known_keys import bound_key
 
 TOY = ToyDenoiser(end_bias=-2.0)
@@ -87,8 +85,3 @@ def test_a_published_rule_has_no_sub_keys(name: str) -> None:
     with pytest.raises(SettingsError, match=f"rule {name} has no sub-keys: leave that out"):
         WatermarkKey.generate(TOY, rule=name, subkeys=4)
     assert WatermarkKey.generate(TOY, rule=name, subkeys=1).num_subkeys == 1
-
-
-def test_an_experiment_refuses_a_key_with_sub_keys() -> None:
-    with pytest.raises(SettingsError, match="an experiment marks all texts of a cell alike"):
-        cell_key(KEY, KeyOptions())

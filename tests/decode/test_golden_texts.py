@@ -61,6 +61,7 @@ MODELS: dict[str, Denoiser] = {
 KEYS: dict[str, Options] = {
     "bigram": {},
     "sub-keys": {"subkeys": 256},
+    "words": {"tokens": "words"},
     "bigram 2-3": {"nearest": 2, "farthest": 3},
     "position": {"rule": "position"},
     "position i mod 2": {"rule": "position", "code_length": 0},
@@ -131,7 +132,8 @@ def cases() -> list[Case]:
     found += [Case("toy", key, {"block_length": 8}, "infill") for key in (*rules, "sub-keys")]
     found += [Case("toy", "position", {"lookahead": 3}, "infill")]
     found += [Case("word pieces", key, {"share": 0.5}, "infill") for key in ("bigram", "position")]
-    return found
+    found += [Case("word pieces", "words"), Case("word pieces", "words", {"edit_threshold": 0.1, "bias": 0.5})]
+    return [*found, Case("word pieces", "words", {"share": 0.5}, "infill")]
 
 
 def needs_key(settings: Options) -> bool:

@@ -68,7 +68,7 @@ def test_the_choices_of_a_row_do_not_depend_on_the_rows_beside_it(rule: str, set
 def test_sampled_tokens_have_choices(key: dgmark.WatermarkKey | None, settings: dict[str, Any]) -> None:
     made = written(key, **settings)
     assert 100 < made.choices <= 128
-    assert made.choices == sum(made.trace.choice)
+    assert made.choices == sum(made.trace.had_choice)
     assert made.to_row("0")["choices"] == made.choices
 
 
@@ -76,7 +76,7 @@ def test_sampled_tokens_have_choices(key: dgmark.WatermarkKey | None, settings: 
 def test_an_order_has_a_choice_up_to_the_last_token_of_a_block(settings: dict[str, Any]) -> None:
     made = written(KEYS["position"], **settings)
     assert made.choices == 128 - 128 // 16
-    last = [place for place, choice in zip(made.trace.position, made.trace.choice, strict=True) if not choice]
+    last = [place for place, choice in zip(made.trace.position, made.trace.had_choice, strict=True) if not choice]
     assert [place // 16 for place in last] == list(range(8))
     with pytest.warns(dgmark.MarkWarning, match="no token had a choice"):
         assert written(KEYS["position"], block_length=1, **settings).choices == 0
@@ -88,7 +88,7 @@ def test_the_last_edit_of_a_place_counts_and_what_stands_behind_an_end_does_not(
     ended = 0
     for seed in range(30):
         (made,) = dgmark.generate(model, "w1", key=key, seed=seed, length=24, block_length=8, edit_threshold=0.1)
-        last = dict(zip(made.trace.position, made.trace.choice, strict=True))
+        last = dict(zip(made.trace.position, made.trace.had_choice, strict=True))
         assert made.choices == sum(last[place] for place in range(len(made.token_ids)))
         ended += made.ended
     assert ended > 5

@@ -12,7 +12,7 @@ from dgmark.decode import DecodeConfig, Prepared, Request
 from dgmark.decode.generation import generations
 from dgmark.errors import DgmarkError, InputError, PromptTooLong, SettingsError, TokenizerMismatch, VocabularyMismatch
 from dgmark.models.toy import ToyDenoiser
-from dgmark_lab.baselines import baseline_key
+from dgmark_lab.rule_keys import rule_key
 from support.known_keys import bound_key
 from support.unchecked import unchecked
 
@@ -57,7 +57,7 @@ def test_rows_of_different_keys_of_one_rule_share_one_batch() -> None:
 
 
 def test_a_rule_of_one_key_at_a_time_decodes_rows_of_a_key_and_unmarked_ones_together() -> None:
-    keys = [baseline_key("unigram", key_of(number)) for number in range(2)]
+    keys = [rule_key("unigram", key_of(number)) for number in range(2)]
     given = [None if i in (1, 4) else keys[i % 2] for i in range(8)]
     requests = [replace(request, prompt="w1", key=key) for request, key in zip(REQUESTS, given, strict=True)]
     prepared = Prepared.of(TOY, requests, DecodeConfig(12, 4))

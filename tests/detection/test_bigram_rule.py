@@ -16,6 +16,7 @@ from dgmark import Detector, Keyring, WatermarkKey
 from dgmark.detection.bigram import STRENGTHS, BigramTest
 from dgmark.detection.finding import Span
 from dgmark.detection.p_values import binomial_tail
+from dgmark.detection.pair_weights import Surprisal
 from dgmark.detection.parts import Parts
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.result import PAYLOAD_FIELDS
@@ -23,6 +24,7 @@ from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.rows.detect_files import ScoringOptions
 from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words
 from dgmark.watermark.spec import spec_as
+from dgmark.watermark.word_classes import WordClasses
 from support.known_keys import builtin_tokenizer, known_key, sign_of
 from support.marked_texts import marked_ids, marked_text
 from support.part_scan import smallest_p
@@ -30,6 +32,7 @@ from support.unchecked import unchecked
 
 PLAIN = known_key("pairs", rule="bigram")
 MANY = known_key("sub-keys", subkeys=64)
+WORDS = known_key("words", subkeys=64, tokens="words")
 
 
 def scored(*parts: NDArray[np.int64]) -> ScoredIds:
@@ -53,6 +56,33 @@ def marked_by_pairs(key: WatermarkKey, length: int, strength: float, dice: np.ra
         if dice.random() < ((1 - strength) / (1 + strength)) ** missed:
             ids.append(token)
     return np.array(ids)
+
+
+def read_alike(ids: NDArray[np.int64], seed: int = 0) -> NDArray[np.int64]:
+    """Other ids of the same classes, where a class has others."""
+    table, dice = WordClasses.of(builtin_tokenizer()).table, np.random.default_rng(seed)
+    return np.array([dice.choice(np.flatnonzero(table == table[token])) for token in ids.tolist()])
+
+
+def test_a_key_of_words_finds_the_same_in_tokens_that_read_alike() -> None:
+    ids = marked_ids(WORDS.subkey(9), 200, rate=0.75)
+    other = read_alike(ids)
+    assert np.mean(other != ids) > 0.3
+    for key in (WORDS, WORDS.subkey(9)):
+        found, again = (BigramTest(key, scored(one)) for one in (ids, other))
+        assert again.p_value() == found.p_value() < 1e-9
+        assert again.figures(True) == found.figures(True)
+        assert again.spans(1e-4) == found.spans(1e-4)
+    exact = known_key("words", subkeys=64).subkey(9)
+    marked = marked_ids(exact, 200, rate=0.75)
+    assert BigramTest(exact, scored(marked)).p_value() < 1e-9
+    assert BigramTest(exact, scored(read_alike(marked))).p_value() > 1e-9
+
+
+def test_pairs_of_classes_are_counted_once() -> None:
+    table = WordClasses.of(builtin_tokenizer()).table
+    alike = np.flatnonzero(table == np.bincount(table).argmax())[:4]
+    assert BigramTest(WORDS, scored(np.tile(alike, 50))).pairs == 1
 
 
 @pytest.mark.parametrize("pairs", [1, 2, 7, 60, 200])
@@ -164,6 +194,43 @@ def test_touching_parts_are_one_span_with_the_smallest_of_their_p_values(length:
     ((_, span),) = test.spans(1e-4)
     assert (span.first, span.last) == (208, end)
     assert span.p_value == min(part.p_value for part in parts)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("place", ["before", "between", "behind"])
+def test_a_long_repetition_is_in_no_span(place: str, weighted: bool) -> None:
+    one, other = (marked_ids(PLAIN, 256, seed=seed) for seed in (0, 1))
+    again = np.tile(unmarked(3, 6, 1000), 500)
+    pieces = {"before": [again, one], "between": [one, again, other], "behind": [one, again]}[place]
+    tokens = scored(*pieces)
+    if weighted:
+        nats = np.full(len(tokens.ids), 3.0)
+        tokens = replace(tokens, surprisal=Surprisal(nats, "a model", "0" * 16))
+    test, edges = BigramTest(PLAIN, tokens), np.cumsum([0, *map(len, pieces)])
+    marked = [(edges[n], edges[n + 1]) for n, piece in enumerate(pieces) if piece is not again]
+    found = [span for _, span in test.spans(1e-4)]
+    assert len(found) == len(marked)
+    for span, (first, last) in zip(found, marked, strict=True):
+        assert abs(span.first - first) <= 48
+        assert abs(span.last - last) <= 48
+    shown = test.shown_tokens()
+    assert shown[np.concatenate([np.arange(first, last) for first, last in marked])].all()
+    assert np.count_nonzero(shown) < sum(last - first for first, last in marked) + 40
+
+
+def test_a_marked_text_that_is_there_twice_is_a_span_twice() -> None:
+    ids = marked_ids(PLAIN, 256)
+    ((_, first), (_, second)) = BigramTest(PLAIN, scored(ids, unmarked(1, 64, 1000), ids)).spans(1e-4)
+    assert (first.first, second.last) == (0, 576)
+    assert first.last <= 280
+    assert second.first >= 300
+
+
+def test_tokens_far_apart_in_the_text_are_in_different_spans() -> None:
+    ids = np.concatenate([marked_ids(PLAIN, 128, seed=seed) for seed in (0, 1)])
+    places = np.arange(256) + np.repeat([0, 1000], 128)  # special tokens stand between them
+    found = [(span.first, span.last) for _, span in BigramTest(PLAIN, ScoredIds(ids, places)).spans(1e-4)]
+    assert found == [(0, 128), (128, 256)]
 
 
 def test_touching_spans_of_different_sub_keys_stay_apart() -> None:

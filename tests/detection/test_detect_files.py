@@ -14,7 +14,7 @@ from dgmark import Detector, Keyring, WatermarkKey, detect_file
 from dgmark.checkpoint.tokenizer import wrap
 from dgmark.detection.result import Scorer
 from dgmark.errors import InputError, ModelNotFound, ResumeMismatch, SettingsError, TokenizerMismatch
-from dgmark_lab.baselines import baseline_key
+from dgmark_lab.rule_keys import rule_key
 from support.command_line import rows
 from support.known_keys import builtin_tokenizer, known_key
 from support.marked_texts import marked_ids
@@ -182,7 +182,7 @@ def test_a_file_of_other_inputs_is_not_resumed(source: Path, tmp_path: Path, inp
         (Detector(KEY, phase="start"), {}),
         (Detector(KEY, normalise=["nfc"]), {}),
         (Keyring([KEY, known_key("another")]), {}),
-        (Detector(baseline_key("kgw", KEY)), {}),
+        (Detector(rule_key("kgw", KEY)), {}),
         (DETECTOR, {"only": [(0, 3)]}),
         (DETECTOR, {"ids": True}),
     ],
@@ -242,7 +242,7 @@ SPANS, RANGES = {"spans": True}, {"only": [(0, 3)]}
         *((Keyring([KEY]), some, "need one key: use a Detector, not a Keyring") for some in (SPANS, RANGES)),
         *((Detector(KEY, normalise=["nfc"]), some, "leave normalisation out") for some in (SPANS, RANGES)),
         (
-            Detector(baseline_key("kgw", KEY)),
+            Detector(rule_key("kgw", KEY)),
             SPANS,
             "spans finds nothing, as this key's rule tests whole texts only: leave it out",
         ),

@@ -30,7 +30,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any], int | None]] = {
     "four groups": ({"modulus": 4}, {}, None),
     "rotating": ({"rotation": 64}, {"max_crop": 8}, 120),
     "pairs": ({"rule": "bigram"}, {}, 180),
-    "sub-keys": ({"subkeys": 16}, {}, 180),
+    "sub-keys": ({"subkeys": 16, "tokens": "words"}, {}, 180),
 }
 
 

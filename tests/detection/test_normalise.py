@@ -162,7 +162,21 @@ def _within_words(sign: str) -> Callable[[str], str]:
     return lambda text: re.sub("(?<=[a-z])(?=[a-z])", sign, text)
 
 
-ODD_SPACES = ("\u00a0", "\u2009", "\u3000", "  ", " \u2003", "\x0b", "\x0c", "\x1f", "\u2028", "\u2029", "\x85")
+ODD_SPACES = (
+    "\u00a0",
+    "\u2009",
+    "\u3000",
+    "  ",
+    " \u2003",
+    "\x0b",
+    "\x0c",
+    "\x1f",
+    "\u3164",
+    "\u1160",
+    "\u2028",
+    "\u2029",
+    "\x85",
+)
 DISGUISES: dict[str, list[Callable[[str], str]]] = {
     "ansi": [
         lambda t: t.replace(" ", "\x1b[0m \x1b[32m"),
@@ -172,7 +186,7 @@ DISGUISES: dict[str, list[Callable[[str], str]]] = {
     "nfc": [lambda t: unicodedata.normalize("NFD", t.translate(dict(zip(b"aeo", "áéó", strict=True))))],
     "invisible": [
         *(_within_words(one) for one in map(chr, IGNORABLE)),
-        *(_within_words(one) for one in "\u200d\u200e\u200f\u061c\u2066\ufffc"),
+        *(_within_words(one) for one in "\u200d\u200e\u200f\u061c\u2066\ufffc\x1f\x00\x7f"),
         lambda t: f"\u202e{t[::-1]}\u202c",
         lambda t: re.sub(r"\S+", lambda word: f"\u202e{word[0][::-1]}\u202c", t),
     ],
@@ -180,8 +194,15 @@ DISGUISES: dict[str, list[Callable[[str], str]]] = {
         lambda t: t.translate(WIDE),
         *(lambda t, shapes=shapes: t.translate(shapes) for shapes in SHAPES),
         *(_within_words(mark) for mark in "\u0332\u0336\u0338\u20dd\u20e0"),
+        lambda t: re.sub("([^\n])", "\\1\u0336", t),  # with the spaces
+        *(lambda t, mark=mark: re.sub("([a-z])", f"\\1{mark}", t) for mark in "\u0323\u0305"),
+        lambda t: unicodedata.normalize("NFC", re.sub("([a-z])", "\\1\u0323", t)),
     ],
-    "homoglyphs": [lambda t: t.replace("a", "а"), lambda t: t.replace("o", "ο")],
+    "homoglyphs": [
+        lambda t: t.replace("a", "ɑ").replace("g", "ɡ"),
+        lambda t: t.replace("a", "а"),
+        lambda t: t.replace("o", "ο"),
+    ],
     "whitespace": [_between_words(one) for one in ODD_SPACES],
 }
 CASES = [(step, number) for step, disguises in DISGUISES.items() for number in range(len(disguises))]
@@ -222,6 +243,10 @@ def test_several_keys_are_told_to_take_one() -> None:
         "Let x ∈ ℝ be a number between zero and one, and let f map every such number to another one of its kind. " * 3,
         "def f(x):\n    y  = x\n    return y  # a comment\n" * 9,
         "One sentence.  Another sentence follows it.  " * 9,
+        "Tôi là người Việt Nam và tôi thích đọc sách về lịch sử nước nhà. " * 9,
+        "[ˈkɑt] is one word of a long table of sounds, which holds no other sign of that kind in all of its rows, "
+        "of which there are a few. " * 3,
+        "ŋ̊a b̥a d̥a " * 9,
         "\x1b[31mred\x1b[0m " + "and a long text without any colour at all " * 9,
         "",
     ],

@@ -1,7 +1,10 @@
 """Texts are read as they are and with their layout undone; places in the second reading lead back to the text."""
 
+import itertools
 import math
+import re
 import textwrap
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -254,3 +257,94 @@ def test_a_text_with_little_markup_has_one_reading() -> None:
     assert len(readings(f"# Heading\n\n* {sentence}.\n" * 9)) == 1
     assert len(readings(MARKED)) == 1
     assert len(readings(np.arange(3))) == 1
+
+
+# --- what is published
+
+
+def curly(text: str) -> str:
+    text = text.replace("--", "\u2014").replace("...", "\u2026").replace("'", "\u2019")
+    return re.sub(r'"(?=\w)', "\u201c", text).replace('"', "\u201d")
+
+
+TYPED = '"I went home--at last," he said, "and didn\'t sleep..." '
+
+
+def quoted(text: str, sign: str) -> str:
+    return "\n".join(sign + line for line in wrapped(text, 72).split("\n"))
+
+
+def side_by_side(left: str, right: str) -> str:
+    """A page as `pdftotext -layout` writes it."""
+    sides = [textwrap.wrap(text, 44, break_on_hyphens=False) for text in (left, right)]
+    rows = itertools.zip_longest(*sides, fillvalue="")
+    return "A title over both columns of the page, in one line\n\n" + "\n".join(
+        f"{a:44}    {b}".rstrip() for a, b in rows
+    )
+
+
+PUBLISHED: dict[str, Callable[[str], str]] = {
+    "typography": curly,
+    "quoting": lambda text: "He wrote:\n" + quoted(text, "> ") + "\n\n-- \nA. Reader\nSome Street",
+    "quoted twice": lambda text: quoted(text, "> > "),
+    "bars": lambda text: quoted(text, "| "),
+    "columns": lambda text: side_by_side(text[: len(text) // 2], text[len(text) // 2 :]),
+}
+
+
+@pytest.mark.parametrize("way", PUBLISHED)
+def test_what_publishing_puts_around_a_text_is_undone_and_named(way: str) -> None:
+    marked = TYPED * 3 + MARKED
+    text = PUBLISHED[way](marked)
+    detector, name = Detector(KEY), {"quoted twice": "quoting", "bars": "quoting"}.get(way, way)
+    found, plain = detector.detect(text), detector.detect(marked)
+    assert name in found.normalised
+    assert not found.disguised
+    assert math.log(found.p_value) < 0.9 * math.log(plain.p_value)
+    assert len([one for one in words.meaning(found) if one in sentences_of(found.normalised)]) == len(found.normalised)
+    (span,) = detector.spans(text)
+    assert text[span.start : span.end].count(" ") > 0.8 * MARKED.count(" ")
+    shown = [text[one.start : one.end] for one in detector.tokens(text, found)]
+    assert sum(one.strip() in MARKED for one in shown) > 0.7 * len(shown)
+
+
+def sentences_of(normalised: tuple[str, ...]) -> list[str]:
+    return [words._LAYOUT_UNDONE[name] for name in normalised]
+
+
+def test_marks_are_written_as_they_are_typed() -> None:
+    text = "\u201cHome\u2014at last\u201d \u2013 1914\u20131918, an\u2013b, \u2018it\u2019s\u2019\u2026"
+    reading = readings(text)[1]
+    assert reading.content == "\"Home--at last\" - 1914-1918, an--b, 'it's'..."
+    assert isinstance(reading.content, str)
+    end = reading.content.index("...")
+    assert reading.original(end, end + 3) == (len(text) - 1, len(text))
+    assert len(readings("\u2019 " + "and so on, for many words " * 20)) == 1  # one sign costs less than a reading
+
+
+def test_two_columns_are_read_one_after_the_other() -> None:
+    left, right = (text[:900].rsplit(" ", 1)[0] for text in WILLOWS.split("\n")[:2])
+    page = side_by_side(left, right)
+    reading = readings(page + "\f" + page)[1]
+    assert reading.undone[0] == "columns"
+    assert isinstance(reading.content, str)
+    words_of_page = f"A title over both columns of the page, in one line {left} {right}".split()
+    assert reading.content.split() == words_of_page * 2
+    place = reading.content.index(right[:20])
+    assert page[slice(*reading.original(place, place + 20))] == right[:20]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n".join(f"name{n}      {n * 3}      yes" for n in range(30)),
+        "\n".join(f"| cell {n} | another |" for n in range(30)),
+        "\n".join(f"    {n} | n > 3     = f n    -- a note" for n in range(5)),
+        "> one line\nand another\n> and one more\n",
+        "a = b   # a comment of three words\n" * 6 + "c = d\n" * 7,
+        "List of things:\n--\nOne\n" + "and many lines\n" * 12,
+    ],
+    ids=["table", "table with bars", "guards", "two lines", "comments", "no signature"],
+)
+def test_tables_and_programs_have_no_columns_and_no_quotes(text: str) -> None:
+    assert not {"columns", "quoting"} & set(readings(text)[-1].undone)

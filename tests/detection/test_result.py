@@ -19,8 +19,8 @@ def detection() -> Detection:
 @pytest.mark.parametrize(
     ("p_value", "words"),
     [
-        (1.0, "likely by chance"),
-        (0.51, "likely by chance"),
+        (1.0, "100%"),
+        (0.51, "51%"),
         (0.2, "1 in 5"),
         (1 / 3, "1 in 3"),
         (1e-4, "1 in 10,000"),
@@ -29,8 +29,8 @@ def detection() -> Detection:
         (1e-6, "1 in 1 million"),
         (2.1e-12, "1 in 400 billion"),
         (1e-15, "1 in 1,000 trillion"),
-        (9e-16, "1 in more than 1,000 trillion"),
-        (1e-300, "1 in more than 1,000 trillion"),
+        (9e-16, "1 in 1,000 trillion"),
+        (1e-300, "1 in 1,000 trillion"),
     ],
 )
 def test_rarity_rounds_so_as_to_claim_less(p_value: float, words: str) -> None:

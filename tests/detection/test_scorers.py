@@ -18,7 +18,7 @@ from dgmark.detection.keyring import Keyring, load_keys
 from dgmark.detection.result import Scorer
 from dgmark.errors import DgmarkError, InputError, KeyFileNotFound, SettingsError, TokenizerMismatch, VocabularyMismatch
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.baselines import baseline_key
+from dgmark_lab.rule_keys import rule_key
 from support.known_keys import builtin_tokenizer, known_key
 from support.marked_texts import marked_ids
 from support.unchecked import unchecked
@@ -31,9 +31,9 @@ SCORERS: dict[str, Scorer] = {
     "key": Detector(RIGHT, tokenizer=builtin_tokenizer()),
     "start": Detector(RIGHT, tokenizer=builtin_tokenizer(), phase="start", fpr=1e-3),
     "ring": Keyring([RIGHT, KEYS[0]], tokenizer=builtin_tokenizer()),
-    "kgw": Detector(baseline_key("kgw", RIGHT), tokenizer=builtin_tokenizer()),
-    "gloaguen": Detector(baseline_key("gloaguen", RIGHT), tokenizer=builtin_tokenizer()),
-    "rules": Keyring([RIGHT, baseline_key("kgw", KEYS[1])], tokenizer=builtin_tokenizer()),
+    "kgw": Detector(rule_key("kgw", RIGHT), tokenizer=builtin_tokenizer()),
+    "gloaguen": Detector(rule_key("gloaguen", RIGHT), tokenizer=builtin_tokenizer()),
+    "rules": Keyring([RIGHT, rule_key("kgw", KEYS[1])], tokenizer=builtin_tokenizer()),
 }
 TEXTS = ["", "Once upon a time there was a king.", marked_ids(RIGHT, 120).tolist(), [5, 6, 7], "<|endoftext|>"]
 

@@ -4,6 +4,7 @@ import pickle
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,11 +14,11 @@ from scipy import stats
 
 from dgmark import Detector, Keyring, WatermarkKey
 from dgmark.detection.bigram import BigramTest
-from dgmark.detection.choice import CAP, CHANGED, MAX_WEIGHT, STEP, SURPRISE, Surprisal, choice_of, weights_of
 from dgmark.detection.finding import TokenSpan
+from dgmark.detection.pair_weights import CAP, CHANGED, MAX_WEIGHT, STEP, SURPRISE, Surprisal, choice_of, weights_of
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.sentences import meaning
-from dgmark.detection.surprisal import nats_of_tokens, text_of_ids
+from dgmark.detection.surprisal import checked_surprisal, nats_of_tokens, text_of_ids
 from dgmark.detection.weighted_coins import WeightedCoins
 from dgmark.errors import ModelFault, SettingsError
 from dgmark.watermark.bigram import matching_pairs, pair_key, pair_words
@@ -187,11 +188,47 @@ def test_bytes_of_one_character_share_its_surprisal() -> None:
     assert found.tolist() == [1.0, 2.0, 2.0, 2.0, 2.0]
 
 
-@pytest.mark.parametrize("nats", [[1.0], [1.0, np.nan], [1.0, -2.0], [np.inf, 1.0]])
-def test_what_is_no_surprisal_is_refused(nats: list[float]) -> None:
-    offsets = np.array([[0, 1], [1, 2]])
+@pytest.mark.parametrize("nats", [[1.0], [1.0, np.nan], [1.0, -2.0], [np.inf, 1.0], ["a", "b"], None])
+def test_what_is_no_surprisal_is_refused(nats: Any) -> None:
     with pytest.raises(ModelFault, match="fairy"):
-        nats_of_tokens(offsets, offsets, np.array(nats), "fairy")
+        checked_surprisal("ab", ([[0, 1], [1, 2]], nats), "fairy")
+
+
+@pytest.mark.parametrize(
+    ("offsets", "why"),
+    [
+        ([[0, 3], [3, 7]], "none holds character 8"),  # too few
+        ([[1, 4], [4, 8], [8, 12]], "reach beyond"),  # shifted by one
+        ([[1, 4], [4, 8], [8, 11]], "none holds character 0"),
+        ([[-1, 2], [2, 6], [6, 10]], "reach beyond"),
+        ([[0, 2], [2, 6], [6, 10]], "none holds character 10"),
+        ([[0, 3], [7, 11], [3, 7]], "not in the order"),
+        ([[0, 3], [7, 3], [7, 11]], "not in the order"),
+        ([[0.0, 3.0], [3.0, 7.0], [7.0, 11.5]], "whole numbers"),
+        ([0, 3, 7, 11], "one for each token"),
+        (None, "gave no characters"),
+    ],
+)
+def test_tokens_that_are_not_those_of_the_text_are_refused(offsets: Any, why: str) -> None:
+    with pytest.raises(ModelFault, match=why):
+        checked_surprisal("the old sea", (offsets, [1.0] * len(offsets or ())), "fairy")
+
+
+def test_a_class_of_ones_own_may_give_lists() -> None:
+    """Tokens may leave out white space and controls."""
+    offsets, nats = checked_surprisal("the old\n\u0003sea", ([(0, 3), (4, 7), (9, 12)], [1, 2.5, 0]), "fairy")
+    assert (offsets.tolist(), nats.tolist()) == ([[0, 3], [4, 7], [9, 12]], [1.0, 2.5, 0.0])
+    assert checked_surprisal("", ([], []), "fairy")[0].shape == (0, 2)
+
+    class Lists:
+        name, fingerprint = "lists", "0" * 16
+
+        def surprisals(self, texts: Sequence[str]) -> list[Any]:
+            return [(offsets.tolist(), nats.tolist()) for offsets, nats in HASHED.surprisals(texts)]
+
+    text = marked_text(PLAIN, 120)
+    by_lists, by_arrays = (Detector(PLAIN, surprisal_model=model).detect(text) for model in (Lists(), HASHED))
+    assert by_lists.p_value == by_arrays.p_value
 
 
 def test_ids_have_the_surprisal_of_their_text() -> None:

@@ -14,6 +14,7 @@ from dgmark.checkpoint.families import FAMILIES
 from dgmark.columns.row_schema import CHECK_FIELDS, DETECT_FIELDS, GENERATE_FIELDS
 from dgmark.detection.expected import tokens_needed
 from dgmark.detection.result import DETECTION_FIELDS, PAYLOAD_FIELDS
+from dgmark.report.joined import MAX_REPORTS
 from dgmark.watermark.bigram import DEFAULT_SUBKEYS, BigramSpec
 from dgmark.watermark.key_file import KeyFile
 from dgmark.watermark.measured import PAIRS
@@ -23,8 +24,8 @@ from dgmark_documents.reading import MB, Limits
 from dgmark_lab.attacks import ATTACKS
 from dgmark_lab.baselines import BASELINES
 from dgmark_lab.options import defaults_of
-from dgmark_service.connections import REST_SECONDS
 from dgmark_service.detection_worker import MAX_SPAN_CHARS
+from dgmark_service.schemas import MAX_ITEMS, MAX_TEXTS
 from dgmark_service.settings import ServiceSettings
 from support.known_keys import known_spec
 
@@ -116,10 +117,10 @@ def test_limits_of_documents_are_those_of_the_code() -> None:
 def test_limits_of_the_service_are_those_of_the_code() -> None:
     have: dict[str, Any] = {one.name: one.default for one in fields(ServiceSettings)}
     assert [int(one) for row in table("docs/service.md", "Limits") for one in figures(row[1])] == [
-        *(have["queue"], have["at_once"], have["all_bytes"] // MB, have["connections"], have["header_seconds"]),
-        *(have["body_bytes"] // MB, have["body_seconds"], have["max_chars"], MAX_SPAN_CHARS),
+        *(have["queue"], have["at_once"], have["all_bytes"] // MB, have["connections"]),
+        *(have["body_bytes"] // MB, have["max_chars"], MAX_ITEMS, MAX_TEXTS, MAX_REPORTS, MAX_SPAN_CHARS),
         *(have["seconds"], have["worker_bytes"] // (1024 * MB), have["text_seconds"], have["rows"]),
-        *(have["answer_seconds"], REST_SECONDS),
+        *(have["public_seconds"], int(have["public_rate"].split()[0]), have["public_seconds"] // 2),
     ]
 
 

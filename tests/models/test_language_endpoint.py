@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dgmark import Detector, LanguageEndpoint
+from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.errors import ModelError, SettingsError
-from dgmark.models.language_endpoint import _offsets_of
 from dgmark.models.surprisal_models import load_surprisal_model
 from support.known_keys import known_key
 from support.marked_texts import marked_text
@@ -38,6 +38,58 @@ def test_a_text_is_sent_with_echo_and_its_tokens_are_placed(serve: Any) -> None:
     assert wanted.items() <= asked[0].items()
     assert endpoint.surprisals([""])[0][1].size == 0
     assert len(asked) == 1
+
+
+def test_what_was_generated_is_left_out_by_the_number_of_tokens_that_were_read(serve: Any) -> None:
+    logprobs = {"tokens": ["a", "\ufffd", "\ufffd", "\ufffd"], "token_logprobs": [None, -1.0, -2.0, -9.0]}
+    choice = {"index": 0, "text": "aé", "finish_reason": "length", "logprobs": logprobs}
+    usage = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
+    url, _ = serve(lambda _: {"choices": [choice], "usage": usage})
+    ((offsets, nats),) = LanguageEndpoint(url).surprisals(["aé"])
+    assert (offsets.tolist(), nats.tolist()) == ([[0, 1], [1, 2], [1, 2]], [0.0, 1.0, 2.0])
+
+
+@pytest.mark.parametrize("in_place_of_bytes", [[0xF0, 0x9F], None, [0xEF, 0xBF, 0xBD]])
+def test_bytes_are_taken_where_a_server_gives_them(serve: Any, in_place_of_bytes: list[int] | None) -> None:
+    """As llama.cpp does, and Ollama, which gives those of the sign for what cannot be shown."""
+    tokens = [
+        ("a", [97]),
+        ("\ufffd", in_place_of_bytes),
+        ("\ufffd", None if in_place_of_bytes is None else [0xA6, 0x8A]),
+    ]
+    content = [{"token": token, "bytes": each, "logprob": -1.0} for token, each in tokens]
+    choice = {"index": 0, "text": "a", "finish_reason": "length", "logprobs": {"content": content}}
+    ((offsets, nats),) = LanguageEndpoint(serve(lambda _: {"choices": [choice]})[0]).surprisals(["a\U0001f98a"])
+    assert (offsets.tolist(), nats.tolist()) == ([[0, 1], [1, 2], [1, 2]], [1.0] * 3)
+
+
+def test_ids_are_decoded_by_the_tokenizer_of_the_model(serve: Any) -> None:
+    text = "The grey fox \U0001f98a sat."
+    own = load_tokenizer("storyteller").encode_with_offsets(text)
+
+    def answer(_: dict[str, Any]) -> dict[str, Any]:
+        tokens = [f"token_id:{one}" for one in [7, *own.ids, 9]]
+        logprobs = {"tokens": tokens, "token_logprobs": [None, *[-1.0] * (len(tokens) - 1)]}
+        return {"choices": [{"index": 0, "text": text, "finish_reason": "length", "logprobs": logprobs}]}
+
+    url, _ = serve(answer)
+    ((offsets, nats),) = LanguageEndpoint(url, tokenizer="storyteller").surprisals([text])
+    assert list(map(tuple, offsets.tolist())) == [(0, 0), *own.offsets]
+    assert nats.sum() == len(own.ids)
+    with pytest.raises(ModelError, match="tokenizer of small is not here"):
+        LanguageEndpoint(url).surprisals([text])
+
+
+@pytest.mark.parametrize("share", [0.3, 0.8, 1.0])
+def test_tokens_without_a_number_are_an_error(serve: Any, share: float) -> None:
+    def answer(asked: dict[str, Any]) -> dict[str, Any]:
+        found = echoed(asked)
+        logs = found["choices"][0]["logprobs"]["token_logprobs"]
+        logs[: round(share * len(logs))] = [None] * round(share * len(logs))
+        return found
+
+    with pytest.raises(ModelError, match=r"gives no log-probability of .* only the first may have none"):
+        LanguageEndpoint(serve(answer)[0]).surprisals(["some text of a few words"])
 
 
 def test_a_detector_weighs_by_a_server(serve: Any) -> None:
@@ -78,22 +130,19 @@ def test_a_server_that_is_late_away_or_of_many_models_is_an_error(serve: Any) ->
         LanguageEndpoint("http://127.0.0.1:9/v1", "small", timeout=1).surprisals(["a"])
     with pytest.raises(ModelError, match="serves 2 models \\(a, b\\): name one"):
         LanguageEndpoint(serve(echoed, ("a", "b"))[0]).surprisals(["a"])
-    with pytest.raises(SettingsError, match="no address of a server"):
-        LanguageEndpoint("localhost:8000")
 
 
 @pytest.mark.parametrize(
-    ("text", "tokens", "offsets"),
-    [
-        ("a日b", ["a", "\ufffd", "\ufffd", "b"], [(0, 1), (1, 2), (1, 2), (2, 3)]),
-        ("日", ["bytes:\\xe6", "bytes:\\x97", "bytes:\\xa5"], [(0, 1)] * 3),
-        ("ab", ["ab", " more"], [(0, 2)]),
-        ("ab", ["<s>", "a", "b"], [(0, 0), (0, 1), (1, 2)]),
-        ("ab", ["a", "c"], None),
-        ("ab", ["a"], None),
-    ],
+    "url",
+    ["localhost:8000", "http://[::1", "http://", "http://host:port/v1", "http://a\nb/v1", "ftp://user:secret@host"],
 )
-def test_tokens_are_placed_by_their_characters(
-    text: str, tokens: list[str], offsets: list[tuple[int, int]] | None
-) -> None:
-    assert _offsets_of(text, tokens) == offsets
+def test_what_is_not_an_address_is_refused_and_no_password_is_shown(url: str) -> None:
+    with pytest.raises(SettingsError, match="is not an address of a server") as raised:
+        LanguageEndpoint(url)
+    assert "secret" not in str(raised.value)
+
+
+def test_errors_show_no_password() -> None:
+    with pytest.raises(ModelError, match=r"http://\*\*\*@127.0.0.1:9/v1 cannot be reached") as raised:
+        LanguageEndpoint("http://user:sec@ret@127.0.0.1:9/v1", "small", timeout=1).surprisals(["a"])
+    assert "ret" not in str(raised.value).replace("reached", "")

@@ -2,6 +2,7 @@
 
 import pickle
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,15 @@ def test_the_fingerprint_follows_weights_and_tokenizer(model: LanguageModel, tmp
     content[-1] ^= 1
     (folder / "model.safetensors").write_bytes(bytes(content))
     assert LanguageModel(folder, device="cpu", dtype="fp32").fingerprint != model.fingerprint
+
+
+def test_the_fingerprint_follows_what_a_text_is_read_behind_and_the_context(model: LanguageModel) -> None:
+    short = LanguageModel(device="cpu", dtype="fp32", context=64)
+    opened = LanguageModel(device="cpu", dtype="fp32")
+    opened.opening = (1,)
+    bare = LanguageModel(device="cpu", dtype="fp32")
+    bare.tokenizer = replace(bare.tokenizer, end_ids=())
+    assert len({one.fingerprint for one in (model, short, opened, bare)}) == 4
 
 
 def test_another_process_loads_the_model_again(model: LanguageModel) -> None:

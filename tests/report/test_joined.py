@@ -9,11 +9,11 @@ import pytest
 
 from dgmark.detection.detector import Detector
 from dgmark.errors import InputError, SignatureInvalid
-from dgmark.report.contents import Report
 from dgmark.report.joined import JoinedReport, joined_to_html, joined_to_json
 from dgmark.report.page import to_json
 from dgmark.report.signed import read_signed_report
 from dgmark.report.signing import SigningKey
+from dgmark.report.statement import Report
 from support.known_keys import known_key
 from support.marked_texts import marked_text
 from support.unmarked_texts import PROSE
@@ -73,11 +73,29 @@ def test_only_reports_of_the_signer_are_joined(signer: SigningKey, reports: list
 @pytest.mark.parametrize(("names", "more"), [(["a <b>.png"], "1 more has"), (["x.zip", "y.zip"], "2 more have")])
 def test_documents_without_an_answer_are_named_and_counted(reports: list[bytes], names: list[str], more: str) -> None:
     joined = JoinedReport.of([reports[0].decode()], "several", None, names)
-    assert joined.heading == f"Watermark found in 1 of 1 texts; {more} no answer"
+    assert joined.heading == f"Watermark found in 1 of 1 text; {more} no answer"
     assert json.loads(joined_to_json(joined))["unanswered"] == names
     page = joined_to_html(joined).decode()
     assert page.count("There is no answer") == len(names)
     assert all(html.escape(name) in page for name in names)
+
+
+def test_reports_of_one_text_count_once_and_a_looser_rate_is_said(reports: list[bytes]) -> None:
+    looser = json.loads(reports[0])
+    looser["method"] |= {"fpr": 0.5, "service_fpr": 1e-4}
+    documents = [reports[0].decode()] * 20
+    assert JoinedReport.of(documents, "one", None).heading == (
+        "Watermark found in 1 of 1 text; 19 reports of the same texts not counted again"
+    )
+    assert JoinedReport.of([reports[1].decode(), json.dumps(looser)], "two", None).heading == (
+        "Watermark found in 1 of 2 texts, asked at a looser rate than the service's, 1 in 2"
+    )
+
+
+def test_names_in_a_statement_show_all_that_they_hold(reports: list[bytes]) -> None:
+    fields = json.loads(reports[0]) | {"name": "essay\u202e\n\x07.txt"}
+    joined = JoinedReport.of([json.dumps(fields)], "a\r\nb", None, ["x\u2066y", "\u202e"])
+    assert (joined.name, joined.singles[0].name, joined.unanswered) == ("a b", "essay .txt", ("x y", "a text"))
 
 
 def _without(field: str) -> Any:

@@ -11,8 +11,8 @@ import pytest
 
 from dgmark.detection.detector import Detector
 from dgmark.detection.sentences import SHADED
-from dgmark.report.contents import Report
 from dgmark.report.page import to_html, to_json
+from dgmark.report.statement import Report
 from support.known_keys import known_key
 from support.marked_texts import marked_text
 from support.surprisal_models import HASHED
@@ -208,7 +208,7 @@ def test_the_numbers_stand_beside_what_chance_would_give_and_say_where_they_end(
     first, last = (int(one.replace(",", "")) for one in named.groups())
     assert text[first - 1 : last] == text[span.start : span.end]
     assert "Characters are counted from 1" in page
-    assert "this text<br>1 in more than 1,000 trillion<" in page
+    assert "this text<br>1 in 1,000 trillion<" in page
     assert "Chances are told down to 1 in 1,000 trillion." in page
     assert "beyond the right end of the scale" in page
     assert 'class="here end"' in page

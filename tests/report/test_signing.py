@@ -16,7 +16,7 @@ from dgmark.errors import (
     SettingsError,
     SignatureInvalid,
 )
-from dgmark.report.signing import SigningKey, verify_report
+from dgmark.report.signing import SigningKey, read_key_set, verify_report
 from support.known_keys import known_key
 
 DOCUMENT = b'{"verdict": "watermarked", "signature": ""}\n'
@@ -102,6 +102,27 @@ def test_key_file(signer: SigningKey, tmp_path: Path) -> None:
         SigningKey.load(path)
     with pytest.raises(KeyFileNotFound, match="dgmark report keygen"):
         SigningKey.load(tmp_path / "none.json")
+
+
+def test_keys_of_other_uses_beside_that_of_reports_are_passed_over(signer: SigningKey, tmp_path: Path) -> None:
+    (own,) = signer.to_jwks()["keys"]
+    (other,) = SigningKey.generate().to_jwks()["keys"]
+    others: list[Any] = [
+        {"kty": "RSA", "kid": "rsa", "use": "sig", "n": "AQAB", "e": "AQAB"},
+        {"kty": "EC", "kid": own["kid"], "crv": "P-256", "x": "AA", "y": "AA"},
+        {"kty": "OKP", "kid": "x", "crv": "X25519", "x": other["x"]},
+        {**other, "use": "enc"},
+        {**other, "key_ops": ["deriveKey"]},
+        {**other, "x": "!"},
+        {name: value for name, value in other.items() if name != "kid"},
+        {"kty": "of a later standard"},
+        None,
+    ]
+    (tmp_path / "jwks.json").write_text(json.dumps({"keys": [*others, own]}))
+    jwks = read_key_set(tmp_path / "jwks.json")
+    assert verify_report(signer.sign(DOCUMENT), jwks) == signer.key_id
+    with pytest.raises(InputError, match="not public keys for reports"):
+        verify_report(signer.sign(DOCUMENT), {"keys": others})
 
 
 def test_what_is_no_signing_key(signer: SigningKey, tmp_path: Path) -> None:

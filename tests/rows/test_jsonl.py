@@ -2,6 +2,7 @@
 
 import json
 import math
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dgmark.errors import InputError, NoTexts
-from dgmark.rows.jsonl import BadRow, Row, parse_rows, read_good_rows, read_rows, to_line
+from dgmark.rows.jsonl import BadRow, Row, parse_rows, read_good_rows, read_rows, rows_or_text, to_line
 
 
 def parsed(*lines: bytes) -> list[Row | BadRow]:
@@ -75,6 +76,19 @@ def test_no_bytes_make_reading_crash(lines: list[bytes]) -> None:
 def test_a_file_that_cannot_be_read_is_named(name: str, tmp_path: Path) -> None:
     with pytest.raises(NoTexts, match="cannot be read"):
         list(read_rows(str(tmp_path / name)))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_rows_of_another_encoding_are_an_error_of_the_file(tmp_path: Path, encoding: str) -> None:
+    content = "".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in "aäb").encode(encoding)
+    (tmp_path / "rows.jsonl").write_bytes(content)
+    wanted = rf"is {encoding[:6].upper()}, and JSON Lines are UTF-8: convert it"
+    with pytest.raises(InputError, match=wanted):
+        list(read_rows(str(tmp_path / "rows.jsonl")))
+    with pytest.raises(InputError, match=wanted):
+        list(rows_or_text(BytesIO(content), "stdin", 2**20))
+    text = "A text, {no rows}.\n".encode(encoding)
+    assert rows_or_text(BytesIO(text), "stdin", 2**20) == text
 
 
 def test_where_no_row_may_be_bad_the_first_bad_one_is_an_error(tmp_path: Path) -> None:

@@ -14,36 +14,12 @@ import pytest
 from dgmark.errors import InputError, SettingsError
 from dgmark.rows.detect_files import detect_file
 from dgmark.rows.workers import map_in_order
+from support.child_processes import alive, children, workers
 from support.known_keys import known_key
 from support.unchecked import unchecked
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the processes are found in /proc")
 PATIENCE = 60.0
-
-
-def children(pid: int) -> set[int]:
-    """All processes below a process."""
-    parents = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal():
-            try:
-                stat = (folder / "stat").read_text()
-            except OSError:
-                continue
-            parents[int(folder.name)] = int(stat.rpartition(")")[2].split()[1])
-    below: set[int] = set()
-    fresh = {pid}
-    while fresh:
-        fresh = {child for child, parent in parents.items() if parent in fresh} - below
-        below |= fresh
-    return below
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def started(tmp_path: Path, workers: int) -> tuple["subprocess.Popen[str]", Path]:
@@ -107,6 +83,31 @@ def test_ctrl_c_leaves_no_worker_half_started(tmp_path: Path) -> None:
     below = children(run.pid)
     ended(run, signal.SIGINT, below)
     assert run.returncode == 130
+
+
+def test_a_worker_that_is_killed_while_it_starts_ends_the_run_with_a_message(tmp_path: Path) -> None:
+    run, _ = started(tmp_path, workers=2)
+    wait_until(lambda: run.poll() is not None or bool(workers(run.pid)))
+    for child in workers(run.pid):
+        os.kill(child, signal.SIGKILL)
+    _, said = run.communicate(timeout=PATIENCE)
+    assert run.returncode == InputError.exit_code
+    assert "go on with fewer workers" in said
+
+
+def test_a_script_without_a_main_guard_ends_with_an_error_that_names_it(tmp_path: Path) -> None:
+    known_key("lifeline").save(tmp_path / "key.json")
+    rows = "".join(json.dumps({"id": str(n), "text": "Grey cats sat by the sea."}) + "\n" for n in range(200))
+    (tmp_path / "in.jsonl").write_text(rows)
+    (tmp_path / "script.py").write_text(
+        'import dgmark\ndetector = dgmark.Detector(dgmark.WatermarkKey.load("key.json"))\n'
+        'dgmark.detect_file(detector, ["in.jsonl"], "out.jsonl", workers=2)\n'
+    )
+    run = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert run.returncode == 1
+    assert '`if __name__ == "__main__":`' in run.stderr.splitlines()[-1]
 
 
 def killed(chunk: list[int]) -> list[int]:

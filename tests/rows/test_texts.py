@@ -80,3 +80,10 @@ def test_codes_of_a_terminal_are_noted_in_rows_and_left_out_of_tables(tmp_path: 
     assert (in_row.content, in_table.content) == (coded, "A red word.")
     assert "codes of a terminal" in in_row.notes[0]
     assert in_table.notes == ("codes that steer a terminal, such as colours, were left out",)
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".ndjson", ".NDJSON"])
+def test_rows_are_read_from_files_of_both_endings(tmp_path: Path, ending: str) -> None:
+    (tmp_path / f"rows{ending}").write_text('{"text": "one"}\n{"text": "two"}\n')
+    for source in (tmp_path / f"rows{ending}", tmp_path):
+        assert [item.content for item in read_texts(str(source)) if isinstance(item, Item)] == ["one", "two"]

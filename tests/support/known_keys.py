@@ -17,6 +17,7 @@ from dgmark.watermark.key import ModelLike, WatermarkKey
 from dgmark.watermark.position import tables_of
 from dgmark.watermark.rules import spec_of
 from dgmark.watermark.spec import spec_as
+from dgmark.watermark.word_classes import WordClasses, told_apart
 
 
 @cache
@@ -29,11 +30,13 @@ def known_spec(*, rule: str | None = None, **options: Any) -> Any:
     """A spec bound to the built-in model: by default of rule "bigram" with sub-keys, else of rule "position"."""
     rule = rule or ("bigram" if "subkeys" in options else "position")
     distances = dict(zip(("nearest", "farthest"), DISTANCES, strict=True)) if rule == "bigram" else {}
-    bound = {
+    bound: dict[str, Any] = {
         "table_size": find_checkpoint(BUILTIN).vocab_size,
         "tokenizer": BUILTIN,
         "tokenizer_fingerprint": builtin_tokenizer().fingerprint,
     }
+    if options.get("tokens") == "words":
+        bound["word_classes"] = WordClasses.of(builtin_tokenizer()).fingerprint
     return spec_of({"rule": rule, **bound, **distances, **options})
 
 
@@ -88,15 +91,16 @@ def net_matches(key: WatermarkKey | None, ids: list[int]) -> int:
 @cache
 def sign_of(key: WatermarkKey, left: int, right: int) -> int:
     """1 if a pair matches under a key of rule "bigram", else -1."""
-    word = pair_words(np.array([left]), np.array([right]))
+    word = pair_words(told_apart(key.spec, np.array([left])), told_apart(key.spec, np.array([right])))
     return 1 if matching_pairs(word, pair_key(key), key.number or 0)[0] else -1
 
 
 def _words(key: WatermarkKey, ids: list[int]) -> Any:
     places = np.flatnonzero(np.array(ids) >= 0)
     spec = spec_as(BigramSpec, key)
-    left, right = (np.array(ids)[places[side]] for side in pairs_of(places, spec.nearest, spec.farthest))
-    return pair_words(left, right)
+    read = told_apart(spec, np.array(ids)[places])
+    left, right = pairs_of(places, spec.nearest, spec.farthest)
+    return pair_words(read[left], read[right])
 
 
 def _secret_of(name: str) -> bytes:

@@ -14,6 +14,7 @@ from dgmark.models.denoiser import Denoiser, open_session
 from dgmark.watermark.bigram import BigramSpec
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import spec_as
+from dgmark.watermark.word_classes import class_table
 from support.known_keys import matches, net_matches, sign_of
 
 # ---- random numbers ----
@@ -113,9 +114,11 @@ def bits_at(key: WatermarkKey | None, text: list[int], place: int, candidates: l
         return {token: [] for token in candidates}
     if key.spec.rule == "position":
         return {token: [1 if matches(key, token, place) else -1] for token in candidates}
-    spec = spec_as(BigramSpec, key)
-    pairs = new_pairs(text, place, candidates, spec.nearest, spec.farthest)
-    return {token: [sign_of(key, *pair) if pair else 0 for pair in row] for token, row in pairs.items()}
+    spec, table = spec_as(BigramSpec, key), class_table(key.spec)
+    read = {token: token if table is None else int(table[token]) for token in {*text, *candidates} - {-1}} | {-1: -1}
+    words = list(dict.fromkeys(read[token] for token in candidates))
+    pairs = new_pairs([read[token] for token in text], place, words, spec.nearest, spec.farthest)
+    return {token: [sign_of(key, *pair) if pair else 0 for pair in pairs[read[token]]] for token in candidates}
 
 
 def alpha_of(config: DecodeConfig, key: WatermarkKey | None) -> float:

@@ -132,7 +132,9 @@ def write_network(
         if isinstance(value, np.ndarray):
             writer.add_tensor(name, value.astype(np.float32))
         else:
-            {bool: writer.add_bool, int: writer.add_uint32, str: writer.add_string}[type(value)](name, value)
+            numbers = {int: writer.add_uint32, float: writer.add_float32}
+            adders = {**numbers, bool: writer.add_bool, str: writer.add_string, list: writer.add_array}
+            adders[type(value)](name, value)
     for name, values in tensors(architecture, network):
         wanted = kind if values.ndim == 2 else GGMLQuantizationType.F32
         writer.add_tensor(name, quantize(values, wanted), raw_dtype=wanted)

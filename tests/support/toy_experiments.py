@@ -6,12 +6,13 @@ from typing import Any
 from dgmark.models.denoiser import CacheMode, Session, open_session
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.baselines import BASELINES, baseline_key
+from dgmark_lab.baselines import BASELINES
 from dgmark_lab.experiments.plan import RunOptions, Subject
 from dgmark_lab.experiments.report import Report, keys_of, make_report
 from dgmark_lab.experiments.run import run_experiment
 from dgmark_lab.experiments.spec import Experiment
 from dgmark_lab.experiments.store import Store
+from dgmark_lab.rule_keys import rule_key
 from support.known_keys import bound_key
 
 
@@ -30,7 +31,7 @@ TOY = CachingToy(words=400, end_ids=())
 
 def toy_baseline(name: str, key: WatermarkKey) -> WatermarkKey:
     """The key of a baseline with its defaults; the toy has no embeddings that Tango could project."""
-    return baseline_key(name, key, **({"colours": "hash"} if name == "tango" else {}))
+    return rule_key(name, key, **({"colours": "hash"} if name == "tango" else {}))
 
 
 def toy_subject(name: str, **_: Any) -> Subject:

@@ -53,7 +53,7 @@ class ChatEndpoint(Endpoint):
                     raise
                 return Answer(first_line(error), refused=True)
         if not made.choices:
-            raise ModelError(f"{self.url} sends an answer without a text: is it a server of chats?")
+            raise ModelError(f"{self.shown_url} sends an answer without a text: is it a server of chats?")
         message, reason = made.choices[0].message, made.choices[0].finish_reason
         text = message.content or message.refusal or ""
         return Answer(text, refused=message.refusal is not None or reason in _HELD_BACK)

@@ -1,5 +1,6 @@
 """`dgmark access`: the tokens by which a service knows who may do what."""
 
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -25,18 +26,26 @@ def access_keygen(
             "generate (have texts written), admin (/metrics); may be repeated.",
         ),
     ] = ["detect:full"],  # noqa: B006 (typer reads it once)
+    expires: Annotated[datetime | None, typer.Option(help="Refuse it from this date on (UTC).")] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Key that its holder may use, and no other; repeatable.", show_default="all"),
+    ] = None,
 ) -> None:
     """Make a token and print it once. A running service takes it from its next request on."""
-    print(TokenFile(file).add(name, scope))
+    print(TokenFile(file).add(name, scope, expires=expires, keys=key))
     stderr().print("This is the only time that the token is shown: the file keeps its hash.", markup=False)
 
 
 @access_app.command("list")
 @command_errors
 def access_list(file: TokensFile) -> None:
-    """List the tokens: name, scopes, time of making."""
+    """List the tokens: name, scopes, time of making, end and keys."""
     for token in TokenFile(file).tokens():
-        stdout().print(f"{token.name:<24} {' '.join(token.scopes):<32} {token.created}", markup=False)
+        limits = [f"until {token.expires.isoformat()}"] if token.expires else []
+        limits += [f"keys {', '.join(token.keys)}"] if token.keys is not None else []
+        said = f"{token.name:<24} {' '.join(token.scopes):<32} {token.created}"
+        stdout().print("  ".join([said, *limits]), markup=False, soft_wrap=True)
 
 
 @access_app.command("remove")

@@ -69,6 +69,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
         responses=_ERRORS,
     )
     answer_errors(app)
@@ -103,6 +104,7 @@ def _operation(state: ServiceState) -> APIRouter:
     """What those who run the service ask it."""
     router = APIRouter(tags=["operation"])
 
+    @router.head("/healthz", include_in_schema=False)
     @router.get("/healthz", summary="Whether the service runs")
     async def healthz() -> dict[str, str]:
         return {"status": "ok"}

@@ -7,21 +7,21 @@ limit for each token and each address.
 import ipaddress
 import logging
 import re
-import time
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any, Never
+from typing import Any, Never, TypeVar
 
 from fastapi import Request
 from limits import parse
-from limits.storage import MemoryStorage
-from limits.strategies import MovingWindowRateLimiter
 
 from dgmark.errors import DgmarkError
+from dgmark.watermark.key import WatermarkKey
 from dgmark_service.error_answers import ErrorAnswer, id_of
 from dgmark_service.settings import ServiceSettings
 from dgmark_service.telemetry import AuditLog
 from dgmark_service.token_file import ALL_SCOPES, Scope, Token, TokenFile, find
+from dgmark_service.turns import MovingWindow
 
 log = logging.getLogger("dgmark_service")
 # headers by which a proxy says that somebody else asked
@@ -29,6 +29,7 @@ _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 _NETWORK_BITS = 64  # of an IPv6 address: one network, which one person has
 _TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")  # IPv4 clients of a network that has IPv6 alone (RFC 6052)
 _BEARER = re.compile("bearer +([\x21-\x7e]+)", re.IGNORECASE)
+Key = TypeVar("Key")
 SCHEME = "accessToken"
 SECURITY_SCHEMES = {SCHEME: {"type": "http", "scheme": "bearer", "description": "An access token of the service."}}
 
@@ -41,11 +42,19 @@ class Caller:
         name: the name of their token; None without one.
         scopes: what they may do; those of everybody are among them.
         address: where they ask from.
+        keys: the names of the keys that they may use; None for all.
+        stranger: whether they have no token where others have one.
     """
 
     name: str | None
     scopes: frozenset[Scope]
     address: str
+    keys: frozenset[str] | None = None
+    stranger: bool = False
+
+    def own(self, keys: Mapping[str, Key]) -> dict[str, Key]:
+        """Those of the keys, by name, that they may use."""
+        return {name: key for name, key in keys.items() if self.keys is None or name in self.keys}
 
     @property
     def checks(self) -> bool:
@@ -72,8 +81,9 @@ class Authenticator:
             self._file.tokens()  # a file that cannot be used is an error now, not at each request
         self._public, self._audit, self._needs_token = settings.public, audit, settings.needs_token
         self._api_token = [settings.api_token] if settings.api_token else []
-        self._rate = parse(settings.public_rate)
-        self._limiter = MovingWindowRateLimiter(MemoryStorage())
+        self._rate = rate = parse(settings.public_rate)
+        self._requests = MovingWindow(rate.amount, rate.get_expiry())
+        self._seconds = MovingWindow(settings.public_seconds, 60)
 
     def authorize(self, request: Request, scope: Scope, *, limited: bool = False) -> Caller:
         """Who asks this, if they may do it.
@@ -90,8 +100,8 @@ class Authenticator:
         # whoever may see all numbers may see the verdict
         if not (caller.checks if scope == "detect" else scope in caller.scopes):
             self.refuse(request, caller, 403, f"this needs a token with the scope {scope}")
-        if limited and caller.public:
-            self._count(request, caller)
+        if limited:
+            self.count(request, caller)
         return caller
 
     def identify(self, request: Request) -> Caller:
@@ -111,10 +121,16 @@ class Authenticator:
                 self.refuse(request, nobody, 401, detail)
             token = self._find(sent[1])
             if token is None:
-                self.refuse(request, nobody, 401, "this access token is not valid here: ask the operator for another")
-            return Caller(token.name, everybody | set(token.scopes), nobody.address)
+                self.refuse(
+                    request,
+                    nobody,
+                    401,
+                    "this access token is not valid here, or no longer: ask the operator for another",
+                )
+            keys = None if token.keys is None else frozenset(token.keys)
+            return Caller(token.name, everybody | set(token.scopes), nobody.address, keys)
         if self._public:
-            return Caller(None, everybody, nobody.address)
+            return replace(nobody, scopes=everybody, stranger=True)
         if self._needs_token or any(name in request.headers for name in _FORWARDED):
             self.refuse(request, nobody, 401, "an access token is needed: send it as `Authorization: Bearer TOKEN`")
         return Caller(None, ALL_SCOPES, nobody.address)
@@ -132,20 +148,48 @@ class Authenticator:
             detail = "access tokens cannot be checked at present: try again in a minute, or tell the operator"
             raise ErrorAnswer(503, detail, headers={"retry-after": "60"}) from error
 
-    def _count(self, request: Request, caller: Caller) -> None:
-        # where nobody needs a token, a limit of its own would give a token less than none
-        token = None if self._public else caller.name
-        for kind, value in (("address", network(caller.address)), ("token", token)):
-            if value is not None and not self._limiter.hit(self._rate, kind, value):
-                reset = self._limiter.get_window_stats(self._rate, kind, value).reset_time
-                wait = max(1, ceil(reset - time.time()))
-                detail = f"no more than {self._rate} are answered: try again in {wait} seconds"
-                self.refuse(request, caller, 429, detail, headers={"retry-after": str(wait)})
+    def count(self, request: Request, caller: Caller, requests: int = 1) -> None:
+        """Count checks of the public form.
 
-    def log(self, request: Request, caller: Caller, decision: str, **fields: Any) -> None:
-        """Write a decision about a request to the audit log."""
-        who = {"request": id_of(request), "token": caller.name, "address": caller.address}
-        self._audit.write(decision, **who, **fields)
+        Raises:
+            ErrorAnswer: they are too many.
+        """
+        # where nobody needs a token, a limit of its own would give a token less than none
+        counted = [network(caller.address), *([(caller.name,)] if caller.name and not self._public else [])]
+        if caller.public:
+            wait = max(map(self._requests.wait, counted))
+            self._refuse_for(request, caller, wait, f"no more than {self._rate} are answered")
+            for one in counted:
+                self._requests.spend(one, requests)
+
+    def check_seconds(self, request: Request, caller: Caller) -> None:
+        """Refuse a stranger who has used up the seconds of a minute.
+
+        Raises:
+            ErrorAnswer: they are.
+        """
+        if caller.stranger:
+            wait = self._seconds.wait(network(caller.address))
+            self._refuse_for(request, caller, wait, "your checks took all the time that they may take in a minute")
+
+    def spend_seconds(self, caller: Caller, seconds: float) -> None:
+        """Count the time that a check took."""
+        if caller.stranger:
+            self._seconds.spend(network(caller.address), seconds)
+
+    def _refuse_for(self, request: Request, caller: Caller, wait: float, why: str) -> None:
+        if wait:
+            seconds = max(1, ceil(wait))
+            detail = f"{why}: try again in {seconds} seconds"
+            self.refuse(request, caller, 429, detail, headers={"retry-after": str(seconds)})
+
+    def log(
+        self, request: Request, caller: Caller, decision: str, keys: Iterable[WatermarkKey] = (), **fields: Any
+    ) -> None:
+        """Write what was done for a request, with the keys that were tried or used, to the audit log."""
+        client = request.state.client_id
+        who = {"request": id_of(request), "client_request": client, "token": caller.name, "address": caller.address}
+        self._audit.write(decision, **who, key_fingerprints=[key.fingerprint for key in keys], **fields)
 
     def refuse(
         self,

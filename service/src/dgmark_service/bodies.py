@@ -6,20 +6,19 @@ from typing import Any, TypeVar
 from fastapi import Request
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
-from starlette.datastructures import UploadFile
-from starlette.formparsers import MultiPartException
+from python_multipart.multipart import parse_options_header
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
 
 from dgmark.rows.jsonl import RepeatedField, parse_json
 from dgmark_service.detection_worker import Upload
 from dgmark_service.error_answers import ErrorAnswer
-from dgmark_service.field_rules import one_given
-from dgmark_service.schemas import ONE_KEY_FIELD
 
 R = TypeVar("R", bound=BaseModel)
 
-DOCUMENT = "document"
-_MAX_FIELDS = 64
-_REPEATED = "this is a duplicate field"
+DOCUMENT, OPTIONS = "document", "options"
+_LARGE = 100_000  # bytes of JSON that are read in a thread, and of the options in a form
 _REF = "#/components/schemas/{model}"
 
 
@@ -30,18 +29,9 @@ async def read_json(request: Request, model: type[R]) -> R:
         ErrorAnswer: the body is of another kind or empty, or names a field twice.
         ValidationError: a field is wrong or unknown.
     """
-    if _kind(request) != "application/json":
+    if _kind(request)[0] != "application/json":
         raise ErrorAnswer(415, "send application/json", param="content-type")
-    body = await request.body()
-    if not body:
-        raise ErrorAnswer(400, "the body is empty: send a JSON object", param="body")
-    try:
-        parse_json(body)
-    except RepeatedField as error:
-        raise ErrorAnswer(400, _REPEATED, param=error.name) from None
-    except (ValueError, RecursionError):
-        pass  # the model says what is wrong
-    return model.model_validate_json(body, strict=True)
+    return await _parsed(await request.body(), model)
 
 
 async def read_json_or_form(request: Request, model: type[R]) -> tuple[R, Upload | None]:
@@ -51,36 +41,89 @@ async def read_json_or_form(request: Request, model: type[R]) -> tuple[R, Upload
         ErrorAnswer: the body is of another kind, or is damaged.
         ValidationError: a field is wrong or unknown.
     """
-    if _kind(request) == "application/json":
+    kind, parameters = _kind(request)
+    if kind == "application/json":
         return await read_json(request, model), None
-    if _kind(request) != "multipart/form-data":
+    if kind != "multipart/form-data":
         raise ErrorAnswer(415, "send application/json, or multipart/form-data with a document", param="content-type")
-    upload, values = None, dict[str, Any]()
+    if parameters.get(b"charset", b"utf-8").lower() not in (b"utf-8", b"utf8"):
+        raise ErrorAnswer(400, "a form is in UTF-8: leave the charset out", param="content-type")
+    # Latin-1 takes each byte as a character, which gives the bytes back
+    boundary = parameters.get(b"boundary", b"").decode("latin-1")
+    headers = Headers({"content-type": f"multipart/form-data; boundary={boundary}; charset=latin-1"})
+    upload, options = None, b"{}"
     try:
-        async with request.form(max_files=1, max_fields=_MAX_FIELDS) as form:
-            for name, value in form.multi_items():
-                if isinstance(value, UploadFile):
-                    if name != DOCUMENT:
-                        raise ErrorAnswer(400, f"a file is sent in the field {DOCUMENT}", param=name)
-                    upload = Upload(value.filename or DOCUMENT, await value.read())
-                elif _is_list(model, name):
-                    values.setdefault(name, []).append(value)
-                elif name in values:
-                    raise ErrorAnswer(400, _REPEATED, param=name)
-                else:
-                    values[name] = value
-    except MultiPartException as error:
-        raise ErrorAnswer(400, f"the form is damaged: {error.message}") from None
-    return model.model_validate(values), upload
+        parser = MultiPartParser(headers, request.stream(), max_files=1, max_fields=1, max_part_size=_LARGE)
+        form = await parser.parse()
+    except (MultiPartException, KeyError) as error:
+        raise ErrorAnswer(400, f"the form is damaged: {getattr(error, 'message', 'it has no boundary')}") from None
+    try:
+        for name, value in form.multi_items():
+            if isinstance(value, UploadFile) and name == DOCUMENT:
+                upload = Upload(_text(value.filename or DOCUMENT, DOCUMENT), await value.read())
+            elif name == OPTIONS and isinstance(value, str):
+                options = _text(value, OPTIONS).encode()
+            else:
+                detail = f"a form holds a file in {DOCUMENT} and all other fields as JSON in {OPTIONS}"
+                raise ErrorAnswer(400, detail, param=_text(name, "body"))
+    finally:
+        await form.close()
+    if upload is None:
+        raise ErrorAnswer(400, "the form has no document: send one, or the other fields as JSON", param=DOCUMENT)
+    return await _parsed(options, model), upload
 
 
-def _kind(request: Request) -> str:
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+async def _parsed(body: bytes, model: type[R]) -> R:
+    """The fields of a JSON text; a long one is read in a thread, so that nobody else waits for it."""
+    return fields_of(body, model) if len(body) < _LARGE else await run_in_threadpool(fields_of, body, model)
 
 
-def _is_list(model: type[BaseModel], name: str) -> bool:
-    field = model.model_fields.get(name)
-    return field is not None and "list" in str(field.annotation)
+def fields_of(body: bytes, model: type[R]) -> R:
+    """The fields of a JSON text.
+
+    Raises:
+        ErrorAnswer: it is empty or no JSON, or names a field twice.
+        ValidationError: a field is wrong or unknown.
+    """
+    if not body:
+        raise ErrorAnswer(400, "the body is empty: send a JSON object", param="body")
+    try:
+        fields = parse_json(body.decode(), parse_float=_number, parse_constant=_no_number)
+    except RepeatedField as error:
+        raise ErrorAnswer(400, "this is a duplicate field", param=error.name) from None
+    except RecursionError:
+        raise ErrorAnswer(400, "the body is nested too deeply", param="body") from None
+    except ValueError as error:
+        raise ErrorAnswer(400, f"the body is no JSON in UTF-8 ({error})", param="body") from None
+    return model.model_validate(fields, strict=True)
+
+
+def _number(digits: str) -> float:
+    """A number with a point or an exponent: in JSON, 16.0 is the whole number 16."""
+    number = float(digits)
+    return int(number) if number.is_integer() else number
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+def _text(field: str, param: str) -> str:
+    """A text that was read as Latin-1.
+
+    Raises:
+        ErrorAnswer: it is not UTF-8.
+    """
+    try:
+        return field.encode("latin-1").decode()
+    except UnicodeDecodeError:
+        raise ErrorAnswer(400, "a form is in UTF-8, and this is not", param=param) from None
+
+
+def _kind(request: Request) -> tuple[str, dict[bytes, bytes]]:
+    """The kind of a body, and the parameters of the header that says it."""
+    kind, parameters = parse_options_header(request.headers.get("content-type", ""))
+    return kind.decode("latin-1").strip().lower(), parameters
 
 
 def json_body(model: type[BaseModel]) -> dict[str, Any]:
@@ -92,21 +135,11 @@ def json_body(model: type[BaseModel]) -> dict[str, Any]:
 def json_or_form_body(model: type[BaseModel], document: str) -> dict[str, Any]:
     """The description of a body that is JSON, or a form with a document."""
     described = json_body(model)
-    schema = model.model_json_schema(ref_template=_REF)
-    fields = {name: _of_form(field) for name, field in schema["properties"].items() if name != "token_ids"}
-    fields[DOCUMENT] = {"type": "string", "format": "binary", "description": document}
-    rules = {"allOf": [one_given("text", DOCUMENT), ONE_KEY_FIELD]}
-    form = {**schema, "title": f"{model.__name__}Form", "properties": fields, **rules}
-    form.pop("$defs", None)
-    described["requestBody"]["content"]["multipart/form-data"] = {"schema": form}
-    return described
-
-
-def _of_form(field: dict[str, Any]) -> dict[str, Any]:
-    """A field as a form has it, where nothing is null."""
-    described = {name: value for name, value in field.items() if (name, value) != ("default", None)}
-    if "anyOf" in described:
-        described["anyOf"] = [one for one in described["anyOf"] if one != {"type": "null"}]
+    options = {"$ref": _REF.format(model=model.__name__)}
+    fields = {DOCUMENT: {"type": "string", "format": "binary", "description": document}, OPTIONS: options}
+    form = {"type": "object", "properties": fields, "required": [DOCUMENT], "additionalProperties": False}
+    encoding = {OPTIONS: {"contentType": "application/json"}}
+    described["requestBody"]["content"]["multipart/form-data"] = {"schema": form, "encoding": encoding}
     return described
 
 

@@ -1,14 +1,17 @@
 """The routes that check texts, and make and verify reports. Bodies are JSON, or a form with a document."""
 
-from collections.abc import Callable
+import json
+import time
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
 
 from dgmark.detection.expected import tokens_needed
-from dgmark.errors import SignatureInvalid
+from dgmark.errors import DgmarkError, SignatureInvalid
 from dgmark.report.joined import JoinedReport, joined_to_html, joined_to_json
 from dgmark.report.signed import read_signed_report
 from dgmark.report.signing import SigningKey
@@ -16,8 +19,9 @@ from dgmark.version import __version__
 from dgmark_service import schemas
 from dgmark_service.auth import Caller, needs
 from dgmark_service.bodies import json_body, json_or_form_body, read_json, read_json_or_form
-from dgmark_service.detection_worker import Answer, Checker, Options
-from dgmark_service.error_answers import ErrorAnswer
+from dgmark_service.detection_worker import Answer, Checker, Options, Upload
+from dgmark_service.error_answers import ErrorAnswer, answer_to, id_of
+from dgmark_service.generation_task import unless_gone
 from dgmark_service.offers import Offer
 from dgmark_service.settings import ServiceSettings
 from dgmark_service.state import ServiceState
@@ -25,7 +29,7 @@ from dgmark_service.state import ServiceState
 T = TypeVar("T", schemas.DetectRequest, schemas.ReportRequest)
 
 # what the public form may choose: anything else would make its verdict a number
-_PUBLIC_FIELDS = {"key", "keys", "text", "spans", "include_text", "name", "format"}
+_PUBLIC_FIELDS = {"key", "keys", "text", "texts", "spans", "include_text", "name", "format"}
 _BYTES = {"schema": {"type": "string", "format": "binary", "minLength": 1}}
 _KINDS = {"html": "text/html; charset=utf-8", "json": "application/json"}
 
@@ -45,8 +49,8 @@ def routes(state: ServiceState) -> APIRouter:
 
     @router.post(
         "/v1/detect",
-        summary="Check one text, the token ids of one response, or one document",
-        response_model=schemas.FullAnswer | schemas.PublicAnswer,
+        summary="Check one text, several, the token ids of one response, or one document",
+        response_model=schemas.FullAnswer | schemas.PublicAnswer | schemas.ListAnswer,
         openapi_extra=json_or_form_body(schemas.DetectRequest, "A document in place of text and token_ids.")
         | needs("detect"),
     )
@@ -78,9 +82,11 @@ def routes(state: ServiceState) -> APIRouter:
     )
     async def join(request: Request) -> Response:
         """A table of what the reports found. If the service signs, it takes only reports that it signed itself."""
-        state.auth.authorize(request, "detect", limited=True)
+        caller = state.auth.authorize(request, "detect", limited=True)
         asked = await read_json(request, schemas.JoinRequest)
-        return _file(await run_in_threadpool(_joined, asked, state.settings.signer), asked.format)
+        joined = await run_in_threadpool(_joined, asked, state.settings.signer)
+        state.auth.log(request, caller, "join", reports=len(asked.reports))
+        return _file(joined, asked.format)
 
     @router.get("/.well-known/jwks.json", summary="The public keys that sign reports")
     async def jwks() -> dict[str, object]:
@@ -97,11 +103,13 @@ def routes(state: ServiceState) -> APIRouter:
         )
         async def verify(request: Request) -> schemas.VerifyAnswer:
             """The body is the file of the report, as it was downloaded."""
-            state.auth.authorize(request, "detect", limited=True)
+            caller = state.auth.authorize(request, "detect", limited=True)
             document = await request.body()
             if not document:
                 raise ErrorAnswer(400, "the body is empty: send the file of the report", param="body")
-            return await run_in_threadpool(_verified, document, state.settings)
+            verified = await run_in_threadpool(_verified, document, state.settings)
+            state.auth.log(request, caller, "verify", valid=verified.valid, signature_key=verified.key_id)
+            return verified
 
     return router
 
@@ -135,17 +143,18 @@ def _about(state: ServiceState, caller: Caller) -> schemas.About:
                 tokens_needed=tokens_needed(key.spec, settings.fpr),
                 max_chars=state.workers.shared.most_chars(key),
             )
-            for name, key in state.keys.items()
+            for name, key in caller.own(state.keys).items()
         ],
         fpr=settings.fpr,
         form=None if not caller.checks else "public" if caller.public else "full",
         signed=settings.signer is not None,
-        max_chars=settings.max_chars,
+        max_chars=state.workers.shared.most_chars(),
         body_bytes=settings.body_bytes,
-        models=[_model(state, offer) for offer in state.offers.values()],
+        models=[_model(state, caller, offer) for offer in state.offers.values()],
         may_generate=bool(state.offers) and "generate" in caller.scopes,
         takes_tokens=settings.needs_token and caller.name is None,
         token=caller.name,
+        sample=settings.sample,
     )
 
 
@@ -160,7 +169,7 @@ def _verified(document: bytes, settings: ServiceSettings) -> schemas.VerifyAnswe
     return schemas.VerifyAnswer(valid=True, detail=f"signed {signed}, and not changed since", own=own, **report)
 
 
-def _model(state: ServiceState, offer: Offer) -> schemas.ModelFields:
+def _model(state: ServiceState, caller: Caller, offer: Offer) -> schemas.ModelFields:
     facts = state.model_facts(offer.source.name)
     return schemas.ModelFields(
         name=offer.source.name,
@@ -168,7 +177,7 @@ def _model(state: ServiceState, offer: Offer) -> schemas.ModelFields:
         context_length=facts and facts.context_length,
         block_length=facts and facts.block_length,
         chat=facts and facts.chat,
-        keys=list(offer.marking.keys),
+        keys=list(caller.own(offer.marking.keys)),
         policy=offer.policy,
     )
 
@@ -179,10 +188,13 @@ def _options(state: ServiceState, caller: Caller, asked: schemas.TextToCheck) ->
     Raises:
         ErrorAnswer: a key is unknown.
     """
-    named = asked.keys or ([asked.key] if asked.key is not None else list(state.keys))
+    known = caller.own(state.keys)
+    named = asked.keys or ([asked.key] if asked.key is not None else list(known))
     for name in named:
-        if name not in state.keys:
+        if name not in known:
             raise ErrorAnswer(400, f"there is no key {name!r} here: /v1/about names the keys", param="key")
+    if not named:
+        raise ErrorAnswer(403, "this access token is for keys that the service does not have: tell the operator")
     keys = tuple(dict.fromkeys(named))
     own = state.settings.fpr
     if caller.public:
@@ -195,24 +207,80 @@ def _options(state: ServiceState, caller: Caller, asked: schemas.TextToCheck) ->
 async def _checked(
     state: ServiceState, request: Request, model: type[T], work: Callable[..., Answer]
 ) -> tuple[T, Answer]:
-    """What a request about one text asks for, and the answer of a worker, which is counted and logged.
+    """What a request about one text, or a list of texts, asks for, and the answer of a worker.
 
     Raises:
         ErrorAnswer: the body is damaged, there is not one text, or the public form does not let a field be chosen.
         ValidationError: a field is wrong or unknown.
-        DgmarkError: see `WorkerPool.run`.
+        DgmarkError: see `_answer`.
     """
     caller = state.auth.authorize(request, "detect", limited=True)
+    state.auth.check_seconds(request, caller)
     asked, upload = await read_json_or_form(request, model)
     if caller.public:
         for name in sorted(asked.model_fields_set - _PUBLIC_FIELDS):
             detail = f"{name} can be chosen only with a token of the scope detect:full"
             state.auth.refuse(request, caller, 403, detail, param=name)
     options = _options(state, caller, asked)
-    if sum(one is not None for one in (upload, asked.text, getattr(asked, "token_ids", None))) != 1:
-        raise ErrorAnswer(400, "give text, token_ids or a document, one of them", param="text")
-    answer: Answer = await state.workers.run(work, asked, upload, options)
+    texts, ids = getattr(asked, "texts", None), getattr(asked, "token_ids", None)
+    if sum(one is not None for one in (upload, asked.text, ids, texts)) != 1:
+        raise ErrorAnswer(400, "give text, texts, token_ids or a document, one of them", param="text")
+    if texts is None:
+        return asked, await _answer(state, request, caller, work, asked, upload, options)
+    _check_size(state, texts)
+    state.auth.count(request, caller, len(texts) - 1)
+    answers = []
+    for text in texts:
+        one = asked.model_copy(update={"text": text, "texts": None})
+        try:
+            answers.append((await _answer(state, request, caller, work, one, None, options)).content)
+        except (ErrorAnswer, DgmarkError) as error:
+            request_id = id_of(request)
+            answers.append(json.dumps({"error": answer_to(error, request_id).problem(request_id)}).encode())
+    return asked, Answer(b'{"results":[' + b",".join(answers) + b"]}", "")
+
+
+def _check_size(state: ServiceState, texts: Sequence[str]) -> None:
+    """Refuse texts that are too long together.
+
+    Raises:
+        ErrorAnswer: they are.
+    """
+    if sum(map(len, texts)) > state.settings.max_chars:
+        most = f"{state.settings.max_chars:,} characters"
+        raise ErrorAnswer(
+            413, f"the texts have more than {most}, which is all that one request may have", param="texts"
+        )
+
+
+async def _answer(
+    state: ServiceState,
+    request: Request,
+    caller: Caller,
+    work: Callable[..., Answer],
+    asked: schemas.TextToCheck,
+    upload: Upload | None,
+    options: Options,
+) -> Answer:
+    """The answer of a worker about one text, which is counted and logged. Who leaves before its turn gives it up.
+
+    Raises:
+        ErrorAnswer: a stranger's time is used up.
+        ClientDisconnect: nobody waits for it any more.
+        DgmarkError: see `Turns.take` and `WorkerPool.run`.
+    """
+    if not await unless_gone(request, state.turns.take(stranger=caller.stranger)):
+        raise ClientDisconnect
+    began = time.monotonic()
+    try:
+        state.auth.check_seconds(request, caller)  # others of the same caller may have used them up meanwhile
+        answer: Answer = await state.workers.run(work, asked, upload, options)
+    finally:
+        seconds = time.monotonic() - began
+        state.turns.give_back(seconds, stranger=caller.stranger)
+        state.auth.spend_seconds(caller, seconds)
     state.metrics.verdicts.labels(answer.verdict).inc()
     what, form = request.scope["route"].path.removeprefix("/v1/"), "public" if caller.public else "full"
-    state.auth.log(request, caller, what, form=form, keys=list(options.keys), fpr=options.fpr)
-    return asked, answer
+    tried = [state.keys[name] for name in options.keys if name in state.keys]
+    state.auth.log(request, caller, "check", tried, path=what, form=form, fpr=options.fpr)
+    return answer

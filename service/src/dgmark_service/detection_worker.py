@@ -6,13 +6,15 @@ long texts.
 
 import json
 import tempfile
+import time
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import PurePath
 from typing import Any
 
+from dgmark.arguments import visible_name
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
 from dgmark.detection.detector import Detector
 from dgmark.detection.expected import matched_by_chance
@@ -21,14 +23,14 @@ from dgmark.detection.keyring import Keyring
 from dgmark.detection.legibility import of_document
 from dgmark.detection.p_values import bonferroni_p
 from dgmark.detection.result import Detection, Scorer
-from dgmark.detection.rules import seconds_to_check, work_of
+from dgmark.detection.rules import CHARS_A_TOKEN, seconds_to_check, work_of
 from dgmark.detection.sentences import heading, meaning, rarity, symbol, verdict_sentence, where
 from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import InputError, SettingsError
 from dgmark.models.surprisal_models import load_surprisal_model
-from dgmark.report.contents import Report
 from dgmark.report.page import to_html, to_json
 from dgmark.report.rate import ChosenRate
+from dgmark.report.statement import Report
 from dgmark.rows.documents import Document, read_opened
 from dgmark.rows.jsonl import sha256_of
 from dgmark.watermark.commitment import KeyCommitment
@@ -38,7 +40,9 @@ from dgmark_service.schemas import DetectRequest, ReportRequest
 Content = str | list[int]
 # of one text: its spans take a third of the time of a request for most keys
 MAX_SPAN_CHARS = 250_000
-_MAX_NAME = 200
+# by which a language model is measured, and how much slower it checks a text: long ones are read in windows that
+# overlap, and some texts in more than one reading
+_SAMPLE, _SLOWER = "The first text takes longer than those after it. " * 40, 2.0
 _MAX_SCORERS = 64  # kept, each for other options
 
 
@@ -95,8 +99,10 @@ class Checker:
         surprisal_model: name of the language model that reads along; None for none.
         max_chars: characters of a text (ids, if ids are given).
         seconds: longest time that one text may take.
-        limits: what a document may cost; None if no documents are read.
+        limits: what a document may cost, by whether its answer has the public form.
         commitments: commitments to keys, by the keys' fingerprints.
+        surprisal_context: the most tokens that the language model reads at once; None for all it can.
+        chars_per_second: how fast the language model checks a text, as `warm` measures it; None without one.
     """
 
     keys: Mapping[str, WatermarkKey]
@@ -104,8 +110,10 @@ class Checker:
     surprisal_model: str | None
     max_chars: int
     seconds: float
-    limits: Any
+    limits: Mapping[bool, Any]
     commitments: Mapping[str, KeyCommitment]
+    surprisal_context: int | None = None
+    chars_per_second: float | None = None
 
     @cached_property
     def _tokenizer(self) -> Tokenizer | None:
@@ -116,13 +124,20 @@ class Checker:
         if self.surprisal_model is None:
             return None
         key = next(iter(self.keys.values()))
-        return load_surprisal_model(self.surprisal_model, key.spec.tokenizer_fingerprint)
+        return load_surprisal_model(
+            self.surprisal_model, key.spec.tokenizer_fingerprint, context=self.surprisal_context
+        )
 
-    def warm(self) -> None:
-        """Load what the first request of each key would wait for."""
+    def warm(self) -> float | None:
+        """Load what the first request of each key would wait for, and measure `chars_per_second`."""
         for key in self.keys.values():
             detector = Detector(key, tokenizer=self._tokenizer, surprisal_model=self._surprisal_model)
             detector.detect("The first text takes longer than those after it.")
+        if self._surprisal_model is not None:
+            began = time.perf_counter()
+            self._surprisal_model.surprisals([_SAMPLE])
+            self.chars_per_second = len(_SAMPLE) / (time.perf_counter() - began) / _SLOWER
+        return self.chars_per_second
 
     def detect(self, asked: DetectRequest, upload: Upload | None, options: Options) -> Answer:
         """Check one text, and answer with the fields of `FullAnswer` or `PublicAnswer`.
@@ -132,7 +147,8 @@ class Checker:
             SettingsError: an option is invalid, or cannot be combined with another.
             VocabularyMismatch: an id lies outside the keys' vocabulary.
         """
-        content, document = self._read(upload or (asked.text if asked.token_ids is None else asked.token_ids) or "")
+        source = upload or (asked.text if asked.token_ids is None else asked.token_ids) or ""
+        content, document = self._read(source, options)
         detection = self._judge(content, document, options)
         found, unsearched = self._detector_of(detection, options), ""
         if asked.spans and not found.no_spans and not detection.disguised:
@@ -158,7 +174,7 @@ class Checker:
             InputError: the document cannot be read, is a table, or is too long, also for finding spans.
             SettingsError: an option is invalid.
         """
-        content, document = self._read(upload or asked.text or "")
+        content, document = self._read(upload or asked.text or "", options)
         name = upload.name if upload and "name" not in asked.model_fields_set else asked.name
         detection = self._judge(content, document, options)
         found = self._detector_of(detection, options)
@@ -174,13 +190,13 @@ class Checker:
 
     # --- reading ---
 
-    def _read(self, source: Content | Upload) -> tuple[Content, Document | None]:
+    def _read(self, source: Content | Upload, options: Options) -> tuple[Content, Document | None]:
         if isinstance(source, Upload):
-            name = well_formed(PurePath(source.name.replace("\\", "/")).name)[-_MAX_NAME:] or "the document"
+            name = visible_name(PurePath(source.name.replace("\\", "/")).name)
             with tempfile.TemporaryFile() as file:
                 file.write(source.content)
                 file.seek(0)
-                document = read_opened(file, name, limits=self.limits)
+                document = read_opened(file, name, limits=self.limits[options.public])
             if document.rows:
                 raise InputError(
                     f"this is a table with {len(document.rows)} texts: send each as a text, or check the file with "
@@ -205,11 +221,13 @@ class Checker:
             TooLong: the keys cannot be looked for in it within the time of a request.
         """
         keys = [self.keys[name] for name in options.keys]
-        seconds = seconds_to_check(content, keys)
+        chars = len(content) if isinstance(content, str) else len(content) * CHARS_A_TOKEN
+        seconds = self._seconds(chars, keys)
         if seconds > self.seconds:
+            what = "reading along" if seconds > 2 * seconds_to_check(chars, keys) else work_of(keys)
             raise TooLong(
-                f"{work_of(keys)} for this text would take about {seconds:.0f} seconds, and a request may "
-                f"take {self.seconds:g}: check it in parts of up to {self.most_chars(*keys):,} characters"
+                f"{what} for this text would take about {seconds:.0f} seconds, and a request may take "
+                f"{self.seconds:g}: check it in parts of up to {self.most_chars(*keys):,} characters"
             )
         scorer = self._scorer(options)
         found = scorer.detect(content)
@@ -224,9 +242,14 @@ class Checker:
         )
 
     def most_chars(self, *keys: WatermarkKey) -> int:
-        """The longest text in which these keys can be looked for within the time of a request."""
+        """The longest text that can be checked for these keys within the time of a request."""
         lengths = range(self.max_chars + 1)
-        return max(0, bisect_right(lengths, self.seconds, key=lambda chars: seconds_to_check(chars, keys)) - 1)
+        return max(0, bisect_right(lengths, self.seconds, key=lambda chars: self._seconds(chars, keys)) - 1)
+
+    def _seconds(self, chars: int, keys: Sequence[WatermarkKey]) -> float:
+        """About how long it takes to look for keys in so many characters, and to read them by the language model."""
+        reading = chars / self.chars_per_second if self.chars_per_second else 0.0
+        return seconds_to_check(chars, keys) + reading
 
     @cached_property
     def _scorer(self) -> Callable[[Options], Scorer]:

@@ -18,12 +18,13 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from dgmark.errors import DgmarkError, InputError, MissingExtra, SettingsError, VocabularyMismatch
+from dgmark.rows.processes import WorkerLost
 from dgmark.watermark.policy import MarkingRefused
 from dgmark_service.detection_worker import TooLong
-from dgmark_service.invalid_fields import invalid_fields
+from dgmark_service.invalid_fields import invalid_field
 from dgmark_service.jobs import FieldError
 from dgmark_service.model_process import NotReady, Stopping
-from dgmark_service.worker_pool import Busy, OutOfMemory, TooSlow, WorkerLost
+from dgmark_service.worker_pool import Busy, OutOfMemory, TooSlow
 
 log = logging.getLogger("dgmark_service")
 GONE = 499  # whoever asked has left: nobody reads this status
@@ -146,9 +147,9 @@ def _status_of(error: Exception) -> int:
 
 
 def _invalid(error: RequestValidationError | ValidationError) -> ErrorAnswer:
-    errors = invalid_fields(error)
-    detail = "; ".join(f"{one['param']}: {one['message']}" for one in errors[:3])
-    return ErrorAnswer(400, f"the request is invalid: {detail}", errors=errors)
+    wrong = invalid_field(error)
+    detail = f"the request is invalid: {wrong['param']}: {wrong['message']}"
+    return ErrorAnswer(400, detail, errors=[wrong])
 
 
 def id_of(request: Request) -> str:

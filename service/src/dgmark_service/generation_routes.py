@@ -1,7 +1,10 @@
 """The routes that write texts, with their steps as events if that is asked for."""
 
+import hashlib
+import json
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -9,13 +12,13 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from dgmark.errors import DgmarkError
-from dgmark.watermark.policy import Mark, MarkingRefused
+from dgmark.watermark.policy import Mark, MarkingPolicy, MarkingRefused
 from dgmark_service import generation_schemas as schemas
 from dgmark_service.auth import Caller, needs
 from dgmark_service.bodies import json_body, read_json
 from dgmark_service.error_answers import ErrorAnswer, answer_to, id_of
 from dgmark_service.generation_task import Event, GenerationTask, event, stream, whole
-from dgmark_service.jobs import FREE_SETTINGS, OFF_WITHOUT_MARK, REQUEST_SETTINGS, Job
+from dgmark_service.jobs import FREE_SETTINGS, OFF_WITHOUT_MARK, REQUEST_SETTINGS, Job, Marked, Stepped
 from dgmark_service.offers import Offer
 from dgmark_service.state import ServiceState
 
@@ -54,12 +57,15 @@ def routes(state: ServiceState) -> APIRouter:
         "/v1/infill",
         summary="Fill the holes of a text, given or chosen; what surrounds them does not change",
         response_model=schemas.InfillAnswer,
+        responses=EVENTS,
         openapi_extra=json_body(schemas.InfillRequest) | needs("generate"),
     )
     async def infill(request: Request) -> Response:
         asked, texts = await begin(state, request, schemas.InfillRequest, "fill")
         if asked.check or asked.share is not None:  # the answer has a p-value under the key
             state.auth.authorize(request, "detect:full")
+        if asked.stream:
+            return await stream(texts, _filling(*texts))
         return await whole(texts, lambda written: _infilled(written[0]))
 
     return router
@@ -84,12 +90,14 @@ async def begin(state: ServiceState, request: Request, model: type[D], prefix: s
     asked = await read_json(request, model)
     offer = offer_of(state, asked.model)
     _check_number(state, asked)
-    answer_id = f"{prefix}-{secrets.token_hex(16)}"
+    retried = _retried_id(request, caller, await request.body())
+    answer_id = f"{prefix}-{retried or secrets.token_hex(16)}"
+    first_seed = int(retried[:15], 16) if retried and asked.seed is None else asked.seed
     texts = []
     for row, content in enumerate(asked.contents()):
         text_id = answer_id if row == 0 else f"{answer_id}-{row}"
-        seed = None if asked.seed is None else asked.seed + row
-        texts.append(_text(state, request, caller, offer, asked, content, text_id, seed))
+        seed = None if first_seed is None else first_seed + row
+        texts.append(_text(state, request, caller, offer, asked, content, text_id, seed, again=retried is not None))
     _check_prompts(state, [text.job for text in texts])
     return asked, texts
 
@@ -103,8 +111,10 @@ def _text(
     content: dict[str, Any],
     text_id: str,
     seed: int | None,
+    *,
+    again: bool,
 ) -> GenerationTask:
-    """One text of a request.
+    """One text of a request; `again`: the request gets this text each time that it is sent.
 
     Raises:
         ErrorAnswer: the policy does not allow a setting.
@@ -113,10 +123,10 @@ def _text(
     about: dict[str, Any] = {"model": offer.source.name, "policy": offer.policy, "asked": asked.marking_request.enabled}
     log: Callable[..., None] = partial(state.auth.log, request, caller, **about)
     try:
-        mark = offer.marking.choose(asked.marking_request, text_id)
+        mark = _policy_for(caller, offer).choose(asked.marking_request, text_id)
         _check_settings(offer, asked, mark)
     except (ErrorAnswer, MarkingRefused) as error:
-        log("generate refused", param=answer_to(error, id_of(request)).param)
+        log("refused", param=answer_to(error, id_of(request)).param)
         raise
     job = Job(
         id=text_id,
@@ -127,12 +137,42 @@ def _text(
         own=offer.source.marked if mark else offer.source.unmarked,
         enforced=offer.marking.enforce,
         check=getattr(asked, "check", False),
+        seconds=state.settings.text_seconds,
         **content,
     )
-    named = {"key": mark.name if mark else None, "subkey_chosen": mark is not None and mark.chosen}
-    on_start = partial(log, "generate", text=text_id, **named)
-    repeatable = seed is not None and not (mark is not None and mark.drawn)
-    return GenerationTask(state, request, job, offer.describe(mark), seed, repeatable, asked.stops, on_start)
+    keys = [mark.key] if mark else []
+    done = "mark" if job.remask is not None else "fill" if job.fills else "write"
+    on_start = partial(log, done, keys, text=text_id, subkey_chosen=mark is not None and mark.chosen)
+    on_check = partial(log, "check of a written text", keys, text=text_id)
+    repeatable = seed is not None and (again or mark is None or not mark.drawn)
+    return GenerationTask(state, request, job, offer.describe(mark), seed, repeatable, asked.stops, on_start, on_check)
+
+
+def _policy_for(caller: Caller, offer: Offer) -> MarkingPolicy:
+    """The marking policy of a model with the keys that the caller may use.
+
+    Raises:
+        ErrorAnswer: there is none.
+    """
+    keys = caller.own(offer.marking.keys)
+    if not keys:
+        raise ErrorAnswer(
+            403, "this access token is for keys that mark no text of this model", param="watermark.key_id"
+        )
+    default = offer.marking.default if offer.marking.default in keys else next(iter(keys))
+    return replace(offer.marking, keys=keys, default=default)
+
+
+def _retried_id(request: Request, caller: Caller, body: bytes) -> str | None:
+    """What stands for a request that may be sent again: the same for the same caller, header and body; None without.
+
+    The body is part of it, so that no caller can give two texts one sub-key.
+    """
+    given = request.headers.get("idempotency-key") or request.state.client_id
+    if not given:
+        return None
+    said = json.dumps([caller.name, given, hashlib.sha256(body).hexdigest()])
+    return hashlib.sha256(said.encode()).hexdigest()[:32]
 
 
 def offer_of(state: ServiceState, name: str | None) -> Offer:
@@ -211,11 +251,26 @@ def _infilled(text: GenerationTask) -> dict[str, Any]:
     return {**fields, **own, **text.finished.figures}
 
 
+async def _filling(text: GenerationTask) -> AsyncIterator[Event]:
+    """The events `start`, `step`, which says how many tokens of how many are filled, `done` and `error`."""
+    yield event({name: text.head()[name] for name in ("id", "model", "watermark", "seed", "repeatable")}, "start")
+    filled = 0
+    try:
+        async for step in text.steps():
+            filled, of = (step.filled, step.of) if isinstance(step, Marked) else (filled + len(step.positions), None)
+            yield event({"filled": filled, "of": of}, "step")
+        yield event(_infilled(text), "done")
+    except DgmarkError as error:
+        request_id = id_of(text.request)
+        yield event(answer_to(error, request_id).problem(request_id), "error")
+
+
 async def _events(text: GenerationTask) -> AsyncIterator[Event]:
     """The events `start`, `step`, `done` and `error`. None says whether a token matches: the groups are secret."""
     yield event({**text.head(), "mask": MASK}, "start")
     try:
         async for step in text.steps():
+            assert isinstance(step, Stepped)
             names = ("step", "block", "positions", "tokens", "pieces")
             yield event({name: getattr(step, name) for name in names}, "step")
         yield event(text.fields(), "done")

@@ -11,7 +11,7 @@ from dgmark.watermark.policy import MarkingRequest
 from dgmark_service.field_rules import given, needs, one_given, rules
 from dgmark_service.jobs import REQUEST_SETTINGS
 from dgmark_service.messages import Message, Messages
-from dgmark_service.schemas import AnswerFields, Name, RequestFields, TokenId
+from dgmark_service.schemas import AnswerFields, Items, Name, RequestFields, TokenId
 
 MAX_TOKENS = 1_000_000
 MAX_LOOKAHEAD = 8  # each costs a forward a step
@@ -130,14 +130,15 @@ class InfillRequest(CheckedRequest):
     )
     one_of = ("text", "parts")
     text: str | None = Field(None, description="Text in which [mask:N] is a hole of N tokens.")
-    parts: list[str | Annotated[int, Field(ge=1, le=MAX_TOKENS)]] | None = Field(
+    parts: Items[str | Annotated[int, Field(ge=1, le=MAX_TOKENS)]] | None = Field(
         None, description="In place of text: its pieces, and between them the lengths of its holes in tokens."
     )
     share: float | None = Field(
         None, gt=0, le=1, description="Choose the holes of text: replace words that make up this share of its tokens."
     )
-    keep: list[Stop] | None = Field(None, max_length=64, description="With share: strings that stay, in addition.")
+    keep: Items[Stop] | None = Field(None, max_length=64, description="With share: strings that stay, in addition.")
     target: float | None = Field(None, gt=0, lt=1, description="With share: stop once the p-value is at most this.")
+    stream: bool = Field(False, description="Answer with an event for each step.")
 
     @model_validator(mode="after")
     def _chosen_in_a_text(self) -> "InfillRequest":
@@ -162,7 +163,7 @@ class GenerateRequest(SamplingRequest, CheckedRequest):
 
     model_config = ConfigDict(json_schema_extra=rules(one_given("prompt", "messages"), THRESHOLD))
     one_of = ("prompt", "messages")
-    prompt: str | list[TokenId] | None = Field(None, description="Text, or token ids, to continue.")
+    prompt: str | Items[TokenId] | None = Field(None, description="Text, or token ids, to continue.")
     messages: Messages | None = Field(None, description="Messages to a chat model, in place of a prompt.")
     stream: bool = Field(False, description="Answer with an event for each step.")
 

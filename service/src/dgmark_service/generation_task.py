@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from dgmark.errors import DgmarkError
 from dgmark_service.error_answers import GONE, is_expected
-from dgmark_service.jobs import Finished, Job, MessageQueue, Started, Stepped
+from dgmark_service.jobs import Finished, Job, Marked, MessageQueue, Started, Stepped
 from dgmark_service.state import ServiceState
 
 Event = dict[str, str]  # the fields of a server-sent event
@@ -44,6 +44,7 @@ class GenerationTask:
         repeatable: whether the same request gives the same text: it chose the seed, and no sub-key was drawn.
         stops: what ends the text where it would first occur in it.
         on_start: called when the worker has accepted the text.
+        on_check: called when the finished text was checked.
         written: the text from its beginning to its first gap, while it is written.
         started: the worker's first answer, once it is there.
         finished: its last, once it is there.
@@ -57,6 +58,7 @@ class GenerationTask:
     repeatable: bool
     stops: Sequence[str]
     on_start: Callable[[], object]
+    on_check: Callable[[], object]
     written: str = ""
     started: Started = field(init=False)
     finished: Finished = field(init=False)
@@ -139,7 +141,7 @@ class GenerationTask:
         """Let the text go, written or not."""
         await self._stack.aclose()
 
-    async def steps(self) -> AsyncIterator[Stepped]:
+    async def steps(self) -> AsyncIterator[Stepped | Marked]:
         """The steps of the text, which is finished after them.
 
         Raises:
@@ -155,7 +157,11 @@ class GenerationTask:
                 if stopped:  # the rest is not written
                     self._finish(Finished(self.written, True, message.joined, message.step + 1))
                 yield message
-            elif isinstance(message, Finished):
+            elif isinstance(message, Marked):
+                yield message
+            elif isinstance(message, Started):  # what is known better than before
+                self.started = message
+            else:
                 text, stopped = self._up_to_stop(message.text)
                 self._finish(replace(message, text=text, ended=message.ended or stopped))
         await self.close()
@@ -167,6 +173,8 @@ class GenerationTask:
 
     def _finish(self, finished: Finished) -> None:
         self._outcome, self.finished = "finished", finished
+        if finished.check is not None or finished.figures:
+            self.on_check()
 
     def _given_up(self, error: DgmarkError) -> DgmarkError:
         self._outcome = "refused" if is_expected(error) else "failed"
@@ -192,7 +200,7 @@ async def whole(
         DgmarkError: one cannot be.
     """
     _check_room(texts)
-    written = await _unless_gone(texts[0].request, _together([text.write() for text in texts]))
+    written = await unless_gone(texts[0].request, _together([text.write() for text in texts]))
     return JSONResponse(fields(texts)) if written else Response(status_code=GONE)
 
 
@@ -210,7 +218,7 @@ async def stream(texts: Sequence[GenerationTask], events: AsyncIterator[Event]) 
     _check_room(texts)
     accepted = False
     try:
-        accepted = await _unless_gone(texts[0].request, _together([text.start() for text in texts]))
+        accepted = await unless_gone(texts[0].request, _together([text.start() for text in texts]))
     finally:
         if not accepted:
             await close()
@@ -259,7 +267,7 @@ async def _end(tasks: Iterable[asyncio.Future[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _unless_gone(request: Request, work: Coroutine[Any, Any, None]) -> bool:
+async def unless_gone(request: Request, work: Coroutine[Any, Any, None]) -> bool:
     """Do some work, which is cancelled when nobody waits for it any more; whether it was done."""
     task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_left(request))
     try:

@@ -10,7 +10,6 @@ from typing import Any
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
-MAX_ERRORS = 20
 # what a value is that has another type, by the kind of pydantic's error
 _TYPES = {
     "string_type": "a text",
@@ -44,23 +43,27 @@ _LIMITS = {
     "missing": "it is missing",
     "extra_forbidden": "there is no such field: leave it out, or correct its name",
     "union_tag_not_found": "it must be a text, or a list of texts or of token ids",
-    "json_invalid": "the body is no JSON ({error})",
 }
 # the name of one of several types of a field stands in a place beside the names of fields
 _TYPE_NAMES = ("str", "bool", "int", "float", "list", "dict")
 
 
-def invalid_fields(error: RequestValidationError | ValidationError) -> list[dict[str, str]]:
-    """The fields that are wrong, each once, as `param` and `message`.
+def invalid_field(error: RequestValidationError | ValidationError) -> dict[str, str]:
+    """The first field that is wrong, as `param` and `message`.
 
     Neither has a value of the input, which may be somebody's text.
     """
     found: dict[str, list[Mapping[str, Any]]] = {}
-    for one in error.errors()[: 4 * MAX_ERRORS]:
+    errors: Sequence[Any] = (
+        error.errors(include_url=False, include_input=False) if isinstance(error, ValidationError) else error.errors()
+    )
+    for one in errors:
         found.setdefault(_param(one["loc"]), []).append(one)
+    first = next(iter(found))
     # a value with faults inside has one of the types
-    known = {param: errors for param, errors in found.items() if not _only_types(errors) or not _inside(param, found)}
-    return [{"param": param, "message": _message(errors)} for param, errors in known.items()][:MAX_ERRORS]
+    while _only_types(found[first]) and (inside := [other for other in found if other.startswith(f"{first}.")]):
+        first = inside[0]
+    return {"param": first, "message": _message(found[first])}
 
 
 def _param(place: Sequence[Any]) -> str:
@@ -74,10 +77,6 @@ def _is_field(part: str) -> bool:
 
 def _only_types(errors: Sequence[Mapping[str, Any]]) -> bool:
     return all(one["type"] in _TYPES for one in errors)
-
-
-def _inside(param: str, found: Mapping[str, Any]) -> bool:
-    return any(other.startswith(f"{param}.") for other in found)
 
 
 def _message(errors: Sequence[Mapping[str, Any]]) -> str:

@@ -79,6 +79,7 @@ class Job:
         place: which of several prompts of a request it is; None for the only one.
         limit_param: the field of the request that has max_tokens.
         check: look for the mark in the text as soon as it is written.
+        seconds: the longest that the text may take.
     """
 
     id: str
@@ -96,6 +97,7 @@ class Job:
     place: int | None = None
     limit_param: str = "max_tokens"
     check: bool = False
+    seconds: float = 600
 
     @property
     def size(self) -> int:
@@ -181,6 +183,14 @@ class Stepped:
 
 
 @dataclass(frozen=True)
+class Marked:
+    """So many of the tokens of a text that are to be masked are filled in."""
+
+    filled: int
+    of: int
+
+
+@dataclass(frozen=True)
 class Finished:
     """A job is done; an infilling has the characters [start, end) of its holes, and figures if they were chosen.
 
@@ -201,7 +211,7 @@ class JobFailed(DgmarkError):
     """The worker could not do a job, for no reason that concerns whoever asked; it has logged why."""
 
 
-Outcome = Started | Stepped | Finished | DgmarkError
+Outcome = Started | Stepped | Marked | Finished | DgmarkError
 # the id of a job, and what becomes of it: None once it is let go, as was asked, which says that the worker lives. None
 # in place of the id: what is known of each model once all are loaded, or why they cannot be
 FromWorker = tuple[str | None, Outcome | Mapping[str, ModelFacts] | None]
@@ -224,6 +234,8 @@ class MessageQueue(asyncio.Queue[Outcome]):
         last = self._queue[-1] if len(self._queue) > MAX_WAITING_STEPS else None
         if isinstance(last, Stepped) and isinstance(message, Stepped):
             self._queue[-1] = _joined(last, message)
+        elif isinstance(last, Marked) and isinstance(message, Marked):
+            self._queue[-1] = message
         else:
             self._queue.append(message)
 

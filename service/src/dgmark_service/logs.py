@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 # whoever can connect causes these messages: requests that are none, refused connections, no file left for a connection
-_CAUSED_BY_ANYBODY = ("uvicorn.error", "asyncio", "dgmark_service.connections")
+_CAUSED_BY_ANYBODY = ("uvicorn.error", "asyncio")
 
 
 class OnceAMinute(logging.Filter):
@@ -20,8 +20,7 @@ class OnceAMinute(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the record passes."""
-        ours = record.name == "dgmark_service.connections"
-        if record.name not in _CAUSED_BY_ANYBODY or (record.levelno < logging.WARNING and not ours):
+        if record.name not in _CAUSED_BY_ANYBODY or record.levelno < logging.WARNING:
             return True
         kind, now = (record.name, str(record.msg).partition("\n")[0]), time.monotonic()
         then, left_out = self._next.get(kind, (now, 0))
@@ -48,7 +47,7 @@ def log_config(level: str = "info", *, access: bool = False) -> dict[str, Any]:
         "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(message)s"}},
         "handlers": {
             "stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["once a minute"]},
-            "access": {"class": "logging.StreamHandler"},
+            "access": {"class": "logging.StreamHandler", "stream": "ext://sys.stdout"},
         },
         "root": {"level": "WARNING", "handlers": ["stderr"]},
         "loggers": {

@@ -2,12 +2,10 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, create_model, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
 
-from dgmark_service.field_rules import given, neutral_fields
-from dgmark_service.schemas import RequestFields
-
-NO_TOOLS = "models call no tools here: leave it out"
+from dgmark_service.field_rules import given
+from dgmark_service.schemas import Items, RequestFields
 
 
 class TextPart(RequestFields):
@@ -24,27 +22,15 @@ class TextPart(RequestFields):
         return value
 
 
-_MessageFields = create_model(
-    "_MessageFields",
-    __base__=RequestFields,
-    **neutral_fields(
-        refusal=((), "what a model refused is no part of a conversation here: put it into content"),
-        audio=((), "models hear and speak nothing here: leave it out"),
-        annotations=(([],), "a message has no annotations here: leave them out"),
-        tool_calls=(([],), NO_TOOLS),
-        function_call=((), NO_TOOLS),
-    ),
-)
+class Message(RequestFields):
+    """A message of a conversation; an assistant's may have no content. Other fields are not used."""
 
-
-class Message(_MessageFields):
-    """A message of a conversation; an assistant's may have no content."""
-
-    model_config = ConfigDict(json_schema_extra={"anyOf": [given("role", {"const": "assistant"}), given("content")]})
+    model_config = ConfigDict(
+        extra="ignore", json_schema_extra={"anyOf": [given("role", {"const": "assistant"}), given("content")]}
+    )
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart] | None = Field(None, validate_default=True)
-    name: str | None = Field(None, description="Who of several users or assistants it is; not used.")
+    content: str | Items[TextPart] | None = Field(None, validate_default=True)
 
     @field_validator("content")
     @classmethod
@@ -67,4 +53,4 @@ def _ends_with_user(messages: list[Message]) -> list[Message]:
     return messages
 
 
-Messages = Annotated[list[Message], Field(min_length=1), AfterValidator(_ends_with_user)]
+Messages = Annotated[Items[Message], Field(min_length=1), AfterValidator(_ends_with_user)]

@@ -1,11 +1,10 @@
-"""The outermost layer: every request gets an id, every answer its headers, and no body is too long or too slow.
+"""The outermost layer: every request gets an id, every answer its headers, and no body is too long.
 
 Memory is bounded whoever sends: all requests together have a largest number, and their bodies a largest size.
 A browser sends requests for any page that is open in it, so a page of another site may neither ask nor frame this one.
 Knows nothing of keys and texts.
 """
 
-import asyncio
 import json
 import logging
 import re
@@ -38,6 +37,7 @@ _HEADERS = {
 # the rest of such a body is not read
 _CLOSE = {"connection": "close"}
 _LATER = {"retry-after": "1"}
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _BODILESS = ("GET", "HEAD")
 _POLICY_STATUSES = (403, 421)
 _MAX_PATH = 200  # characters of a path in the access log
@@ -67,9 +67,9 @@ class RequestMiddleware:
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        given = headers.get("x-request-id", "")
-        request_id = given if _ID.fullmatch(given) else secrets.token_hex(8)
-        scope.setdefault("state", {})["request_id"] = request_id
+        given, request_id = headers.get("x-request-id", ""), secrets.token_hex(8)
+        client_id = given if _ID.fullmatch(given) else None
+        scope.setdefault("state", {}).update(request_id=request_id, client_id=client_id)
         if self.settings.root_path:
             scope["root_path"] = self.settings.root_path
         began, status = time.perf_counter(), 500
@@ -91,7 +91,7 @@ class RequestMiddleware:
             if refusal:
                 if refusal.status in _POLICY_STATUSES:
                     address, _ = scope.get("client") or ("unknown", 0)
-                    who = {"request": request_id, "token": None, "address": address}
+                    who = {"request": request_id, "client_request": client_id, "token": None, "address": address}
                     self.audit.write("refused", **who, path="", status=refusal.status)
                 rejected = refusal.response(scope, request_id)
                 await rejected(scope, receive, answer)
@@ -102,7 +102,8 @@ class RequestMiddleware:
         finally:
             # a template, not the path itself, of which there is no end
             path, seconds = getattr(scope.get("route"), "path", "other"), time.perf_counter() - began
-            self.metrics.requests.labels(path, scope["method"], str(status)).inc()
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            self.metrics.requests.labels(path, method, str(status)).inc()
             self.metrics.seconds.labels(path).observe(seconds)
             if access.isEnabledFor(logging.INFO):
                 fields = {
@@ -114,6 +115,7 @@ class RequestMiddleware:
                     "status": status,
                     "seconds": round(seconds, 4),
                     "request": request_id,
+                    "client_request": client_id,
                 }
                 access.info("%s", json.dumps(fields))
 
@@ -145,23 +147,19 @@ class RequestMiddleware:
         return ErrorAnswer(429, "the service holds as many requests as it can: try again in a second", headers=_LATER)
 
     async def _with_body(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the application receive the body, up to its largest size and within its time."""
-        size, ends, arrived = 0, time.monotonic() + self.settings.body_seconds, False
+        """Let the application receive the body, up to its largest size."""
+        size, arrived = 0, False
 
         async def bounded() -> Message:
             """The next part of the body.
 
             Raises:
-                ErrorAnswer: it does not come in time, or the body is too long.
+                ErrorAnswer: the body is too long, or all bodies together are.
             """
             nonlocal size, arrived
             if arrived:
                 return await receive()  # waits until the client goes away
-            try:
-                message = await asyncio.wait_for(receive(), max(0.0, ends - time.monotonic()))
-            except TimeoutError:
-                detail = f"the request did not arrive within {self.settings.body_seconds:g} seconds"
-                raise ErrorAnswer(408, detail, headers=_CLOSE) from None
+            message = await receive()
             part = len(message.get("body", b""))
             size += part
             self._bytes += part

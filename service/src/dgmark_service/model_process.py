@@ -6,22 +6,19 @@ The event loop never waits for it: threads read its messages, and write those to
 import asyncio
 import logging
 import logging.config
-import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from multiprocessing import Pipe, get_context
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
 from typing import Any
 
 from dgmark.errors import DgmarkError
+from dgmark.rows.processes import ChildProcess, WorkerLost
 from dgmark_service import jobs
-from dgmark_service.worker_pool import SMOOTHING, Busy, TooSlow, WorkerLost, set_limits
+from dgmark_service.worker_pool import SMOOTHING, Busy, TooSlow
 
 log = logging.getLogger("dgmark_service")
 PAUSE = 5.0  # seconds before a model is loaded again that could not be loaded
@@ -49,7 +46,7 @@ class ModelProcess:
     """A process that writes texts.
 
     Attributes:
-        launch: starts the process; it gets the other end of the connection (see `launch_worker`).
+        launch: starts the process (see `launch_worker`).
         rows: the most texts that are written at once.
         queue: how many jobs may wait.
         seconds: the longest that a job may take, waiting included. A process that says nothing for half of that while
@@ -60,7 +57,7 @@ class ModelProcess:
         facts: what is known of each model; empty until they are loaded.
     """
 
-    launch: Callable[[Connection], BaseProcess]
+    launch: Callable[[], ChildProcess]
     rows: int
     queue: int
     seconds: float
@@ -89,10 +86,8 @@ class ModelProcess:
     async def start(self) -> None:
         """Start the process; it loads the models after that."""
         self._loop = asyncio.get_running_loop()
-        self._connection, there = Pipe()
-        self._process = await asyncio.to_thread(self.launch, there)
-        there.close()
-        threading.Thread(target=self._receive, args=(self._connection,), name="dgmark-receive", daemon=True).start()
+        self._process = self.launch()
+        threading.Thread(target=self._receive, args=(self._process,), name="dgmark-receive", daemon=True).start()
 
     def check_room(self, number: int) -> None:
         """Refuse so many jobs if the process cannot take all of them now.
@@ -165,30 +160,25 @@ class ModelProcess:
         """End the process."""
         self.stop()
         if hasattr(self, "_process"):
-            with suppress(OSError):
-                self._process.kill()
-            self._process.join()
-            self._connection.close()
+            self._process.kill()
         self._sender.shutdown(wait=False, cancel_futures=True)
 
     def _send(self, message: jobs.ToWorker) -> None:
-        connection = self._connection
+        process = self._process
 
         def send() -> None:
-            with suppress(OSError, ValueError):  # it has ended: `_lost` informs whoever waits
-                connection.send(message)
+            with suppress(WorkerLost):  # `_lost` informs whoever waits
+                process.send(message)
 
         self._sender.submit(send)
 
-    def _receive(self, connection: Connection) -> None:
+    def _receive(self, process: ChildProcess) -> None:
         """Read what the process says, in a thread."""
-        try:
-            while True:
-                message = connection.recv()
-                self._loop.call_soon_threadsafe(self._on_message, message)
-        # it has ended, or the event loop has; a connection that `close` closes meanwhile raises a TypeError
-        except (EOFError, OSError, RuntimeError, TypeError):
-            with suppress(RuntimeError):
+        with suppress(RuntimeError):  # the event loop has ended
+            try:
+                while True:
+                    self._loop.call_soon_threadsafe(self._on_message, process.receive())
+            except WorkerLost:
                 self._loop.call_soon_threadsafe(self._lost)
 
     def _on_message(self, message: jobs.FromWorker) -> None:
@@ -234,40 +224,27 @@ class ModelProcess:
 
 
 def launch_worker(
-    models: Mapping[str, Mapping[str, Any]],
-    rows: int,
-    log_config: dict[str, Any] | None,
-    connection: Connection,
-) -> BaseProcess:
+    models: Mapping[str, Mapping[str, Any]], rows: int, log_config: dict[str, Any] | None
+) -> ChildProcess:
     """Start a model worker.
 
     Args:
         models: by the name of each model, the arguments that load it.
         rows: the most texts that are written at once.
         log_config: what it logs; see `log_config`. None for warnings as text.
-        connection: where it gets jobs from, and says what becomes of them.
     """
-    # a daemon ends with this process; if that is killed, the connection breaks, which ends it too
-    arguments = connection, log_config, models, rows
-    process = get_context("spawn").Process(target=_work, args=arguments, daemon=True)
-    process.start()
-    return process
+    return ChildProcess(_work, log_config, models, rows)
 
 
-def _work(connection: Connection, log_config: dict[str, Any] | None, *arguments: Any) -> None:
-    """The process: a thread listens, the main one writes texts."""
-    set_limits()
+def _work(
+    inbox: "SimpleQueue[jobs.ToWorker]",
+    send: Callable[[jobs.FromWorker], None],
+    log_config: dict[str, Any] | None,
+    *arguments: Any,
+) -> None:
+    """The process."""
     if log_config is not None:
         logging.config.dictConfig(log_config)
-    inbox: SimpleQueue[jobs.ToWorker] = SimpleQueue()
-
-    def listen() -> None:
-        with suppress(EOFError, OSError):
-            while True:
-                inbox.put(connection.recv())
-        os._exit(0)  # the service has ended
-
-    threading.Thread(target=listen, daemon=True).start()
     from dgmark_service.model_worker import serve_jobs  # torch, which the process that serves does not need
 
-    serve_jobs(inbox, connection.send, *arguments)
+    serve_jobs(inbox, send, *arguments)

@@ -1,25 +1,28 @@
 """What the model worker does: load the models, batch the jobs that wait, and advance the batches step by step.
 
 A batch is made of jobs that wait when there is room for one; batches take turns, a step each, so that a new job does
-not wait for the end of the one before it. Runs in a process of its own, the only one of the service that needs torch.
+not wait for the end of the one before it. So does a text whose holes are chosen. Runs in a process of its own, the only
+one of the service that needs torch.
 """
 
 import logging
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from operator import methodcaller
 from queue import Empty, SimpleQueue
+from threading import Semaphore, Thread
 from typing import Any
 
-from dgmark.decode.canvas import BatchEvents, BlockFinished, Canvas, Committed, Completed
+from dgmark.decode.canvas import BatchEvents, BlockFinished, Canvas, Committed, Completed, Progress
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.infilling import config_of_remasking, holed_text, holes_in, infill
 from dgmark.decode.keyed_side import side_of_rows
 from dgmark.decode.own_check import MarkWarning, TextChecker
-from dgmark.decode.prompts import Kind, Prepared, Request, batches_of, check_marking, encode_prompt
+from dgmark.decode.prompts import BatchKind, Prepared, Request, batches_of, check_marking, encode_prompt
 from dgmark.detection.reader import Ranges
 from dgmark.errors import DgmarkError, InputError, ModelError, PromptTooLong, SettingsError
 from dgmark.models.chat import chat_prompt, template_of
@@ -54,26 +57,23 @@ class ModelWorker:
 
     def __post_init__(self) -> None:
         self.facts = {name: _facts(model) for name, model in self.models.items()}
-        self._waiting: deque[_Text] = deque()
-        self._running: deque[_Batch] = deque()
-        self._to_remask: deque[jobs.Job] = deque()
+        self._waiting: deque[_Text | _Marking] = deque()
+        self._running: deque[_Batch | _Marking] = deque()
+        # seconds for each token of a text that is marked, by the model and the share, as last measured
+        self._speeds: dict[tuple[str, float], float] = {}
 
     @property
     def busy(self) -> bool:
         """Whether there is anything to do."""
-        return bool(self._waiting or self._running or self._to_remask)
+        return bool(self._waiting or self._running)
 
     def take(self, message: jobs.ToWorker) -> None:
         """Accept a job, or let one go."""
         if isinstance(message, str):
             self._waiting = deque(text for text in self._waiting if text.job.id != message)
-            self._to_remask = deque(job for job in self._to_remask if job.id != message)
             for batch in self._running:
                 batch.drop(message)
             self.send((message, None))
-            return
-        if message.remask is not None:
-            self._to_remask.append(message)
             return
         try:
             text = self._prepared(message)
@@ -91,16 +91,7 @@ class ModelWorker:
             self.send((message.id, text.started()))
 
     def advance(self) -> None:
-        """Begin a batch if there is room, and do one step of the batch whose turn it is.
-
-        A text whose holes are to be chosen is done in one go, while the batches wait.
-        """
-        if self._to_remask:
-            job = self._to_remask.popleft()
-            try:
-                self._remask(job)
-            except Exception as error:
-                self._fail([job.id], error)
+        """Begin a batch if there is room, and do one step of the batch whose turn it is."""
         self._begin()
         if not self._running:
             return
@@ -115,38 +106,55 @@ class ModelWorker:
         if batch.left:
             self._running.append(batch)
 
-    def _remask(self, job: jobs.Job) -> None:
+    def _remask(self, job: jobs.Job, progress: Progress) -> Iterator[jobs.Outcome]:
         """Choose the holes of a text, and fill them.
 
         Raises:
             DgmarkError: it cannot be done.
         """
-        model, facts, settings = self.models[job.model], self.facts[job.model], job.infill_settings()
-        config, key = config_of_remasking(model, settings), job.key
-        if key is not None:
-            _check_mark(model, key, job, config, config.block_length)
+        model, facts, settings, key = self.models[job.model], self.facts[job.model], job.infill_settings(), job.key
         # the p-value is that of the whole key, as a checker does not know the sub-key
         marking: dict[str, Any] = (
             {"key": None} if key is None else {"key": replace(key, number=None), "subkey": key.number}
         )
         about: dict[str, Any] = {"seed": job.seed, "check": job.check, **marking, **(job.remask or {})}
+        began = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", MarkWarning)  # the answer says what the check found
-            (made,) = infill(model, [job.prompt], **about, **settings)
+            (made,) = infill(model, [job.prompt], progress=progress, **about, **settings)
+        self._speeds[_marked_as(job)] = (time.perf_counter() - began) / len(made.token_ids)
         tokens = sum(end - start for start, end in made.holes)
         _check_length(job, facts, tokens)
-        others = len(made.token_ids) - tokens
-        self.send((job.id, jobs.Started(others, config.to_dict())))
+        yield jobs.Started(len(made.token_ids) - tokens, config_of_remasking(model, settings).to_dict())
         figures = {name: getattr(made.remasking, name) for name in ("masked", "changed", "expected_p", "p_value")}
         steps = len(set(made.trace.step))
         own: dict[str, Any] = {"choices": made.choices, "check": made.check and asdict(made.check)}
-        self.send((job.id, jobs.Finished(made.text, False, tokens, steps, made.spans, figures, **own)))
+        yield jobs.Finished(made.text, False, tokens, steps, made.spans, figures, **own)
+
+    def _check_marking(self, job: jobs.Job, tokens: int) -> None:
+        """Refuse to mark a text of so many tokens that would take longer than a text may.
+
+        Raises:
+            FieldError: it would, as fast as the last one was marked.
+        """
+        each = self._speeds.get(_marked_as(job), 0.0)
+        if each * tokens > job.seconds:
+            most = int(len(job.prompt) * job.seconds / (each * tokens))
+            detail = f"marking this text would take about {each * tokens:.0f} seconds, and a text may take "
+            detail += f"{job.seconds:g}: mark it in parts of up to {most:,} characters"
+            raise jobs.FieldError(detail, job.prompt_param)
 
     def _begin(self) -> None:
         room = self.rows - sum(len(batch.left) for batch in self._running)
         if not self._waiting or room < 1 or len(self._running) >= self.batches:
             return
-        members = [self._waiting[number] for number in batches_of([text.kind for text in self._waiting])[0][:room]]
+        first = self._waiting[0]
+        if isinstance(first, _Marking):
+            self._waiting.popleft()
+            self._running.append(first)
+            return
+        texts = [text for text in self._waiting if isinstance(text, _Text)]
+        members = [texts[number] for number in batches_of([text.kind for text in texts])[0][:room]]
         self._waiting = deque(text for text in self._waiting if text not in members)
         try:
             self._running.append(_Batch(members))
@@ -160,13 +168,20 @@ class ModelWorker:
         for job in ids:
             self.send((job, error))
 
-    def _prepared(self, job: jobs.Job) -> "_Text":
+    def _prepared(self, job: jobs.Job) -> "_Text | _Marking":
         """Check and encode a job.
 
         Raises:
             DgmarkError: it cannot be done.
         """
         model, facts = self.models[job.model], self.facts[job.model]
+        if job.remask is not None:
+            config, tokens = config_of_remasking(model, job.infill_settings()), len(model.tokenizer.encode(job.prompt))
+            if job.key is not None:
+                _check_mark(model, job.key, job, config, config.block_length)
+            self._check_marking(job, tokens)
+            masked = round(job.remask["share"] * tokens)
+            return _Marking(job, jobs.Started(tokens - masked, config.to_dict()), masked, partial(self._remask, job))
         encode: Callable[[Any], Canvas] | None = None
         if job.fills:
             encode = methodcaller("canvas", model.mask_id)
@@ -267,7 +282,7 @@ class _Text:
     sent: str = ""
 
     @cached_property
-    def kind(self) -> Kind:
+    def kind(self) -> BatchKind:
         """What decides which texts it is decoded together with."""
         own = self.prepared.kind(0)
         return own._replace(layout=(self.job.model, self.prepared.config, own.layout))
@@ -352,6 +367,83 @@ class _Batch:
             elif isinstance(event, Completed):
                 self._dropped.add(event.row)
                 yield self._texts[event.row].job.id, self._texts[event.row].finished(event)
+
+
+class _Dropped(BaseException):
+    """Nobody waits for a text any more."""
+
+
+class _Marking:
+    """A text whose holes are chosen, in a thread that does a step whenever it has the turn.
+
+    Attributes:
+        job: the job.
+    """
+
+    def __init__(
+        self, job: jobs.Job, started: jobs.Started, tokens: int, work: Callable[[Progress], Iterator[jobs.Outcome]]
+    ) -> None:
+        self.job, self._started, self._tokens, self._work = job, started, tokens, work
+        self._turn, self._told = Semaphore(0), SimpleQueue[list[jobs.Outcome]]()
+        self._filled, self._done, self._dropped = 0, False, False
+        self._thread: Thread | None = None
+
+    @property
+    def left(self) -> list[str]:
+        """Its job, until it is done."""
+        return [] if self._done else [self.job.id]
+
+    def started(self) -> jobs.Started:
+        """That the job is accepted; how many tokens are masked is known at its end."""
+        return self._started
+
+    def drop(self, job: str) -> None:
+        """Mark this text no further."""
+        if job == self.job.id and not self._done:
+            self._dropped = True
+            for _ in self.step():
+                pass
+
+    def step(self) -> Iterator[jobs.FromWorker]:
+        """Do one step, and tell what came of it."""
+        if self._done:
+            return
+        if self._thread is None:
+            self._thread = Thread(target=self._run, name="dgmark-mark", daemon=True)
+            self._thread.start()
+        self._turn.release()
+        for outcome in self._told.get():
+            yield self.job.id, outcome
+
+    def _run(self) -> None:
+        outcomes = list[jobs.Outcome]()
+        try:
+            self._wait()
+            outcomes = [*self._work(self._progress)]
+        except _Dropped:
+            pass
+        except Exception as error:
+            if not isinstance(error, DgmarkError):
+                log.error("job %s failed", self.job.id, exc_info=error)
+                error = jobs.JobFailed("the model could not mark this text")
+            outcomes = [error]
+        self._done = True
+        self._told.put(outcomes)
+
+    def _progress(self, tokens: int) -> None:
+        self._filled += tokens
+        self._told.put([jobs.Marked(min(self._filled, self._tokens), self._tokens)] if tokens else [])
+        self._wait()
+
+    def _wait(self) -> None:
+        self._turn.acquire()
+        if self._dropped:
+            raise _Dropped
+
+
+def _marked_as(job: jobs.Job) -> tuple[str, float]:
+    """What the time of marking depends on, beside the text's length."""
+    return job.model, (job.remask or {}).get("share", 0.0)
 
 
 def serve_jobs(

@@ -1,17 +1,18 @@
 """The fields of requests in OpenAI's form: those of `/v1/generate`, and what OpenAI's clients send beside them.
 
-A field that would change the answer, and that diffusion models or this service cannot honour, may have a value that
-changes nothing only.
+A body may hold any other field. One that would change the answer and is not served may only have a value that changes
+nothing.
 """
 
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Discriminator, Field, Tag, create_model, field_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
-from dgmark_service.field_rules import given, needs, neutral_fields, not_both, rules
+from dgmark_service.error_answers import ErrorAnswer
+from dgmark_service.field_rules import given, needs, not_both, rules
 from dgmark_service.generation_schemas import MAX_TOKENS, THRESHOLD, SamplingRequest, Stop
-from dgmark_service.messages import NO_TOOLS, Messages
-from dgmark_service.schemas import RequestFields, TokenId
+from dgmark_service.messages import Messages
+from dgmark_service.schemas import Items, RequestFields, TokenId
 
 MAX_STOPS = 4
 MAX_TEXTS = 8  # of one prompt
@@ -20,33 +21,42 @@ MAX_TEXTS = 8  # of one prompt
 class StreamOptions(RequestFields):
     """What a stream says beside the text."""
 
+    model_config = ConfigDict(extra="ignore")
     include_usage: bool | None = Field(None, description="Count the tokens in a last chunk; by default no.")
-    include_obfuscation: bool | None = Field(None, description="Whether chunks are padded; not used, they are not.")
 
 
-_OpenAIFields = create_model(
-    "_OpenAIFields",
-    __base__=SamplingRequest,
-    **neutral_fields(
-        presence_penalty=((0,), "tokens that the text has already are not made less likely here: leave it out"),
-        frequency_penalty=((0,), "tokens that the text has already are not made less likely here: leave it out"),
-        logit_bias=(({},), "single tokens are not made more or less likely here: leave it out"),
-        store=((False,), "no answer is stored here: leave it out"),
-        tools=(([],), NO_TOOLS),
-        tool_choice=(("none", "auto"), NO_TOOLS),
-        parallel_tool_calls=((True, False), NO_TOOLS),
-        functions=(([],), NO_TOOLS),
-        function_call=(("none", "auto"), NO_TOOLS),
-        response_format=(({"type": "text"},), "an answer is plain text here: leave it out"),
+# fields that would change the answer and are not served: the value that changes nothing, and what is said of others
+NOT_SERVED: dict[str, tuple[Any, str]] = {
+    "presence_penalty": (0, "tokens that the text has already are not made less likely here: leave it out"),
+    "frequency_penalty": (0, "tokens that the text has already are not made less likely here: leave it out"),
+    "logit_bias": ({}, "single tokens are not made more or less likely here: leave it out"),
+    "logprobs": (
+        False,
+        "tokens are written out of order here, so an answer has no probabilities of theirs: leave it out",
     ),
-)
+    "echo": (False, "an answer does not repeat its prompt here: leave it out"),
+    "suffix": ("", "a text before a given end is what /v1/infill fills: leave it out"),
+    "best_of": (1, "no more texts are written here than are answered: leave it out, and ask for several with n"),
+    "tools": ([], "models call no tools here: leave it out"),
+    "functions": ([], "models call no tools here: leave it out"),
+    "response_format": ({"type": "text"}, "an answer is plain text here: leave it out"),
+}
+_SCHEMAS = {name: {"enum": [None, value], "description": f"{why}."} for name, (value, why) in NOT_SERVED.items()}
+
+
+def _described(*each: dict[str, Any]) -> ConfigDict:
+    """What OpenAPI says: these rules, and the fields that are not served."""
+    fields = {"properties": _SCHEMAS, "type": "object"}
+    return ConfigDict(extra="ignore", json_schema_extra=rules(*each, fields))
 
 
 _STREAM_OPTIONS = needs("stream_options", given("stream", {"const": True}))
 
 
-class _OpenAI(_OpenAIFields):
-    """What chat and plain completions share."""
+class _OpenAI(SamplingRequest):
+    """What chat and plain completions share. Fields that are not among these are not used."""
+
+    model_config = ConfigDict(extra="ignore")
 
     stream: bool | None = Field(None, description="Answer with chunks of the text, from its beginning on.")
     stream_options: StreamOptions | None = None
@@ -54,11 +64,18 @@ class _OpenAI(_OpenAIFields):
         None, description="What ends the text where it would first stand in it."
     )
     n: int | None = Field(None, ge=1, le=MAX_TEXTS, description="Number of texts of each prompt; by default 1.")
-    user: str | None = Field(None, description="Whom the text is for; not used.")
-    safety_identifier: str | None = Field(None, description="Whom the text is for; not used.")
-    metadata: dict[str, str] | None = Field(None, description="What the client notes; not used.")
-    service_tier: str | None = Field(None, description="How urgent the text is; not used.")
-    prompt_cache_key: str | None = Field(None, description="Which prompts are alike; not used.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _served(cls, value: object) -> object:
+        for name, (neutral, why) in NOT_SERVED.items():
+            given = value.get(name) if isinstance(value, dict) else None
+            all_of_them = name == "best_of" and isinstance(value, dict) and given == value.get("n")
+            # in JSON, false is not 0
+            same = given == neutral and isinstance(given, bool) == isinstance(neutral, bool)
+            if given is not None and not (same or all_of_them):
+                raise ErrorAnswer(400, why, param=name)
+        return value
 
     @field_validator("stream_options")
     @classmethod
@@ -89,38 +106,16 @@ def _kind_of_prompt(value: object) -> str | None:
     return "Prompts" if value and isinstance(value[0], str | list) else "TokenIds"
 
 
-_NO_PROBABILITIES = "tokens are written out of order here, so an answer has no probabilities of theirs: leave it out"
-_CompletionFields = create_model(
-    "_CompletionFields",
-    __base__=_OpenAI,
-    **neutral_fields(
-        echo=((False,), "an answer does not repeat its prompt here: leave it out"),
-        logprobs=((False,), _NO_PROBABILITIES),
-        suffix=(("",), "a text before a given end is what /v1/infill fills: leave it out"),
-    ),
-)
-
-
-class CompletionRequest(_CompletionFields):
+class CompletionRequest(_OpenAI):
     """A text to continue, or several."""
 
-    model_config = ConfigDict(json_schema_extra=rules(THRESHOLD, _STREAM_OPTIONS))
+    model_config = _described(THRESHOLD, _STREAM_OPTIONS)
     prompt: Annotated[
         Annotated[str, Tag("Text")]
-        | Annotated[list[TokenId], Tag("TokenIds")]
-        | Annotated[list[str | list[TokenId]], Field(min_length=1), Tag("Prompts")],
+        | Annotated[Items[TokenId], Tag("TokenIds")]
+        | Annotated[Items[str | Items[TokenId]], Field(min_length=1), Tag("Prompts")],
         Discriminator(_kind_of_prompt),
     ] = Field(description="Text, or token ids, to continue, or a list of these.")
-    best_of: int | None = Field(None, ge=1, le=MAX_TEXTS, description="Not used: as many texts are written as n says.")
-
-    @field_validator("best_of")
-    @classmethod
-    def _all_of(cls, value: int | None, info: Any) -> int | None:
-        if value not in (None, info.data.get("n", value) or 1):
-            raise ValueError(
-                "no more texts are written here than are answered: leave it out, or give it the value of n"
-            )
-        return value
 
     @property
     def prompts(self) -> list[str | list[int]]:
@@ -148,32 +143,11 @@ class CompletionRequest(_CompletionFields):
         ]
 
 
-_ChatFields = create_model(
-    "_ChatFields",
-    __base__=_OpenAI,
-    **neutral_fields(
-        logprobs=((False,), _NO_PROBABILITIES),
-        top_logprobs=((0,), _NO_PROBABILITIES),
-        modalities=((["text"],), "an answer is text here: leave it out"),
-        audio=((), "an answer is text here: leave it out"),
-        prediction=((), "an answer is not told in advance here: leave it out"),
-        web_search_options=((), NO_TOOLS),
-        reasoning_effort=(("none",), "models write nothing before their answer here: leave it out"),
-        verbosity=(("medium",), "max_tokens says how long an answer may be here: leave it out"),
-        moderation=((), "answers are not moderated here: leave it out"),
-    ),
-)
-
-
-class ChatRequest(_ChatFields):
+class ChatRequest(_OpenAI):
     """Messages to answer."""
 
-    model_config = ConfigDict(
-        json_schema_extra=rules(THRESHOLD, _STREAM_OPTIONS, not_both("max_tokens", "max_completion_tokens"))
-    )
+    model_config = _described(THRESHOLD, _STREAM_OPTIONS, not_both("max_tokens", "max_completion_tokens"))
     messages: Messages = Field(description="A conversation; the last message is a user's.")
-    prompt_cache_retention: str | None = Field(None, description="How long a prompt is kept; not used.")
-    prompt_cache_options: dict[str, Any] | None = Field(None, description="How a prompt is kept; not used.")
     max_completion_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS, description="Another name for max_tokens.")
 
     @field_validator("max_completion_tokens")

@@ -1,10 +1,11 @@
 """The fields of requests and answers. A field that is not among them is an error, not ignored."""
 
 from dataclasses import fields
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model, model_validator
 
+from dgmark.arguments import MAX_TEXT_NAME, check_name
 from dgmark.detection.detector import MIN_FPR
 from dgmark.detection.disguises.normalise import STEPS
 from dgmark.detection.finding import Phase, Verdict
@@ -14,30 +15,33 @@ from dgmark.report.joined import MAX_REPORTS
 from dgmark_service.field_rules import not_both, one_given, rules
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+TextName = Annotated[Name, AfterValidator(lambda name: check_name(name, "a text", MAX_TEXT_NAME) or name)]
 Rate = Annotated[float, Field(ge=MIN_FPR * 1000, lt=1)]
 TokenId = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
+T = TypeVar("T")
+MAX_ITEMS = 1_000_000
+# the first wrong item ends the check
+Items = Annotated[list[T], Field(fail_fast=True, max_length=MAX_ITEMS)]
 Step = Literal["ansi", "nfc", "invisible", "compatibility", "homoglyphs", "quotes", "whitespace"]
 
 MAX_KEYS = 1000
-
-
-def whole_numbers(value: object) -> object:
-    """A value with its whole numbers as such, also in lists: in JSON, 16.0 is the whole number 16."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return [whole_numbers(one) for one in value] if isinstance(value, list) else value
+MAX_TEXTS = 100  # of one request
 
 
 class RequestFields(BaseModel):
-    """A request, or a part of one: unknown fields are errors, and so is more or less than one of `one_of`."""
+    """A request, or a part of one: an unknown field is an error, and so is more or less than one of `one_of`."""
 
     model_config = ConfigDict(extra="forbid")
     one_of: ClassVar[tuple[str, ...]] = ()
 
-    @field_validator("*", mode="before")
+    @model_validator(mode="before")
     @classmethod
-    def _whole(cls, value: object) -> object:
-        return whole_numbers(value)
+    def _one_unknown(cls, value: object) -> object:
+        """The fields without all unknown ones but the first, whose error stands for the others."""
+        if not isinstance(value, dict):
+            return value
+        unknown = [name for name in value if name not in cls.model_fields][:1]
+        return {name: one for name, one in value.items() if name in cls.model_fields or name in unknown}
 
     @model_validator(mode="after")
     def _check_one_of(self) -> "RequestFields":
@@ -54,7 +58,7 @@ class TextToCheck(RequestFields):
 
     text: str | None = Field(None, description="The text.")
     key: Name | None = Field(None, description="Name of the key to look for.")
-    keys: list[Name] | None = Field(
+    keys: Items[Name] | None = Field(
         None, min_length=1, max_length=MAX_KEYS, description="In place of key, names of several; by default all keys."
     )
     fpr: Rate | None = Field(
@@ -66,7 +70,7 @@ class TextToCheck(RequestFields):
     max_crop: int = Field(
         DEFAULT_MAX_CROP, ge=0, le=100_000, description="Rotating keys: how many tokens may be missing."
     )
-    normalise: list[Step] = Field([], max_length=len(STEPS), description="Disguises to undo if no mark is found.")
+    normalise: Items[Step] = Field([], max_length=len(STEPS), description="Disguises to undo if no mark is found.")
 
     @model_validator(mode="after")
     def _one_way_to_name_keys(self) -> "TextToCheck":
@@ -78,9 +82,12 @@ class TextToCheck(RequestFields):
 class DetectRequest(TextToCheck):
     """A text to check."""
 
-    model_config = ConfigDict(json_schema_extra=rules(one_given("text", "token_ids"), ONE_KEY_FIELD))
+    model_config = ConfigDict(json_schema_extra=rules(one_given("text", "texts", "token_ids"), ONE_KEY_FIELD))
 
-    token_ids: list[TokenId] | None = Field(None, description="The token ids of one response, in place of a text.")
+    texts: Items[str] | None = Field(
+        None, min_length=1, max_length=MAX_TEXTS, description="Several texts, in place of one; each gets its answer."
+    )
+    token_ids: Items[TokenId] | None = Field(None, description="The token ids of one response, in place of a text.")
     spans: bool = Field(False, description="Find the spans that carry the mark.")
     include_text: bool = Field(False, description="Repeat the exact text that was scored.")
 
@@ -90,18 +97,18 @@ class ReportRequest(TextToCheck):
 
     model_config = ConfigDict(json_schema_extra=rules(one_given("text"), ONE_KEY_FIELD))
 
-    name: Name = Field("text", description="What the report calls the text.")
+    name: TextName = Field("text", description="What the report calls the text.")
     format: Literal["html", "json"] = Field("html", description="A page, or JSON.")
 
 
 class JoinRequest(RequestFields):
     """Reports to join."""
 
-    reports: list[str] = Field(
+    reports: Items[str] = Field(
         min_length=1, max_length=MAX_REPORTS, description="JSON reports of this service, each exactly as it was made."
     )
-    name: Name = Field("several texts", description="What the joined report calls them.")
-    unanswered: list[Name] = Field(
+    name: TextName = Field("several texts", description="What the joined report calls them.")
+    unanswered: Items[TextName] = Field(
         [],
         max_length=MAX_REPORTS,
         description="Names of documents that were to be checked with them: they are listed without an answer.",
@@ -207,6 +214,18 @@ class FullAnswer(_Row):
     schema_: Annotated[int, Field(alias="schema")]
 
 
+class ErrorOfText(AnswerFields):
+    """Why one of several texts has no answer."""
+
+    error: "Problem"
+
+
+class ListAnswer(AnswerFields):
+    """The answers about several texts, in their order."""
+
+    results: list[FullAnswer | PublicAnswer | ErrorOfText]
+
+
 class VerifyAnswer(AnswerFields):
     """Whether the signature of a report holds; if it does, who signed it, and what the report states.
 
@@ -266,6 +285,7 @@ class About(AnswerFields):
 
     may_generate says whether you may have texts written, takes_tokens whether an access token could let you do more,
     and token is the name of the one that you have sent.
+    sample is a text that can be checked at once, where the service is a demonstration.
     """
 
     dgmark: str
@@ -279,6 +299,7 @@ class About(AnswerFields):
     may_generate: bool
     takes_tokens: bool
     token: str | None
+    sample: str | None = None
 
 
 class InvalidField(AnswerFields):

@@ -20,7 +20,7 @@ from dgmark.checkpoint.gguf import LLAMA_OPTIONS, check_options, is_gguf
 from dgmark.cli.console import command_errors, stderr
 from dgmark.cli.demo import SHOWS
 from dgmark.cli.option_groups import OptionGroup, option_groups
-from dgmark.cli.options import AllowOpenKey, Loading, loading_options, set_options
+from dgmark.cli.options import AllowOpenKey, Loading, ModelContext, loading_options, set_options
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.settings_file import TunedSettings, read_settings_file
 from dgmark.detection.detector import DEFAULT_FPR
@@ -32,9 +32,16 @@ from dgmark.rows.workers import MAX_WORKERS
 from dgmark.watermark.key import WatermarkKey
 from dgmark_service.token_file import API_TOKEN, environment_token
 
+try:
+    import resource
+except ModuleNotFoundError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 LogLevel = Literal["debug", "info", "warning", "error"]
 Fields = dict[str, Any]
 # what the command line calls fields of the settings
+# a text of the storyteller, and the key that marks it, which everybody knows
+_SAMPLE = Path(__file__).with_name("sample") / "sample.txt"
 _OPTIONS = {"generate_keys": "generate-key", "rows": "batch-size"}
 
 if TYPE_CHECKING:
@@ -62,7 +69,7 @@ def access_options(
     root_path: Annotated[
         str, typer.Option(metavar="PATH", help="Path under which a proxy has the service, such as /dgmark.")
     ] = "",
-    connections: Annotated[int, typer.Option(min=1, help="Open connections; more get a 429.")] = 1024,
+    connections: Annotated[int, typer.Option(min=1, help="Open connections; more get a 503.")] = 1024,
 ) -> Fields:
     """Who may do what over which connections, as fields of `ServiceSettings`."""
     return set_options(locals()) | ({"proxies": tuple(proxies)} if proxies else {})
@@ -107,6 +114,7 @@ def checking_options(
             help="Language model that reads along; each worker loads it.",
         ),
     ] = None,
+    surprisal_context: ModelContext = None,
     fpr: Annotated[float, typer.Option(help="False-positive rate of verdicts.")] = DEFAULT_FPR,
     workers: Annotated[
         int | None,
@@ -191,7 +199,9 @@ def serve(
     if demo:
         if keys is not None or fields["models"]:
             raise SettingsError("--demo brings its own key and model: leave --keys and --model out")
-        keys, fields["models"] = _temporary_key(), (_demo_source(loading),)
+        keys, fields["models"], fields["sample"] = _temporary_keys(), (_demo_source(loading),), _SAMPLE.read_text()
+        fields["generate_keys"] = ("demo",)
+        stderr().print("The page holds a sample: check it there, then have a text written on the page Write.")
     fields["models"] = tuple(replace(one, marked={**one.marked, **marked}) for one in fields["models"])
     given = {**loading, **marked, **fields}
     vain = [_OPTIONS.get(name, name.replace("_", "-")) for name, value in given.items() if value]
@@ -211,8 +221,6 @@ def _run(app: "FastAPI", host: str, port: int) -> None:
         DgmarkError: the models cannot be loaded.
     """
     import uvicorn
-
-    from dgmark_service.connections import protocol_of
 
     state: ServiceState = app.state.service
 
@@ -242,7 +250,9 @@ def _run(app: "FastAPI", host: str, port: int) -> None:
             app,
             host=host,
             port=port,
-            http=protocol_of(state.settings),
+            http="h11",
+            ws="none",
+            limit_concurrency=_most_connections(state.settings.connections),
             forwarded_allow_ips=list(state.settings.proxies),
             log_config=state.settings.logging,
             access_log=False,
@@ -258,6 +268,12 @@ def _run(app: "FastAPI", host: str, port: int) -> None:
         raise state.failure
     if state.given_up:
         stderr().print(f"{state.given_up} texts that were being written were given up")
+
+
+def _most_connections(wanted: int) -> int:
+    """At most three quarters of the files that the process may open: requests and workers need some as well."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if resource is not None else -1
+    return wanted if files < 0 else min(wanted, files * 3 // 4)
 
 
 def _sources(
@@ -291,11 +307,12 @@ def _sources(
     return tuple(sources)
 
 
-def _temporary_key() -> Path:
-    """A folder with a new key of the storyteller, which is removed when the process ends."""
+def _temporary_keys() -> Path:
+    """A folder with a new key of the storyteller and that of the sample, which is removed when the process ends."""
     folder = tempfile.TemporaryDirectory(prefix="dgmark-")
     atexit.register(folder.cleanup)
     WatermarkKey.generate(BUILTIN, name="this demo").save(Path(folder.name) / "demo.json")
+    WatermarkKey.load(_SAMPLE.with_suffix(".json"), allow_open=True).save(Path(folder.name) / "sample.json")
     return Path(folder.name)
 
 

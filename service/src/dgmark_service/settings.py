@@ -65,24 +65,24 @@ class ServiceSettings:
         tokenizer: the keys' tokenizer, or its folder or file; None for the ones that the keys name.
         surprisal_model: the language model that reads along, as `load_surprisal_model` takes it, once in each worker;
             None for none.
+        surprisal_context: the most tokens that it reads at once; None for all it can.
         allow_open_keys: accept key files that every user of the machine can read.
         audit: file to which policy decisions are appended, as JSON Lines; None for none.
         workers: processes that check texts.
-        queue: requests that may wait for them, and as many that may wait for a model; more are refused with 429.
+        queue: requests that may wait for them, with and without a token as many each, and as many that may wait for a
+            model; more are refused with 429.
         seconds: longest time that one request may keep a worker.
         worker_bytes: memory of one worker, where the system can limit it.
         at_once: requests with a body that are answered, or wait, at the same time; more are refused with 429.
         body_bytes: size of a request.
         all_bytes: size of all requests that are not answered yet; more are refused with 429.
-        body_seconds: time in which a request must have arrived.
         max_chars: characters of a text or prompt (ids, if ids are given).
         proxies: addresses and networks of proxies, which are believed whose request they pass on (X-Forwarded-For).
-        connections: connections that are open at once; more are refused with 429.
-        header_seconds: time in which the headers of a request must have arrived.
-        answer_seconds: time in which a client must have taken what was sent.
+        connections: connections that are open at once; requests of more are refused with 503.
         root_path: under which path a proxy has the service, such as "/dgmark".
         api_token: a token beside those of the file.
         public_rate: requests of the public form that one token, and one address, may make.
+        public_seconds: seconds of a worker that one address without a token may use in a minute.
         models: the models that write texts; none for detection alone. The first is that of requests that name none.
         generate_keys: names of the keys that texts may be marked with; for each model the first that fits it is that of
             requests that name none. Empty: the only key that fits the model.
@@ -90,6 +90,7 @@ class ServiceSettings:
         payloads: let requests choose the sub-key of a text.
         rows: the most texts that are written at once.
         logging: what the process of the models logs, for `logging.config.dictConfig`; None for warnings as text.
+        sample: a text that the page Check holds when it is opened; None for none.
         text_seconds: longest time that a text may take, waiting included. A model worker that says nothing for half of
             that is replaced.
     """
@@ -103,6 +104,7 @@ class ServiceSettings:
     fpr: float = DEFAULT_FPR
     tokenizer: str | None = None
     surprisal_model: str | None = None
+    surprisal_context: int | None = None
     allow_open_keys: bool = False
     audit: Path | None = None
     workers: int = min(4, os.cpu_count() or 1)
@@ -112,15 +114,13 @@ class ServiceSettings:
     at_once: int = 1024
     body_bytes: int = 16 * MB
     all_bytes: int = 256 * MB
-    body_seconds: float = 30
     max_chars: int = 1_000_000
     proxies: tuple[str, ...] = LOCAL_PROXIES
     connections: int = 1024
-    header_seconds: float = 10
-    answer_seconds: float = 60
     root_path: str = ""
     api_token: Token | None = None
     public_rate: str = "30 per minute"
+    public_seconds: float = 20
     models: tuple[ModelSource, ...] = ()
     generate_keys: tuple[str, ...] = ()
     enforce: bool = False
@@ -128,6 +128,7 @@ class ServiceSettings:
     rows: int = 16
     text_seconds: float = 600
     logging: dict[str, Any] | None = None
+    sample: str | None = None
 
     @property
     def needs_token(self) -> bool:

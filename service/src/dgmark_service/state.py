@@ -2,16 +2,16 @@
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import cached_property, partial
+from typing import Any
 
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import named_keys
 from dgmark.detection.rules import check_weighs
 from dgmark.errors import DgmarkError
 from dgmark.rows.documents import document_limits
+from dgmark.rows.processes import in_thread
 from dgmark.watermark.commitment import KeyCommitment, load_commitments
 from dgmark.watermark.key import WatermarkKey
 from dgmark_service.auth import Authenticator
@@ -21,12 +21,13 @@ from dgmark_service.model_process import ModelProcess, launch_worker
 from dgmark_service.offers import Offer, offers_of
 from dgmark_service.settings import ServiceSettings
 from dgmark_service.telemetry import AuditLog, Metrics
+from dgmark_service.turns import Turns
 from dgmark_service.worker_pool import TooSlow, WorkerPool
 
 log = logging.getLogger("dgmark_service")
 RELOAD_SECONDS = 60.0  # in which keys must be read again
 # the keys by name, the commitments, and the models that are marked with the keys
-Keys = tuple[dict[str, WatermarkKey], dict[str, KeyCommitment], dict[str, Offer]]
+KeysRead = tuple[dict[str, WatermarkKey], dict[str, KeyCommitment], dict[str, Offer]]
 
 
 class ServiceState:
@@ -37,6 +38,7 @@ class ServiceState:
         audit: its audit log.
         auth: tells who asks.
         metrics: its metrics.
+        turns: whose text is checked next.
         keys: its keys by name.
         commitments: the commitments to its keys and to former ones, by the keys' fingerprints.
         offers: its models by name.
@@ -61,6 +63,9 @@ class ServiceState:
                 check_weighs(key)
         self.auth = Authenticator(settings, self.audit)
         self.metrics = Metrics()
+        self.turns = turns = Turns(settings.workers, settings.queue)
+        self.metrics.held.set_function(lambda: turns.held)
+        self.metrics.waiting.labels("checks").set_function(lambda: max(0, turns.held - turns.places))
         self.failure: DgmarkError | None = None
         self.on_failure: Callable[[], object] = lambda: None
         self.given_up = 0
@@ -70,7 +75,7 @@ class ServiceState:
     def workers(self) -> WorkerPool:
         """The processes that check texts."""
         settings = self.settings
-        pool = WorkerPool(
+        return WorkerPool(
             self._checker(),
             Checker.warm,
             workers=settings.workers,
@@ -79,26 +84,27 @@ class ServiceState:
             memory=settings.worker_bytes,
             on_lost=self.metrics.lost.inc,
         )
-        self.metrics.held.set_function(lambda: pool.held)
-        self.metrics.waiting.labels("checks").set_function(lambda: max(0, pool.held - pool.workers))
-        return pool
 
     def _checker(self) -> Checker:
         settings = self.settings
-        limits = document_limits(
-            file_bytes=settings.body_bytes,
-            unpacked_bytes=8 * settings.body_bytes,
-            text_bytes=4 * settings.max_chars,
-            seconds=settings.seconds / 2,
-            memory_bytes=min(2**30, settings.worker_bytes),
-        )
+
+        def limits_of(public: bool) -> Any:
+            return document_limits(
+                file_bytes=settings.body_bytes,
+                unpacked_bytes=8 * settings.body_bytes,
+                text_bytes=4 * settings.max_chars,
+                seconds=min(settings.public_seconds / 2, settings.seconds / 2) if public else settings.seconds / 2,
+                memory_bytes=min(2**30, settings.worker_bytes),
+            )
+
         return Checker(
             self.keys,
             tokenizer=settings.tokenizer,
             surprisal_model=settings.surprisal_model,
+            surprisal_context=settings.surprisal_context,
             max_chars=settings.max_chars,
             seconds=settings.seconds,
-            limits=limits,
+            limits={public: limits_of(public) for public in (False, True)},
             commitments=self.commitments,
         )
 
@@ -126,21 +132,23 @@ class ServiceState:
         async with self._changing:
             if self.model_process is not None:
                 await self.model_process.start()
-            await self.workers.start()
+            rates = [rate for rate in await self.workers.start() if rate is not None]
+            self.workers.shared.chars_per_second = min(rates, default=None)
 
     async def reload(self) -> None:
-        """Read the keys again, and open the audit log anew; if that fails, all stays as it was, and the log says why.
+        """Read the keys again; if that fails, all stays as it was, and the log says why.
 
         What is being checked or written ends under the keys that it began with.
         """
         async with self._changing:
             try:
-                self.audit.reopen()
                 self.keys, self.commitments, self.offers = await _read_in_time(self.settings)
             except DgmarkError as error:
                 log.error("the keys stay as they were: %s", error)
                 return
-            self.workers.renew(self._checker())
+            checker = self._checker()
+            checker.chars_per_second = self.workers.shared.chars_per_second  # the model stays
+            self.workers.renew(checker)
         log.warning("the keys are now: %s", ", ".join(self.keys))
 
     def close(self) -> None:
@@ -170,7 +178,7 @@ class ServiceState:
             self.model_process.stop()
 
 
-async def _read_in_time(settings: ServiceSettings) -> Keys:
+async def _read_in_time(settings: ServiceSettings) -> KeysRead:
     """What `_read_keys` reads, within `RELOAD_SECONDS`.
 
     A thread that waits for a disk for ever holds up neither a later reload nor the end of the process.
@@ -178,23 +186,13 @@ async def _read_in_time(settings: ServiceSettings) -> Keys:
     Raises:
         DgmarkError: see `_read_keys`; or it takes too long.
     """
-    read: Future[Keys] = Future()
-    read.set_running_or_notify_cancel()
-
-    def work() -> None:
-        try:
-            read.set_result(_read_keys(settings))
-        except BaseException as error:
-            read.set_exception(error)
-
-    threading.Thread(target=work, name="dgmark-reload", daemon=True).start()
     try:
-        return await asyncio.wait_for(asyncio.wrap_future(read), RELOAD_SECONDS)
+        return await asyncio.wait_for(asyncio.wrap_future(in_thread(_read_keys, settings)), RELOAD_SECONDS)
     except TimeoutError:
         raise TooSlow(f"they were not read within {RELOAD_SECONDS:g} seconds") from None
 
 
-def _read_keys(settings: ServiceSettings) -> Keys:
+def _read_keys(settings: ServiceSettings) -> KeysRead:
     """The keys by name, the commitments, and the models that are marked with the keys.
 
     See `ServiceState` for what is raised.

@@ -8,6 +8,7 @@ import threading
 import time
 from datetime import UTC, datetime
 from functools import partial
+from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import IO, Any
 
@@ -67,33 +68,15 @@ class AuditLog:
 
     def __init__(self, path: Path | None) -> None:
         self._lock = threading.Lock()
-        self._path = None if path is None else as_path(path, "the audit log")
         self._lost = self._left_out = self._refused = 0
         self._minute = -1
         self._unwritten: dict[str, Any] | None = None
-        self._file = self._opened()
-
-    def _opened(self) -> IO[bytes] | None:
-        if self._path is None:
-            return None
         try:
-            # without a buffer, which would write later what could not be written
-            return open(self._path, "ab", buffering=0, opener=_private)
+            self._file = None if path is None else _Rows(as_path(path, "the audit log"))
         except OSError as error:
             raise InputError(
-                f"the audit log {self._path} cannot be written ({error.strerror}): choose another place"
+                f"the audit log {path} cannot be written ({error.strerror}): choose another place"
             ) from error
-
-    def reopen(self) -> None:
-        """Open the file anew, since it may have been moved.
-
-        Raises:
-            InputError: the file cannot be written; the one that is open stays.
-        """
-        file = self._opened()
-        with self._lock:
-            self.close()
-            self._file = file
 
     def write(self, decision: str, **fields: Any) -> None:
         """Append a decision, with the time."""
@@ -111,11 +94,11 @@ class AuditLog:
                 self._put(self._file, self._unwritten)
             return self._unwritten is None
 
-    def _put(self, file: IO[bytes], row: dict[str, Any]) -> None:
+    def _put(self, file: "_Rows", row: dict[str, Any]) -> None:
         missing = {"rows_lost": self._lost, "refusals_left_out": self._left_out}
         line = json.dumps({**row, **{name: n for name, n in missing.items() if n}}, ensure_ascii=False)
         try:
-            self._append(file, f"{line}\n".encode())
+            self._append(file.current(), f"{line}\n".encode())
         except OSError as error:
             if self._unwritten is None:
                 log.error("the audit log cannot be written (%s): /readyz says so until it can be", error.strerror)
@@ -151,6 +134,24 @@ class AuditLog:
         """Close the file."""
         if self._file is not None:
             self._file.close()
+
+
+class _Rows(WatchedFileHandler):
+    """A file that is opened anew once another one stands at its path, without a buffer, which would write later."""
+
+    def _open(self) -> IO[bytes]:  # type: ignore[override]
+        return open(self.baseFilename, "ab", buffering=0, opener=_private)
+
+    def current(self) -> IO[bytes]:
+        """The file at the path, open; whoever configures `logging` closes all handlers.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        self.reopenIfNeeded()
+        if self.stream is None:
+            self.stream = self._open()  # type: ignore[assignment]
+        return self.stream  # type: ignore[return-value]
 
 
 def _private(path: str, flags: int) -> int:

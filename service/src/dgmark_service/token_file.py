@@ -36,7 +36,16 @@ MIN_SECRET = 24
 
 
 class Token(BaseModel):
-    """What the file knows of one token."""
+    """What the file knows of one token.
+
+    Attributes:
+        name: its name.
+        scopes: what its holder may do.
+        sha256: hash of its secret.
+        created: when it was made.
+        expires: from when on it is refused; None for never.
+        keys: the names of the keys that its holder may use; None for all.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -44,6 +53,8 @@ class Token(BaseModel):
     scopes: tuple[Scope, ...] = Field(min_length=1)
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
     created: str
+    expires: datetime | None = None
+    keys: tuple[str, ...] | None = None
 
     @field_validator("name")
     @classmethod
@@ -108,8 +119,16 @@ class TokenFile:
             ) from error
         return self._tokens
 
-    def add(self, name: str, scopes: Iterable[str]) -> str:
+    def add(
+        self, name: str, scopes: Iterable[str], *, expires: datetime | None = None, keys: Iterable[str] | None = None
+    ) -> str:
         """Make a token, and return its secret, which nobody can read from the file.
+
+        Args:
+            name: its name.
+            scopes: what its holder may do.
+            expires: from when on it is refused, in UTC unless the time says otherwise.
+            keys: the names of the only keys that its holder may use.
 
         Raises:
             SettingsError: the name is taken, is none, or a scope is none.
@@ -117,7 +136,9 @@ class TokenFile:
         """
         check_name(name, "the token")
         secret = PREFIX + secrets.token_urlsafe(32)
-        fields = {"name": name, "scopes": tuple(dict.fromkeys(scopes)), "sha256": _hash(secret)}
+        until = expires.replace(tzinfo=UTC) if expires is not None and expires.tzinfo is None else expires
+        fields = {"name": name, "scopes": tuple(dict.fromkeys(scopes)), "sha256": _hash(secret), "expires": until}
+        fields["keys"] = None if keys is None else tuple(dict.fromkeys(keys))
         with self._locked():
             tokens = self.tokens() if self.path.exists() else ()
             if any(token.name == name for token in tokens):
@@ -154,15 +175,16 @@ class TokenFile:
             raise InputError(f"{self.path} cannot be written ({error}): choose another place") from error
 
     def _write(self, tokens: tuple[Token, ...]) -> None:
-        content = json.dumps(_TokenFile(tokens=tokens).model_dump(mode="json"), indent=2) + "\n"
+        content = json.dumps(_TokenFile(tokens=tokens).model_dump(mode="json", exclude_none=True), indent=2) + "\n"
         atomic_write(self.path, content.encode(), over_protected=True)
         self.path.chmod(0o600)
 
 
 def find(secret: str, tokens: Iterable[Token]) -> Token | None:
-    """The token of this secret; the time that this takes does not tell how near a guess is."""
-    digest = _hash(secret)
-    found = [token for token in tokens if hmac.compare_digest(token.sha256, digest)]
+    """The token of this secret that is valid today; the time that this takes does not tell how near a guess is."""
+    digest, now = _hash(secret), datetime.now(UTC)
+    valid = (token for token in tokens if token.expires is None or now < token.expires)
+    found = [token for token in valid if hmac.compare_digest(token.sha256, digest)]
     return found[0] if found else None
 
 

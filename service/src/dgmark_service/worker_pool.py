@@ -1,31 +1,20 @@
 """The processes that check texts: so many at a time, so many waiting, each for so long, each with so much memory.
 
 Work that a killed worker had begun is given to another one, once, and a new worker takes the place of the lost one.
-Each worker is a pool of one process, so that the loss of one touches no other. Knows nothing of HTTP and of what the
-work is.
+Knows nothing of HTTP and of what the work is.
 """
 
 import asyncio
 import math
-import os
-import signal
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
+from functools import partial
 from typing import Any
 
 from dgmark.errors import DgmarkError
-from dgmark.rows.workers import end_with, stop_writing
-
-try:
-    import resource
-except ModuleNotFoundError:  # Windows
-    resource = None  # type: ignore[assignment]
+from dgmark.rows.processes import Worker, WorkerLost, in_thread
 
 _ATTEMPTS = 2
 SMOOTHING = 0.1  # weight of the last request in the mean time of one
@@ -47,37 +36,16 @@ class TooSlow(DgmarkError):
     """A request took a worker longer than it may."""
 
 
-class WorkerLost(DgmarkError):
-    """The worker ended over this request, and so did the next one."""
-
-
 class OutOfMemory(DgmarkError):
     """A request needs more memory than a worker has."""
 
 
-class _Worker(ProcessPoolExecutor):
+class _Worker(Worker):
     """One process, which is started and warmed up at once."""
 
-    def __init__(self, warm: Callable[[Any], None], *initial: Any) -> None:
-        # spawned, not forked, as a forked tokenizer may hang on its threads
-        super().__init__(1, get_context("spawn"), initializer=_start, initargs=initial)
-        self.shared = initial[-1]
-        self._pid = self.submit(os.getpid)
-        self.warmed = self.submit(_work, warm, ())
-
-    @property
-    def pid(self) -> int | None:
-        """The number of the process, once it has started."""
-        known = self._pid.done() and not self._pid.cancelled() and self._pid.exception() is None
-        return self._pid.result() if known else None
-
-    def kill(self) -> None:
-        """End the process now."""
-        if self.pid is not None:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, getattr(signal, "SIGKILL", signal.SIGTERM))
-        stop_writing(self)
-        self.shutdown(wait=False, cancel_futures=True)
+    def __init__(self, warm: Callable[[Any], Any], shared: Any, memory: int) -> None:
+        super().__init__(shared, memory=memory)
+        self.warmed = in_thread(self.call, warm)
 
 
 @dataclass
@@ -97,7 +65,7 @@ class WorkerPool:
     """
 
     shared: Any
-    warm: Callable[[Any], None]
+    warm: Callable[[Any], Any]
     workers: int
     queue: int
     seconds: float
@@ -107,21 +75,21 @@ class WorkerPool:
     ready: bool = False
 
     def __post_init__(self) -> None:
-        self._held_by_workers, self._lifeline = get_context("spawn").Pipe(duplex=False)
         self._processes: set[_Worker] = set()
         self._idle: asyncio.Queue[_Worker] = asyncio.Queue()
         self._mean = 0.1
 
-    async def start(self) -> None:
-        """Start the processes, and wait until they are warmed up.
+    async def start(self) -> list[Any]:
+        """Start the processes, wait until they are warmed up, and return what `warm` returned in each.
 
         Raises:
             DgmarkError: the warm-up fails.
         """
         for _ in range(self.workers):
             self._add()
-        await asyncio.gather(*(asyncio.wrap_future(worker.warmed) for worker in self._processes))
+        found = await asyncio.gather(*(asyncio.wrap_future(worker.warmed) for worker in self._processes))
         self.ready = True
+        return found
 
     async def run(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """The result of `work(shared, *arguments)` from one of the processes, with what is shared now.
@@ -143,18 +111,19 @@ class WorkerPool:
         self.held += 1
         try:
             for _ in range(_ATTEMPTS):
-                with suppress(BrokenProcessPool):
+                with suppress(WorkerLost):
                     return await self._attempt(shared, work, arguments)
             raise WorkerLost("the process that checked this ended before it had a result, twice: there is no result")
         finally:
             self.held -= 1
 
     async def _attempt(self, shared: Any, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        worker, future = await self._begin(shared, work, arguments)
+        worker = await self._warm_worker()
+        if worker.shared[0] is not shared:  # renewed while this waited: it gets the old object for this one time
+            worker.shared = (shared,)
         began, usable = time.monotonic(), False
         try:
-            async with asyncio.timeout(self.seconds):
-                result = await asyncio.wrap_future(future)
+            result = await asyncio.wrap_future(in_thread(partial(worker.call, work, *arguments, seconds=self.seconds)))
             usable = True
             self._mean += SMOOTHING * (time.monotonic() - began - self._mean)
             return result
@@ -163,34 +132,28 @@ class WorkerPool:
         except MemoryError as error:
             usable = True
             raise OutOfMemory("this needs more memory than one request may have here: check it in parts") from error
-        except DgmarkError:
-            usable = True
+        except DgmarkError as error:
+            usable = not isinstance(error, WorkerLost)
             raise
         finally:
             self._give_back(worker, usable=usable)
 
-    async def _begin(
-        self, shared: Any, work: Callable[..., Any], arguments: tuple[Any, ...]
-    ) -> tuple[_Worker, Future[Any]]:
-        """Give the work to a worker that is warmed up; those that ended while they were idle are replaced."""
+    async def _warm_worker(self) -> _Worker:
+        """A worker that is warmed up and has nothing to do; those that ended while they were idle are replaced."""
         while True:
             worker = await self._idle.get()
             try:
-                await asyncio.shield(asyncio.wrap_future(worker.warmed))
+                await asyncio.wrap_future(worker.warmed)
             except BaseException as error:
                 self._give_back(worker, usable=isinstance(error, asyncio.CancelledError))
                 raise
-            try:
-                if worker.shared is shared:
-                    return worker, worker.submit(_work, work, arguments)
-                # renewed while this waited: the worker gets the old object for this one time
-                return worker, worker.submit(work, shared, *arguments)
-            except BrokenProcessPool:
-                self._give_back(worker, usable=False)
+            if worker.alive:
+                return worker
+            self._give_back(worker, usable=False)
 
     def _give_back(self, worker: _Worker, *, usable: bool) -> None:
         """Let the worker take other work, or put a new one in its place."""
-        if usable and worker.shared is self.shared:
+        if usable and worker.shared[0] is self.shared:
             self._idle.put_nowait(worker)
         else:
             self._replace(worker)
@@ -209,7 +172,7 @@ class WorkerPool:
         self._add()
 
     def _add(self) -> None:
-        worker = _Worker(self.warm, self._held_by_workers, self.memory, self.shared)
+        worker = _Worker(self.warm, self.shared, self.memory)
         self._processes.add(worker)
         self._idle.put_nowait(worker)
 
@@ -218,32 +181,3 @@ class WorkerPool:
         self.ready = False
         for worker in self._processes:
             worker.kill()
-        self._lifeline.close()
-        self._held_by_workers.close()
-
-
-# what all work of a process shares; empty in the process that serves
-_SHARED: list[Any] = []
-
-
-def _start(lifeline: Connection, memory: int, shared: Any) -> None:
-    set_limits(memory)
-    end_with(lifeline)
-    _SHARED[:] = [shared]
-
-
-def set_limits(memory: int | None = None) -> None:
-    """Let a process outlast Ctrl-C, leave no core file, and have so many bytes of memory, where that can be limited."""
-    # Ctrl-C and a terminal's end reach all processes; the first one knows what to do
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    if resource is not None:
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold the keys
-        if memory is not None:
-            resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-
-
-def _work(work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    (shared,) = _SHARED
-    return work(shared, *arguments)

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -72,7 +73,11 @@ class Checkpoint:
 
 
 def find_checkpoint(
-    name_or_path: str | os.PathLike[str], revision: str | None = None, *, weights: bool = False
+    name_or_path: str | os.PathLike[str],
+    revision: str | None = None,
+    *,
+    weights: bool = False,
+    names: Iterable[str] = BUILTINS,
 ) -> Checkpoint:
     """Find a built-in model by name, a local folder or GGUF file by path, or a checkpoint by hub id.
 
@@ -80,6 +85,7 @@ def find_checkpoint(
         name_or_path: name, path or hub id; an existing folder wins over a hub id. A `Path` is always a path.
         revision: branch, tag or commit of a hub id.
         weights: whether to fetch the weights of a hub id as well.
+        names: the names that an error offers.
 
     Raises:
         MissingExtra: the built-in models are not installed.
@@ -109,8 +115,8 @@ def find_checkpoint(
     path = folder / "config.json"
     if not os.path.isfile(path):
         raise ModelNotFound(
-            f"no model {name!r}: give a built-in name ({', '.join(BUILTINS)}), a folder that holds a "
-            "config.json, a GGUF file, or a hub id such as 'GSAI-ML/LLaDA-8B-Instruct'"
+            f"no model {name!r}: give a built-in name ({', '.join(names)}), a folder that holds a config.json, a GGUF "
+            "file, or a hub id, organisation/model"
         )
     return Checkpoint(name=name, folder=folder, config=read_object(path))
 

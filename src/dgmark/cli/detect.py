@@ -22,9 +22,9 @@ from dgmark.detection.rules import seconds_to_check, work_of
 from dgmark.errors import InputError, SettingsError
 from dgmark.files.inputs import STDIN, names_of
 from dgmark.files.outputs import atomic_write, check_output
-from dgmark.report.contents import Report
 from dgmark.report.page import write_report
 from dgmark.report.signing import SigningKey
+from dgmark.report.statement import Report
 from dgmark.rows.detect_files import Scored, ScoringOptions, Tally, detect_file, one_key, read_sources, score
 from dgmark.rows.jsonl import BadRow, Row, to_line
 from dgmark.rows.tables import TEXT_COLUMN

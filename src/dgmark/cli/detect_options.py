@@ -1,6 +1,5 @@
 """The options of `dgmark detect`: which ones can be combined, and the scorer that they describe."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -8,16 +7,14 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from dgmark.cli.options import AllowOpenKey, AsRows
+from dgmark.cli.options import AllowOpenKey, AsRows, ModelContext, reading_model
 from dgmark.detection.detector import DEFAULT_FPR, Detector
 from dgmark.detection.finding import Phase
 from dgmark.detection.keyring import Keyring, load_keys
 from dgmark.detection.reader import Ranges
 from dgmark.detection.result import Scorer
-from dgmark.detection.rules import DEFAULT_MAX_CROP, check_weighs
-from dgmark.detection.surprisal import SurprisalModel
+from dgmark.detection.rules import DEFAULT_MAX_CROP
 from dgmark.errors import SettingsError
-from dgmark.models.surprisal_models import load_surprisal_model
 from dgmark.report.page import check_report_path
 from dgmark.report.signing import SigningKey
 from dgmark.rows.detect_files import one_key
@@ -58,6 +55,7 @@ class DetectOptions:
             "GGUF file, a hub id, or the address of a server.",
         ),
     ] = None
+    context: ModelContext = None
     only: Annotated[
         list[str] | None,
         typer.Option(metavar="START:END", help="Score only these characters; choose them without the key."),
@@ -205,16 +203,8 @@ class DetectOptions:
         }
         if self.keys is not None:
             keys = load_keys(self.keys, allow_open=self.allow_open_key)
-            return Keyring(keys, surprisal_model=self._surprisal_model(keys), **shared)
+            return Keyring(keys, surprisal_model=reading_model(self.surprisal_model, self.context, keys), **shared)
         assert self.key is not None
         key = WatermarkKey.load(self.key, allow_open=self.allow_open_key)
-        model = self._surprisal_model([key])
+        model = reading_model(self.surprisal_model, self.context, [key])
         return Detector(key, normalise=self.steps, surprisal_model=model, **shared)
-
-    def _surprisal_model(self, keys: Sequence[WatermarkKey]) -> SurprisalModel | None:
-        """The language model that reads along, once each key's rule is known to take weights."""
-        if self.surprisal_model is None:
-            return None
-        for key in keys:
-            check_weighs(key)
-        return load_surprisal_model(self.surprisal_model, keys[0].spec.tokenizer_fingerprint)

@@ -14,17 +14,15 @@ from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.cli.console import command_errors, stderr, stdout, tell_of_key, visible
 from dgmark.cli.demo import SHOWS
 from dgmark.cli.option_groups import option_groups
-from dgmark.cli.options import AllowOpenKey, NewKeyFile, OneObject
+from dgmark.cli.options import AllowOpenKey, ModelContext, NewKeyFile, OneObject, reading_model
 from dgmark.cli.rule_options import rule_options
 from dgmark.contents.accepted import content_of
 from dgmark.detection.detector import DEFAULT_FPR, Detector, check_fpr
 from dgmark.detection.expected import MAX_TOKENS, expected_p, tokens_needed
 from dgmark.detection.key_check import TEMPLATE_LEVEL, KeyCheck, check_on_texts
-from dgmark.detection.rules import check_weighs
 from dgmark.errors import CheckpointFormat, InputError
 from dgmark.files.inputs import names_of
 from dgmark.models.special_ids import find_end_ids, find_mask_id
-from dgmark.models.surprisal_models import load_surprisal_model
 from dgmark.rows.detect_files import read_sources
 from dgmark.rows.texts import Item
 from dgmark.watermark.commitment import KeyCommitment
@@ -199,15 +197,14 @@ def check(
     surprisal_model: Annotated[
         str | None, typer.Option(metavar="MODEL", help="Language model that reads along, as in `dgmark detect`.")
     ] = None,
+    context: ModelContext = None,
     tokenizer: Annotated[str | None, typer.Option(help="Tokenizer folder or file.", show_default="the key's")] = None,
     as_json: OneObject = False,
     allow_open_key: AllowOpenKey = False,
 ) -> None:
     """Test texts that nobody marked: how many look marked under this key, and which of them do so together."""
-    key, model = WatermarkKey.load(file, allow_open=allow_open_key), None
-    if surprisal_model is not None:
-        check_weighs(key)
-        model = load_surprisal_model(surprisal_model, key.spec.tokenizer_fingerprint)
+    key = WatermarkKey.load(file, allow_open=allow_open_key)
+    model = reading_model(surprisal_model, context, [key])
     detector = Detector(key, tokenizer=tokenizer, surprisal_model=model)
     items = list(read_sources(names_of(texts)))
     usable = [(item.row_id, content_of(item.content)) for item in items if isinstance(item, Item)]

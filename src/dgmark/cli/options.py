@@ -4,7 +4,7 @@ The decoding options are built from the fields of `DecodeConfig`, so that each s
 """
 
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +13,10 @@ import typer
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.cli.option_groups import OptionGroup
 from dgmark.decode.config import Settings, setting_fields
+from dgmark.detection.rules import check_weighs
+from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import SettingsError
+from dgmark.models.surprisal_models import load_surprisal_model
 from dgmark.watermark.key import WatermarkKey
 
 # --- the key
@@ -26,6 +29,27 @@ NewKeyFile = Annotated[
 AllowOpenKey = Annotated[
     bool, typer.Option("--allow-open-key", help="Accept a key file that every user of the machine can read.")
 ]
+
+ModelContext = Annotated[
+    int | None,
+    typer.Option("--context", help="Most tokens that the language model reads at once.", show_default="all it can"),
+]
+
+
+def reading_model(name: str | None, context: int | None, keys: Sequence[WatermarkKey]) -> SurprisalModel | None:
+    """The language model that reads along, once each key's rule is known to take weights; None without a name.
+
+    Raises:
+        SettingsError: a key takes no weights, or there is a context without a model.
+        ModelError: the model cannot be loaded.
+    """
+    if name is None:
+        if context is not None:
+            raise SettingsError("--context is that of the language model: give one with --surprisal-model")
+        return None
+    for key in keys:
+        check_weighs(key)
+    return load_surprisal_model(name, keys[0].spec.tokenizer_fingerprint, context=context)
 
 
 def key_to_mark_with(

@@ -11,8 +11,8 @@ from dgmark.extras import wing_hint
 
 # commands of the distributions in this repository, which are listed also where these are not installed
 _HERE = {
-    "serve": ("service", "Check and write texts over HTTP and on pages"),
-    "access": ("service", "Make, list and remove the access tokens of `dgmark serve`"),
+    "serve": ("service", "check and write texts over HTTP and on pages"),
+    "access": ("service", "make, list and remove access tokens"),
 }
 _ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
@@ -23,7 +23,7 @@ def add_other_commands(app: typer.Typer) -> None:
     for name in sorted({*found, *_HERE}, key=lambda name: (name not in _HERE, name)):
         if name not in found:
             folder, purpose = _HERE[name]
-            missing = f"{purpose} (needs dgmark-{folder})."
+            missing = f"Needs dgmark-{folder}: {purpose}."
             app.command(name, help=missing, context_settings=_ANY_ARGUMENTS)(_refusal(name, folder))
             continue
         command = found[name].load()

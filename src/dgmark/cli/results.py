@@ -31,7 +31,7 @@ from dgmark.detection.sentences import (
 )
 from dgmark.detection.shading import cut
 from dgmark.errors import SettingsError
-from dgmark.report.contents import quote
+from dgmark.report.statement import quote
 from dgmark.rows.detect_files import Scored, to_row
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, to_line
 from dgmark.rows.texts import Item

@@ -18,6 +18,7 @@ from dgmark.models.host import waits
 from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import spec_as
+from dgmark.watermark.word_classes import class_table
 
 # a canvas's number stands above the ids of a pair
 _PAIR_BITS = 48
@@ -33,6 +34,8 @@ class BigramSide(KeyedSide):
         number: the number of each row's sub-key; 0 without sub-keys, -1 in a row without a mark.
         nearest: the smallest distance of a pair; all rows share the distances.
         farthest: the largest.
+        classes: the class of each id under keys of words, and -1 in the end; None for keys that tell all ids apart.
+        word_classes: the hash of the classes.
         fixed_shapes: whether shapes depend on shapes alone on the CPU too, as they do on a device, where nothing waits
             and a step may stand in a CUDA graph; else only those pairs are hashed that exist.
     """
@@ -42,13 +45,15 @@ class BigramSide(KeyedSide):
     number: Int[Tensor, " batch"]
     nearest: int
     farthest: int
+    classes: Int[Tensor, " ids"] | None = None
+    word_classes: str | None = None
     fixed_shapes: bool = False
 
     @classmethod
-    def kind(cls, key: WatermarkKey) -> tuple[int, int]:
-        """The distances of pairs."""
+    def kind(cls, key: WatermarkKey) -> tuple[int, int, str | None]:
+        """The distances of pairs, and the hash of the classes of words."""
         spec = spec_as(BigramSpec, key)
-        return spec.nearest, spec.farthest
+        return spec.nearest, spec.farthest, spec.word_classes
 
     @classmethod
     def empty(
@@ -57,28 +62,44 @@ class BigramSide(KeyedSide):
         """A side with this many rows without a mark, which may be given keys like these.
 
         Raises:
-            SettingsError: the keys have different distances.
+            SettingsError: the keys have different distances or classes.
         """
-        ranges = set(map(cls.kind, keys))
-        if len(ranges) > 1:
-            raise SettingsError(f"keys with different distances of pairs, {sorted(ranges)}, mark no batch together")
-        ((nearest, farthest),) = ranges
+        given = {cls.kind(key): key for key in keys}
+        if len(given) > 1:
+            raise SettingsError(
+                f"keys with different distances of pairs or classes of words, {[*given]}, mark no batch together"
+            )
+        (((nearest, farthest, word_classes), key),) = given.items()
         first, second, number = (torch.full((slots,), value, device=device) for value in (0, 0, -1))
+        table = class_table(key.spec)
         return cls(
-            first=first, second=second, number=number, nearest=nearest, farthest=farthest, fixed_shapes=fixed_shapes
+            first=first,
+            second=second,
+            number=number,
+            nearest=nearest,
+            farthest=farthest,
+            # -1, which is no id, picks the last one
+            classes=None if table is None else torch.tensor([*table.tolist(), -1], device=device),
+            word_classes=word_classes,
+            fixed_shapes=fixed_shapes,
         )
 
     def check_key(self, key: WatermarkKey) -> None:
         """Refuse a key that no row can have.
 
         Raises:
-            SettingsError: the key has sub-keys and is not one of them, or other distances than the side.
+            SettingsError: the key has sub-keys and is not one of them, or other distances or classes than the side.
         """
-        nearest, farthest = self.kind(key)
+        nearest, farthest, word_classes = self.kind(key)
         if (nearest, farthest) != (self.nearest, self.farthest):
             raise SettingsError(
                 f"key {key.fingerprint} has pairs at distances {nearest} to {farthest}, and these "
                 f"rows at {self.nearest} to {self.farthest}: they mark no batch together"
+            )
+        if word_classes != self.word_classes:
+            raise SettingsError(
+                f"key {key.fingerprint} has pairs of {'exact tokens' if word_classes is None else 'words'}, and these "
+                "rows have others: they mark no batch together"
             )
         if key.num_subkeys > 1:
             raise SettingsError(
@@ -143,6 +164,7 @@ class BigramSide(KeyedSide):
         The text holds (7, 8) and (5, 7) already, so that candidate 8 has no bit with the 7 on its left.
         """
         neighbours, exists = self._neighbours(places)
+        tokens, neighbours = self._told_apart(tokens), self._told_apart(neighbours)
         is_new = exists & ~self._repeated(neighbours, exists)
         asked = is_new[:, None] & (tokens >= 0)[:, :, None]
         # In 5 . 8 candidate 5 completes (5, 8) with the 8 on its right, and candidate 8 with the 5 on its left: the bit
@@ -164,6 +186,10 @@ class BigramSide(KeyedSide):
             tokens[place, candidate], neighbours[place, bit], self._right[bit], places.canvas[place], places.window
         )
         return signs
+
+    def _told_apart(self, ids: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
+        """Ids as the keys tell them apart; -1 stays -1."""
+        return ids if self.classes is None else self.classes[ids]
 
     @property
     def _offsets(self) -> Int[Tensor, " bits"]:
@@ -220,6 +246,7 @@ class BigramSide(KeyedSide):
         ids = window.ids[:, window.text[0] : window.text[1]]
         canvas = torch.arange(len(ids), device=ids.device)[:, None] << _PAIR_BITS
         known, words = ids != window.mask_id, [ids.new_full((len(ids), 1), -1)]
+        ids = self._told_apart(ids)
         for distance in range(self.nearest, self.farthest + 1):
             pairs = pair_words(ids[:, :-distance], ids[:, distance:]) | canvas
             words.append(torch.where(known[:, :-distance] & known[:, distance:], pairs, -1))

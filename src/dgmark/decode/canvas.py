@@ -103,9 +103,9 @@ class Trace:
         reward: the token's reward r_j, by the model alone.
         matched: whether the token was in the position's matching set; under rule "bigram", whether more of the new
             pairs that its draw saw match than do not. Always true without a mark.
-        choice: whether there was a choice, which is where a mark can be: at its draw, other tokens had a probability of
-            1e-4 or more together. Where the order of commits carries the mark, whether more places were masked than the
-            step filled.
+        had_choice: whether there was a choice, which is where a mark can be: at its draw, other tokens had a
+            probability of 1e-4 or more together. Where the order of commits carries the mark, whether more places were
+            masked than the step filled.
     """
 
     step: list[int] = field(default_factory=list)
@@ -113,11 +113,11 @@ class Trace:
     token_id: list[int] = field(default_factory=list)
     reward: list[float] = field(default_factory=list)
     matched: list[bool] = field(default_factory=list)
-    choice: list[bool] = field(default_factory=list)
+    had_choice: list[bool] = field(default_factory=list)
 
     def choices(self, stop: int | None = None) -> int:
         """How many tokens, of those before the position `stop`, had a choice; of edited ones, the last edit counts."""
-        last = dict(zip(self.position, self.choice, strict=True))
+        last = dict(zip(self.position, self.had_choice, strict=True))
         return sum(choice for position, choice in last.items() if stop is None or position < stop)
 
 
@@ -143,7 +143,7 @@ class Commits:
         reward: the reward of each commit.
         matched: whether each token matched, as in `Trace`.
         edited: whether each replaces a token that was committed before.
-        choice: whether each had a choice, as in `Trace`.
+        had_choice: whether each had a choice, as in `Trace`.
         finished: rows that this step completed.
         forwards: number of canvases run through the model since the previous commits.
     """
@@ -156,7 +156,7 @@ class Commits:
     reward: Tensor
     matched: Bool[Tensor, " commits"]
     edited: Bool[Tensor, " commits"]
-    choice: Bool[Tensor, " commits"]
+    had_choice: Bool[Tensor, " commits"]
     finished: Int[Tensor, " finished"]
     forwards: int
 
@@ -230,7 +230,7 @@ class BatchEvents:
         """One event for each row of a step, which is added to the row's trace."""
         rows = commits.row.tolist()
         position = self._positions[commits.place]
-        given = (position, commits.token, commits.reward, commits.matched, commits.edited, commits.choice)
+        given = (position, commits.token, commits.reward, commits.matched, commits.edited, commits.had_choice)
         columns = [one.tolist() for one in given]
         for row in dict.fromkeys(rows):
             mine = [index for index, other in enumerate(rows) if other == row]
@@ -243,7 +243,7 @@ class BatchEvents:
             trace.token_id.extend(tokens)
             trace.reward.extend(rewards)
             trace.matched.extend(matched)
-            trace.choice.extend(choice)
+            trace.had_choice.extend(choice)
             yield Committed(self._numbers[row], commits.step, positions, tokens, rewards, matched, edited)
 
 

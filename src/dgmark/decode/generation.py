@@ -9,7 +9,7 @@ from dgmark.decode.canvas import BatchEvents, BlockFinished, Committed, Complete
 from dgmark.decode.config import DecodeConfig, DecodeSettings, settings_of
 from dgmark.decode.own_check import Check, MarkTally, checker_of
 from dgmark.decode.prompts import (
-    Keys,
+    KeyOfEach,
     Prepared,
     Prompt,
     Prompts,
@@ -107,7 +107,7 @@ def generate(
     model: Denoiser,
     prompts: Prompts,
     *,
-    key: Keys,
+    key: KeyOfEach,
     subkey: int | Sequence[int | None] | None = None,
     seed: int | Sequence[int] = 0,
     ids: Iterable[str | int] | None = None,
@@ -178,7 +178,7 @@ def stream_generate(
     model: Denoiser,
     prompts: Prompts,
     *,
-    key: Keys,
+    key: KeyOfEach,
     subkey: int | Sequence[int | None] | None = None,
     seed: int | Sequence[int] = 0,
     ids: Iterable[str | int] | None = None,

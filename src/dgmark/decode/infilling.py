@@ -15,7 +15,15 @@ from dgmark.decode.canvas import Canvas, Progress, Trace
 from dgmark.decode.config import DecodeConfig, DecodeSettings, settings_of
 from dgmark.decode.generation import responses_of
 from dgmark.decode.own_check import Check, MarkTally, TextChecker, checker_of
-from dgmark.decode.prompts import Keys, Prepared, Request, RowArguments, check_progress, prompts_or_errors, requests_of
+from dgmark.decode.prompts import (
+    KeyOfEach,
+    Prepared,
+    Request,
+    RowArguments,
+    check_progress,
+    prompts_or_errors,
+    requests_of,
+)
 from dgmark.decode.remasking import Remasker, Remasking
 from dgmark.errors import DgmarkError, InputError, PromptTooLong, SettingsError
 from dgmark.models.denoiser import Denoiser, check_model, traits_of
@@ -110,7 +118,7 @@ def infill(
     model: Denoiser,
     texts: Texts,
     *,
-    key: Keys,
+    key: KeyOfEach,
     subkey: int | Sequence[int | None] | None = None,
     share: float | None = None,
     keep: str | None = None,

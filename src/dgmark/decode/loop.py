@@ -249,7 +249,7 @@ class _Loop:
         edited, unsettled, now = self._edit(now)
         choice = self._choice(now, count) if self.round_trip is None else self._surviving(self.round_trip, now, count)
         candidates = now.candidates
-        shown = edited, candidates.tokens, candidates.rewards, candidates.matched, candidates.choice
+        shown = edited, candidates.tokens, candidates.rewards, candidates.matched, candidates.had_choice
         if self.lookahead is None:
             chosen = choice.places(candidates.scores, self.in_block(now.rows.masked))
             after, read = self.committed(now, chosen, unsettled).read(*shown)
@@ -377,14 +377,14 @@ class _Loop:
         return True
 
     def _commits(
-        self, after: RowsAfter, edited: Tensor, tokens: Tensor, rewards: Tensor, matched: Tensor, choice: Tensor
+        self, after: RowsAfter, edited: Tensor, tokens: Tensor, rewards: Tensor, matched: Tensor, had_choice: Tensor
     ) -> Commits:
         """What the host read of a step: the rows after it, and what was shown of all its candidates."""
         index, place = (after.chosen | edited).nonzero(as_tuple=True)
         number = after.rows.number
         if self.side.marks_by_order():
-            by_key = (after.left > 0)[:, None] | choice & steers(self.side, self.config)
-            choice = torch.where(self.marked[number][:, None], by_key, choice)
+            by_key = (after.left > 0)[:, None] | had_choice & steers(self.side, self.config)
+            had_choice = torch.where(self.marked[number][:, None], by_key, had_choice)
         commits = Commits(
             step=self.steps,
             block=self.block.number,
@@ -394,7 +394,7 @@ class _Loop:
             reward=rewards[index, place],
             matched=matched[index, place],
             edited=edited[index, place],
-            choice=choice[index, place],
+            had_choice=had_choice[index, place],
             finished=number[after.complete],
             forwards=self.forwards,
         )

@@ -33,13 +33,13 @@ Prompt = str | list[int]
 # what `prompts_of` takes: a text, or several texts and lists of token ids
 Prompts = str | Iterable[TextOrIds]
 # the key of all rows, or of each; None for no mark
-Keys = WatermarkKey | None | Sequence[WatermarkKey | None]
+KeyOfEach = WatermarkKey | None | Sequence[WatermarkKey | None]
 
 
 class RowArguments(DecodeSettings, total=False):
     """The keyword arguments of all functions that write texts; see `generate`."""
 
-    key: Required[Keys]
+    key: Required[KeyOfEach]
     subkey: int | Sequence[int | None] | None
     seed: int | Sequence[int]
     ids: Iterable[str | int] | None
@@ -110,7 +110,7 @@ def key_of_text(key: WatermarkKey | None, subkey: int | None = None) -> Watermar
     return None
 
 
-class Kind(NamedTuple):
+class BatchKind(NamedTuple):
     """What decides which rows are decoded together.
 
     Attributes:
@@ -122,7 +122,7 @@ class Kind(NamedTuple):
     mark: Hashable
 
 
-def batches_of(kinds: Sequence[Kind]) -> list[list[int]]:
+def batches_of(kinds: Sequence[BatchKind]) -> list[list[int]]:
     """Sort rows of these kinds into batches; each row is put into the first that takes it."""
     batches: list[list[int]] = []
     for row, (layout, mark) in enumerate(kinds):
@@ -295,11 +295,11 @@ class Prepared:
         except ModelFault as fault:
             raise ModelFault(fault.problem, [batch.rows[row] for row in fault.rows]) from None
 
-    def kind(self, row: int) -> Kind:
+    def kind(self, row: int) -> BatchKind:
         """What decides which rows a row is decoded together with: its layout, and its mark."""
         key, canvas = self.requests[row].key, self.canvases[row]
         layout = (None if self.pad else canvas.start, canvas.layout)
-        return Kind(layout, None if key is None else kind_of(key))
+        return BatchKind(layout, None if key is None else kind_of(key))
 
 
 def prompts_of(prompts: Any) -> list[Prompt]:
@@ -324,7 +324,7 @@ def prompts_or_errors(prompts: Any) -> list[Prompt | DgmarkError]:
 
 def requests_of(
     prompts: Sequence[Any],
-    key: Keys,
+    key: KeyOfEach,
     seed: int | Sequence[int],
     subkey: int | Sequence[int | None] | None = None,
     ids: Iterable[str | int] | None = None,

@@ -200,15 +200,15 @@ class Proposals:
         scores: the rewards by which positions are ordered: r_j times the factor by which keyed bits changed the
             probability of v_j, so that the order does not undo what the draw did.
         net_bits: how many keyed bits of v_j are 1, less those that are 0; None if the draw saw none.
-        choice: whether the draw had a choice: other tokens than v_j had a probability of `MIN_SHARE` or more together,
-            before any keyed bit; at temperature 0 only bits give one. None if nothing was drawn.
+        had_choice: whether the draw had a choice: other tokens than v_j had a probability of `MIN_SHARE` or more
+            together, before any keyed bit; at temperature 0 only bits give one. None if nothing was drawn.
     """
 
     tokens: Int[Tensor, "*places"]
     rewards: Float[Tensor, "*places"]
     scores: Float[Tensor, "*places"]
     net_bits: Int[Tensor, "*places"] | None = None
-    choice: Bool[Tensor, "*places"] | None = None
+    had_choice: Bool[Tensor, "*places"] | None = None
 
 
 def propose(
@@ -317,14 +317,14 @@ class Candidates:
         rewards: r_j, by the model alone.
         scores: the rewards by which places are ordered (`Proposals`).
         matched: whether each candidate matches: its group, or more of its new pairs than not; always without a mark.
-        choice: whether the draw of each had a choice (`Proposals`).
+        had_choice: whether the draw of each had a choice (`Proposals`).
     """
 
     tokens: Int[Tensor, "canvases window"]
     rewards: Float[Tensor, "canvases window"]
     scores: Float[Tensor, "canvases window"]
     matched: Bool[Tensor, "canvases window"]
-    choice: Bool[Tensor, "canvases window"]
+    had_choice: Bool[Tensor, "canvases window"]
 
     def _each(self, change: Callable[..., Tensor], *others: "Candidates") -> "Candidates":
         fields = zip(*(vars(one).values() for one in (self, *others)), strict=True)
@@ -450,7 +450,7 @@ class Proposer:
 
     def _choice(self, step: Step, drawn_from: Tensor, proposals: Proposals) -> Bool[Tensor, " k"]:
         """Whether each candidate had a choice: by its draw, or, where the watermark changed the logits, before that."""
-        drawn = proposals.choice
+        drawn = proposals.had_choice
         if drawn is None:
             drawn = torch.zeros_like(proposals.tokens, dtype=torch.bool)
         if not self._changes_logits:

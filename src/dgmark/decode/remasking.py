@@ -109,7 +109,7 @@ class Remasker:
         Args:
             text: the text.
             request: its seed, and its key or sub-key; the prompt is not read.
-            progress: called after each step with the number of tokens it committed.
+            progress: called after each step with the number of tokens it committed, which is 0 while words are chosen.
 
         Returns:
             The ids of the whole text, the places that were masked, the commits, and what was done.
@@ -119,7 +119,7 @@ class Remasker:
         """
         encoded = encode_exactly(self._model.tokenizer, text)
         old, ids, trace = encoded.ids, list(encoded.ids), Trace()
-        chosen = self._choose(old, replaceable(text, encoded, self._words, self._keep))
+        chosen = self._choose(old, replaceable(text, encoded, self._words, self._keep), progress)
         seeds = seeds_within(request.seed)
         done: list[int] = []
         p_value = None
@@ -140,7 +140,7 @@ class Remasker:
         remasking = Remasking(text, self._share, self._keep, self._target, masked, changed, expected, p_value)
         return ids, sorted(done), trace, remasking
 
-    def _choose(self, ids: list[int], places: list[int]) -> list[int]:
+    def _choose(self, ids: list[int], places: list[int], progress: Progress | None) -> list[int]:
         """The places of which the model is least sure: as many as are to be masked, if there are so many."""
         wanted = max(1, round(self._share * len(ids)))
         if len(places) <= wanted:
@@ -150,11 +150,11 @@ class Remasker:
             for start, stop, own in windows(
                 len(ids), self._model.context_length, [place for place in places if place % TURNS == turn]
             ):
-                entropies |= self._entropies(ids[start:stop], own, start)
+                entropies |= self._entropies(ids[start:stop], own, start, progress)
         return sorted(sorted(places, key=lambda place: -entropies[place])[:wanted])
 
     @torch.inference_mode()
-    def _entropies(self, ids: list[int], places: list[int], start: int) -> dict[int, float]:
+    def _entropies(self, ids: list[int], places: list[int], start: int, progress: Progress | None) -> dict[int, float]:
         """The entropy of the model over words, in nats, at each of these places of the text, all masked at once.
 
         Each block is seen as it will be when it is filled: with the text before it.
@@ -172,6 +172,8 @@ class Remasker:
             entropy = torch.special.entr(torch.softmax(logits, -1)).sum(-1)
             entropies |= dict(zip((masked + low + start).tolist(), entropy.tolist(), strict=True))
             row[:, low:high] = old[:, low:high]
+            if progress is not None:
+                progress(0)
         return entropies
 
     def _canvas(self, ids: list[int], places: list[int], start: int) -> Canvas:
@@ -272,5 +274,5 @@ def _extend(trace: Trace, more: Trace) -> None:
     """Add the commits of a later decode."""
     after = trace.step[-1] + 1 if trace.step else 0
     trace.step.extend(step + after for step in more.step)
-    for name in ("position", "token_id", "reward", "matched", "choice"):
+    for name in ("position", "token_id", "reward", "matched", "had_choice"):
         getattr(trace, name).extend(getattr(more, name))

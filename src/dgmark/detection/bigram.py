@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from dgmark.detection.choice import CAP, choice_of, digest_of, weights_of
 from dgmark.detection.finding import Finding, PairFigures, TokenSpan, Uncertain, WeightFigures
 from dgmark.detection.p_values import (
     MIN_P,
@@ -27,7 +26,8 @@ from dgmark.detection.p_values import (
     p_value_of,
     z_score,
 )
-from dgmark.detection.parts import WHOLE_SHARE, Parts
+from dgmark.detection.pair_weights import CAP, choice_of, digest_of, weights_of
+from dgmark.detection.parts import FIRST_UNIT, WHOLE_SHARE, Parts
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.rules import DetectionSettings, Expectation, SubkeySpan, TextTest
 from dgmark.detection.weighted_coins import WeightedCoins, close_log_tails, effective_number
@@ -35,11 +35,14 @@ from dgmark.errors import DgmarkError
 from dgmark.watermark.bigram import BigramSpec, PairHashes, pair_key, pair_words, pairs_of, sums_by_subkey
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import check_ids, spec_as
+from dgmark.watermark.word_classes import told_apart
 
 # strengths of the mark that the confidence in a sub-key averages over: twice the share of matching pairs, less 1
 STRENGTHS = (0.1, 0.3, 0.5)
 # sub-keys are ranked by the counts of runs of blocks of this many tokens
 _BLOCK_TOKENS = 32
+# so many places in a row at which no new pair stands are a gap: a repetition, or tokens that are not scored
+_GAP = 32
 # sub-keys whose spans are looked for
 _SUBKEYS_WITH_SPANS = 16
 # A weighted tail is computed for parts whose estimate is as good as the best one, or the level, but for so many nats
@@ -72,7 +75,8 @@ class BigramTest(TextTest):
         self.key, self.spec, self.tokens = key, spec_as(BigramSpec, key), tokens
         check_ids(tokens.ids, self.spec.table_size)
         self._left, self._right = pairs_of(tokens.positions, self.spec.nearest, self.spec.farthest)
-        self._words = pair_words(tokens.ids[self._left], tokens.ids[self._right])
+        ids = told_apart(self.spec, tokens.ids)
+        self._words = pair_words(ids[self._left], ids[self._right])
         # Equal pairs side by side, each in the order of its places. At distance 1 the text 7 5 7 5 has the words a b
         # a at its places: _order is 0 2 1, _repeated 0 1 0, words are a b, _first_places 0 1, and _distinct is 0 1 0.
         self._order = np.argsort(self._words, kind="stable")
@@ -236,14 +240,49 @@ class BigramTest(TextTest):
         return [span for _, span in self._apart((subkey, span) for span in passing)]
 
     def _apart(self, spans: Iterable[SubkeySpan]) -> list[SubkeySpan]:
-        """Those of some spans that do not overlap, the best first: of two that would, the better one is kept."""
-        kept = list[SubkeySpan]()
+        """Those of some spans that do not overlap, the best first: of two that would, the better one is kept.
+
+        One with a gap is worse than all without: what repeats itself between marked words does not carry the mark.
+        """
+        kept, ranked = list[SubkeySpan](), sorted(spans, key=lambda one: one[1].log_p)
         free = np.ones(len(self.tokens.ids), dtype=bool)
-        for subkey, span in sorted(spans, key=lambda one: one[1].log_p):
-            if free[span.first : span.last].all():
-                free[span.first : span.last] = False
-                kept.append((subkey, span))
+        for with_gap in (False, True):
+            for subkey, span in ranked:
+                inside = slice(span.first, span.last)
+                if free[inside].all() and (with_gap or not self._has_gap(span.first, span.last)):
+                    free[inside] = False
+                    kept.append((subkey, span))
         return kept
+
+    def _newly_scored(self, first: int, last: int) -> Int[np.ndarray, " some"]:
+        """The tokens of [first, last) at which a pair stands for the first time there, in order."""
+        # 7 5 7 5 7 5 at distance 1, in [0, 6): the pairs 7 5 and 5 7 are new at the tokens 0, 1 and 2
+        places = slice(*np.searchsorted(self._right, [first, last]))
+        left, right = self._left[places], self._right[places]
+        new = (left >= first) & (self._left_before[places] < first)
+        return np.unique(np.concatenate([left[new], right[new]]))
+
+    def _has_gap(self, first: int, last: int) -> bool:
+        """Whether there is a gap in the tokens [first, last)."""
+        # a pair that is new in the text is new in each part, so that a part of a text without gaps has none
+        return self._any_gap and self._gap_in(first, last)
+
+    @cached_property
+    def _any_gap(self) -> bool:
+        return self._gap_in(0, len(self.tokens.ids))
+
+    def _gap_in(self, first: int, last: int) -> bool:
+        if first == last:
+            return False
+        scored = np.concatenate([[first], self._newly_scored(first, last), [last - 1]])
+        return bool((np.diff(self.tokens.positions[scored]) > _GAP).any())
+
+    def shown_tokens(self) -> Bool[np.ndarray, " n"]:
+        """Which tokens are newly scored in the text, or stand between such ones without a gap."""
+        shown, new = np.zeros(len(self.tokens.ids), dtype=bool), self._newly_scored(0, len(self.tokens.ids))
+        for run in np.split(new, np.flatnonzero(np.diff(self.tokens.positions[new]) > _GAP) + 1):
+            shown[slice(run[0], run[-1] + 1) if len(run) else slice(0)] = True
+        return shown
 
     @cached_property
     def _parts(self) -> Parts:
@@ -280,6 +319,9 @@ class BigramTest(TextTest):
         order = order[estimates[order] <= wanted + _SLACK_NATS + _SLACK_SHARE * abs(wanted)]
         if level is None:
             order = np.union1d(order[:_MOST_TAILS], [0])
+        elif self._any_gap:
+            gaps = [self._has_gap(int(parts.first[part]), int(parts.last[part])) for part in order]
+            order = order[np.argsort(gaps, kind="stable")]
         free = np.ones(len(self.tokens.ids), dtype=bool)
         for part in order.tolist():
             first, last = int(parts.first[part]), int(parts.last[part])
@@ -364,9 +406,9 @@ class BigramTest(TextTest):
     def spans(self, fpr: float) -> list[SubkeySpan]:
         """The spans that carry the mark of the key or of any of its sub-keys, each with its sub-key, in order.
 
-        Spans do not overlap: of two that would, the one with the smaller p-value is kept. Those of one sub-key that
-        touch are joined. Each of them passed by itself, so the smallest of their p-values is one of the whole stretch,
-        too.
+        Spans do not overlap: of two that would, the one with the smaller p-value is kept. Each begins and ends with a
+        pair that is new in it. Those of one sub-key that touch are joined: each of them passed by itself, so the
+        smallest of their p-values is one of the whole stretch, too.
 
         Args:
             fpr: the largest chance to report any span without marked text, over all sub-keys.
@@ -374,10 +416,14 @@ class BigramTest(TextTest):
         tried = self.key.num_subkeys
         subkeys = [self.key.number] if tried == 1 else self.ranked_subkeys()
         found = [(subkey, span) for subkey in subkeys for span in self.passing_parts(subkey, fpr / tried)]
-        joined = list[SubkeySpan]()
+        joined, places = list[SubkeySpan](), self.tokens.positions
         for subkey, span in sorted(self._apart(found), key=lambda one: one[1].first):
-            span = replace(span, p_value=bonferroni_p(span.p_value, tried))
-            if joined and (joined[-1][0], joined[-1][1].last) == (subkey, span.first):
+            scored = self._newly_scored(span.first, span.last)
+            span = replace(
+                span, first=int(scored[0]), last=int(scored[-1]) + 1, p_value=bonferroni_p(span.p_value, tried)
+            )
+            touches = joined and places[span.first] - places[joined[-1][1].last - 1] <= FIRST_UNIT
+            if touches and joined[-1][0] == subkey:
                 before = joined.pop()[1]
                 span = replace(min(before, span, key=lambda one: one.log_p), first=before.first, last=span.last)
             joined.append((subkey, span))

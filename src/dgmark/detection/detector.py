@@ -178,7 +178,8 @@ class Detector:
         """The spans of a text (or of ids) that carry the mark, in order; with sub-keys, the mark of any of them.
 
         The chance to report any span without marked text is at most `fpr`. The ends of a span are estimates; in a text
-        they are moved outwards to where words begin and end.
+        they are moved outwards to where words begin and end. A span ends where nothing new is scored: a long repetition
+        is not in one.
 
         Raises:
             SettingsError: the key's rule finds none.
@@ -204,7 +205,7 @@ class Detector:
     def tokens(self, text: str, detection: Detection) -> list[ScoredToken]:
         """Each token of `text`, and whether it matches at the shift (and sub-key) of `detection`, for display.
 
-        Under rule "bigram" a token matches if more of its pairs match than do not.
+        Under rule "bigram" a token matches if more of its pairs match than do not, and long repetitions are not scored.
 
         Raises:
             SettingsError: `detection` is not a detection.
@@ -215,8 +216,10 @@ class Detector:
         _, offsets = self.reader.encode(reading.content)
         scored = self.reader.read(reading.content)
         test = self.test(scored)
-        matches, weights = test.matched_tokens(detection), test.token_weights()
+        matches, weights, shown = test.matched_tokens(detection), test.token_weights(), test.shown_tokens()
         matched = {} if matches is None else dict(zip(scored.positions.tolist(), matches.tolist(), strict=True))
+        if shown is not None:
+            matched = {place: matched[place] for place in scored.positions[shown].tolist()}
         weight = {} if weights is None else dict(zip(scored.positions.tolist(), weights.tolist(), strict=True))
         places = [reading.original(start, end) for start, end in offsets.tolist()]
         return [

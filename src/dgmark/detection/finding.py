@@ -108,13 +108,13 @@ class Finding:
         test: "count" if all tokens or pairs count alike, "weighted" if each pair has a weight by how much choice its
             tokens had, as a language model sees the text; None for published rules of the lab.
         weights: what the weighted test finds; None for the other tests.
-        normalised: what was undone in the text before it was scored: disguises, by the steps' names, "markup" and
-            "wrapping"; empty if the text was scored unchanged.
+        normalised: what was undone in the text before it was scored: disguises, by the steps' names, and the layout,
+            by the names of `readings.LAYOUT`; empty if the text was scored unchanged.
         normalise_would_change: the steps that would undo disguises of many words of a text in which no mark was found,
             and that were not applied; empty otherwise.
         spans: the spans that carry the mark; None if not requested.
         marked_share: the share of the text that the spans cover, in characters that are no white space (in ids, if
-            ids were given); None if not requested.
+            ids were given); None if not requested. A long repetition is in no span and counts as not covered.
         keys_tested: how many keys were tried, which the p-value pays for; the result is that of the likeliest key.
         rule: the rule of the key. For published rules of the lab, "tokens scored" are what their statistic counts
             (pairs or windows).
@@ -168,7 +168,7 @@ class Finding:
     @property
     def disguised(self) -> bool:
         """Whether a disguise was undone, so that places in what was scored are not places in the text."""
-        return not LAYOUT.issuperset(self.normalised)
+        return not set(self.normalised) <= LAYOUT.keys()
 
     @property
     def in_part(self) -> bool:

@@ -18,8 +18,8 @@ from jaxtyping import Bool, Float, Int
 from dgmark.arguments import several, shown, whole
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
 from dgmark.contents.accepted import Content, TextOrIds, content_of, contents_of
-from dgmark.detection.choice import Surprisal
-from dgmark.detection.surprisal import Offsets, SurprisalModel, nats_of_tokens, text_of_ids
+from dgmark.detection.pair_weights import Surprisal
+from dgmark.detection.surprisal import Offsets, SurprisalModel, checked_surprisal, nats_of_tokens, text_of_ids
 from dgmark.errors import DgmarkError, ModelFault, ModelNotFound, SettingsError, without_errors
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import check_ids
@@ -204,11 +204,12 @@ class Reader:
         read = model.surprisals(new) if new else []
         if len(read) != len(new):
             raise ModelFault(f"{model.name} gave surprisals of {len(read)} texts, not of {len(new)}")
+        read = [checked_surprisal(text, one, model.name) for text, one in zip(new, read, strict=True)]
         # the spans of a text, and its tokens for display, are asked for behind its verdict
         kept = {text: self._read[text] for text in texts if text in self._read} | dict(zip(new, read, strict=True))
         self._read = dict(list(kept.items())[-_TEXTS_KEPT:])
         return [
-            Surprisal(nats_of_tokens(own, *kept[text], model.name), model.name, model.fingerprint)
+            Surprisal(nats_of_tokens(own, *kept[text]), model.name, model.fingerprint)
             for text, own in zip(texts, offsets, strict=True)
         ]
 

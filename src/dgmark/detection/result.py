@@ -114,7 +114,8 @@ class Scorer(Protocol):
 
 def share_of(spans: Iterable[Span], content: Content | list[int]) -> float:
     """The share of a text that spans cover, in characters that are no white space; of ids, in ids."""
-    return sum(_size(content[span.start : span.end]) for span in spans) / max(1, _size(content))
+    covered = sum(_size(content[span.start : span.end]) for span in spans)
+    return min(1.0, covered / max(1, _size(content)))  # of two columns of a page, two spans may hold the same lines
 
 
 def _size(content: Content | list[int]) -> int:

@@ -172,6 +172,10 @@ class TextTest(Protocol):
         """
         return None
 
+    def shown_tokens(self) -> Bool[np.ndarray, " n"] | None:
+        """Which tokens are shown as scored; None for all of them."""
+        return None
+
     def spans(self, fpr: float) -> list[SubkeySpan]:  # noqa: ARG002
         """The spans that carry the mark, which do not overlap, in order; see `no_spans`.
 
@@ -209,13 +213,13 @@ class TextTest(Protocol):
 
 
 # how long a token is taken to be, where time is estimated
-_CHARS_A_TOKEN = 4
+CHARS_A_TOKEN = 4
 
 
 def seconds_to_check(content: int | str | Sequence[int], keys: Iterable[WatermarkKey]) -> float:
     """About how many seconds one core takes to look for keys in a text, in so many characters, or in token ids."""
     size = content if isinstance(content, int) else len(content)
-    tokens = size / _CHARS_A_TOKEN if isinstance(content, int | str) else size
+    tokens = size / CHARS_A_TOKEN if isinstance(content, int | str) else size
     return sum(rule_test(key).seconds(key, tokens) for key in keys)
 
 

@@ -5,7 +5,7 @@ The report, the command line and `Detection.summary` all say it in these words.
 
 import math
 
-from dgmark.detection.disguises.readings import LAYOUT, MARKUP, WRAPPING
+from dgmark.detection.disguises.readings import COLUMNS, LAYOUT, MARKUP, QUOTING, TYPOGRAPHY, WRAPPING
 from dgmark.detection.finding import Finding
 
 MIN_TOKENS = 200
@@ -13,7 +13,7 @@ ANY_SOURCE = "A text without this watermark may come from any other language mod
 _NO_SECRET = "But this key has no secret (it is keyless): anybody can make this mark or remove it."  # noqa: S105
 _SCALES = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
 SHADED = "In them, tokens that match are shaded: the stronger, the more choice the language model saw there."
-RAREST = 1e-15  # a rarer chance is told as one beyond this
+RAREST = 1e-15  # a rarer chance is told as this one
 _DISGUISES = {
     "ansi": "codes for a terminal",
     "nfc": "letters with separate accents",
@@ -34,20 +34,18 @@ def summary(found: Finding) -> str:
 
 
 def rarity(p_value: float) -> str:
-    """How rarely something of this probability happens, rounded so as to claim less: "1 in 7 million".
+    """How rarely something of this probability happens, rounded so as to claim less: "1 in 7 million", or "90%".
 
-    Where this ends, it says so: "1 in more than 1,000 trillion".
+    It ends at "1 in 1,000 trillion".
 
     Args:
         p_value: a probability in (0, 1].
     """
-    if p_value < RAREST / (1 + 1e-9):
-        return f"1 in more than {_times(round(1 / RAREST))}"
-    times = math.floor(1 / p_value * (1 + 1e-9))
+    times = math.floor(1 / max(p_value, RAREST) * (1 + 1e-9))
     digits = 10 ** (len(str(times)) - 1)
     times = times // digits * digits
     if times == 1:
-        return "likely by chance"
+        return f"{math.ceil(100 * p_value - 1e-9)}%"
     return f"1 in {_times(times)}"
 
 
@@ -132,7 +130,8 @@ def meaning(found: Finding) -> list[str]:
         if found.in_part:
             sentences.append(
                 "Nothing follows for the unmarked rest: a person or another model may have written it, or it may be "
-                "marked text that was edited, or that is too short or too predictable to show the mark."
+                "marked text that was edited, that repeats itself, or that is too short or too predictable to show the "
+                "mark."
             )
         sentences.append(
             "It does not show who wrote the text first, who asked for it, or that its contents are true or false."
@@ -153,11 +152,16 @@ def meaning(found: Finding) -> list[str]:
     if found.disguised:
         undone = ", ".join(step for step in found.normalised if step not in LAYOUT)
         sentences.append(f"The text was cleaned of disguises before it was tested: {undone}.")
-    if MARKUP in found.normalised:
-        sentences.append("Signs between its words, such as those of markup, were left out.")
-    if WRAPPING in found.normalised:
-        sentences.append("Line ends that only lay out the text's words in lines were read as spaces.")
-    return sentences
+    return sentences + [said for name, said in _LAYOUT_UNDONE.items() if name in found.normalised]
+
+
+_LAYOUT_UNDONE = {
+    COLUMNS: "Its two columns were read one after the other.",
+    QUOTING: "Signs of quoting before its lines, and the signature of a mail, were left out.",
+    MARKUP: "Signs between its words, such as those of markup, were left out.",
+    WRAPPING: "Line ends that only lay out the text's words in lines were read as spaces.",
+    TYPOGRAPHY: "Its curly quotation marks, dashes and dots were read as they are typed.",
+}
 
 
 def counted(found: Finding) -> str:

@@ -4,8 +4,9 @@ A model may split the text otherwise than the key's tokenizer. Its surprisal is 
 of each of its tokens, and summed for each scored one. Knows no torch: models are in `dgmark.models`.
 """
 
+import unicodedata
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -43,23 +44,55 @@ class SurprisalModel(Protocol):
         ...
 
 
-def nats_of_tokens(
-    offsets: Offsets, of_model: Offsets, nats: Float[np.ndarray, " _"], name: str = "the model"
-) -> Float[np.ndarray, " _"]:
+def checked_surprisal(text: str, read: Any, name: str) -> tuple[Offsets, Float[np.ndarray, " _"]]:
+    """What a model gave for a text, once its tokens are known to be those of the text.
+
+    Args:
+        text: the text.
+        read: the characters of each token, and its surprisal, as arrays or lists.
+        name: the model's name, for errors.
+
+    Raises:
+        ModelFault: a surprisal is negative or no number, there are not as many as tokens, or the tokens are out of
+            order, reach beyond the text, or leave out some of what it shows.
+    """
+    try:
+        offsets, nats = np.asarray(read[0]).reshape(-1, 2), np.asarray(read[1], dtype=np.float64).reshape(-1)
+        if len(offsets) and offsets.dtype.kind not in "iu":
+            raise TypeError("offsets are whole numbers")
+    except (TypeError, ValueError, IndexError, KeyError) as error:
+        raise ModelFault(f"{name} gave no characters and surprisals of the tokens of a text: {error}") from error
+    offsets = offsets.astype(np.int64)
+    if len(nats) != len(offsets) or not np.all(np.isfinite(nats)) or np.any(nats < -1e-3):
+        raise ModelFault(f"{name} gave surprisals of a text that are no numbers of at least 0, one for each token")
+    starts, ends = offsets.T
+    if len(offsets) and (
+        starts[0] < 0 or ends.max() > len(text) or np.any(starts > ends) or np.any(np.diff(starts) < 0)
+    ):
+        raise ModelFault(f"{name} gave tokens that are not in the order of the text, or reach beyond its characters")
+    left_out = np.flatnonzero(_over_characters(offsets, np.ones(len(offsets)), len(text)) == 0)
+    unread = next((place for place in left_out.tolist() if _is_seen(text[place])), None)
+    if unread is not None:
+        raise ModelFault(
+            f"{name} gave tokens of which none holds character {unread} of a text: the tokens of a text are all that "
+            "it shows, and their places are counted in characters from 0"
+        )
+    return offsets, np.maximum(nats, 0.0)
+
+
+def _is_seen(character: str) -> bool:
+    """Whether a character is one that no tokenizer leaves out: neither white space nor a control."""
+    return not character.isspace() and not unicodedata.category(character).startswith("C")
+
+
+def nats_of_tokens(offsets: Offsets, of_model: Offsets, nats: Float[np.ndarray, " _"]) -> Float[np.ndarray, " _"]:
     """The surprisal of tokens from that of a model's own tokens of the same text.
 
     Args:
         offsets: the characters of each token.
         of_model: the characters of each of the model's own tokens.
         nats: their surprisal.
-        name: the model's name, for errors.
-
-    Raises:
-        ModelFault: the surprisal is negative or no number, or the numbers of offsets and values differ.
     """
-    if len(nats) != len(of_model) or not np.all(np.isfinite(nats)) or np.any(nats < -1e-3):
-        raise ModelFault(f"{name} gave surprisals of a text that are no numbers of at least 0, one for each token")
-    nats = np.maximum(nats, 0.0)
     if np.array_equal(offsets, of_model):
         return nats
     size = max((int(each[:, 1].max()) for each in (offsets, of_model) if len(each)), default=0)

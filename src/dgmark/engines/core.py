@@ -18,8 +18,8 @@ from dgmark.decode.rules import Places, Window
 from dgmark.decode.selection import choose, lossless_edits
 from dgmark.errors import SettingsError
 
-# logits that are read in float32 at a time: they take this memory twice (0.5 GB), however large the batch
-_LOGITS_AT_ONCE = 2**26
+# logits that are read at a time, however large the batch: 0.5 GB without draws, 0.8 GB with them
+_LOGITS_AT_ONCE, _DRAWN_AT_ONCE = 2**26, 2**25
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,9 @@ def propose_block(
     batch, places, vocab = logits.shape
     if uniforms is None:
         uniforms = torch.zeros(batch, places, 2, device=logits.device)
-    # a draw takes twelve times the memory of its logits in bf16: row by row
-    at_once = max(1, _LOGITS_AT_ONCE // (places * vocab)) if config.greedy and not config.bias else 1
+    # a draw takes twelve times the memory of its logits in bf16; each kernel is launched once for rows read together
+    most = _LOGITS_AT_ONCE if config.greedy and not config.bias else _DRAWN_AT_ONCE
+    at_once = max(1, most // (places * vocab))
     parts = []
     for low in range(0, batch, at_once):
         some = slice(low, low + at_once)

@@ -42,6 +42,18 @@ _EXPERTS = {
     "moe_intermediate_size": ("expert_feed_forward_length", int),
 }
 
+# further fields that are read, and those that change nothing in what is computed
+_READ = {
+    *("attention.head_count_kv", "attention.key_length", "attention.value_length", "attention.causal"),
+    *("rope.freq_base", "rope.dimension_count", "rope.scaling.type", "rope.scaling.factor", "rope.scale_linear"),
+}
+_WITHOUT_EFFECT = {
+    *("vocab_size", "tensor_data_layout", "rope.scaling.original_context_length", "rope.scaling.finetuned"),
+    *("use_parallel_residual", "pooling_type"),
+}
+# what a field states that does not apply
+_NEUTRAL: tuple[object, ...] = (0, "", "none", [])
+
 # names of tensors in such files, and in transformers' classes
 _NAMES = {
     r"^token_embd\.": "model.embed_tokens.",
@@ -124,26 +136,73 @@ def _config(header: GgufHeader) -> dict[str, Any]:
             f"{header.path} is one of {parts} parts: join them with `llama-gguf-split --merge`, and give the whole file"
         )
     sizes = {**_SIZES, **(_EXPERTS if name == "qwen3moe" else {})}
-    config = {field: header.get(f"{name}.{stated}", kind) for field, (stated, kind) in sizes.items()}
+    config = {field: _one(header, f"{name}.{stated}", kind) for field, (stated, kind) in sizes.items()}
     if config["num_hidden_layers"] > len(header.shapes):  # before they are built
         raise CheckpointFormat(f"{header.path} states more blocks than it has tensors: fetch it again")
+    known = {stated for stated, _ in sizes.values()} | _READ | _WITHOUT_EFFECT
+    own = {key.removeprefix(f"{name}.") for key in header.fields if key.startswith(f"{name}.")}
+    others = [key for key in sorted(own - known) if fields[key] not in _NEUTRAL]
+    if fields.get("attention.causal", True) is not True:
+        others.append("attention.causal")
     heads = config["num_attention_heads"]
-    width = fields.get("attention.key_length") or config["hidden_size"] // max(heads, 1)
-    scaling, turned = fields.get("rope.scaling.type", "none"), fields.get("rope.dimension_count", width)
-    if scaling != "none" or turned != width:
+    widths = f"{name}.attention.key_length"
+    width = _one(header, widths, int) if widths in header.fields else config["hidden_size"] // max(heads, 1)
+    others += [
+        field
+        for field in ("rope.dimension_count", "attention.value_length")
+        if fields.get(field, width) not in (width, [width] * config["num_hidden_layers"])
+    ]
+    if others:
         raise CheckpointFormat(
-            f"{header.path} turns {turned} of {width} dimensions of a head, and scales its rotary frequencies by "
-            f"{scaling!r}; only all of them, without scaling, are read: {INSTEAD}"
+            f"{header.path} states {', '.join(f'{name}.{key} = {fields[key]!r}' for key in others[:3])}, which this "
+            f"reader does not compute: {INSTEAD}"
         )
+    kv_heads = f"{name}.attention.head_count_kv"
     return config | {
         "model_type": _MODEL_TYPES[name],
         "vocab_size": header.vocab_size,
-        "num_key_value_heads": fields.get("attention.head_count_kv", heads),
+        "num_key_value_heads": _one(header, kv_heads, int) if kv_heads in header.fields else heads,
         "head_dim": width,
-        "rope_parameters": {"rope_type": "default", "rope_theta": fields.get("rope.freq_base", 10000.0)},
+        "rope_parameters": {"rope_theta": fields.get("rope.freq_base", 10000.0)} | _scaling(header, fields),
         "tie_word_embeddings": "output.weight" not in header.shapes,
         "norm_topk_prob": True,  # as llama.cpp computes experts
     }
+
+
+def _one(header: GgufHeader, key: str, kind: type) -> Any:
+    """A field that holds for all blocks, which some files state for each of them.
+
+    Raises:
+        CheckpointFormat: it is missing, of another type, or not the same for all blocks.
+    """
+    value = header.fields.get(key)
+    if not isinstance(value, list):
+        return header.get(key, kind)
+    if len(set(value)) != 1 or type(value[0]) is not kind:
+        raise CheckpointFormat(
+            f"{header.path} states {key} for each block ({', '.join(map(str, value[:4]))}, ...), and only networks "
+            f"whose blocks are alike are read: {INSTEAD}"
+        )
+    return value[0]
+
+
+def _scaling(header: GgufHeader, fields: dict[str, Any]) -> dict[str, Any]:
+    """How rotary frequencies are scaled, in the words of config.json: by a factor, or not at all.
+
+    As in llama.cpp, a factor without a type is a linear one, and files of 2023 state it under another name.
+
+    Raises:
+        CheckpointFormat: they are scaled in another way.
+    """
+    kind = fields.get("rope.scaling.type", "linear")
+    factor = fields.get("rope.scaling.factor", fields.get("rope.scale_linear", 0.0)) or 1.0
+    if kind == "none" or (kind == "linear" and factor == 1.0):
+        return {"rope_type": "default"}
+    if kind != "linear":
+        raise CheckpointFormat(
+            f"{header.path} scales its rotary frequencies by {kind!r}; only a linear scale is read: {INSTEAD}"
+        )
+    return {"rope_type": "linear", "factor": float(factor)}
 
 
 # --- its tensors ---

@@ -2,10 +2,12 @@
 
 import math
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
 
 from dgmark.arguments import instance, number, shown
 from dgmark.checkpoint.folder import first_line
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 TIMEOUT = 60.0
 Made = TypeVar("Made", bound="Endpoint")
+_CREDENTIALS = re.compile("(^|//)[^/]*@")
 
 
 class Endpoint:
@@ -36,13 +39,17 @@ class Endpoint:
     def __init__(
         self, url: str, model: str | None = None, *, api_key: str | None = None, timeout: float = TIMEOUT
     ) -> None:
-        if not instance("the address", url, str).startswith(("http://", "https://")):
-            raise SettingsError(f"{url} is no address of a server: give one such as http://localhost:8000/v1")
+        # errors show the address, and no password in it
+        self.shown_url = _CREDENTIALS.sub(r"\1***@", instance("the address", url, str).rstrip("/"))
+        if not _is_address(url):
+            raise SettingsError(
+                f"{self.shown_url} is not an address of a server: give one such as http://localhost:8000/v1"
+            )
         for what, given in (("the model's name", model), ("the key of the server", api_key)):
             if given is not None:
                 instance(what, given, str)
         if not 0 < number("timeout", timeout) < math.inf:
-            raise SettingsError(f"timeout {shown(timeout)} is no number of seconds above 0")
+            raise SettingsError(f"timeout {shown(timeout)} is not a number of seconds above 0")
         self.url, self._model, self._api_key, self._timeout = url.rstrip("/"), model, api_key, float(timeout)
         self._client()  # a missing package is an error of the endpoint, not of a text
 
@@ -70,7 +77,8 @@ class Endpoint:
             served = [model.id for model in self._client().models.list()]
         if len(served) != 1:
             raise ModelError(
-                f"{self.url} serves {len(served)} models ({', '.join(served[:5])}): name one, as in {self.url}#NAME"
+                f"{self.shown_url} serves {len(served)} models ({', '.join(served[:5])}): name one, as in "
+                f"{self.shown_url}#NAME"
             )
         return served[0]
 
@@ -97,8 +105,18 @@ class Endpoint:
         try:
             yield
         except openai.APITimeoutError as error:
-            raise ModelError(f"{self.url} did not answer in time: send shorter texts, or fewer at once") from error
+            raise ModelError(
+                f"{self.shown_url} did not answer in time: send shorter texts, or fewer at once"
+            ) from error
         except openai.APIConnectionError as error:
-            raise ModelError(f"{self.url} cannot be reached ({first_line(error)}): start the server") from error
+            raise ModelError(f"{self.shown_url} cannot be reached ({first_line(error)}): start the server") from error
         except openai.OpenAIError as error:
-            raise ModelError(f"{self.url} refused a text: {first_line(error)}") from error
+            raise ModelError(f"{self.shown_url} refused a text: {first_line(error)}") from error
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and url.isprintable()
+    except ValueError:  # an unclosed bracket, or a port that is no number
+        return False

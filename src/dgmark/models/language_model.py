@@ -7,7 +7,7 @@ safetensors or GGUF, strict about tensors, no code from a checkpoint. Knows no w
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from dgmark.models.causal_gguf import INSTEAD, load_causal_gguf
 from dgmark.models.denoiser import check_values
 from dgmark.models.gguf import gguf_tokenizer
 from dgmark.models.load import device_named, dtype_named
+from dgmark.models.output_pieces import has_pieces, logits_in_pieces
 from dgmark.models.token_nats import token_nats
 from dgmark.models.weights import load_network
 
@@ -112,7 +113,10 @@ class LanguageModel:
             raise CheckpointFormat(
                 f"the tokenizer of {self.name} has more ids than the model ({self.vocab_size}): fetch it again"
             )
-        _check_causal(self)
+        ids = torch.arange(min(8, self.context_length))[None] % self.vocab_size
+        _check_causal(self, ids)
+        with torch.inference_mode():
+            self._has_pieces = has_pieces(self.network, ids.to(self.device))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process loads the model again, instead of receiving its weights."""
@@ -130,8 +134,12 @@ class LanguageModel:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the tokenizer, the configuration and samples of the files of weights: 16 hex digits."""
-        digest = hashlib.sha256(b"dgmark/language-model/v1\0" + self.tokenizer.fingerprint.encode())
+        """A hash of what surprisals depend on, but for rounding, 16 hex digits.
+
+        That is the tokenizer, the tokens before a text, the context, the configuration, and samples of the weights.
+        """
+        digest = hashlib.sha256(b"dgmark/language-model/v2\0" + self.tokenizer.fingerprint.encode())
+        digest.update(json.dumps([*self.opening, *self._before, self.context_length]).encode())
         if self._folder.is_file():
             digest.update(_statements(read_header(self._folder)) + _sample_of(self._folder))
         else:
@@ -139,6 +147,11 @@ class LanguageModel:
             for path in sorted(self._folder.glob("*.safetensors")):
                 digest.update(path.name.encode() + b"\0" + _sample_of(path))
         return digest.hexdigest()[:16]
+
+    @property
+    def _before(self) -> list[int]:
+        """What a text is read behind if the tokenizer puts no token before it."""
+        return [] if self.opening else list(self.tokenizer.end_ids[:1])
 
     @torch.inference_mode()
     def logits(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length vocab"]:
@@ -148,6 +161,32 @@ class LanguageModel:
             ModelFault: the logits are NaN, +inf, or -inf for every id.
             SettingsError: `ids` are no ids of the model.
         """
+        self._check_ids(ids)
+        logits: Tensor = self.network(input_ids=ids.to(self.device), use_cache=False, return_dict=True).logits
+        check_values(self.name, logits)
+        return logits
+
+    def logits_in_pieces(
+        self, ids: Int[Tensor, "batch length"], first: int = 0
+    ) -> Iterator[Float[Tensor, "batch piece vocab"]]:
+        """What `logits` gives for positions from `first` on, a few positions at a time: memory is that of the network.
+
+        Networks whose class of transformers cannot do that (OPT, xLSTM) give all at once.
+
+        Raises:
+            ModelFault: the logits are NaN, +inf, or -inf for every id.
+            SettingsError: `ids` are no ids of the model.
+        """
+        self._check_ids(ids)
+        if not self._has_pieces:
+            yield self.logits(ids)[:, first:]
+            return
+        with torch.inference_mode():
+            for logits in logits_in_pieces(self.network, ids.to(self.device), first):
+                check_values(self.name, logits)
+                yield logits
+
+    def _check_ids(self, ids: Int[Tensor, "batch length"]) -> None:
         instance("the ids", ids, Tensor)
         if (
             ids.ndim != 2
@@ -155,9 +194,6 @@ class LanguageModel:
             or (ids.numel() and not 0 <= ids.min() <= ids.max() < self.vocab_size)
         ):
             raise SettingsError(f"ids are whole numbers from 0 to {self.vocab_size - 1}, in a tensor of two dimensions")
-        logits: Tensor = self.network(input_ids=ids.to(self.device), use_cache=False, return_dict=True).logits
-        check_values(self.name, logits)
-        return logits
 
     def surprisals(self, texts: Sequence[str]) -> list[tuple[Int[np.ndarray, "_ 2"], Float[np.ndarray, " _"]]]:
         """The characters [start, end) of each token of each text, and -ln p of the token after those before it.
@@ -171,8 +207,7 @@ class LanguageModel:
             SettingsError: `texts` are no texts.
         """
         encoded = [self.tokenizer.encode_with_offsets(text) for text in several(texts, "texts")]
-        before = [] if self.opening else list(self.tokenizer.end_ids[:1])
-        nats = token_nats(self, [one.ids for one in encoded], [before] * len(encoded))
+        nats = token_nats(self, [one.ids for one in encoded], [self._before] * len(encoded))
         return [
             (np.array(one.offsets, dtype=np.int64).reshape(-1, 2), np.pad(own, (len(one.ids) - len(own), 0)))
             for one, own in zip(encoded, nats, strict=True)
@@ -220,7 +255,8 @@ def _find(
         return Checkpoint(NARRATOR_BASE, folder, read_object(folder / "config.json")), read_tokenizer(
             folder, NARRATOR_BASE
         )
-    _ARCHITECTURE.native_config(find_checkpoint(name_or_path, revision))
+    names = (BUILTIN_JUDGE, NARRATOR_BASE)
+    _ARCHITECTURE.native_config(find_checkpoint(name_or_path, revision, names=names))
     checkpoint = find_checkpoint(name_or_path, revision, weights=True)
     return checkpoint, read_tokenizer(checkpoint.folder, checkpoint.name)
 
@@ -281,14 +317,13 @@ def _opening_of_gguf(header: GgufHeader) -> tuple[int, ...]:
     return (begin,) if begins and isinstance(begin, int) and 0 <= begin < header.vocab_size else ()
 
 
-def _check_causal(model: LanguageModel) -> None:
+def _check_causal(model: LanguageModel, ids: Int[Tensor, "1 length"]) -> None:
     """Refuse a model whose logits depend on the token that they predict: its figures would be no surprisal.
 
     Raises:
         CheckpointFormat: the model attends to later tokens.
     """
-    length = min(8, model.context_length)
-    ids = torch.arange(length)[None].repeat(2, 1) % model.vocab_size
+    ids = ids.repeat(2, 1)
     ids[1, -1] = model.vocab_size - 1
     first, second = model.logits(ids)[:, :-1].float()
     if not (first - second).abs().mean() <= _CAUSAL_TOLERANCE * first.std():

@@ -16,7 +16,7 @@ OWN = "builtin"
 
 
 def load_surprisal_model(
-    name: str, tokenizer_fingerprint: str, *, device: str | None = None
+    name: str, tokenizer_fingerprint: str, *, device: str | None = None, context: int | None = None
 ) -> "LanguageEndpoint | LanguageModel":
     """Load the language model of this name.
 
@@ -26,10 +26,11 @@ def load_surprisal_model(
             `LanguageModel` takes.
         tokenizer_fingerprint: of the tokenizer of the texts.
         device: of a model that is computed here, a torch device.
+        context: of a model that is computed here, the most tokens that it reads at once.
 
     Raises:
         ModelError: the model cannot be loaded.
-        SettingsError: there is no name.
+        SettingsError: there is no name, or the model cannot read that much context.
         MissingExtra: a package that is needed is not installed.
     """
     if not name.strip():
@@ -37,6 +38,8 @@ def load_surprisal_model(
             "a surprisal model has a name: builtin, a folder, a GGUF file, a hub id or the address of a server"
         )
     if name.startswith(("http://", "https://")):
+        if context is not None:
+            raise SettingsError("the context of a model behind a server is set where it is served: leave it out here")
         return LanguageEndpoint.at(name)
     with needed_extra("generate", "a language model that reads along"):
         from dgmark.models.builtin_base import NARRATOR_BASE
@@ -44,4 +47,4 @@ def load_surprisal_model(
     if name == OWN:
         suits = load_tokenizer(BUILTIN).fingerprint == tokenizer_fingerprint
         name = BUILTIN_JUDGE if suits else NARRATOR_BASE
-    return LanguageModel(name, device=device)
+    return LanguageModel(name, device=device, context=context)

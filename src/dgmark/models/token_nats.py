@@ -14,8 +14,7 @@ from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.contents.accepted import TextOrIds, content_of, contents_of
 from dgmark.errors import InputError
 
-# Most tokens of a forward, padding included, which bounds the memory of its logits (2 GB for 262,144 ids in bf16). A
-# longer window is a batch by itself.
+# Most tokens of a forward, padding included. A longer window is a batch by itself.
 BATCH_TOKENS = 4096
 
 
@@ -29,13 +28,15 @@ class CausalModel(Protocol):
     opening: tuple[int, ...]
     vocab_size: int
 
-    def logits(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length vocab"]:
-        """Logits; `[:, i]` predicts position i + 1."""
+    def logits_in_pieces(
+        self, ids: Int[Tensor, "batch length"], first: int = 0
+    ) -> Iterator[Float[Tensor, "batch piece vocab"]]:
+        """Logits of the positions from `first` on, a few at a time; position i predicts position i + 1."""
         ...
 
 
 @dataclass(frozen=True)
-class Window:
+class ReadWindow:
     """The ids of one text in one forward. Those from `scored` on are scored, as results `target` and on."""
 
     text: int
@@ -99,7 +100,7 @@ def token_nats(
     return results
 
 
-def _windows(text: int, ids: list[int], first: int, model: CausalModel) -> Iterator[Window]:
+def _windows(text: int, ids: list[int], first: int, model: CausalModel) -> Iterator[ReadWindow]:
     """Yield windows that score ids[first:], each token once."""
     room = model.context_length - len(model.opening)
     begin = first
@@ -107,13 +108,13 @@ def _windows(text: int, ids: list[int], first: int, model: CausalModel) -> Itera
         stop = min(len(ids), max(room, begin + max(1, room // 2)))
         start = max(0, stop - room)
         window = [*model.opening, *ids[start:stop]]
-        yield Window(text, window, len(model.opening) + begin - start, begin - first)
+        yield ReadWindow(text, window, len(model.opening) + begin - start, begin - first)
         begin = stop
 
 
-def _batches(windows: list[Window]) -> Iterator[list[Window]]:
+def _batches(windows: list[ReadWindow]) -> Iterator[list[ReadWindow]]:
     """Yield batches of windows, from the longest to the shortest, each as large as fits."""
-    batch: list[Window] = []
+    batch: list[ReadWindow] = []
     for window in sorted(windows, key=lambda one: -len(one.ids)):
         if batch and (len(batch) + 1) * len(batch[0].ids) > BATCH_TOKENS:
             yield batch
@@ -124,16 +125,18 @@ def _batches(windows: list[Window]) -> Iterator[list[Window]]:
 
 
 @torch.inference_mode()
-def _score(model: CausalModel, batch: Sequence[Window]) -> list[Float[np.ndarray, " _"]]:
+def _score(model: CausalModel, batch: Sequence[ReadWindow]) -> list[Float[np.ndarray, " _"]]:
     """Return the nats of the scored tokens of each window."""
     longest = max(len(window.ids) for window in batch)
     ids = torch.zeros((len(batch), longest), dtype=torch.long)  # padding at the end does not affect the tokens before
     for row, window in enumerate(batch):
         ids[row, : len(window.ids)] = torch.tensor(window.ids)
-    logits = model.logits(ids)
-    scores = []
-    for row, window in enumerate(batch):  # one row at a time in float32: a vocabulary is large
-        ahead = logits[row, window.scored - 1 : len(window.ids) - 1].float()
-        targets = ids[row, window.scored : len(window.ids)].to(ahead.device)
-        scores.append(functional.cross_entropy(ahead, targets, reduction="none").cpu().numpy().astype(np.float64))
-    return scores
+    ahead = min(window.scored for window in batch)
+    nats = torch.zeros(ids.shape)
+    for logits in model.logits_in_pieces(ids, ahead - 1):
+        targets = ids[:, ahead : ahead + logits.shape[1]].to(logits.device)
+        flat = logits[:, : targets.shape[1]].flatten(0, 1).float()  # the last position predicts nothing
+        found = functional.cross_entropy(flat, targets.flatten(), reduction="none")
+        nats[:, ahead : ahead + targets.shape[1]] = found.view(targets.shape)
+        ahead += logits.shape[1]
+    return [nats[row, window.scored : len(window.ids)].numpy().astype(np.float64) for row, window in enumerate(batch)]

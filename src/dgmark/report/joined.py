@@ -11,10 +11,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from dgmark.arguments import visible_name
 from dgmark.detection.finding import Verdict
 from dgmark.detection.sentences import rarity
 from dgmark.errors import InputError
 from dgmark.report.page import template, unsigned_json
+from dgmark.report.rate import ChosenRate
 from dgmark.report.signed import stated
 from dgmark.report.signing import verify_report
 from dgmark.version import __version__
@@ -32,6 +34,7 @@ class _Text(BaseModel):
 
 class _Method(BaseModel):
     fpr: float = Field(gt=0, lt=1)
+    service_fpr: float | None = Field(None, gt=0, lt=1)
 
 
 class _Single(BaseModel):
@@ -91,7 +94,7 @@ class JoinedReport:
             InputError: one is no JSON report of a text.
         """
         reports, now = tuple(_fields(one, jwks) for one in documents), datetime.now(UTC).replace(microsecond=0)
-        return cls(name, reports, now, tuple(unanswered))
+        return cls(visible_name(name), reports, now, tuple(map(visible_name, unanswered)))
 
     @property
     def singles(self) -> list[_Single]:
@@ -100,10 +103,19 @@ class JoinedReport:
 
     @property
     def heading(self) -> str:
-        """In how many texts the mark was found, and how many have no answer."""
-        found, more = sum(one.found for one in self.singles), len(self.unanswered)
-        without = f"; {more:,} more {'has' if more == 1 else 'have'} no answer" if more else ""
-        return f"Watermark found in {found:,} of {len(self.reports):,} texts{without}"
+        """In how many texts the mark was found, at which rate, and how many texts have several reports or none."""
+        singles, more = self.singles, len(self.unanswered)
+        texts = {one.text.sha256: False for one in singles}
+        for one in singles:
+            texts[one.text.sha256] |= one.found
+        said = f"Watermark found in {sum(texts.values()):,} of {len(texts):,} text{'s'[: len(texts) != 1]}"
+        if again := len(singles) - len(texts):
+            said += f"; {again:,} report{'s'[: again != 1]} of the same texts not counted again"
+        if more:
+            said += f"; {more:,} more {'has' if more == 1 else 'have'} no answer"
+        loosest = max((one.method for one in singles), key=lambda method: method.fpr)
+        rate = ChosenRate(loosest.fpr, loosest.service_fpr)
+        return f"{rate.qualify(said)}, {rarity(loosest.fpr)}" if rate.chosen_by == "request" else said
 
     @property
     def sentence(self) -> str:
@@ -166,6 +178,7 @@ def _fields(document: str, jwks: Mapping[str, Any] | None) -> dict[str, Any]:
             "one of the reports to be joined is no JSON report of a text: send each as it came from /v1/report with "
             "format json"
         ) from None
+    fields["name"] = visible_name(fields["name"])
     fields["text"].pop("content", None)
     fields.pop("signature", None)
     return fields

@@ -13,9 +13,9 @@ from dgmark.detection.sentences import RAREST, SHADED, matches, numbers_between,
 from dgmark.errors import SettingsError
 from dgmark.extras import needed_extra
 from dgmark.files.outputs import atomic_write
-from dgmark.report.contents import PROVES, Report
 from dgmark.report.signed import stated
 from dgmark.report.signing import SigningKey
+from dgmark.report.statement import PROVES, Report
 
 if TYPE_CHECKING:
     from jinja2 import Template

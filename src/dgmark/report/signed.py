@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dgmark.errors import SignatureInvalid
-from dgmark.report.signing import verify_report
+from dgmark.report.signing import report_keys, verify_report
 
 # fields of the JSON report that the page repeats for machines
 _STATED = ("created", "name", "heading", "key_fingerprint", "key_name", "key_commitment")
@@ -32,8 +32,7 @@ def read_signed_report(document: bytes, jwks: object) -> dict[str, Any]:
         MissingExtra: joserfc is not installed.
     """
     key_id = verify_report(document, jwks)
-    assert isinstance(jwks, dict)
-    signer = next(key.get("name") for key in jwks["keys"] if key["kid"] == key_id)
+    signer = next(key.get("name") for key in report_keys(jwks) if key["kid"] == key_id)
     in_page = _IN_PAGE.search(document)
     try:
         fields = json.loads(html.unescape(in_page[1].decode()) if in_page else document)

@@ -9,7 +9,6 @@ import base64
 import json
 import os
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dgmark.arguments import as_path, check_name
@@ -20,7 +19,7 @@ from dgmark.watermark.key_file import check_mode, read_private, write_private
 from dgmark.watermark.secret import Secret
 
 if TYPE_CHECKING:
-    from joserfc.jwk import KeySet, OKPKey
+    from joserfc.jwk import OKPKey
 
 ALGORITHM = "Ed25519"
 # in a page and in a JSON document the signature stands in one of these two places, which are empty before it is made
@@ -166,7 +165,7 @@ def read_key_set(path: str | os.PathLike[str]) -> dict[str, Any]:
         jwks: dict[str, Any] = json.loads(read_bytes(path))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON: give the key set (jwks.json) of whoever signed the report") from error
-    _key_set(jwks)
+    report_keys(jwks)
     return jwks
 
 
@@ -186,9 +185,10 @@ def verify_report(document: bytes, jwks: object) -> str:
         SettingsError: `document` is not bytes.
         MissingExtra: joserfc is not installed.
     """
-    keys = _key_set(jwks)
+    keys = report_keys(jwks)
     from joserfc import jws
     from joserfc.errors import JoseError
+    from joserfc.jwk import KeySet
 
     parts = _cut(_bytes_of(document))
     if parts is None or not parts[1]:
@@ -200,13 +200,13 @@ def verify_report(document: bytes, jwks: object) -> str:
     # what is verified is always this document, never a payload that the signature brings along
     whole = b".".join((header, base64.urlsafe_b64encode(before + after).rstrip(b"="), last))
     try:
-        found = jws.deserialize_compact(whole, keys, algorithms=[ALGORITHM])
+        found = jws.deserialize_compact(whole, KeySet.import_key_set({"keys": keys}), algorithms=[ALGORITHM])
         if not attached and _is_canonical(last):
             return str(found.protected["kid"])
     except (JoseError, ValueError, KeyError):
         pass
     named = _named_key(header)
-    if named is None or named in {key["kid"] for key in jwks["keys"]}:  # type: ignore[index] # _key_set checked it
+    if named is None or named in {key["kid"] for key in keys}:
         of = f" of key {named}" if named else ""
         raise SignatureInvalid(
             f"the signature{of} does not hold: the file was changed after it was signed; get the report again from "
@@ -261,25 +261,40 @@ def _is_canonical(last: bytes) -> bool:
     return base64.urlsafe_b64encode(base64.urlsafe_b64decode(last + b"==")).rstrip(b"=") == last
 
 
-def _key_set(jwks: object) -> "KeySet":
-    _okp()
-    from joserfc.errors import JoseError
-    from joserfc.jwk import KeySet
+def report_keys(jwks: object) -> list[dict[str, Any]]:
+    """The keys of a JSON Web Key Set that reports can be signed with; others are passed over (RFC 7517, section 5).
 
-    try:
-        keys = jwks["keys"] if isinstance(jwks, dict) else []
-        if keys and all(key["kty"] == "OKP" and key["crv"] == "Ed25519" and _has_names(key) for key in keys):
-            return KeySet.import_key_set({"keys": keys})
-    except (JoseError, ValueError, TypeError, KeyError, AttributeError):
-        pass
+    Raises:
+        InputError: there are none.
+        MissingExtra: joserfc is not installed.
+    """
+    okp = _okp()
+    keys = jwks.get("keys") if isinstance(jwks, dict) else None
+    if found := [key for key in (keys if isinstance(keys, list) else []) if _verifies(key, okp)]:
+        return found
     raise InputError(
         "these are not public keys for reports (a JSON Web Key Set with Ed25519 keys, each with its id, and under a "
         "name of up to 80 visible characters, if any): whoever signs reports makes them with `dgmark report jwks`"
     )
 
 
-def _has_names(key: Mapping[str, Any]) -> bool:
-    return key["kid"] is not None and _is_shown(key["kid"]) and _is_shown(key.get("name"))
+def _verifies(key: Any, okp: "type[OKPKey]") -> bool:
+    """Whether this is an Ed25519 key for signatures, with an id, and under a name that can be shown, if it has one."""
+    from joserfc.errors import JoseError
+
+    try:
+        return (
+            (key["kty"], key["crv"]) == ("OKP", "Ed25519")
+            and key.get("use") in (None, "sig")
+            and key.get("alg") in (None, ALGORITHM, "EdDSA")
+            and "verify" in (key.get("key_ops") or ["verify"])
+            and key["kid"] is not None
+            and _is_shown(key["kid"])
+            and _is_shown(key.get("name"))
+            and bool(okp.import_key(key))
+        )
+    except (JoseError, ValueError, TypeError, KeyError, AttributeError):
+        return False
 
 
 def _okp() -> "type[OKPKey]":

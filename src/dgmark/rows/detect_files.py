@@ -155,8 +155,8 @@ def detect_file(
 
     Args:
         scorer: a `Detector`, a `Keyring`, or a key, for which a `Detector` is made.
-        inputs: documents that `read_document` reads, .jsonl files (fields id, text, token_ids), folders of these, or
-            "-" for standard input.
+        inputs: documents that `read_document` reads, JSON Lines (.jsonl, .ndjson; fields id, text, token_ids), folders
+            of these, or "-" for standard input.
         out: the file to write or to resume; it must lie outside the inputs.
         workers: number of processes. With more than one, a script needs `if __name__ == "__main__":` around its calls.
         ids: score the "token_ids" of rows that also hold "text".

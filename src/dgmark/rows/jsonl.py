@@ -17,8 +17,11 @@ from dgmark.errors import DgmarkError, InputError
 from dgmark.files.inputs import MAX_LINE_BYTES, STDIN, bounded_lines, open_input
 
 Row = dict[str, Any]
+# endings of files of JSON Lines
+SUFFIXES = (".jsonl", ".ndjson")
 # the field of a row that holds the hash of the text that it was made from
 SOURCE_SHA256 = "source_sha256"
+_UTF_8 = ("utf-8", "utf-8-sig")
 # those that json.dumps leaves as they are
 _CONTROLS = re.compile("[\x7f-\x9f]")
 
@@ -63,15 +66,15 @@ class RepeatedField(ValueError):
         self.name = name
 
 
-def parse_json(content: str | bytes) -> Any:
-    """Parse JSON in which no object has two fields of one name.
+def parse_json(content: str | bytes, **hooks: Any) -> Any:
+    """Parse JSON in which no object has two fields of one name, with these hooks of `json.loads`.
 
     Raises:
         RepeatedField: one has.
         ValueError: it is not valid JSON.
         RecursionError: it is nested too deeply.
     """
-    return json.loads(content, object_pairs_hook=_named_once)
+    return json.loads(content, object_pairs_hook=_named_once, **hooks)
 
 
 def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -90,9 +93,17 @@ def parse_rows(lines: Iterable[bytes | None], source: str) -> Iterator[Row | Bad
     Args:
         lines: the lines; None in place of a line that is too long.
         source: name of the stream.
+
+    Raises:
+        InputError: the stream is UTF-16 or UTF-32, whose lines do not end where bytes of line ends stand.
     """
     for number, line in enumerate(lines, 1):
         name = f"{source}:{number}"
+        if number == 1 and line and json.detect_encoding(line[:4]) not in _UTF_8 and _is_object(line):
+            encoding = json.detect_encoding(line[:4])[:6].upper()
+            raise InputError(
+                f"{source} is {encoding}, and JSON Lines are UTF-8: convert it, as with `iconv -f {encoding} -t UTF-8`"
+            )
         if line is None:
             yield BadRow(name, "the line is too long: cut the text into parts")
             continue
@@ -119,6 +130,7 @@ def read_rows(path: str) -> Iterator[Row | BadRow]:
 
     Raises:
         NoTexts: the file cannot be read.
+        InputError: it is UTF-16 or UTF-32.
     """
     with open_input(path, "a JSON Lines file") as file:
         yield from parse_rows(bounded_lines(file), "stdin" if path == STDIN else path)
@@ -146,8 +158,10 @@ def rows_or_text(file: BufferedIOBase, source: str, largest_text: int) -> Iterat
 
 
 def _is_object(line: bytes) -> bool:
+    encoding = json.detect_encoding(line[:4])
+    content = line if encoding in _UTF_8 else line.decode(encoding, "ignore")  # the line end is cut in two
     try:
-        return isinstance(json.loads(line), dict)
+        return isinstance(json.loads(content), dict)
     except (ValueError, RecursionError):
         return False
 

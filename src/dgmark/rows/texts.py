@@ -17,7 +17,7 @@ from dgmark.detection.disguises.markup_signs import markup_note
 from dgmark.errors import InputError, NoTexts
 from dgmark.files.inputs import STDIN, open_input
 from dgmark.rows.documents import MAX_BYTES, Document, folder_suffixes, read_opened
-from dgmark.rows.jsonl import BadRow, Row, read_rows, rows_or_text
+from dgmark.rows.jsonl import SUFFIXES, BadRow, Row, read_rows, rows_or_text
 from dgmark.rows.tables import TEXT_COLUMN
 
 # characters of a text, or token ids of a response: more than the Bible has
@@ -59,8 +59,8 @@ def read_texts(
     """Read the texts of one source. One of more than `MAX_CHARS` characters or ids is a bad row.
 
     Args:
-        source: a document that `read_document` reads, a `.jsonl` file, a folder (its files with such an ending, in
-            order of name; what is no file or cannot be opened is a bad row), or "-" for standard input.
+        source: a document that `read_document` reads, JSON Lines (`.jsonl`, `.ndjson`), a folder (its files with such
+            an ending, in order of name; what is no file or cannot be opened is a bad row), or "-" for standard input.
         prefer_ids: take the ids of a row that holds both a text and "token_ids".
         text_column: the column or field that holds the texts of rows and tables.
         on_skip: called with each file of a folder whose ending is that of no document.
@@ -80,7 +80,7 @@ def read_texts(
                 yield from read_texts(file, prefer_ids=prefer_ids, text_column=text_column, read=read)
             except InputError as error:
                 yield unreadable(file, error)
-    elif suffix == ".jsonl":
+    elif suffix in SUFFIXES:
         for row in read_rows(source):
             yield _item_of(row, prefer_ids, text_column)
     elif source == STDIN:
@@ -94,7 +94,7 @@ def _documents_of(folder: str, on_skip: Callable[[str], object] | None) -> list[
     """The documents of a folder and the folders in it, by their endings, in order of name, and what is not read."""
     found: dict[Path, str | BadRow] = {}
     skipped: list[Path] = []
-    suffixes = (*folder_suffixes(), ".jsonl")
+    suffixes = (*folder_suffixes(), *SUFFIXES)
 
     def refuse(path: str | Path, why: str) -> None:
         found[Path(path)] = BadRow(str(path), why, InputError)

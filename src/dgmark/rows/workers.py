@@ -1,23 +1,15 @@
-"""Work on many items, in order, on several processes. Memory does not grow with the number of items.
+"""Work on many items, in order, on several processes. Memory does not grow with the number of items."""
 
-No worker outlives the process that started it, however that one ends.
-"""
-
-import os
-import signal
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
-from threading import Thread
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Event, local
 from typing import Any, TypeVar
 
 from dgmark.arguments import shown
 from dgmark.errors import InputError, SettingsError
+from dgmark.rows.processes import Worker, WorkerLost
 
 Input = TypeVar("Input")
 Output = TypeVar("Output")
@@ -96,68 +88,40 @@ def _chunks(items: Iterable[Input], size: Callable[[Input], int]) -> Iterator[li
 def _pool(
     workers: int, work: Callable[..., Any], shared: tuple[Any, ...]
 ) -> Iterator[Callable[[list[Any]], Future[list[Any]]]]:
-    """Processes that end when this block is left, or when this process ends; gives a function that hands them a chunk.
+    """Processes that end when this block is left; gives a function that hands them a chunk.
 
-    Each of them holds the reading end of a pipe, of which only this process holds the other end. The system closes it
-    whatever happens to this process, SIGKILL included.
+    Raises:
+        InputError: a process ended before its work did.
     """
-    # spawned, not forked, as a forked tokenizer may hang on its threads
-    context = get_context("spawn")
-    held_by_workers, lifeline = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(
-        workers, mp_context=context, initializer=_set_work, initargs=(held_by_workers, work, shared)
-    )
-    # Processes start when chunks are submitted. Signals interrupt the main thread only, so in another one no process
-    # is left half started.
-    starter = ThreadPoolExecutor(1)
+    threads, own, started, closed = ThreadPoolExecutor(workers), local(), list[Worker](), Event()
+
+    def work_on(chunk: list[Any]) -> list[Any]:
+        """Let the process of this thread work on a chunk."""
+        if not hasattr(own, "worker"):
+            own.worker = Worker(work, *shared)
+            started.append(own.worker)
+        if closed.is_set():
+            own.worker.kill()
+        result: list[Any] = own.worker.call(_call, chunk)
+        return result
+
     try:
-        yield lambda chunk: starter.submit(pool.submit, _work_on, chunk).result()
-        pool.shutdown()
-    except BrokenProcessPool as error:
+        yield lambda chunk: threads.submit(work_on, chunk)
+    except WorkerLost as error:
         raise InputError(
-            "a worker process was killed, perhaps because memory ran out (in a script, the calls need "
-            '`if __name__ == "__main__":` around them): rows that were written are kept; go on with fewer workers'
+            f"{error}: it was killed, perhaps because memory ran out, or this is a script whose calls need "
+            '`if __name__ == "__main__":` around them; rows that were written are kept, go on with fewer workers'
         ) from error
     finally:
-        starter.shutdown()
-        lifeline.close()  # nobody waits for work that was interrupted
-        stop_writing(pool)
-        pool.shutdown(cancel_futures=True)
-        held_by_workers.close()
+        closed.set()
+        threads.shutdown(wait=False, cancel_futures=True)  # nobody waits for work that was interrupted
+        for worker in started:
+            worker.kill()
+        for worker in started:
+            worker.wait_started()
+        threads.shutdown()
 
 
-def stop_writing(pool: ProcessPoolExecutor) -> None:
-    """Let a pool forget the work that it is writing to its processes, which have ended or are about to.
-
-    Python before 3.11.5 waits for ever until somebody reads work that is half written, also when the program ends
-    (https://github.com/python/cpython/issues/94777). Later versions do the same as this on their own.
-    """
-    queue = getattr(pool, "_call_queue", None)  # None after an orderly shutdown
-    if queue is not None and sys.version_info < (3, 11, 5):
-        with suppress(OSError):  # the pool's own threads may close it in the same moment
-            queue._reader.close()  # there is no public way
-
-
-# the work of a process of the pool and its shared arguments; empty in the process that started the pool
-_WORK: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
-
-
-def _set_work(lifeline: Connection, work: Callable[..., Any], shared: tuple[Any, ...]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
-    end_with(lifeline)
-    _WORK[:] = [(work, shared)]
-
-
-def end_with(lifeline: Connection) -> None:
-    """End this process as soon as the other end of a pipe is closed, as the system does when its holder ends."""
-    Thread(target=_wait_for, args=(lifeline,), daemon=True).start()
-
-
-def _wait_for(lifeline: Connection) -> None:
-    lifeline.poll(None)
-    os._exit(1)
-
-
-def _work_on(chunk: list[Any]) -> Any:
-    ((work, shared),) = _WORK
+def _call(work: Callable[..., Any], *arguments: Any) -> Any:
+    *shared, chunk = arguments
     return work(chunk, *shared)

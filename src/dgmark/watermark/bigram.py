@@ -10,18 +10,21 @@ import hashlib
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt8
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
+from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.errors import SettingsError
 from dgmark.watermark.hashes import KEY_BYTES, SipHashKey, Words, siphash
 from dgmark.watermark.spec import KeyLike, WatermarkSpec, Whole, spec_as
+from dgmark.watermark.word_classes import WordClasses
 
 BIGRAM_PRF: Final = "siphash24-pairs-v1"
+WORDS_PRF: Final = "siphash24-word-pairs-v1"
 MAX_DISTANCE: Final = 64
 # of a new key: evidence and quality of text were best among 1 to 1, 2, 3, 4, 8 and 16 (lab/docs/results/decoding.md)
 DISTANCES: Final = (1, 4)
@@ -51,6 +54,7 @@ class BigramSpec(WatermarkSpec):
     Attributes:
         nearest: the smallest distance of a pair, in tokens.
         farthest: the largest, up to 64.
+        tokens: "words": the bits are those of pairs of classes of words, which `word_classes` names; "exact": of ids.
         subkeys: number of sub-keys, a power of two up to 65,536; each text is marked with one of them. 1 = all texts
             are marked alike.
 
@@ -61,6 +65,14 @@ class BigramSpec(WatermarkSpec):
     rule: Literal["bigram"] = "bigram"
     nearest: Whole = Field(json_schema_extra={"help": "Smallest distance of a pair, in tokens."})
     farthest: Whole = Field(json_schema_extra={"help": f"Largest distance of a pair, up to {MAX_DISTANCE}."})
+    tokens: Literal["words", "exact"] = Field(
+        default="exact",
+        description="one of: words, exact",
+        json_schema_extra={
+            "help": "words: tokens that read as the same word, whatever its case and the white space around it, are "
+            "marked alike, so that the mark survives such changes; exact: all tokens are told apart."
+        },
+    )
     subkeys: Annotated[Whole, AfterValidator(_power_of_two)] = Field(
         default=1,
         le=MAX_SUBKEYS,
@@ -71,12 +83,29 @@ class BigramSpec(WatermarkSpec):
         },
     )
 
-    prf: ClassVar[str] = BIGRAM_PRF
+    @property
+    def prf(self) -> str:  # type: ignore[override] # no constant here
+        """Name and version of the function that makes bits of pairs from the secret."""
+        return WORDS_PRF if self.tokens == "words" else BIGRAM_PRF
 
     @classmethod
     def defaults_of_new(cls, options: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG003 (the base class's)
         """The distances, and the number of sub-keys."""
         return {"nearest": DISTANCES[0], "farthest": DISTANCES[1], "subkeys": DEFAULT_SUBKEYS}
+
+    @classmethod
+    def bound_to(cls, tokenizer: Tokenizer, fields: dict[str, Any]) -> dict[str, Any]:
+        """The tokenizer, and its classes of words for a key of words."""
+        words = fields.get("tokens") == "words"
+        classes = {"word_classes": WordClasses.of(tokenizer).fingerprint} if words else {}
+        return super().bound_to(tokenizer, fields) | classes
+
+    def to_fields(self) -> dict[str, Any]:
+        """The fields of key files; "exact" is left out, as in files from before there were classes."""
+        fields = super().to_fields()
+        if self.tokens == "exact":
+            del fields["tokens"]
+        return fields
 
     def check(self) -> None:
         """Refuse distances that are no range, and too large vocabularies."""
@@ -87,6 +116,10 @@ class BigramSpec(WatermarkSpec):
             )
         if self.table_size > MAX_TABLE:
             raise SettingsError(f"rule bigram takes vocabularies of up to {MAX_TABLE} ids, not {self.table_size}")
+        if (self.tokens == "words") != (self.word_classes is not None):
+            raise SettingsError(
+                "a key has tokens words and the hash of its classes, or neither: WatermarkKey.generate makes such keys"
+            )
 
     @property
     def typical_match(self) -> float:
@@ -95,9 +128,9 @@ class BigramSpec(WatermarkSpec):
 
 
 @lru_cache(maxsize=256)
-def hash_key(secret: bytes, nearest: int, farthest: int) -> SipHashKey:
+def hash_key(secret: bytes, nearest: int, farthest: int, prf: str = BIGRAM_PRF) -> SipHashKey:
     """The key of the hash: 16 bytes of SHAKE-256 over (version, distances, secret)."""
-    message = b"dgmark/pairs/" + BIGRAM_PRF.encode() + b"\0" + bytes([nearest, farthest]) + secret
+    message = b"dgmark/pairs/" + prf.encode() + b"\0" + bytes([nearest, farthest]) + secret
     return SipHashKey.of(hashlib.shake_256(message).digest(KEY_BYTES))
 
 
@@ -108,7 +141,7 @@ def pair_key(key: KeyLike) -> SipHashKey:
         SettingsError: the key is of another rule.
     """
     spec = spec_as(BigramSpec, key)
-    return hash_key(key.secret or b"", spec.nearest, spec.farthest)
+    return hash_key(key.secret or b"", spec.nearest, spec.farthest, spec.prf)
 
 
 def pairs_of(
@@ -130,7 +163,10 @@ def pairs_of(
 
 
 def pair_words(left: Words, right: Words) -> Words:
-    """One 64-bit word for each pair of token ids, int64 arrays or tensors; equal pairs have equal words."""
+    """One 64-bit word for each pair of token ids, int64 arrays or tensors; equal pairs have equal words.
+
+    Under a key of words the ids are those of classes (`told_apart`).
+    """
     words: Words = left | right << _ID_BITS
     return words
 

@@ -33,6 +33,7 @@ from dgmark.watermark.key_file import KeyFile, check_mode, read_private, write_p
 from dgmark.watermark.rules import Rule, find_rule, rule_with_options, spec_of
 from dgmark.watermark.secret import Secret
 from dgmark.watermark.spec import WatermarkSpec
+from dgmark.watermark.word_classes import check_word_classes
 
 # ids of a padded vocabulary beside twice the tokenizer's own; a table beyond that costs memory and serves no model
 MAX_PADDING = 65_536
@@ -105,8 +106,9 @@ class WatermarkKey:
                 by which a text is too short to tell; None: what was measured at the model's own block length.
             name: whose texts it marks, such as "ACME", for the sentences of verdicts: up to 80 visible characters.
             options: options of the rule, which are the fields of its spec; None stands for the default. `BigramSpec`
-                has nearest (1), farthest (4) and subkeys (256); `PositionSpec` has modulus (2), rotation (0), grouping
-                ("keyed") and code_length (16 for a keyed key of modulus 2 without rotation, else 0).
+                has nearest (1), farthest (4), tokens ("exact") and subkeys (256); `PositionSpec` has modulus (2),
+                rotation (0), grouping ("keyed") and code_length (16 for a keyed key of modulus 2 without rotation, else
+                0).
 
         Raises:
             SettingsError: an option is out of range or of another rule.
@@ -197,7 +199,7 @@ class WatermarkKey:
         """Refuse any tokenizer but the one that the key is bound to.
 
         Raises:
-            TokenizerMismatch: the fingerprints differ.
+            TokenizerMismatch: the fingerprints differ, or those of the classes of words.
             SettingsError: this is not a tokenizer.
             VocabularyMismatch: the key's vocabulary is smaller than the tokenizer's, or far larger than any model
                 pads it.
@@ -219,6 +221,7 @@ class WatermarkKey:
                 f"key {self.fingerprint} has groups for {self.spec.table_size} token ids, its tokenizer "
                 f"{tokenizer.name!r} has {tokenizer.vocab_size}: the key file is damaged, or of another model"
             )
+        check_word_classes(self.spec, tokenizer)
 
     def check_model(self, model: "ModelLike") -> None:
         """Refuse a model whose tokenizer or padded vocabulary is not the key's.

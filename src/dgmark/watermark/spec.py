@@ -47,6 +47,7 @@ class WatermarkSpec:
         table_size: the padded vocabulary, whose ids the key tells apart.
         tokenizer: name of the tokenizer, by which the detector loads it.
         tokenizer_fingerprint: hash of its vocabulary; a tokenizer with another hash is an error.
+        word_classes: hash of the classes of words that the key's bits are of; None if the key tells all ids apart.
         expected_match: share of what the rule counts that matches in a typical text of the key's model, by which short
             texts are "uncertain"; None if it is not known. No p-value depends on it.
 
@@ -58,6 +59,7 @@ class WatermarkSpec:
     table_size: Annotated[Whole, Field(ge=2, le=MAX_INT, description=f"in 2..{MAX_INT}")]
     tokenizer: Annotated[str, Field(description="a text")] = ""
     tokenizer_fingerprint: Annotated[str, Field(description="a text")] = ""
+    word_classes: Annotated[str | None, Field(description="a text")] = None
     expected_match: Annotated[float | None, Strict(), Field(description="a number")] = None
 
     prf: ClassVar[str]  # name and version of the function that makes keyed bits from the secret
@@ -81,8 +83,13 @@ class WatermarkSpec:
         if not isinstance(tokenizer, Tokenizer):
             kind = type(tokenizer).__name__
             raise SettingsError(f"a tokenizer is a Tokenizer, which load_tokenizer reads, not a {kind}")
-        bound = {"table_size": table_size, "tokenizer": tokenizer.name, "tokenizer_fingerprint": tokenizer.fingerprint}
-        return cls(**{**cls.defaults_of_new(given), **bound, **given})
+        fields = {**cls.defaults_of_new(given), **given}
+        return cls(**{"table_size": table_size, **cls.bound_to(tokenizer, fields), **fields})
+
+    @classmethod
+    def bound_to(cls, tokenizer: Tokenizer, fields: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG003 (subclasses read it)
+        """The fields that bind a new key with these other fields to a tokenizer."""
+        return {"tokenizer": tokenizer.name, "tokenizer_fingerprint": tokenizer.fingerprint}
 
     @classmethod
     def defaults_of_new(cls, options: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG003 (subclasses read it)

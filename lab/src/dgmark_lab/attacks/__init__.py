@@ -9,6 +9,7 @@ from dgmark.errors import SettingsError
 from dgmark_lab.attacks.disguise import Homoglyphs, Ocr, Whitespace, ZeroWidth
 from dgmark_lab.attacks.layout import RoundTrip, Wrap
 from dgmark_lab.attacks.paraphrase import Dipper, Paraphrase
+from dgmark_lab.attacks.published import Published
 from dgmark_lab.attacks.refill import Refill
 from dgmark_lab.attacks.text_edits import CopyPaste, Crop, Deletion, Insertion, SentenceSwap, Substitution
 from dgmark_lab.options import make
@@ -30,6 +31,7 @@ ATTACKS: dict[str, type[Any]] = {
     "ocr": Ocr,
     "wrap": Wrap,
     "document": RoundTrip,
+    "published": Published,
     "refill": Refill,
     "dipper": Dipper,
     "paraphrase": Paraphrase,

@@ -19,6 +19,7 @@ from dgmark.watermark.hashes import Words
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.position import tables_of
 from dgmark.watermark.spec import spec_as
+from dgmark.watermark.word_classes import told_apart
 from dgmark_lab.attacks.budgets import edit_count
 
 Ids = Int[np.ndarray, " n"]
@@ -93,6 +94,7 @@ class StolenPairs(StolenKey):
     def count(self, ids: Ids) -> tuple[Int[np.ndarray, " words"], ...]:
         """The pairs, their left and their right tokens."""
         left, right = pairs_of(np.arange(len(ids)), self.spec.nearest, self.spec.farthest)
+        ids = told_apart(self.spec, ids)
         return pair_words(ids[left], ids[right]), left, right
 
     def matches(self, key: WatermarkKey, ids: Ids) -> Bool[np.ndarray, " words"]:

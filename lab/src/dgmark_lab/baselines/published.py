@@ -1,8 +1,9 @@
 """What the tests of published watermarks share: a score, of which detection makes a verdict."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int
@@ -41,6 +42,23 @@ class Score:
     detectable: bool
     shift: int = 0
     shifts_tested: int = 1
+
+
+@runtime_checkable
+class ReadsPrompts(Protocol):
+    """What the test of a rule has that scores a text better with its prompt: experiments, which know it, give it."""
+
+    @classmethod
+    def after_prompt(cls, key: WatermarkKey, prompt: str, text: Sequence[int], *, chat: bool, fpr: float) -> Score:
+        """Score a text after its prompt.
+
+        Args:
+            key: a key of the rule.
+            prompt: the prompt.
+            text: the ids of the text.
+            chat: whether the writer put the prompt into the model's chat template.
+            fpr: the p-value that a mark is to reach.
+        """
 
 
 class PublishedTest(TextTest):

@@ -49,29 +49,17 @@ class ReplayMarkTest(PublishedTest):
         """Replay the text alone; see `replay`."""
         return replay(key, (), ids.tolist(), fpr)
 
+    @classmethod
+    def after_prompt(cls, key: WatermarkKey, prompt: str, text: Sequence[int], *, chat: bool, fpr: float) -> Score:
+        """Replay the text after its prompt; see `replay`."""
+        from dgmark.models.chat import chat_prompt
 
-def behind_prompt(key: WatermarkKey, prompt: str, text: Sequence[int], *, chat: bool, fpr: float) -> Score:
-    """Score a text behind its prompt; see `replay`.
-
-    Args:
-        key: a key of the rule.
-        prompt: the prompt.
-        text: the ids of the text.
-        chat: whether the writer put the prompt into the model's chat template.
-        fpr: the p-value that a mark is to reach.
-
-    Raises:
-        ModelNotFound: the model is not on this machine.
-        SettingsError: the model has no chat template.
-    """
-    from dgmark.models.chat import chat_prompt
-
-    model = model_of(key)
-    return replay(key, chat_prompt(model, prompt) if chat else model.tokenizer.encode(prompt), text, fpr)
+        model = model_of(key)
+        return replay(key, chat_prompt(model, prompt) if chat else model.tokenizer.encode(prompt), text, fpr)
 
 
 def replay(key: WatermarkKey, prompt: Sequence[int], text: Sequence[int], fpr: float) -> Score:
-    """Score a text behind its prompt. Published: the same binomial test.
+    """Score a text after its prompt. Published: the same binomial test.
 
     Args:
         key: a key of the rule.
@@ -207,13 +195,14 @@ def _coins(key: WatermarkKey, use: str, places: Int[np.ndarray, " block"]) -> Bo
     return coins
 
 
-def lend(model: "Denoiser") -> None:
+def lend(model: "Denoiser", name: str = "") -> None:
     """Have keys of a model's vocabulary read with this model, so that it is not loaded twice.
 
     Args:
         model: the model; its number format may be another than the default one's, which moves some signs.
+        name: the `reader` that keys name instead of their tokenizer.
     """
-    _LENT[model.tokenizer.name] = model
+    _LENT[name or model.tokenizer.name] = model
 
 
 def model_of(key: WatermarkKey) -> "Denoiser":

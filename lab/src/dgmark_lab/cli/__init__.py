@@ -7,6 +7,7 @@ from dgmark_lab.cli.attack import attack
 from dgmark_lab.cli.baselines import baselines
 from dgmark_lab.cli.evaluate import evaluate
 from dgmark_lab.cli.experiment import experiment_app
+from dgmark_lab.cli.prompts import prompts
 from dgmark_lab.cli.rate import rate
 from dgmark_lab.cli.train import train_app
 
@@ -18,7 +19,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for command in (attack, evaluate, rate, baselines):
+for command in (attack, evaluate, rate, baselines, prompts):
     app.command()(command)
 app.add_typer(experiment_app, name="experiment")
 app.add_typer(train_app, name="train")

@@ -15,7 +15,7 @@ from dgmark.cli.row_runs import RowOutput, Task, make_rows, one_by_one, tasks_of
 from dgmark.errors import SettingsError
 from dgmark.files.inputs import STDIN
 from dgmark.files.outputs import check_output
-from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, read_rows, sha256_of
+from dgmark.rows.jsonl import SOURCE_SHA256, SUFFIXES, BadRow, Row, read_rows, sha256_of
 from dgmark.rows.texts import Item, read_texts
 from dgmark_lab.attacks import ATTACKS, Attack
 from dgmark_lab.attacks import attack as attack_named
@@ -73,7 +73,7 @@ def _rows(source: str | None) -> Iterator[Row | BadRow]:
     if source is None and sys.stdin.isatty():
         raise SettingsError("no texts to attack: give a file, a folder, or - for standard input")
     source = source or STDIN
-    if Path(source).suffix.lower() == ".jsonl":
+    if Path(source).suffix.lower() in SUFFIXES:
         yield from read_rows(source)
         return
     for item in read_texts(source):

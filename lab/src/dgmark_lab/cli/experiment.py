@@ -56,13 +56,16 @@ def run(
     *,
     prompts: Annotated[
         list[str] | None,
-        typer.Option(help="File of prompts that do not come with dgmark, as SET=FILE; may be repeated."),
+        typer.Option(
+            help="File of prompts that do not come with dgmark, as SET=FILE; may be repeated. Those that "
+            "`dgmark-lab prompts` fetched to the --runs folder need none."
+        ),
     ] = None,
     cell: Annotated[
         list[str] | None,
         typer.Option(
-            help="Run only this cell: its name, or a new one as setting=value,... (baseline and its options, rule and "
-            "other options of the key, options of decoding); may be repeated."
+            help="Run only this cell: its name, or a new one as setting=value,... (rule and its options, model, "
+            "options of decoding); may be repeated."
         ),
     ] = None,
     limit: Annotated[
@@ -89,15 +92,18 @@ def run(
     batch_size: BatchSize = 8,
     pad: Pad = None,
     runs: Runs = Path("runs"),
+    with_report: Annotated[
+        bool, typer.Option("--report", help="Then write the report, as `dgmark-lab experiment report` does.")
+    ] = False,
 ) -> None:
     """Make and measure the texts of an experiment that are still missing; after an interruption, run it again."""
     from dgmark_lab.experiments.plan import RunOptions
-    from dgmark_lab.experiments.prompt_sets import named_files
+    from dgmark_lab.experiments.prompt_sets import named_files, stored_prompts
     from dgmark_lab.experiments.run import run_experiment
     from dgmark_lab.experiments.spec import load_experiment
     from dgmark_lab.experiments.store import Store
 
-    experiment, files = load_experiment(name), named_files(prompts or [])
+    experiment, files = load_experiment(name), stored_prompts(runs) | named_files(prompts or [])
     setup, other = _setup(model)
     options = RunOptions(
         setup=setup,
@@ -115,6 +121,8 @@ def run(
     )
     with row_bar("texts") as bar:
         run_experiment(experiment, Store(runs), options, partial(_show_progress, bar))
+    if with_report:
+        report(name, runs, model, key)
 
 
 def _setup(model: str) -> "tuple[SetupName, str | None]":
@@ -156,3 +164,21 @@ def report(
         print(path)
     if not made.complete:
         stderr().print("warning: some texts are missing; the report says which cells are incomplete", markup=False)
+
+
+@experiment_app.command("draw")
+@command_errors
+def draw(
+    name: Name,
+    numbers: Annotated[Path, typer.Argument(help="The numbers.csv of a report.")],
+    model: ModelName = "builtin",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the pictures.", show_default="that of the numbers")
+    ] = None,
+) -> None:
+    """Draw the pictures of a report again from its numbers.csv, as far as they follow from it."""
+    from dgmark_lab.experiments.report import draw_again
+    from dgmark_lab.experiments.spec import load_experiment
+
+    for path in draw_again(load_experiment(name), _setup(model)[0], numbers, out or numbers.parent):
+        print(path)

@@ -10,6 +10,7 @@ from dgmark.detection.match_null import MatchNull
 from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words, pairs_of
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import spec_as
+from dgmark.watermark.word_classes import told_apart
 
 Counts = Int[np.ndarray, " pairs"]
 
@@ -32,7 +33,7 @@ def pairs_in(key: WatermarkKey, texts: Sequence[Sequence[int]]) -> tuple[Counts,
     """The distinct pairs of texts of token ids, and how many texts hold each."""
     spec, found = spec_as(BigramSpec, key), []
     for text in texts:
-        ids = ids_of(text)
+        ids = told_apart(spec, ids_of(text))
         left, right = pairs_of(np.arange(len(ids)), spec.nearest, spec.farthest)
         found.append(np.unique(pair_words(ids[left], ids[right])))
     pairs, counts = np.unique(np.concatenate(found), return_counts=True)

@@ -1,7 +1,7 @@
 """The stored rows of a run, cell by cell, and their scores. Needs neither the model nor torch."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -13,84 +13,31 @@ from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import Detector
 from dgmark.detection.finding import Phase
 from dgmark.detection.reader import Reader
-from dgmark.detection.result import Scorer
+from dgmark.detection.result import Detection
+from dgmark.detection.rules import DetectionSettings, rule_test
 from dgmark.errors import KeyFileError, SettingsError
 from dgmark.rows.jsonl import Row
-from dgmark.watermark.bigram import DISTANCES
 from dgmark.watermark.key import SECRET_BYTES, WatermarkKey
-from dgmark.watermark.rules import find_rule, spec_of
-from dgmark.watermark.spec import options_of
-from dgmark_lab.baselines import BASELINES, baseline_key
-from dgmark_lab.baselines.replaymark import behind_prompt
-from dgmark_lab.baselines.rules import REPLAYMARK
+from dgmark_lab.baselines.published import ReadsPrompts, Score
 from dgmark_lab.experiments.conditions import Steps
-from dgmark_lab.experiments.spec import DGMARK, Cell, Experiment, KeyOptions, SetupName
+from dgmark_lab.experiments.spec import Cell, Experiment, SetupName
 from dgmark_lab.experiments.store import ROW_VERSION, Kind, Store, digest
+from dgmark_lab.rule_keys import rule_key
 
 _NULL_SEED = 11
 # the smallest rate that a report shows; detectors that re-draw keys draw enough keys for it
 _FPR = 1e-4
-# by the rule of a cell's key: the options that a spec needs, and the phase of a text of which nothing is missing
-_DISTANCES: Mapping[str, Mapping[str, int]] = {
-    "bigram": dict(zip(("nearest", "farthest"), DISTANCES, strict=True)),
-    "position": {},
-}
-_PHASES: Mapping[str, Phase] = {"bigram": "any", "position": "start"}
+# what unmarked texts are scored under: the paper's i mod 2
+_UNMARKED = "position"
 
 
-def rule_settings(cell: Cell) -> Mapping[str, Any]:
-    """Return the decoding settings that a cell's scheme has where none are given."""
-    return BASELINES[cell.scheme].settings if cell.scheme in BASELINES else {}
-
-
-def marking_key(cell: Cell, key: WatermarkKey) -> WatermarkKey:
-    """Return the key that marks texts of a cell: one of its keys, or for a baseline the baseline's with that secret.
+def cell_keys(base: WatermarkKey, cell: Cell, count: int) -> list[WatermarkKey]:
+    """Return the keys that mark a cell's texts in turn: one with the secret of the run's key, and others derived.
 
     Raises:
-        SettingsError: no baseline or option has this name.
+        SettingsError: an option is invalid, or there is no secret to make or derive keys from.
     """
-    if cell.scheme == DGMARK and cell.options:
-        raise SettingsError(f"scheme {DGMARK} has no option {', '.join(cell.options)}: its key holds its settings")
-    return key if cell.scheme in (None, DGMARK) else baseline_key(str(cell.scheme), key, **cell.options)
-
-
-def cell_key(base: WatermarkKey, options: KeyOptions) -> WatermarkKey:
-    """Return the run's key with a cell's spec and the same secret.
-
-    Raises:
-        SettingsError: the spec is invalid, the run's key lacks the secret that it needs, or the run's key has sub-keys.
-    """
-    if base.spec.subkeys > 1:
-        raise SettingsError(
-            "an experiment marks all texts of a cell alike: give a key without sub-keys (`dgmark keygen --subkeys 1`)"
-        )
-    if options.rule not in _DISTANCES:
-        raise SettingsError(
-            f"keys of rule {options.rule} are not made for cells by their rule: name it as the cell's scheme, or give "
-            f"a key of one of: {', '.join(_DISTANCES)}"
-        )
-    has = options_of(find_rule(options.rule).spec)
-    # a code of length 0 is none
-    given = {name: value for name, value in options.model_dump().items() if value is not None}
-    changes = {name: value for name, value in given.items() if value or name in has}
-    own = base.spec.to_fields()
-    if base.spec.rule != options.rule:
-        own = {name: own[name] for name in ("table_size", "tokenizer", "tokenizer_fingerprint")}
-    spec = spec_of({**_DISTANCES[options.rule], **own, **changes})
-    if spec == base.spec:
-        return base
-    if spec.keyed and base.secret is None:
-        raise SettingsError("the run's key has no secret: give a keyed one (see `dgmark keygen`)")
-    return replace(base, spec=spec, secret=base.secret if spec.keyed else None)
-
-
-def cell_keys(base: WatermarkKey, options: KeyOptions, count: int) -> list[WatermarkKey]:
-    """Return the keys that mark a cell's texts in turn: that of `cell_key`, and others derived from its secret.
-
-    Raises:
-        SettingsError: see `cell_key`; or there is no secret to derive keys from.
-    """
-    key = cell_key(base, options)
+    key = rule_key(cell.rule or _UNMARKED, base, **cell.options)
     if count > 1 and key.secret is None:
         raise SettingsError("an experiment with several keys needs a key with a secret (see `dgmark keygen`)")
     secrets = [hashlib.sha256(bytes([number]) + (key.secret or b"")).digest() for number in range(1, count)]
@@ -112,6 +59,7 @@ def pair_id(text_id: str, other_id: str) -> str:
     return digest([text_id, other_id])
 
 
+TextOrIds = str | Sequence[int]
 PerText = Float[np.ndarray, " texts"]
 
 
@@ -128,6 +76,27 @@ class Scores:
     def of(cls, texts: Sequence[tuple[float, float, float, int]]) -> "Scores":
         """The scores of texts, each by its p-value, z, green fraction and number of scored tokens."""
         return cls(*np.array(texts, dtype=float).reshape(-1, 4).T)
+
+
+# from a text and its row to its p-value, z, green fraction and number of scored tokens
+Scorer = Callable[[TextOrIds, Row], tuple[float, float, float, int]]
+
+
+def _of_score(one: Score) -> tuple[float, float, float, int]:
+    return one.p_value, one.z_score, one.matched / max(1, one.scored), one.scored
+
+
+def _of_detection(one: Detection) -> tuple[float, float, float, int]:
+    return one.p_value, one.z_score, one.green_fraction, one.num_tokens_scored
+
+
+def _counts_positions(key: WatermarkKey) -> bool:
+    """Whether the rule of a key can be told that nothing is missing before a text."""
+    try:
+        rule_test(key).check(DetectionSettings(_FPR, phase="start"))
+    except SettingsError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -159,8 +128,11 @@ class CellRows:
 
     def key_of(self, row: Row) -> WatermarkKey:
         """The key that marks a text of the cell."""
-        number: int = row["seed"] % len(self.keys)
-        return self.keys[number]
+        return self.key if len(self.keys) == 1 else self.keys[row["seed"] % len(self.keys)]
+
+    def over(self, rows: Sequence[Row]) -> "CellRows":
+        """Return the cell with other texts in the place of its own, to score them under its keys."""
+        return replace(self, rows=list(rows))
 
     @property
     def name(self) -> str:
@@ -189,59 +161,41 @@ class CellRows:
 
     def score(
         self,
-        texts: Sequence[Sequence[int] | str],
+        texts: Sequence[TextOrIds],
         key: WatermarkKey | None = None,
         *,
         deployed: bool = False,
         normalise: Sequence[str] = (),
-        rows: Sequence[Row] | None = None,
     ) -> Scores:
-        """Score texts or their ids under the cell's watermark.
+        """Score the cell's texts, their ids or parts of them under the cell's watermark.
 
-        dgmark's detector assumes that the text begins at position 0, like the paper's z-test: one phase, exact test.
-        With `deployed` it tries all phases, like `dgmark detect`. Baselines make no such difference. ReplayMark's
-        detector also reads the prompts of the texts.
+        A rule that counts positions is told that the text begins at position 0, like the paper's z-test. With
+        `deployed` it is told nothing, like `dgmark detect`. A test that reads prompts (`ReadsPrompts`) is given them.
 
         Args:
-            texts: texts, or token ids of texts.
-            key: the key of all of them; by default each of the cell's texts has the key that marked it, so with several
-                keys the texts have to be those of the cell, in their order.
+            texts: one text, or its token ids, for each of the cell's rows.
+            key: the key of all of them; by default each has the key that marked it.
             deployed: whether to detect as `dgmark detect` does.
-            normalise: disguises that dgmark's detector undoes first.
-            rows: the stored texts that these are, or come from; by default those of the cell.
+            normalise: disguises that are undone first.
         """
-        if key is not None or len(self.keys) == 1:
-            keys = [key or self.key] * len(texts)
-        else:
-            keys = [self.key_of(row) for row in self.rows]
-        if self.cell.scheme == REPLAYMARK.name:
-            return self._replayed(texts, keys, self.rows if rows is None else rows)
+        keys = [key or self.key_of(row) for row in self.rows]
         scorers = {one.fingerprint: self._scorer(one, deployed=deployed, normalise=normalise) for one in keys}
-        results = [scorers[one.fingerprint].detect(text) for one, text in zip(keys, texts, strict=True)]
-        return Scores.of([(one.p_value, one.z_score, one.green_fraction, one.num_tokens_scored) for one in results])
-
-    def _replayed(
-        self, texts: Sequence[Sequence[int] | str], keys: Sequence[WatermarkKey], rows: Sequence[Row]
-    ) -> Scores:
-        """The scores of texts by ReplayMark's detector, which reads their prompts."""
-        scores = [
-            behind_prompt(
-                marking_key(self.cell, key),
-                row["prompt"],
-                self.read([text])[0] if isinstance(text, str) else text,
-                chat=row["chat"],
-                fpr=_FPR,
-            )
-            for text, key, row in zip(texts, keys, rows, strict=True)
-        ]
-        return Scores.of([(one.p_value, one.z_score, one.matched / max(1, one.scored), one.scored) for one in scores])
+        of_rows = zip(keys, texts, self.rows, strict=True)
+        return Scores.of([scorers[one.fingerprint](text, row) for one, text, row in of_rows])
 
     def _scorer(self, key: WatermarkKey, *, deployed: bool, normalise: Sequence[str]) -> Scorer:
-        marked_by = marking_key(self.cell, key)
-        if self.cell.scheme in BASELINES:
-            return Detector(marked_by, tokenizer=self.tokenizer, fpr=_FPR)
-        phase: Phase = "any" if deployed else _PHASES[key.spec.rule]
-        return Detector(key, tokenizer=self.tokenizer, fpr=_FPR, normalise=normalise, phase=phase)
+        """What scores a text of a row under a key."""
+        test = rule_test(key)
+        if isinstance(test, ReadsPrompts):
+            return lambda text, row: _of_score(
+                test.after_prompt(key, row["prompt"], self._ids_of(text), chat=row["chat"], fpr=_FPR)
+            )
+        phase: Phase = "start" if not deployed and _counts_positions(key) else "any"
+        detector = Detector(key, tokenizer=self.tokenizer, fpr=_FPR, normalise=normalise, phase=phase)
+        return lambda text, _: _of_detection(detector.detect(text))
+
+    def _ids_of(self, text: str | Sequence[int]) -> Sequence[int]:
+        return self.read([text])[0] if isinstance(text, str) else text
 
     def null_keys(self, count: int) -> list[WatermarkKey]:
         """Make keys with the cell's spec and fixed random secrets, for false-positive rates; none if keyless."""
@@ -268,7 +222,7 @@ class StoredRun:
     store: Store
     plan: Mapping[str, Any]
     cells: Mapping[str, CellRows]
-    _null_scores: dict[tuple[str, ...], list[Scores]] = field(default_factory=dict, repr=False, compare=False)
+    _null_scores: dict[tuple[str, str], list[Scores]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def read(
@@ -304,7 +258,7 @@ class StoredRun:
             return CellRows(cell, requested)  # texts of other settings are not this cell's
         if planned["run_key"] not in keys:
             raise KeyFileError(f"cell {cell.name!r} was run with key {planned['run_key']}: give its file with --key")
-        own = cell_keys(keys[planned["run_key"]], cell.key, self.experiment.keys)
+        own = cell_keys(keys[planned["run_key"]], cell, self.experiment.keys)
         stored = self.store.read("texts", planned["recipe"], planned["rows"])
         rows = [stored[row_id] for row_id in planned["rows"] if row_id in stored]
         least = self.experiment.min_tokens_of(cell, self.setup)
@@ -330,21 +284,21 @@ class StoredRun:
 
     def null_scores(self, cell: CellRows, null: CellRows) -> list[Scores]:
         """Score the unmarked texts under the cell's key, then under each null key; computed once for equal inputs."""
-        same = (null.name, str(cell.cell.scheme), digest(dict(cell.cell.options)), cell.key.fingerprint)
+        same = (null.name, cell.key.fingerprint)
         if same not in self._null_scores:
             keys = [cell.key, *cell.null_keys(self.experiment.null_keys)]
-            self._null_scores[same] = [cell.score(null.ids, one, rows=null.rows) for one in keys]
+            self._null_scores[same] = [cell.over(null.rows).score(null.ids, one) for one in keys]
         return self._null_scores[same]
 
-    def attacked(self, cell: CellRows, steps: Steps) -> list[str]:
-        """Read the texts of a cell after attacks, one after the other, as far as they exist."""
-        found = {row["id"]: str(row["text"]) for row in cell.rows}
+    def attacked(self, cell: CellRows, steps: Steps) -> CellRows:
+        """Return a cell with its texts after attacks, one after the other, as far as they exist."""
+        found = {row["id"]: row for row in cell.rows}
         for step in steps:
             name = attack_hash(*step)
-            ids = [attacked_id(name, before) for before in found]
-            stored = self.store.read("attacked", name, ids)
-            found = {row_id: stored[row_id]["text"] for row_id in ids if row_id in stored}
-        return list(found.values())
+            of = {attacked_id(name, before): row for before, row in found.items()}
+            stored = self.store.read("attacked", name, of)
+            found = {row_id: {**row, "text": stored[row_id]["text"]} for row_id, row in of.items() if row_id in stored}
+        return cell.over([*found.values()])
 
     def perplexities(self, cell: CellRows) -> list[Row]:
         """Read nats and tokens of the cell's texts under the run's judge, where they exist."""

@@ -1,4 +1,4 @@
-"""What view "frontier" does to texts before they are scored: edits of words, other attacks, and cuts to a length."""
+"""What views "frontier" and "rivals" do to texts before they are scored: edits, other attacks, cuts to a length."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -58,5 +58,10 @@ _EDITED = {
     **EDITS,
     **STRONG_EDITS,
     **{f"{length} tokens": Condition(first=length) for length in (64, 128)},
+}
+# what view "rivals" scores texts under: the steps of each condition by its name
+RIVAL_CONDITIONS: dict[str, Steps] = {
+    "as written": (),
+    **{name: EDITS[name].steps for name in ("deletion 0.1", "insertion 0.2", "substitution 0.2")},
 }
 CONDITIONS: dict[ConditionSet, dict[str, Condition]] = {"edits": _EDITED, "attacks": {**_EDITED, **_attacks()}}

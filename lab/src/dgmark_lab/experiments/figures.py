@@ -1,11 +1,12 @@
-"""Figures of experiments: lines with intervals, densities, ROC curves, heat maps.
+"""Figures of experiments in one style: a question as the title, what was measured below, names beside the lines.
 
-The colours can be distinguished without colour vision (Okabe and Ito). What belongs to
-"NAME, paper" has the colour of NAME, and is dashed.
+A watermark has the same colour in every figure. Intervals in y are bands; where x is measured, too, points have no
+intervals, which stand in the tables.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,9 +17,43 @@ from dgmark_lab.evaluate.estimates import Estimate
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_MARKERS = "osD^vP*X<>ph"
-_PAPER = ", paper"
+WIDTH = 8.0  # inches, the width of a page
+_STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "0.93",
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4.5,
+    "legend.frameon": False,
+}
+UNMARKED = "#777777"
+# by what a name holds, the first that fits; colours that can be told apart without colour vision (Okabe and Ito) first
+_KNOWN = {
+    "unmarked": UNMARKED,
+    "no mark": UNMARKED,
+    "default key": "#0072B2",
+    "one key": "#D55E00",
+    "cdmark": "#AA4499",
+    "dmark": "#009E73",
+    "lr-dwm": "#CC79A7",
+    "kgw": "#E69F00",
+    "gloaguen": "#56B4E9",
+    "replaymark": "#000000",
+    "tango": "#8C564B",
+    "pattern-mark": "#44AA99",
+    "k = 1": "#6BAED6",
+    "k = 3": "#2171B5",
+    "k = 5": "#08519C",
+    "k = 8": "#041F4A",
+}
+# of names that are not known
+_OTHERS = ("#117733", "#882255", "#332288", "#999933", "#661100", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_HUMAN, _BUILT = "#0072B2", "#E69F00"
 
 
 @dataclass
@@ -26,114 +61,301 @@ class Line:
     """The points of one line, with their intervals.
 
     Attributes:
-        name: the name in the legend.
+        name: the name beside its last point, by which it has its colour.
         points: x and y of each point.
         labels: a label for each point; empty for none.
+        sizes: the size of each dot; empty for the usual one.
+        dashed: whether the line is dashed.
     """
 
     name: str
     points: list[tuple[Estimate, Estimate]] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
+    sizes: list[float] = field(default_factory=list)
+    dashed: bool = False
 
 
-def line_panels(
-    panels: Mapping[str, Iterable[Line]],
+@dataclass
+class Panel:
+    """Lines on one pair of axes.
+
+    Attributes:
+        title: what tells the panel from the others; empty for a single one.
+        lines: its lines; one without points is not drawn.
+        spans: vertical bands by their name, such as what unmarked text costs.
+    """
+
+    title: str
+    lines: list[Line]
+    spans: Mapping[str, Estimate] = field(default_factory=dict)
+
+
+def colours_of(names: Iterable[str]) -> dict[str, str]:
+    """The colour of each name: the known one of a watermark, or one that no other name has.
+
+    Two forms of one watermark that a figure shows as solid lines have two colours; a dashed one shares that of its
+    solid line.
+    """
+    found: dict[str, str] = {}
+    every = list(dict.fromkeys(names))
+    for name in every:
+        known = next((colour for part, colour in _KNOWN.items() if part in name.lower()), None)
+        if known and known not in found.values():
+            found[name] = known
+    for name in every:
+        found.setdefault(name, next((colour for colour in _OTHERS if colour not in found.values()), "#444444"))
+    return found
+
+
+def chart(
+    panels: Sequence[Panel],
     *,
+    question: str,
+    caption: str,
     x: str,
     y: str,
-    width: float = 7.5,
+    top: float | None = None,
     log_x: bool = False,
-    log_y: bool = False,
+    share_y: bool = True,
+    beside: bool = False,
+    better: str = "",
 ) -> "Figure":
-    """Draw lines with error bars, in panels side by side in which lines of one name have one colour.
-
-    A logarithmic x axis has base 2, and ticks at the points. A line without points is not drawn, but keeps its colour
-    free.
+    """Draw lines in panels side by side.
 
     Args:
-        panels: the lines of each panel by its title.
+        panels: the panels.
+        question: what the figure answers.
+        caption: the texts, their number and the model.
         x: what the x axes show.
         y: what the y axes show.
-        width: width of the figure in inches.
-        log_x: whether the x axes are logarithmic.
-        log_y: whether the y axes are logarithmic.
+        top: where the y axes end; None: beyond the largest value.
+        log_x: whether the x axes are logarithmic, with base 2.
+        share_y: whether the panels have one scale in y; all begin at 0.
+        beside: whether names stand in a column at the right, for lines over the same few x, which have the ticks; else
+            near their last points.
+        better: the good corner, such as "upper left", to which an arrow points.
     """
-    figure, drawn = new_figure(width, 4.2), {title: list(lines) for title, lines in panels.items()}
-    styles, entries = _places(line.name for lines in drawn.values() for line in lines), dict[str, Any]()
-    for axes, (title, lines) in zip(figure.subplots(1, len(drawn), squeeze=False)[0], drawn.items(), strict=True):
-        axes.set(xlabel=x, ylabel=y)
-        axes.set_title(title, fontsize="medium")
-        for line in lines:
-            if line.points:
-                entries[line.name] = _draw_line(axes, line, styles[line.name])
+    figure = new_figure(WIDTH, 4.3, question, caption)
+    solid = colours_of(line.name for panel in panels for line in panel.lines if not line.dashed)
+    dashed = {line.name for panel in panels for line in panel.lines if line.dashed}
+    colours = solid | {name: solid.get(name.rpartition(", ")[0], "#444444") for name in dashed}
+    with _style():
+        every = figure.subplots(1, len(panels), squeeze=False, sharey=share_y)[0]
+    for axes, panel in zip(every, panels, strict=True):
+        axes.set(xlabel=x)
+        axes.set_title(panel.title, loc="left", fontsize=9)
+        axes.margins(x=0.1)
+        drawn = [line for line in panel.lines if line.points]
+        for number, line in enumerate(drawn):
+            _draw_line(axes, line, colours[line.name], width=1.2 + (len(drawn) - number) * 1.4 / len(drawn))
         if log_x:
             axes.set_xscale("log", base=2)
-            places = sorted({point.value for line in lines for point, _ in line.points})
+        if beside:
+            places = sorted({point.value for line in drawn for point, _ in line.points})
             axes.set_xticks(places, [f"{at:g}" for at in places])
-        if log_y:
-            axes.set_yscale("log")
-            axes.yaxis.set_major_formatter("{x:g}")
-            axes.yaxis.set_minor_formatter("{x:g}")
-    if entries:
-        figure.legend(entries.values(), entries.keys(), loc="outside right upper", fontsize="x-small")
+        for number, (name, span) in enumerate(panel.spans.items()):
+            axes.axvspan(span.low, span.high, color=UNMARKED, alpha=0.18, linewidth=0)
+            axes.annotate(
+                name, (span.value, 0.02 + 0.06 * number), xycoords=("data", "axes fraction"), ha="center",
+                fontsize=7, color="0.35",
+            )  # fmt: skip
+        if beside:
+            axes.set_xlim(right=_with_room(axes, log_x=log_x))
+        if better:
+            _arrow(axes, better)
+        axes.set_ylim(0, top if top is not None else axes.get_ylim()[1] * 1.04)
+    every[0].set_ylabel(y)
+    write = _name_beside if beside else _name_lines
+    write(figure, {axes: panel.lines for axes, panel in zip(every, panels, strict=True)}, colours)
     return figure
 
 
-def _draw_line(axes: Any, line: Line, place: int) -> Any:
-    """Draw a line in the style of its place, and return what stands for it in a legend."""
-    colour, paper = COLOURS[place % len(COLOURS)], line.name.endswith(_PAPER)
+def _with_room(axes: Any, *, log_x: bool) -> float:
+    """Where the x axis ends with room for names at the right."""
+    first, last = axes.get_xlim()
+    return float(last * (last / first) ** 0.5 if log_x else last + 0.5 * (last - first))
+
+
+def _draw_line(axes: Any, line: Line, colour: str, width: float) -> None:
+    """Draw a line, wider than those that are drawn over it, and the intervals of y as a band where x is exact."""
     across, up = ([point[axis] for point in line.points] for axis in (0, 1))
-    drawn = axes.errorbar(
-        [one.value for one in across],
-        [one.value for one in up],
-        xerr=_errors(across),
-        yerr=_errors(up),
-        color=colour,
-        marker=_MARKERS[place % len(_MARKERS)],
-        markersize=4,
-        markerfacecolor="none" if paper else None,
-        linestyle="--" if paper else "-",
-        linewidth=1,
-        capsize=2,
-    )
-    for (at_x, at_y), label in zip(line.points, line.labels, strict=False):
-        beside = (-15, 5) if place % 2 else (5, -10)
-        point = (at_x.value, at_y.value)
-        axes.annotate(label, point, beside, textcoords="offset points", fontsize="x-small", color=colour)
-    return drawn
+    values = [one.value for one in across], [one.value for one in up]
+    inside = "white" if line.dashed else colour
+    axes.plot(*values, ls="--" if line.dashed else "-", color=colour, lw=width)
+    sizes = [size**2 for size in line.sizes] or 30
+    axes.scatter(*values, s=sizes, facecolors=inside, edgecolors=colour, linewidths=1.4, zorder=3)
+    if all(np.isnan(one.low) for one in across) and len(up) > 1 and not all(np.isnan(one.low) for one in up):
+        low, high = zip(*((one.low, one.high) for one in up), strict=True)
+        axes.fill_between(values[0], low, high, color=colour, alpha=0.13, linewidth=0)
 
 
-def density_figure(panels: Mapping[str, Mapping[str, Float[np.ndarray, " n"]]], *, x: str, title: str) -> "Figure":
+def _arrow(axes: Any, corner: str) -> None:
+    """An arrow to the good corner."""
+    at = [{"upper": 0.97, "lower": 0.03, "left": 0.03, "right": 0.97}[word] for word in reversed(corner.split())]
+    away = [place + (0.11 if place < 0.5 else -0.11) for place in at]
+    style = {"arrowstyle": "->", "color": "0.45", "linewidth": 1.3}
+    axes.annotate(
+        "better", at, away, xycoords="axes fraction", textcoords="axes fraction", arrowprops=style, color="0.45",
+        ha="center", va="center", fontsize=8,
+    )  # fmt: skip
+
+
+# --- names beside lines ---
+
+_NAME_SIZE = 8.0  # points
+Box = tuple[float, float, float, float]  # left, bottom, right, top, in pixels
+
+
+def _name_lines(figure: "Figure", lines: Mapping[Any, Sequence[Line]], colours: Mapping[str, str]) -> None:
+    """Write the name of each line near its last point, and the labels of points, so that none lies on another."""
+    figure.draw_without_rendering()
+    last = [*lines][-1]
+    for axes, own in lines.items():
+        frame = axes.get_window_extent()
+        room = frame.x0 + 1, frame.y0 + 1, figure.bbox.width - 2 if axes is last else frame.x1, frame.y1 + 4
+        drawn = [line for line in own if line.points]
+        taken = [text.get_window_extent() for text in axes.texts]
+        boxes: list[Box] = [(one.x0, one.y0, one.x1, one.y1) for one in taken]
+        paths = [axes.transData.transform([(x.value, y.value) for x, y in line.points]) for line in drawn]
+        dots = np.concatenate(paths) if paths else np.zeros((0, 2))
+        strokes = np.concatenate([_along(path) for path in paths]) if paths else dots
+        for line, path in zip(drawn, paths, strict=True):
+            _place(axes, line.name, path[-1], colours[line.name], boxes, dots, strokes, room, size=_NAME_SIZE)
+        for line, path in zip(drawn, paths, strict=True):
+            for label, point in zip(line.labels, path, strict=False):
+                if label:
+                    _place(axes, label, point, colours[line.name], boxes, dots, strokes, room, size=6.5)
+
+
+def _name_beside(figure: "Figure", lines: Mapping[Any, Sequence[Line]], colours: Mapping[str, str]) -> None:
+    """Write the names of lines at the right of their last points, in the order of these and apart from each other."""
+    figure.draw_without_rendering()
+    for axes, own in lines.items():
+        ends = [(line.name, axes.transData.transform([(x.value, y.value) for x, y in line.points])[-1])
+                for line in own if line.points]  # fmt: skip
+        if not ends:
+            continue
+        high = _NAME_SIZE * 1.45 * figure.dpi / 72
+        left = max(x for _, (x, _) in ends) + 0.04 * axes.get_window_extent().width
+        order = sorted(ends, key=lambda end: -end[1][1])
+        start = min(axes.get_window_extent().y1, float(np.mean([y for _, (_, y) in ends])) + high * len(ends) / 2)
+        for name, point in order:
+            at = left, min(start, point[1] + high)
+            start = at[1] - high
+            label = axes.annotate(
+                name, point, at, xycoords="figure pixels", textcoords="figure pixels", color=colours[name],
+                fontsize=_NAME_SIZE, va="center", annotation_clip=False,
+                arrowprops={"arrowstyle": "-", "color": colours[name], "linewidth": 0.6, "relpos": (0, 0.5)},
+            )  # fmt: skip
+            label.set_in_layout(False)
+
+
+def _along(path: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, "m 2"]:
+    """Places along a line, every few pixels."""
+    steps = [np.linspace(a, b, 2 + int(np.hypot(*(b - a)) / 6)) for a, b in pairwise(path)]
+    return np.concatenate(steps) if steps else path
+
+
+def _place(
+    axes: Any,
+    text: str,
+    point: Float[np.ndarray, " 2"],
+    colour: str,
+    boxes: list[Box],
+    dots: Float[np.ndarray, "d 2"],
+    strokes: Float[np.ndarray, "s 2"],
+    room: Box,
+    *,
+    size: float,
+) -> None:
+    """Write a text where it touches no other one and as little as may be of points and lines, near its point."""
+    label = axes.annotate(
+        text, point, point, xycoords="figure pixels", textcoords="figure pixels", color=colour,
+        fontsize=size, va="center", ha="left", annotation_clip=False,
+    )  # fmt: skip
+    label.set_in_layout(False)
+    extent = label.get_window_extent()
+    wide, high = extent.width + 4, extent.height
+    best: tuple[float, Box] | None = None
+    for radius in np.arange(9.0, 160.0, 6.0):
+        for angle in np.linspace(0, 2 * np.pi, 24, endpoint=False):
+            x, y = map(float, point + radius * np.array([np.cos(angle), np.sin(angle)]))
+            left = x if np.cos(angle) > 0.3 else x - wide if np.cos(angle) < -0.3 else x - wide / 2
+            box = (left, y - high / 2, left + wide, y + high / 2)
+            inside = box[0] > room[0] and box[1] > room[1] and box[2] < room[2] and box[3] < room[3]
+            if not inside or any(_meet(box, other) for other in boxes):
+                continue
+            cost = radius / 10 + 4 * _inside(box, dots) + 1.2 * _inside(box, strokes)
+            if best is None or cost < best[0]:
+                best = cost, box
+    if best is None:
+        label.remove()
+        return
+    box = best[1]
+    boxes.append(box)
+    label.set_position((box[0] + 2, (box[1] + box[3]) / 2))
+    near = np.clip(point, box[:2], box[2:])
+    if np.hypot(*(near - point)) > 14:
+        line = axes.annotate(
+            "", point, near, xycoords="figure pixels", textcoords="figure pixels", annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "alpha": 0.7},
+        )  # fmt: skip
+        line.set_in_layout(False)
+
+
+def _meet(one: Box, other: Box) -> bool:
+    return bool(one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3])
+
+
+def _inside(box: Box, points: Float[np.ndarray, "n 2"]) -> int:
+    """How many points lie in a box."""
+    low, high = np.array(box[:2]) - 2, np.array(box[2:]) + 2
+    return int(((points > low) & (points < high)).all(axis=1).sum())
+
+
+# --- other figures ---
+
+
+def density_figure(
+    panels: Mapping[str, Mapping[str, Float[np.ndarray, " n"]]], *, x: str, question: str, caption: str
+) -> "Figure":
     """Draw histograms of shares in 0..1 as steps, one panel for each entry."""
-    figure = new_figure(3.2 * len(panels), 3.4)
+    figure = new_figure(WIDTH, 3.2, question, caption)
     edges = np.linspace(0, 1, 34)
-    every = np.ravel(figure.subplots(1, len(panels), sharey=True))
+    colours = dict(zip(("unmarked", "marked", "attacked"), (UNMARKED, "#0072B2", "#D55E00"), strict=True))
+    with _style():
+        every = np.ravel(figure.subplots(1, len(panels), sharey=True))
     for axes, (name, series) in zip(every, panels.items(), strict=True):
-        for place, (label, values) in enumerate(series.items()):
+        for label, values in series.items():
             counts, _ = np.histogram(values, edges)
             heights = counts / (max(len(values), 1) * np.diff(edges))
-            axes.stairs(heights, edges, label=label, color=COLOURS[place], linestyle=("-", "--", ":")[place % 3])
-        axes.set_title(name, fontsize="small")
-        axes.set_xlabel(x, fontsize="small")
-    figure.axes[0].set_ylabel("density of windows", fontsize="small")
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize="small")
-    figure.suptitle(title, fontsize="medium")
+            axes.stairs(heights, edges, label=label, color=colours.get(label), linewidth=1.4)
+        axes.set_title(name, loc="left", fontsize=9)
+        axes.set_xlabel(x)
+    every[0].set_ylabel("density of windows")
+    handles, labels = every[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper right", ncols=3, fontsize=8)
     return figure
 
 
 def roc(
-    scores: Mapping[str, tuple[Float[np.ndarray, " marked"], Float[np.ndarray, " unmarked"]]], *, title: str = ""
+    scores: Mapping[str, tuple[Float[np.ndarray, " marked"], Float[np.ndarray, " unmarked"]]],
+    *,
+    question: str = "",
+    caption: str = "",
 ) -> "Figure":
     """Draw ROC curves with the false-positive rate on a logarithmic axis.
 
     Args:
         scores: for each statistic, the scores of marked and of unmarked texts; larger means marked.
-        title: the title of the figure.
+        question: what the figure answers.
+        caption: the texts and the model.
     """
-    figure, axes = _axes(
-        5, 4, "false-positive rate, share of unmarked texts", "true-positive rate, share of marked texts", title
-    )
+    figure = new_figure(WIDTH, 3.9, question, caption)
+    colours = colours_of(scores)
+    with _style():
+        axes = figure.subplots()
+    axes.set(xlabel="false-positive rate, share of unmarked texts", ylabel="true-positive rate, share of marked texts")
     for number, (name, (yes, no)) in enumerate(scores.items()):
         thresholds = np.unique(np.concatenate([yes, no]))[::-1]
         rates = [(np.mean(no >= t), np.mean(yes >= t)) for t in thresholds]
@@ -142,61 +364,91 @@ def roc(
             np.maximum(fpr, 0.5 / len(no)),
             tpr,
             where="post",
-            color=COLOURS[number % len(COLOURS)],
+            color=colours[name],
             linestyle=("-", "--", "-.", ":")[number % 4],
             label=f"{name} (n = {len(yes):,} and {len(no):,})",
         )
     axes.set_xscale("log")
     axes.set_xlim(right=1)
     axes.set_ylim(0, 1.02)
-    axes.legend(loc="lower right")
+    axes.legend(loc="lower right", fontsize=8)
     return figure
 
 
-def heat_figure(columns: Mapping[str, Mapping[str, Estimate]], *, title: str) -> "Figure":
-    """Draw percentages as a table of colours, with the numbers in the cells: blue is 100, red is 0.
+def heat_figure(columns: Mapping[str, Mapping[str, Estimate]], *, question: str, caption: str) -> "Figure":
+    """Draw percentages as a table of colours, with the numbers in the cells: dark is 100, white is 0.
 
     Args:
         columns: the values of the rows by their names, for each column; all columns have the same rows.
-        title: the title of the figure.
+        question: what the figure answers.
+        caption: the texts, their number and the model.
     """
     rows = list(next(iter(columns.values())))
     values = np.array([[of_column[row].value for of_column in columns.values()] for row in rows])
-    figure, axes = _axes(2.4 + 1.5 * len(columns), 1.1 + 0.24 * len(rows), "", "", title)
-    axes.imshow(values, cmap="RdYlBu", vmin=0, vmax=100, aspect="auto")
+    figure = new_figure(WIDTH, 1.5 + 0.27 * len(rows), question, caption)
+    with _style():
+        axes = figure.subplots()
+    axes.grid(visible=False)
+    axes.imshow(values, cmap="Blues", vmin=0, vmax=130, aspect="auto")
     for (row, column), value in np.ndenumerate(values):
-        dark = not 20 <= value <= 85
-        axes.text(column, row, f"{value:.0f} %", ha="center", va="center", color="white" if dark else "black")
-    axes.set_xticks(range(len(columns)), list(columns))
+        axes.text(column, row, f"{value:.0f} %", ha="center", va="center", color="white" if value > 60 else "black")
+    axes.set_xticks(range(len(columns)), list(columns), fontsize=8)
     axes.set_yticks(range(len(rows)), rows)
     axes.tick_params(length=0, top=False, labeltop=True, labelbottom=False)
     axes.spines[:].set_visible(False)
     return figure
 
 
-def _axes(width: float, height: float, x: str, y: str, title: str) -> tuple["Figure", Any]:
-    figure = new_figure(width, height)
-    axes = figure.subplots()
-    axes.set(xlabel=x, ylabel=y)
-    axes.set_title(title, fontsize="medium")
-    return figure, axes
+def level_figure(
+    human: Mapping[str, Float[np.ndarray, " n"]], built: Mapping[str, Float[np.ndarray, " n"]], *, question: str
+) -> "Figure":
+    """Draw the share of p-values at or below each level over that level: above 1, the level is not held.
+
+    Kinds of text are drawn down to the level that five of their pairs are expected to have.
+
+    Args:
+        human: p-values of unmarked human texts, by kind.
+        built: p-values of texts that a program makes, by kind.
+        question: what the figure answers.
+    """
+    every = np.concatenate([*human.values()])
+    caption = (
+        f"n = {len(every):,} pairs of a human text and a key in {len(human)} kinds, and "
+        f"{sum(map(len, built.values())):,} of text that a program makes. Grey: 95 % of exact tests."
+    )
+    figure = new_figure(WIDTH, 3.9, question, caption)
+    with _style():
+        axes = figure.subplots()
+    lines = [(p, _BUILT, 0.7) for p in built.values()] + [(p, _HUMAN, 0.7) for p in human.values()]
+    for p, colour, width in [*lines, (every, "black", 2.2)]:
+        levels = np.geomspace(5 / len(p), 1, 200)
+        ratio = np.searchsorted(np.sort(p), levels, side="right") / len(p) / levels
+        axes.plot(levels, ratio, color=colour, linewidth=width)
+    levels = np.geomspace(5 / len(every), 1, 200)
+    chance = 1.96 * np.sqrt((1 - levels) / levels / len(every))
+    axes.fill_between(levels, 1 - chance, 1 + chance, color="0.88", linewidth=0, zorder=0)
+    axes.axhline(1, color="0.5", linestyle=":")
+    axes.set(xscale="log", ylim=(0, 2), xlabel="level a", ylabel="share of p-values at or below a, over a")
+    for place, (name, colour) in enumerate(
+        {"all human text": "black", "a kind of human text": _HUMAN, "a kind of built text": _BUILT}.items()
+    ):
+        axes.text(0.98, 0.95 - 0.07 * place, name, color=colour, ha="right", fontsize=8, transform=axes.transAxes)
+    axes.text(0.98, 0.53, "above: the level is not held", color="0.4", ha="right", fontsize=8, transform=axes.transAxes)
+    return figure
 
 
-def _places(names: Iterable[str]) -> dict[str, int]:
-    """Number the names, the paper's like those that it belongs to."""
-    every = list(names)
-    order = list(dict.fromkeys(name.removesuffix(_PAPER) for name in every))
-    return {name: order.index(name.removesuffix(_PAPER)) for name in every}
+def _style() -> Any:
+    import matplotlib as mpl
+
+    return mpl.rc_context(_STYLE)
 
 
-def _errors(estimates: Sequence[Estimate]) -> Float[np.ndarray, "2 n"] | None:
-    """How far the intervals reach below and above the values; None if there is none."""
-    reach = np.array([(one.value - one.low, one.high - one.value) for one in estimates]).T
-    return None if np.isnan(reach).all() else np.maximum(np.nan_to_num(reach), 0)
-
-
-def new_figure(width: float, height: float) -> "Figure":
-    """An empty figure of this size in inches."""
+def new_figure(width: float, height: float, question: str, caption: str) -> "Figure":
+    """An empty figure of this size in inches, with a question above it and a caption below."""
     from matplotlib.figure import Figure  # here, as it is slow to import
 
-    return Figure(figsize=(width, height), layout="constrained")
+    with _style():
+        figure = Figure(figsize=(width, height), layout="constrained", dpi=130)
+        figure.suptitle(question, x=0.01, ha="left", fontsize=11, fontweight="bold")
+        figure.supxlabel(caption, x=0.01, ha="left", fontsize=7.5, color="0.35", wrap=True)
+    return figure

@@ -1,6 +1,6 @@
 """What measured figures depend on, as one line that reports, benchmarks and pages state, so that a test finds old ones.
 
-Each part of the line is a name and a short hash: of the p-values that a rule or a baseline gives to fixed texts, of the
+Each part of the line is a name and a short hash: of the p-values that a rule gives to fixed texts, of the
 tokens that decoding chooses on a toy, or of a model's weights.
 """
 
@@ -22,15 +22,19 @@ from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words
 from dgmark.watermark.key import SECRET_BYTES, ModelLike, WatermarkKey
+from dgmark.watermark.rules import rule_names
 from dgmark.watermark.spec import spec_as
-from dgmark_lab.baselines import BASELINES, baseline_key
+from dgmark.watermark.word_classes import told_apart
+from dgmark_lab.baselines import BASELINES
 from dgmark_lab.baselines.replaymark import lend, replay
 from dgmark_lab.baselines.rules import REPLAYMARK
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
 from dgmark_lab.experiments.store import checkpoint_hash
+from dgmark_lab.rule_keys import rule_key
 
 DECODING, JUDGE = "decoding", "judge"
 _TOY, _LENGTH = ToyDenoiser(words=80, end_ids=(), forbidden_bias=-1e3), 64
+_READER = "toy of `made_with`"
 _CONFIGS: dict[str, tuple[DecodeConfig, ...]] = {
     "bigram": (
         DecodeConfig(length=_LENGTH, temperature=0, bias=1),
@@ -48,14 +52,17 @@ _CONFIGS: dict[str, tuple[DecodeConfig, ...]] = {
 # of baselines on the toy: Gumbel noise replaces the draw, and ReplayMark repeats it, which temperature 0 has not; the
 # toy has no embeddings
 _TEMPERATURES = {"gumbel": 1.0, REPLAYMARK.name: 1.0}
-_OPTIONS: dict[str, dict[str, Any]] = {"tango": {"colours": "hash"}, REPLAYMARK.name: {"text_length": _LENGTH}}
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "tango": {"colours": "hash"},
+    REPLAYMARK.name: {"text_length": _LENGTH, "reader": _READER},
+}
 
 
 def made_with(*names: str, **known: str) -> str:
     """The line for figures that depend on what is named.
 
     Args:
-        names: rules and baselines (what is found under them), "decoding" (what is written under the rules) and
+        names: installed rules (what is found under them), "decoding" (what is written under the rules) and
             "decoding-BASELINE", built-in models and "judge".
         known: hashes by name of what a stored run was made with, whatever they are today.
 
@@ -79,7 +86,7 @@ def identifier(name: str) -> str:
         return _hash([_decoded(rule, *configs) for rule, configs in _CONFIGS.items()])
     if name == REPLAYMARK.name:
         return _hash(_replayed())
-    if name in _CONFIGS or name in BASELINES:
+    if name in rule_names():
         return _hash(_p_values(name))
     if (marked_by := name.removeprefix(f"{DECODING}-")) in BASELINES:
         return _hash(_decoded_by_baseline(marked_by))
@@ -90,9 +97,9 @@ def _p_values(name: str) -> list[str]:
     """P-values to 6 digits, as the last ones depend on the processor: of the first built-in prompts, none of them
     marked, and for pairs of a long text that is marked in its middle, where parts matter.
     """
-    of_baseline = name in BASELINES
-    key = _fixed_key(BUILTIN, None if of_baseline else name)
-    scorer = Detector(baseline_key(name, key) if of_baseline else key, fpr=1e-4)
+    own = name in _CONFIGS  # its keys are those that are made by default, but for sub-keys
+    key = _fixed_key(BUILTIN, name if own else None)
+    scorer = Detector(key if own else rule_key(name, key), fpr=1e-4)
     found = [scorer.detect(text).p_value for text in builtin_prompts()]
     if name in _LONG_TEXTS:
         found.append(scorer.detect(_LONG_TEXTS[name](key)).p_value)
@@ -101,8 +108,8 @@ def _p_values(name: str) -> list[str]:
 
 def _replayed() -> list[str]:
     """P-values to 6 digits of texts of the toy, which reads them again: prompts and texts of up to 64 tokens."""
-    lend(_TOY)
-    key = baseline_key(REPLAYMARK.name, _fixed_key(_TOY, None), **_OPTIONS[REPLAYMARK.name])
+    lend(_TOY, _READER)
+    key = rule_key(REPLAYMARK.name, _fixed_key(_TOY, None), **_OPTIONS[REPLAYMARK.name])
     ids = np.random.default_rng(0).integers(2, _TOY.vocab_size - _TOY.padding, (8, _LENGTH)).tolist()
     texts = [(ids[0][: 5 * size], one[: 1 + 9 * size]) for size, one in enumerate(ids)]
     return [f"{replay(key, prompt, text, 1e-4).p_value:.6g}" for prompt, text in texts]
@@ -114,7 +121,8 @@ def _marked_in_the_middle(key: WatermarkKey) -> list[int]:
     ids: list[int] = drawn[:, 0].tolist()
     for place in range(1200, 1600):
         before = np.array(ids[place - spec_as(BigramSpec, key).farthest : place])[None]
-        counts = matching_pairs(pair_words(before, drawn[place][:, None]).ravel(), pair_key(key)).reshape(4, -1).sum(1)
+        words = pair_words(told_apart(key.spec, before), told_apart(key.spec, drawn[place])[:, None]).ravel()
+        counts = matching_pairs(words, pair_key(key)).reshape(4, -1).sum(1)
         ids[place] = int(drawn[place, np.argmax(counts)])
     return ids
 
@@ -155,8 +163,8 @@ def _decoded_by_baseline(name: str) -> list[int]:
     """What the toy writes greedily under a baseline, as far as that can be."""
     temperature = _TEMPERATURES.get(name, 0.0)
     if name == REPLAYMARK.name:
-        lend(_TOY)
-    key = baseline_key(name, _fixed_key(_TOY, None), **_OPTIONS.get(name, {}))
+        lend(_TOY, _READER)
+    key = rule_key(name, _fixed_key(_TOY, None), **_OPTIONS.get(name, {}))
     return generate(_TOY, "w5 w3 w1", key=key, length=_LENGTH, temperature=temperature)[0].token_ids
 
 

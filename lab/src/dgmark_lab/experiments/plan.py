@@ -16,13 +16,18 @@ from dgmark.decode.prompts import check_marking
 from dgmark.errors import SettingsError
 from dgmark.models.chat import template_of
 from dgmark.models.denoiser import Denoiser, traits_of
+from dgmark.models.language_model import BUILTIN_JUDGE
 from dgmark.models.load import load_model
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.baselines import BASELINES, options_in
-from dgmark_lab.experiments.cells import cell_keys, marking_key, rule_settings
+from dgmark.watermark.rules import find_rule
+from dgmark_lab.experiments.cells import cell_keys
 from dgmark_lab.experiments.prompt_sets import Prompt, load_prompts
 from dgmark_lab.experiments.spec import Cell, Experiment, SetupName
 from dgmark_lab.experiments.store import ROW_VERSION, Store, checkpoint_hash, digest
+
+NO_JUDGE = "none"
+# the model that the narrator was trained from; it judges the narrator's texts behind their prompts as a chat
+BASE_JUDGE = "narrator-base"
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ class PlannedCell:
         cell: the cell as in the TOML file.
         recipe: the fields that all its rows share; "recipe" is the hash of everything that determines them.
         config: its decoding settings.
-        keys: its keys, in turn one for each text; an unmarked cell's texts are scored with them.
+        keys: its keys, in turn one for each text; an unmarked cell's texts are scored under them.
         prompts: its prompts in order; one text is made for each.
     """
 
@@ -105,6 +110,26 @@ class PlannedCell:
         return [digest([self.hash, prompt.text, prompt.seed]) for prompt in self.prompts]
 
 
+def check_plan(experiment: Experiment, cells: Sequence[Cell], options: RunOptions) -> None:
+    """Check what can be checked before a model is fetched: prompts, decoding settings and the judge.
+
+    Of a judge on the hub its small files are fetched, which a gated model refuses to those who have not accepted its
+    licence.
+
+    Raises:
+        SettingsError: a setting is invalid.
+        NoTexts: the prompts need a file.
+        ModelNotFound: there is no such judge, or it cannot be fetched.
+    """
+    shared = experiment.setup(options.setup)
+    for cell in cells:
+        DecodeConfig(**_settings(experiment, cell, options))
+        load_prompts(*experiment.prompt_set(cell, options.setup), shared.texts, options.files)
+    judge = options.judge or shared.judge
+    if experiment.perplexity and judge not in (NO_JUDGE, BASE_JUDGE, BUILTIN_JUDGE):
+        find_checkpoint(judge)
+
+
 def plan_cell(
     experiment: Experiment, cell: Cell, subject: Subject, key: WatermarkKey, options: RunOptions
 ) -> PlannedCell:
@@ -117,27 +142,25 @@ def plan_cell(
     """
     shared = experiment.setup(options.setup)
     name, prompts = experiment.prompt_set(cell, options.setup)
-    keys = cell_keys(key, cell.key, experiment.keys)
-    marked_by = None if cell.scheme is None else marking_key(cell, keys[0])
+    keys = cell_keys(key, cell, experiment.keys)
+    marked_by = None if cell.key is None else keys[0]
     config = _config(experiment, cell, subject, options)
     key.check_model(subject.model)
     check_marking(subject.model, marked_by, config)
     traits = traits_of(subject.model)
-    chosen = options_in(marked_by.spec) if marked_by and cell.scheme in BASELINES else {}
     fields = {
         "model_hash": subject.model_hash,
         "tokenizer_hash": subject.model.tokenizer.fingerprint,
         "dtype": traits.number_format,
         "chat": prompts.chat and _has_template(subject.model),
-        "scheme": cell.scheme,
-        "scheme_options": chosen,
-        "key_fingerprint": None if cell.scheme is None else keys[0].fingerprint,
+        "rule": cell.rule,
+        "key_fingerprint": None if marked_by is None else marked_by.fingerprint,
         "settings": config.to_dict(),
-        **({"keys": len(keys)} if cell.scheme is not None and len(keys) > 1 else {}),
+        **({"keys": len(keys)} if marked_by is not None and len(keys) > 1 else {}),
     }
     return PlannedCell(
         cell=cell,
-        recipe={"recipe": recipe_hash(fields), "model": traits.name, **fields},
+        recipe={"recipe": recipe_hash(fields), "model": traits.name, "options": cell.options, **fields},
         config=config,
         keys=keys,
         prompts=load_prompts(name, prompts, shared.texts, options.files),
@@ -155,29 +178,28 @@ def _has_template(model: Denoiser) -> bool:
 def recipe_hash(fields: Mapping[str, Any]) -> str:
     """Hash all that determines a text except prompt and seed.
 
-    Settings at their default do not count, nor do a baseline's switches that are off. So a setting or a switch that is
-    added later leaves the hash unchanged.
+    Settings at their default do not count, so a setting that is added later leaves the hash unchanged.
     """
     defaults = DecodeConfig().to_dict()
     changed = {name: value for name, value in fields["settings"].items() if (name, value) not in defaults.items()}
-    options = {name: value for name, value in fields["scheme_options"].items() if value is not False}
-    return digest({**fields, "scheme_options": options, "settings": changed, "row_version": ROW_VERSION})
+    return digest({**fields, "settings": changed, "row_version": ROW_VERSION})
 
 
 def _config(experiment: Experiment, cell: Cell, subject: Subject, options: RunOptions) -> DecodeConfig:
     """The cell's decoding settings; with a `length`, of shortened responses."""
-    settings: dict[str, Any] = {
-        **rule_settings(cell),
-        **experiment.setup(options.setup).decoding,
-        **cell.decoding,
-    }
-    config, length = DecodeConfig.of(subject.model, **settings), options.length
+    config, length = DecodeConfig.of(subject.model, **_settings(experiment, cell, options)), options.length
     if length is None or length >= config.length:
         return config
     shortened = replace(config, length=length, steps=None)
     if config.steps is None:
         return shortened
     return replace(shortened, steps=config.steps // config.block_count * shortened.block_count)
+
+
+def _settings(experiment: Experiment, cell: Cell, options: RunOptions) -> dict[str, Any]:
+    """The decoding settings that the rule, the setup and the cell state, the later ones over the earlier."""
+    of_rule = {} if cell.rule is None else find_rule(cell.rule).settings
+    return {**of_rule, **experiment.setup(options.setup).decoding, **cell.decoding}
 
 
 def write_plan(
@@ -214,6 +236,6 @@ def write_plan(
         }
         for one in planned
     }
-    of_before = {name: before.get(name) for name in ("judge", "rater")}
+    of_before = {name: before.get(name) for name in ("judge", "reader", "rater")}
     plan = {"experiment": experiment.name, "setup": options.setup, **shared, **of_before, **readers}
     store.write_plan(name, {**plan, "cells": {**before.get("cells", {}), **new}})

@@ -4,11 +4,13 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
-from dgmark.errors import InputError, NoTexts, SettingsError
+from dgmark.errors import InputError, MissingExtra, NoTexts, SettingsError
+from dgmark.files.outputs import atomic_write
 from dgmark.rows.jsonl import BadRow, Row, read_rows
-from dgmark_lab.experiments.spec import PromptSet
+from dgmark_lab.experiments.spec import PROMPT_SETS, PromptSet
 
 PACKAGE = Path(__file__).parent
 BUILTIN_PROMPTS = PACKAGE / "prompts.jsonl"
@@ -54,8 +56,9 @@ def _from_file(name: str, prompts: PromptSet, count: int, files: Mapping[str, Pa
     path = PACKAGE / prompts.package_file if prompts.package_file else files.get(name)
     if path is None:
         raise NoTexts(
-            f"the prompts {name!r} are {prompts.dataset}, which dgmark does not include: give "
-            f"--prompts {name}=FILE, JSON Lines with the field {prompts.field!r}"
+            f"the prompts {name!r} are {prompts.dataset}, which dgmark does not include: "
+            + (f"fetch them with `dgmark-lab prompts {name}`, or give " if prompts.hub else "give ")
+            + f"--prompts {name}=FILE, JSON Lines with the field {prompts.field!r}"
             + (f" (its first {prompts.characters} characters are the prompt)" if prompts.characters else "")
         )
     chosen: list[tuple[str, str]] = []
@@ -73,6 +76,49 @@ def _from_file(name: str, prompts: PromptSet, count: int, files: Mapping[str, Pa
             + (f" of at least {prompts.characters} characters" if prompts.characters else "")
         )
     return chosen
+
+
+def stored_prompts(runs: Path) -> dict[str, Path]:
+    """The files of prompts in a runs folder, by prompt set."""
+    return {path.stem: path for path in sorted((runs / "prompts").glob("*.jsonl"))}
+
+
+def fetch_prompts(name: str, count: int, out: Path) -> None:
+    """Write the first rows of a prompt set on the hub that are long enough, as JSON Lines.
+
+    Args:
+        name: the prompt set.
+        count: how many rows.
+        out: the file.
+
+    Raises:
+        SettingsError: no prompt set of this name is on the hub.
+        MissingExtra: `datasets` is not installed.
+        NoTexts: the hub cannot be reached, or the data set is not as expected.
+    """
+    prompts = PROMPT_SETS.get(name)
+    if prompts is None or prompts.hub is None:
+        on_hub = ", ".join(name for name, one in PROMPT_SETS.items() if one.hub)
+        raise SettingsError(f"the prompts {name!r} are not on the hub: give one of {on_hub}")
+    try:
+        from datasets import load_dataset
+    except ImportError as error:
+        raise MissingExtra(f"prompts are fetched by datasets: install 'dgmark-lab[bench]' ({error})") from None
+    dataset, configuration, split = prompts.hub
+    try:
+        rows = load_dataset(dataset, configuration, split=split, streaming=True)
+        fit = (row[prompts.field] for row in rows if _prompt_of(row, prompts) is not None)
+        texts = list(islice(fit, count))
+    except Exception as error:  # whatever datasets raises where the hub cannot be reached
+        raise NoTexts(
+            f"{dataset} cannot be read from the hub ({type(error).__name__}: {error}): where there is a network, run "
+            f"`dgmark-lab prompts {name} --out {name}.jsonl`, copy the file here and give --prompts {name}={name}.jsonl"
+        ) from None
+    if not texts:
+        raise NoTexts(f"{dataset} holds no row with the field {prompts.field!r} that is long enough")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    chosen = [{"id": f"{name}-{number}", prompts.field: text} for number, text in enumerate(texts)]
+    atomic_write(out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in chosen))
 
 
 def _prompt_of(row: Row, prompts: PromptSet) -> str | None:

@@ -4,22 +4,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dgmark.checkpoint.folder import BUILTINS
 from dgmark.checkpoint.tokenizer import Tokenizer
+from dgmark.errors import InputError
 from dgmark.files.outputs import atomic_write
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.experiments.cells import StoredRun
 from dgmark_lab.experiments.made_with import made_with
-from dgmark_lab.experiments.spec import DGMARK, Experiment, SetupName, Step
+from dgmark_lab.experiments.spec import Experiment, SetupName, Step
 from dgmark_lab.experiments.store import Store
-from dgmark_lab.experiments.tables import Section, Table, to_csv, to_markdown
+from dgmark_lab.experiments.tables import Section, Table, read_csv, to_csv, to_markdown
 from dgmark_lab.experiments.views.answers import answers
 from dgmark_lab.experiments.views.curves import area_under_curve, length_curve
 from dgmark_lab.experiments.views.detection import detection
+from dgmark_lab.experiments.views.drawn import About, figures_of
 from dgmark_lab.experiments.views.frontier import frontier
 from dgmark_lab.experiments.views.ratings import ratings
+from dgmark_lab.experiments.views.rivals import rivals
 from dgmark_lab.experiments.views.texts import ratios, samples
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 VIEWS: dict[Step, Callable[[StoredRun], Section]] = {
     "detection": detection,
@@ -28,6 +35,7 @@ VIEWS: dict[Step, Callable[[StoredRun], Section]] = {
     "ratios": ratios,
     "samples": samples,
     "frontier": frontier,
+    "rivals": rivals,
     "answers": answers,
     "ratings": ratings,
 }
@@ -89,13 +97,32 @@ def write_report(report: Report, folder: Path) -> list[Path]:
         "report.md": to_page(report),
         "numbers.csv": to_csv(report.section.quantities),
     }
-    for name, figure in report.section.figures.items():
-        picture = BytesIO()
-        figure.savefig(picture, format="png", dpi=130, metadata={"Software": None})
-        files[f"{name}.png"] = picture.getvalue()
+    files |= {f"{name}.png": to_png(figure) for name, figure in report.section.figures.items()}
     for name, content in files.items():
         atomic_write(folder / name, content)
     return [folder / name for name in files]
+
+
+def draw_again(experiment: Experiment, setup: SetupName, numbers: Path, folder: Path) -> list[Path]:
+    """Draw the pictures of a report that follow from its numbers.csv, and return the files that were written.
+
+    Raises:
+        InputError: the file holds no numbers of a report, or none that a picture shows.
+    """
+    quantities = read_csv(numbers)
+    figures = figures_of(experiment, quantities, About.of_setup(experiment.setup(setup)))
+    if not figures:
+        raise InputError(f"{numbers} holds no number that a picture of {experiment.name} shows: give its numbers.csv")
+    for name, figure in figures.items():
+        atomic_write(folder / f"{name}.png", to_png(figure))
+    return [folder / f"{name}.png" for name in figures]
+
+
+def to_png(figure: "Figure") -> bytes:
+    """Render a figure; the same figure gives the same bytes."""
+    picture = BytesIO()
+    figure.savefig(picture, format="png", metadata={"Software": None})
+    return picture.getvalue()
 
 
 def to_page(report: Report) -> str:
@@ -164,8 +191,8 @@ def _how_to_read(run: StoredRun) -> str:
 
 
 def _made_with(run: StoredRun) -> str:
-    """What the figures depend on: the rules and baselines of the cells, and the built-in model that wrote the texts."""
+    """What the figures depend on: the rules of the cells, and the built-in model that wrote the texts."""
     plans = [cell.plan for cell in run.cells.values() if cell.plan is not None]
     models = {plan["model"]: plan["model_hash"] for plan in plans if plan["model"] in BUILTINS}
-    schemes = [one.cell.key.rule if one.cell.scheme == DGMARK else one.cell.scheme for one in run.present]
-    return made_with(*dict.fromkeys(scheme for scheme in schemes if scheme), **models)
+    rules = dict.fromkeys(one.cell.rule for one in run.present if one.cell.rule is not None)
+    return made_with(*rules, **models)

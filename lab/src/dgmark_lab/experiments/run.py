@@ -1,6 +1,7 @@
 """Make the rows that an experiment still needs: texts, attacked texts, perplexities; each only once."""
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -23,17 +24,25 @@ from dgmark_lab.baselines.replaymark import lend
 from dgmark_lab.chat_endpoint import ChatEndpoint
 from dgmark_lab.evaluate.likelihood import score_texts
 from dgmark_lab.evaluate.rating import QUESTION_VERSION, Rater, win_of
-from dgmark_lab.experiments.cells import attack_hash, attacked_id, marking_key, pair_id
-from dgmark_lab.experiments.conditions import CONDITIONS, Steps
-from dgmark_lab.experiments.plan import PlannedCell, RunOptions, Subject, plan_cell, write_plan
+from dgmark_lab.experiments.cells import StoredRun, attack_hash, attacked_id, pair_id
+from dgmark_lab.experiments.conditions import CONDITIONS, RIVAL_CONDITIONS, Steps
+from dgmark_lab.experiments.plan import (
+    BASE_JUDGE,
+    NO_JUDGE,
+    PlannedCell,
+    RunOptions,
+    Subject,
+    check_plan,
+    plan_cell,
+    write_plan,
+)
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
 from dgmark_lab.experiments.spec import Cell, Experiment
 from dgmark_lab.experiments.store import ROW_VERSION, Store, checkpoint_hash, digest
+from dgmark_lab.experiments.views.rivals import make_scores
 from dgmark_lab.options import defaults_of
 
-NO_JUDGE = "none"
-# the model that the narrator was trained from; it judges the narrator's texts behind their prompts as a chat
-BASE_JUDGE = "narrator-base"
+_LEAST_SECONDS = 60  # a shorter time is not told
 
 # (name of the current part, rows finished, rows in all)
 Progress = Callable[[str, int, int], None]
@@ -61,7 +70,9 @@ def run_experiment(
     """
     by_model: dict[str, list[Cell]] = {}
     shared = experiment.setup(options.setup)
-    for cell in _selected(experiment.with_cells([*options.cells]), options):
+    selected = _selected(experiment.with_cells([*options.cells]), options)
+    check_plan(experiment, selected, options)
+    for cell in selected:
         by_model.setdefault(options.model or cell.model or shared.model, []).append(cell)
     for name, cells in by_model.items():
         subject = load(name, **options.loading)
@@ -69,8 +80,9 @@ def run_experiment(
         key = run_key(store, subject.model, options.key)
         planned = [plan_cell(experiment, cell, subject, key, options) for cell in cells]
         write_plan(store, experiment, planned, key, options)
+        left = TimeLeft({one.hash: _work(one, _missing(store, one, options)) for one in planned})
         for one in planned:
-            _make_texts(store, one, subject, options, progress)
+            _make_texts(store, one, subject, options, progress, left)
         for one in planned:
             _make_attacked(experiment, store, one, subject.model, options, progress)
         judge_name = options.judge or shared.judge
@@ -83,6 +95,8 @@ def run_experiment(
                 make_perplexities(store, judge, identity, rows, chat)
                 progress(f"{one.cell.name}, perplexity", len(rows), len(rows))
             write_plan(store, experiment, planned, key, options, judge=identity)
+        if experiment.view == "rivals":
+            _score(experiment, store, options, subject.model, key, progress)
         if options.rater is not None:
             rater = Rater(ChatEndpoint.at(options.rater))
             of_rater = rater_identity(rater)
@@ -117,14 +131,50 @@ def run_key(store: Store, model: Denoiser, path: Path | None) -> WatermarkKey:
     return WatermarkKey.load(own)
 
 
-def _make_texts(store: Store, one: PlannedCell, subject: Subject, options: RunOptions, progress: Progress) -> None:
+class TimeLeft:
+    """How long the texts that are still to be made take, at the pace of those that this run has made.
+
+    Args:
+        left: the work that is left of each cell, in any unit.
+    """
+
+    def __init__(self, left: Mapping[str, float]) -> None:
+        self._left, self._made, self._start = dict(left), 0.0, time.monotonic()
+
+    def after(self, cell: str, left: float) -> str:
+        """Note what is left of a cell, and say how long all of them take: ", about 3 h left"; empty for a minute."""
+        self._made += self._left[cell] - left
+        self._left[cell] = left
+        if not self._made:
+            return ""
+        seconds = sum(self._left.values()) * (time.monotonic() - self._start) / self._made
+        if seconds < _LEAST_SECONDS:
+            return ""
+        return f", about {seconds / 3600:.1f} h left" if seconds > 5400 else f", about {seconds / 60:.0f} min left"
+
+
+def _missing(store: Store, one: PlannedCell, options: RunOptions) -> int:
+    """How many texts of a cell are still to be made."""
+    ids = one.row_ids[: options.limit]
+    return len(ids) - len(store.read("texts", one.hash, ids))
+
+
+def _work(one: PlannedCell, texts: int) -> float:
+    """The work of so many texts of a cell: tokens, times the forwards of a step."""
+    ahead = one.config.lookahead
+    return texts * one.config.length * (1 if ahead == 1 else 1 + ahead)
+
+
+def _make_texts(
+    store: Store, one: PlannedCell, subject: Subject, options: RunOptions, progress: Progress, left: TimeLeft
+) -> None:
     """Generate the first texts of a cell, up to the limit.
 
     Raises:
         PromptTooLong: a prompt does not fit the model; raised before the first text is made.
     """
     prompts = one.prompts[: options.limit]
-    keys = [None] if one.cell.scheme is None else [marking_key(one.cell, key) for key in one.keys]
+    keys = [None] if one.cell.key is None else one.keys
     prepared = Prepared.of(
         subject.model,
         [Request(prompt.text, prompt.seed, keys[prompt.seed % len(keys)]) for prompt in prompts],
@@ -157,7 +207,9 @@ def _make_texts(store: Store, one: PlannedCell, subject: Subject, options: RunOp
         todo,
         make,
         batch=options.batch_size,
-        progress=lambda done: progress(one.cell.name, done, len(todo)),
+        progress=lambda done: progress(
+            one.cell.name + left.after(one.hash, _work(one, len(todo) - done)), done, len(todo)
+        ),
     )
 
 
@@ -168,7 +220,7 @@ def _make_attacked(
     experiment: Experiment, store: Store, one: PlannedCell, model: Denoiser, options: RunOptions, progress: Progress
 ) -> None:
     """Attack the marked texts of a cell: for each attack at each strength, or under each condition."""
-    if one.cell.scheme is None:
+    if one.cell.key is None:
         return
     wanted = {
         f"{attack.label} {value:g}": attack.steps_at(value)
@@ -176,6 +228,8 @@ def _make_attacked(
         if options.setup in attack.setups
         for value in attack.values
     }
+    if experiment.view == "rivals":
+        wanted = RIVAL_CONDITIONS
     if experiment.view == "frontier":
         wanted = {name: condition.steps for name, condition in CONDITIONS[experiment.conditions].items()}
     texts = store.read("texts", one.hash, one.row_ids[: options.limit])
@@ -269,6 +323,27 @@ def make_perplexities(
     store.complete("perplexity", identity["hash"], same, {row["id"]: row for row in rows}, make)
 
 
+# --- scores ---
+
+
+def _score(
+    experiment: Experiment,
+    store: Store,
+    options: RunOptions,
+    model: Denoiser,
+    key: WatermarkKey,
+    progress: Progress,
+) -> None:
+    """Make the scores of view "rivals", and write the language model that reads along into the plan."""
+    name = experiment.setup(options.setup).reader
+    reader = _load_judge(store, name) if name else None
+    identity = None if reader is None else judge_identity(reader)
+    tokenizers = {model.tokenizer.fingerprint: model.tokenizer}
+    run = StoredRun.read(experiment, store, options.setup, {key.fingerprint: key}, tokenizers)
+    make_scores(run, reader, identity, progress)
+    store.write_plan(experiment.plan_name(options.setup), {**run.plan, "reader": identity})
+
+
 # --- ratings by a language model ---
 
 
@@ -303,7 +378,7 @@ def _make_ratings(
 
     store.complete("ratings", identity["hash"], same, texts, rated, batch=4, progress=told("ratings", len(texts)))
     null = next((other for other in planned if other.cell.name == experiment.null_of(one.cell)), None)
-    if one.cell.scheme is None or null is None:
+    if one.cell.key is None or null is None:
         return
     unmarked = {(row["prompt"], row["seed"]): row for row in store.read("texts", null.hash, null.row_ids).values()}
     found = [(row, unmarked.get((row["prompt"], row["seed"]))) for row in texts.values()]

@@ -5,26 +5,29 @@ two setups (a built-in model, and the paper's), attacks, and the numbers that th
 """
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from dgmark.decode.config import DecodeSettings
 from dgmark.errors import SettingsError
-from dgmark.watermark.rules import find_rule
+from dgmark.watermark.rules import find_rule, rule_with_options
 from dgmark.watermark.spec import options_of
-from dgmark_lab.baselines import BASELINES
 from dgmark_lab.experiments.conditions import ConditionSet
+from dgmark_lab.rule_keys import rule_spec
 from dgmark_lab.toml_files import read_toml
 
-DGMARK = "dgmark"
 SetupName = Literal["builtin", "paper"]
-Step = Literal["detection", "auc", "length-curve", "ratios", "samples", "frontier", "answers", "ratings"]
+Step = Literal["detection", "auc", "length-curve", "ratios", "samples", "frontier", "rivals", "answers", "ratings"]
 # rates of the paper's TPR@FPR columns
 Rate = Literal["10%", "1%", "0.1%", "0.01%"]
 RATES: dict[Rate, float] = {"10%": 0.1, "1%": 0.01, "0.1%": 0.001, "0.01%": 0.0001}
 FOLDER = Path(__file__).parent / "paper"
+# what options of rules are checked with before a model is there
+_ANY_MODEL = {"table_size": 50_000}
 Option = bool | int | float | str | list[int] | list[float] | list[str]
 
 
@@ -37,6 +40,7 @@ class PromptSet(_Table):
 
     Attributes:
         dataset: description of the prompts; shown if the user has to give a file.
+        hub: the data set, its configuration and its split on the hub, from which `dgmark-lab prompts` takes them.
         package_file: a file of the package that holds them.
         texts: the prompts themselves.
         field: the field of the file's rows that holds the prompt.
@@ -47,6 +51,7 @@ class PromptSet(_Table):
     """
 
     dataset: str
+    hub: tuple[str, str, str] | None = None
     package_file: str | None = None
     texts: list[str] | None = None
     field: str = "prompt"
@@ -65,9 +70,17 @@ PROMPT_SETS = {
         dataset="the requests for prose that come with dgmark", package_file="requests.jsonl", chat=True
     ),
     "c4": PromptSet(
-        dataset="the news-like subset of C4 (allenai/c4, realnewslike)", field="text", characters=300, chat=True
+        dataset="the news-like subset of C4 (allenai/c4, realnewslike)",
+        hub=("allenai/c4", "realnewslike", "validation"),
+        field="text",
+        characters=300,
+        chat=True,
     ),
-    "writingprompts": PromptSet(dataset="Writing Prompts (Fan, Lewis and Dauphin, 2018)", chat=True),
+    "writingprompts": PromptSet(
+        dataset="Writing Prompts (Fan, Lewis and Dauphin, 2018)",
+        hub=("euclaire/writingprompts", "default", "validation"),
+        chat=True,
+    ),
 }
 
 
@@ -80,6 +93,7 @@ class Setup(_Table):
         texts: number of texts of a complete cell.
         decoding: fields of `DecodeConfig`.
         judge: the model that measures perplexity.
+        reader: for view "rivals": the language model of weighted tests; empty for none.
         min_tokens: texts with fewer tokens are counted, but left out of the measures.
     """
 
@@ -88,6 +102,7 @@ class Setup(_Table):
     texts: int = Field(default=200, ge=1)
     decoding: dict[str, Option] = {}
     judge: str = "builtin"
+    reader: str = ""
     min_tokens: int = Field(default=0, ge=0)
 
 
@@ -99,29 +114,6 @@ class PaperSetup(Setup):
     texts: int = Field(default=300, ge=1)
     judge: str = "google/gemma-3-12b-pt"
     min_tokens: int = Field(default=201, ge=0)
-
-
-class KeyOptions(_Table):
-    """The fields in which the spec of a cell's key differs from that of the run's key.
-
-    The rule and the position code are always the cell's own: the paper's i mod m unless the cell says otherwise.
-    """
-
-    rule: str = "position"
-    modulus: int | None = None
-    code_length: int = 0
-    nearest: int | None = None
-    farthest: int | None = None
-    subkeys: int | None = None
-
-    @field_validator("rule")
-    @classmethod
-    def _known(cls, rule: str) -> str:
-        try:
-            find_rule(rule)
-        except SettingsError as error:
-            raise ValueError(str(error)) from None
-        return rule
 
 
 class Rates(_Table):
@@ -174,6 +166,11 @@ class Attack(_Table):
     options: dict[str, Option] = {}
     setups: list[SetupName] = ["builtin", "paper"]
 
+    @property
+    def slug(self) -> str:
+        """Its label in the names of files."""
+        return "".join(c if c.isalnum() else "-" for c in self.label.lower())
+
     def steps_at(self, value: float) -> tuple[tuple[str, dict[str, Any]], ...]:
         """Return the attack with its strength as the steps of a condition; none at strength 0."""
         return ((self.name, {**self.options, self.option: value}),) if value else ()
@@ -184,9 +181,8 @@ class Cell(_Table):
 
     Attributes:
         name: a name that is unique in the experiment.
-        scheme: "dgmark", or the name of a baseline; None leaves no mark.
-        options: options of the baseline.
-        key: how the key differs from the run's.
+        key: the `rule` that marks, which is any that is installed, and its options as `rule_spec` takes them; None
+            leaves no mark.
         decoding: fields of `DecodeConfig`, which override those of the setup; null leaves one out.
         prompts: name of a prompt set, instead of the setup's.
         model: a model instead of the setup's.
@@ -201,9 +197,7 @@ class Cell(_Table):
     """
 
     name: str
-    scheme: str | None = None
-    options: dict[str, Option] = {}
-    key: KeyOptions = KeyOptions()
+    key: dict[str, Option] | None = None
     decoding: dict[str, Option | None] = {}
     prompts: str | None = None
     model: str | None = None
@@ -219,45 +213,66 @@ class Cell(_Table):
     def parse(cls, text: str) -> "Cell":
         """Make a cell from "setting=value,...", which is also its name: a point of the curve without its temperature.
 
-        A setting is `baseline` or an option of it, a field of `KeyOptions` (then the mark is dgmark's), `model`, or an
-        option of decoding.
+        A setting is `rule` or an option of it, `model`, or an option of decoding. Without `rule`, it is dgmark's own
+        rule that has the options.
 
         Raises:
-            SettingsError: a part is not "setting=value", or a value is of a wrong type.
+            SettingsError: a part is not "setting=value", no setting has its name, or a value is of a wrong type.
         """
-        options: dict[str, Any] = {}
+        settings: dict[str, Any] = {}
         for part in text.split(","):
             name, equals, value = part.partition("=")
             if not equals:
                 raise SettingsError(f"{part!r} of the cell {text!r} is not setting=value")
             try:
-                options[name] = json.loads(value)
+                settings[name] = json.loads(value)
             except ValueError:
-                options[name] = value  # a word, such as a rule
-        curve = ", ".join(f"{name} {value}" for name, value in options.items() if name != "temperature")
-        model, scheme = options.pop("model", None), options.pop("baseline", None)
-        own = list(options_of(BASELINES[scheme].spec)) if scheme in BASELINES else []
-        of_baseline = {name: options.pop(name) for name in own if name in options}
-        key = {name: options.pop(name) for name in KeyOptions.model_fields if name in options}
+                settings[name] = value  # a word, such as a rule
+        curve = ", ".join(f"{name} {value}" for name, value in settings.items() if name != "temperature")
+        model, rule = settings.pop("model", None), settings.pop("rule", None)
+        options = set(settings) - DecodeSettings.__annotations__.keys()
+        if rule is None and options:
+            rule = rule_with_options({name: settings[name] for name in options})
+        if rule is not None:
+            options |= settings.keys() & options_of(find_rule(rule).spec).keys()
+        own = {name: settings.pop(name) for name in list(settings) if name in options}
         try:
             return cls(
                 name=text,
-                scheme=scheme or (DGMARK if key else None),
-                options=of_baseline,
-                key=KeyOptions(**key),
-                decoding=options,
+                key=None if rule is None else {"rule": rule, **own},
+                decoding=settings,
                 model=model,
                 group=curve or "unmarked",
-                at=float(options.get("temperature", 1.0)),
+                at=float(settings.get("temperature", 1.0)),
             )
         except ValueError as error:
-            raise SettingsError(f"{text!r} is no cell: {error}") from None
+            raise SettingsError(f"{text!r} is not a cell: {error}") from None
+
+    @field_validator("key")
+    @classmethod
+    def _of_a_rule(cls, key: dict[str, Option] | None) -> dict[str, Option] | None:
+        if key is not None:
+            try:
+                rule_spec(*_split(key), _ANY_MODEL)
+            except SettingsError as error:
+                raise ValueError(str(error)) from None
+        return key
 
     @model_validator(mode="after")
     def _only_one_temperature(self) -> "Cell":
         if self.temperatures and ("temperature" in self.decoding or self.at is not None or self.group):
             raise ValueError("temperatures set temperature, at and group: leave them out")
         return self
+
+    @property
+    def rule(self) -> str | None:
+        """The rule that marks; None leaves no mark."""
+        return None if self.key is None else _split(self.key)[0]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of the rule that the cell states."""
+        return {} if self.key is None else _split(self.key)[1]
 
     @property
     def points(self) -> list["Cell"]:
@@ -278,6 +293,11 @@ class Cell(_Table):
     def definition(self) -> dict[str, Any]:
         """The fields that determine the cell's texts."""
         return self.model_dump(exclude={"paper", "group", "at", "temperatures", "null", "setups", "min_tokens"})
+
+
+def _split(key: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The rule of a cell's key, and its options."""
+    return str(key.get("rule")), {name: value for name, value in key.items() if name != "rule"}
 
 
 class Experiment(_Table):
@@ -361,7 +381,7 @@ class Experiment(_Table):
 
     def null_of(self, cell: Cell) -> str | None:
         """Return the name of the unmarked cell that a marked one is compared with."""
-        return None if cell.scheme is None else cell.null or self.null
+        return None if cell.key is None else cell.null or self.null
 
     def min_tokens_of(self, cell: Cell, setup: SetupName) -> int:
         """Return the number of tokens below which a text of the cell is left out of the measures."""

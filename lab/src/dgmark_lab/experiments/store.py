@@ -4,6 +4,7 @@
     attacked/<attack>.jsonl     attacked texts
     perplexity/<judge>.jsonl    nats and tokens of a text under a judge
     ratings/<rater>.jsonl       scores of a text by a language model, and its raw answer
+    scores/<test>.jsonl         p-values of texts under a test that may need a model, and the time they took
     comparisons/<rater>.jsonl   which of a marked and an unmarked text of a prompt it takes for the better one
     plans/<experiment>.json     the rows of each cell
     keys/<tokenizer>.json       keys
@@ -25,11 +26,11 @@ from dgmark.rows.jsonl import BadRow, Row, read_rows
 from dgmark.rows.row_file import RowFile
 from dgmark.version import __version__
 
-Kind = Literal["texts", "attacked", "perplexity", "ratings", "comparisons"]
+Kind = Literal["texts", "attacked", "perplexity", "ratings", "comparisons", "scores"]
 Content = TypeVar("Content")
 
 # increased whenever the same hash would stand for another row, and whenever plans change
-ROW_VERSION = PLAN_VERSION = 1
+ROW_VERSION, PLAN_VERSION = 1, 2
 _REPORTED = ("torch", "transformers", "tokenizers", "numpy")
 _BLOB = re.compile("[0-9a-f]{64}")
 

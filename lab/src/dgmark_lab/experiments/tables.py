@@ -5,8 +5,10 @@ import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dgmark.errors import InputError
 from dgmark_lab.evaluate.estimates import Estimate
 
 if TYPE_CHECKING:
@@ -114,6 +116,24 @@ def to_markdown(table: Table) -> str:
         "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines
     )
     return f"**{table.title}**\n\n{body}\n" if table.title else body + "\n"
+
+
+def read_csv(path: Path) -> list[Quantity]:
+    """Read the numbers that `to_csv` wrote.
+
+    Raises:
+        InputError: the file cannot be read, or has other columns.
+    """
+    found = []
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                value, low, high, paper = (float(row[name] or "nan") for name in ("value", "low", "high", "paper"))
+                ours = Estimate(value, low, high, int(row["count"])) if row["value"] else None
+                found.append(Quantity(row["cell"], row["quantity"], ours, paper if row["paper"] else None))
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{path} holds no numbers of a report ({error}): give the numbers.csv of one") from None
+    return found
 
 
 def to_csv(quantities: Iterable[Quantity]) -> str:

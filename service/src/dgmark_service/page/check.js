@@ -13,19 +13,20 @@ let shown = null; // {answer, source, characters}: the check whose result is sho
 function bodyOf(source, fields) {
   if (!source.file) return JSON.stringify({ ...fields, text: source.text });
   const form = new FormData();
-  for (const [name, value] of Object.entries(fields)) {
-    for (const one of Array.isArray(value) ? value : [value]) form.append(name, String(one));
-  }
+  form.append("options", JSON.stringify(fields));
   form.append("document", source.file, source.file.name);
   return form;
 }
+
+/** A name without what shows nothing in it, which the service refuses. */
+const visible = (name) => name.replace(/[\p{C}\p{Zl}\p{Zp}]+/gu, " ").trim().slice(0, MOST_NAME).trim() || "a text";
 
 const allowed = () => service.form !== null;
 
 function showService() {
   const signed = service.signed ? "signed by this service" : "not signed: this service has no signing key";
   for (const one of document.querySelectorAll(".signed")) one.textContent = signed;
-  const options = service.keys.map(({ name, key_name }) => new Option(key_name ? `${key_name} (${name})` : name, name));
+  const options = service.keys.map(({ name }) => new Option(nameOf(name), name));
   $("key-field").hidden = options.length < 2;
   offer($("key"), [new Option("any key", ""), ...options]);
 }
@@ -184,7 +185,7 @@ function renderFacts(answer) {
 
 /** The service's report of a text or a document that was checked. */
 async function reportOf({ source, key }, format, signal) {
-  const fields = { format, name: source.file ? source.file.name : "pasted text" };
+  const fields = { format, name: source.file ? visible(source.file.name) : "pasted text" };
   if (key) fields.key = key;
   return await ask("/v1/report", bodyOf(source, fields), signal);
 }
@@ -209,7 +210,7 @@ async function downloadJoined(format) {
     const report = () => reportOf(one, "json", stop.signal);
     reports.push(await (await inTime(report, sayWaiting)).text());
   }
-  const unanswered = table.filter((one) => !one.answer).map(({ source }) => source.file.name.slice(0, MOST_NAME));
+  const unanswered = table.filter((one) => !one.answer).map(({ source }) => visible(source.file.name));
   const joined = JSON.stringify({ reports, format, unanswered, name: `${number(table.length)} documents` });
   save(await (await inTime(() => ask("/v1/report/join", joined, stop.signal), sayWaiting)).blob(), format);
   const without = unanswered.length ? ` It names ${number(unanswered.length)} without an answer.` : "";
@@ -260,6 +261,10 @@ const handed = JSON.parse(sessionStorage.getItem(HANDED));
 sessionStorage.removeItem(HANDED);
 if (handed) $("text").value = handed.text;
 greet("There is no answer").then(() => {
+  if (service?.sample && !$("text").value) {
+    $("text").value = service.sample;
+    $("status").textContent = "This is a sample that carries a watermark: check it, or put a text of yours in its place.";
+  }
   if (!handed || !service || !allowed()) return;
   if ([...$("key").options].some((one) => one.value === handed.key)) $("key").value = handed.key;
   $("form").requestSubmit();

@@ -11,7 +11,7 @@ const allowed = () => service.may_generate && service.form === "full";
 
 function chooseModel() {
   $("key-field").hidden = model().keys.length < 2;
-  offer($("key"), model().keys.map((name) => new Option(name, name)));
+  offer($("key"), model().keys.map((name) => new Option(nameOf(name), name)));
 }
 
 async function mark() {
@@ -21,7 +21,9 @@ async function mark() {
   $("status").textContent = "The text is being marked …";
   const share = Number($("share").value);
   const fields = { model: name, text, share, keep, watermark: { key_id: $("key").value } };
-  const marked = await (await ask("/v1/infill", JSON.stringify(fields), stop.signal)).json();
+  $("progress").value = 0;
+  const step = ({ filled, of }) => ($("progress").value = filled / of);
+  const marked = await write("/v1/infill", fields, { step }, stop.signal);
   $("status").textContent = "The new text is being checked …";
   const verdict = await verdictOf(marked);
   if (verdict.found === false) verdict.sentence = `${whyNot(marked, fields)} ${verdict.sentence}`;
@@ -52,7 +54,7 @@ function show(text, marked, verdict) {
     ["Masked", share(marked.masked)],
     ["Changed", share(marked.changed)],
     ...rare,
-    ["Watermark key", key],
+    ["Watermark key", nameOf(key)],
   ]);
   const changed = $("after-text").querySelectorAll("ins").length;
   $("status").textContent = changed === 1 ? "1 word was changed." : `${number(changed)} words were changed.`;

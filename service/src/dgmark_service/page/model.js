@@ -1,4 +1,4 @@
-// What the pages that write share: the models, and waiting until one is loaded.
+// What the pages that write share: the models, waiting until one is loaded, and a text event by event.
 // `chooseModel` of the page follows the choice of a model.
 "use strict";
 
@@ -27,6 +27,29 @@ async function loadedModel() {
     await meetAgain();
   }
   return model();
+}
+
+/** Ask for a text. `on` has a function for each event: start, step, done. Throws what the service says is wrong. */
+async function write(path, fields, on, signal) {
+  const response = await ask(path, JSON.stringify({ ...fields, stream: true }), signal);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) throw new Error("The connection ended before the text did. Try again.");
+    const blocks = (rest + value).split("\n\n");
+    rest = blocks.pop();
+    for (const block of blocks) {
+      const lines = block.split("\n");
+      const name = lines.find((line) => line.startsWith("event: "))?.slice(7);
+      const data = lines.find((line) => line.startsWith("data: "))?.slice(6);
+      if (!name) continue; // a sign of life
+      const event = JSON.parse(data);
+      if (name === "error") throw errorOf(event, 500);
+      on[name]?.(event);
+      if (name === "done") return event;
+    }
+  }
 }
 
 $("model").addEventListener("change", showModel);

@@ -76,6 +76,12 @@ async function verdictOf({ text, watermark }) {
   }
 }
 
+/** A key for people: whose texts it marks, and the name by which requests call it. */
+function nameOf(key) {
+  const whose = service.keys.find(({ name }) => name === key)?.key_name;
+  return whose ? `${whose} (${key})` : key;
+}
+
 // --- what the service says of itself ---
 
 /** What the service says of itself to whoever has this token, asked once; throws why it does not say it. */
@@ -171,7 +177,7 @@ for (const [target, event] of [["token", "change"], ["remove-token", "click"]]) 
     if (event === "click") $("token").value = "";
     takeToken();
     $("problem").hidden = true;
-    greet("There is no answer");
+    greet("The access token is not taken");
     if (event === "click") $("token").focus();
   });
 }

@@ -28,6 +28,7 @@ class Sheet {
     const began = performance.now();
     try {
       const done = await write(
+        "/v1/generate",
         fields,
         {
           start: (event) => this.canvas.begin(event.length, given),
@@ -75,7 +76,7 @@ class Sheet {
 
 function factsOf(done, seconds) {
   const { watermark, usage, num_denoising_steps: steps } = done;
-  const how = watermark.enabled ? `marked with the key ${watermark.key_id}` : "not marked";
+  const how = watermark.enabled ? `marked with the key ${nameOf(watermark.key_id)}` : "not marked";
   return `${number(usage.completion_tokens)} tokens in ${number(steps)} steps and ${seconds.toFixed(1)} seconds, ${how}`;
 }
 
@@ -163,11 +164,11 @@ function stopPlaying() {
   $("play").textContent = "Play";
 }
 
-onSubmit($("prompt"), "There is no text", writeBoth);
+onSubmit($("prompt"), "No text was written", writeBoth);
 $("play").addEventListener("click", play);
 $("step").addEventListener("input", () => {
   stopPlaying();
   showStep();
 });
 $("tint").addEventListener("change", () => $("pair").classList.toggle("plain", !$("tint").checked));
-greet("There is no text");
+greet("No text was written");

@@ -1,28 +1,5 @@
-// Having a text written, event by event, and the canvas that shows it: blanks that fill in the order of decoding.
+// What is asked of a model, and the canvas that shows it: blanks that fill in the order of decoding.
 "use strict";
-
-/** Ask for a text. `on` has a function for each event: start, step, done. Throws what the service says is wrong. */
-async function write(fields, on, signal) {
-  const response = await ask("/v1/generate", JSON.stringify({ ...fields, stream: true }), signal);
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) throw new Error("The connection ended before the text did. Try again.");
-    const blocks = (rest + value).split("\n\n");
-    rest = blocks.pop();
-    for (const block of blocks) {
-      const lines = block.split("\n");
-      const name = lines.find((line) => line.startsWith("event: "))?.slice(7);
-      const data = lines.find((line) => line.startsWith("data: "))?.slice(6);
-      if (!name) continue; // a sign of life
-      const event = JSON.parse(data);
-      if (name === "error") throw errorOf(event, 500);
-      on[name]?.(event);
-      if (name === "done") return event;
-    }
-  }
-}
 
 /** A prompt, or a message for a model that answers messages. */
 function asking(model, text) {

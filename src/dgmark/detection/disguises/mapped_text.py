@@ -14,7 +14,7 @@ class MappedText:
     Attributes:
         text: the text.
         places: for each character, its index in the original; of a character that was put in, the index of the last
-            one that it stands for. They ascend.
+            one that it stands for. They ascend, but for columns that are read one after the other.
     """
 
     text: str
@@ -45,9 +45,14 @@ class MappedText:
             return self
         return MappedText("".join([*texts, self.text[at:]]), np.concatenate([*places, self.places[at:]]))
 
+    def then(self, other: "MappedText") -> "MappedText":
+        """A text that was made from this one, with the places of its characters in the original of this one."""
+        return MappedText(other.text, self.places[other.places])
+
     def original(self, start: int, end: int) -> tuple[int, int]:
         """The range [start, end) of this text as a range of the original."""
         if start == end:
             place = int(self.places[start]) if start < len(self.places) else int(self.places[-1]) + 1
             return place, place
-        return int(self.places[start]), int(self.places[end - 1]) + 1
+        places = self.places[start:end]
+        return int(places.min()), int(places.max()) + 1

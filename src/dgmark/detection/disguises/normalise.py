@@ -6,30 +6,41 @@ Each step is a function in a dict. Knows nothing of tokens and keys. Ours.
 import re
 import sys
 import unicodedata
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Literal
 
 from dgmark.arguments import several, shown
 from dgmark.detection.disguises.terminal import count_terminal_codes, without_terminal_codes
 from dgmark.errors import SettingsError
 from dgmark.extras import needed_extra
 
-# characters that show nothing (Unicode's Default_Ignorable_Code_Point), the marks of annotations and of objects;
-# joiners are kept beside letters that need them
+# characters that show nothing (Unicode's Default_Ignorable_Code_Point), the marks of annotations and of objects, and
+# controls but for those of terminals; joiners are kept beside letters that need them
 _IGNORABLE = (
-    "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffc"
+    "\x00-\x06\x10-\x1a\x7f\u00ad\u034f\u17b4\u17b5\u180b-\u180f\u200b\u202a-\u202e\u2060-\u206f\ufeff\ufff0-\ufffc"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
+# fillers of Hangul and separators of data: spaces in a text that has hardly any others, and nothing in other texts
+_BLANK = "\u115f\u1160\u3164\uffa0\x1c-\x1f"
+_BLANKS, _BREAKS = re.compile(f"[{_BLANK}]"), re.compile("[ \t\n\u00a0\u2000-\u200a\u3000]+")
+_LONGEST_WORDS = 20  # mean characters of what stands between spaces
 _DIRECTIONS = "\u061c\u200e\u200f"
 _INVISIBLE = re.compile(f"[{_IGNORABLE}{_DIRECTIONS}]|[\ufe00-\ufe0f]+")
 # from an order of characters that is imposed on them to its end
 _OVERRIDDEN = re.compile("\u202e([^\u202a-\u202e\n]*)\u202c?")
 _VARIATION_SELECTORS = frozenset(map(chr, range(0xFE00, 0xFE10)))
 _JOINER = re.compile("(?<=[\\x00-\\x7f])[\u200c\u200d]|[\u200c\u200d](?=[\\x00-\\x7f])")
-# marks that strike letters through, underline or enclose them
-_OVERLAYS = re.compile("(?<=[A-Za-z])[\u0332-\u0338\u20d0-\u20ff]+")
+# marks that strike letters, and spaces between them, through, underline or enclose them
+_OVERLAYS = re.compile("(?<=[A-Za-z\\s])[\u0332-\u0338\u20d0-\u20ff]+")
+_MARKED = re.compile("([A-Za-z])([\u0300-\u036f\u20d0-\u20ff]+)")
+# a mark on so many different ASCII letters, and on such a share of all, decorates a text; no language writes so
+_FEWEST_DECORATED, _LEAST_SHARE_DECORATED = 8, 1 / 2
+# letters of phonetics whose shapes are those of Latin letters in some typefaces
+_PHONETIC = {0x0251: "a", 0x0261: "g"}
 _QUOTES = str.maketrans(dict.fromkeys("“”„‟«»＂", '"') | dict.fromkeys("‘’‚‛‹›＇", "'"))
-_ODD_SPACE = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000\x0b\x0c\x1c-\x1f"
+_ODD_SPACE = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000\x0b\x0c"
 _SPACES = re.compile(f"[{_ODD_SPACE}\t ]+")
 # where Unicode has letters for other shapes of letters: raised and lowered, letterlike and mathematical, circled,
 # squared and in brackets, small capitals, ligatures, and the full width
@@ -54,10 +65,14 @@ _WORD, _ASCII_LETTER = re.compile(r"\w+"), re.compile("[A-Za-z]")
 
 def nfc(text: str) -> str:
     """Unicode's composed form. A run of 64 or more combining marks, which no text has, is left as it is."""
+    return _in_form("NFC", text)
+
+
+def _in_form(form: Literal["NFC", "NFD"], text: str) -> str:
     if text.isascii():
         return text
     pieces = _stacked_marks().split(text)
-    return "".join(piece if index % 2 else unicodedata.normalize("NFC", piece) for index, piece in enumerate(pieces))
+    return "".join(piece if index % 2 else unicodedata.normalize(form, piece) for index, piece in enumerate(pieces))
 
 
 @cache
@@ -70,7 +85,15 @@ def _stacked_marks() -> re.Pattern[str]:
 def remove_invisible(text: str) -> str:
     """Leave out characters that show nothing; what they show from behind is put in its order."""
     text = _OVERRIDDEN.sub(lambda run: run[1][::-1], text)
+    if not _is_spaced_by_blanks(text):
+        text = _BLANKS.sub("", text)
     return _JOINER.sub("", _INVISIBLE.sub(_unless_presentation, text))
+
+
+def _is_spaced_by_blanks(text: str) -> bool:
+    """Whether fillers and separators stand between the words of a text, as hardly any spaces do."""
+    blanks = _BLANKS.subn("", text)[1]
+    return blanks > 0 and len(text) - blanks > _LONGEST_WORDS * len(_BREAKS.split(text))
 
 
 def _unless_presentation(run: re.Match[str]) -> str:
@@ -86,12 +109,25 @@ def fold_shapes(text: str) -> str:
 
     This is Unicode's compatibility form (NFKC) of letters alone, and small capitals: raised digits and fractions stay.
     Fullwidth signs are replaced beside fullwidth letters. Marks that strike ASCII letters through, underline or enclose
-    them are left out.
+    them are left out, as are those that decorate the letters of the whole text.
     """
     if text.isascii():
         return text
+    if marks := _decorations(text):
+        text = nfc(_in_form("NFD", text).translate(dict.fromkeys(map(ord, marks))))
     text = _FULL_WIDTH.sub(_narrowed, text).translate(_shapes())
     return _OVERLAYS.sub("", _ROMAN.sub(lambda numeral: unicodedata.normalize("NFKC", numeral[0]), text))
+
+
+def _decorations(text: str) -> set[str]:
+    """The marks that at least half of the ASCII letters of a text carry, and many different ones."""
+    decomposed = _in_form("NFD", text)
+    carried = defaultdict[str, Counter[str]](Counter)
+    for letter, marks in _MARKED.findall(decomposed):
+        for mark in set(marks):
+            carried[mark][letter] += 1
+    least = _LEAST_SHARE_DECORATED * sum(1 for _ in _ASCII_LETTER.finditer(decomposed))
+    return {mark for mark, letters in carried.items() if len(letters) >= _FEWEST_DECORATED and letters.total() >= least}
 
 
 def _narrowed(run: re.Match[str]) -> str:
@@ -128,6 +164,7 @@ def fold_homoglyphs(text: str) -> str:
         return text
 
     def folded(word: str) -> str:
+        word = word.translate(_PHONETIC)
         for found in confusables.is_confusable(word, greedy=True, preferred_aliases=["latin"]) or ():
             letter = found["character"]
             alike = next((glyph["c"] for glyph in found["homoglyphs"] if glyph["c"].isascii()), None)
@@ -164,6 +201,8 @@ def fold_quotes(text: str) -> str:
 
 def fold_whitespace(text: str) -> str:
     """Replace each run of spaces of any kind by one plain space, and each line end by a plain one."""
+    if _is_spaced_by_blanks(text):
+        text = _BLANKS.sub(" ", text)
     return _SPACES.sub(" ", _LINE_ENDS.sub("\n", text))
 
 
@@ -233,19 +272,29 @@ def disguises_in(text: str) -> tuple[str, ...]:
         return ()
     least = max(1.0, _LEAST_DISGUISED * max(len(text.split()), len(text) / _WORD_LENGTH))
     found = {"ansi": count_terminal_codes(text)}
-    found["whitespace"] = sum(1 for space in _ODD_SPACES.finditer(text) if _within_line(text, *space.span()))
+    spaces = _count_within_lines(_ODD_SPACES, text)
+    if _is_spaced_by_blanks(text):
+        found |= {"whitespace": spaces + _count_within_lines(_BLANKS, text), "invisible": _count(_UNSEEN, text)}
+    else:
+        found |= {"whitespace": spaces, "invisible": _count(_UNSEEN, text) + _count(_BLANKS, text)}
     if not text.isascii():
-        found["nfc"] = 0 if unicodedata.is_normalized("NFC", text) else _count(_COMBINING, text)
+        marks = _decorations(text)
+        found["nfc"] = 0 if marks or unicodedata.is_normalized("NFC", text) else _count(_COMBINING, text)
         overridden = sum(len(run[1].split()) for run in _OVERRIDDEN.finditer(text))
-        found["invisible"] = _count(_UNSEEN, text) + _count(_JOINER, text) + overridden
+        found["invisible"] += _count(_JOINER, text) + overridden
         shaped = sum(not _shapes().keys().isdisjoint(map(ord, run[0])) for run in _SHAPED.finditer(text))
-        found["compatibility"] = shaped + _count(_OVERLAYS, text) + _count(_ROMAN, text)
+        decorated = len(text.split()) if marks else 0
+        found["compatibility"] = shaped + decorated + _count(_OVERLAYS, text) + _count(_ROMAN, text)
         found["homoglyphs"] = _mixed_words(text) if _OTHER_SCRIPTS.search(text) else 0
     return tuple(step for step in STEPS if found.get(step, 0) >= least)
 
 
 def _count(pattern: re.Pattern[str], text: str) -> int:
     return sum(1 for _ in pattern.finditer(text))
+
+
+def _count_within_lines(pattern: re.Pattern[str], text: str) -> int:
+    return sum(1 for space in pattern.finditer(text) if _within_line(text, *space.span()))
 
 
 def _within_line(text: str, start: int, end: int) -> bool:

@@ -1,9 +1,9 @@
 """The ways in which a text is read before it is scored: as it is, and with disguises and its layout undone.
 
-The layout is what stands around the words: signs of markup, and line ends. Knows nothing of tokens and keys. Ours.
+The layout is what stands around the words and how their marks are written. Knows nothing of tokens and keys. Ours.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dgmark.contents.accepted import Content
@@ -11,10 +11,25 @@ from dgmark.detection.disguises.inline_markup import without_markup
 from dgmark.detection.disguises.line_ends import unwrap
 from dgmark.detection.disguises.mapped_text import MappedText
 from dgmark.detection.disguises.normalise import normalise
+from dgmark.detection.disguises.quoted_lines import without_quoting
 from dgmark.detection.disguises.separators import without_separators
+from dgmark.detection.disguises.text_columns import one_after_the_other
+from dgmark.detection.disguises.typography import write_straight
 
-MARKUP, WRAPPING = "markup", "wrapping"
-LAYOUT = frozenset((MARKUP, WRAPPING))  # what is undone without being asked for
+
+def _without_signs(mapped: MappedText) -> MappedText:
+    return without_separators(mapped.then(without_markup(mapped.text)[0]))
+
+
+COLUMNS, QUOTING, MARKUP, WRAPPING, TYPOGRAPHY = "columns", "quoting", "markup", "wrapping", "typography"
+# what is undone without being asked for, in this order
+LAYOUT: dict[str, Callable[[MappedText], MappedText]] = {
+    COLUMNS: one_after_the_other,
+    QUOTING: without_quoting,
+    MARKUP: _without_signs,
+    WRAPPING: unwrap,
+    TYPOGRAPHY: write_straight,
+}
 
 
 @dataclass(frozen=True)
@@ -39,8 +54,9 @@ class TextReading:
 def readings(content: Content, steps: Sequence[str] = ()) -> list[TextReading]:
     """What is scored: a text as it is and, if that changes it, with the steps applied and its layout undone.
 
-    The layout is what stands around the words: signs of markup, if they touch more than an eighth of the words, what
-    stands between words in place of a space, and line ends that wrap lines or stand behind each few words.
+    The layout is what stands around the words: two columns of a page, signs of quoting before lines, signs of markup,
+    if they touch more than an eighth of the words, what stands between words in place of a space, line ends that wrap
+    lines or stand behind each few words, and curly quotation marks, dashes and dots.
 
     Returns:
         One or two readings. Ids have one.
@@ -49,8 +65,8 @@ def readings(content: Content, steps: Sequence[str] = ()) -> list[TextReading]:
     if not isinstance(content, str):
         return [as_it_is]
     changed, undone = normalise(content, steps)
-    mapped = without_separators(without_markup(changed)[0])
-    undone += (MARKUP,) * (mapped.text != changed)
-    unwrapped = unwrap(mapped)
-    undone += (WRAPPING,) * (unwrapped.text != mapped.text)
-    return [as_it_is, TextReading(unwrapped.text, undone, unwrapped)] if undone else [as_it_is]
+    mapped = MappedText.of(changed)
+    for name, undo in LAYOUT.items():
+        before, mapped = mapped.text, undo(mapped)
+        undone += (name,) * (mapped.text != before)
+    return [as_it_is, TextReading(mapped.text, undone, mapped)] if undone else [as_it_is]

@@ -58,7 +58,7 @@ def _ids(rows: list[list[Row]]) -> Answers:
 
 def _reference(run: StoredRun, cell: CellRows) -> CellRows | None:
     """The unmarked cell that is decoded in the same way from other seeds; such a cell has none itself."""
-    same = (one for one in run.present if one.cell.scheme is None and one.cell.decoding == cell.cell.decoding)
+    same = (one for one in run.present if one.cell.key is None and one.cell.decoding == cell.cell.decoding)
     return next((one for one in same if one.cell.prompts not in (None, cell.cell.prompts)), None)
 
 

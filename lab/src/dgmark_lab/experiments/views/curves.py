@@ -1,19 +1,23 @@
 """Curves: detectability by length of the text, and detectability under attacks by their strength."""
 
-from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool
 
+from dgmark.detection.detector import Detector
 from dgmark.detection.position import window_statistic
-from dgmark.watermark.position import tables_of
+from dgmark.detection.reader import ScoredIds
+from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.position import PositionSpec, tables_of
 from dgmark_lab.evaluate.estimates import Estimate, auc
 from dgmark_lab.experiments.cells import CellRows, PerText, StoredRun
-from dgmark_lab.experiments.figures import Line, line_panels, roc
-from dgmark_lab.experiments.spec import DGMARK, RATES, Attack
+from dgmark_lab.experiments.figures import roc
+from dgmark_lab.experiments.spec import Attack
 from dgmark_lab.experiments.tables import Quantity, Section, Table, number, with_interval
 from dgmark_lab.experiments.views.detection import detection
+from dgmark_lab.experiments.views.drawn import About, figures_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,60 +26,25 @@ if TYPE_CHECKING:
 def length_curve(run: StoredRun) -> Section:
     """Show detectability by length: the tables, and for each false-positive rate one line per group."""
     tables = detection(run)
-    known = {(q.cell, q.name): q for q in tables.quantities}
-    figures = {}
-    for rate in RATES:
-        quantity, lines = f"TPR p<={rate}", dict[str, Line]()
-        shown = [cell.cell for cell in run.cells.values() if cell.cell.at is not None]
-        for cell in sorted(shown, key=lambda cell: cell.at or 0.0):
-            if q := known.get((cell.name, quantity)):
-                _add(lines, cell.group, cell.at or 0.0, q.ours, q.paper)
-        texts = _texts_each(q.ours for (_, name), q in known.items() if name == quantity)
-        title = f"TPR at a false-positive rate of {rate}{texts}"
-        panel = {title: [lines[name] for name in _order(run, lines)]}
-        figure = line_panels(panel, x="length of the text, tokens", y="TPR, % of marked texts", log_x=True)
-        figures[f"tpr-at-{rate.rstrip('%').replace('.', '_')}-percent"] = figure
-    return Section(tables.quantities, tables.tables, figures=figures)
-
-
-def _order(run: StoredRun, lines: Iterable[str]) -> list[str]:
-    """The lines in the order of the file, the paper's behind ours."""
-    groups = [cell.cell.group for cell in run.cells.values()]
-    return sorted(lines, key=lambda name: (groups.index(name.removesuffix(", paper")), name.endswith(", paper")))
-
-
-def _add(lines: dict[str, Line], name: str, x: float, ours: Estimate | None, paper: float | None) -> None:
-    """Add a point to our line, and to the paper's."""
-    if ours is not None:
-        lines.setdefault(name, Line(name)).points.append((Estimate(x), ours))
-    if paper is not None:
-        lines.setdefault(f"{name}, paper", Line(f"{name}, paper")).points.append((Estimate(x), Estimate(paper)))
-
-
-def _texts_each(estimates: Iterable[Estimate | None]) -> str:
-    """How many texts stand behind each measured point, for a title."""
-    counts = sorted({one.count for one in estimates if one is not None})
-    if not counts:
-        return ""
-    return f" (n = {counts[0]:,}{f' to {counts[-1]:,}' if len(counts) > 1 else ''} texts a point)"
+    return replace(tables, figures=figures_of(run.experiment, tables.quantities, About.of(run)))
 
 
 def area_under_curve(run: StoredRun) -> Section:
     """Show the AUC of every marked cell under every attack, by strength and window, and ROC curves of the strongest."""
     parts = [_under_attack(run, attack) for attack in run.experiment.attacks]
-    return Section(
-        [q for part in parts for q in part.quantities],
-        [table for part in parts for table in part.tables],
-        figures={name: figure for part in parts for name, figure in part.figures.items()},
-    )
+    quantities = [q for part in parts for q in part.quantities]
+    drawn = figures_of(run.experiment, quantities, About.of(run))
+    for part in parts:
+        drawn |= part.figures
+    return Section(quantities, [table for part in parts for table in part.tables], figures=drawn)
 
 
 def _under_attack(run: StoredRun, attack: Attack) -> Section:
-    """One attack: for dgmark the window statistic of each length, for baselines their z."""
+    """One attack: for rule position the window statistic of each length, for other rules their z."""
     quantities, rows = list[Quantity](), list[list[str]]()
-    lines, strongest = dict[str, Line](), dict[str, _Scores]()
-    for cell in (cell for cell in run.cells.values() if cell.cell.scheme is not None):
-        windows: list[int | None] = [None] if cell.cell.scheme != DGMARK else [*run.experiment.windows]
+    strongest = dict[str, _Scores]()
+    for cell in (cell for cell in run.cells.values() if cell.cell.key is not None):
+        windows: list[int | None] = [*run.experiment.windows] if cell.cell.rule == "position" else [None]
         for window in windows:
             suffix = "" if len(windows) == 1 else f", w = {window}"
             papers = dict(zip(attack.values, cell.cell.paper.auc.get(attack.label + suffix, []), strict=False))
@@ -84,7 +53,6 @@ def _under_attack(run: StoredRun, attack: Attack) -> Section:
             for value in attack.values:
                 name = f"AUC {attack.label}{suffix} {value:g}"
                 quantities.append(Quantity(cell.name, name, ours.get(value), papers.get(value)))
-                _add(lines, cell.name + suffix, value, ours.get(value), papers.get(value))
             if ours or papers:
                 texts = min(ours[value].count if value in ours else 0 for value in attack.values)
                 shown = [_beside(ours.get(value), papers.get(value)) for value in attack.values]
@@ -93,14 +61,11 @@ def _under_attack(run: StoredRun, attack: Attack) -> Section:
                 strongest[cell.name + suffix] = last
     title = f"{attack.label}: AUC by {attack.option} (of attacked texts; brackets: interval, parentheses: paper)"
     table = Table(title, ["", "series", "texts", *(f"{value:g}" for value in attack.values)], rows) if rows else None
-    slug = "".join(c if c.isalnum() else "-" for c in attack.label.lower())
     figures: dict[str, Figure] = {}
-    if len(attack.values) > 1:
-        panel = {f"{attack.label}{_texts_each(q.ours for q in quantities)}": lines.values()}
-        x = "budget, share of the tokens" if attack.option == "budget" else attack.option
-        figures[f"auc-{slug}"] = line_panels(panel, x=x, y="AUC against unmarked text")
     if strongest:
-        figures[f"roc-{slug}"] = roc(strongest, title=f"{attack.label}, {attack.option} {attack.values[-1]:g}")
+        about, value = About.of(run), attack.values[-1]
+        question = about.question(f"How well does each rate tell them apart after {attack.label} of {value:g}?")
+        figures[f"roc-{attack.slug}"] = roc(strongest, question=question, caption=about.caption(()))
     return Section(quantities, [table], figures=figures)
 
 
@@ -115,20 +80,26 @@ _Scores = tuple[PerText, PerText]
 def _scores(run: StoredRun, cell: CellRows, attack: Attack, value: float, window: int | None) -> _Scores | None:
     """The statistic of attacked texts and of unmarked ones, which are not attacked; None if some are missing."""
     null = run.null_of(cell)
-    texts = run.attacked(cell, attack.steps_at(value)) if cell.rows else []
-    if null is None or not texts:
+    attacked = run.attacked(cell, attack.steps_at(value))
+    if null is None or not attacked.rows:
         return None
-    return _statistic(cell, cell.read(texts), window), _statistic(cell, null.ids, window)
+    return _statistic(attacked, attacked.ids, window), _statistic(cell.over(null.rows), null.ids, window)
 
 
 def _statistic(cell: CellRows, ids: list[list[int]], window: int | None) -> PerText:
-    """Compute the window statistic of each text under the cell's key, or its z."""
+    """Compute the window statistic of each text of a cell under its keys, or its z."""
     if window is None:
         return cell.score(ids).z
     modulus = tables_of(cell.key).spec.modulus
-    return np.array([window_statistic(matches(cell, one), modulus, window) for one in ids], dtype=np.float64)
+    matched = [matches(cell.key_of(row), one) for row, one in zip(cell.rows, ids, strict=True)]
+    return np.array([window_statistic(one, modulus, window) for one in matched if one is not None], dtype=np.float64)
 
 
-def matches(cell: CellRows, ids: list[int]) -> Bool[np.ndarray, " n"]:
-    """Return which tokens match if the first one is at position 0."""
-    return tables_of(cell.key).matching(np.array(ids, dtype=np.int64), np.arange(len(ids)))
+def matches(key: WatermarkKey, ids: list[int]) -> Bool[np.ndarray, " n"] | None:
+    """Return which tokens match, by rule position if the first one is at position 0; None if the rule does not say."""
+    positions = np.arange(len(ids))
+    if isinstance(key.spec, PositionSpec):
+        return tables_of(key).matching(np.array(ids, dtype=np.int64), positions)
+    detector = Detector(key)
+    scored = ScoredIds(np.array(ids, dtype=np.int64), positions)
+    return detector.test(scored).matched_tokens(detector.score(scored))

@@ -7,7 +7,7 @@ import numpy as np
 from dgmark_lab.evaluate.diversity import repeated_ngrams
 from dgmark_lab.evaluate.estimates import Estimate, auc, mean, percent, perplexity, quantile, share
 from dgmark_lab.experiments.cells import CellRows, Scores, StoredRun
-from dgmark_lab.experiments.spec import DGMARK, RATES, PaperNumbers
+from dgmark_lab.experiments.spec import RATES, PaperNumbers
 from dgmark_lab.experiments.tables import Quantity, Section, quantity_table
 
 THRESHOLDS = (4.0, 5.0)
@@ -84,13 +84,13 @@ def _measured(run: StoredRun, cell: CellRows) -> dict[str, Estimate]:
         if cell.cell.paper.median_perplexity is not None:
             found["median perplexity"] = quantile(np.exp(nats / tokens), 0.5)
     found |= {"green fraction": mean(cell.scores.green), "median z": quantile(cell.scores.z, 0.5)}
-    if cell.cell.scheme is not None:
+    if cell.cell.key is not None:
         scores = cell.scores
         found |= {f"TPR z>{z:g}": _share(scores.z > z) for z in THRESHOLDS}
         found |= _at_rates("TPR", scores.p)
         for rate, level in RATES.items():
             found[f"TPR z at {rate}"] = percent(scores.z > NormalDist().inv_cdf(1 - level))
-        if cell.cell.scheme == DGMARK:
+        if not cell.key.rule.distribution:  # one of dgmark's own
             found |= _at_rates("TPR deployed", cell.score(cell.ids, deployed=True).p)
         found |= _at_rates("TPR ids", cell.score([row["token_ids"] for row in cell.rows]).p)
         null = run.null_of(cell)

@@ -1,27 +1,22 @@
 """Quality, diversity and evidence over temperatures, and what is found under each condition.
 
-The tables show every cell, and every scheme where its texts are as diverse as unmarked text. dgMARK is scored as
-`dgmark detect` comes, from the text; the baselines by their own detectors.
+The tables show every cell, and every watermark where its texts are as diverse as unmarked text. All are scored as
+`dgmark detect` does, from the text.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dgmark.detection.disguises.normalise import STEPS
 from dgmark_lab.evaluate.diversity import distinct_ngrams, repeated_ngrams
 from dgmark_lab.evaluate.estimates import Estimate, mean, percent, perplexity, quantile
-from dgmark_lab.experiments.cells import CellRows, PerText, Scores, StoredRun
+from dgmark_lab.experiments.cells import CellRows, PerText, Scores, StoredRun, TextOrIds
 from dgmark_lab.experiments.conditions import CONDITIONS, EDITS
-from dgmark_lab.experiments.figures import Line, line_panels
 from dgmark_lab.experiments.matched_curves import WORST, Matched, Measured, matched
-from dgmark_lab.experiments.spec import DGMARK, Experiment
+from dgmark_lab.experiments.spec import Experiment
 from dgmark_lab.experiments.tables import Quantity, Section, quantity_table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from dgmark_lab.experiments.views.drawn import About, figures_of
 
 RATE = 1e-4
 EDITED = "mean of edits"
@@ -71,7 +66,7 @@ _DIGITS = {
 
 
 def frontier(run: StoredRun) -> Section:
-    """Show every cell, and every scheme at the diversity of unmarked text."""
+    """Show every cell, and every watermark at the diversity of unmarked text."""
     scores = {cell.name: _scores(run, cell) for cell in run.present}
     measured = {cell.name: one for cell in run.present if (one := _measured(run, cell, scores[cell.name])) is not None}
     sweeps = _sweeps(run.experiment)
@@ -93,7 +88,7 @@ def frontier(run: StoredRun) -> Section:
             quantities += _named(names[-1], figures)
         title = f"At equal diversity; found at p <= {RATE:g}, in percent"
         tables.append(quantity_table(title, names, quantities, _AT_EQUAL_DIVERSITY))
-    return Section(quantities, tables, figures=_figures(sweeps, quantities) if measured else {})
+    return Section(quantities, tables, figures=figures_of(run.experiment, quantities, About.of(run)))
 
 
 def _sweeps(experiment: Experiment) -> dict[str, list[str]]:
@@ -126,22 +121,17 @@ def _all_matched(
 def _scores(run: StoredRun, cell: CellRows) -> dict[str, Scores]:
     """The scores of a marked cell's texts under each condition whose texts were made."""
     found: dict[str, Scores] = {}
-    if cell.cell.scheme is None:
+    if cell.cell.key is None:
         return found
     for name, condition in CONDITIONS[run.experiment.conditions].items():
-        texts: Sequence[str | list[int]] = run.attacked(cell, condition.steps)
-        if len(texts) < len(cell.rows):
+        attacked = run.attacked(cell, condition.steps)
+        if len(attacked.rows) < len(cell.rows):
             continue
+        texts: Sequence[TextOrIds] = [row["text"] for row in attacked.rows]
         if condition.first:
             texts = [ids[: condition.first] for ids in cell.ids]
-        steps = tuple(STEPS) if condition.normalise else ()
-        found[name] = cell.score(texts, deployed=_deployed(cell), normalise=steps)
+        found[name] = cell.score(texts, deployed=True, normalise=tuple(STEPS) if condition.normalise else ())
     return found
-
-
-def _deployed(cell: CellRows) -> bool:
-    """Whether texts are scored as `dgmark detect` does."""
-    return cell.cell.scheme == DGMARK
 
 
 def _measured(run: StoredRun, cell: CellRows, scores: Mapping[str, Scores]) -> Measured | None:
@@ -187,8 +177,8 @@ def tokens_needed(cell: CellRows) -> PerText:
     needed, lengths = np.full(len(cell.rows), np.inf), np.array([len(ids) for ids in cell.ids])
     for first in range(_STEP, int(lengths.max(initial=0)) + _STEP, _STEP):
         left = np.flatnonzero(np.isinf(needed) & (lengths > first - _STEP))
-        rows = replace(cell, rows=[cell.rows[number] for number in left])
-        p = rows.score([cell.ids[number][:first] for number in left], deployed=_deployed(cell)).p
+        some = cell.over([cell.rows[number] for number in left])
+        p = some.score([cell.ids[number][:first] for number in left], deployed=True).p
         needed[left[p <= RATE]] = first
     return needed
 
@@ -221,17 +211,3 @@ def _quantities(cell: CellRows, measured: Measured | None, scores: Mapping[str, 
 
 def _named(cell: str, estimates: Mapping[str, Estimate]) -> list[Quantity]:
     return [Quantity(cell, name, estimate, digits=_DIGITS.get(name, 3)) for name, estimate in estimates.items()]
-
-
-def _figures(sweeps: Mapping[str, Sequence[str]], quantities: Sequence[Quantity]) -> "dict[str, Figure]":
-    """Draw perplexity by diversity, a line for each scheme that has several temperatures."""
-    known = {(q.cell, q.name): q.ours for q in quantities if q.ours is not None}
-    lines = []
-    for name, cells in sweeps.items():
-        shown = [cell for cell in cells if (cell, "perplexity") in known]
-        points = [(known[cell, "distinct-2"], known[cell, "perplexity"]) for cell in shown]
-        if len(points) > 1:
-            lines.append(Line(name, points, [cell.rpartition(" = ")[2] for cell in shown]))
-    title = "Quality and diversity, over temperatures (labels; 95 % intervals over texts)"
-    figure = line_panels({title: lines}, x="distinct-2", y="perplexity under the judge", width=8.5, log_y=True)
-    return {"perplexity-by-diversity": figure}

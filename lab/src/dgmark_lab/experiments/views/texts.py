@@ -6,41 +6,46 @@ from jaxtyping import Float
 from dgmark_lab.evaluate.estimates import Estimate, mean
 from dgmark_lab.experiments.cells import CellRows, StoredRun
 from dgmark_lab.experiments.figures import density_figure
-from dgmark_lab.experiments.tables import Quantity, Section, Table, quantity_table
+from dgmark_lab.experiments.tables import Quantity, Section, Table, number, quantity_table
 from dgmark_lab.experiments.views.curves import matches
+from dgmark_lab.experiments.views.drawn import About
 
 
 def ratios(run: StoredRun) -> Section:
     """Show densities of the matching ratio in windows: unmarked, marked, and attacked texts."""
     window = run.experiment.windows[0]
     quantities, figures = [], {}
-    for cell in (cell for cell in run.present if cell.cell.scheme is not None):
+    for cell in (cell for cell in run.present if cell.cell.key is not None):
         null = run.null_of(cell)
-        unmarked = {"unmarked": window_ratios(cell, null.ids, window)} if null else {}
-        marked = window_ratios(cell, cell.ids, window)
+        unmarked = {"unmarked": window_ratios(cell.over(null.rows), window)} if null else {}
+        marked = window_ratios(cell, window)
         quantities += [_ratio(cell.name, name, values) for name, values in {**unmarked, "intact": marked}.items()]
         for attack in run.experiment.attacks:
             panels = {}
             for value in attack.values:
-                texts = run.attacked(cell, attack.steps_at(value))
-                if texts:
-                    changed = window_ratios(cell, cell.read(texts), window)
+                attacked = run.attacked(cell, attack.steps_at(value))
+                if attacked.rows:
+                    changed = window_ratios(attacked, window)
                     quantities.append(_ratio(cell.name, f"{attack.label} {value:g}", changed))
                     panels[f"{attack.option} {value:g}"] = {**unmarked, "marked": marked, "attacked": changed}
             if panels:
-                title = f"{cell.name}, {attack.label} (n = {len(cell.ids):,} texts)"
+                about = About.of(run)
+                question = about.question(f"What does {attack.label} do to the matching ratio of {cell.name}?")
                 figures[f"ratios-{attack.label}-{cell.name}".replace(" = ", "-").replace(" ", "-")] = density_figure(
-                    panels, x=f"matching ratio of {window} tokens", title=title
+                    panels,
+                    x=f"matching ratio of {window} tokens",
+                    question=question,
+                    caption=about.caption([Estimate(0.0, count=len(cell.ids))]),
                 )
-    rows = [[q.cell, q.name, "–" if q.ours is None else f"{q.ours.value:.3f}"] for q in quantities]
+    rows = [[q.cell, q.name, "–" if q.ours is None else number(q.ours.value, 3)] for q in quantities]
     table = Table(f"Mean matching ratio of {window} tokens", ["", "texts", "ratio"], rows)
     return Section(quantities, [table if rows else None], figures=figures)
 
 
-def window_ratios(cell: CellRows, ids: list[list[int]], window: int) -> Float[np.ndarray, " windows"]:
-    """Return the share of matching tokens in every window of every text, under the cell's key."""
-    ones = [matches(cell, one).astype(np.float64) for one in ids if len(one) >= window]
-    shares = [np.convolve(one, np.ones(window) / window, "valid") for one in ones]
+def window_ratios(cell: CellRows, window: int) -> Float[np.ndarray, " windows"]:
+    """Return the share of matching tokens in every window of every text; none if the rule tells no tokens apart."""
+    ones = [matches(cell.key_of(row), ids) for row, ids in zip(cell.rows, cell.ids, strict=True) if len(ids) >= window]
+    shares = [np.convolve(one, np.ones(window) / window, "valid") for one in ones if one is not None]
     return np.concatenate(shares) if shares else np.zeros(0)
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
-from dgmark.arguments import flag, instance, several
+from dgmark.arguments import flag, instance, several, visible_name
 from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.contents.accepted import TextOrIds, content_of
 from dgmark.detection.detector import Detector, check_fpr
@@ -79,7 +79,7 @@ class Report:
 
         Args:
             detector: the detector of one key.
-            name: what the text is called.
+            name: what the text is called; see `visible_name` for what of it the report states.
             text: the text.
             detection: the text's detection by this detector; computed by default.
             public: leave out the numbers that guide the removal of the mark: p-values, match counts.
@@ -108,7 +108,7 @@ class Report:
         if not detector.no_spans and not detection.disguised:
             detection = detection.with_spans(detector.spans(text), text)
         return cls(
-            name=well_formed(instance("the name of the text", name, str)),
+            name=visible_name(instance("the name of the text", name, str)),
             text=well_formed(text),
             detection=detection,
             tokenizer=(detector.tokenizer.name, detector.tokenizer.fingerprint),

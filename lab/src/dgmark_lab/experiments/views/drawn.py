@@ -1,0 +1,211 @@
+"""The figures of a report that follow from its numbers alone, so that they can be drawn again without the texts."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dgmark_lab.evaluate.estimates import Estimate
+from dgmark_lab.experiments.conditions import RIVAL_CONDITIONS
+from dgmark_lab.experiments.figures import Line, Panel, chart
+from dgmark_lab.experiments.spec import RATES, Attack, Experiment, Setup, Step
+from dgmark_lab.experiments.tables import Quantity
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from dgmark_lab.experiments.cells import StoredRun
+
+WEIGHTED = ", weighted"
+_AT = ", T = "
+_PLACES = ("measured here", "the paper's numbers")
+
+
+@dataclass(frozen=True)
+class About:
+    """What the titles and captions of figures say of a run.
+
+    Attributes:
+        texts: the models that wrote the texts, and the prompts.
+        length: the number of tokens that the run was shortened to; None if it was not.
+    """
+
+    texts: str
+    length: int | None = None
+
+    @classmethod
+    def of_setup(cls, setup: Setup) -> "About":
+        """What a setup states."""
+        return cls(f"{setup.model}; prompts: {setup.prompts}")
+
+    @classmethod
+    def of(cls, run: "StoredRun") -> "About":
+        """What a stored run states."""
+        plans = [cell.plan for cell in run.cells.values() if cell.plan is not None]
+        models = ", ".join(dict.fromkeys(str(plan["model"]) for plan in plans))
+        return cls(f"{models}; prompts: {run.experiment.setup(run.setup).prompts}", run.plan.get("length"))
+
+    def question(self, text: str) -> str:
+        """A title, which says so if the run was shortened."""
+        return text if self.length is None else f"{text} (shortened to {self.length} tokens)"
+
+    def caption(self, estimates: Iterable[Estimate | None], more: str = "") -> str:
+        """The number of texts behind each point, the model, and what else is said."""
+        counts = sorted({one.count for one in estimates if one is not None and one.count})
+        several = f" to {counts[-1]:,}" if len(counts) > 1 else ""
+        shown = f"n = {counts[0]:,}{several} texts per point; " if counts else ""
+        return f"{shown}model: {self.texts}. {more}".strip()
+
+
+def figures_of(experiment: Experiment, quantities: Sequence[Quantity], about: About) -> "dict[str, Figure]":
+    """Draw the figures of an experiment from its numbers, by file name without a suffix."""
+    draw = _OF_VIEW.get(experiment.view)
+    return {} if draw is None else draw(experiment, quantities, about)
+
+
+def _of_places(lines: Iterable[tuple[Line, Line]]) -> list[Panel]:
+    """A panel for what was measured here and one for the paper's, as far as there is something in them."""
+    pairs = list(lines)
+    panels = [Panel(place, [pair[number] for pair in pairs]) for number, place in enumerate(_PLACES)]
+    return [panel for panel in panels if any(line.points for line in panel.lines)]
+
+
+def _beside(line: Line, paper: Line, x: float, q: Quantity) -> None:
+    """Add a point to our line and to the paper's."""
+    if q.ours is not None:
+        line.points.append((Estimate(x), q.ours))
+    if q.paper is not None:
+        paper.points.append((Estimate(x), Estimate(q.paper)))
+
+
+# --- by view ---
+
+
+def _lengths(experiment: Experiment, quantities: Sequence[Quantity], about: About) -> "dict[str, Figure]":
+    """TPR by length for each false-positive rate, a line for each group; no point beyond a shortened run's length."""
+    known = {(q.cell, q.name): q for q in quantities}
+    figures = {}
+    for rate in RATES:
+        lines: dict[str, tuple[Line, Line]] = {}
+        drawn = []
+        for cell in sorted(experiment.cells, key=lambda cell: cell.at or 0.0):
+            q = known.get((cell.name, f"TPR p<={rate}"))
+            if cell.at is None or q is None:
+                continue
+            if about.length is not None and cell.at > about.length:
+                q = replace(q, ours=None)
+            drawn.append(q.ours)
+            _beside(*lines.setdefault(cell.group, (Line(cell.group), Line(cell.group))), cell.at, q)
+        if panels := _of_places(lines.values()):
+            figures[f"tpr-at-{rate.rstrip('%').replace('.', '_')}-percent"] = chart(
+                panels,
+                question=about.question(f"How long must a text be to be found at a false-positive rate of {rate}?"),
+                caption=about.caption(drawn, "Bands: 95 % intervals."),
+                x="length of the text, tokens",
+                y="TPR, % of marked texts",
+                top=103,
+                log_x=True,
+                beside=True,
+            )
+    return figures
+
+
+def _areas(experiment: Experiment, quantities: Sequence[Quantity], about: About) -> "dict[str, Figure]":
+    """AUC under each attack of several strengths, a line for each cell and window."""
+    figures = {}
+    for attack in (attack for attack in experiment.attacks if len(attack.values) > 1):
+        lines: dict[str, tuple[Line, Line]] = {}
+        drawn = []
+        for q in quantities:
+            if (found := _strength(q.name, attack)) is None:
+                continue
+            drawn.append(q.ours)
+            suffix, value = found
+            _beside(*lines.setdefault(q.cell + suffix, (Line(q.cell + suffix), Line(q.cell + suffix))), value, q)
+        if panels := _of_places(lines.values()):
+            figures[f"auc-{attack.slug}"] = chart(
+                panels,
+                question=about.question(f"Are marked texts told from unmarked ones after {attack.label}?"),
+                caption=about.caption(drawn, "Bands: 95 % intervals; .5 is chance."),
+                x="budget, share of the tokens" if attack.option == "budget" else attack.option,
+                y="AUC against unmarked text",
+                top=1.03,
+                beside=True,
+            )
+    return figures
+
+
+def _strength(name: str, attack: Attack) -> tuple[str, float] | None:
+    """The window and the strength in the name of an AUC under an attack; None if it is another one."""
+    head, _, value = name.rpartition(" ")
+    of_attack = head.startswith(f"AUC {attack.label}")
+    suffix = head.removeprefix(f"AUC {attack.label}")
+    return (suffix, float(value)) if of_attack and (not suffix or suffix.startswith(", w = ")) else None
+
+
+def _diversity(experiment: Experiment, quantities: Sequence[Quantity], about: About) -> "dict[str, Figure]":
+    """Perplexity by diversity, a line for each curve of several temperatures."""
+    known = {(q.cell, q.name): q.ours for q in quantities if q.ours is not None}
+    lines: dict[str, Line] = {}
+    for cell in sorted(experiment.cells, key=lambda cell: cell.at or 0.0):
+        if (cell.name, "perplexity") in known:
+            line = lines.setdefault(cell.group, Line(cell.group))
+            line.points.append((known[cell.name, "distinct-2"], known[cell.name, "perplexity"]))
+            line.labels.append(f"{cell.at or 0.0:g}")
+    curves = [line for line in lines.values() if len(line.points) > 1]
+    if not any(name == "perplexity" for _, name in known):
+        return {}
+    figure = chart(
+        [Panel("", curves)],
+        question=about.question("Is marked text as diverse and as predictable as unmarked text?"),
+        caption=about.caption(
+            (one for (_, name), one in known.items() if name == "perplexity"),
+            "Small numbers: temperatures. 95 % intervals: numbers.csv.",
+        ),
+        x="diversity (distinct-2)",
+        y="perplexity under the judge",
+        better="lower right",
+    )
+    return {"perplexity-by-diversity": figure}
+
+
+def _rivals(_experiment: Experiment, quantities: Sequence[Quantity], about: About) -> "dict[str, Figure]":
+    """What is found by what it costs, as written and after one word in ten is deleted."""
+    known = {(q.cell, q.name): q.ours for q in quantities if q.ours is not None}
+    judged = dict.fromkeys(cell for cell, name in known if name == "perplexity")
+    cells = sorted(judged, key=lambda cell: float(cell.split(_AT)[1]))
+    marked = [cell for cell in cells if any((cell, f"found, {name}") in known for name in RIVAL_CONDITIONS)]
+    spans = {f"unmarked{_AT}{cell.split(_AT)[1]}": known[cell, "perplexity"] for cell in cells if cell not in marked}
+    temperatures = list(dict.fromkeys(cell.split(_AT)[1] for cell in cells))
+    panels = []
+    for condition, title in (("as written", "as written"), ("deletion 0.1", "10 % of the words deleted")):
+        lines: dict[str, Line] = {}
+        for cell in marked:
+            if found := known.get((cell, f"found, {condition}")):
+                name, at = cell.split(_AT)
+                line = lines.setdefault(name, Line(name, dashed=name.endswith(WEIGHTED)))
+                line.points.append((known[cell, "perplexity"], found))
+                line.sizes.append(4 + 5 * temperatures.index(at) / max(1, len(temperatures) - 1))
+        panels.append(Panel(title, [*lines.values()], spans))
+    weighted = "Dashed: the weighted test. " if any(WEIGHTED in cell for cell in marked) else ""
+    figure = chart(
+        panels,
+        question=about.question("Which watermark is found, and what does it cost?"),
+        caption=about.caption(
+            (known[cell, "perplexity"] for cell in marked),
+            f"Found: p <= 1e-4. Dots, from small to large: T = {', '.join(temperatures)}. {weighted}"
+            "Grey: unmarked text (95 %). Other intervals: numbers.csv.",
+        ),
+        x="perplexity under the judge",
+        y="texts found, %",
+        top=104,
+        better="upper left",
+    )
+    return {"rivals": figure} if marked else {}
+
+
+_OF_VIEW: "dict[Step, Callable[[Experiment, Sequence[Quantity], About], dict[str, Figure]]]" = {
+    "length-curve": _lengths,
+    "auc": _areas,
+    "frontier": _diversity,
+    "rivals": _rivals,
+}

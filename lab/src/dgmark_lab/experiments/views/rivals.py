@@ -1,0 +1,139 @@
+"""Watermarks side by side: what they cost, what is found of them as written and after edits, by count and by weights.
+
+Scores are made by the run and stored, as a test may need a model: that of ReplayMark, or a language model that reads
+along where the rule has a weighted test.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from dgmark import Detector
+from dgmark.detection.rules import rule_test
+from dgmark.models.language_model import LanguageModel
+from dgmark.rows.jsonl import Row
+from dgmark_lab.evaluate.diversity import distinct_ngrams
+from dgmark_lab.evaluate.estimates import Estimate, mean, percent, perplexity, quantile
+from dgmark_lab.experiments.cells import CellRows, StoredRun
+from dgmark_lab.experiments.conditions import RIVAL_CONDITIONS
+from dgmark_lab.experiments.made_with import identifier
+from dgmark_lab.experiments.store import digest
+from dgmark_lab.experiments.tables import Quantity, Section, quantity_table
+from dgmark_lab.experiments.views.drawn import WEIGHTED, About, figures_of
+
+RATE = 1e-4
+_COUNT = "count"
+_COLUMNS = {
+    "perplexity": "perplexity",
+    "worst decile": "worst decile",
+    "distinct-2": "distinct-2",
+    **{f"found, {name}, %": f"found, {name}" for name in RIVAL_CONDITIONS},
+    "seconds a text": "seconds",
+}
+_DIGITS = {"perplexity": 1, "worst decile": 1, **{f"found, {name}": 0 for name in RIVAL_CONDITIONS}}
+
+
+def rivals(run: StoredRun) -> Section:
+    """Show cost, diversity and the shares found of each cell, twice if its rule has a weighted test."""
+    quantities = [q for cell in run.present for q in _of_cell(run, cell)]
+    cells = dict.fromkeys(q.cell for q in quantities)
+    table = quantity_table(f"Cost, and what is found at p <= {RATE:g}", cells, quantities, _COLUMNS)
+    return Section(quantities, [table], figures=figures_of(run.experiment, quantities, About.of(run)))
+
+
+def make_scores(
+    run: StoredRun,
+    reader: LanguageModel | None,
+    identity: Mapping[str, Any] | None,
+    progress: Callable[[str, int, int], None],
+) -> None:
+    """Score the texts of the marked cells under each condition, as far as it was not done yet.
+
+    Args:
+        run: the run.
+        reader: the language model of weighted tests; None leaves them out.
+        identity: what `judge_identity` says of it.
+        progress: called as texts are scored.
+    """
+    for cell in (cell for cell in run.present if cell.cell.key is not None):
+        readers = [None] if reader is None or not rule_test(cell.key).weighs() else [None, reader]
+        for one in readers:
+            file = _file(cell, None if one is None else identity)
+            todo = {
+                _score_id(row, condition): row
+                for condition, steps in RIVAL_CONDITIONS.items()
+                for row in run.attacked(cell, steps).rows
+            }
+
+            def make(rows: list[Row], cell: CellRows = cell, model: LanguageModel | None = one) -> list[Row]:
+                return [_scored(cell, row, model) for row in rows]
+
+            def told(done: int, name: str = cell.name, of: int = len(todo)) -> None:
+                progress(f"{name}, scores", done, of)
+
+            run.store.complete("scores", file, {"scores": file}, todo, make, batch=1, progress=told)
+
+
+def _file(cell: CellRows, reader: Mapping[str, Any] | None) -> str:
+    """The name of the file of scores by a rule's test of today, weighted if a language model reads."""
+    return digest([cell.cell.rule, identifier(str(cell.cell.rule)), reader["hash"] if reader else _COUNT])
+
+
+def _score_id(row: Row, condition: str) -> str:
+    return digest([row["id"], condition])
+
+
+def _scored(cell: CellRows, row: Row, reader: LanguageModel | None) -> Row:
+    """The p-value of a text as `dgmark detect` has it, and the processor time that it took."""
+    start = time.process_time()
+    if reader is None:
+        p = float(cell.over([row]).score([row["text"]], deployed=True).p[0])
+    else:
+        detector = Detector(cell.key_of(row), tokenizer=cell.tokenizer, surprisal_model=reader)
+        p = detector.detect(row["text"]).p_value
+    return {"p": p, "seconds": time.process_time() - start}
+
+
+def _of_cell(run: StoredRun, cell: CellRows) -> list[Quantity]:
+    """The numbers of a cell by each of its tests; of an unmarked one what it costs."""
+    cost = _cost(run, cell)
+    at = f", T = {cell.cell.at or 0.0:g}"
+    if cell.cell.key is None:
+        return _named(f"{cell.cell.group or cell.name}{at}", cost)
+    found = []
+    for suffix, reader in (("", None), (WEIGHTED, run.plan.get("reader"))):
+        if suffix and reader is None:
+            continue
+        if shares := _shares(run, cell, _file(cell, reader)):
+            found += _named(f"{cell.cell.group or cell.name}{suffix}{at}", {**cost, **shares})
+    return found
+
+
+def _cost(run: StoredRun, cell: CellRows) -> dict[str, Estimate]:
+    """Diversity, and the perplexity if all texts were judged."""
+    cost = {"distinct-2": mean(np.array([distinct_ngrams(ids, 2) for ids in cell.ids]))}
+    judged = run.perplexities(cell)
+    if len(judged) < len(cell.rows):
+        return cost
+    nats, tokens = (np.array([float(row[name]) for row in judged]) for name in ("nats", "tokens"))
+    each = np.exp(nats / np.maximum(tokens, 1))
+    return {"perplexity": perplexity(nats, tokens), "worst decile": quantile(each, 0.9), **cost}
+
+
+def _shares(run: StoredRun, cell: CellRows, file: str) -> dict[str, Estimate]:
+    """The shares found under each condition that all texts were scored under, and the median time as written."""
+    stored = run.store.read("scores", file)
+    found: dict[str, Estimate] = {}
+    for condition in RIVAL_CONDITIONS:
+        rows = [stored[one] for row in cell.rows if (one := _score_id(row, condition)) in stored]
+        if len(rows) == len(cell.rows):
+            found[f"found, {condition}"] = percent(np.array([row["p"] for row in rows]) <= RATE)
+            if not RIVAL_CONDITIONS[condition]:
+                found["seconds"] = Estimate(float(np.median([row["seconds"] for row in rows])), count=len(rows))
+    return found
+
+
+def _named(cell: str, estimates: Mapping[str, Estimate]) -> list[Quantity]:
+    return [Quantity(cell, name, estimate, digits=_DIGITS.get(name, 3)) for name, estimate in estimates.items()]

@@ -1,0 +1,112 @@
+"""Whose text is checked next, and what a stranger may spend in a minute."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from dgmark_service.token_file import TokenFile
+from dgmark_service.turns import MovingWindow, Turns
+from dgmark_service.worker_pool import Busy
+from support.known_keys import known_key
+from support.services import bearer, service
+
+
+async def soon(task: "asyncio.Task[None]") -> bool:
+    """Whether a task ends without anything else."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return task.done()
+
+
+def test_strangers_leave_half_of_the_places_and_the_queue_to_token_holders() -> None:
+    async def asking() -> None:
+        turns = Turns(places=4, queue=3)
+        strangers = [asyncio.create_task(turns.take(stranger=True)) for _ in range(7)]
+        assert [await soon(one) for one in strangers] == [True] * 2 + [False] * 5
+        with pytest.raises(Busy):
+            await turns.take(stranger=True)
+        holders = [asyncio.create_task(turns.take(stranger=False)) for _ in range(7)]
+        assert [await soon(one) for one in holders] == [True] * 2 + [False] * 5
+        with pytest.raises(Busy):
+            await turns.take(stranger=False)
+        turns.give_back(1.0, stranger=True)
+        assert await soon(holders[2])  # before the strangers that have waited for longer
+        assert not await soon(strangers[2])
+        assert turns.held == 13
+
+    asyncio.run(asking())
+
+
+def test_who_leaves_the_queue_holds_nothing() -> None:
+    async def asking() -> None:
+        turns = Turns(places=1, queue=1)
+        await turns.take(stranger=False)
+        for stranger in (True, False) * 3:
+            waiting = asyncio.create_task(turns.take(stranger=stranger))
+            assert not await soon(waiting)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+        assert turns.held == 1
+        turns.give_back(0.1, stranger=False)
+        for stranger in (True, False):
+            await turns.take(stranger=stranger)
+            turns.give_back(0.1, stranger=stranger)
+        assert turns.held == 0
+
+    asyncio.run(asking())
+
+
+def test_a_window_moves_with_a_clock_that_nobody_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    monkeypatch.setattr("time.time", lambda: -1e9)
+    window = MovingWindow(20, 60)
+    for spent in (5, 20):
+        assert window.wait("a") == 0
+        window.spend("a", spent)
+        now += 10
+    assert (window.wait("a"), window.wait("b")) == (50, 0)  # until the 20 of 1010 are 60 seconds old
+    now = 1060.0
+    assert window.wait("a") == 10
+    now = 1070.0
+    assert window.wait("a") == 0
+    window.spend("b", 1)
+    now += 61
+    assert window.wait("c") == 0
+    assert not window._spent  # those who have not come again are forgotten
+
+
+def test_a_stranger_who_used_the_minute_up_waits_and_a_token_holder_does_not(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.json"
+    holder = bearer(tokens, "holder", "detect:full")
+    with service(tmp_path, "one", tokens=tokens, public=True, public_seconds=1e-6) as client:
+        body = {"text": "some words"}
+        assert client.post("/v1/detect", json=body).status_code == 200
+        refused = client.post("/v1/detect", json=body)
+        assert (refused.status_code, 1 <= int(refused.headers["retry-after"]) <= 60) == (429, True)
+        assert "all the time" in refused.json()["detail"]
+        assert client.post("/v1/detect", json=body, headers=holder).status_code == 200
+
+
+def test_a_tenant_has_keys_and_an_end(tmp_path: Path) -> None:
+    tokens, now = tmp_path / "tokens.json", datetime.now(UTC)
+
+    def header(name: str, days: int, keys: list[str]) -> dict[str, str]:
+        secret = TokenFile(tokens).add(name, ["detect:full"], expires=now + timedelta(days=days), keys=keys)
+        return {"authorization": f"Bearer {secret}"}
+
+    tenant, late, lost = header("tenant", 1, ["two"]), header("late", -1, ["two"]), header("lost", 1, ["gone"])
+    with service(tmp_path, "one", "two", tokens=tokens, audit=tmp_path / "audit.jsonl") as client:
+        assert [one["name"] for one in client.get("/v1/about", headers=tenant).json()["keys"]] == ["two"]
+        answer = client.post("/v1/detect", json={"text": "some words"}, headers=tenant).json()
+        assert (answer["keys_tested"], answer["key"]) == (1, "two")
+        for fields in ({"key": "one"}, {"keys": ["two", "one"]}):
+            answer = client.post("/v1/detect", json={"text": "some words", **fields}, headers=tenant)
+            assert (answer.status_code, answer.json()["errors"][0]["param"]) == (400, "key")
+        assert client.post("/v1/detect", json={"text": "some words"}, headers=late).status_code == 401
+        assert client.post("/v1/detect", json={"text": "some words"}, headers=lost).status_code == 403
+    assert known_key("two", rule="bigram").fingerprint in (tmp_path / "audit.jsonl").read_text()
+    assert known_key("one", rule="bigram").fingerprint not in (tmp_path / "audit.jsonl").read_text()

@@ -1,0 +1,109 @@
+"""Processes that work for this one: what they answer, their limits, and their ends."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dgmark.errors import SettingsError
+from dgmark.rows import processes
+from dgmark.rows.processes import Worker, WorkerLost
+from support.child_processes import workers
+
+GB = 2**30
+
+
+def answer(shared: str, number: int) -> tuple[str, int]:
+    return shared, number
+
+
+def refuse(shared: str) -> None:
+    raise SettingsError(f"{shared} is wrong")
+
+
+def fail(shared: str) -> None:
+    raise LookupError(shared)
+
+
+def hog(shared: str) -> int:
+    return len(bytearray(64 * GB))
+
+
+def sleep(shared: str) -> None:
+    time.sleep(600)
+
+
+def end(shared: str) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def function(shared: str) -> Callable[[], None]:
+    return lambda: None
+
+
+class Unreadable:
+    """Something that can be sent and not be read."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return int, ("no number",)
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    made = Worker("shared", memory=16 * GB)
+    yield made
+    made.kill()
+
+
+def test_calls_answer_or_raise_and_cost_the_process_nothing(worker: Worker) -> None:
+    assert worker.call(answer, 5) == ("shared", 5)
+    with pytest.raises(SettingsError, match="shared is wrong"):
+        worker.call(refuse)
+    with pytest.raises(LookupError) as raised:
+        worker.call(fail)
+    assert "in fail" in raised.value.__notes__[0]  # the traceback of the process
+    if sys.platform == "linux":
+        with pytest.raises(MemoryError):
+            worker.call(hog)
+    with pytest.raises(RuntimeError, match="cannot be sent"):
+        worker.call(function)
+    with pytest.raises(ValueError, match="no number"):
+        worker.call(answer, Unreadable())
+    assert worker.call(answer, 6) == ("shared", 6)
+
+
+def test_a_call_has_a_time_limit(worker: Worker) -> None:
+    with pytest.raises(TimeoutError):
+        worker.call(sleep, seconds=0.01)
+
+
+def test_a_process_that_ends_is_lost(worker: Worker) -> None:
+    with pytest.raises(WorkerLost):
+        worker.call(end)
+    with pytest.raises(WorkerLost):
+        worker.call(answer, 5)
+
+
+def test_one_that_is_ended_while_it_starts_is_lost() -> None:
+    worker = Worker("shared")
+    worker.kill()
+    with pytest.raises(WorkerLost):
+        worker.call(answer, 5)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the processes are found in /proc")
+def test_one_that_ends_before_it_has_read_a_long_command_line_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.11 gives it the command line through a pipe, and waits for ever until somebody reads that."""
+    monkeypatch.setattr(sys, "argv", ["dgmark", *(f"{number}.txt" for number in range(100_000))])
+    monkeypatch.setattr(processes, "_SPAWN_SECONDS", 1.0)
+    worker, end = Worker("shared"), time.monotonic() + 60
+    while not (begun := workers(os.getpid())) and time.monotonic() < end:
+        time.sleep(0)
+    for child in begun:
+        os.kill(child, signal.SIGKILL)
+    with pytest.raises(WorkerLost):
+        worker.call(answer, 5)
