@@ -55,4 +55,4 @@ def seconds(read: Callable[[bytes], object], content: bytes) -> float:
 def test_eight_times_the_input_takes_less_than_thirty_two_times_the_time(name: str) -> None:
     read, make = INPUTS[name]
     # a reader in the square takes 64 times as long; the constant covers what takes as long for any input
-    assert seconds(read, make(80_000)) < 32 * (seconds(read, make(10_000)) + 0.002)
+    assert seconds(read, make(40_000)) < 32 * (seconds(read, make(5_000)) + 0.002)

@@ -25,7 +25,7 @@ from dgmark_documents.page_styles import (
 )
 from dgmark_documents.reading import Reading, Refusal
 from dgmark_documents.text_builder import TextBuilder
-from dgmark_documents.xml_pieces import xml_pieces
+from dgmark_documents.xml_pieces import declares_texts, xml_pieces
 
 # no text of the page
 _NEVER = frozenset(("head", "style", "template", "progress", "meter", "rp"))
@@ -116,7 +116,7 @@ def add_html(builder: TextBuilder, page: str, account: Account, *, open_file: Op
         Refusal: the page is nested too deeply.
     """
     roots = _roots(page)
-    if "<!ENTITY" in page:
+    if declares_texts(page):
         account.add_unknown("texts declared as entities")
     styles = _styles_of(roots, open_file)
     if styles.rules:

@@ -13,7 +13,7 @@ from dgmark_documents.text_builder import TextBuilder
 
 _NO_TEXT = ("text/css", "text/javascript")
 _HEADER = ("subject", "from", "to", "cc", "reply-to", "sender", "comments", "keywords", "organization")
-_ADDRESS = re.compile(r"<[^<>]*>|\S+@\S+")
+_ADDRESS = re.compile(r"<[^<>]*>")
 # the parts of a `multipart/alternative` in the order in which programs like to show them
 _PREFERRED = ("text/html", "application/xhtml+xml", "multipart/related", "multipart/mixed", "text/plain")
 
@@ -132,7 +132,8 @@ class _Mail:
         """Read what programs show of a header: the subject, names, and remarks."""
         for name in _HEADER:
             for value in message.get_all(name, []):
-                text = _ADDRESS.sub(" ", str(value)).strip(" \"'")
+                words = _ADDRESS.sub(" ", str(value)).split()
+                text = " ".join(word for word in words if "@" not in word).strip(" \"'")
                 self.account.held.append(Piece(f"header {name}", text, "labels"))
                 self.account.add_beside("header", text)
 

@@ -17,6 +17,13 @@ _TECHNICAL = re.compile(
     r"|ascii|hAnsi|cs|eastAsia|typeface|panose|d|Ignorable|Requires|Target|ProcessContents|instr|creator|eqn|adj|id"
 )
 
+_ENTITY = re.compile(r"""<!ENTITY\s+(?:%\s+)?[^\s<>]{1,100}\s+["']""")
+
+
+def declares_texts(source: str) -> bool:
+    """Whether markup declares texts as entities, which are not read; those of other files are no texts of it."""
+    return bool(_ENTITY.search(source))
+
 
 def xml_pieces(
     root: Any,

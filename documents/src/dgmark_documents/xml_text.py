@@ -14,7 +14,7 @@ from dgmark_documents.charsets import decode_page
 from dgmark_documents.html_text import add_html, page_pieces, read_html
 from dgmark_documents.reading import Reading, Refusal
 from dgmark_documents.text_builder import TextBuilder
-from dgmark_documents.xml_pieces import xml_pieces
+from dgmark_documents.xml_pieces import declares_texts, xml_pieces
 
 _EXACT = frozenset(("programlisting", "screen", "literallayout", "synopsis", "pre", "code", "verbatim", "codeblock"))
 _LINE_ENDS = frozenset(("lb", "br", "newline", "cr"))
@@ -63,7 +63,7 @@ def read_xml(content: bytes) -> Reading:
     _walk(root, builder, account)
     for piece in xml_pieces(root, "", passed=_NOT_SHOWN):
         account.held += page_pieces(piece.text) if _MARKUP.search(piece.text) else [piece]
-    if "<!ENTITY" in source:
+    if declares_texts(source):
         account.add_unknown("texts declared as entities")
     return account.reading(builder.text, how=(*how, *_words_in_attributes(root, builder.text)))
 
