@@ -220,7 +220,6 @@ def test_lists_of_ids_are_scored_as_ids() -> None:
         (["a", "b"], "a batch is a dict of arrays or lists"),
         ("text", "a batch is a dict of arrays or lists"),
     ],
-    ids=str,
 )
 def test_a_batch_that_cannot_be_read_is_refused(batch: Any, message: str) -> None:
     with pytest.raises(DgmarkError, match=message):
