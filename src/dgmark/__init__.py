@@ -21,7 +21,7 @@ def __getattr__(name: str) -> Any:
     try:
         value = getattr(import_module(_MODULES[name]), name)
     except ModuleNotFoundError as error:
-        from dgmark.extras import install_hint, wing_hint
+        from dgmark.errors import install_hint, wing_hint
 
         if _MODULES[name].startswith("dgmark_documents"):
             raise ImportError(f"dgmark.{name} needs dgmark-documents: {wing_hint('documents')}") from error

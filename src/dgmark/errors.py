@@ -1,10 +1,11 @@
-"""All errors that dgmark raises on purpose, and the exit code of each.
+"""All errors that dgmark raises on purpose, the exit code of each, and what to install where a package is missing.
 
 The exit code says what is wrong: 2 settings, 4 text or rows, 5 a key, 6 a model, 70 anything else, such as a bug.
 Each message says what happened, why, and what to do. No message holds key material.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Literal, TypeVar
 
 T = TypeVar("T")
@@ -148,3 +149,34 @@ class ModelFault(ModelError):
 
 class MissingExtra(ModelError):
     """A package that this feature needs is not installed, or cannot be used."""
+
+
+# --- packages that some features need ---
+
+
+def install_hint(extra: str, distribution: str = ".") -> str:
+    """How to install an extra. The hint names a checkout, because dgmark is not on the package index."""
+    return f"run `pip install '{distribution}[{extra}]'` in a checkout of dgmark"
+
+
+def wing_hint(folder: str) -> str:
+    """How to install a distribution that stands beside dgmark in its repository."""
+    return f"run `pip install ./{folder}` in a checkout of dgmark"
+
+
+@contextmanager
+def needed_extra(extra: str, purpose: str, packages: str = "torch and transformers") -> Iterator[None]:
+    """Report a failed import in the block as a missing extra, and say how to install the extra.
+
+    Args:
+        extra: name of the extra in pyproject.toml.
+        purpose: what needs the extra, as the subject of a sentence.
+        packages: the packages that the extra installs.
+
+    Raises:
+        MissingExtra: an import within the block fails.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtra(f"{purpose} needs {packages}: {install_hint(extra)} ({error})") from None

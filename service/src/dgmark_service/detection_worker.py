@@ -16,6 +16,7 @@ from typing import Any
 
 from dgmark.arguments import visible_name
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
+from dgmark.contents.digests import sha256_of
 from dgmark.detection.detector import Detector
 from dgmark.detection.expected import matched_by_chance
 from dgmark.detection.finding import Phase, Span
@@ -32,7 +33,6 @@ from dgmark.report.page import to_html, to_json
 from dgmark.report.rate import ChosenRate
 from dgmark.report.statement import Report
 from dgmark.rows.documents import Document, read_opened
-from dgmark.rows.jsonl import sha256_of
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey
 from dgmark_service.schemas import DetectRequest, ReportRequest

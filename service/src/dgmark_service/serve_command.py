@@ -24,8 +24,7 @@ from dgmark.cli.options import AllowOpenKey, Loading, ModelContext, loading_opti
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.settings_file import TunedSettings, read_settings_file
 from dgmark.detection.detector import DEFAULT_FPR
-from dgmark.errors import SettingsError
-from dgmark.extras import needed_extra
+from dgmark.errors import SettingsError, needed_extra
 from dgmark.files.outputs import check_output
 from dgmark.report.signing import SigningKey, read_key_set
 from dgmark.rows.workers import MAX_WORKERS

@@ -19,8 +19,7 @@ from dgmark.detection.detector import Detector
 from dgmark.detection.result import Detection
 from dgmark.detection.rules import rule_test
 from dgmark.detection.sentences import heading, matches, rarity, verdict_sentence
-from dgmark.errors import ModelNotFound, SettingsError
-from dgmark.extras import needed_extra
+from dgmark.errors import ModelNotFound, SettingsError, needed_extra
 from dgmark.watermark.key import WatermarkKey
 
 if TYPE_CHECKING:

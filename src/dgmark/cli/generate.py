@@ -20,8 +20,7 @@ from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.settings_file import read_settings
 from dgmark.detection.keyring import named_keys
 from dgmark.detection.row_keys import key_named
-from dgmark.errors import DgmarkError, InputError, ResumeMismatch, SettingsError
-from dgmark.extras import needed_extra
+from dgmark.errors import DgmarkError, InputError, ResumeMismatch, SettingsError, needed_extra
 from dgmark.files.inputs import STDIN
 from dgmark.files.outputs import check_output
 from dgmark.rows.jsonl import BadRow, Row

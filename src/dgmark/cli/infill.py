@@ -13,8 +13,7 @@ from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.option_groups import option_groups
 from dgmark.cli.row_runs import RowOutput, Task, make_rows, one_by_one, tasks_of, tell_of_marks
 from dgmark.decode.config import Settings
-from dgmark.errors import DgmarkError, SettingsError
-from dgmark.extras import needed_extra
+from dgmark.errors import DgmarkError, SettingsError, needed_extra
 from dgmark.files.inputs import STDIN, decode, read_bytes, read_stdin
 from dgmark.files.outputs import check_output
 from dgmark.rows.jsonl import BadRow, Row, read_rows

@@ -6,8 +6,7 @@ from importlib.metadata import entry_points
 import typer
 
 from dgmark.cli.console import command_errors
-from dgmark.errors import MissingExtra
-from dgmark.extras import wing_hint
+from dgmark.errors import MissingExtra, wing_hint
 
 # commands of the distributions in this repository, which are listed also where these are not installed
 _HERE = {

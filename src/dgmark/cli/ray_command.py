@@ -18,8 +18,7 @@ from dgmark.cli.row_runs import table_counts, tell_of_marks, tell_written
 from dgmark.columns.detect_columns import DetectColumns
 from dgmark.columns.generate_columns import GenerateColumns
 from dgmark.columns.key_source import ENVIRONMENT, read_keys
-from dgmark.errors import SettingsError
-from dgmark.extras import needed_extra
+from dgmark.errors import SettingsError, needed_extra
 from dgmark.rows.detect_files import ScoringOptions, Tally, settings_hash
 from dgmark.rows.jsonl import Row
 from dgmark.rows.parquet import values_in

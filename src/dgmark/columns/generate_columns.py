@@ -21,8 +21,7 @@ from dgmark.contents.columns import Fields
 from dgmark.decode.config import DecodeConfig, DecodeSettings
 from dgmark.detection.keyring import named_keys
 from dgmark.detection.row_keys import key_named
-from dgmark.errors import DgmarkError, SettingsError
-from dgmark.extras import needed_extra
+from dgmark.errors import DgmarkError, SettingsError, needed_extra
 from dgmark.watermark.key import WatermarkKey, check_has_key
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from dgmark.decode.config import DecodeConfig
 from dgmark.decode.key_store import KeyStore
 from dgmark.decode.proposals import Proposals
 from dgmark.engines.core import Block, keyed_logits, mark, mark_edits
-from dgmark.errors import MissingExtra, SettingsError
-from dgmark.extras import install_hint
+from dgmark.errors import MissingExtra, SettingsError, install_hint
 from dgmark.watermark.key import WatermarkKey, check_key
 
 try:

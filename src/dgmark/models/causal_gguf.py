@@ -14,8 +14,7 @@ from transformers import PreTrainedModel
 
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.checkpoint.gguf import GgufHeader, read_header
-from dgmark.errors import CheckpointFormat, MissingExtra
-from dgmark.extras import install_hint
+from dgmark.errors import CheckpointFormat, MissingExtra, install_hint
 from dgmark.models.architecture import causal_class, causal_config
 from dgmark.models.weights import filled_network, misfit
 

@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 
 from dgmark.arguments import instance, number, shown
 from dgmark.checkpoint.folder import first_line
-from dgmark.errors import ModelError, SettingsError
-from dgmark.extras import needed_extra
+from dgmark.errors import ModelError, SettingsError, needed_extra
 
 if TYPE_CHECKING:
     from openai import OpenAI

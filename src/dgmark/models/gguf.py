@@ -24,8 +24,7 @@ from dgmark.checkpoint.families import FAMILIES
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.checkpoint.gguf import CONTROL, NORMAL, UNUSED, GgufHeader, option_named, read_header
 from dgmark.checkpoint.tokenizer import PROBE, Tokenizer, load_tokenizer, read_tokenizer
-from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, SettingsError
-from dgmark.extras import install_hint
+from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, SettingsError, install_hint
 from dgmark.models.denoiser import CacheMode
 from dgmark.models.loaded import LoadedModel, has_amx, stated_facts
 from dgmark.models.sessions.rows import RowSession, predicting

@@ -16,8 +16,7 @@ from torch import Tensor
 from dgmark.checkpoint.families import LLADA2, NEMOTRON, Family
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.checkpoint.tokenizer import read_tokenizer
-from dgmark.errors import MissingExtra, SettingsError
-from dgmark.extras import install_hint
+from dgmark.errors import MissingExtra, SettingsError, install_hint
 from dgmark.models.denoiser import CacheMode
 from dgmark.models.loaded import LoadedModel, stated_facts
 from dgmark.models.sessions.causal import check_exact, mask_block

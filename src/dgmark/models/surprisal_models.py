@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.checkpoint.tokenizer import load_tokenizer
-from dgmark.errors import SettingsError
-from dgmark.extras import needed_extra
+from dgmark.errors import SettingsError, needed_extra
 from dgmark.models.language_endpoint import LanguageEndpoint
 
 if TYPE_CHECKING:

@@ -18,8 +18,15 @@ from transformers.utils import logging
 
 from dgmark.arguments import shown
 from dgmark.checkpoint.folder import Checkpoint, first_line, read_object
-from dgmark.errors import CheckpointFormat, DgmarkError, MissingExtra, ModelError, ModelNotFound, SettingsError
-from dgmark.extras import install_hint
+from dgmark.errors import (
+    CheckpointFormat,
+    DgmarkError,
+    MissingExtra,
+    ModelError,
+    ModelNotFound,
+    SettingsError,
+    install_hint,
+)
 from dgmark.models.architecture import Architecture
 
 _NUMBER_FORMATS = ("BF16", "F16", "F32")

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dgmark.arguments import as_path, instance
 from dgmark.detection.sentences import RAREST, SHADED, matches, numbers_between, rarity, symbol, where
-from dgmark.errors import SettingsError
-from dgmark.extras import needed_extra
+from dgmark.errors import SettingsError, needed_extra
 from dgmark.files.outputs import atomic_write
 from dgmark.report.signed import stated
 from dgmark.report.signing import SigningKey

@@ -12,8 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from dgmark.arguments import as_path, check_name
-from dgmark.errors import InputError, KeyFileFormat, SettingsError, SignatureInvalid
-from dgmark.extras import needed_extra
+from dgmark.errors import InputError, KeyFileFormat, SettingsError, SignatureInvalid, needed_extra
 from dgmark.files.inputs import read_bytes
 from dgmark.watermark.key_file import check_mode, read_private, write_private
 from dgmark.watermark.secret import Secret

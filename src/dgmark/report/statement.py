@@ -9,6 +9,7 @@ from typing import Any
 from dgmark.arguments import flag, instance, several, visible_name
 from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.contents.accepted import TextOrIds, content_of
+from dgmark.contents.digests import sha256_of
 from dgmark.detection.detector import Detector, check_fpr
 from dgmark.detection.expected import matched_by_chance
 from dgmark.detection.finding import Span
@@ -17,7 +18,6 @@ from dgmark.detection.sentences import heading, meaning, verdict_sentence
 from dgmark.detection.shading import Shade, cut
 from dgmark.errors import SettingsError
 from dgmark.report.rate import ChosenRate
-from dgmark.rows.jsonl import sha256_of
 from dgmark.version import __version__
 from dgmark.watermark.commitment import KeyCommitment
 

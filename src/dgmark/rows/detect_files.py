@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import cast
 
 from dgmark.arguments import as_path, flag, instance
+from dgmark.contents.digests import sha256_of
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.legibility import of_document
@@ -23,7 +24,7 @@ from dgmark.detection.row_keys import AnyScorer, RowKeys
 from dgmark.errors import DgmarkError, InputError, ResumeMismatch, SettingsError
 from dgmark.files.inputs import names_of
 from dgmark.files.outputs import check_output
-from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, sha256_of
+from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row
 from dgmark.rows.parquet import is_parquet
 from dgmark.rows.parquet_target import ParquetTarget
 from dgmark.rows.row_file import SETTINGS, RowFile

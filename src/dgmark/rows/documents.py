@@ -14,8 +14,7 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 from dgmark.arguments import instance, number, path_text, whole
 from dgmark.detection.disguises.inline_markup import without_markup
 from dgmark.detection.disguises.terminal import without_terminal_codes
-from dgmark.errors import InputError, MissingExtra, NoTexts, SettingsError
-from dgmark.extras import wing_hint
+from dgmark.errors import InputError, MissingExtra, NoTexts, SettingsError, wing_hint
 from dgmark.rows.tables import TEXT_COLUMN, Table, delimited_table, texts_of
 
 MAX_BYTES = 128 * 2**20  # of a document, where no limits are given

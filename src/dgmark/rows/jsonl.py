@@ -4,7 +4,6 @@ Knows nothing about the meaning of the rows.
 """
 
 import gzip
-import hashlib
 import json
 import re
 import zlib
@@ -62,12 +61,6 @@ class BadRow:
 def without_id(row_id: str, id_column: str) -> BadRow:
     """The bad row of one that has no id."""
     return BadRow(row_id, f"the row has no id: give each row a text or a whole number in column {id_column}")
-
-
-def sha256_of(content: str | list[int]) -> str:
-    """The SHA-256 of a text's UTF-8, or of ids as a JSON list without spaces: which input a row was made from."""
-    text = content if isinstance(content, str) else json.dumps(content, separators=(",", ":"))
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class RepeatedField(ValueError):

@@ -7,8 +7,7 @@ from typing import Any
 
 from dgmark.arguments import shown
 from dgmark.contents.columns import check_named, check_texts
-from dgmark.errors import InputError, MissingExtra, NoTexts
-from dgmark.extras import needed_extra
+from dgmark.errors import InputError, MissingExtra, NoTexts, needed_extra
 from dgmark.rows.jsonl import BadRow, Row, without_id
 from dgmark.rows.tables import ID_COLUMN
 

@@ -12,10 +12,11 @@ import typer
 from dgmark.cli.console import command_errors
 from dgmark.cli.options import AsRows, RowsOut
 from dgmark.cli.row_runs import RowOutput, Task, make_rows, one_by_one, tasks_of
+from dgmark.contents.digests import sha256_of
 from dgmark.errors import SettingsError
 from dgmark.files.inputs import STDIN
 from dgmark.files.outputs import check_output
-from dgmark.rows.jsonl import SOURCE_SHA256, SUFFIXES, BadRow, Row, read_rows, sha256_of
+from dgmark.rows.jsonl import SOURCE_SHA256, SUFFIXES, BadRow, Row, read_rows
 from dgmark.rows.texts import Item, read_texts
 from dgmark_lab.attacks import ATTACKS, Attack
 from dgmark_lab.attacks import attack as attack_named

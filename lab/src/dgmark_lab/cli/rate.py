@@ -12,9 +12,10 @@ from rich.table import Table
 
 from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.cli.row_runs import RowOutput, Task, make_rows, tasks_of
+from dgmark.contents.digests import sha256_of
 from dgmark.errors import DgmarkError, InputError
 from dgmark.files.outputs import check_output
-from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, read_good_rows, read_rows, sha256_of
+from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, read_good_rows, read_rows
 from dgmark_lab.chat_endpoint import ChatEndpoint
 from dgmark_lab.evaluate.estimates import mean
 from dgmark_lab.evaluate.rating import QUESTION_VERSION, Preference, Rater, Rating, mean_scores, win_of

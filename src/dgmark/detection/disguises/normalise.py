@@ -13,8 +13,7 @@ from typing import Literal
 
 from dgmark.arguments import several, shown
 from dgmark.detection.disguises.terminal import count_terminal_codes, without_terminal_codes
-from dgmark.errors import SettingsError
-from dgmark.extras import needed_extra
+from dgmark.errors import SettingsError, needed_extra
 
 # characters that show nothing (Unicode's Default_Ignorable_Code_Point), the marks of annotations and of objects, and
 # controls but for those of terminals; joiners are kept beside letters that need them
