@@ -14,9 +14,9 @@ from functools import cached_property, lru_cache
 from pathlib import PurePath
 from typing import Any
 
-from dgmark.arguments import visible_name
+from dgmark.arguments.checks import visible_name
+from dgmark.arguments.digests import sha256_of
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
-from dgmark.contents.digests import sha256_of
 from dgmark.detection.detector import Detector
 from dgmark.detection.expected import matched_by_chance
 from dgmark.detection.finding import Phase, Span

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model, model_validator
 
-from dgmark.arguments import MAX_TEXT_NAME, check_name
+from dgmark.arguments.checks import MAX_TEXT_NAME, check_name
 from dgmark.detection.detector import MIN_FPR
 from dgmark.detection.disguises.normalise import STEPS
 from dgmark.detection.finding import Phase, Verdict

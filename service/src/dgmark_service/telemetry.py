@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from dgmark.arguments import as_path
+from dgmark.arguments.checks import as_path
 from dgmark.errors import InputError
 
 log = logging.getLogger("dgmark_service")

@@ -21,7 +21,7 @@ from typing import Literal, get_args
 import portalocker
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from dgmark.arguments import FirstVersion, as_path, check_name
+from dgmark.arguments.checks import FirstVersion, as_path, check_name
 from dgmark.errors import InputError, KeyFileNotFound, SettingsError
 from dgmark.files.inputs import open_file
 from dgmark.files.outputs import atomic_write

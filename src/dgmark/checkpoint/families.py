@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from dgmark.arguments import shown
+from dgmark.arguments.checks import shown
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.errors import CheckpointFormat, SettingsError
 

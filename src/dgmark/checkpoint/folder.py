@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from dgmark.arguments import path_text, shown
+from dgmark.arguments.checks import path_text, shown
 from dgmark.checkpoint.gguf import is_gguf, read_header
 from dgmark.errors import CheckpointFormat, MissingExtra, ModelNotFound, SettingsError
 

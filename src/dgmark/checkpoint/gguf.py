@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from dgmark.arguments import as_path
+from dgmark.arguments.checks import as_path
 from dgmark.errors import CheckpointFormat, SettingsError
 
 # diffusion models that llama.cpp computes, as its files call them; the families of dgmark have the same names

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dgmark.arguments.accepted import content_of
 from dgmark.checkpoint.families import family_of
 from dgmark.checkpoint.folder import BUILTIN, BUILTINS, find_checkpoint, model_option
 from dgmark.checkpoint.tokenizer import load_tokenizer
@@ -16,7 +17,6 @@ from dgmark.cli.demo import SHOWS
 from dgmark.cli.option_groups import option_groups
 from dgmark.cli.options import AllowOpenKey, ModelContext, NewKeyFile, OneObject, reading_model
 from dgmark.cli.rule_options import rule_options
-from dgmark.contents.accepted import content_of
 from dgmark.detection.detector import DEFAULT_FPR, Detector, check_fpr
 from dgmark.detection.expected import MAX_TOKENS, expected_p, tokens_needed
 from dgmark.detection.key_check import TEMPLATE_LEVEL, KeyCheck, check_on_texts

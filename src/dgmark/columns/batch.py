@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from dgmark.arguments import is_of, shown
+from dgmark.arguments.accepted import Content, as_text, content_of
+from dgmark.arguments.checks import is_of, shown
+from dgmark.arguments.columns import Fields, check_added, check_named, check_texts, library_of
+from dgmark.arguments.refusals import is_bytes, is_missing
+from dgmark.arguments.row_ids import id_of_row
+from dgmark.arguments.type_checks import is_from
 from dgmark.columns.row_schema import numpy_column, pandas_column, polars_type, prefixed
-from dgmark.contents.accepted import Content, as_text, content_of
-from dgmark.contents.columns import Fields, check_added, check_named, check_texts, library_of
-from dgmark.contents.refusals import is_bytes, is_missing
-from dgmark.contents.row_ids import id_of_row
-from dgmark.contents.type_checks import is_from
 from dgmark.errors import DgmarkError, InputError, SettingsError
 from dgmark.rows.parquet_target import arrow_type
 from dgmark.rows.texts import MAX_CHARS

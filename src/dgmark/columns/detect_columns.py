@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from dgmark.arguments import flag, instance
+from dgmark.arguments.checks import flag, instance
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.columns.batch import (
     check_results_fit,

@@ -6,7 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Unpack
 
-from dgmark.arguments import flag, instance
+from dgmark.arguments.checks import flag, instance
+from dgmark.arguments.columns import Fields
 from dgmark.columns.batch import (
     check_results_fit,
     contents_of_column,
@@ -17,7 +18,6 @@ from dgmark.columns.batch import (
 )
 from dgmark.columns.key_source import KeySource, check_source, read_keys, refuse_to_travel
 from dgmark.columns.row_schema import CHECK_FIELDS, GENERATE_FIELDS, Schema
-from dgmark.contents.columns import Fields
 from dgmark.decode.config import DecodeConfig, DecodeSettings
 from dgmark.detection.keyring import named_keys
 from dgmark.detection.row_keys import key_named

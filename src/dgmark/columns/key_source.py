@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from dgmark.arguments import path_text
+from dgmark.arguments.checks import path_text
 from dgmark.detection.keyring import load_keys
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey, key_of_environment

@@ -20,12 +20,12 @@ import pyarrow.compute as pc
 import ray
 from ray.data.checkpoint import CheckpointConfig
 
-from dgmark.arguments import shown
+from dgmark.arguments.checks import shown
+from dgmark.arguments.columns import check_added, check_texts
 from dgmark.checkpoint.folder import first_line
 from dgmark.columns.batch import column_of
 from dgmark.columns.detect_columns import DetectColumns
 from dgmark.columns.generate_columns import GenerateColumns
-from dgmark.contents.columns import check_added, check_texts
 from dgmark.errors import DgmarkError, InputError, NoTexts, ResumeMismatch, SettingsError
 from dgmark.rows.jsonl import SUFFIXES, BadRow, read_rows
 from dgmark.rows.parquet import is_parquet, is_url, located, open_parquet, version_of

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError, WithJso
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
-from dgmark.arguments import instance, shown
+from dgmark.arguments.checks import instance, shown
 from dgmark.errors import SettingsError
 
 if TYPE_CHECKING:  # so that the command line reads the settings without importing torch

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dgmark.arguments import shown
+from dgmark.arguments.checks import shown
 from dgmark.errors import SettingsError
 from dgmark.watermark.hashes import STEP, mix, shifted
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Unpack, overload
 
-from dgmark.arguments import Errors, flag, returns_errors
+from dgmark.arguments.checks import Errors, flag, returns_errors
 from dgmark.decode.canvas import BatchEvents, BlockFinished, Committed, Completed, Progress, Response, Trace, collect
 from dgmark.decode.config import DecodeConfig, DecodeSettings, settings_of
 from dgmark.decode.own_check import Check, MarkTally, checker_of

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
-from dgmark.arguments import flag
+from dgmark.arguments.checks import flag
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import DEFAULT_FPR, Detector
 from dgmark.detection.finding import Verdict

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from dgmark.arguments import is_of, number, shown
+from dgmark.arguments.checks import is_of, number, shown
 from dgmark.checkpoint.tokenizer import EncodedText, Tokenizer
 from dgmark.decode.canvas import Canvas, Progress, Trace
 from dgmark.decode.config import DecodeConfig

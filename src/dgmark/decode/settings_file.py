@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from dgmark.arguments import FirstVersion, as_path
+from dgmark.arguments.checks import FirstVersion, as_path
 from dgmark.checkpoint.folder import model_option
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.errors import SettingsError

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypedDict, Unpack, overload
 
-from dgmark.arguments import Errors, instance, number, returns_errors, shown, whole
+from dgmark.arguments.accepted import Content, TextOrIds, content_of, contents_of, contents_or_errors
+from dgmark.arguments.checks import Errors, instance, number, returns_errors, shown, whole
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.contents.accepted import Content, TextOrIds, content_of, contents_of, contents_or_errors
 from dgmark.detection.disguises.normalise import checked_steps, disguises_in
 from dgmark.detection.disguises.readings import TextReading, readings
 from dgmark.detection.finding import Phase, ScoredToken, Span

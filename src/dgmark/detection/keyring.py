@@ -11,9 +11,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from dgmark.arguments import Errors, as_path, check_name, several
+from dgmark.arguments.accepted import TextOrIds, content_of
+from dgmark.arguments.checks import Errors, as_path, check_name, several
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.contents.accepted import TextOrIds, content_of
 from dgmark.detection.detector import DEFAULT_FPR, Detector, ReadText, detect_readings, model_settings, setting_of
 from dgmark.detection.finding import Phase
 from dgmark.detection.reader import Reader, ScoredIds

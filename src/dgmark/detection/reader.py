@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from dgmark.arguments import several, shown, whole
+from dgmark.arguments.accepted import Content, TextOrIds, content_of, contents_of
+from dgmark.arguments.checks import several, shown, whole
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
-from dgmark.contents.accepted import Content, TextOrIds, content_of, contents_of
 from dgmark.detection.pair_weights import Surprisal
 from dgmark.detection.surprisal import Offsets, SurprisalModel, checked_surprisal, nats_of_tokens, text_of_ids
 from dgmark.errors import DgmarkError, ModelFault, ModelNotFound, SettingsError, without_errors
@@ -106,7 +106,7 @@ class Reader:
         """Read the scored tokens of a text, or of the ids of one response.
 
         Args:
-            content: the text or ids, as `dgmark.contents` accepts them.
+            content: the text or ids, as `dgmark.arguments` accepts them.
             only: ranges [start, end) to score, in characters (in indices for ids); tokens that straddle an edge are
                 left out.
 

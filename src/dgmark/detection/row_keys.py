@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Unpack
 
-from dgmark.arguments import is_of, shown
+from dgmark.arguments.accepted import TextOrIds
+from dgmark.arguments.checks import is_of, shown
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.contents.accepted import TextOrIds
 from dgmark.detection.detector import Detector, ScoringSettings
 from dgmark.detection.result import Detection, Scorer
 from dgmark.errors import DgmarkError, InputError

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol, get_args, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float
 
-from dgmark.arguments import whole
+from dgmark.arguments.checks import whole
 from dgmark.detection.finding import TOKENS, Finding, Phase, TokenSpan, Uncertain
 from dgmark.detection.reader import ScoredIds
 from dgmark.errors import DgmarkError, SettingsError

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dgmark.arguments import several
+from dgmark.arguments.checks import several
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.key_store import KeyStore
 from dgmark.decode.proposals import Proposals

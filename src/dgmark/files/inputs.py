@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import cast
 
-from dgmark.arguments import as_path, several
+from dgmark.arguments.checks import as_path, several
 from dgmark.errors import InputError, NoTexts, SettingsError
 
 STDIN, STDIN_NAME = "-", "standard input"

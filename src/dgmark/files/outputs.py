@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dgmark.arguments import as_path
+from dgmark.arguments.checks import as_path
 from dgmark.errors import InputError, SettingsError
 from dgmark.files.inputs import STDIN
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from dgmark.arguments import is_of, several, shown
+from dgmark.arguments.checks import is_of, several, shown
 from dgmark.checkpoint.families import ROLES, ChatTemplate, Family
 from dgmark.errors import SettingsError
 from dgmark.models.denoiser import Denoiser, traits_of

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dgmark.arguments import shown
+from dgmark.arguments.checks import shown
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.errors import ModelFault, SettingsError
 

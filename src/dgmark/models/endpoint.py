@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
-from dgmark.arguments import instance, number, shown
+from dgmark.arguments.checks import instance, number, shown
 from dgmark.checkpoint.folder import first_line
 from dgmark.errors import ModelError, SettingsError, needed_extra
 

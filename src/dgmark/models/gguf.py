@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dgmark.arguments import whole
+from dgmark.arguments.checks import whole
 from dgmark.checkpoint.families import FAMILIES
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.checkpoint.gguf import CONTROL, NORMAL, UNUSED, GgufHeader, option_named, read_header

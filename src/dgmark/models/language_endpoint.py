@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float, Int
 
-from dgmark.arguments import instance, several
+from dgmark.arguments.checks import instance, several
 from dgmark.checkpoint.tokenizer import load_tokenizer, well_formed
 from dgmark.errors import ModelError, ModelNotFound
 from dgmark.models.echoed_tokens import Place, placed

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PretrainedConfig
 
-from dgmark.arguments import instance, path_text, several, whole
+from dgmark.arguments.checks import instance, path_text, several, whole
 from dgmark.checkpoint.byte_bpe import byte_bpe_rule
 from dgmark.checkpoint.families import Family
 from dgmark.checkpoint.folder import BUILTIN, Checkpoint, builtin_folder, find_checkpoint, find_gguf, read_object

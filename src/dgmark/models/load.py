@@ -8,7 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel
 
-from dgmark.arguments import flag, shown
+from dgmark.arguments.checks import flag, shown
 from dgmark.checkpoint.families import Family, family_of
 from dgmark.checkpoint.folder import BUILTIN, Checkpoint, find_checkpoint, first_line
 from dgmark.checkpoint.gguf import check_options, is_gguf, option_named

@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+from dgmark.arguments.accepted import TextOrIds, content_of, contents_of
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.contents.accepted import TextOrIds, content_of, contents_of
 from dgmark.errors import InputError
 
 # Most tokens of a forward, padding included. A longer window is a batch by itself.

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
-from dgmark.arguments import shown
+from dgmark.arguments.checks import shown
 from dgmark.checkpoint.folder import Checkpoint, first_line, read_object
 from dgmark.errors import (
     CheckpointFormat,

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from dgmark.arguments import visible_name
+from dgmark.arguments.checks import visible_name
 from dgmark.detection.finding import Verdict
 from dgmark.detection.sentences import rarity
 from dgmark.errors import InputError

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dgmark.arguments import as_path, instance
+from dgmark.arguments.checks import as_path, instance
 from dgmark.detection.sentences import RAREST, SHADED, matches, numbers_between, rarity, symbol, where
 from dgmark.errors import SettingsError, needed_extra
 from dgmark.files.outputs import atomic_write

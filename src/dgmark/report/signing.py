@@ -11,7 +11,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from dgmark.arguments import as_path, check_name
+from dgmark.arguments.checks import as_path, check_name
 from dgmark.errors import InputError, KeyFileFormat, SettingsError, SignatureInvalid, needed_extra
 from dgmark.files.inputs import read_bytes
 from dgmark.watermark.key_file import check_mode, read_private, write_private

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
-from dgmark.arguments import flag, instance, several, visible_name
+from dgmark.arguments.accepted import TextOrIds, content_of
+from dgmark.arguments.checks import flag, instance, several, visible_name
+from dgmark.arguments.digests import sha256_of
 from dgmark.checkpoint.tokenizer import well_formed
-from dgmark.contents.accepted import TextOrIds, content_of
-from dgmark.contents.digests import sha256_of
 from dgmark.detection.detector import Detector, check_fpr
 from dgmark.detection.expected import matched_by_chance
 from dgmark.detection.finding import Span

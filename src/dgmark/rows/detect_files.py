@@ -13,8 +13,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import cast
 
-from dgmark.arguments import as_path, flag, instance
-from dgmark.contents.digests import sha256_of
+from dgmark.arguments.checks import as_path, flag, instance
+from dgmark.arguments.digests import sha256_of
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.legibility import of_document

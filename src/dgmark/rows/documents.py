@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 from pathlib import PurePath
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
-from dgmark.arguments import instance, number, path_text, whole
+from dgmark.arguments.checks import instance, number, path_text, whole
 from dgmark.detection.disguises.inline_markup import without_markup
 from dgmark.detection.disguises.terminal import without_terminal_codes
 from dgmark.errors import InputError, MissingExtra, NoTexts, SettingsError, wing_hint

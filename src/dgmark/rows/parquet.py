@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from dgmark.arguments import shown
-from dgmark.contents.columns import check_named, check_texts
+from dgmark.arguments.checks import shown
+from dgmark.arguments.columns import check_named, check_texts
 from dgmark.errors import InputError, MissingExtra, NoTexts, needed_extra
 from dgmark.rows.jsonl import BadRow, Row, without_id
 from dgmark.rows.tables import ID_COLUMN

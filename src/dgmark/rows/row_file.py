@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO
 
-from dgmark.arguments import as_path
+from dgmark.arguments.checks import as_path
 from dgmark.errors import InputError, ResumeMismatch
 from dgmark.rows.jsonl import Row, to_line
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from threading import Event, local
 from typing import Any, TypeVar
 
-from dgmark.arguments import shown
+from dgmark.arguments.checks import shown
 from dgmark.errors import InputError, SettingsError
 from dgmark.rows.processes import Worker, WorkerLost
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints, ValidationError, model_validator
 
-from dgmark.arguments import FirstVersion, as_path
+from dgmark.arguments.checks import FirstVersion, as_path
 from dgmark.errors import CommitmentMismatch, InputError, SettingsError
 from dgmark.files.inputs import read_bytes
 from dgmark.watermark.key import WatermarkKey, check_key

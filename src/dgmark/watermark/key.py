@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from pydantic import ValidationError
 
-from dgmark.arguments import as_path, check_name, whole
+from dgmark.arguments.checks import as_path, check_name, whole
 from dgmark.checkpoint.families import family_of
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer

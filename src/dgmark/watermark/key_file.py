@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dgmark.arguments import FirstVersion, as_path, flag
+from dgmark.arguments.checks import FirstVersion, as_path, flag
 from dgmark.errors import KeyFileError, KeyFileExists, KeyFileFormat, KeyFileNotFound
 from dgmark.files.inputs import STDIN, open_file, open_stdin_alone
 from dgmark.watermark.secret import Secret

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, Strict, ValidationError
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
-from dgmark.arguments import is_of
+from dgmark.arguments.checks import is_of
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.errors import SettingsError, VocabularyMismatch
 

@@ -17,8 +17,8 @@ import transformers
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from dgmark.arguments.accepted import text_of
 from dgmark.checkpoint.folder import first_line
-from dgmark.contents.accepted import text_of
 from dgmark.errors import InputError, MissingExtra, ModelNotFound, SettingsError
 from dgmark.models.load import device_named
 from dgmark_lab.chat_endpoint import ChatEndpoint

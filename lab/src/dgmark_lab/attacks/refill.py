@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import field_validator
 from pydantic.dataclasses import dataclass
 
+from dgmark.arguments.accepted import text_of
 from dgmark.checkpoint.folder import BUILTIN
-from dgmark.contents.accepted import text_of
 from dgmark.decode import Canvas, DecodeConfig, Prepared, Request
 from dgmark.decode.canvas import collect
 from dgmark.errors import InputError, PromptTooLong

@@ -14,9 +14,9 @@ import numpy as np
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
+from dgmark.arguments.accepted import text_of
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
-from dgmark.contents.accepted import text_of
 from dgmark.errors import InputError, NoTexts, SettingsError
 from dgmark.rows.texts import Item, read_texts
 from dgmark_lab.attacks.budgets import Share, edit_count, places

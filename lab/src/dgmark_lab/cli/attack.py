@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from dgmark.arguments.digests import sha256_of
 from dgmark.cli.console import command_errors
 from dgmark.cli.options import AsRows, RowsOut
 from dgmark.cli.row_runs import RowOutput, Task, make_rows, one_by_one, tasks_of
-from dgmark.contents.digests import sha256_of
 from dgmark.errors import SettingsError
 from dgmark.files.inputs import STDIN
 from dgmark.files.outputs import check_output

@@ -10,9 +10,9 @@ import numpy as np
 import typer
 from rich.table import Table
 
+from dgmark.arguments.digests import sha256_of
 from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.cli.row_runs import RowOutput, Task, make_rows, tasks_of
-from dgmark.contents.digests import sha256_of
 from dgmark.errors import DgmarkError, InputError
 from dgmark.files.outputs import check_output
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, read_good_rows, read_rows

@@ -10,8 +10,8 @@ from math import exp
 import numpy as np
 from jaxtyping import Float
 
+from dgmark.arguments.accepted import TextOrIds, contents_of
 from dgmark.checkpoint.tokenizer import well_formed
-from dgmark.contents.accepted import TextOrIds, contents_of
 from dgmark.errors import InputError
 from dgmark.models.language_model import LanguageModel
 from dgmark.models.token_nats import ids_of, token_nats

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Literal
 
-from dgmark.arguments import several, shown
+from dgmark.arguments.checks import several, shown
 from dgmark.detection.disguises.terminal import count_terminal_codes, without_terminal_codes
 from dgmark.errors import SettingsError, needed_extra
 

@@ -1,7 +1,7 @@
 """What names a row: a text, or a whole number, which is spelled in digits."""
 
-from dgmark.contents.accepted import as_text
-from dgmark.contents.type_checks import is_from, is_id
+from dgmark.arguments.accepted import as_text
+from dgmark.arguments.type_checks import is_from, is_id
 
 
 def id_of_row(value: object) -> str | None:

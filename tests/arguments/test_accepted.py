@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from dgmark.contents.accepted import content_of, contents_of
+from dgmark.arguments.accepted import content_of, contents_of
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.errors import SettingsError
@@ -297,7 +297,7 @@ def test_tables_and_mappings_are_asked_for_one_column(name: str) -> None:
 def test_no_library_is_imported_for_a_text() -> None:
     """The libraries of columns take up to a second to import."""
     code = (
-        "import sys; from dgmark.contents.accepted import contents_of; contents_of(['a', [5, 6]])\n"
+        "import sys; from dgmark.arguments.accepted import contents_of; contents_of(['a', [5, 6]])\n"
         "print([name for name in ('pandas', 'polars', 'pyarrow', 'torch') if name in sys.modules])"
     )
     assert run_fresh(code).strip() == "[]"

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from dgmark.arguments import is_of, shown
-from dgmark.contents.columns import library_of
-from dgmark.contents.type_checks import is_from, is_id
+from dgmark.arguments.checks import is_of, shown
+from dgmark.arguments.columns import library_of
+from dgmark.arguments.type_checks import is_from, is_id
 
 WANTED = (
     "give one text, or the token ids of one text as a list of whole numbers or as an integer array of one dimension "

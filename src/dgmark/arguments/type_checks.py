@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 
-from dgmark.arguments import is_of
+from dgmark.arguments.checks import is_of
 
 
 def is_from(value: object, library: str, *names: str) -> bool:

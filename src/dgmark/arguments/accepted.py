@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from dgmark.arguments import is_of
-from dgmark.contents.columns import MAX_ID, library_of
-from dgmark.contents.refusals import IS_ONE_TEXT, WANTED, is_bytes, is_mapping, is_open_file, why_not, why_not_several
-from dgmark.contents.type_checks import is_from, is_id
+from dgmark.arguments.checks import is_of
+from dgmark.arguments.columns import MAX_ID, library_of
+from dgmark.arguments.refusals import IS_ONE_TEXT, WANTED, is_bytes, is_mapping, is_open_file, why_not, why_not_several
+from dgmark.arguments.type_checks import is_from, is_id
 from dgmark.errors import SettingsError, without_errors
 
 # what functions take; the columns of other libraries have no type in common

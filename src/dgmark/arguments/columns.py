@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from dgmark.arguments import is_of, shown
-from dgmark.contents.type_checks import is_from
+from dgmark.arguments.checks import is_of, shown
+from dgmark.arguments.type_checks import is_from
 from dgmark.errors import InputError, SettingsError
 
 MAX_ID = 2**63 - 1
