@@ -33,7 +33,7 @@ SIGNS += [('"', 2), ("it's", 4), ("{}\\", 1), ("1,000", 2), ("{}", 135)]
 Rows = Sequence[Sequence[str]]
 
 
-def read_csv(content: bytes, column: str) -> Document:
+def read_csv(content: bytes, column: str | None = None) -> Document:
     return document_from(content, "table.csv", column)
 
 
@@ -280,10 +280,10 @@ def test_what_is_refused_names_its_line(construct: str) -> None:
 def test_other_columns_that_may_hold_the_text_are_noted() -> None:
     """By their letters in all: texts may be cut into many cells."""
     many = "".join(f"{n},some human text,word\n" for n in range(100))
-    (note,) = read_csv(f"id,text,answer\n{many}".encode(), "text").notes
+    (note,) = read_csv(f"id,text,answer\n{many}".encode()).notes
     assert note.startswith('400 letters stand in columns other than "text", most of them in "answer"')
     few = "".join(f"{n},{'some human text ' * 5},x\n" for n in range(100))
-    assert read_csv(f"id,text,answer\n{few}".encode(), "text").notes == ()
+    assert read_csv(f"id,text,answer\n{few}".encode()).notes == ()
 
 
 def test_ids_of_several_rows_are_noted() -> None:

@@ -73,7 +73,9 @@ def read(content: bytes, column: str = "text") -> Document:
     with tempfile.TemporaryFile() as opened:
         file = cast(BinaryIO, opened)
         file.write(content)
-        return document_of_reading(read_workbook(file, ZipArchive(file, Limits()), column), column)
+        return document_of_reading(
+            read_workbook(file, ZipArchive(file, Limits()), column), None if column == "text" else column
+        )
 
 
 # --- rows

@@ -36,8 +36,8 @@ def test_answers_of_the_service_name_the_model(tmp_path: Path) -> None:
     assert "shades" not in without
     assert report["method"]["language_model_fingerprint"] == LanguageModel().fingerprint
     assert rate > 0
-    assert about["max_chars"] == pytest.approx(min(1_000_000, 60 * rate), abs=2)
-    assert about["keys"][0]["max_chars"] == pytest.approx(about["max_chars"], abs=2)
+    assert about["max_chars"] == pytest.approx(min(1_000_000, 60 * rate), rel=1e-3)  # the test takes time, too
+    assert about["keys"][0]["max_chars"] == pytest.approx(about["max_chars"], rel=1e-3)
 
 
 def test_a_text_that_the_model_would_not_read_in_time_is_refused_before_it_begins() -> None:

@@ -92,7 +92,7 @@ def test_few_long_texts_are_in_work_at_a_time() -> None:
 
 def test_prompts_on_standard_input_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     known_key("limits").save(tmp_path / "key.json")
-    monkeypatch.setattr("dgmark.rows.prompts.MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr("dgmark.rows.prompt_rows.MAX_LINE_BYTES", 1000)
     monkeypatch.setattr("dgmark.files.inputs.MAX_LINE_BYTES", 1000)
     for content, says in [(b"x" * 2000, "more than 1000 bytes"), (b"The \xff", "not a text in UTF-8")]:
         for command in (["generate"], ["infill", "-"]):

@@ -26,7 +26,7 @@ def source_of(name: str) -> str:
     return (CORPUS / f"{stem}.txt").read_text(encoding="utf-8").strip()
 
 
-def document_from(content: bytes, name: str, column: str = "text") -> Document:
+def document_from(content: bytes, name: str, column: str | None = None) -> Document:
     """The document of a file with this content and name."""
     with tempfile.TemporaryFile() as file:
         file.write(content)
@@ -34,7 +34,7 @@ def document_from(content: bytes, name: str, column: str = "text") -> Document:
         return read_opened(cast(BinaryIO, file), name, text_column=column)
 
 
-def document_of_reading(reading: Reading, column: str = "text") -> Document:
+def document_of_reading(reading: Reading, column: str | None = None) -> Document:
     """The document that a reading becomes."""
     about = {"how": reading.how, "left_out": reading.notes}
     return document_of(

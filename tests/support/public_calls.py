@@ -240,6 +240,16 @@ CALLS: dict[str, Call] = {
     "Keyring.detect": (lambda **given: keyring().detect(**given), {"text_or_ids": lambda: TEXT}),
     "Keyring.detect_many": (lambda **given: keyring().detect_many(**given), {"texts_or_ids": lambda: [TEXT]}),
     "Limits": (dgmark.Limits, {"pages": lambda: 5, "seconds": lambda: 2.0}),
+    "RowKeys": (dgmark.RowKeys, {"keys": lambda: {"one": key()}}),
+    "RowKeys.detect_many": (
+        lambda **given: dgmark.RowKeys({"one": key()}).detect_many(**given),
+        {"texts_or_ids": lambda: [TEXT], "names": lambda: ["one"]},
+    ),
+    "RowKeys.tested": (
+        lambda **given: dgmark.RowKeys({"one": key()}).tested(**given),
+        {"name": lambda: "one", "row": lambda: {"key_fingerprint": key().fingerprint}},
+    ),
+    "named_keys": (dgmark.named_keys, {"folder": lambda: "."}),
     "Report": (dgmark.Report, _fields(report())),
     "Report.of": (dgmark.Report.of, _REPORT),
     "Report.to_fields": (lambda: report().to_fields(), {}),

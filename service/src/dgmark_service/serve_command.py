@@ -55,9 +55,7 @@ def access_options(
     tokens: Annotated[
         Path | None, typer.Option(help="File of access tokens; needed if other machines can connect.")
     ] = None,
-    public: Annotated[
-        bool, typer.Option("--public", help="Let everybody check texts: verdict and spans, no numbers.")
-    ] = False,
+    public: Annotated[bool, typer.Option("--public", help="Let everybody check texts, without numbers.")] = False,
     public_rate: Annotated[str, typer.Option(help="Public checks by a token or address.")] = ("30 per minute"),
     proxies: Annotated[
         list[str] | None,
@@ -172,9 +170,7 @@ def writing_options(
 @option_groups
 def serve(
     *,
-    keys: Annotated[
-        Path | None, typer.Option(help="Folder of key files; requests name a key by its file's name.")
-    ] = None,
+    keys: Annotated[Path | None, typer.Option(help="Folder of keys, named by their files.")] = None,
     demo: Annotated[bool, typer.Option("--demo", help="Serve the storyteller with a new key.")] = False,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any that is free.")] = 8321,

@@ -26,7 +26,7 @@ from dgmark.files.outputs import check_output
 from dgmark.rows.jsonl import BadRow, Row
 from dgmark.rows.parquet import is_parquet
 from dgmark.rows.parquet_target import ParquetTarget
-from dgmark.rows.prompts import PROMPT_COLUMN, prompt_of, read_prompts
+from dgmark.rows.prompt_rows import PROMPT_COLUMN, prompt_of, read_prompts
 from dgmark.rows.texts import row_id_of
 from dgmark.watermark.key import WatermarkKey, check_has_key, subkey_of
 

@@ -22,7 +22,7 @@ from dgmark.errors import SettingsError, needed_extra
 from dgmark.rows.detect_files import ScoringOptions, Tally, settings_hash
 from dgmark.rows.jsonl import Row
 from dgmark.rows.parquet import values_in
-from dgmark.rows.prompts import PROMPT_COLUMN
+from dgmark.rows.prompt_rows import PROMPT_COLUMN
 
 if TYPE_CHECKING:
     from dgmark.columns.ray_run import RayRun

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -278,10 +279,11 @@ class BigramTest(TextTest):
         return bool((np.diff(self.tokens.positions[scored]) > _GAP).any())
 
     def shown_tokens(self) -> Bool[np.ndarray, " n"]:
-        """Which tokens are newly scored in the text, or stand between such ones without a gap."""
-        shown, new = np.zeros(len(self.tokens.ids), dtype=bool), self._newly_scored(0, len(self.tokens.ids))
-        for run in np.split(new, np.flatnonzero(np.diff(self.tokens.positions[new]) > _GAP) + 1):
-            shown[slice(run[0], run[-1] + 1) if len(run) else slice(0)] = True
+        """Which tokens stand in no gap, that is, in no long repetition."""
+        shown, new = np.ones(len(self.tokens.ids), dtype=bool), self._newly_scored(0, len(self.tokens.ids))
+        for before, after in pairwise([*new.tolist(), len(shown)]):
+            if self.tokens.positions[min(after, len(shown) - 1)] - self.tokens.positions[before] > _GAP:
+                shown[before + 1 : after] = False
         return shown
 
     @cached_property

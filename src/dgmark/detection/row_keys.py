@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Unpack
 
 from dgmark.arguments.accepted import TextOrIds
-from dgmark.arguments.checks import is_of, shown
+from dgmark.arguments.checks import is_of, several, shown
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import Detector, ScoringSettings
 from dgmark.detection.result import Detection, Scorer
-from dgmark.errors import DgmarkError, InputError
-from dgmark.watermark.key import WatermarkKey
+from dgmark.errors import DgmarkError, InputError, SettingsError
+from dgmark.watermark.key import WatermarkKey, check_key
 
 _SHOWN = 10
 
@@ -51,7 +51,11 @@ class RowKeys:
         tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
         **settings: Unpack[ScoringSettings],
     ) -> None:
+        if not is_of(keys, Mapping) or not keys:
+            raise SettingsError("the keys are given by name, as dgmark.named_keys reads them from a folder")
         self.keys = dict(keys)
+        for key in self.keys.values():
+            check_key(key)
         tokenizers: dict[str, Any] = {}  # one in memory for all keys of one
         self._detectors: dict[WatermarkKey, Detector] = {}
         for key in self.keys.values():
@@ -67,6 +71,8 @@ class RowKeys:
 
     def tested(self, name: object, row: Mapping[str, Any]) -> bool:
         """Whether a row of results is of the key of this name; one with an error is of any."""
+        if not is_of(row, Mapping):
+            raise SettingsError(f"a row of results is a dict, not a {type(row).__name__}")
         if "error" in row:
             return True
         try:
@@ -76,7 +82,10 @@ class RowKeys:
 
     def detect_many(self, texts_or_ids: Iterable[TextOrIds], names: Sequence[object]) -> list[Detection | DgmarkError]:
         """Test texts, each with the key of its name; in the place of one that cannot be tested, its error."""
-        rows, found = list(texts_or_ids), list[Detection | DgmarkError | None]([None] * len(names))
+        rows, names = several(texts_or_ids, "texts"), several(names, "names of keys")
+        if len(rows) != len(names):
+            raise SettingsError(f"there are {len(rows)} texts and {len(names)} names of keys: give each text one")
+        found = list[Detection | DgmarkError | None]([None] * len(names))
         by_key: dict[WatermarkKey, list[int]] = {}
         for place, name in enumerate(names):
             try:

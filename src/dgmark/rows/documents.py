@@ -133,7 +133,7 @@ def read_document(path: str | os.PathLike[str], *, text_column: str | None = Non
     name = path_text(path, "a document")
     try:
         with open(name, "rb") as file:
-            return read_opened(file, name, text_column=text_column or TEXT_COLUMN, limits=limits)
+            return read_opened(file, name, text_column=text_column, limits=limits)
     except OSError as error:
         raise NoTexts(f"{name} cannot be read: {error.strerror}; give a file, a folder, or -") from error
 
@@ -146,7 +146,7 @@ def read_opened(file: BinaryIO, name: str, *, text_column: str | None = None, li
     if reader is None:
         return _read_alone(file, name, text_column)
     try:
-        kind, found = reader.read(file, name, column=text_column, limits=_checked(reader, limits))
+        kind, found = reader.read(file, name, column=_column(text_column), limits=_checked(reader, limits))
     except reader.Refusal as error:
         raise InputError(f"{name} {error}") from error
     except ModuleNotFoundError as error:
@@ -155,6 +155,10 @@ def read_opened(file: BinaryIO, name: str, *, text_column: str | None = None, li
     about: dict[str, Any] = {"left_out": found.notes, "pages": found.pages, "because": found.uncertain_because}
     tables = [Table(*one) for one in found.tables]
     return document_of(name, kind, found.text, found.form, text_column, tables, how=found.how, **about)
+
+
+def _column(named: str | None) -> str:
+    return TEXT_COLUMN if named is None else named
 
 
 def _checked(reader: DocumentReader, limits: object) -> Any:
@@ -236,7 +240,7 @@ def document_of(
     rows: tuple[tuple[str, str], ...] = ()
     if is_table:
         try:
-            found = texts_of([delimited_table(plain, column or TEXT_COLUMN)] if form == "delimited" else tables, column)
+            found = texts_of([delimited_table(plain, _column(column))] if form == "delimited" else tables, column)
         except InputError as error:
             raise InputError(f"{name} {error}") from error
         plain, rows, how, left_out = "", found.rows, [*how, *found.how], [*found.notes, *left_out]

@@ -68,7 +68,7 @@ def texts_of(tables: Sequence[Table], column: str | None) -> Texts:
         InputError: no table has the column, or a table with it has two columns of one name; the message continues a
             sentence that begins with the file's name.
     """
-    named, column = column is not None, column or TEXT_COLUMN
+    named, column = column is not None, TEXT_COLUMN if column is None else column
     rows: list[tuple[str, str]] = []
     others: Counter[str] = Counter()  # letters of the other columns
     having = [table for table in tables if _has(table.header, column)]

@@ -11,7 +11,7 @@ import pytest
 
 from dgmark.errors import InputError, NoTexts
 from dgmark.rows.jsonl import BadRow
-from dgmark.rows.prompts import prompt_of, read_prompts
+from dgmark.rows.prompt_rows import prompt_of, read_prompts
 
 PROMPTS = ["The sea was", 'A "king", who']
 
