@@ -151,7 +151,8 @@ class _Reader:
         for code in self._all_codes:
             self._show_field(code)
         levels = self._levels if self._flags & {"ls", "pnlvl", "pnlvlbody", "pnlvlblt"} else []
-        self._put("numbers of lists", " ".join(dict.fromkeys((*self._labels, *levels))))
+        known = set(self._labels)
+        self._put("numbers of lists", " ".join([*self._labels, *(one for one in levels if one not in known)]))
         shown = {" of first pages": "titlepg", " of left pages": "facingp"}
         hidden = tuple(ending for ending, flag in shown.items() if flag not in self._flags)
         return [(place, _lines("".join(parts))) for place, parts in self._texts.items() if not place.endswith(hidden)]
