@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Literal, TypeVar
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class DgmarkError(Exception):
@@ -28,6 +29,20 @@ def without_errors(results: Iterable[T | DgmarkError]) -> list[T]:
         if isinstance(one, DgmarkError):
             raise one
         found.append(one)
+    return found
+
+
+def each(function: Callable[[T], R], values: Iterable[T | DgmarkError]) -> list[R | DgmarkError]:
+    """What a function gives for each value; in the place of one that it refuses, its error.
+
+    An error in the place of a value stays there.
+    """
+    found: list[R | DgmarkError] = []
+    for value in values:
+        try:
+            found.append(value if isinstance(value, DgmarkError) else function(value))
+        except DgmarkError as error:
+            found.append(error)
     return found
 
 

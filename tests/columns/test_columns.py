@@ -202,7 +202,7 @@ def test_lists_of_ids_are_scored_as_ids() -> None:
         ({"a": ["x"], "b": ["y"]}, "no column 'text': the columns are 'a', 'b'"),
         (pa.table({"text": [1, 2]}), "column 'text' holds int64"),
         (pd.DataFrame({"text": [1.5, 2.5]}), "column 'text' holds float64"),
-        (pl.DataFrame({"text": [True]}), "column 'text' holds Boolean"),
+        (pl.DataFrame({"text": [True]}), "column 'text' holds boolean"),
         ({"text": np.array([1, 2])}, "column 'text' holds int64"),
         ({"text": ["a"], "error": ["b"]}, "there are columns 'error' already, .* prefix"),
         ({"text": "hello"}, "'text' holds a str, not a list or an array .* of datasets, give map"),

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from dgmark.arguments.checks import flag, instance
-from dgmark.arguments.columns import Fields
+from dgmark.arguments.column_names import Fields
 from dgmark.columns.batch import (
     check_results_fit,
     contents_of_column,

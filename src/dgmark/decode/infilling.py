@@ -7,9 +7,8 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, Literal, Unpack, overload
 
-from dgmark.arguments.accepted import as_text
 from dgmark.arguments.checks import Errors, returns_errors, shown
-from dgmark.arguments.type_checks import is_id
+from dgmark.arguments.contents import as_text, is_id
 from dgmark.checkpoint.tokenizer import Tokenizer, well_formed
 from dgmark.decode.canvas import Canvas, Progress, Trace
 from dgmark.decode.config import DecodeConfig, DecodeSettings, settings_of

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple, Required
 import numpy as np
 import torch
 
-from dgmark.arguments.accepted import TextOrIds, as_text, content_of, contents_or_errors
 from dgmark.arguments.checks import flag, is_of, several, shown
-from dgmark.arguments.row_ids import id_of_row
+from dgmark.arguments.contents import TextOrIds, as_text, content_of, contents_or_errors, id_of_row
 from dgmark.decode.canvas import Canvas, Commits, Progress
 from dgmark.decode.config import DecodeConfig, DecodeSettings, Settings
 from dgmark.decode.draws import check_seed

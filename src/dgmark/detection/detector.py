@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypedDict, Unpack, overload
 
-from dgmark.arguments.accepted import Content, TextOrIds, content_of, contents_of, contents_or_errors
 from dgmark.arguments.checks import Errors, instance, number, returns_errors, shown, whole
+from dgmark.arguments.contents import Content, TextOrIds, content_of, contents_of, contents_or_errors
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.disguises.normalise import checked_steps, disguises_in
 from dgmark.detection.disguises.readings import TextReading, readings

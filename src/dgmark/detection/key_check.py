@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from dgmark.arguments.accepted import Content
+from dgmark.arguments.contents import Content
 from dgmark.detection.detector import Detector
 
 LEVELS = (0.1, 0.01, 1e-3, 1e-4)

@@ -11,8 +11,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from dgmark.arguments.accepted import TextOrIds, content_of
 from dgmark.arguments.checks import Errors, as_path, check_name, several
+from dgmark.arguments.contents import TextOrIds, content_of
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import DEFAULT_FPR, Detector, ReadText, detect_readings, model_settings, setting_of
 from dgmark.detection.finding import Phase

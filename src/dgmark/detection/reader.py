@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from dgmark.arguments.accepted import Content, TextOrIds, content_of, contents_of
 from dgmark.arguments.checks import several, shown, whole
+from dgmark.arguments.contents import Content, TextOrIds, content_of, contents_of
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
 from dgmark.detection.pair_weights import Surprisal
 from dgmark.detection.surprisal import Offsets, SurprisalModel, checked_surprisal, nats_of_tokens, text_of_ids

@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Unpack
 
-from dgmark.arguments.accepted import TextOrIds
 from dgmark.arguments.checks import is_of, several, shown
+from dgmark.arguments.contents import TextOrIds
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import Detector, ScoringSettings
 from dgmark.detection.result import Detection, Scorer
