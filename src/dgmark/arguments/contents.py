@@ -21,7 +21,7 @@ from dgmark.errors import DgmarkError, InputError, SettingsError, each, without_
 # what functions take; the columns of other libraries have no type in common
 TextOrIds = str | Sequence[int] | np.ndarray | Any
 # what `content_of` makes of it
-Content = str | Int[np.ndarray, " n"]
+Content = str | Int[np.ndarray, " _"]
 
 MAX_ID = 2**63 - 1
 # no tokenizer has so many ids, and a range has each id once
