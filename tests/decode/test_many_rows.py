@@ -11,7 +11,7 @@ from dgmark.decode import RowFinished
 from dgmark.decode.config import DecodeSettings
 from dgmark.decode.generation import GenerateArguments
 from dgmark.decode.infilling import InfillArguments
-from dgmark.decode.prompts import seed_of
+from dgmark.decode.requests import seed_of
 from dgmark.detection.detector import Detector, DetectorSettings
 from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError
 from dgmark.models.load import NetworkDenoiser
