@@ -5,7 +5,7 @@
 HUMAN holds rows of `text`. Texts of 200 tokens or more are read to token 400, once each, by the built-in language model
 of the storyteller. Each pair of a text and a key has a key of its own, so that the pairs are independent draws. A
 p-value is that of the verdict, for which the whole text and its parts share the rate, or that of the whole text alone.
-OUT keeps a row for each round of keys, and a run that was stopped goes on behind them. The last output is a table in
+OUT keeps a row for each round of keys, and a run that was stopped goes on after them. The last output is a table in
 Markdown; brackets hold 99.9 % (Clopper and Pearson), and a share whose bracket lies above its level is bold.
 """
 

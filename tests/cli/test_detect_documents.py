@@ -26,7 +26,7 @@ key_file = key_file_of(corpus_key())
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two documents that can be read, one that cannot, and two files that are no documents by their endings."""
+    """Two documents that can be read, one that cannot, and two files that are not documents by their endings."""
     folder = tmp_path / "folder"
     folder.mkdir()
     for name in ("pages.pdf", "story.docx", "locked.pdf", "picture.png"):

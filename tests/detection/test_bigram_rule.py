@@ -200,11 +200,11 @@ def test_touching_parts_are_one_span_with_the_smallest_of_their_p_values(length:
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("place", ["before", "between", "behind"])
+@pytest.mark.parametrize("place", ["before", "between", "after"])
 def test_a_long_repetition_is_in_no_span(place: str, weighted: bool) -> None:
     one, other = (marked_ids(PLAIN, 256, seed=seed) for seed in (0, 1))
     again = np.tile(unmarked(3, 6, 1000), 500)
-    pieces = {"before": [again, one], "between": [one, again, other], "behind": [one, again]}[place]
+    pieces = {"before": [again, one], "between": [one, again, other], "after": [one, again]}[place]
     tokens = scored(*pieces)
     if weighted:
         nats = np.full(len(tokens.ids), 3.0)

@@ -28,7 +28,7 @@ def check_seed(seed: Any) -> int:
     """A seed, if it is one.
 
     Raises:
-        SettingsError: the seed is no whole number of 64 bits.
+        SettingsError: the seed is not a whole number of 64 bits.
     """
     if type(seed) is not int or not -(2**63) <= seed < 2**64:
         raise SettingsError(f"seed {shown(seed)} is not a whole number from -2^63 to 2^64 - 1")

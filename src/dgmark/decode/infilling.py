@@ -108,7 +108,7 @@ def infill(
         InputError: a text has no hole, nothing around its holes, or half a character; with `share`, no word may be
             replaced, or the tokenizer does not give the text back.
         PromptTooLong: a text with holes does not fit the context.
-        SettingsError: a setting is invalid or leaves no mark, the key is no `WatermarkKey`, it has no such sub-key, or
+        SettingsError: a setting is invalid or leaves no mark, the key is not a `WatermarkKey` or has no such sub-key, or
             there is no key to check with.
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
@@ -199,7 +199,7 @@ def _whole(texts: Any) -> list[str | DgmarkError]:
     """Texts without holes; in the place of what is none, the error that says why.
 
     Raises:
-        InputError: they are no texts.
+        InputError: they are not texts.
     """
     problem = "with a share, a text to fill is a string without holes: "
     try:

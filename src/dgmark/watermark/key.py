@@ -359,7 +359,7 @@ def subkey_of(key: WatermarkKey, request_id: str) -> int:
     request another id.
 
     Raises:
-        SettingsError: the key has no sub-keys, or the id is no text.
+        SettingsError: the key has no sub-keys, or the id is not a text.
     """
     check_key(key)
     if not isinstance(request_id, str):
