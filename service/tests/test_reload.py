@@ -38,7 +38,7 @@ def test_a_pipe_among_the_files_is_refused_and_holds_up_no_reload(
     os.mkfifo(pipe)
     asyncio.run(state.reload())
     assert "the keys stay as they were" in caplog.text
-    assert f"{pipe} is no regular file" in caplog.text
+    assert f"{pipe} is not a regular file" in caplog.text
     assert list(state.keys) == ["one"]
     pipe.unlink()
     TWO.save(tmp_path / "keys" / "two.json")
@@ -64,7 +64,7 @@ def test_a_reload_has_its_time_and_holds_up_neither_the_next_nor_the_end(
 
 def test_nobody_waits_for_a_pipe_in_place_of_another_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(KeyFileNotFound, match="no regular file"):
+    with pytest.raises(KeyFileNotFound, match="not a regular file"):
         TokenFile(tmp_path / "pipe").tokens()
     with pytest.raises(DgmarkError, match="cannot be written"):
         AuditLog(tmp_path / "pipe")

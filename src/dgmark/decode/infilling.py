@@ -108,7 +108,7 @@ def infill(
         InputError: a text has no hole, nothing around its holes, or half a character; with `share`, no word may be
             replaced, or the tokenizer does not give the text back.
         PromptTooLong: a text with holes does not fit the context.
-        SettingsError: a setting is invalid or leaves no mark, the key is not a `WatermarkKey` or has no such sub-key, or
+        SettingsError: a setting is invalid or leaves no mark, the key is not a `WatermarkKey` or lacks the sub-key, or
             there is no key to check with.
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
