@@ -7,19 +7,18 @@ sub-keys. Knows nothing of models and prompts. Ours.
 import math
 import os
 from collections.abc import Iterable, Sequence
-from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any
 
-from dgmark.arguments.checks import Errors, as_path, check_name, several
-from dgmark.arguments.contents import TextOrIds, content_of
+from dgmark.arguments.checks import as_path, check_name, several
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.detection.detector import DEFAULT_FPR, Detector, ReadText, detect_readings, model_settings, setting_of
+from dgmark.detection.detector import DEFAULT_FPR, Detector, model_settings, setting_of
 from dgmark.detection.finding import Phase
 from dgmark.detection.reader import Reader
 from dgmark.detection.result import Detection
 from dgmark.detection.rules import DEFAULT_MAX_CROP, DetectionSettings, check_settings, rule_test
+from dgmark.detection.scorer import ReadText, Scorer
 from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import DgmarkError, KeyFileNotFound, SettingsError, TokenizerMismatch, each
 from dgmark.watermark.key import WatermarkKey, check_key
@@ -28,8 +27,10 @@ from dgmark.watermark.key import WatermarkKey, check_key
 _RANKING_DIGITS = 9
 
 
-class Keyring:
+class Keyring(Scorer):
     """Detects the mark of any of several keys of one tokenizer.
+
+    A detection is that of the likeliest key; its p-value is multiplied by the number of keys.
 
     Args:
         keys: the keys, at least one.
@@ -78,46 +79,16 @@ class Keyring:
         own = {"keys": keys, "phase": self._phase, "max_crop": self._max_crop}
         return self._detectors[0].settings | own | model_settings(self.reader)
 
-    def detect(self, text_or_ids: TextOrIds) -> Detection:
-        """Score one text, or the token ids of one response, against every key; see `Detector.detect`.
+    @property
+    def reads_layout(self) -> bool:
+        """Whether the rule of any key reads a text once more without its layout."""
+        return not all(rule_test(key).scores_layout() for key in self.keys)
 
-        Returns:
-            The detection of the likeliest key. Its p-value is multiplied by the number of keys.
-
-        Raises:
-            VocabularyMismatch: an id lies outside the keys' vocabulary.
-            SettingsError: the input is neither a text nor ids.
-        """
-        return self.detect_many([content_of(text_or_ids)])[0]
-
-    @overload
-    def detect_many(
-        self, texts_or_ids: Iterable[TextOrIds], *, errors: Literal["raise"] = "raise"
-    ) -> list[Detection]: ...
-
-    @overload
-    def detect_many(
-        self, texts_or_ids: Iterable[TextOrIds], *, errors: Literal["return"]
-    ) -> list[Detection | DgmarkError]: ...
-
-    def detect_many(self, texts_or_ids: Iterable[TextOrIds], *, errors: Errors = "raise") -> Sequence[Any]:
-        """Score several texts or responses, encoding the texts together; the detections equal those of `detect`.
-
-        Args:
-            texts_or_ids: see `Detector.detect_many`.
-            errors: see `Detector.detect_many`.
-
-        Raises:
-            VocabularyMismatch: an id lies outside the keys' vocabulary.
-            SettingsError: see `Detector.detect_many`.
-        """
-        only_as_it_is = all(rule_test(key).scores_layout() for key in self.keys)
-        return detect_readings(
-            self.reader, partial(each, self._score), texts_or_ids, only_as_it_is=only_as_it_is, errors=errors
-        )
+    def _score_many(self, texts: Sequence[ReadText]) -> list[Detection | DgmarkError]:
+        """The detection of the likeliest key for each text, or its error."""
+        return each(self._score, texts)
 
     def _score(self, text: ReadText) -> Detection:
-        """The detection of the likeliest key."""
         tokens, share = text
         tested = ((one, one.test(tokens)) for one in self._detectors)  # one at a time: a test of pairs is large
         likeliest, test = min(tested, key=lambda one: round(math.log(one[0].p_value(one[1], share)), _RANKING_DIGITS))
