@@ -64,7 +64,7 @@ def test_a_reload_has_its_time_and_holds_up_neither_the_next_nor_the_end(
 
 def test_nobody_waits_for_a_pipe_in_place_of_another_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(KeyFileNotFound, match="not a regular file"):
+    with pytest.raises(KeyFileNotFound, match="no regular file"):
         TokenFile(tmp_path / "pipe").tokens()
     with pytest.raises(DgmarkError, match="cannot be written"):
         AuditLog(tmp_path / "pipe")

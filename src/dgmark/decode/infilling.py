@@ -46,7 +46,7 @@ class Infilling(Written):
     def to_row(self, row_id: str) -> dict[str, Any]:
         """The infilling as a JSON row, without the trace."""
         names = ("parts", "text", "token_ids", "holes", "spans", "seed", "model", "dtype", "key_fingerprint", "subkey")
-        row = self.row_of(row_id, names, INFILLING_SCHEMA)
+        row = self._row_of(row_id, names, INFILLING_SCHEMA)
         return row | ({} if self.remasking is None else asdict(self.remasking))
 
 
