@@ -370,7 +370,6 @@ def test_what_is_not_read_is_named_with_its_place() -> None:
         "styles.xml, element p": read(".odt", odt("", styles=f"<style:header>{T}</style:header>")),
         "o/c 1, element p": read(".epub", epub(P, ordered=False)),
         "group own": read_rtf(rtf(f"{{\\*\\own {TEXT}}}")),
-        "hidden text of page 1": read(".pdf", pdf(lines(BODY) + "BT 3 Tr ET " + lines(TEXT))),
         "text/plain": read_mail(mail("text/plain", BODY, f"\n--B\n{ATTACHMENT}\n\n{TEXT}\n")),
     }
     for place, reading in named.items():
