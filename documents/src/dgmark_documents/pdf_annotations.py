@@ -33,7 +33,8 @@ def add_annotations(page: Any, forms: Any, raw: Any, account: Account) -> bool:
         texts = [(place, utf16(raw.FPDFAnnot_GetStringValue, one, name)) for name, place in _STRINGS.items()]
         if forms and kind == _WIDGET:
             texts += _field(one, forms, raw)
-        account.add("fields of no form", int(kind == _WIDGET and not forms))
+        if kind == _WIDGET and not forms:
+            account.add("choices of no form", raw.FPDFAnnot_HasKey(one, b"Opt"))
         hidden = raw.FPDFAnnot_GetFlags(one) & _HIDDEN
         raw.FPDFPage_CloseAnnot(one)
         for place, text in texts:
