@@ -319,7 +319,7 @@ def nodes() -> Iterator[tuple[str, str, bytes]]:
         yield ".docx", f"attribute of {node}", docx(f'<w:p><w:{node} string="{TEXT}"/></w:p>')
     symbols = "".join(f'<w:sym w:font="Arial" w:char="F0{ord(one):02X}"/>' for one in TEXT)
     yield ".docx", "symbols", docx(f"<w:p><w:r>{symbols}</w:r></w:p>")
-    yield ".docx", "button", docx(f"<w:p><w:instrText> MACROBUTTON x {TEXT}</w:instrText></w:p>")
+    yield ".docx", "button", docx(f"<w:p><w:instrText> MACROBUTTON x {TEXT}</w:instrText><w:fldChar/></w:p>")
     for kind in PARTS.split():
         yield ".docx", kind, docx("", kind=kind, part=W)
     for node in TEXTS.split():
@@ -366,7 +366,7 @@ def test_what_is_not_read_is_named_with_its_place() -> None:
     letters = f"{sum(one.isalpha() for one in TEXT):,} letters in"
     named = {
         "element p": read_html(html(f'<template class="x"><p>{TEXT}</p></template>')),
-        "word/x.xml, element t": read(".docx", docx("", kind="comments", part=W)),
+        "word/x.xml, element t": read(".docx", docx("", kind="own", part=W)),
         "styles.xml, element p": read(".odt", odt("", styles=f"<style:header>{T}</style:header>")),
         "o/c 1, element p": read(".epub", epub(P, ordered=False)),
         "group own": read_rtf(rtf(f"{{\\*\\own {TEXT}}}")),

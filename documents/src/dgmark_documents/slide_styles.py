@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from dgmark_documents.elements import attribute, child, children, local, number, value
+from dgmark_documents.elements import attribute, local, number, value
 from dgmark_documents.look import CLEAR, Look
 from dgmark_documents.office_parts import OfficeParts
 
@@ -42,15 +42,11 @@ class Sheet(NamedTuple):
     def background(self) -> str | None:
         """The colour of the slide; None if it is not known."""
         for tree in self.trees:
-            own = child(child(tree, "cSld"), "bg")
-            if own is None:
-                continue
-            fill = child(own, "bgPr")
-            if fill is not None:
-                return self.colour(child(fill, "solidFill"))
-            reference = child(own, "bgRef")
-            plain = reference is not None and attribute(reference, "idx") == "1001"
-            return self.colour(reference) if plain else None
+            own, reference = tree.find("{*}cSld/{*}bg"), tree.find("{*}cSld/{*}bg/{*}bgRef")
+            if reference is not None:
+                return self.colour(reference) if attribute(reference, "idx") == "1001" else None
+            if own is not None:
+                return self.colour(own.find("{*}bgPr/{*}solidFill"))
         return "FFFFFF"
 
     def colour(self, fill: Any) -> str | None:
@@ -66,8 +62,9 @@ class Sheet(NamedTuple):
         """The lists of styles by level that hold in a shape: the two general ones, then those of its own kind."""
         own = placeholder(shape)
         kind = "none" if own is None else attribute(own, "type") or "obj"
-        general = child(child(self.master, "txStyles"), _STYLE_OF.get(kind, "bodyStyle"))
-        above = [child(child(one, "txBody"), "lstStyle") for one in self.alike(shape)]
+        styles = "{*}txStyles/{*}" + _STYLE_OF.get(kind, "bodyStyle")
+        general = None if self.master is None else self.master.find(styles)
+        above = [one.find("{*}txBody/{*}lstStyle") for one in self.alike(shape)]
         return defaults, general, *reversed(above)
 
 
@@ -80,11 +77,11 @@ def sheet_of(parts: OfficeParts, part: str) -> Sheet:
     trees = tuple(map(parts.tree, chain))
     sheet = Sheet(tuple(chain), trees, trees[-1] if len(trees) > 1 else None)
     scheme = parts.tree(parts.named("theme", chain[-1]))
-    named = {} if scheme is None else {local(one): one for top in scheme.iter("{*}clrScheme") for one in top}
+    named = {local(one): one for top in scheme.iter("{*}clrScheme") for one in top}
     colours = {name: colour for name, one in named.items() if (colour := sheet.colour(one))}
     mapped: Properties = {}
     for tree in reversed(trees):
-        for names in (*children(tree, "clrMap"), *children(child(tree, "clrMapOvr"), "overrideClrMapping")):
+        for names in (*tree.iterfind("{*}clrMap"), *tree.iterfind("{*}clrMapOvr/{*}overrideClrMapping")):
             mapped |= names.attrib
     return sheet._replace(theme={**colours, **{name: colours.get(one, "") for name, one in mapped.items()}})
 
@@ -92,7 +89,7 @@ def sheet_of(parts: OfficeParts, part: str) -> Sheet:
 def placeholder(shape: Any) -> Any:
     """The element that makes a shape a placeholder, or None."""
     about = next((one for one in shape if local(one).startswith("nv")), None)
-    return child(child(about, "nvPr"), "ph")
+    return None if about is None else about.find("{*}nvPr/{*}ph")
 
 
 def _same_place(one: Any, other: Any) -> bool:
@@ -130,11 +127,11 @@ def run_looks(element: Any, sheet: Sheet) -> Properties:
 
 def level_looks(styles: Iterable[Any], paragraph: Any, sheet: Sheet) -> Properties:
     """What lists of styles say of the runs of a paragraph, by its level."""
-    level = attribute(paragraph, "lvl") if paragraph is not None else None
+    level = attribute(paragraph, "lvl")
     found: Properties = {}
-    for style in styles:
+    for style in (one for one in styles if one is not None):
         for name in ("defPPr", f"lvl{int(level) + 1 if level and level.isdecimal() else 1}pPr"):
-            found |= run_looks(child(child(style, name), "defRPr"), sheet)
+            found |= run_looks(style.find(f"{{*}}{name}/{{*}}defRPr"), sheet)
     return found
 
 
@@ -159,8 +156,7 @@ def look_of(looks: Properties, scale: float, around: Look) -> Look:
 
 def line_height(paragraph: Any) -> float | None:
     """The height of lines that the properties of a paragraph (`pPr`) state, in points; None if they state none."""
-    between = child(paragraph, "lnSpc")
-    height, part = number(value(between, "spcPts")), value(between, "spcPct")
+    height, part = number(value(paragraph, "{*}lnSpc/{*}spcPts")), value(paragraph, "{*}lnSpc/{*}spcPct")
     return height / 100 if height is not None else None if part is None else 18.0 * share(part, 1.0)
 
 
@@ -174,18 +170,15 @@ def share(stated: str | None, otherwise: float) -> float:
 
 def is_filled(shape: Any) -> bool:
     """Whether a shape has anything drawn behind its text, by itself or by its style."""
-    about = child(shape, "spPr")
-    if child(about, "noFill") is not None:
-        return False
-    fill = child(child(shape, "style"), "fillRef")
-    return any(True for _ in children(about, *_FILLS)) or (fill is not None and attribute(fill, "idx") != "0")
+    own = [local(one) for about in shape.iterfind("{*}spPr") for one in about if local(one).endswith("Fill")]
+    by_style = attribute(shape.find("{*}style/{*}fillRef"), "idx")
+    return "noFill" not in own and (bool(own) or by_style not in (None, "0"))
 
 
 def box_of(shape: Any) -> tuple[float, ...] | None:
     """Left, top, width and height of a shape in points, as it says by itself; None if it does not."""
-    frame = next((one for one in (child(child(shape, "spPr"), "xfrm"), child(shape, "xfrm")) if one is not None), None)
-    at, size = child(frame, "off"), child(frame, "ext")
-    if at is None or size is None:
+    frame = next((one for path in ("{*}spPr/{*}xfrm", "{*}xfrm") for one in shape.iterfind(path)), None)
+    if frame is None or frame.find("{*}off") is None or frame.find("{*}ext") is None:
         return None
-    stated = (*(attribute(at, side) for side in ("x", "y")), *(attribute(size, side) for side in ("cx", "cy")))
-    return tuple((number(one) or 0.0) / UNITS for one in stated)
+    stated = ("off", "x"), ("off", "y"), ("ext", "cx"), ("ext", "cy")
+    return tuple((number(attribute(frame.find(f"{{*}}{name}"), side)) or 0.0) / UNITS for name, side in stated)

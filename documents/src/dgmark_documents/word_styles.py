@@ -1,12 +1,12 @@
-"""How a Word document shows its texts: by styles, by what stands at a run, and the texts of list numbers."""
+"""How a Word document shows its texts: by styles, and by what stands at a run."""
 
 import re
 from typing import Any, NamedTuple
 
-from dgmark_documents.elements import attribute, child, children, local, number, value
+from dgmark_documents.elements import attribute, local, number, value
 from dgmark_documents.look import Look, is_off_page
 
-_OFF = {"0", "false", "off", "none"}
+OFF = {"0", "false", "off", "none"}
 _HIGHLIGHTS = {
     "black": "000000", "white": "FFFFFF", "yellow": "FFFF00", "green": "00FF00", "cyan": "00FFFF", "magenta": "FF00FF",
     "blue": "0000FF", "red": "FF0000", "darkBlue": "000080", "darkCyan": "008080", "darkGreen": "008000",
@@ -14,7 +14,7 @@ _HIGHLIGHTS = {
 }  # fmt: skip
 _OPAQUE = 90_000.0  # thousandths of a percent of transparency from which on a text cannot be seen
 _SIDES = {"ind": ("left", "start", "right", "end", "firstLine", "hanging"), "framePr": ("x", "y")}
-_PLACE = re.compile(r"%\d")  # of a number in the text of a list's level
+_COLOUR = re.compile("#?([0-9A-Fa-f]{6})")
 
 
 class Surroundings(NamedTuple):
@@ -39,16 +39,16 @@ class WordStyles:
     """The styles of a document."""
 
     def __init__(self, root: Any) -> None:
-        """Take the root of the part of styles, or None."""
+        """Take the root of the part of styles."""
         self._own: dict[str, tuple[str | None, dict[str, str], Any]] = {}
         self._all: dict[str, dict[str, str]] = {}
         self._standard: dict[str, str] = {}
-        self._defaults = run_properties(child(child(child(root, "docDefaults"), "rPrDefault"), "rPr"))
-        for style in children(root, "style"):
+        self._defaults = run_properties(root.find("{*}docDefaults/{*}rPrDefault/{*}rPr"))
+        for style in root.iterfind("{*}style"):
             name, kind = attribute(style, "styleId") or "", attribute(style, "type") or ""
-            properties = {**paragraph_properties(child(style, "pPr")), **run_properties(child(style, "rPr"))}
-            self._own[name] = (value(style, "basedOn"), properties, style)
-            if attribute(style, "default") not in (None, *_OFF):
+            properties = {**paragraph_properties(style.find("{*}pPr")), **run_properties(style.find("{*}rPr"))}
+            self._own[name] = (value(style, "{*}basedOn"), properties, style)
+            if attribute(style, "default") not in (None, *OFF):
                 self._standard[kind] = name
 
     def properties(self, name: str | None, kind: str) -> dict[str, str]:
@@ -109,7 +109,7 @@ def run_properties(element: Any) -> dict[str, str]:
     for one in element:
         name, stated = local(one), attribute(one, "val") or ""
         if name in ("vanish", "specVanish"):
-            found["vanish"] = "off" if stated in _OFF else "on"
+            found["vanish"] = "off" if stated in OFF else "on"
         elif name in ("color", "sz", "rStyle", "w", "position"):
             found[name] = stated
         elif name == "highlight" and stated != "none":
@@ -124,13 +124,13 @@ def run_properties(element: Any) -> dict[str, str]:
 
 
 def _is_transparent(fill: Any) -> bool:
-    if child(fill, "noFill") is not None:
+    if fill.find("{*}noFill") is not None:
         return True
     return any((number(attribute(alpha, "val")) or 0) >= _OPAQUE for alpha in fill.iter("{*}alpha"))
 
 
 def paragraph_properties(element: Any) -> dict[str, str]:
-    """The properties of a paragraph (`pPr`) that decide on the look of its text and its number; none of None."""
+    """The properties of a paragraph (`pPr`) that decide on the look of its text; none of None."""
     found: dict[str, str] = {}
     for one in () if element is None else element:
         name = local(one)
@@ -140,9 +140,6 @@ def paragraph_properties(element: Any) -> dict[str, str]:
             found["behind"] = fill
         elif name == "spacing" and attribute(one, "line") and attribute(one, "lineRule") in (None, "auto", "exact"):
             found["line"] = attribute(one, "line") or ""
-        elif name == "numPr":
-            found["numId"] = value(one, "numId") or found.get("numId", "")
-            found["ilvl"] = value(one, "ilvl") or "0"
         elif name in ("ind", "framePr"):
             found |= {f"{name} {side}": attribute(one, side) or "" for side in _SIDES[name] if attribute(one, side)}
     return found
@@ -169,39 +166,25 @@ def _shade(element: Any) -> str:
 
 def shading(element: Any) -> str | None:
     """The colour behind a cell or paragraph, by its properties."""
-    return _fill(child(element, "shd"))
+    return None if element is None else _fill(element.find("{*}shd"))
 
 
 def _fill(element: Any) -> str | None:
-    fill = None if element is None else attribute(element, "fill")
+    fill = attribute(element, "fill")
     return None if fill in (None, "auto", "FFFFFF") else fill
 
 
-class Numbering:
-    """The texts of list numbers."""
-
-    def __init__(self, root: Any) -> None:
-        """Take the root of the part of numbering, or None."""
-        abstract = {attribute(one, "abstractNumId"): one for one in children(root, "abstractNum")}
-        linked = {value(one, "styleLink"): one for one in abstract.values()}
-        self._levels: dict[tuple[str, str], str] = {}
-        self._defined = {"", "0"}
-        # of a number that is not defined
-        self._any = " ".join(map(_level_text, (level for one in abstract.values() for level in children(one, "lvl"))))
-        for num in children(root, "num"):
-            base = abstract.get(value(num, "abstractNumId"))
-            base = linked.get(value(base, "numStyleLink") or "", base)
-            overrides = [one for override in children(num, "lvlOverride") for one in children(override, "lvl")]
-            for level in (*children(base, "lvl"), *overrides):
-                if run_properties(child(level, "rPr")).get("vanish") != "on":
-                    place = attribute(num, "numId") or "", attribute(level, "ilvl") or "0"
-                    self._levels[place] = _level_text(level)
-            self._defined.add(attribute(num, "numId") or "")
-
-    def text(self, list_number: str, level: str) -> str:
-        """The text around the numbers of a list's level, of all levels if the list is not defined."""
-        return self._levels.get((list_number, level), "") if list_number in self._defined else self._any.strip()
-
-
-def _level_text(level: Any) -> str:
-    return _PLACE.sub("", value(level, "lvlText") or "").strip()
+def background_of(shape: Any) -> str | None:
+    """The colour of a shape; None if it is not known."""
+    if shape is None:
+        return "FFFFFF"
+    colour, about = shape.get("fillcolor"), shape.find("{*}spPr")
+    if colour and shape.get("filled") not in ("f", "false"):
+        found = _COLOUR.match(colour)
+        return found[1] if found else None
+    own = [] if about is None else [one for one in about if local(one).endswith("Fill")]
+    if own:
+        stated = attribute(own[0].find("{*}srgbClr"), "val")
+        return "FFFFFF" if local(own[0]) == "noFill" else stated
+    by_style = attribute(shape.find("{*}style/{*}fillRef"), "idx")
+    return "FFFFFF" if by_style in (None, "0") else None
