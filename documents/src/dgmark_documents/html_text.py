@@ -11,18 +11,7 @@ from dgmark_documents.account import Account, Piece
 from dgmark_documents.charsets import decode_page
 from dgmark_documents.labels import LABEL_ATTRIBUTES, VALUE_FIELDS, join_labels
 from dgmark_documents.look import Look, put
-from dgmark_documents.page_styles import (
-    Declared,
-    Open,
-    Styles,
-    colour_of,
-    declared,
-    has_room,
-    is_cut_off,
-    length,
-    look_of,
-    word,
-)
+from dgmark_documents.page_styles import Declared, Open, Styles, colour_of, declared, is_cut_off, length, look_of, word
 from dgmark_documents.reading import Reading, Refusal
 from dgmark_documents.text_builder import TextBuilder
 from dgmark_documents.xml_pieces import declares_texts, xml_pieces
@@ -123,7 +112,8 @@ def add_html(builder: TextBuilder, page: str, account: Account, *, open_file: Op
         elements = sum(1 for root in roots for _ in root.iter())
         roots = _roots(styles.inlined(page, elements))
     account.add("external style sheets", styles.missing)
-    account.add("rules of style sheets", styles.unknown)
+    account.add("texts of style sheets", styles.unknown)
+    account.add_beside("texts of style sheets", join_labels([*styles.texts]))
     _Page(roots, account, open_file).read(builder)
 
 
@@ -160,14 +150,12 @@ class _Here(NamedTuple):
         invisible: whether styles hide its text but not its place.
         exact: whether white space is kept.
         row: whether its children stand beside each other.
-        marker: the text before items of lists.
     """
 
     look: Look = Look(size=12.0, colour="000000")
     invisible: bool = False
     exact: bool = False
     row: bool = False
-    marker: str = ""
 
     def own(self) -> Look:
         """The look of its text."""
@@ -225,12 +213,11 @@ class _Page:
                     continue
                 self._separate(element, values, stack[-1], builder)
                 stack.append(here)
-                self._begin(element, values, builder, here)
+                self._begin(element, builder, here)
                 continue
             if event == "end" and element is not skipped:
                 values = declared(_style(element))
                 here = stack.pop()
-                self._generated(element, values, "--after", builder, here)
                 self._separate(element, values, stack[-1], builder)
             if event == "end":
                 skipped = None
@@ -242,12 +229,9 @@ class _Page:
     def _add(self, builder: TextBuilder, text: str | None, here: _Here) -> None:
         put(builder, self._account, text, here.own(), exact=here.exact)
 
-    def _begin(self, element: Any, values: Declared, builder: TextBuilder, here: _Here) -> None:
+    def _begin(self, element: Any, builder: TextBuilder, here: _Here) -> None:
         if element.tag == "br":
             builder.end_line()
-        if element.tag == "li" and any(map(str.isalpha, here.marker)):
-            self._add(builder, here.marker, here)
-        self._generated(element, values, "--before", builder, here)
         self._add(builder, element.text, here)
 
     def _separate(self, element: Any, values: Declared, around: _Here, builder: TextBuilder) -> None:
@@ -258,23 +242,6 @@ class _Page:
             builder.add(" ")
         elif display in _LINES or (not display and element.tag in _BLOCKS):
             builder.block(2 if element.tag in _PARAGRAPHS else 1)
-        elif values and has_room(values):
-            builder.room()
-
-    def _generated(self, element: Any, values: Declared, place: str, builder: TextBuilder, here: _Here) -> None:
-        """Read the text that styles put before or after what an element holds."""
-        text = ""
-        for token in values.get(place, ()):
-            if token.type == "literal" and token.value == "/":
-                break  # what follows is read aloud
-            if token.type == "string":
-                text += token.value
-            elif token.type == "function" and token.lower_name == "attr":
-                name = next((one.value for one in token.arguments if one.type == "ident"), "")
-                text += element.get(name) or ""
-            elif token.type == "function" and token.lower_name == "var":
-                self._account.add("texts of variables")
-        self._add(builder, "".join(one for one in text if one.isascii() or one.isalnum() or one.isspace()), here)
 
     def _leave_out(self, element: Any, values: Declared, here: _Here, builder: TextBuilder, *, whole: bool) -> bool:
         """Whether an element is not read at its place; what is seen of it is counted, or read elsewhere."""
@@ -360,13 +327,11 @@ def _within(element: Any, values: Declared, above: _Here) -> _Here:
     if not values:
         return above._replace(look=hints, exact=exact, row=False)
     space, visibility = word(values, "white-space"), word(values, "visibility")
-    tokens = [*values.get("list-style", ()), *values.get("list-style-type", ())]
     return _Here(
         look=look_of(values, hints),
         invisible=above.invisible if visibility not in ("hidden", "collapse", "visible") else visibility != "visible",
         exact=space.startswith(("pre", "break-spaces")) and space != "pre-line" if space else exact,
         row=word(values, "display") in _ROWS,
-        marker="".join(one.value for one in tokens if one.type == "string") if tokens else above.marker,
     )
 
 
