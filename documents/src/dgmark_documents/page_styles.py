@@ -293,14 +293,21 @@ def _is_moved(values: Declared, size: float) -> bool:
         near = name in ("letter-spacing", "z-index") and (_near(tokens, size) if tokens else True)
         if stated not in (*harmless.split(), *_INHERITS) and not near:
             return True
-    functions = (values.get(name, ()) for name in ("display", "visibility", "opacity", "font-size", *_PLACES))
+    hiding = (values.get(name, ()) for name in ("display", "visibility", "opacity"))
+    # sizes and places that variables hold are those of a whole design
+    moving = (one for name in ("font-size", *_PLACES) for one in values.get(name, ()) if _function(one) != "var")
     words = (values.get(name, ()) for name in ("unicode-bidi", "flex-direction", "flex-flow"))
-    return any(one.type == "function" for tokens in functions for one in tokens) or any(
+    return any(map(_function, (*moving, *(one for tokens in hiding for one in tokens)))) or any(
         "override" in one.lower_value or "reverse" in one.lower_value
         for tokens in words
         for one in tokens
         if one.type == "ident"
     )
+
+
+def _function(token: Any) -> str:
+    """The name of a function; empty for all other tokens."""
+    return str(token.lower_name) if token.type == "function" else ""
 
 
 def _near(tokens: list[Any], size: float) -> bool:
