@@ -108,15 +108,10 @@ MOVED = (
 DARK = "<a:solidFill><a:srgbClr val='102030'/></a:solidFill>"
 UNSEEN = {
     "tiny": shape("{}", "sz='100'"),
-    "tiny by its box": shape("{}", box=TINY),
-    "tiny by its placeholder": shape("{}", kind='type="body" idx="7"'),
     "shrunk": shape("{}", "sz='1200'", box="<a:bodyPr><a:normAutofit fontScale='1000'/></a:bodyPr>"),
     "white": shape("{}", WHITE),
     "white by the theme": shape("{}", "><a:solidFill><a:schemeClr val='bg1'/></a:solidFill>"),
     "dark on dark": shape("{}", f">{DARK}", about=DARK),
-    "dark by its style on dark": shape("{}", about=DARK).replace(
-        "<p:txBody>", "<p:style><a:fontRef idx='minor'><a:srgbClr val='102030'/></a:fontRef></p:style><p:txBody>"
-    ),
     "transparent": shape("{}", "><a:solidFill><a:srgbClr val='000000'><a:alpha val='0'/></a:srgbClr></a:solidFill>"),
     "without a fill": shape("{}", "><a:noFill/>"),
     "signs": shape("{}", "><a:latin typeface='Wingdings'/>"),

@@ -11,15 +11,12 @@ from dgmark_documents.office_parts import OfficeParts
 from dgmark_documents.reading import Limits, Reading, Refusal
 from dgmark_documents.slide_styles import (
     UNITS,
-    Properties,
     Sheet,
     box_of,
     is_filled,
-    level_looks,
     line_height,
     look_of,
     placeholder,
-    run_looks,
     share,
     sheet_of,
 )
@@ -55,7 +52,6 @@ class _Presentation(Package):
 
     Attributes:
         slides: the parts of the slides, in their order.
-        defaults: the looks of texts that nothing else decides on.
         page: width and height of a slide in points.
         templates: the layouts and masters that slides show.
     """
@@ -68,7 +64,6 @@ class _Presentation(Package):
         links = parts.links(parts.main)
         named = (links.get(relation(one)) for one in main.iterfind("{*}sldIdLst/{*}sldId"))
         self.slides = [link.part for link in named if link and len(parts.tree(link.part))]
-        self.defaults = main.find("{*}defaultTextStyle")
         size = main.find("{*}sldSz")
         stated = [number(attribute(size, side)) or 0.0 for side in ("cx", "cy")]
         self.page = [(one or usual) / UNITS for one, usual in zip(stated, _USUAL, strict=True)]
@@ -129,21 +124,13 @@ class _Here(NamedTuple):
 
     Attributes:
         builder: what they are added to.
-        around: what their shape and paragraph say of how they are shown.
+        look: what is said of how they are shown.
         scale: the share to which their box shrinks them.
-        styles: the lists of styles by level that hold, the most general one first.
-        font: the look that the style of their shape gives them.
-        in_table: whether the style of a table decides on their colours.
-        look: what the paragraph or run says of it.
     """
 
     builder: TextBuilder
-    around: Look
+    look: Look
     scale: float = 1.0
-    styles: tuple[Any, ...] = ()
-    font: Properties = {}  # noqa: RUF012 (never changed)
-    in_table: bool = False
-    look: Properties = {}  # noqa: RUF012
 
 
 class _Story(DrawnStory):
@@ -155,7 +142,7 @@ class _Story(DrawnStory):
         super().__init__(deck, part)
         self._deck = deck
         self._sheet = sheet
-        self.state = here._replace(styles=() if deck.defaults is None else (deck.defaults,))
+        self.state = here
         # whether anything is drawn so far, which may stand behind a text: on a slide, also by its layout and master
         behind = () if part in deck.templates else sheet.trees[1:]
         self._drawn = any(_draws(one) for tree in behind for one in tree.iter("{*}sp", "{*}pic"))
@@ -171,7 +158,7 @@ class _Story(DrawnStory):
 
     def _look(self, **changes: Any) -> None:
         """Change how texts look up to the end of the element."""
-        self._set(around=self.state.around._replace(**changes))
+        self._set(look=self.state.look._replace(**changes))
 
     # Each of the following takes an element that begins, and says whether its contents are passed over.
 
@@ -204,21 +191,14 @@ class _Story(DrawnStory):
         if kind in _ENDS:
             self._set(builder=self.account.at(_ENDS[kind], f"{self.part} {kind}"))
         self._begin_drawing(element)
-        font, fit = element.find("{*}style/{*}fontRef"), element.find("{*}txBody/{*}bodyPr/{*}normAutofit")
-        self._set(
-            styles=self._sheet.looks(element, self._deck.defaults),
-            scale=share(attribute(fit, "fontScale"), 1.0),
-            font={} if font is None else {"color": self._sheet.colour(font) or ""},
-        )
+        fit = element.find("{*}txBody/{*}bodyPr/{*}normAutofit")
+        self._set(scale=share(attribute(fit, "fontScale"), 1.0))
         return False
 
     def _begin_picture(self, element: Any) -> None:
         self._begin_drawing(element)
         box = next((one for one in map(box_of, self._sheet.alike(element)) if one), None)
         self.account.add_picture(*(box[2:] if box else (None, None)))
-
-    def _begin_table(self, _: Any) -> None:
-        self._set(in_table=True)
 
     def _begin_cell(self, element: Any) -> None:
         self._look(background=self._sheet.colour(element.find("{*}tcPr/{*}solidFill")))
@@ -227,21 +207,14 @@ class _Story(DrawnStory):
 
     def _begin_paragraph(self, element: Any) -> None:
         self.state.builder.block()
-        about = element.find("{*}pPr")
-        general, own = self.state.styles[:2], self.state.styles[2:]
-        look = level_looks(general, about, self._sheet) | self.state.font | level_looks(own, about, self._sheet)
-        if self.state.in_table:
-            look.pop("color", None)  # the style of the table may say another one
-        self._set(look=look)
-        self._look(size=line_height(about))
+        self._look(size=line_height(element.find("{*}pPr")))
 
     def _begin_run(self, element: Any) -> None:
-        self._set(look=self.state.look | run_looks(element.find("{*}rPr"), self._sheet))
+        self._set(look=look_of(element.find("{*}rPr"), self.state.scale, self.state.look, self._sheet))
 
     def _add_text(self, element: Any) -> None:
         text = (element.text or "").replace("\t", " ")
-        look = look_of(self.state.look, self.state.scale, self.state.around)
-        put(self.state.builder, self.account, text, look, exact=True)
+        put(self.state.builder, self.account, text, self.state.look, exact=True)
 
     def _add_comment(self, element: Any) -> None:
         self.state.builder.block()
@@ -256,7 +229,6 @@ _Story.handlers = {
     "sp": _Story._begin_shape,
     "pic": _Story._begin_picture,
     **dict.fromkeys(("graphicFrame", "grpSp", "cxnSp"), _Story._begin_drawing),
-    "tbl": _Story._begin_table,
     "tc": _Story._begin_cell,
     "p": _Story._begin_paragraph,
     **dict.fromkeys(("r", "fld"), _Story._begin_run),
