@@ -30,8 +30,8 @@ _PICTURES = frozenset(("img", "image"))
 _DRAWN = frozenset(("path", "polyline", "polygon", "use", "line", "rect", "circle", "ellipse"))
 _LETTERS = 2000  # the paths of all drawings of a page are as long if they draw letters; those of signs are shorter
 _LETTER = 200  # of the path of one letter
+_MARK = re.compile(r"\s*[\[(]?(?:\d{1,4}|[*†‡§])[\])]?\s*")  # of a note, or of the way back from it
 _SMALL_DATA = 2000  # characters of the address of a picture that holds it, if it is a sign
-_MARK = 10  # letters of the longest mark of a note
 _PROGRAMS = re.compile("$|module$|.*(java|ecma)script")  # the types of scripts that browsers run
 _PROGRAM = re.compile(r"[\s\0-\x1f]*(j\s*a\s*v\s*a|v\s*b)\s*s\s*c\s*r\s*i\s*p\s*t\s*:", re.IGNORECASE)
 # the parts of a page around its text
@@ -48,10 +48,9 @@ _BLOCKS = _PARAGRAPHS | frozenset((
     "tr", "nav", "aside", "menu", "search", "dialog", "legend", "listing", "xmp", "plaintext", "hgroup", "optgroup",
 ))  # fmt: skip
 # what stands beside its neighbours with room between
-_CELLS = frozenset(("td", "th", "text", "mtd", "option", "mspace"))
+_CELLS = frozenset(("td", "th", "text", "mtd", "mtext", "option", "mspace"))
 _ROWS = frozenset(("flex", "inline-flex", "grid", "inline-grid", "-webkit-flex", "-webkit-box", "-ms-flexbox"))
 _LINES = frozenset(("block", "list-item", "table", "table-row", "table-caption", "flow-root", "flex", "grid"))
-_WORDS = frozenset(("mi", "mn", "mo", "mtext", "ms"))  # MathML's elements that hold text
 _DRAWING = frozenset(("svg", "g", "text", "tspan", "textpath"))
 _HINTS = ("display", "visibility", "opacity", "font-size", "clip-path", "mask")
 _DATA = "[CDATA["  # how a comment begins that is a text in drawings and in XHTML
@@ -238,7 +237,7 @@ class _Page:
         """Put what stands between an element and its neighbours."""
         display = word(values, "display")
         cell = display == "table-cell" if display else element.tag in _CELLS
-        if cell or around.row or _is_word(element):
+        if cell or around.row or (element.tag == "tspan" and "x" in element.attrib):
             builder.add(" ")
         elif display in _LINES or (not display and element.tag in _BLOCKS):
             builder.block(2 if element.tag in _PARAGRAPHS else 1)
@@ -285,7 +284,8 @@ class _Page:
             if tag in _DRAWN:
                 self._drawn += max(20, len(element.get("d", "")), len(element.get("points", "")), 100 * (tag == "use"))
             self._drawings += tag == "svg"
-            return _is_reference(element)
+            is_link = tag == "a" and "#" in (element.get("href") or "")
+            return is_link and bool(_MARK.fullmatch("".join(element.itertext())))
         return True
 
     def _count_attributes(self, element: Any, values: Declared) -> None:
@@ -380,24 +380,3 @@ def _is_hidden(element: Any, values: Declared) -> bool:
         return True
     closed = "popover" in element.attrib or (element.tag == "dialog" and "open" not in element.attrib)
     return (closed or "hidden" in element.attrib) and not display
-
-
-def _is_word(element: Any) -> bool:
-    """Whether an element of a formula or a drawing is a word that stands apart from its neighbours."""
-    apart = element.tag in _WORDS or (element.tag == "tspan" and ("x" in element.attrib or "dx" in element.attrib))
-    return apart and sum(map(str.isalpha, "".join(element.itertext()))) > 1
-
-
-def _is_reference(element: Any) -> bool:
-    """Whether an element is the mark of a note: a raised link within the document, or a note's link back."""
-    if element.tag == "sup":
-        return _covers(element, [one for one in element.iter("a") if "#" in (one.get("href") or "")])
-    if element.tag != "a" or "#" not in (element.get("href") or ""):
-        return False
-    return _covers(element, element.iter("sup"))
-
-
-def _covers(element: Any, parts: Iterable[Any]) -> bool:
-    """Whether all of the element's text stands in these parts of it."""
-    text = "".join(element.itertext()).strip()
-    return 0 < len(text) <= _MARK and text == "".join("".join(part.itertext()) for part in parts).strip()
