@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, BinaryIO
 
-from dgmark_documents.account import Account
+from dgmark_documents.account import Account, letters_in
 from dgmark_documents.charsets import check_legible
 from dgmark_documents.look import HIDDEN, unseen
 from dgmark_documents.pdf_annotations import add_alternatives, add_annotations, add_form_data
@@ -72,6 +72,7 @@ class _Reader:
         self._covered: list[float] = []  # by pictures, of each page
         self._big: list[int] = []  # pictures
         self._segments: list[int] = []
+        self._mixed = ""  # what is drawn in an order that is not that of the lines, as labels of diagrams are
 
     def read_page(self, number: int) -> None:
         """Read a page, then what its annotations show."""
@@ -110,10 +111,11 @@ class _Reader:
         raw, account = self._raw, self._account
         content = page.get_textpage()
         texts = [*looks(objects, page.get_bbox(), raw, first)]
-        moved = are_mixed([box_of(shape) for shape, _ in texts])
+        if are_mixed([box_of(shape) for shape, _ in texts]):
+            self._mixed += str(content.get_text_range(errors="replace"))
         hidden = []
         for shape, look in texts:
-            why = unseen(look._replace(moved=look.moved or moved))
+            why = unseen(look)
             if why == HIDDEN:
                 hidden.append(shape)
                 account.hidden.add(utf16(raw.FPDFTextObj_GetText, shape, content))
@@ -154,6 +156,8 @@ class _Reader:
         count = self._document.count_attachments()
         account.add("attachments", count, weight=Account.UNKNOWN * count)
         text = join_lines([line for page in lines for line in page]).strip("\n")
+        if 2 * letters_in(self._mixed) > letters_in(text):
+            account.add_not_shown("text in an order that is not that of the lines", self._mixed)
         left_out = "\n".join(line.text for page in self._pages for line in page)
         reading = account.reading(text, left_out=left_out, pages=len(self._pages))
         if not reading.text:

@@ -54,12 +54,11 @@ def looks(objects: list[Any], page: Box, raw: Any, first: int = 0) -> Iterator[t
             yield (
                 one,
                 Look(
-                    hidden=mode == _INVISIBLE and not _within(box, scans),
+                    hidden=_is_outside(box, page) or (mode == _INVISIBLE and not _within(box, scans)),
                     size=_size(one, box, raw),
                     colour=colour,
                     background=_behind(box, filled) if alike and mode != _INVISIBLE else None,
                     opacity=opacity,
-                    off_page=box[2] < page[0] or box[0] > page[2] or box[3] < page[1] or box[1] > page[3],
                     moved=any(name == "OC" for name, _ in _marks(one, raw)),
                 ),
             )
@@ -116,6 +115,10 @@ def _within(box: Box, others: list[Box]) -> bool:
     """Whether the middle of a box lies in one of the others."""
     across, up = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
     return any(left <= across <= right and bottom <= up <= top for left, bottom, right, top in others)
+
+
+def _is_outside(box: Box, page: Box) -> bool:
+    return box[2] < page[0] or box[0] > page[2] or box[3] < page[1] or box[1] > page[3]
 
 
 def _behind(box: Box, filled: list[tuple[Box, str | None]]) -> str | None:
