@@ -20,10 +20,10 @@ def read_catalogue(content: bytes) -> Reading:
     text, how = decode(content)
     account, body = Account(), list[str]()
     try:
-        catalogue = polib.pofile(f"{text}\n") if "msgid" in text else []  # it takes a text of one line for a path
+        catalogue = polib.pofile(f"{text}\n")  # which takes a text of one line for a path
     except (OSError, ValueError) as error:
         raise Refusal(f"is no catalogue of messages: {error}. If it is plain text, name it .txt") from error
-    if not len(catalogue):
+    if "msgid" not in text:
         raise Refusal("is no catalogue of messages: it has no msgid. If it is plain text, name it .txt")
     for entry in catalogue:
         messages, translations = _texts_of(entry)

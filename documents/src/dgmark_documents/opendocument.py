@@ -168,12 +168,13 @@ class _Story(Story):
         off = is_off_page(points(attribute(element, side)) for side in ("x", "y"))
         own = self._styles.properties("graphic", attribute(element, "style-name"))
         self._set({"behind": _colour_of(own)}, off_page=self.state[1].off_page or off)
-        size = (points(attribute(element, side)) for side in ("width", "height"))
+        width, height = (points(attribute(element, side)) for side in ("width", "height"))
         objects = [one for one in element if local(one) in _OBJECTS]
-        if not all(self._add_object(one) for one in objects):
-            self.account.add_picture(*size, "embedded objects")
+        read = [self._add_object(one) for one in objects]
+        if not all(read):
+            self.account.add_picture(width, height, "embedded objects")
         elif not objects and element.find("{*}image") is not None:
-            self.account.add_picture(*size)
+            self.account.add_picture(width, height)
         return bool(objects)
 
     def _add_object(self, element: Any) -> bool:

@@ -118,7 +118,9 @@ def _within(box: Box, others: list[Box]) -> bool:
 
 
 def _is_outside(box: Box, page: Box) -> bool:
-    return box[2] < page[0] or box[0] > page[2] or box[3] < page[1] or box[1] > page[3]
+    """Whether a box lies outside of the page."""
+    left, bottom, right, top = page
+    return box[2] < left or box[0] > right or box[3] < bottom or box[1] > top
 
 
 def _behind(box: Box, filled: list[tuple[Box, str | None]]) -> str | None:
@@ -129,7 +131,7 @@ def _behind(box: Box, filled: list[tuple[Box, str | None]]) -> str | None:
 def _is_scan(picture: Any) -> bool:
     left, bottom, right, top = box_of(picture)
     width, height = picture.get_px_size()
-    return 72 * min(width / max(1.0, right - left), height / max(1.0, top - bottom)) >= _SCAN
+    return bool(72 * min(width / max(1.0, right - left), height / max(1.0, top - bottom)) >= _SCAN)
 
 
 def _is_filled(shape: Any, raw: Any) -> bool:

@@ -85,10 +85,8 @@ class _Presentation(Package):
                 self.read(link.part, self.parts.tree(link.part), "notes" if link.kind == "notesSlide" else "comments")
 
     def _use(self, sheet: Sheet) -> None:
-        """Keep the layout and the master whose shapes this slide or page shows."""
-        for part, tree in zip(sheet.parts[1:], sheet.trees, strict=False):
-            if attribute(tree, "showMasterSp") in ("0", "false"):
-                return
+        """Keep the layout and the master of a slide or page."""
+        for part in sheet.parts[1:]:
             self.templates.setdefault(part, sheet)
 
     def read(self, part: str, top: Any, place: str) -> None:

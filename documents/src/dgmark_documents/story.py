@@ -157,7 +157,10 @@ class DrawnStory(Story):
         """Read a diagram."""
         part = self.linked(element, "dm")
         tree = self.package.parts.tree(part)
-        return self.package.read(part, tree, "diagrams") if len(tree) or tree.text else self.count_object(element)
+        if not len(tree):
+            return self.count_object(element)
+        self.package.read(part, tree, "diagrams")
+        return None
 
     def add_chart(self, element: Any) -> bool | None:
         """Read the titles and labels of a chart, with what is drawn on it."""

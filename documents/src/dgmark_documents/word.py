@@ -102,10 +102,10 @@ class _Word(Package):
         labels = (_NUMBER.sub("", attribute(one, "val") or "").strip() for one in levels)
         self.account.put("numbers of lists", " ".join(dict.fromkeys(one for one in labels if len(one) > 1)))
         if self.shows_properties:
-            shown = [self.parts.named(kind, "") for kind in _PROPERTIES]
-            for part in (*shown, *(link.part for link in links if link.kind == "customXml")):
-                for text in self.parts.tree(part).itertext():
-                    self.account.put("document properties", text)
+            named = [self.parts.named(kind, "") for kind in _PROPERTIES]
+            stores = [link.part for link in links if link.kind == "customXml"]
+            for text in (text for part in (*named, *stores) for text in self.parts.tree(part).itertext()):
+                self.account.put("document properties", text)
 
 
 class _Story(DrawnStory):
