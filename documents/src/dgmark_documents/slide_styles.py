@@ -7,7 +7,6 @@ from dgmark_documents.elements import attribute, local, number, value
 from dgmark_documents.look import CLEAR, Look
 from dgmark_documents.office_parts import OfficeParts
 
-_FILLS = ("solidFill", "gradFill", "blipFill", "pattFill", "grpFill")
 UNITS = 12_700.0  # in a point
 
 

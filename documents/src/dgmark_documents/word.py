@@ -21,7 +21,6 @@ from dgmark_documents.word_styles import (
     Surroundings,
     WordStyles,
     background_of,
-    paragraph_look,
     paragraph_properties,
     run_properties,
     shading,
@@ -142,10 +141,12 @@ class _Story(DrawnStory):
     def _begin_paragraph(self, element: Any) -> None:
         self._builder.block()
         own = paragraph_properties(element.find("{*}pPr"))
-        style = own.get("pStyle")
-        properties = {**self._word.styles.properties(style, "paragraph"), **own}
-        around = self._around._replace(paragraph=style, look=paragraph_look(properties, self._around.look))
-        self.state = around, self._word.styles.look({}, around)
+        stated = {**self._word.styles.paragraph(own.get("style")), **own, "style": own.get("style")}
+        around = self._around._replace(paragraph=stated.pop("style"))
+        if around.look.size is not None:  # of the row
+            stated["size"] = min(around.look.size, stated.get("size", around.look.size))
+        self.state = around.having(**stated), self._look
+        self.state = self._around, self._word.styles.look({}, self._around)
 
     def _begin_run(self, element: Any) -> None:
         self.state = self._around, self._word.styles.look(run_properties(element.find("{*}rPr")), self._around)
