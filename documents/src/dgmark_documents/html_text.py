@@ -9,13 +9,18 @@ from typing import Any, NamedTuple
 
 from dgmark_documents.account import Account, Piece
 from dgmark_documents.charsets import decode_page
-from dgmark_documents.labels import LABEL_ATTRIBUTES, VALUE_FIELDS, join_labels
 from dgmark_documents.look import Look, put
 from dgmark_documents.page_styles import Declared, Open, Styles, colour_of, declared, is_cut_off, length, look_of, word
 from dgmark_documents.reading import Reading, Refusal
 from dgmark_documents.text_builder import TextBuilder
 from dgmark_documents.xml_pieces import declares_texts, xml_pieces
 
+# the attributes that a page shows, and what is said of them
+_LABEL_ATTRIBUTES = {
+    "title": "tool tips", "alt": "texts of pictures", "placeholder": "placeholders", "label": "labels",
+}  # fmt: skip
+# the kinds of `input` that do not show their value
+_VALUE_FIELDS = frozenset(("hidden", "password", "checkbox", "radio", "file", "color", "range", "image"))
 # no text of the page
 _NEVER = frozenset(("head", "style", "template", "progress", "meter", "rp"))
 # what a browser shows only where it cannot show something else, or never
@@ -59,7 +64,7 @@ _GROUPS = {"template": "hidden parts", **dict.fromkeys(("title", "option"), "lab
 # attributes of prose that no browser shows
 _TECHNICAL = re.compile(
     r"class|style|rel|headers|sizes|srcset|accept|allow|sandbox|autocomplete|item(prop|type|scope)|property|typeof|on.+"
-    r"|xmlns.*|aria-(labelledby|describedby|controls|owns)|d|points|href|src|" + "|".join(LABEL_ATTRIBUTES)
+    r"|xmlns.*|aria-(labelledby|describedby|controls|owns)|d|points|href|src|" + "|".join(_LABEL_ATTRIBUTES)
 )
 _UNSEEN = ("meta", "link", "script", "style", "base", "html", "head", "param", "source", "option", "button", "data")
 
@@ -139,6 +144,14 @@ def _styles_of(roots: list[Any], open_file: Open | None) -> Styles:
         elif "stylesheet" in relations and "alternate" not in relations:
             styles.open(element.get("href") or "", media)
     return styles
+
+
+def join_labels(labels: Iterable[str]) -> str:
+    """Short texts of one kind as one text: one after the other, those of several words once."""
+    joined: dict[str | int, str] = {}
+    for number, label in enumerate(one.strip() for one in labels):
+        joined[label if " " in label else number] = label
+    return " ".join(filter(None, joined.values()))
 
 
 class _Here(NamedTuple):
@@ -278,7 +291,7 @@ class _Page:
         elif tag in _PICTURES or (tag == "input" and kind == "image"):
             self._account.add_picture(*_size(element, values))
         elif tag == "input":
-            if kind not in VALUE_FIELDS:
+            if kind not in _VALUE_FIELDS:
                 self._add(builder, element.get("value"), here)
         else:
             if tag in _DRAWN:
@@ -291,8 +304,8 @@ class _Page:
     def _count_attributes(self, element: Any, values: Declared) -> None:
         """Read the attributes of an element that are seen; count pictures behind it, and attributes that run."""
         for name, value in element.items():
-            if name in LABEL_ATTRIBUTES:
-                self._label(LABEL_ATTRIBUTES[name], value)
+            if name in _LABEL_ATTRIBUTES:
+                self._label(_LABEL_ATTRIBUTES[name], value)
             elif (name.startswith("on") and value.strip()) or _PROGRAM.match(value):
                 self._account.add("scripts")
             elif name == "background" and value:

@@ -7,6 +7,7 @@ is looked at once to read it and once to count it.
 import re
 from collections.abc import Iterator
 from copy import copy
+from typing import Any
 
 from dgmark_documents.account import Account, Piece
 from dgmark_documents.fields import button_of, shows_property
@@ -79,6 +80,17 @@ def read_rtf(content: bytes) -> Reading:
     return reader.account.reading(body[1], ascii_only=True)
 
 
+def _tokens(source: str) -> Iterator[tuple[Any, ...]]:
+    """The tokens of a file without its binary data: the place of each, then the groups of `_TOKEN`."""
+    at = 0
+    while found := _TOKEN.match(source, at):
+        if found[1] == "bin":
+            at = found.end() + max(int(found[2] or 0), 0)
+        else:
+            yield at, *found.groups()
+            at = found.end()
+
+
 class _Reader:
     """Reads a file, token by token.
 
@@ -112,14 +124,9 @@ class _Reader:
 
     def read(self, source: str) -> None:
         """Read a file up to the bracket that ends it."""
-        at = 0
-        while found := _TOKEN.match(source, at):
-            start, at = at, found.end()
-            word, number, code, sign, bracket, text = found.groups()
+        for start, word, number, code, sign, bracket, text in _tokens(source):
             if text:
                 self._add_bytes(text.encode("latin-1"), start)
-            elif word == "bin":
-                at += max(int(number or 0), 0)
             elif word:
                 self._take_word(word, None if number is None else int(number), start)
             elif code:
@@ -326,16 +333,12 @@ def _pieces(source: str, deleted: set[int]) -> Iterator[Piece]:
         deleted: where texts stand that do not count, as they are tracked deletions.
     """
     opened = ["the end"]  # what stands outside of all groups
-    at, begins = 0, False
-    while found := _TOKEN.match(source, at):
-        start, at = at, found.end()
-        word, number, code, sign, bracket, text = found.groups()
+    begins = False
+    for start, word, number, code, sign, bracket, text in _tokens(source):
         if bracket == "{":
             opened.append(opened[-1] if len(opened) > 1 else "rtf")
         elif bracket:
             del opened[max(len(opened) - 1, 1) :]
-        elif word == "bin":
-            at += max(int(number or 0), 0)
         elif opened[-1] not in _NO_TEXT and start not in deleted:
             if word == "u" and number:
                 text = chr(int(number) % 2**16)
@@ -345,4 +348,4 @@ def _pieces(source: str, deleted: set[int]) -> Iterator[Piece]:
                 opened[-1] = word
             if text:
                 yield Piece(f"group {opened[-1]}", text, _VALUES.get(opened[-1]))
-        begins = bracket == "{" or (begins and (sign == "*" or not any(found.groups())))
+        begins = bracket == "{" or (begins and (sign == "*" or not (word or code or sign or bracket or text)))
