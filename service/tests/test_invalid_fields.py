@@ -47,7 +47,7 @@ def errors_of(model: type[BaseModel], body: Any) -> list[dict[str, str]]:
     except ValidationError as error:
         return [invalid_field(error)]
     except ErrorAnswer as error:
-        return error.errors
+        return [{"param": str(error.param), "message": error.detail}]
     return []
 
 

@@ -16,7 +16,7 @@ from dgmark.errors import SettingsError
 from dgmark.watermark.policy import MarkingRefused, MarkingRequest
 from dgmark.watermark.position import PositionSpec
 from dgmark_service.app import create_app
-from dgmark_service.error_answers import answer_to
+from dgmark_service.error_handlers import answer_to
 from dgmark_service.offers import Offer, offers_of
 from dgmark_service.settings import ModelSource, ServiceSettings
 from support.fresh_process import run_fresh
@@ -142,7 +142,7 @@ def test_writing_needs_the_scope(client: TestClient, folder: Path) -> None:
         ({"temperature": -1}, 400, "temperature"),
         ({"temperature": "0.5"}, 400, "temperature"),
         ({"watermark": {"key": "one"}}, 400, "watermark.key"),
-        ({"messages": [{"role": "user", "content": "a"}]}, 400, "body"),
+        ({"messages": [{"role": "user", "content": "a"}]}, 400, "prompt"),
         ({"lookahead": 1000}, 400, "lookahead"),
         ({"lookahead": 2}, 400, "lookahead"),
         ({"noise": "fixed"}, 400, "noise"),

@@ -42,7 +42,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
         ({"text": "a", "fpr": "0.1"}, "fpr"),
         ({"text": "a", "fpr": 0}, "fpr"),
         ({"text": "a", "key": "nobody"}, "key"),
-        ({"text": "a", "key": "one", "keys": ["one"]}, "body"),
+        ({"text": "a", "key": "one", "keys": ["one"]}, "keys"),
         ({"text": "a", "phase": "end"}, "phase"),
         ({"text": "a", "normalise": ["magic"]}, "normalise.0"),
         ({"token_ids": [-1]}, "token_ids.0"),

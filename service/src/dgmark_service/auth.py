@@ -10,14 +10,16 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any, Never, TypeVar
+from typing import Annotated, Any, Never, TypeVar
 
-from fastapi import Request
+from fastapi import Request, Security
+from fastapi.security import HTTPBearer, SecurityScopes
 from limits import parse
 
 from dgmark.errors import DgmarkError
 from dgmark.watermark.key import WatermarkKey
-from dgmark_service.error_answers import ErrorAnswer, id_of
+from dgmark_service.error_answers import ErrorAnswer
+from dgmark_service.error_handlers import id_of
 from dgmark_service.settings import ServiceSettings
 from dgmark_service.telemetry import AuditLog
 from dgmark_service.token_file import ALL_SCOPES, Scope, Token, TokenFile, find
@@ -30,8 +32,7 @@ _NETWORK_BITS = 64  # of an IPv6 address: one network, which one person has
 _TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")  # IPv4 clients of a network that has IPv6 alone (RFC 6052)
 _BEARER = re.compile("bearer +([\x21-\x7e]+)", re.IGNORECASE)
 Key = TypeVar("Key")
-SCHEME = "accessToken"
-SECURITY_SCHEMES = {SCHEME: {"type": "http", "scheme": "bearer", "description": "An access token of the service."}}
+_SCHEME = HTTPBearer(scheme_name="accessToken", description="An access token of the service.", auto_error=False)
 
 
 @dataclass(frozen=True)
@@ -85,22 +86,17 @@ class Authenticator:
         self._requests = MovingWindow(rate.amount, rate.get_expiry())
         self._seconds = MovingWindow(settings.public_seconds, 60)
 
-    def authorize(self, request: Request, scope: Scope, *, limited: bool = False) -> Caller:
-        """Who asks this, if they may do it.
-
-        Args:
-            request: the request.
-            scope: what it needs.
-            limited: whether it counts for the limit of the public form.
+    def authorize(self, request: Request, scope: str) -> Caller:
+        """Who asks this, if they may do what needs this scope.
 
         Raises:
-            ErrorAnswer: they may not, or ask too often.
+            ErrorAnswer: they may not, or ask for checks too often.
         """
         caller = self.identify(request)
         # whoever may see all numbers may see the verdict
         if not (caller.checks if scope == "detect" else scope in caller.scopes):
             self.refuse(request, caller, 403, f"this needs a token with the scope {scope}")
-        if limited:
+        if scope == "detect":
             self.count(request, caller)
         return caller
 
@@ -225,12 +221,20 @@ def network(address: str) -> str:
     return str(parsed if parsed.version == 4 else ipaddress.ip_network((parsed, _NETWORK_BITS), strict=False))
 
 
-def needs(scope: Scope | None) -> dict[str, Any]:
-    """What OpenAPI says of an operation that needs a token with this scope, or any token."""
-    return {"security": [{SCHEME: [] if scope is None else [scope]}]}
+async def _caller(request: Request, needed: SecurityScopes, _: Annotated[object, Security(_SCHEME)]) -> Caller:
+    """Who asks this, if they may: the dependency of all routes that need a scope, or any valid token."""
+    auth: Authenticator = request.app.state.service.auth
+    return auth.authorize(request, needed.scopes[0]) if needed.scopes else auth.identify(request)
+
+
+# the argument of a route that tells it who asks, by the scope that it needs
+Anybody = Annotated[Caller, Security(_caller)]
+Detecting = Annotated[Caller, Security(_caller, scopes=["detect"])]
+Generating = Annotated[Caller, Security(_caller, scopes=["generate"])]
+Administering = Annotated[Caller, Security(_caller, scopes=["admin"])]
 
 
 def without_token(settings: ServiceSettings, operation: dict[str, Any]) -> bool:
     """Whether an operation, as OpenAPI describes it, also answers whoever has no token."""
-    scopes = operation["security"][0][SCHEME]
+    (scopes,) = operation["security"][0].values()
     return settings.local or (settings.public and scopes in ([], ["detect"]))

@@ -2,7 +2,8 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import TypeVar
 
 from fastapi import APIRouter, Request
@@ -17,10 +18,11 @@ from dgmark.report.signed import read_signed_report
 from dgmark.report.signing import SigningKey
 from dgmark.version import __version__
 from dgmark_service import schemas
-from dgmark_service.auth import Caller, needs
+from dgmark_service.auth import Anybody, Caller, Detecting
 from dgmark_service.bodies import json_body, json_or_form_body, read_json, read_json_or_form
 from dgmark_service.detection_worker import Answer, Checker, Options, Upload
-from dgmark_service.error_answers import ErrorAnswer, answer_to, id_of
+from dgmark_service.error_answers import ErrorAnswer
+from dgmark_service.error_handlers import problem_of
 from dgmark_service.generation_task import unless_gone
 from dgmark_service.offers import Offer
 from dgmark_service.settings import ServiceSettings
@@ -42,21 +44,20 @@ def routes(state: ServiceState) -> APIRouter:
     """
     router = APIRouter(tags=["detection"])
 
-    @router.get("/v1/about", summary="What the service holds, and which form you get", openapi_extra=needs(None))
-    async def about(request: Request) -> schemas.About:
+    @router.get("/v1/about", summary="What the service holds, and which form you get")
+    async def about(caller: Anybody) -> schemas.About:
         """The keys, limits and models, and what your token lets you do: any valid token is enough."""
-        return _about(state, state.auth.identify(request))
+        return _about(state, caller)
 
     @router.post(
         "/v1/detect",
         summary="Check one text, several, the token ids of one response, or one document",
         response_model=schemas.FullAnswer | schemas.PublicAnswer | schemas.ListAnswer,
-        openapi_extra=json_or_form_body(schemas.DetectRequest, "A document in place of text and token_ids.")
-        | needs("detect"),
+        openapi_extra=json_or_form_body(schemas.DetectRequest, "A document in place of text and token_ids."),
     )
-    async def detect(request: Request) -> Response:
+    async def detect(request: Request, caller: Detecting) -> Response:
         """The verdict, in the form that your token gives."""
-        _, answer = await _checked(state, request, schemas.DetectRequest, Checker.detect)
+        _, answer = await _checked(state, request, caller, schemas.DetectRequest, Checker.detect)
         return Response(answer.content, media_type="application/json")
 
     @router.post(
@@ -64,11 +65,11 @@ def routes(state: ServiceState) -> APIRouter:
         summary="Make the signed report of one text or document",
         response_class=Response,
         responses={200: {"content": {"text/html": {}, "application/json": {}}, "description": "The report."}},
-        openapi_extra=json_or_form_body(schemas.ReportRequest, "A document in place of text.") | needs("detect"),
+        openapi_extra=json_or_form_body(schemas.ReportRequest, "A document in place of text."),
     )
-    async def report(request: Request) -> Response:
+    async def report(request: Request, caller: Detecting) -> Response:
         """The report as a page or as JSON, signed if the service has a signing key."""
-        asked, answer = await _checked(state, request, schemas.ReportRequest, Checker.report)
+        asked, answer = await _checked(state, request, caller, schemas.ReportRequest, Checker.report)
         signer = state.settings.signer
         content = await run_in_threadpool(signer.sign, answer.content) if signer else answer.content
         return _file(content, asked.format)
@@ -78,11 +79,10 @@ def routes(state: ServiceState) -> APIRouter:
         summary="Make one signed report of several reports of this service",
         response_class=Response,
         responses={200: {"content": {"text/html": {}, "application/json": {}}, "description": "The report."}},
-        openapi_extra=json_body(schemas.JoinRequest) | needs("detect"),
+        openapi_extra=json_body(schemas.JoinRequest),
     )
-    async def join(request: Request) -> Response:
+    async def join(request: Request, caller: Detecting) -> Response:
         """A table of what the reports found. If the service signs, it takes only reports that it signed itself."""
-        caller = state.auth.authorize(request, "detect", limited=True)
         asked = await read_json(request, schemas.JoinRequest)
         joined = await run_in_threadpool(_joined, asked, state.settings.signer)
         state.auth.log(request, caller, "join", reports=len(asked.reports))
@@ -98,12 +98,10 @@ def routes(state: ServiceState) -> APIRouter:
         @router.post(
             "/v1/report/verify",
             summary="Say who signed a report, and whether it was changed since",
-            openapi_extra={"requestBody": {"required": True, "content": {"application/octet-stream": _BYTES}}}
-            | needs("detect"),
+            openapi_extra={"requestBody": {"required": True, "content": {"application/octet-stream": _BYTES}}},
         )
-        async def verify(request: Request) -> schemas.VerifyAnswer:
+        async def verify(request: Request, caller: Detecting) -> schemas.VerifyAnswer:
             """The body is the file of the report, as it was downloaded."""
-            caller = state.auth.authorize(request, "detect", limited=True)
             document = await request.body()
             if not document:
                 raise ErrorAnswer(400, "the body is empty: send the file of the report", param="body")
@@ -205,52 +203,37 @@ def _options(state: ServiceState, caller: Caller, asked: schemas.TextToCheck) ->
 
 
 async def _checked(
-    state: ServiceState, request: Request, model: type[T], work: Callable[..., Answer]
+    state: ServiceState, request: Request, caller: Caller, model: type[T], work: Callable[..., Answer]
 ) -> tuple[T, Answer]:
     """What a request about one text, or a list of texts, asks for, and the answer of a worker.
 
     Raises:
-        ErrorAnswer: the body is damaged, there is not one text, or the public form does not let a field be chosen.
+        ErrorAnswer: the body is damaged, the texts are too long together, or the public form does not let a field be
+            chosen.
         ValidationError: a field is wrong or unknown.
         DgmarkError: see `_answer`.
     """
-    caller = state.auth.authorize(request, "detect", limited=True)
     state.auth.check_seconds(request, caller)
     asked, upload = await read_json_or_form(request, model)
     if caller.public:
         for name in sorted(asked.model_fields_set - _PUBLIC_FIELDS):
             detail = f"{name} can be chosen only with a token of the scope detect:full"
             state.auth.refuse(request, caller, 403, detail, param=name)
-    options = _options(state, caller, asked)
-    texts, ids = getattr(asked, "texts", None), getattr(asked, "token_ids", None)
-    if sum(one is not None for one in (upload, asked.text, ids, texts)) != 1:
-        raise ErrorAnswer(400, "give text, texts, token_ids or a document, one of them", param="text")
+    options, texts = _options(state, caller, asked), getattr(asked, "texts", None)
     if texts is None:
         return asked, await _answer(state, request, caller, work, asked, upload, options)
-    _check_size(state, texts)
+    if sum(map(len, texts)) > state.settings.max_chars:
+        detail = f"the texts have more than {state.settings.max_chars:,} characters, which is all that one request "
+        raise ErrorAnswer(413, f"{detail}may have", param="texts")
     state.auth.count(request, caller, len(texts) - 1)
     answers = []
     for text in texts:
         one = asked.model_copy(update={"text": text, "texts": None})
         try:
             answers.append((await _answer(state, request, caller, work, one, None, options)).content)
-        except (ErrorAnswer, DgmarkError) as error:
-            request_id = id_of(request)
-            answers.append(json.dumps({"error": answer_to(error, request_id).problem(request_id)}).encode())
+        except DgmarkError as error:
+            answers.append(json.dumps({"error": problem_of(error, request)}).encode())
     return asked, Answer(b'{"results":[' + b",".join(answers) + b"]}", "")
-
-
-def _check_size(state: ServiceState, texts: Sequence[str]) -> None:
-    """Refuse texts that are too long together.
-
-    Raises:
-        ErrorAnswer: they are.
-    """
-    if sum(map(len, texts)) > state.settings.max_chars:
-        most = f"{state.settings.max_chars:,} characters"
-        raise ErrorAnswer(
-            413, f"the texts have more than {most}, which is all that one request may have", param="texts"
-        )
 
 
 async def _answer(
@@ -267,18 +250,18 @@ async def _answer(
     Raises:
         ErrorAnswer: a stranger's time is used up.
         ClientDisconnect: nobody waits for it any more.
-        DgmarkError: see `Turns.take` and `WorkerPool.run`.
+        DgmarkError: see `Turns.place` and `WorkerPool.run`.
     """
-    if not await unless_gone(request, state.turns.take(stranger=caller.stranger)):
-        raise ClientDisconnect
-    began = time.monotonic()
-    try:
+    async with AsyncExitStack() as stack:
+        turn = state.turns.place(stranger=caller.stranger)
+        if not await unless_gone(request, stack.enter_async_context(turn)):
+            raise ClientDisconnect
         state.auth.check_seconds(request, caller)  # others of the same caller may have used them up meanwhile
-        answer: Answer = await state.workers.run(work, asked, upload, options)
-    finally:
-        seconds = time.monotonic() - began
-        state.turns.give_back(seconds, stranger=caller.stranger)
-        state.auth.spend_seconds(caller, seconds)
+        began = time.monotonic()
+        try:
+            answer: Answer = await state.workers.run(work, asked, upload, options)
+        finally:
+            state.auth.spend_seconds(caller, time.monotonic() - began)
     state.metrics.verdicts.labels(answer.verdict).inc()
     what, form = request.scope["route"].path.removeprefix("/v1/"), "public" if caller.public else "full"
     tried = [state.keys[name] for name in options.keys if name in state.keys]

@@ -1,17 +1,16 @@
 """The fields of requests for texts and of their answers."""
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, create_model, field_validator, model_validator
+from pydantic import Field, create_model
 
 from dgmark.decode.config import setting_fields
 from dgmark.detection.finding import Verdict
 from dgmark.watermark.policy import MarkingRequest
-from dgmark_service.field_rules import given, needs, one_given, rules
 from dgmark_service.jobs import REQUEST_SETTINGS
 from dgmark_service.messages import Message, Messages
-from dgmark_service.schemas import AnswerFields, Items, Name, RequestFields, TokenId
+from dgmark_service.schemas import AnswerFields, Items, Name, Needs, RequestFields, TokenId
 
 MAX_TOKENS = 1_000_000
 MAX_LOOKAHEAD = 8  # each costs a forward a step
@@ -42,22 +41,13 @@ _DecodingFields = create_model(  # type: ignore[call-overload]
 )
 
 
-THRESHOLD = needs("threshold", given("commit", {"const": "threshold"}))
-
-
 class DecodingRequest(_DecodingFields):
     """How tokens are written; what is left out follows the service's settings for the model."""
 
+    needs: ClassVar[tuple[Needs, ...]] = (Needs("threshold", "commit", "threshold"),)
     model: Name | None = Field(None, description="Name of the model; by default the service's first.")
     seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="Seed; by default the system draws one.")
     watermark: bool | Watermark | None = Field(None, description="Whether and how to mark the text; by default yes.")
-
-    @field_validator("threshold")
-    @classmethod
-    def _used(cls, value: float | None, info: Any) -> float | None:
-        if value is not None and info.data.get("commit") != info.field_name:
-            raise ValueError(f"needs commit {info.field_name}")
-        return value
 
     @property
     def marking_request(self) -> MarkingRequest:
@@ -70,16 +60,6 @@ class DecodingRequest(_DecodingFields):
     def stops(self) -> list[str]:
         """What ends the text where it would first occur in it."""
         return []
-
-    @property
-    def number(self) -> int:
-        """How many texts the request asks for."""
-        return 1
-
-    @property
-    def number_param(self) -> str:
-        """The field that says so."""
-        return "n"
 
     def contents(self) -> list[dict[str, Any]]:
         """For each text, the fields of `Job` that say what is continued or filled, and how long it gets."""
@@ -116,19 +96,14 @@ class SamplingRequest(DecodingRequest):
         """For each text, the fields of `Job` that say what is continued, and how long it gets."""
         messages: list[Message] | None = getattr(self, "messages", None)
         prompt = [one.turn for one in messages] if messages else getattr(self, "prompt", None)
-        return [{"prompt": prompt, "chat": bool(messages), "max_tokens": self.max_tokens}]
+        return [{"prompt": prompt, "place": None, "chat": bool(messages), "max_tokens": self.max_tokens}]
 
 
 class InfillRequest(CheckedRequest):
     """A text whose holes are to be filled."""
 
-    model_config = ConfigDict(
-        json_schema_extra=rules(
-            *(one_given("text", "parts"), THRESHOLD),
-            *(needs("share", given("text")), needs("keep", given("share")), needs("target", given("share"))),
-        )
-    )
     one_of = ("text", "parts")
+    needs = (*DecodingRequest.needs, Needs("share", "text"), Needs("keep", "share"), Needs("target", "share"))
     text: str | None = Field(None, description="Text in which [mask:N] is a hole of N tokens.")
     parts: Items[str | Annotated[int, Field(ge=1, le=MAX_TOKENS)]] | None = Field(
         None, description="In place of text: its pieces, and between them the lengths of its holes in tokens."
@@ -139,14 +114,6 @@ class InfillRequest(CheckedRequest):
     keep: Items[Stop] | None = Field(None, max_length=64, description="With share: strings that stay, in addition.")
     target: float | None = Field(None, gt=0, lt=1, description="With share: stop once the p-value is at most this.")
     stream: bool = Field(False, description="Answer with an event for each step.")
-
-    @model_validator(mode="after")
-    def _chosen_in_a_text(self) -> "InfillRequest":
-        if self.share is None and (self.keep is not None or self.target is not None):
-            raise ValueError("keep and target need share")
-        if self.share is not None and self.text is None:
-            raise ValueError("share needs text")
-        return self
 
     def contents(self) -> list[dict[str, Any]]:
         """The fields of `Job` that say what is filled."""
@@ -161,7 +128,6 @@ class InfillRequest(CheckedRequest):
 class GenerateRequest(SamplingRequest, CheckedRequest):
     """A text to write."""
 
-    model_config = ConfigDict(json_schema_extra=rules(one_given("prompt", "messages"), THRESHOLD))
     one_of = ("prompt", "messages")
     prompt: str | Items[TokenId] | None = Field(None, description="Text, or token ids, to continue.")
     messages: Messages | None = Field(None, description="Messages to a chat model, in place of a prompt.")

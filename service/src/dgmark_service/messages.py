@@ -4,8 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
 
-from dgmark_service.field_rules import given
-from dgmark_service.schemas import Items, RequestFields
+from dgmark_service.schemas import Items, RequestFields, given
 
 
 class TextPart(RequestFields):
@@ -26,7 +25,7 @@ class Message(RequestFields):
     """A message of a conversation; an assistant's may have no content. Other fields are not used."""
 
     model_config = ConfigDict(
-        extra="ignore", json_schema_extra={"anyOf": [given("role", {"const": "assistant"}), given("content")]}
+        extra="ignore", json_schema_extra={"anyOf": [given("role", "assistant"), given("content")]}
     )
 
     role: Literal["system", "developer", "user", "assistant"]

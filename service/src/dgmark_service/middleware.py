@@ -17,7 +17,8 @@ from urllib.parse import quote
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dgmark_service.error_answers import NOTHING_HERE, ErrorAnswer
+from dgmark_service.error_answers import ErrorAnswer
+from dgmark_service.error_handlers import NOTHING_HERE, response_to
 from dgmark_service.settings import LOCAL_NAMES, ServiceSettings
 from dgmark_service.telemetry import AuditLog, Metrics
 
@@ -93,7 +94,7 @@ class RequestMiddleware:
                     address, _ = scope.get("client") or ("unknown", 0)
                     who = {"request": request_id, "client_request": client_id, "token": None, "address": address}
                     self.audit.write("refused", **who, path="", status=refusal.status)
-                rejected = refusal.response(scope, request_id)
+                rejected = response_to(refusal, scope, request_id)
                 await rejected(scope, receive, answer)
             elif scope["method"] in _BODILESS:
                 await self.app(scope, receive, answer)

@@ -18,27 +18,14 @@ from typing import Any
 from dgmark.errors import DgmarkError
 from dgmark.rows.processes import ChildProcess, WorkerLost
 from dgmark_service import jobs
-from dgmark_service.worker_pool import SMOOTHING, Busy, TooSlow
+from dgmark_service.error_answers import ErrorAnswer
+from dgmark_service.turns import SMOOTHING, Busy
 
 log = logging.getLogger("dgmark_service")
 PAUSE = 5.0  # seconds before a model is loaded again that could not be loaded
 _LOADING = "the model is being loaded: try again in a few seconds"
 _NOT_LOADED = "the model could not be loaded; the operator finds the reason in the service's log"
 _STOPPING = "the service is being stopped, so this text is not finished: ask again"
-
-
-class NotReady(DgmarkError):
-    """No model is loaded (yet).
-
-    Attributes:
-        retry_after: seconds after which to ask again.
-    """
-
-    retry_after = 5
-
-
-class Stopping(DgmarkError):
-    """The service ends."""
 
 
 @dataclass
@@ -68,7 +55,7 @@ class ModelProcess:
     def __post_init__(self) -> None:
         self._last_message = time.monotonic()
         self._was_ready = self._stopping = False
-        self._queues: dict[str, jobs.MessageQueue] = {}
+        self._queues: dict[str, asyncio.Queue[jobs.Outcome]] = {}
         self._sender = ThreadPoolExecutor(1, "dgmark-send")
         self._mean = 1.0
         self._failure = _LOADING
@@ -93,26 +80,24 @@ class ModelProcess:
         """Refuse so many jobs if the process cannot take all of them now.
 
         Raises:
-            NotReady: no model is loaded.
-            Stopping: the service ends.
-            Busy: there is no room to wait.
+            ErrorAnswer: no model is loaded (yet), the service ends, or there is no room to wait.
         """
         if self._stopping:
-            raise Stopping(_STOPPING)
+            raise ErrorAnswer(503, _STOPPING)
         if not self.facts:
-            raise NotReady(self._failure)
+            raise ErrorAnswer(503, self._failure, headers={"retry-after": "5"})
         if self.held + number > self.rows + self.queue:
             raise Busy(self.held * self._mean / self.rows)
 
     @asynccontextmanager
-    async def run(self, job: jobs.Job) -> AsyncIterator[jobs.MessageQueue]:
+    async def run(self, job: jobs.Job) -> AsyncIterator[asyncio.Queue[jobs.Outcome]]:
         """Give the process a job, and yield what comes of it; whoever leaves before the end cancels the job.
 
         Raises:
             DgmarkError: see `check_room`.
         """
         self.check_room(1)
-        messages = self._queues[job.id] = jobs.MessageQueue()
+        messages = self._queues[job.id] = asyncio.Queue()
         began = time.monotonic()
         limit = self._loop.call_later(self.seconds, self._out_of_time, job.id, began)
         self._send(job)
@@ -130,7 +115,7 @@ class ModelProcess:
         if messages is not None:
             detail = f"the text was not finished within {self.seconds:g} seconds, waiting included, which is all that "
             detail += "a text may take here: ask for a shorter one, or again when the service has less to do"
-            messages.put_nowait(TooSlow(detail))
+            messages.put_nowait(ErrorAnswer(503, detail))
             self._cancel(job, began)
 
     def _cancel(self, job: str, began: float) -> None:
@@ -154,7 +139,7 @@ class ModelProcess:
     def stop(self) -> None:
         """Take no more jobs, and give up those that are under way."""
         self._stopping = True
-        self._give_up(Stopping(_STOPPING))
+        self._give_up(ErrorAnswer(503, _STOPPING))
 
     def close(self) -> None:
         """End the process."""

@@ -30,6 +30,7 @@ from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.models.load import load_model
 from dgmark.watermark.key import WatermarkKey
 from dgmark_service import jobs
+from dgmark_service.error_answers import ErrorAnswer
 
 log = logging.getLogger("dgmark_service")
 Send = Callable[[jobs.FromWorker], None]
@@ -81,9 +82,11 @@ class ModelWorker:
             most = self.models[message.model].context_length
             detail = f"the text and what is to be written have more than {most} tokens in all, which is all that the "
             detail += "model holds: shorten the text, or ask for less"
-            self._fail([message.id], jobs.FieldError(detail, message.prompt_param, "context_length_exceeded"))
+            self._fail(
+                [message.id], ErrorAnswer(400, detail, param=message.prompt_param, code="context_length_exceeded")
+            )
         except InputError as error:
-            self._fail([message.id], jobs.FieldError(str(error), message.prompt_param))
+            self._fail([message.id], ErrorAnswer(400, str(error), param=message.prompt_param))
         except Exception as error:
             self._fail([message.id], error)
         else:
@@ -135,14 +138,14 @@ class ModelWorker:
         """Refuse to mark a text of so many tokens that would take longer than a text may.
 
         Raises:
-            FieldError: it would, as fast as the last one was marked.
+            ErrorAnswer: it would, as fast as the last one was marked.
         """
         each = self._speeds.get(_marked_as(job), 0.0)
         if each * tokens > job.seconds:
             most = int(len(job.prompt) * job.seconds / (each * tokens))
             detail = f"marking this text would take about {each * tokens:.0f} seconds, and a text may take "
             detail += f"{job.seconds:g}: mark it in parts of up to {most:,} characters"
-            raise jobs.FieldError(detail, job.prompt_param)
+            raise ErrorAnswer(400, detail, param=job.prompt_param)
 
     def _begin(self) -> None:
         room = self.rows - sum(len(batch.left) for batch in self._running)
@@ -205,31 +208,32 @@ def _check_room(job: jobs.Job, room: int) -> None:
     """Refuse a text that is longer than the room that its prompt leaves, in tokens.
 
     Raises:
-        FieldError: it is.
+        ErrorAnswer: it is.
     """
     if job.max_tokens is not None and job.max_tokens > room:
         detail = (
             f"the model has room for {room} tokens behind this prompt: ask for {room} at most, or shorten the prompt"
         )
-        raise jobs.FieldError(detail, job.limit_param, "context_length_exceeded")
+        raise ErrorAnswer(400, detail, param=job.limit_param, code="context_length_exceeded")
 
 
 def _check_mark(model: Denoiser, key: WatermarkKey, job: jobs.Job, config: DecodeConfig, tokens: int) -> None:
     """Refuse settings that leave no mark in a text of so many tokens.
 
     Raises:
-        FieldError: they do.
+        ErrorAnswer: they do.
     """
     block = min(config.block_length, tokens)
     try:
         check_marking(model, key, config)
     except SettingsError as error:
-        raise jobs.FieldError(str(error), error.field if error.field and error.field in job.settings else "") from None
+        raise ErrorAnswer(400, str(error), param=error.field if error.field in job.settings else None) from None
     # one token at a time leaves no choice of order, and tokens of one step complete no pair together
     at_once = config.steps is not None and config.steps <= -(-tokens // config.block_length)
     by_order = side_of_rows([key.for_text()], "cpu").marks_by_order()
     if (by_order and block == 1 < tokens) or (at_once and block > 1):
-        raise jobs.FieldError(
+        raise ErrorAnswer(
+            400,
             "these settings leave hardly any mark: use a block length above 1 and more steps than blocks, or turn the "
             "watermark off",
             param="block_length" if block == 1 else "num_denoising_steps",
@@ -240,11 +244,12 @@ def _check_length(job: jobs.Job, facts: jobs.ModelFacts, tokens: int) -> None:
     """Refuse a text of so many tokens where every text must be marked and these are too few.
 
     Raises:
-        FieldError: they are.
+        ErrorAnswer: they are.
     """
     fewest = min(jobs.MIN_MARKED_TOKENS, job.own_block(facts))
     if job.enforced and tokens < fewest:
-        raise jobs.FieldError(
+        raise ErrorAnswer(
+            400,
             f"every text of this service is marked, and {tokens} tokens are too few for that: ask for {fewest} or more",
             param=job.limit_param if job.max_tokens is not None else job.prompt_param,
         )

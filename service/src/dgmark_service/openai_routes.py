@@ -14,11 +14,11 @@ from fastapi.responses import Response
 
 from dgmark.errors import DgmarkError
 from dgmark_service import openai_schemas as schemas
-from dgmark_service.auth import needs
+from dgmark_service.auth import Generating
 from dgmark_service.bodies import json_body
-from dgmark_service.error_answers import answer_to, id_of
+from dgmark_service.error_handlers import answer_to, id_of
 from dgmark_service.generation_routes import EVENTS, begin, offer_of
-from dgmark_service.generation_task import Event, GenerationTask, event, merged, stream, whole
+from dgmark_service.generation_task import Event, GenerationTask, answer, event, merged
 from dgmark_service.offers import Offer
 from dgmark_service.state import ServiceState
 
@@ -38,28 +38,26 @@ def routes(state: ServiceState) -> APIRouter:
         "/v1/chat/completions",
         summary="Answer messages, in OpenAI's form",
         responses=EVENTS,
-        openapi_extra=json_body(schemas.ChatRequest) | needs("generate"),
+        openapi_extra=json_body(schemas.ChatRequest),
     )
-    async def chat_completions(request: Request) -> Response:
-        return await _answer(*await begin(state, request, schemas.ChatRequest, "chatcmpl"))
+    async def chat_completions(request: Request, caller: Generating) -> Response:
+        return await _answer(*await begin(state, request, caller, schemas.ChatRequest, "chatcmpl"))
 
     @router.post(
         "/v1/completions",
         summary="Continue a text, in OpenAI's form",
         responses=EVENTS,
-        openapi_extra=json_body(schemas.CompletionRequest) | needs("generate"),
+        openapi_extra=json_body(schemas.CompletionRequest),
     )
-    async def completions(request: Request) -> Response:
-        return await _answer(*await begin(state, request, schemas.CompletionRequest, "cmpl"))
+    async def completions(request: Request, caller: Generating) -> Response:
+        return await _answer(*await begin(state, request, caller, schemas.CompletionRequest, "cmpl"))
 
-    @router.get("/v1/models", summary="The models that write texts", openapi_extra=needs("generate"))
-    async def models(request: Request) -> dict[str, Any]:
-        state.auth.authorize(request, "generate")
+    @router.get("/v1/models", summary="The models that write texts")
+    async def models(_: Generating) -> dict[str, Any]:
         return {"object": "list", "data": [_model(offer, began) for offer in state.offers.values()]}
 
-    @router.get("/v1/models/{name:path}", summary="One model", openapi_extra=needs("generate"))
-    async def model(request: Request, name: str) -> dict[str, Any]:
-        state.auth.authorize(request, "generate")
+    @router.get("/v1/models/{name:path}", summary="One model")
+    async def model(name: str, _: Generating) -> dict[str, Any]:
         return _model(offer_of(state, name), began)
 
     return router
@@ -77,16 +75,14 @@ async def _answer(asked: schemas.CompletionRequest | schemas.ChatRequest, texts:
         kind = "chat.completion.chunk" if asked.stream else "chat.completion"
     head = {"id": job.id, "object": kind, "created": int(time.time()), "model": job.model}
     usage = partial(_usage, texts, asked.n or 1)
-    if asked.stream:
-        counted = asked.stream_options is not None and asked.stream_options.include_usage
-        return await stream(texts, _events(head, texts, usage if counted else None))
-    return await whole(texts, lambda written: _completion(head, written, usage()))
+    counted = asked.stream_options is not None and asked.stream_options.include_usage
+    events = _events(head, texts, usage if counted else None) if asked.stream else None
 
+    def completion() -> dict[str, Any]:
+        choices = [_choice(index, _content(text), text.finish_reason) for index, text in enumerate(texts)]
+        return {**head, "choices": choices, "usage": usage(), **_own(texts)}
 
-def _completion(head: dict[str, Any], texts: Sequence[GenerationTask], usage: dict[str, int]) -> dict[str, Any]:
-    """The answer that begins with these fields."""
-    choices = [_choice(index, _content(text), text.finish_reason) for index, text in enumerate(texts)]
-    return {**head, "choices": choices, "usage": usage, **_own(texts)}
+    return await answer(texts, events, completion)
 
 
 def _content(text: GenerationTask) -> dict[str, Any]:

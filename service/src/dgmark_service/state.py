@@ -22,7 +22,7 @@ from dgmark_service.offers import Offer, offers_of
 from dgmark_service.settings import ServiceSettings
 from dgmark_service.telemetry import AuditLog, Metrics
 from dgmark_service.turns import Turns
-from dgmark_service.worker_pool import TooSlow, WorkerPool
+from dgmark_service.worker_pool import WorkerPool
 
 log = logging.getLogger("dgmark_service")
 RELOAD_SECONDS = 60.0  # in which keys must be read again
@@ -79,7 +79,6 @@ class ServiceState:
             self._checker(),
             Checker.warm,
             workers=settings.workers,
-            queue=settings.queue,
             seconds=settings.seconds,
             memory=settings.worker_bytes,
             on_lost=self.metrics.lost.inc,
@@ -189,7 +188,7 @@ async def _read_in_time(settings: ServiceSettings) -> KeysRead:
     try:
         return await asyncio.wait_for(asyncio.wrap_future(in_thread(_read_keys, settings)), RELOAD_SECONDS)
     except TimeoutError:
-        raise TooSlow(f"they were not read within {RELOAD_SECONDS:g} seconds") from None
+        raise DgmarkError(f"they were not read within {RELOAD_SECONDS:g} seconds") from None
 
 
 def _read_keys(settings: ServiceSettings) -> KeysRead:

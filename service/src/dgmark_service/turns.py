@@ -4,65 +4,65 @@ Strangers are those without a token where others have one. Knows nothing of HTTP
 """
 
 import asyncio
+import math
 import time
 from collections import defaultdict, deque
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
 
-from dgmark_service.worker_pool import SMOOTHING, Busy
+from dgmark_service.error_answers import ErrorAnswer
+
+SMOOTHING = 0.1  # weight of the last request in the mean time of one
 
 
-@dataclass
+class Busy(ErrorAnswer):
+    """All workers are at work, and as many requests as may wait are waiting.
+
+    Args:
+        seconds: time in which there is probably room.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        later = math.ceil(max(1.0, seconds))
+        detail = f"the service has more to do than it can: try again in {later} seconds"
+        super().__init__(429, detail, headers={"retry-after": str(later)})
+
+
 class Turns:
     """Gives out the places in which texts are checked.
 
-    Attributes:
-        places: how many there are.
+    Args:
+        places: how many there are. One that strangers cannot take needs two.
         queue: how many token holders may wait, and how many strangers.
     """
 
-    places: int
-    queue: int
-
-    def __post_init__(self) -> None:
-        self._free = asyncio.Semaphore(self.places)
-        self._for_strangers = asyncio.Semaphore(max(1, self.places // 2))
+    def __init__(self, places: int, queue: int) -> None:
+        self.places, self._most, self._mean = places, places + queue, 0.1
+        self._free, self._for_strangers = asyncio.Semaphore(places), asyncio.Semaphore(max(1, places // 2))
         self._held = {True: 0, False: 0}
-        self._mean = 0.1
 
     @property
     def held(self) -> int:
         """How many are checked or wait."""
         return sum(self._held.values())
 
-    async def take(self, *, stranger: bool) -> None:
-        """Wait for a place; whoever gets one gives it back.
+    @asynccontextmanager
+    async def place(self, *, stranger: bool) -> AsyncIterator[None]:
+        """Wait for a place, and hold it.
 
         Raises:
             Busy: there is no room to wait.
         """
-        if self._held[stranger] >= self.places + self.queue:
+        if self._held[stranger] >= self._most:
             raise Busy(self._held[stranger] * self._mean / self.places)
         self._held[stranger] += 1
         try:
-            if stranger:
-                await self._for_strangers.acquire()
-            try:
-                await self._free.acquire()
-            except BaseException:
-                if stranger:
-                    self._for_strangers.release()
-                raise
-        except BaseException:
+            async with self._for_strangers if stranger else nullcontext(), self._free:
+                began = time.monotonic()
+                yield
+                self._mean += SMOOTHING * (time.monotonic() - began - self._mean)
+        finally:
             self._held[stranger] -= 1
-            raise
-
-    def give_back(self, seconds: float, *, stranger: bool) -> None:
-        """Free a place that was held for so long."""
-        self._mean += SMOOTHING * (seconds - self._mean)
-        self._held[stranger] -= 1
-        self._free.release()
-        if stranger:
-            self._for_strangers.release()
 
 
 class MovingWindow:
