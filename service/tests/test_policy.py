@@ -96,7 +96,7 @@ def test_a_page_is_closed_to_foreign_code_and_its_scripts_find_their_elements(cl
     answer = client.get(path)
     assert answer.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
     assert not re.findall(r"<script(?! src)|<style|\s(?:style|on\w+)=", answer.text)
-    scripts = re.findall(r'<script src="\.(/\w+\.js)" defer></script>', answer.text)
+    scripts = re.findall(r'<script src="\.(/static/\w+\.js)" defer></script>', answer.text)
     own = "".join(client.get(script).text for script in scripts[1:])  # the first one knows the elements of all pages
     named = set(re.findall(r'\$\("([\w-]+)"\)', own))
     assert bool(named) == (path != "/about")

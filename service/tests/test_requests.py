@@ -205,7 +205,7 @@ def test_surrogates_and_nothing_are_texts_too(client: TestClient) -> None:
 
 def test_a_service_that_only_checks_neither_writes_nor_verifies(client: TestClient) -> None:
     assert Problem.model_validate(client.get("/v1/detect").json()).status == 405
-    for path in ("/write", "/write.js", "/mark", "/mark.js", "/verify"):
+    for path in ("/write", "/mark", "/verify"):
         assert client.get(path).status_code == 404
     assert client.post("/v1/report/verify", content=b"").status_code == 404
     for path, other in (("/", "./about"), ("/about", "./")):

@@ -16,13 +16,13 @@ from dgmark_service import (
     generation_schemas,
     openai_routes,
     openai_schemas,
-    pages,
     schemas,
 )
 from dgmark_service.auth import Administering, without_token
 from dgmark_service.bodies import schemas_of
 from dgmark_service.error_handlers import answer_errors
 from dgmark_service.middleware import RequestMiddleware
+from dgmark_service.pages import add_pages
 from dgmark_service.settings import ServiceSettings
 from dgmark_service.state import ServiceState
 
@@ -81,7 +81,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         app.include_router(openai_routes.routes(state), responses=_OPENAI_ERRORS)
     app.include_router(_operation(state))
     verifies = bool(settings.report_keys["keys"])
-    app.include_router(pages.routes(generates=bool(state.offers), verifies=verifies, fpr=settings.fpr))
+    add_pages(app, generates=bool(state.offers), verifies=verifies, fpr=settings.fpr)
     app.add_middleware(RequestMiddleware, settings=settings, metrics=state.metrics, audit=state.audit)
     return app
 

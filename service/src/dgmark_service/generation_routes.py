@@ -172,11 +172,7 @@ def offer_of(state: ServiceState, name: str | None) -> Offer:
 
 
 def _check_prompts(state: ServiceState, jobs: Sequence[Job]) -> None:
-    """Refuse prompts that are too long together, or that the model does not take.
-
-    Raises:
-        ErrorAnswer: they are.
-    """
+    """Refuse prompts that are too long together, or that the model does not take."""
     job = jobs[0]
     facts = state.model_facts(job.model)
     if job.chat and facts is not None and not facts.chat:
@@ -188,12 +184,7 @@ def _check_prompts(state: ServiceState, jobs: Sequence[Job]) -> None:
 
 
 def _check_settings(offer: Offer, asked: schemas.DecodingRequest, mark: Mark | None) -> None:
-    """Refuse what could leave hardly any mark where every text must be marked, and what says how a mark is made of a
-    text that is to have none.
-
-    Raises:
-        ErrorAnswer: such a setting is named.
-    """
+    """Refuse settings that could weaken a mark that must be there, or say how one is made where there is none."""
     if offer.marking.enforce:
         for name in (*REQUEST_SETTINGS, "num_denoising_steps"):
             if name not in FREE_SETTINGS and getattr(asked, name, None) is not None:

@@ -92,11 +92,24 @@ class SamplingRequest(DecodingRequest):
         steps = {} if self.num_denoising_steps is None else {"steps": self.num_denoising_steps}
         return super().decoding() | steps
 
+    @property
+    def prompts(self) -> list[Any]:
+        """The texts or token ids to continue, or the conversation to answer, as role and content of each message."""
+        messages: list[Message] | None = getattr(self, "messages", None)
+        return [[one.turn for one in messages]] if messages else [getattr(self, "prompt", None)]
+
     def contents(self) -> list[dict[str, Any]]:
         """For each text, the fields of `Job` that say what is continued, and how long it gets."""
-        messages: list[Message] | None = getattr(self, "messages", None)
-        prompt = [one.turn for one in messages] if messages else getattr(self, "prompt", None)
-        return [{"prompt": prompt, "place": None, "chat": bool(messages), "max_tokens": self.max_tokens}]
+        other, prompts = "max_completion_tokens", self.prompts
+        limit = other if getattr(self, other, None) is not None else "max_tokens"
+        shared = {
+            "max_tokens": getattr(self, limit),
+            "limit_param": limit,
+            "chat": bool(getattr(self, "messages", None)),
+        }
+        places = range(len(prompts)) if len(prompts) > 1 else [None]
+        each = [{"prompt": prompt, "place": place, **shared} for prompt, place in zip(prompts, places, strict=True)]
+        return [one for one in each for _ in range(getattr(self, "n", None) or 1)]
 
 
 class InfillRequest(CheckedRequest):

@@ -33,7 +33,7 @@ class ModelProcess:
     """A process that writes texts.
 
     Attributes:
-        launch: starts the process (see `launch_worker`).
+        launch: starts the process, which does `work`.
         rows: the most texts that are written at once.
         queue: how many jobs may wait.
         seconds: the longest that a job may take, waiting included. A process that says nothing for half of that while
@@ -97,9 +97,11 @@ class ModelProcess:
             DgmarkError: see `check_room`.
         """
         self.check_room(1)
-        messages = self._queues[job.id] = asyncio.Queue()
         began = time.monotonic()
-        limit = self._loop.call_later(self.seconds, self._out_of_time, job.id, began)
+        if not self._queues:  # it had nothing to say before
+            self._last_message = began
+        messages = self._queues[job.id] = asyncio.Queue()
+        limit = self._loop.call_later(self.seconds, self._out_of_time, job.id)
         self._send(job)
         try:
             yield messages
@@ -108,23 +110,18 @@ class ModelProcess:
             if self._queues.pop(job.id, None) is None:
                 self._mean += SMOOTHING * (time.monotonic() - began - self._mean)
             else:
-                self._cancel(job.id, began)
+                self._cancel(job.id)
 
-    def _out_of_time(self, job: str, began: float) -> None:
+    def _out_of_time(self, job: str) -> None:
         messages = self._queues.pop(job, None)
         if messages is not None:
             detail = f"the text was not finished within {self.seconds:g} seconds, waiting included, which is all that "
             detail += "a text may take here: ask for a shorter one, or again when the service has less to do"
             messages.put_nowait(ErrorAnswer(503, detail))
-            self._cancel(job, began)
+            self._cancel(job)
 
-    def _cancel(self, job: str, began: float) -> None:
-        """Let a job go. The process answers to that, so one that says nothing for long hangs.
-
-        Args:
-            job: its id.
-            began: when it was sent to the process, which may have had nothing to say before.
-        """
+    def _cancel(self, job: str) -> None:
+        """Let a job go. The process answers to that, so one that says nothing for long hangs."""
         self._send(job)
         last_message, process, silence = self._last_message, self._process, self.seconds / 2
 
@@ -134,7 +131,7 @@ class ModelProcess:
                 log.error("the process that runs the model said nothing for %g seconds: it is ended", silence)
                 process.kill()
 
-        self._loop.call_later(max(0.0, max(last_message, began) + silence - time.monotonic()), check)
+        self._loop.call_later(max(0.0, last_message + silence - time.monotonic()), check)
 
     def stop(self) -> None:
         """Take no more jobs, and give up those that are under way."""
@@ -208,28 +205,16 @@ class ModelProcess:
             messages.put_nowait(error)
 
 
-def launch_worker(
-    models: Mapping[str, Mapping[str, Any]], rows: int, log_config: dict[str, Any] | None
-) -> ChildProcess:
-    """Start a model worker.
-
-    Args:
-        models: by the name of each model, the arguments that load it.
-        rows: the most texts that are written at once.
-        log_config: what it logs; see `log_config`. None for warnings as text.
-    """
-    return ChildProcess(_work, log_config, models, rows)
-
-
-def _work(
+def work(
     inbox: "SimpleQueue[jobs.ToWorker]",
     send: Callable[[jobs.FromWorker], None],
     log_config: dict[str, Any] | None,
-    *arguments: Any,
+    models: Mapping[str, Mapping[str, Any]],
+    rows: int,
 ) -> None:
-    """The process."""
+    """What the process does, as the main function of a `ChildProcess`; see `serve_jobs`."""
     if log_config is not None:
         logging.config.dictConfig(log_config)
     from dgmark_service.model_worker import serve_jobs  # torch, which the process that serves does not need
 
-    serve_jobs(inbox, send, *arguments)
+    serve_jobs(inbox, send, models, rows)

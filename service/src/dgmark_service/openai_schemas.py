@@ -80,10 +80,6 @@ class _OpenAI(SamplingRequest):
         """What ends the text."""
         return [self.stop] if isinstance(self.stop, str) else self.stop or []
 
-    def contents(self) -> list[dict[str, Any]]:
-        """For each text, the fields of `Job` that say what is continued, and how long it gets."""
-        return [one for one in super().contents() for _ in range(self.n or 1)]
-
 
 def _kind_of_prompt(value: object) -> str | None:
     """Which type a prompt has, by what stands first in it."""
@@ -103,19 +99,9 @@ class CompletionRequest(_OpenAI):
     ] = Field(description="Text, or token ids, to continue, or a list of these.")
 
     @property
-    def prompts(self) -> list[str | list[int]]:
-        """The texts to continue."""
-        return self.prompt if _kind_of_prompt(self.prompt) == "Prompts" else [self.prompt]  # type: ignore[return-value, list-item]
-
-    def contents(self) -> list[dict[str, Any]]:
-        """For each text, the fields of `Job` that say what is continued, and how long it gets."""
-        prompts = self.prompts
-        places = range(len(prompts)) if len(prompts) > 1 else [None]
-        return [
-            {"prompt": prompt, "place": place, "chat": False, "max_tokens": self.max_tokens}
-            for prompt, place in zip(prompts, places, strict=True)
-            for _ in range(self.n or 1)
-        ]
+    def prompts(self) -> list[Any]:
+        """The texts, or token ids, to continue."""
+        return list(self.prompt) if _kind_of_prompt(self.prompt) == "Prompts" else [self.prompt]
 
 
 class ChatRequest(_OpenAI):
@@ -124,10 +110,3 @@ class ChatRequest(_OpenAI):
     one_at_most = ("max_tokens", "max_completion_tokens")
     messages: Messages = Field(description="A conversation; the last message is a user's.")
     max_completion_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS, description="Another name for max_tokens.")
-
-    def contents(self) -> list[dict[str, Any]]:
-        """For each text, the fields of `Job` that say what is continued, and how long it gets."""
-        if self.max_completion_tokens is None:
-            return super().contents()
-        limit = {"max_tokens": self.max_completion_tokens, "limit_param": "max_completion_tokens"}
-        return [{**one, **limit} for one in super().contents()]

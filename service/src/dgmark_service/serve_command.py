@@ -144,11 +144,7 @@ def serve(
 
 
 def _refuse_writing_options(given: Fields, settings: ServiceSettings) -> None:
-    """Refuse options that concern writing where no model writes.
-
-    Raises:
-        SettingsError: one is given.
-    """
+    """Refuse options that concern writing where no model writes."""
     vain = [option_of(name) for name, value in given.items() if value]
     vain += [option for name, option in _WRITING.items() if getattr(settings, name) != getattr(ServiceSettings, name)]
     if vain:

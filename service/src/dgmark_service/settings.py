@@ -138,6 +138,11 @@ class ServiceSettings:
         return not (self.needs_token or self.public)
 
     @property
+    def processes(self) -> int:
+        """The processes that check. Where strangers ask beside token holders, there is one that they cannot take."""
+        return max(2, self.workers) if self.public and self.needs_token else self.workers
+
+    @property
     def report_keys(self) -> dict[str, Any]:
         """The key set that reports are verified with; it has no keys if the service verifies none."""
         return {"keys": [*(self.signer.to_jwks()["keys"] if self.signer else ()), *self.trusted]}

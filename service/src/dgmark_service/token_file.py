@@ -197,15 +197,10 @@ def environment_token() -> Token | None:
     secret = os.environ.pop(API_TOKEN, None)
     if secret is None:
         return None
-    if len(secret) < MIN_SECRET:
+    if not re.fullmatch(rf"[\x21-\x7e]{{{MIN_SECRET},}}", secret):
         raise SettingsError(
-            f"the token in {API_TOKEN} has {len(secret)} characters, and could be guessed: take {MIN_SECRET} random "
-            "ones, such as `openssl rand -hex 32` prints"
-        )
-    if not re.fullmatch("[\x21-\x7e]+", secret):
-        raise SettingsError(
-            f"the token in {API_TOKEN} has a space or another character that a header cannot have: take letters and "
-            "digits, such as `openssl rand -hex 32` prints"
+            f"the token in {API_TOKEN} could be guessed, or is none that a header can have: take {MIN_SECRET} random "
+            "letters and digits or more, such as `openssl rand -hex 32` prints"
         )
     return Token(name=API_TOKEN, scopes=SCOPES, sha256=_hash(secret), created=datetime.now(UTC).isoformat())
 

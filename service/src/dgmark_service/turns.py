@@ -6,7 +6,6 @@ Strangers are those without a token where others have one. Knows nothing of HTTP
 import asyncio
 import math
 import time
-from collections import defaultdict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 
@@ -75,30 +74,23 @@ class MovingWindow:
 
     def __init__(self, amount: float, seconds: float) -> None:
         self._amount, self._seconds = amount, seconds
-        self._spent: defaultdict[object, deque[tuple[float, float]]] = defaultdict(deque)
+        self._spent: dict[object, list[tuple[float, float]]] = {}  # when, and how much, by caller
         self._swept = time.monotonic()
 
     def wait(self, caller: object) -> float:
         """Seconds until this caller may spend again; 0 for now."""
-        now = time.monotonic()
-        if now - self._swept > self._seconds:  # forget those who have not come again
+        now, total = time.monotonic(), 0.0
+        since = now - self._seconds
+        if self._swept < since:  # forget what is older, and those who have not come again
             self._swept = now
-            for one in [one for one, spent in self._spent.items() if spent[-1][0] <= now - self._seconds]:
-                del self._spent[one]
-        if caller not in self._spent:
-            return 0.0
-        spent = self._spent[caller]
-        while spent and spent[0][0] <= now - self._seconds:
-            spent.popleft()
-        over = sum(amount for _, amount in spent) - self._amount
-        if over < 0:
-            return 0.0
-        for then, amount in spent:
-            over -= amount
-            if over < 0:
-                return then + self._seconds - now
+            recent = {one: [each for each in spent if each[0] > since] for one, spent in self._spent.items()}
+            self._spent = {one: spent for one, spent in recent.items() if spent}
+        for then, amount in reversed(self._spent.get(caller, ())):
+            total += amount
+            if total >= self._amount:  # until this is older
+                return max(0.0, then - since)
         return 0.0
 
     def spend(self, caller: object, amount: float) -> None:
         """Note what a caller spends."""
-        self._spent[caller].append((time.monotonic(), amount))
+        self._spent.setdefault(caller, []).append((time.monotonic(), amount))
