@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 from starlette.testclient import TestClient
 
 import dgmark
@@ -16,7 +17,7 @@ from dgmark.errors import SettingsError
 from dgmark.watermark.policy import MarkingRefused, MarkingRequest
 from dgmark.watermark.position import PositionSpec
 from dgmark_service.app import create_app
-from dgmark_service.error_handlers import answer_to
+from dgmark_service.error_handlers import _answer_to
 from dgmark_service.offers import Offer, offers_of
 from dgmark_service.settings import ModelSource, ServiceSettings
 from support.fresh_process import run_fresh
@@ -48,7 +49,7 @@ def test_a_request_that_cannot_be_met_is_refused(
 ) -> None:
     with pytest.raises(MarkingRefused) as refused:
         offer(**asked).marking.choose(MarkingRequest(**given), "gen-1")
-    answer = answer_to(refused.value, "r-1")
+    answer = _answer_to(refused.value, Request({"type": "http"}))
     assert (answer.status, answer.param) == (status, param)
 
 

@@ -17,7 +17,7 @@ from dgmark_service.error_answers import ErrorAnswer
 from dgmark_service.middleware import RequestMiddleware
 from dgmark_service.schemas import Problem
 from dgmark_service.settings import ServiceSettings
-from dgmark_service.telemetry import AuditLog, Metrics
+from dgmark_service.telemetry import Metrics
 from support.known_keys import known_key
 from support.services import service
 
@@ -277,7 +277,7 @@ async def unheard(message: Any) -> None:
 
 def gate(app: Any, **limits: Any) -> RequestMiddleware:
     settings = ServiceSettings(Path("keys"), public=True, **{"body_bytes": 10, **limits})
-    return RequestMiddleware(app, settings, Metrics(), AuditLog(None))
+    return RequestMiddleware(app, settings, Metrics())
 
 
 def post() -> dict[str, Any]:

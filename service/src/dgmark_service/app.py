@@ -82,7 +82,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     app.include_router(_operation(state))
     verifies = bool(settings.report_keys["keys"])
     add_pages(app, generates=bool(state.offers), verifies=verifies, fpr=settings.fpr)
-    app.add_middleware(RequestMiddleware, settings=settings, metrics=state.metrics, audit=state.audit)
+    app.add_middleware(RequestMiddleware, settings=settings, metrics=state.metrics)
     return app
 
 

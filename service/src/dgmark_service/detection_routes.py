@@ -21,7 +21,7 @@ from dgmark_service import schemas
 from dgmark_service.auth import Anybody, Caller, Detecting
 from dgmark_service.bodies import json_body, json_or_form_body, read_json, read_json_or_form
 from dgmark_service.detection_worker import Answer, Checker, Options, Upload
-from dgmark_service.error_answers import ErrorAnswer
+from dgmark_service.error_answers import ErrorAnswer, Refused
 from dgmark_service.error_handlers import problem_of
 from dgmark_service.generation_task import unless_gone
 from dgmark_service.offers import Offer
@@ -81,11 +81,11 @@ def routes(state: ServiceState) -> APIRouter:
         responses={200: {"content": {"text/html": {}, "application/json": {}}, "description": "The report."}},
         openapi_extra=json_body(schemas.JoinRequest),
     )
-    async def join(request: Request, caller: Detecting) -> Response:
+    async def join(request: Request, _: Detecting) -> Response:
         """A table of what the reports found. If the service signs, it takes only reports that it signed itself."""
         asked = await read_json(request, schemas.JoinRequest)
         joined = await run_in_threadpool(_joined, asked, state.settings.signer)
-        state.auth.log(request, caller, "join", reports=len(asked.reports))
+        state.audit.note(request, "join", reports=len(asked.reports))
         return _file(joined, asked.format)
 
     @router.get("/.well-known/jwks.json", summary="The public keys that sign reports")
@@ -100,13 +100,13 @@ def routes(state: ServiceState) -> APIRouter:
             summary="Say who signed a report, and whether it was changed since",
             openapi_extra={"requestBody": {"required": True, "content": {"application/octet-stream": _BYTES}}},
         )
-        async def verify(request: Request, caller: Detecting) -> schemas.VerifyAnswer:
+        async def verify(request: Request, _: Detecting) -> schemas.VerifyAnswer:
             """The body is the file of the report, as it was downloaded."""
             document = await request.body()
             if not document:
                 raise ErrorAnswer(400, "the body is empty: send the file of the report", param="body")
             verified = await run_in_threadpool(_verified, document, state.settings)
-            state.auth.log(request, caller, "verify", valid=verified.valid, signature_key=verified.key_id)
+            state.audit.note(request, "verify", valid=verified.valid, signature_key=verified.key_id)
             return verified
 
     return router
@@ -192,7 +192,7 @@ def _options(state: ServiceState, caller: Caller, asked: schemas.TextToCheck) ->
         if name not in known:
             raise ErrorAnswer(400, f"there is no key {name!r} here: /v1/about names the keys", param="key")
     if not named:
-        raise ErrorAnswer(403, "this access token is for keys that the service does not have: tell the operator")
+        raise Refused(403, "this access token is for keys that the service does not have: tell the operator")
     keys = tuple(dict.fromkeys(named))
     own = state.settings.fpr
     if caller.public:
@@ -213,19 +213,18 @@ async def _checked(
         ValidationError: a field is wrong or unknown.
         DgmarkError: see `_answer`.
     """
-    state.auth.check_seconds(request, caller)
+    state.auth.check_seconds(caller)
     asked, upload = await read_json_or_form(request, model)
     if caller.public:
         for name in sorted(asked.model_fields_set - _PUBLIC_FIELDS):
-            detail = f"{name} can be chosen only with a token of the scope detect:full"
-            state.auth.refuse(request, caller, 403, detail, param=name)
+            raise Refused(403, f"{name} can be chosen only with a token of the scope detect:full", param=name)
     options, texts = _options(state, caller, asked), getattr(asked, "texts", None)
     if texts is None:
         return asked, await _answer(state, request, caller, work, asked, upload, options)
     if sum(map(len, texts)) > state.settings.max_chars:
         detail = f"the texts have more than {state.settings.max_chars:,} characters, which is all that one request "
         raise ErrorAnswer(413, f"{detail}may have", param="texts")
-    state.auth.count(request, caller, len(texts) - 1)
+    state.auth.count(caller, len(texts) - 1)
     answers = []
     for text in texts:
         one = asked.model_copy(update={"text": text, "texts": None})
@@ -256,7 +255,7 @@ async def _answer(
         turn = state.turns.place(stranger=caller.stranger)
         if not await unless_gone(request, stack.enter_async_context(turn)):
             raise ClientDisconnect
-        state.auth.check_seconds(request, caller)  # others of the same caller may have used them up meanwhile
+        state.auth.check_seconds(caller)  # others of the same caller may have used them up meanwhile
         began = time.monotonic()
         try:
             answer: Answer = await state.workers.run(work, asked, upload, options)
@@ -265,5 +264,5 @@ async def _answer(
     state.metrics.verdicts.labels(answer.verdict).inc()
     what, form = request.scope["route"].path.removeprefix("/v1/"), "public" if caller.public else "full"
     tried = [state.keys[name] for name in options.keys if name in state.keys]
-    state.auth.log(request, caller, "check", tried, path=what, form=form, fpr=options.fpr)
+    state.audit.note(request, "check", tried, path=what, form=form, fpr=options.fpr)
     return answer

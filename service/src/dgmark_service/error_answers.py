@@ -54,3 +54,7 @@ class ErrorAnswer(DgmarkError):
         """The error as OpenAI's interface has it."""
         kind = _OPENAI_TYPES.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
         return {"error": {"message": self.detail, "type": kind, "param": self.param, "code": self.code}}
+
+
+class Refused(ErrorAnswer):
+    """A policy does not allow what was asked, which the audit log notes."""

@@ -10,12 +10,11 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.types import Scope
 
 from dgmark.errors import DgmarkError, InputError, MissingExtra, SettingsError, VocabularyMismatch
 from dgmark.rows.processes import WorkerLost
 from dgmark.watermark.policy import MarkingRefused
-from dgmark_service.error_answers import ErrorAnswer
+from dgmark_service.error_answers import ErrorAnswer, Refused
 from dgmark_service.invalid_fields import invalid_field
 
 log = logging.getLogger("dgmark_service")
@@ -47,8 +46,16 @@ def status_of(error: Exception) -> int:
     return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
 
 
-def answer_to(error: Exception, request_id: str) -> ErrorAnswer:
-    """What is said of an error; what is not for whoever asked goes to the log."""
+def answer_to(error: Exception, request: Request) -> ErrorAnswer:
+    """What is said of an error; the audit log has what a policy refuses, and the log what is not for whoever asked."""
+    answer = _answer_to(error, request)
+    if isinstance(answer, Refused):
+        path = getattr(request.scope.get("route"), "path", "")
+        request.app.state.service.audit.note(request, "refused", path=path, status=answer.status, param=answer.param)
+    return answer
+
+
+def _answer_to(error: Exception, request: Request) -> ErrorAnswer:
     if isinstance(error, ErrorAnswer):
         return error
     if isinstance(error, RequestValidationError | ValidationError):
@@ -58,27 +65,27 @@ def answer_to(error: Exception, request_id: str) -> ErrorAnswer:
         detail = _NOT_FOUND.get(error.status_code, str(error.detail))
         return ErrorAnswer(error.status_code, detail, headers=error.headers)
     if isinstance(error, MarkingRefused):
-        return ErrorAnswer(403 if error.forbidden else 400, str(error), param=_MARKING_PARAMS[error.asked])
+        return Refused(403 if error.forbidden else 400, str(error), param=_MARKING_PARAMS[error.asked])
     status = status_of(error)
     if status in _UNSAID:
-        log.error(
-            "request %s failed: %s", request_id, error if isinstance(error, DgmarkError) else type(error).__name__
-        )
+        why = error if isinstance(error, DgmarkError) else type(error).__name__
+        log.error("request %s failed: %s", id_of(request), why)
     return ErrorAnswer(status, _UNSAID.get(status, str(error)), param=getattr(error, "field", None))
 
 
 def problem_of(error: Exception, request: Request) -> dict[str, Any]:
     """The problem document of an error of this request."""
-    return answer_to(error, id_of(request)).problem(id_of(request))
+    return answer_to(error, request).problem(id_of(request))
 
 
-def response_to(error: Exception, scope: Scope, request_id: str) -> Response:
+def response_to(request: Request, error: Exception) -> Response:
     """An error as the answer to a request."""
-    answer, path = answer_to(error, request_id), scope["path"].removeprefix(scope.get("root_path", ""))
+    answer, path = answer_to(error, request), request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    headers = {"www-authenticate": "Bearer"} if answer.status == 401 else answer.headers
     # clients of OpenAI's interface also ask for parts of it that there are not
     if path.startswith(OPENAI_PATHS) or (path.startswith("/v1/") and answer.detail == NOTHING_HERE):
-        return JSONResponse(answer.openai(), answer.status, answer.headers)
-    return JSONResponse(answer.problem(request_id), answer.status, answer.headers, "application/problem+json")
+        return JSONResponse(answer.openai(), answer.status, headers)
+    return JSONResponse(answer.problem(id_of(request)), answer.status, headers, "application/problem+json")
 
 
 def id_of(request: Request) -> str:
@@ -88,10 +95,6 @@ def id_of(request: Request) -> str:
 
 def answer_errors(app: FastAPI) -> None:
     """Let the application answer errors."""
-
-    def answer(request: Request, error: Exception) -> Response:
-        return response_to(error, request.scope, id_of(request))
-
     for kind in (RequestValidationError, ValidationError, DgmarkError, HTTPException, Exception):
-        app.add_exception_handler(kind, answer)
+        app.add_exception_handler(kind, response_to)
     app.add_exception_handler(ClientDisconnect, lambda *_: Response(status_code=GONE))

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -12,12 +12,12 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from dgmark.errors import DgmarkError
-from dgmark.watermark.policy import Mark, MarkingPolicy, MarkingRefused
+from dgmark.watermark.policy import Mark, MarkingPolicy
 from dgmark_service import generation_schemas as schemas
 from dgmark_service.auth import Caller, Generating
 from dgmark_service.bodies import json_body, read_json
-from dgmark_service.error_answers import ErrorAnswer
-from dgmark_service.error_handlers import answer_to, id_of, problem_of
+from dgmark_service.error_answers import ErrorAnswer, Refused
+from dgmark_service.error_handlers import problem_of
 from dgmark_service.generation_task import Event, GenerationTask, answer, event
 from dgmark_service.jobs import FREE_SETTINGS, OFF_WITHOUT_MARK, REQUEST_SETTINGS, Job, Marked
 from dgmark_service.offers import Offer
@@ -92,20 +92,17 @@ async def begin(
     if len(contents) > most:
         detail = f"the request asks for {len(contents):,} texts, and this service holds {most} at once: ask for fewer"
         raise ErrorAnswer(400, f"{detail} in each request", param="n" if contents[0]["place"] is None else "prompt")
-    about: dict[str, Any] = {"model": offer.source.name, "policy": offer.policy, "asked": asked.marking_request.enabled}
-    log: Callable[..., None] = partial(state.auth.log, request, caller, **about)
+    # what each row of the audit log about this request says
+    request.state.about = {"model": offer.source.name, "policy": offer.policy, "asked": asked.marking_request.enabled}
+    note = partial(state.audit.note, request)
     retried = _retried_id(request, caller, await request.body())
     answer_id = f"{prefix}-{retried or secrets.token_hex(16)}"
     first_seed = int(retried[:15], 16) if retried and asked.seed is None else asked.seed
     texts = []
     for row, content in enumerate(contents):
         text_id, seed = f"{answer_id}-{row}" if row else answer_id, None if first_seed is None else first_seed + row
-        try:
-            mark = _policy_for(caller, offer).choose(asked.marking_request, text_id)
-            _check_settings(offer, asked, mark)
-        except (ErrorAnswer, MarkingRefused) as error:
-            log("refused", param=answer_to(error, id_of(request)).param)
-            raise
+        mark = _policy_for(caller, offer).choose(asked.marking_request, text_id)
+        _check_settings(offer, asked, mark)
         job = Job(
             id=text_id,
             model=offer.source.name,
@@ -120,8 +117,8 @@ async def begin(
         )
         keys = [mark.key] if mark else []
         done = "mark" if job.remask is not None else "fill" if job.fills else "write"
-        on_start = partial(log, done, keys, text=text_id, subkey_chosen=mark is not None and mark.chosen)
-        on_check = partial(log, "check of a written text", keys, text=text_id)
+        on_start = partial(note, done, keys, text=text_id, subkey_chosen=mark is not None and mark.chosen)
+        on_check = partial(note, "check of a written text", keys, text=text_id)
         # a request that is sent again gets the same text; any other one gets another sub-key, if that is drawn
         repeatable = seed is not None and (retried is not None or mark is None or not mark.drawn)
         about_mark = offer.describe(mark)
@@ -138,9 +135,7 @@ def _policy_for(caller: Caller, offer: Offer) -> MarkingPolicy:
     """
     keys = caller.own(offer.marking.keys)
     if not keys:
-        raise ErrorAnswer(
-            403, "this access token is for keys that mark no text of this model", param="watermark.key_id"
-        )
+        raise Refused(403, "this access token is for keys that mark no text of this model", param="watermark.key_id")
     default = offer.marking.default if offer.marking.default in keys else next(iter(keys))
     return replace(offer.marking, keys=keys, default=default)
 
@@ -189,7 +184,7 @@ def _check_settings(offer: Offer, asked: schemas.DecodingRequest, mark: Mark | N
         for name in (*REQUEST_SETTINGS, "num_denoising_steps"):
             if name not in FREE_SETTINGS and getattr(asked, name, None) is not None:
                 detail = f"every text of this service is marked, and {name} could weaken the mark: leave it out"
-                raise ErrorAnswer(400, detail, param=name)
+                raise Refused(400, detail, param=name)
     if mark is None and getattr(asked, "check", False):
         raise ErrorAnswer(
             400, "check looks for a mark, and this text is to have none: leave it out, or have it marked", param="check"

@@ -15,12 +15,13 @@ from datetime import UTC, datetime
 from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dgmark_service.error_answers import ErrorAnswer
+from dgmark_service.error_answers import ErrorAnswer, Refused
 from dgmark_service.error_handlers import NOTHING_HERE, response_to
 from dgmark_service.settings import LOCAL_NAMES, ServiceSettings
-from dgmark_service.telemetry import AuditLog, Metrics
+from dgmark_service.telemetry import Metrics
 
 access = logging.getLogger("dgmark.access")
 _ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
@@ -40,7 +41,6 @@ _CLOSE = {"connection": "close"}
 _LATER = {"retry-after": "1"}
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _BODILESS = ("GET", "HEAD")
-_POLICY_STATUSES = (403, 421)
 _MAX_PATH = 200  # characters of a path in the access log
 
 
@@ -52,13 +52,11 @@ class RequestMiddleware:
         app: the application behind it.
         settings: the service's settings, which have the limits of requests and their bodies.
         metrics: counts requests.
-        audit: the log of requests from other sites and by foreign names.
     """
 
     app: ASGIApp
     settings: ServiceSettings
     metrics: Metrics
-    audit: AuditLog
     _requests: int = 0  # not answered yet
     _bytes: int = 0  # of their bodies
 
@@ -90,11 +88,7 @@ class RequestMiddleware:
         try:
             refusal = self._refusal(headers, scope["method"], scope["path"])
             if refusal:
-                if refusal.status in _POLICY_STATUSES:
-                    address, _ = scope.get("client") or ("unknown", 0)
-                    who = {"request": request_id, "client_request": client_id, "token": None, "address": address}
-                    self.audit.write("refused", **who, path="", status=refusal.status)
-                rejected = response_to(refusal, scope, request_id)
+                rejected = response_to(Request(scope), refusal)
                 await rejected(scope, receive, answer)
             elif scope["method"] in _BODILESS:
                 await self.app(scope, receive, answer)
@@ -123,7 +117,7 @@ class RequestMiddleware:
     def _refusal(self, headers: Headers, method: str, path: str) -> ErrorAnswer | None:
         host = headers.get("host", "").lower()
         if self.settings.local and re.sub(r":\d+$", "", host) not in LOCAL_NAMES:
-            return ErrorAnswer(421, "the service is not known by this name: call it by one of its own")
+            return Refused(421, "the service is not known by this name: call it by one of its own")
         if _CONTROL.search(path):  # routes match whether a line break follows or not
             return ErrorAnswer(404, NOTHING_HERE)
         if method in _BODILESS:
@@ -131,7 +125,7 @@ class RequestMiddleware:
         # older browsers state the origin only
         elsewhere = headers.get("sec-fetch-site", "none") in ("cross-site", "same-site")
         if elsewhere or headers.get("origin", f"//{host}").partition("//")[2] != host:
-            return ErrorAnswer(403, "a page of another site may not use this service")
+            return Refused(403, "a page of another site may not use this service")
         if {one.strip().lower() for one in headers.getlist("content-encoding")} - {"", "identity"}:
             detail = "no body is unpacked here: send it as it is, without Content-Encoding"
             return ErrorAnswer(415, detail, param="content-encoding", headers={"accept-encoding": "identity"})

@@ -16,7 +16,7 @@ from dgmark.errors import DgmarkError
 from dgmark_service import openai_schemas as schemas
 from dgmark_service.auth import Generating
 from dgmark_service.bodies import json_body
-from dgmark_service.error_handlers import answer_to, id_of
+from dgmark_service.error_handlers import answer_to
 from dgmark_service.generation_routes import EVENTS, begin, offer_of
 from dgmark_service.generation_task import Event, GenerationTask, answer, event, merged
 from dgmark_service.offers import Offer
@@ -127,7 +127,7 @@ async def _events(
             yield event({**head, "choices": [], "usage": usage()})
         yield _DONE
     except DgmarkError as error:
-        yield event(answer_to(error, id_of(texts[0].request)).openai())
+        yield event(answer_to(error, texts[0].request).openai())
 
 
 async def _chunks(head: dict[str, Any], index: int, text: GenerationTask) -> AsyncIterator[Event]:

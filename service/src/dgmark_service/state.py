@@ -60,7 +60,7 @@ class ServiceState:
         if settings.surprisal_model is not None:
             for key in self.keys.values():
                 check_weighs(key)
-        self.auth = Authenticator(settings, self.audit)
+        self.auth = Authenticator(settings)
         self.metrics = Metrics()
         self.turns = turns = Turns(settings.processes, settings.queue)
         self.metrics.held.set_function(lambda: turns.held)

@@ -4,16 +4,19 @@ import errno
 import json
 import logging
 import os
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import partial
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import Any
 
+from fastapi import Request
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from dgmark.arguments.checks import as_path
 from dgmark.errors import InputError
+from dgmark.watermark.key import WatermarkKey
 from dgmark_service.turns import MovingWindow
 
 log = logging.getLogger("dgmark_service")
@@ -87,6 +90,13 @@ class AuditLog(WatchedFileHandler):
                 return
             self._refusals.spend(None, 1)
         self._put({"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "decision": decision, **fields})
+
+    def note(self, request: Request, decision: str, keys: Iterable[WatermarkKey] = (), **fields: Any) -> None:
+        """Append what was done for a request, with who asked it, and the keys that were tried or used."""
+        state, address = request.state, request.client.host if request.client else "unknown"
+        who = {"request": state.request_id, "client_request": state.client_id, "address": address}
+        who |= {"token": getattr(state, "token", None), **getattr(state, "about", {})}
+        self.write(decision, **who, key_fingerprints=[key.fingerprint for key in keys], **fields)
 
     def works(self) -> bool:
         """Whether the last row is written. If not, it is tried again: a shorter one might fit where no other does."""
