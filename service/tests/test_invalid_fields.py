@@ -15,8 +15,8 @@ from pydantic import BaseModel, ValidationError
 from dgmark_service import generation_schemas, openai_schemas, schemas
 from dgmark_service.bodies import fields_of
 from dgmark_service.error_answers import ErrorAnswer
+from dgmark_service.generation_schemas import Message
 from dgmark_service.invalid_fields import invalid_field
-from dgmark_service.messages import Message
 
 MODELS: tuple[type[BaseModel], ...] = (
     *(schemas.DetectRequest, schemas.ReportRequest, generation_schemas.GenerateRequest),

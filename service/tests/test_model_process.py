@@ -69,7 +69,7 @@ class Watched:
 @asynccontextmanager
 async def watched(*, loaded: bool = True, seconds: float = 60) -> AsyncIterator[Watched]:
     made = Watched(seconds)
-    await made.process.start()
+    made.process.start()
     try:
         if loaded:
             made.workers[0].say(LOADED)

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -25,7 +26,7 @@ from support.services import key_folder, wait_for
 
 pytestmark = pytest.mark.slow
 MARKED = marked_text(known_key("one", rule="bigram"), 200)
-AT_ONCE = 200
+AT_ONCE, CONNECTIONS = 200, 210
 
 
 @pytest.fixture
@@ -33,7 +34,17 @@ def served(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
     keys = key_folder(tmp_path, "one")
     command = [sys.executable, "-m", "dgmark", "serve", "--keys", str(keys), "--port", "0"]
     server = subprocess.Popen(
-        [*command, "--workers", "1", "--queue", "50", "--audit", str(tmp_path / "audit.jsonl")],
+        [
+            *command,
+            "--workers",
+            "1",
+            "--queue",
+            "50",
+            "--connections",
+            str(CONNECTIONS),
+            "--audit",
+            str(tmp_path / "audit.jsonl"),
+        ],
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -130,6 +141,19 @@ def test_many_at_once_are_answered_or_refused_and_sigterm_loses_none(
     text = server.stderr.read()
     assert "Traceback" not in text
     assert "Finished server process" in text
+
+
+def test_connections_hold_at_their_edge(served: tuple[subprocess.Popen[str], int]) -> None:
+    _, port = served
+    held = [socket.create_connection(("127.0.0.1", port)) for _ in range(CONNECTIONS - 1)]
+    time.sleep(0.5)  # until all of them are accepted
+    assert _answer(port, "GET", "/healthz") == 200
+    held.append(socket.create_connection(("127.0.0.1", port)))
+    time.sleep(0.1)
+    assert _answer(port, "GET", "/healthz") == 503
+    for one in held:
+        one.close()
+    wait_for(lambda: _answer(port, "GET", "/healthz") == 200)
 
 
 def test_sighup_reads_the_keys_again_and_the_audit_log_follows_its_rotation(

@@ -14,7 +14,7 @@ from dgmark.rows.processes import WorkerLost
 from dgmark_service.error_answers import ErrorAnswer
 from dgmark_service.worker_pool import WorkerPool
 
-GB = 2**30
+MEMORY = 4 * 2**30
 
 
 def nothing(shared: str) -> None:
@@ -43,8 +43,8 @@ def end(shared: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def hog(shared: str) -> int:
-    return len(bytearray(64 * GB))
+def hog(shared: str, size: int) -> int:
+    return len(bytearray(size))
 
 
 def refuse(shared: str) -> None:
@@ -58,7 +58,7 @@ async def pool(lost: list[int], *, workers: int = 1, seconds: float = 30) -> Asy
         nothing,
         workers=workers,
         seconds=seconds,
-        memory=16 * GB,
+        memory=MEMORY,
         on_lost=lambda: lost.append(1),
     )
     try:
@@ -79,8 +79,10 @@ def test_one_pool_through_everything_that_goes_wrong() -> None:
 
             with pytest.raises(SettingsError, match="this is wrong"):
                 await workers.run(refuse)
-            with pytest.raises(ErrorAnswer, match="more memory"):
-                await workers.run(hog)
+            assert await workers.run(hog, MEMORY // 2) == MEMORY // 2
+            with pytest.raises(ErrorAnswer, match="more memory") as too_much:
+                await workers.run(hog, MEMORY)
+            assert too_much.value.status == 413
             assert (await workers.run(answer, 6))[2] == first  # neither costs the worker its life
             assert not lost
 

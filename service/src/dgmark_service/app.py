@@ -10,16 +10,8 @@ from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from dgmark.version import __version__
-from dgmark_service import (
-    detection_routes,
-    generation_routes,
-    generation_schemas,
-    openai_routes,
-    openai_schemas,
-    schemas,
-)
+from dgmark_service import detection_routes, generation_routes, openai_routes, schemas
 from dgmark_service.auth import Administering, without_token
-from dgmark_service.bodies import schemas_of
 from dgmark_service.error_handlers import answer_errors
 from dgmark_service.middleware import RequestMiddleware
 from dgmark_service.pages import add_pages
@@ -31,11 +23,6 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     "4XX": {"content": _PROBLEM, "description": "What is wrong."},
     "5XX": {"content": _PROBLEM, "description": "Fault."},
 }
-_BODIES = (
-    *(schemas.DetectRequest, schemas.ReportRequest, schemas.JoinRequest, schemas.Problem),
-    *(generation_schemas.GenerateRequest, generation_schemas.InfillRequest),
-    *(openai_schemas.CompletionRequest, openai_schemas.ChatRequest),
-)
 _OPENAI_ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": schemas.OpenAIProblem, "description": one["description"]} for status, one in _ERRORS.items()
 }
@@ -90,9 +77,10 @@ def _described(app: FastAPI, settings: ServiceSettings) -> dict[str, Any]:
     """The OpenAPI document, with the schemas that bodies and errors refer to, and who may ask what."""
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
-        for name, schema in schemas_of(_BODIES).items():
-            document["components"]["schemas"].setdefault(name, schema)
         for operation in (one for path in document["paths"].values() for one in path.values()):
+            for body in operation.get("requestBody", {"content": {}})["content"].values():
+                for schema in (body["schema"], *body["schema"].get("properties", {}).values()):
+                    document["components"]["schemas"].update(schema.pop("$defs", {}))
             if "security" in operation and without_token(settings, operation):
                 operation["security"].insert(0, {})
         app.openapi_schema = document

@@ -1,11 +1,9 @@
 """The bodies of requests, which are JSON, or a form with a document: reading them, and their OpenAPI description."""
 
-from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
 from python_multipart.multipart import parse_options_header
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, UploadFile
@@ -20,7 +18,7 @@ R = TypeVar("R", bound=RequestFields)
 
 DOCUMENT, OPTIONS = "document", "options"
 _LARGE = 100_000  # bytes of JSON that are read in a thread, and of the options in a form
-_REF = "#/components/schemas/{model}"
+SCHEMAS = "#/components/schemas/{model}"
 
 
 async def read_json(request: Request, model: type[R]) -> R:
@@ -117,11 +115,7 @@ def _no_number(name: str) -> float:
 
 
 def _text(field: str, param: str) -> str:
-    """A text that was read as Latin-1.
-
-    Raises:
-        ErrorAnswer: it is not UTF-8.
-    """
+    """A text that was read as Latin-1, whose bytes must be UTF-8."""
     try:
         return field.encode("latin-1").decode()
     except UnicodeDecodeError:
@@ -136,25 +130,19 @@ def _kind(request: Request) -> tuple[str, dict[bytes, bytes]]:
 
 def json_body(model: type[BaseModel]) -> dict[str, Any]:
     """The description of a JSON body."""
-    schema = {"$ref": _REF.format(model=model.__name__)}
+    schema = model.model_json_schema(ref_template=SCHEMAS)
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-def json_or_form_body(model: type[RequestFields], document: str) -> dict[str, Any]:
+def json_or_form_body(model: type[RequestFields]) -> dict[str, Any]:
     """The description of a body that is JSON, or a form with a document."""
-    described, options = json_body(model), model.model_json_schema(ref_template=_REF)
+    described, options = json_body(model), model.model_json_schema(ref_template=SCHEMAS)
     options["allOf"].pop(0)  # the document is the one of `one_of`
     for name in model.one_of:
         del options["properties"][name]
-    fields = {DOCUMENT: {"type": "string", "format": "binary", "description": document}, OPTIONS: options}
+    said = f"A document in place of {' or '.join(model.one_of)}."
+    fields = {DOCUMENT: {"type": "string", "format": "binary", "description": said}, OPTIONS: options}
     form = {"type": "object", "properties": fields, "required": [DOCUMENT], "additionalProperties": False}
     encoding = {OPTIONS: {"contentType": "application/json"}}
     described["requestBody"]["content"]["multipart/form-data"] = {"schema": form, "encoding": encoding}
     return described
-
-
-def schemas_of(models: Sequence[type[BaseModel]]) -> dict[str, Any]:
-    """The schemas of these models, and of those that they refer to, by name."""
-    _, schemas = models_json_schema([(model, "validation") for model in models], ref_template=_REF)
-    found: dict[str, Any] = schemas["$defs"]
-    return found

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import asdict
 from typing import TypeVar
 
 from fastapi import APIRouter, Request
@@ -37,11 +38,7 @@ _KINDS = {"html": "text/html; charset=utf-8", "json": "application/json"}
 
 
 def routes(state: ServiceState) -> APIRouter:
-    """The routes of detection.
-
-    Args:
-        state: what the routes of one service share.
-    """
+    """The routes of detection."""
     router = APIRouter(tags=["detection"])
 
     @router.get("/v1/about", summary="What the service holds, and which form you get")
@@ -53,7 +50,7 @@ def routes(state: ServiceState) -> APIRouter:
         "/v1/detect",
         summary="Check one text, several, the token ids of one response, or one document",
         response_model=schemas.FullAnswer | schemas.PublicAnswer | schemas.ListAnswer,
-        openapi_extra=json_or_form_body(schemas.DetectRequest, "A document in place of text and token_ids."),
+        openapi_extra=json_or_form_body(schemas.DetectRequest),
     )
     async def detect(request: Request, caller: Detecting) -> Response:
         """The verdict, in the form that your token gives."""
@@ -65,7 +62,7 @@ def routes(state: ServiceState) -> APIRouter:
         summary="Make the signed report of one text or document",
         response_class=Response,
         responses={200: {"content": {"text/html": {}, "application/json": {}}, "description": "The report."}},
-        openapi_extra=json_or_form_body(schemas.ReportRequest, "A document in place of text."),
+        openapi_extra=json_or_form_body(schemas.ReportRequest),
     )
     async def report(request: Request, caller: Detecting) -> Response:
         """The report as a page or as JSON, signed if the service has a signing key."""
@@ -172,20 +169,14 @@ def _model(state: ServiceState, caller: Caller, offer: Offer) -> schemas.ModelFi
     return schemas.ModelFields(
         name=offer.source.name,
         ready=facts is not None,
-        context_length=facts and facts.context_length,
-        block_length=facts and facts.block_length,
-        chat=facts and facts.chat,
+        **(asdict(facts) if facts else {}),
         keys=list(caller.own(offer.marking.keys)),
         policy=offer.policy,
     )
 
 
 def _options(state: ServiceState, caller: Caller, asked: schemas.TextToCheck) -> Options:
-    """How a text is checked.
-
-    Raises:
-        ErrorAnswer: a key is unknown.
-    """
+    """How a text is checked, with keys that the caller may use."""
     known = caller.own(state.keys)
     named = asked.keys or ([asked.key] if asked.key is not None else list(known))
     for name in named:
@@ -220,7 +211,7 @@ async def _checked(
             raise Refused(403, f"{name} can be chosen only with a token of the scope detect:full", param=name)
     options, texts = _options(state, caller, asked), getattr(asked, "texts", None)
     if texts is None:
-        return asked, await _answer(state, request, caller, work, asked, upload, options)
+        return asked, await _answer(request, caller, work, asked, upload, options)
     if sum(map(len, texts)) > state.settings.max_chars:
         detail = f"the texts have more than {state.settings.max_chars:,} characters, which is all that one request "
         raise ErrorAnswer(413, f"{detail}may have", param="texts")
@@ -229,20 +220,14 @@ async def _checked(
     for text in texts:
         one = asked.model_copy(update={"text": text, "texts": None})
         try:
-            answers.append((await _answer(state, request, caller, work, one, None, options)).content)
+            answers.append((await _answer(request, caller, work, one, None, options)).content)
         except DgmarkError as error:
             answers.append(json.dumps({"error": problem_of(error, request)}).encode())
     return asked, Answer(b'{"results":[' + b",".join(answers) + b"]}", "")
 
 
 async def _answer(
-    state: ServiceState,
-    request: Request,
-    caller: Caller,
-    work: Callable[..., Answer],
-    asked: schemas.TextToCheck,
-    upload: Upload | None,
-    options: Options,
+    request: Request, caller: Caller, work: Callable[..., Answer], asked: T, upload: Upload | None, options: Options
 ) -> Answer:
     """The answer of a worker about one text, which is counted and logged. Who leaves before its turn gives it up.
 
@@ -251,6 +236,7 @@ async def _answer(
         ClientDisconnect: nobody waits for it any more.
         DgmarkError: see `Turns.place` and `WorkerPool.run`.
     """
+    state: ServiceState = request.app.state.service
     async with AsyncExitStack() as stack:
         turn = state.turns.place(stranger=caller.stranger)
         if not await unless_gone(request, stack.enter_async_context(turn)):

@@ -213,11 +213,7 @@ class Checker:
     # --- checking ---
 
     def _judge(self, content: Content, document: Document | None, options: Options) -> Detection:
-        """The verdict on one text.
-
-        Raises:
-            ErrorAnswer: the keys cannot be looked for in it within the time of a request.
-        """
+        """The verdict on one text, if the keys can be looked for in it within the time of a request."""
         keys = [self.keys[name] for name in options.keys]
         chars = len(content) if isinstance(content, str) else len(content) * CHARS_A_TOKEN
         seconds = self._seconds(chars, keys)

@@ -21,9 +21,10 @@ from dgmark_service.error_handlers import problem_of
 from dgmark_service.generation_task import Event, GenerationTask, answer, event
 from dgmark_service.jobs import FREE_SETTINGS, OFF_WITHOUT_MARK, REQUEST_SETTINGS, Job, Marked
 from dgmark_service.offers import Offer
+from dgmark_service.openai_schemas import ChatRequest, CompletionRequest
 from dgmark_service.state import ServiceState
 
-D = TypeVar("D", bound=schemas.DecodingRequest)
+D = TypeVar("D", schemas.GenerateRequest, schemas.InfillRequest, CompletionRequest, ChatRequest)
 
 MASK = "░"
 EVENTS: dict[int | str, dict[str, Any]] = {
@@ -32,11 +33,7 @@ EVENTS: dict[int | str, dict[str, Any]] = {
 
 
 def routes(state: ServiceState) -> APIRouter:
-    """The routes of generation.
-
-    Args:
-        state: what the routes of one service share.
-    """
+    """The routes of generation."""
     router = APIRouter(tags=["generation"])
 
     @router.post(
@@ -94,7 +91,6 @@ async def begin(
         raise ErrorAnswer(400, f"{detail} in each request", param="n" if contents[0]["place"] is None else "prompt")
     # what each row of the audit log about this request says
     request.state.about = {"model": offer.source.name, "policy": offer.policy, "asked": asked.marking_request.enabled}
-    note = partial(state.audit.note, request)
     retried = _retried_id(request, caller, await request.body())
     answer_id = f"{prefix}-{retried or secrets.token_hex(16)}"
     first_seed = int(retried[:15], 16) if retried and asked.seed is None else asked.seed
@@ -115,24 +111,18 @@ async def begin(
             seconds=state.settings.text_seconds,
             **content,
         )
-        keys = [mark.key] if mark else []
-        done = "mark" if job.remask is not None else "fill" if job.fills else "write"
-        on_start = partial(note, done, keys, text=text_id, subkey_chosen=mark is not None and mark.chosen)
-        on_check = partial(note, "check of a written text", keys, text=text_id)
         # a request that is sent again gets the same text; any other one gets another sub-key, if that is drawn
         repeatable = seed is not None and (retried is not None or mark is None or not mark.drawn)
-        about_mark = offer.describe(mark)
-        texts.append(GenerationTask(state, request, job, about_mark, seed, repeatable, asked.stops, on_start, on_check))
+        about = {"watermark": offer.describe(mark), "seed": seed, "repeatable": repeatable}
+        used, chosen = ([mark.key], mark.chosen) if mark else ([], False)
+        note = partial(state.audit.note, request, keys=used, text=text_id, subkey_chosen=chosen)
+        texts.append(GenerationTask(state, request, job, about, asked.stops, note))
     _check_prompts(state, [text.job for text in texts])
     return asked, texts
 
 
 def _policy_for(caller: Caller, offer: Offer) -> MarkingPolicy:
-    """The marking policy of a model with the keys that the caller may use.
-
-    Raises:
-        ErrorAnswer: there is none.
-    """
+    """The marking policy of a model with the keys that the caller may use, of which there must be one."""
     keys = caller.own(offer.marking.keys)
     if not keys:
         raise Refused(403, "this access token is for keys that mark no text of this model", param="watermark.key_id")

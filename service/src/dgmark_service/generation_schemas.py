@@ -3,14 +3,13 @@
 import re
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, create_model
+from pydantic import AfterValidator, ConfigDict, Field, create_model, field_validator, model_validator
 
 from dgmark.decode.config import setting_fields
 from dgmark.detection.finding import Verdict
 from dgmark.watermark.policy import MarkingRequest
 from dgmark_service.jobs import REQUEST_SETTINGS
-from dgmark_service.messages import Message, Messages
-from dgmark_service.schemas import AnswerFields, Items, Name, Needs, RequestFields, TokenId
+from dgmark_service.schemas import AnswerFields, Items, Name, RequestFields, TokenId, given
 
 MAX_TOKENS = 1_000_000
 MAX_LOOKAHEAD = 8  # each costs a forward a step
@@ -25,6 +24,54 @@ class Watermark(RequestFields):
     subkey: int | None = Field(
         None, ge=0, lt=2**16, description="Sub-key of a key that has several, if requests may choose it: the payload."
     )
+
+
+class TextPart(RequestFields):
+    """A part of a message."""
+
+    type: Literal["text"]
+    text: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_text(cls, value: object) -> object:
+        if isinstance(value, dict) and value.get("type", "text") != "text":
+            raise ValueError("the parts of a message are texts here: leave out images, sounds and files")
+        return value
+
+
+class Message(RequestFields):
+    """A message of a conversation; an assistant's may have no content. Other fields are not used."""
+
+    model_config = ConfigDict(
+        extra="ignore", json_schema_extra={"anyOf": [given("role", "assistant"), given("content")]}
+    )
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | Items[TextPart] | None = Field(None, validate_default=True)
+
+    @field_validator("content")
+    @classmethod
+    def _of_an_assistant(cls, value: object, info: Any) -> object:
+        if value is None and info.data.get("role", "assistant") != "assistant":
+            raise ValueError("it must be a text or a list of texts: only an assistant's may be null")
+        return value
+
+    @property
+    def turn(self) -> tuple[str, str]:
+        """The role, as templates call it, and what it says, its parts joined."""
+        text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content or ())
+        return "system" if self.role == "developer" else self.role, text
+
+
+def _ends_with_user(messages: list[Message]) -> list[Message]:
+    systems = [place for place, message in enumerate(messages) if message.role in ("system", "developer")]
+    if systems not in ([], [0]) or messages[-1].role != "user":
+        raise ValueError("the last message is a user's, and only the first one may be the system's")
+    return messages
+
+
+Messages = Annotated[Items[Message], Field(min_length=1), AfterValidator(_ends_with_user)]
 
 
 _DecodingFields = create_model(  # type: ignore[call-overload]
@@ -44,7 +91,7 @@ _DecodingFields = create_model(  # type: ignore[call-overload]
 class DecodingRequest(_DecodingFields):
     """How tokens are written; what is left out follows the service's settings for the model."""
 
-    needs: ClassVar[tuple[Needs, ...]] = (Needs("threshold", "commit", "threshold"),)
+    needs: ClassVar[tuple[tuple[str, str, Any], ...]] = (("threshold", "commit", "threshold"),)
     model: Name | None = Field(None, description="Name of the model; by default the service's first.")
     seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="Seed; by default the system draws one.")
     watermark: bool | Watermark | None = Field(None, description="Whether and how to mark the text; by default yes.")
@@ -61,16 +108,13 @@ class DecodingRequest(_DecodingFields):
         """What ends the text where it would first occur in it."""
         return []
 
-    def contents(self) -> list[dict[str, Any]]:
-        """For each text, the fields of `Job` that say what is continued or filled, and how long it gets."""
-        raise NotImplementedError
-
     def decoding(self) -> dict[str, Any]:
         """The settings of `DecodeConfig` that the request names."""
         settings: dict[str, Any] = self.model_dump(include=set(REQUEST_SETTINGS), exclude_none=True)
         if settings.get("temperature") == 0 and settings.get("top_p") == 1:
             del settings["top_p"]  # clients send it beside a temperature of 0, and it says nothing
-        return settings
+        steps = getattr(self, "num_denoising_steps", None)
+        return settings if steps is None else {**settings, "steps": steps}
 
 
 class CheckedRequest(DecodingRequest):
@@ -86,11 +130,6 @@ class SamplingRequest(DecodingRequest):
         None, ge=1, le=MAX_TOKENS, description="The most tokens of the text; by default 256."
     )
     num_denoising_steps: int | None = Field(None, ge=1, description="Steps of the text; by default one a token.")
-
-    def decoding(self) -> dict[str, Any]:
-        """The settings of `DecodeConfig` that the request names."""
-        steps = {} if self.num_denoising_steps is None else {"steps": self.num_denoising_steps}
-        return super().decoding() | steps
 
     @property
     def prompts(self) -> list[Any]:
@@ -116,7 +155,7 @@ class InfillRequest(CheckedRequest):
     """A text whose holes are to be filled."""
 
     one_of = ("text", "parts")
-    needs = (*DecodingRequest.needs, Needs("share", "text"), Needs("keep", "share"), Needs("target", "share"))
+    needs = (*DecodingRequest.needs, ("share", "text", None), ("keep", "share", None), ("target", "share", None))
     text: str | None = Field(None, description="Text in which [mask:N] is a hole of N tokens.")
     parts: Items[str | Annotated[int, Field(ge=1, le=MAX_TOKENS)]] | None = Field(
         None, description="In place of text: its pieces, and between them the lengths of its holes in tokens."

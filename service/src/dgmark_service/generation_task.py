@@ -39,12 +39,10 @@ class GenerationTask:
         state: what the routes of one service share.
         request: the request.
         job: the job of the model worker.
-        marking: what answers say of how the text is marked.
-        seed: the seed that the request chose.
-        repeatable: whether the same request gives the same text: it chose the seed, and no sub-key was drawn.
+        about: what answers say of it beside that: how it is marked, the seed that the request chose, and whether the
+            same request gives the same text.
         stops: what ends the text where it would first occur in it.
-        on_start: called when the worker has accepted the text.
-        on_check: called when the finished text was checked.
+        note: writes to the audit log what was done.
         written: the text from its beginning to its first gap, while it is written.
         started: the worker's first answer, once it is there.
         finished: its last, once it is there.
@@ -53,12 +51,9 @@ class GenerationTask:
     state: ServiceState
     request: Request
     job: Job
-    marking: Mapping[str, Any]
-    seed: int | None
-    repeatable: bool
+    about: Mapping[str, Any]
     stops: Sequence[str]
-    on_start: Callable[[], object]
-    on_check: Callable[[], object]
+    note: Callable[[str], object]
     written: str = ""
     started: Started = field(init=False)
     finished: Finished = field(init=False)
@@ -76,10 +71,8 @@ class GenerationTask:
             "model": self.job.model,
             "length": settings["length"],
             "block_length": settings["block_length"],
-            "watermark": self.marking,
             "settings": settings,
-            "seed": self.seed,
-            "repeatable": self.repeatable,
+            **self.about,
         }
 
     def readable(self) -> str:
@@ -136,7 +129,7 @@ class GenerationTask:
             raise self._given_up(message)
         assert isinstance(message, Started)
         self.started = message
-        self.on_start()
+        self.note("mark" if self.job.remask is not None else "fill" if self.job.fills else "write")
 
     async def close(self) -> None:
         """Let the text go, written or not."""
@@ -175,7 +168,7 @@ class GenerationTask:
     def _finish(self, finished: Finished) -> None:
         self._outcome, self.finished = "finished", finished
         if finished.check is not None or finished.figures:
-            self.on_check()
+            self.note("check of a written text")
 
     def _given_up(self, error: DgmarkError) -> DgmarkError:
         self._outcome = "refused" if status_of(error) < 500 else "failed"

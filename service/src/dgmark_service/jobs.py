@@ -184,10 +184,6 @@ class Finished:
     check: Mapping[str, Any] | None = None
 
 
-class JobFailed(DgmarkError):
-    """The worker could not do a job, for no reason that concerns whoever asked; it has logged why."""
-
-
 Outcome = Started | Stepped | Marked | Finished | DgmarkError
 # the id of a job, and what becomes of it: None once it is let go, as was asked, which says that the worker lives. None
 # in place of the id: what is known of each model once all are loaded, or why they cannot be

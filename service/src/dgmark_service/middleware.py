@@ -35,10 +35,8 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
 }
-# the rest of such a body is not read
-_CLOSE = {"connection": "close"}
-_LATER = {"retry-after": "1"}
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _BODILESS = ("GET", "HEAD")
 _MAX_PATH = 200  # characters of a path in the access log
@@ -82,7 +80,6 @@ class RequestMiddleware:
                 own["x-request-id"] = request_id
                 for name, value in _HEADERS.items():
                     own.setdefault(name, value)
-                own.setdefault("cache-control", "no-store")
             await send(message)
 
         try:
@@ -136,10 +133,11 @@ class RequestMiddleware:
 
     def _too_long(self) -> ErrorAnswer:
         detail = f"the request has more than {self.settings.body_bytes:,} bytes, which is all that one request may have"
-        return ErrorAnswer(413, detail, headers=_CLOSE)
+        return ErrorAnswer(413, detail, headers={"connection": "close"})  # the rest of the body is not read
 
     def _too_many(self) -> ErrorAnswer:
-        return ErrorAnswer(429, "the service holds as many requests as it can: try again in a second", headers=_LATER)
+        detail = "the service holds as many requests as it can: try again in a second"
+        return ErrorAnswer(429, detail, headers={"retry-after": "1"})
 
     async def _with_body(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the application receive the body, up to its largest size."""

@@ -70,8 +70,10 @@ class ModelProcess:
         """The number of jobs that are under way or wait."""
         return len(self._queues)
 
-    async def start(self) -> None:
-        """Start the process; it loads the models after that."""
+    def start(self) -> None:
+        """Start the process; it loads the models after that. It is called in the event loop."""
+        if self._stopping:
+            return
         self._loop = asyncio.get_running_loop()
         self._process = self.launch()
         threading.Thread(target=self._receive, args=(self._process,), name="dgmark-receive", daemon=True).start()
@@ -186,18 +188,13 @@ class ModelProcess:
             log.error("the process that runs the model ended; another one takes its place")
             self._failure = _LOADING
             self.on_lost()
-            self._restart = asyncio.create_task(self._start_again(0 if was_ready else PAUSE))
+            self._loop.call_later(0 if was_ready else PAUSE, self.start)
 
     def _not_loaded(self, why: DgmarkError) -> None:
         self._failure = _NOT_LOADED
         log.error("the model could not be loaded: %s", why)
         if not self._was_ready:
             self.on_failed(why)
-
-    async def _start_again(self, pause: float) -> None:
-        await asyncio.sleep(pause)
-        if not self._stopping:
-            await self.start()
 
     def _give_up(self, error: DgmarkError) -> None:
         held, self._queues = self._queues, {}

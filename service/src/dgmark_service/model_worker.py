@@ -166,7 +166,7 @@ class ModelWorker:
     def _fail(self, ids: Iterable[str], error: Exception) -> None:
         if not isinstance(error, DgmarkError):
             log.error("jobs %s failed", ", ".join(ids), exc_info=error)
-            error = jobs.JobFailed("the model could not write this text")
+            error = DgmarkError("the model could not write this text")
         for job in ids:
             self.send((job, error))
 
@@ -190,7 +190,9 @@ class ModelWorker:
         else:
             ids = encode_prompt(model, chat_prompt(model, job.prompt) if job.chat else job.prompt, 1)
             room = facts.context_length - len(ids)
-            _check_room(job, room)
+            if job.max_tokens is not None and job.max_tokens > room:
+                detail = f"the model has room for {room} tokens behind this prompt: ask for {room} at most, or shorten "
+                raise ErrorAnswer(400, f"{detail}the prompt", param=job.limit_param, code="context_length_exceeded")
             config = DecodeConfig.of(model, **job.text_settings(facts, room))
             length, request, tokens = config.length, Request(ids, job.seed, job.key), len(ids)
         if job.key is not None:
@@ -198,15 +200,6 @@ class ModelWorker:
         _check_length(job, facts, length)
         started = jobs.Started(tokens, config.to_dict())
         return _Text(job, model, Prepared.of(model, [request], config, encode=encode), started)
-
-
-def _check_room(job: jobs.Job, room: int) -> None:
-    """Refuse a text that is longer than the room that its prompt leaves, in tokens."""
-    if job.max_tokens is not None and job.max_tokens > room:
-        detail = (
-            f"the model has room for {room} tokens behind this prompt: ask for {room} at most, or shorten the prompt"
-        )
-        raise ErrorAnswer(400, detail, param=job.limit_param, code="context_length_exceeded")
 
 
 def _check_mark(model: Denoiser, key: WatermarkKey, job: jobs.Job, config: DecodeConfig, tokens: int) -> None:

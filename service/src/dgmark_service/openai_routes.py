@@ -26,11 +26,7 @@ _DONE = {"data": "[DONE]"}
 
 
 def routes(state: ServiceState) -> APIRouter:
-    """The routes of OpenAI's interface.
-
-    Args:
-        state: what the routes of one service share.
-    """
+    """The routes of OpenAI's interface."""
     router = APIRouter(tags=["OpenAI's interface"])
     began = int(time.time())
 
@@ -79,16 +75,14 @@ async def _answer(asked: schemas.CompletionRequest | schemas.ChatRequest, texts:
     events = _events(head, texts, usage if counted else None) if asked.stream else None
 
     def completion() -> dict[str, Any]:
-        choices = [_choice(index, _content(text), text.finish_reason) for index, text in enumerate(texts)]
+        choices = []
+        for index, one in enumerate(texts):
+            text = one.finished.text
+            content = {"message": {"role": "assistant", "content": text}} if job.chat else {"text": text}
+            choices.append(_choice(index, content, one.finish_reason))
         return {**head, "choices": choices, "usage": usage(), **_own(texts)}
 
     return await answer(texts, events, completion)
-
-
-def _content(text: GenerationTask) -> dict[str, Any]:
-    """The fields of a choice that have the whole text."""
-    written = text.finished.text
-    return {"message": {"role": "assistant", "content": written}} if text.job.chat else {"text": written}
 
 
 def _choice(index: int, fields: dict[str, Any], reason: str | None) -> dict[str, Any]:
@@ -109,8 +103,8 @@ def _own(texts: Sequence[GenerationTask]) -> dict[str, Any]:
     return {
         "num_denoising_steps": sum(text.finished.steps for text in texts),
         "block_length": max(text.started.settings["block_length"] for text in texts),
-        "watermark": texts[0].marking,
-        "repeatable": texts[0].repeatable,
+        "watermark": texts[0].about["watermark"],
+        "repeatable": texts[0].about["repeatable"],
     }
 
 
@@ -147,7 +141,7 @@ async def _chunks(head: dict[str, Any], index: int, text: GenerationTask) -> Asy
 
     sent = ""
     if text.job.chat:
-        yield chunk("", role="assistant", watermark=text.marking)
+        yield chunk("", role="assistant", watermark=text.about["watermark"])
     async for _ in text.steps():
         if piece := text.readable()[len(sent) :]:
             sent += piece

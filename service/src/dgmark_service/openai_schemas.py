@@ -9,9 +9,8 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
 from dgmark_service.error_answers import ErrorAnswer
-from dgmark_service.generation_schemas import MAX_TOKENS, SamplingRequest, Stop
-from dgmark_service.messages import Messages
-from dgmark_service.schemas import Items, Needs, RequestFields, TokenId
+from dgmark_service.generation_schemas import MAX_TOKENS, Messages, SamplingRequest, Stop
+from dgmark_service.schemas import Items, RequestFields, TokenId
 
 MAX_STOPS = 4
 MAX_TEXTS = 8  # of one prompt
@@ -47,7 +46,7 @@ class _OpenAI(SamplingRequest):
     """What chat and plain completions share. Fields that are not among these are not used."""
 
     model_config = ConfigDict(extra="ignore")
-    needs = (*SamplingRequest.needs, Needs("stream_options", "stream", value=True))
+    needs = (*SamplingRequest.needs, ("stream_options", "stream", True))
 
     stream: bool | None = Field(None, description="Answer with chunks of the text, from its beginning on.")
     stream_options: StreamOptions | None = None

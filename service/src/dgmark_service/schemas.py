@@ -1,7 +1,7 @@
 """The fields of requests and answers. A field that is not among them is an error, not ignored."""
 
 from dataclasses import fields
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, create_model, model_validator
 
@@ -20,20 +20,13 @@ Rate = Annotated[float, Field(ge=MIN_FPR * 1000, lt=1)]
 TokenId = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 T = TypeVar("T")
 MAX_ITEMS = 1_000_000
-# the first wrong item ends the check
-Items = Annotated[list[T], Field(fail_fast=True, max_length=MAX_ITEMS)]
+# the first wrong item ends the check; a field with a largest number of its own is a `Few`, as the inner number would count
+Few = Annotated[list[T], Field(fail_fast=True)]
+Items = Annotated[Few[T], Field(max_length=MAX_ITEMS)]
 Step = Literal["ansi", "nfc", "invisible", "compatibility", "homoglyphs", "quotes", "whitespace"]
 
 MAX_KEYS = 1000
 MAX_TEXTS = 100  # of one request
-
-
-class Needs(NamedTuple):
-    """A field that needs another one: with this value, or with any where there is none."""
-
-    field: str
-    other: str
-    value: str | bool | None = None
 
 
 class RequestFields(BaseModel):
@@ -44,20 +37,20 @@ class RequestFields(BaseModel):
     Attributes:
         one_of: exactly one of these fields is given; a document in a form counts as one.
         one_at_most: at most one of these is given.
-        needs: fields that need others.
+        needs: fields that need others: the field, the other one, and its value, or None for any.
     """
 
     model_config = ConfigDict(extra="forbid", json_schema_extra=lambda schema, model: model.describe(schema))
     one_of: ClassVar[tuple[str, ...]] = ()
     one_at_most: ClassVar[tuple[str, ...]] = ()
-    needs: ClassVar[tuple[Needs, ...]] = ()
+    needs: ClassVar[tuple[tuple[str, str, Any], ...]] = ()
 
     @classmethod
     def describe(cls, schema: dict[str, Any]) -> None:
         """Add the rules to the JSON schema."""
         rules: list[Any] = [{"oneOf": [given(name) for name in cls.one_of]}] if cls.one_of else []
         rules += [{"not": {"allOf": [given(name) for name in cls.one_at_most]}}] if cls.one_at_most else []
-        rules += [{"anyOf": [{"not": given(one.field)}, given(one.other, one.value)]} for one in cls.needs]
+        rules += [{"anyOf": [{"not": given(field)}, given(other, value)]} for field, other, value in cls.needs]
         if rules:
             schema["allOf"] = rules
 
@@ -109,7 +102,7 @@ class TextToCheck(RequestFields):
     max_crop: int = Field(
         DEFAULT_MAX_CROP, ge=0, le=100_000, description="Rotating keys: how many tokens may be missing."
     )
-    normalise: Items[Step] = Field([], max_length=len(STEPS), description="Disguises to undo if no mark is found.")
+    normalise: Few[Step] = Field([], max_length=len(STEPS), description="Disguises to undo if no mark is found.")
 
 
 class DetectRequest(TextToCheck):
@@ -134,11 +127,11 @@ class ReportRequest(TextToCheck):
 class JoinRequest(RequestFields):
     """Reports to join."""
 
-    reports: Items[str] = Field(
+    reports: Few[str] = Field(
         min_length=1, max_length=MAX_REPORTS, description="JSON reports of this service, each exactly as it was made."
     )
     name: TextName = Field("several texts", description="What the joined report calls them.")
-    unanswered: Items[TextName] = Field(
+    unanswered: Few[TextName] = Field(
         [],
         max_length=MAX_REPORTS,
         description="Names of documents that were to be checked with them: they are listed without an answer.",
@@ -303,9 +296,9 @@ class ModelFields(AnswerFields):
 
     name: str
     ready: bool
-    context_length: int | None
-    block_length: int | None
-    chat: bool | None
+    context_length: int | None = None
+    block_length: int | None = None
+    chat: bool | None = None
     keys: list[str]
     policy: Literal["default", "enforced"]
 

@@ -189,7 +189,7 @@ def _run(app: "FastAPI", host: str, port: int) -> None:
             port=port,
             http="h11",
             ws="none",
-            limit_concurrency=_most_connections(state.settings.connections),
+            limit_concurrency=_most_connections(state.settings.connections) + 1,  # the first number that is refused
             forwarded_allow_ips=list(state.settings.proxies),
             log_config=state.settings.logging,
             access_log=False,

@@ -126,7 +126,7 @@ class ServiceState:
         """Start the processes, and wait until texts can be checked; models are loaded after that."""
         async with self._changing:
             if self.model_process is not None:
-                await self.model_process.start()
+                self.model_process.start()
             rates = [rate for rate in await self.workers.start() if rate is not None]
             self.workers.shared.chars_per_second = min(rates, default=None)
 

@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import portalocker
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from dgmark.arguments.checks import FirstVersion, as_path, check_name
 from dgmark.errors import InputError, KeyFileNotFound, SettingsError
@@ -49,18 +49,12 @@ class Token(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str
+    name: Annotated[str, AfterValidator(lambda name: check_name(name, "a token") or name)]
     scopes: tuple[Scope, ...] = Field(min_length=1)
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
     created: str
     expires: datetime | None = None
     keys: tuple[str, ...] | None = None
-
-    @field_validator("name")
-    @classmethod
-    def _check_name(cls, name: str) -> str:
-        check_name(name, "a token")
-        return name
 
 
 class _TokenFile(BaseModel):
