@@ -68,6 +68,9 @@ def test_a_model_needs_one_key_that_fits_or_a_choice() -> None:
         offers_of(ServiceSettings(Path("keys"), models=(source,)), {"one": KEYS["one"]})
 
 
+ROLES = [{"role": role, "content": "a"} for role in ("assistant", "user", "system")]
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("policy")
@@ -139,8 +142,6 @@ def test_writing_needs_the_scope(client: TestClient, folder: Path) -> None:
         ({"num_denoising_steps": 1}, 400, "num_denoising_steps"),
         ({"strategy": "left_to_right"}, 400, "strategy"),
         ({"model": "gpt"}, 404, "model"),
-        ({"colour": "red"}, 400, "colour"),
-        ({"temperature": -1}, 400, "temperature"),
         ({"temperature": "0.5"}, 400, "temperature"),
         ({"watermark": {"key": "one"}}, 400, "watermark.key"),
         ({"messages": [{"role": "user", "content": "a"}]}, 400, "prompt"),
@@ -148,10 +149,7 @@ def test_writing_needs_the_scope(client: TestClient, folder: Path) -> None:
         ({"lookahead": 2}, 400, "lookahead"),
         ({"noise": "fixed"}, 400, "noise"),
         ({"threshold": 0.5}, 400, "threshold"),
-        *(
-            ({"prompt": None, "messages": [{"role": role, "content": "a"} for role in roles]}, 400, "messages")
-            for roles in (["user", "system", "user"], ["user", "assistant"], ["assistant"], [])
-        ),
+        *(({"prompt": None, "messages": ROLES[:count]}, 400, "messages") for count in (0, 1, 3)),
     ],
 )
 def test_what_the_policy_or_the_fields_forbid_is_refused_by_name(

@@ -20,7 +20,7 @@ from dgmark_service.schemas import MAX_KEYS, MAX_TEXTS, Problem
 from dgmark_service.settings import ServiceSettings
 from dgmark_service.telemetry import Metrics
 from support.known_keys import known_key
-from support.services import bearer, service
+from support.services import service
 
 JSON = {"content-type": "application/json"}
 
@@ -214,16 +214,6 @@ def test_a_body_that_states_no_length_is_read_up_to_the_limit(client: TestClient
 def test_reports_are_joined_up_to_a_number(client: TestClient) -> None:
     most, more = (client.post("/v1/report/join", json={"reports": ["{}"] * (MAX_REPORTS + one)}) for one in (0, 1))
     assert (most.status_code, more.status_code) == (422, 400)
-
-
-def test_a_document_of_a_stranger_has_a_time_of_its_own(tmp_path: Path) -> None:
-    tokens = tmp_path / "tokens.json"
-    holder = bearer(tokens, "holder", "detect:full")
-    document = {"files": {"document": ("a.html", "<p>some words</p>" * 5000)}}
-    with service(tmp_path, "one", tokens=tokens, public=True, public_seconds=0.002) as client:
-        slow = client.post("/v1/detect", **document)
-        assert (slow.status_code, "to read" in slow.text) == (422, True)
-        assert client.post("/v1/detect", **document, headers=holder).status_code == 200
 
 
 def test_surrogates_and_nothing_are_texts_too(client: TestClient) -> None:

@@ -19,6 +19,7 @@ import pytest
 
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.detection.detector import Detector
+from support.child_processes import alive, children
 from support.command_line import run
 from support.known_keys import known_key
 from support.marked_texts import marked_text
@@ -54,10 +55,10 @@ def served(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
     wait_for(lambda: server.poll() is not None or _answer(port, "GET", "/readyz") == 200)
     assert server.poll() is None, server.stderr.read()
     yield server, port
-    workers = _children(server.pid)
+    workers = children(server.pid)
     server.kill()
     server.wait()
-    wait_for(lambda: not any(map(_lives, workers)))  # no worker outlives the service
+    wait_for(lambda: not any(map(alive, workers)))  # no worker outlives the service
     server.stderr.close()
 
 
@@ -75,21 +76,6 @@ def _answer(port: int, method: str, path: str, body: str | None = None) -> int |
         return type(error).__name__
     finally:
         connection.close()
-
-
-def _children(process: int) -> list[int]:
-    """The processes that a process has started (Linux)."""
-    try:
-        return [int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
-    except FileNotFoundError:  # it has ended
-        return []
-
-
-def _lives(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def _memory(process: int) -> int:
@@ -160,7 +146,7 @@ def test_sighup_reads_the_keys_again_and_the_audit_log_follows_its_rotation(
     served: tuple[subprocess.Popen[str], int], tmp_path: Path
 ) -> None:
     server, port = served
-    assert _children(server.pid)
+    assert children(server.pid)
     audit = tmp_path / "audit.jsonl"
     two = json.dumps({"text": marked_text(known_key("two", rule="bigram"), 200), "key": "two"})
     one = json.dumps({"text": MARKED, "key": "one"})

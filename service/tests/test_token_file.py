@@ -42,20 +42,6 @@ def client(tmp_path_factory: pytest.TempPathFactory, tokens: Path) -> Iterator[T
         yield client
 
 
-def test_without_a_valid_token_nothing_is_answered(client: TestClient) -> None:
-    wrong = [{}, {"authorization": "Bearer dgm_wrong"}, {"authorization": "Basic abc"}, {"authorization": "Bearer  "}]
-    for headers in wrong:
-        for answer in (
-            client.post("/v1/detect", json={"text": "a"}, headers=headers),
-            client.post("/v1/report", json={"text": "a"}, headers=headers),
-            client.get("/v1/about", headers=headers),
-            client.get("/metrics", headers=headers),
-        ):
-            assert answer.status_code == 401
-            assert answer.headers["www-authenticate"] == "Bearer"
-    assert client.get("/healthz").status_code == client.get("/").status_code == 200
-
-
 def test_a_header_that_cannot_be_read_is_not_taken_for_none(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.json"
     secret = bearer(tokens, "one", "detect:full")["authorization"].removeprefix("Bearer ").encode()
@@ -63,6 +49,7 @@ def test_a_header_that_cannot_be_read_is_not_taken_for_none(tmp_path: Path) -> N
 
         def ask(*values: bytes) -> tuple[int, str]:
             answer = client.get("/v1/about", headers=[(b"authorization", value) for value in values])
+            assert (answer.headers.get("www-authenticate") == "Bearer") == (answer.status_code == 401)
             return answer.status_code, answer.text
 
         for good in (b"Bearer " + secret, b"bearer  " + secret):
@@ -87,20 +74,6 @@ def test_where_everybody_may_check_a_token_never_takes_that_away(tmp_path: Path)
             about = client.get("/v1/about", headers=headers).json()
             assert about["form"] == ("full" if scope == "detect:full" else "public")
             assert client.post("/v1/detect", json={"text": "a"}, headers=headers).json()["form"] == about["form"]
-
-
-def test_scopes_open_what_they_name(client: TestClient, tokens: Path) -> None:
-    some, full = bearer(tokens, "some", "detect"), bearer(tokens, "full", "detect:full")
-    admin = bearer(tokens, "boss", "admin")
-    allowed = {
-        name: [
-            client.post("/v1/detect", json={"text": "a"}, headers=headers).status_code,
-            client.post("/v1/detect", json={"text": "a", "fpr": 0.5}, headers=headers).status_code,
-            client.get("/metrics", headers=headers).status_code,
-        ]
-        for name, headers in (("some", some), ("full", full), ("admin", admin))
-    }
-    assert allowed == {"some": [200, 403, 403], "full": [200, 200, 403], "admin": [403, 403, 200]}
 
 
 def test_the_public_form_has_no_numbers(client: TestClient, tokens: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,16 +99,17 @@ def test_a_window_moves_with_a_clock_that_nobody_sets(monkeypatch: pytest.Monkey
     assert not window._spent  # those who have not come again are forgotten
 
 
-def test_a_stranger_who_used_the_minute_up_waits_and_a_token_holder_does_not(tmp_path: Path) -> None:
+def test_a_stranger_has_seconds_of_a_minute_and_of_a_document_and_a_token_holder_more(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.json"
     holder = bearer(tokens, "holder", "detect:full")
-    with service(tmp_path, "one", tokens=tokens, public=True, public_seconds=1e-6) as client:
-        body = {"text": "some words"}
-        assert client.post("/v1/detect", json=body).status_code == 200
-        refused = client.post("/v1/detect", json=body)
+    document: Any = {"files": {"document": ("a.html", "<p>some words</p>" * 5000)}}
+    with service(tmp_path, "one", tokens=tokens, public=True, public_seconds=0.002) as client:
+        slow = client.post("/v1/detect", **document)
+        assert (slow.status_code, "to read" in slow.text) == (422, True)
+        refused = client.post("/v1/detect", json={"text": "some words"})
         assert (refused.status_code, 1 <= int(refused.headers["retry-after"]) <= 60) == (429, True)
         assert "all the time" in refused.json()["detail"]
-        assert client.post("/v1/detect", json=body, headers=holder).status_code == 200
+        assert client.post("/v1/detect", **document, headers=holder).status_code == 200
 
 
 def test_a_tenant_has_keys_and_an_end(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from dgmark.version import __version__
 from dgmark_service import detection_routes, generation_routes, openai_routes, schemas
-from dgmark_service.auth import Administering, without_token
+from dgmark_service.auth import Administering
 from dgmark_service.error_handlers import answer_errors
 from dgmark_service.middleware import RequestMiddleware
 from dgmark_service.pages import add_pages
@@ -43,6 +43,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         """The workers, while the service runs."""
+        app.openapi()  # which takes some time, and is kept
         try:
             await state.start()
             yield
@@ -81,8 +82,10 @@ def _described(app: FastAPI, settings: ServiceSettings) -> dict[str, Any]:
             for body in operation.get("requestBody", {"content": {}})["content"].values():
                 for schema in (body["schema"], *body["schema"].get("properties", {}).values()):
                     document["components"]["schemas"].update(schema.pop("$defs", {}))
-            if "security" in operation and without_token(settings, operation):
-                operation["security"].insert(0, {})
+            for needed in operation.get("security", [])[:1]:
+                (scopes,) = needed.values()
+                if settings.local or (settings.public and scopes in ([], ["detect"])):
+                    operation["security"].insert(0, {})  # it also answers whoever has no token
         app.openapi_schema = document
     return app.openapi_schema
 

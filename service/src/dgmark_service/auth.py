@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 from fastapi import Request, Security
 from fastapi.security import HTTPBearer, SecurityScopes
@@ -19,7 +19,7 @@ from limits import parse
 from dgmark.errors import DgmarkError
 from dgmark_service.error_answers import ErrorAnswer, Refused
 from dgmark_service.settings import ServiceSettings
-from dgmark_service.token_file import ALL_SCOPES, Scope, Token, TokenFile, find
+from dgmark_service.token_file import ALL_SCOPES, Scope, TokenFile, find
 from dgmark_service.turns import MovingWindow
 
 log = logging.getLogger("dgmark_service")
@@ -111,7 +111,12 @@ class Authenticator:
             if sent is None:
                 detail = "the header Authorization cannot be read: send it once, as `Authorization: Bearer TOKEN`"
                 raise Refused(401, detail)
-            token = self._find(sent[1])
+            try:
+                token = find(sent[1], [*self._api_token, *(self._file.tokens() if self._file else ())])
+            except DgmarkError as error:  # the file cannot be used any more, which is no fault of whoever asks
+                log.error("access tokens cannot be checked: %s", error)
+                detail = "access tokens cannot be checked at present: try again in a minute, or tell the operator"
+                raise ErrorAnswer(503, detail, headers={"retry-after": "60"}) from error
             if token is None:
                 raise Refused(401, "this access token is not valid here, or no longer: ask the operator for another")
             request.state.token = token.name
@@ -122,19 +127,6 @@ class Authenticator:
         if self._needs_token or any(name in request.headers for name in _FORWARDED):
             raise Refused(401, "an access token is needed: send it as `Authorization: Bearer TOKEN`")
         return Caller(None, ALL_SCOPES, nobody.address)
-
-    def _find(self, secret: str) -> Token | None:
-        """The token of this secret.
-
-        Raises:
-            ErrorAnswer: the file of tokens cannot be used any more, which is no fault of whoever asks.
-        """
-        try:
-            return find(secret, [*self._api_token, *(self._file.tokens() if self._file else ())])
-        except DgmarkError as error:
-            log.error("access tokens cannot be checked: %s", error)
-            detail = "access tokens cannot be checked at present: try again in a minute, or tell the operator"
-            raise ErrorAnswer(503, detail, headers={"retry-after": "60"}) from error
 
     def count(self, caller: Caller, requests: int = 1) -> None:
         """Count checks of the public form.
@@ -197,9 +189,3 @@ Anybody = Annotated[Caller, Security(_caller)]
 Detecting = Annotated[Caller, Security(_caller, scopes=["detect"])]
 Generating = Annotated[Caller, Security(_caller, scopes=["generate"])]
 Administering = Annotated[Caller, Security(_caller, scopes=["admin"])]
-
-
-def without_token(settings: ServiceSettings, operation: dict[str, Any]) -> bool:
-    """Whether an operation, as OpenAPI describes it, also answers whoever has no token."""
-    (scopes,) = operation["security"][0].values()
-    return settings.local or (settings.public and scopes in ([], ["detect"]))

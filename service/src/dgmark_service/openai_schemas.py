@@ -14,7 +14,7 @@ from dgmark_service.schemas import Items, RequestFields, TokenId
 
 MAX_STOPS = 4
 MAX_TEXTS = 8  # of one prompt
-MAX_PROMPTS = 10_000
+MAX_PROMPTS = 1000
 
 
 class StreamOptions(RequestFields):

@@ -20,7 +20,7 @@ Rate = Annotated[float, Field(ge=MIN_FPR * 1000, lt=1)]
 TokenId = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 T = TypeVar("T")
 MAX_ITEMS = 1_000_000
-# the first wrong item ends the check; a field with a largest number of its own is a `Few`, as the inner number would count
+# the first wrong item ends the check; a field with a number of its own is a `Few`, as the inner number would count
 Few = Annotated[list[T], Field(fail_fast=True)]
 Items = Annotated[Few[T], Field(max_length=MAX_ITEMS)]
 Step = Literal["ansi", "nfc", "invisible", "compatibility", "homoglyphs", "quotes", "whitespace"]
