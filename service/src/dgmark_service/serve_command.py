@@ -200,7 +200,7 @@ def _run(app: "FastAPI", host: str, port: int) -> None:
     )
     state.on_failure = server.give_up
     with suppress(KeyboardInterrupt):  # which uvicorn raises again once it has stopped
-        server.run()
+        asyncio.run(server.serve())  # `server.run` turns asyncio's debug mode off, whatever the environment says
     if state.failure is not None:
         raise state.failure
     if state.given_up:
