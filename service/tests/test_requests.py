@@ -262,6 +262,8 @@ def test_a_service_under_a_path_of_a_proxy(tmp_path: Path, prefix: str) -> None:
         assert client.get(f"{prefix}/openapi.json").json()["servers"] == [{"url": "/marks"}]
         page = client.get(f"{prefix}/").text
         assert not re.findall(r'(?:href|src)="/', page)
+        files = re.findall(r'(?:href|src)="\.(/[\w/]+\.\w+)"', page)
+        assert {client.get(f"{prefix}{file}").status_code for file in files} == {200}
         for path in ("/v1/embeddings", "/v1/chat/completions"):
             error = client.post(f"{prefix}{path}", json={}).json()["error"]
             assert (error["message"], error["type"]) == ("there is nothing under this path", "not_found_error")

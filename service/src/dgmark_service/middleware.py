@@ -67,8 +67,10 @@ class RequestMiddleware:
         given, request_id = headers.get("x-request-id", ""), secrets.token_hex(8)
         client_id = given if _ID.fullmatch(given) else None
         scope.setdefault("state", {}).update(request_id=request_id, client_id=client_id)
-        if self.settings.root_path:
-            scope["root_path"] = self.settings.root_path
+        if root := self.settings.root_path:
+            scope["root_path"] = root
+            if not f"{scope['path']}/".startswith(f"{root}/"):  # the proxy took it off
+                scope["path"] = root + scope["path"]
         began, status = time.perf_counter(), 500
 
         async def answer(message: Message) -> None:
