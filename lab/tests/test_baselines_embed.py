@@ -288,7 +288,6 @@ def test_rows_are_the_same_alone_and_together_and_streamed(name: str) -> None:
     [
         ({"lookahead": 3}, "lookahead above 1 needs a rule that prefers some candidates"),
         ({"min_relative_reward": 0.1, "strategy": "confidence"}, "prefers some candidates"),
-        ({"lookahead_proposals": "kept"}, "lookahead_proposals needs a rule that prefers some candidates"),
     ],
 )
 def test_what_needs_matches_is_refused(name: str, settings: dict[str, Any], message: str) -> None:
@@ -471,7 +470,6 @@ def test_how_many_tokens_a_text_of_the_lab_needs_is_not_known(kgw_file: Path) ->
     ("options", "problem"),
     [
         (("--edit-threshold", 0.9), "--edit-threshold needs matches that an edit may not lose"),
-        (("--lookahead-proposals", "kept"), "--lookahead-proposals needs a rule that prefers some candidates"),
         (("--lookahead", 2), "--lookahead above 1 needs a rule that prefers some candidates"),
         # what only the rule's own strategy forbids
         (("--commit", "threshold"), "commit threshold compares confidences: it needs strategy confidence"),

@@ -89,7 +89,6 @@ POSITION: list[dict[str, Any]] = [
     [
         *((KEY, {"temperature": temperature, **more}) for temperature in (0, 1) for more in [*EITHER, *POSITION]),
         (KEY, {"temperature": 0, "strategy": "margin"}),
-        (KEY, {"lookahead": 3, "lookahead_proposals": "kept"}),
         (KEY, {"alpha": 1.0}),
         *((key, {"top_k": 3, "top_p": 0.5}) for key in (KEY, PAIRS)),
         *((PAIRS, {"temperature": temperature, "bias": 1.0, **more}) for temperature in (0, 1) for more in EITHER),
