@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +14,7 @@ from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.cli import options as opt
 from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.option_groups import OptionGroup, option_groups
+from dgmark.cli.panels import panels
 from dgmark.cli.row_runs import RowOutput, Task, make_rows, table_counts, tasks_of, tell_of_marks, tell_written
 from dgmark.columns.row_schema import CHECK_FIELDS, GENERATE_FIELDS
 from dgmark.decode.config import DecodeConfig, Settings
@@ -21,7 +22,7 @@ from dgmark.decode.settings_file import read_settings
 from dgmark.detection.keyring import named_keys
 from dgmark.detection.row_keys import key_named
 from dgmark.errors import DgmarkError, InputError, ResumeMismatch, SettingsError, needed_extra
-from dgmark.files.inputs import STDIN
+from dgmark.files.inputs import STDIN, named_file
 from dgmark.files.outputs import check_output
 from dgmark.rows.jsonl import BadRow, Row
 from dgmark.rows.parquet import is_parquet
@@ -66,9 +67,18 @@ class PromptOptions:
 
     Raises:
         SettingsError: two places are named, or none and standard input is a terminal.
+        NoTexts: `given` is the name of a file that does not exist.
     """
 
-    prompt: Annotated[str | None, typer.Option(help="One prompt.", show_default="standard input")] = None
+    given: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PROMPT|FILE",
+            help="A prompt, or a file of prompts as for --prompts; - is standard input.",
+            show_default="standard input",
+        ),
+    ] = None
+    prompt: Annotated[str | None, typer.Option(help="One prompt, whatever it looks like.")] = None
     prompts: Annotated[
         str | None,
         typer.Option(help="JSON Lines, Parquet, CSV or lines of text; - is standard input."),
@@ -78,25 +88,36 @@ class PromptOptions:
     key_column: opt.KeyColumn = None
 
     def __post_init__(self) -> None:
-        if self.prompt is not None and self.prompts is not None:
-            raise SettingsError("--prompt and --prompts exclude each other: give one of them")
-        if self.source == STDIN and self.prompts is None and sys.stdin.isatty():
-            raise SettingsError("give --prompt TEXT, --prompts FILE, or a prompt on standard input")
+        if [self.given, self.prompt, self.prompts].count(None) < 2:
+            raise SettingsError("a prompt or file, --prompt and --prompts exclude each other: give one of them")
+        if self.source == STDIN and STDIN not in (self.given, self.prompts) and sys.stdin.isatty():
+            raise SettingsError("give a prompt, a file of prompts, or - for standard input")
 
-    @property
+    @cached_property
     def source(self) -> str | None:
         """The file that the prompts are read from: "-" for standard input, None for the command line."""
+        if self.given is not None:
+            return named_file(self.given)
         return None if self.prompt is not None else self.prompts or STDIN
 
     def rows(self) -> Iterator[Row | BadRow]:
         """A row for each prompt; see `read_prompts`."""
         if self.source is None:
-            return iter([{"id": "0", self.prompt_column: self.prompt}])
+            return iter([{"id": "0", self.prompt_column: self.given if self.prompt is None else self.prompt}])
         columns: dict[str, Any] = {"id_column": self.id_column, "key_column": self.key_column}
-        return read_prompts(self.source, self.prompt_column, **columns, one_text=self.prompts is None)
+        return read_prompts(
+            self.source, self.prompt_column, **columns, one_text=self.source == STDIN and self.prompts is None
+        )
 
 
 @command_errors
+@panels(
+    Prompts="prompt prompts prompt_column id_column key_column chat",
+    Mark="keys no_watermark allow_open_key subkey check",
+    Decoding=[*opt.RARE_SETTINGS, "settings_file", "seed"],
+    Model=[*opt.RARE_LOADING, "batch_size", "pad"],
+    Output="prefix live as_json trace",
+)
 @option_groups
 def generate(
     marks: Annotated[Marks, OptionGroup(marks_of)],

@@ -11,12 +11,14 @@ from dgmark.checkpoint.gguf import LLAMA_OPTIONS
 from dgmark.cli import options as opt
 from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.option_groups import option_groups
+from dgmark.cli.panels import panels
 from dgmark.cli.row_runs import RowOutput, Task, make_rows, one_by_one, tasks_of, tell_of_marks
 from dgmark.decode.config import Settings
 from dgmark.errors import DgmarkError, SettingsError, needed_extra
-from dgmark.files.inputs import STDIN, decode, read_bytes, read_stdin
+from dgmark.files.inputs import decode, named_file, read_bytes
 from dgmark.files.outputs import check_output
-from dgmark.rows.jsonl import BadRow, Row, read_rows
+from dgmark.rows.jsonl import BadRow, Row
+from dgmark.rows.prompt_rows import read_prompts
 from dgmark.watermark.key import check_has_key
 
 if TYPE_CHECKING:
@@ -28,6 +30,13 @@ _HIDDEN = ("tokenizer", "revision", "family", "device_map", *LLAMA_OPTIONS)
 
 
 @command_errors
+@panels(
+    Texts="text_file texts keep target",
+    Mark="no_watermark allow_open_key subkey check",
+    Decoding=[*opt.RARE_SETTINGS, "seed"],
+    Model=opt.RARE_LOADING,
+    Output=["as_json"],
+)
 @option_groups
 def infill(
     key: opt.KeyToMark,
@@ -39,13 +48,17 @@ def infill(
             shown=("block_length", "temperature", "top_k", "top_p"),
         ),
     ],
-    text: Annotated[
-        str | None, typer.Argument(help="Text in which [mask:N] is a hole of N tokens; - is standard input.")
+    given: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TEXT|FILE",
+            help="Text in which [mask:N] is a hole of N tokens, or a file of one or of rows; - is standard input.",
+        ),
     ] = None,
-    text_file: Annotated[
-        str | None, typer.Option("--text", metavar="FILE", help="Text file, in place of TEXT.")
+    text_file: Annotated[str | None, typer.Option("--text", metavar="FILE", help="A text file.")] = None,
+    texts: Annotated[
+        str | None, typer.Option(metavar="FILE", help='Rows with "id" and "text" or "parts": JSON Lines or a table.')
     ] = None,
-    texts: Annotated[str | None, typer.Option(help='JSON Lines file of rows with "id" and "text" or "parts".')] = None,
     share: Annotated[
         float | None,
         typer.Option(help="Choose the holes: replace words that make up this share of the tokens.", min=0, max=1),
@@ -71,8 +84,8 @@ def infill(
     """
     if check:
         check_has_key(key)
-    check_output(out, [STDIN if text == STDIN else text_file or texts])
-    rows = _rows(text, text_file, texts)
+    rows = _rows(given, text_file, texts)
+    check_output(out, [given, text_file, texts])
     with needed_extra("generate", "infilling"):
         from dgmark.decode.config import DecodeConfig
         from dgmark.decode.infilling import INFILLING_SCHEMA, config_of_remasking, holes_in, shared_fields
@@ -82,13 +95,13 @@ def infill(
     task_of = partial(_task, split=holes_in, subkey=subkey) if share is None else partial(_whole_text, subkey=subkey)
     tasks = tasks_of(rows, task_of, seed=seed, purpose="text to fill")
     model = load_model(**loading)
-    given: dict[str, Any] = {"key": key, "subkey": subkey, "share": share, "keep": keep, "target": target, **settings}
+    options: dict[str, Any] = {"key": key, "subkey": subkey, "share": share, "keep": keep, "target": target, **settings}
     tally = MarkTally()
 
     def work(batch: list[Task[int]], progress: Callable[[int], None]) -> list[Row | DgmarkError]:
         def fill_holes(task: Task[int]) -> Row:
             source = task.same["parts" if share is None else "original"]
-            (result,) = infill_texts(model, [source], seed=task.content, check=check, progress=progress, **given)
+            (result,) = infill_texts(model, [source], seed=task.content, check=check, progress=progress, **options)
             tally.add(result)
             if result.remasking is not None and len(tasks) == 1:
                 _tell(result.remasking, result.text)
@@ -111,6 +124,8 @@ def _task(row: Row, seed: int, split: Callable[[str], list[str | int]], subkey: 
     parts, text = row.get("parts"), row.get("text")
     if not isinstance(parts, list) and isinstance(text, str):
         parts = split(text)
+    if parts == [text]:
+        return BadRow(row["id"], "there is no hole: write [mask:N] where N tokens belong, or give --share")
     if isinstance(parts, list):
         return Task(row["id"], seed, same={"parts": parts, "seed": seed, **opt.same_subkey(subkey)})
     return BadRow(row["id"], 'no "text" and no "parts": give a text with [mask:N] in it, or its parts')
@@ -142,14 +157,10 @@ def _tell(done: "Remasking", text: str) -> None:
     stderr().print(f"{done.masked:.0%} of the tokens masked, {done.changed:.0%} changed; {evidence}", markup=False)
 
 
-def _rows(text: str | None, text_file: str | None, texts: str | None) -> Iterator[Row | BadRow]:
-    if [text, text_file, texts].count(None) != 2:
-        raise SettingsError("give a text with [mask:N] in it, --text FILE, or --texts FILE.jsonl (one of the three)")
-    if texts is not None:
-        return read_rows(texts)
-    content = text
+def _rows(given: str | None, text_file: str | None, texts: str | None) -> Iterator[Row | BadRow]:
+    if [given, text_file, texts].count(None) != 2:
+        raise SettingsError("give a text with [mask:N] in it, a file of one, or a file of rows (one of the three)")
     if text_file is not None:
-        content = decode(read_bytes(text_file, "a text file"), text_file)
-    elif text == STDIN:
-        content = read_stdin()
-    return iter([{"id": "0", "text": content}])
+        return iter([{"id": "0", "text": decode(read_bytes(text_file, "a text file"), text_file)}])
+    source = texts if given is None else named_file(given)
+    return iter([{"id": "0", "text": given}]) if source is None else read_prompts(source, "text", one_text=True)

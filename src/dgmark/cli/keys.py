@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,9 +13,7 @@ from dgmark.checkpoint.folder import BUILTIN, BUILTINS, find_checkpoint, model_o
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.cli.console import command_errors, stderr, stdout, tell_of_key, visible
 from dgmark.cli.demo import SHOWS
-from dgmark.cli.option_groups import option_groups
 from dgmark.cli.options import AllowOpenKey, ModelContext, NewKeyFile, OneObject, reading_model
-from dgmark.cli.rule_options import rule_options
 from dgmark.detection.detector import DEFAULT_FPR, Detector, check_fpr
 from dgmark.detection.expected import MAX_TOKENS, expected_p, tokens_needed
 from dgmark.detection.key_check import TEMPLATE_LEVEL, KeyCheck, check_on_texts
@@ -27,35 +24,38 @@ from dgmark.rows.detect_files import read_sources
 from dgmark.rows.texts import Item
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey, block_length_of
-from dgmark.watermark.rules import usable_rules
 
 # tokens of the text that `keygen` speaks of
 TOKENS = 256
 _CLEARLY_BETTER = 0.03  # of the share of matches
 
 
-def keygen() -> Callable[..., None]:
+@command_errors
+def keygen(
+    ctx: typer.Context,
+    file: NewKeyFile,
+    model: Annotated[str, typer.Option(help="Model whose tokenizer the key is bound to.")] = BUILTIN,
+    name: Annotated[str | None, typer.Option(help="Whose texts it marks, such as ACME: verdicts name it.")] = None,
+    rule: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RULE",
+            help="What is marked: bigram (pairs of nearby tokens), position (each token at its position, the paper's "
+            "rule), or a rule of another package: `--rule NAME --help` shows its options.",
+            show_default="bigram; position with one of its options",
+        ),
+    ] = None,
+    expected_match: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of the pairs (position: of the tokens) that match in a typical text of the model, by which a "
+            "text is too short to tell.",
+            show_default="what was measured at the model's own block length",
+        ),
+    ] = None,
+) -> None:
     """Make a secret key. Whoever has it can detect and forge the mark: keep it as you would keep a signing key."""
-    rules, broken = usable_rules()
-    options = rule_options(rules)
-
-    @command_errors
-    @option_groups
-    def keygen(
-        file: NewKeyFile,
-        options: Annotated[dict[str, Any], options],
-        model: Annotated[str, typer.Option(help="Model whose tokenizer the key is bound to.")] = BUILTIN,
-    ) -> None:
-        for error in broken:
-            stderr().print(f"warning: {error}", markup=False)
-        _make_key(file, model, options)
-
-    return keygen
-
-
-def _make_key(file: Path, model: str, options: dict[str, Any]) -> None:
-    """Make a key file, and say what to do with it."""
-    key = WatermarkKey.generate(model, **options)
+    key = WatermarkKey.generate(model, rule=rule, expected_match=expected_match, name=name, **ctx.obj)
     key.save(file)
     if key.keyless:
         stderr().print(
@@ -122,7 +122,7 @@ def _next_steps(file: Path, model: str, key: WatermarkKey, can_generate: bool) -
     temperature = _storyteller_temperature(key)
     if model == BUILTIN and temperature is not None:
         named = f" --temperature {temperature}"
-    write = f"  dgmark generate --key {quoted}{named} --prompt 'Once upon a time' > text.txt   write a marked text\n"
+    write = f"  dgmark generate --key {quoted}{named} 'Once upon a time' > text.txt   write a marked text\n"
     usual = key.rule.spec.defaults_of_new({}).get("subkeys", 1)
     payload = " --payload" * (key.spec.subkeys not in (1, usual))
     return (

@@ -173,6 +173,9 @@ def decoding_options(
 
 
 DecodingOptions = Annotated[Settings, decoding_options()]
+# for help panels: what a normal user leaves alone
+RARE_SETTINGS = [one.name for one in setting_fields() if one.name not in ("length", "temperature")]
+RARE_LOADING = [name for name in inspect.signature(model_to_load).parameters if name != "name_or_path"]
 Seed = Annotated[int, typer.Option(help="Random seed; row i, counted from 0, uses seed + i.")]
 
 # --- tables
