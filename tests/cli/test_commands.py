@@ -72,6 +72,30 @@ def test_a_named_key_names_its_owner_in_the_verdict(tmp_path: Path) -> None:
     assert "The watermark of ACME was not found" in run("detect", "--key", key, PROSE / "willows.txt").stdout
 
 
+def test_a_key_is_kept_and_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("typer.get_app_dir", lambda name: str(tmp_path / "settings" / name))
+    monkeypatch.chdir(tmp_path)
+    made = run("keygen", "--name", "the press")
+    assert made.exit_code == 0, made.stderr
+    assert "dgmark detect --key 'the press' text.txt" in made.stderr
+    folder = tmp_path / "settings" / "dgmark" / "keys"
+    assert (folder.stat().st_mode & 0o777, (folder / "the press.json").stat().st_mode & 0o777) == (0o700, 0o600)
+    key = WatermarkKey.load("the press")
+    assert (key.name, key) == ("the press", WatermarkKey.load(folder / "the press.json"))
+    assert "of the press was not found" in run("detect", "--key", "the press", PROSE / "willows.txt").stdout
+    known_key("here").save("the press")  # a path goes first
+    assert WatermarkKey.load("the press") == known_key("here")
+    again = run("keygen", "--name", "the press")
+    assert (again.exit_code, "never overwritten" in again.stderr) == (5, True)
+    for args, code, said in (
+        (["--name", "../a"], 2, "is no name for a file"),
+        ([], 2, "give a FILE"),
+        (["x/y"], 5, "x/y"),
+    ):
+        refused = run("keygen", *args)
+        assert (refused.exit_code, said in refused.stderr) == (code, True), refused.stderr
+
+
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [

@@ -33,7 +33,8 @@ class DetectOptions:
     """
 
     key: Annotated[
-        Path | None, typer.Option("--key", "-k", help="Key file of whoever marks the texts; - is standard input.")
+        Path | None,
+        typer.Option("--key", "-k", help="Key of whoever marks the texts: a file, a name, or - for standard input."),
     ] = None
     keys: Annotated[Path | None, typer.Option(help="Folder of key files: which of them marked the text, if any.")] = (
         None

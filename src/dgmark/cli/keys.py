@@ -13,17 +13,18 @@ from dgmark.checkpoint.folder import BUILTIN, BUILTINS, find_checkpoint, model_o
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.cli.console import command_errors, stderr, stdout, tell_of_key, visible
 from dgmark.cli.demo import SHOWS
-from dgmark.cli.options import AllowOpenKey, ModelContext, NewKeyFile, OneObject, reading_model
+from dgmark.cli.options import AllowOpenKey, ModelContext, OneObject, reading_model
 from dgmark.detection.detector import DEFAULT_FPR, Detector, check_fpr
 from dgmark.detection.expected import MAX_TOKENS, expected_p, tokens_needed
 from dgmark.detection.key_check import TEMPLATE_LEVEL, KeyCheck, check_on_texts
-from dgmark.errors import CheckpointFormat, InputError
+from dgmark.errors import CheckpointFormat, InputError, SettingsError
 from dgmark.files.inputs import names_of
 from dgmark.models.special_ids import find_end_ids, find_mask_id
 from dgmark.rows.detect_files import read_sources
 from dgmark.rows.texts import Item
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey, block_length_of
+from dgmark.watermark.key_file import new_key_file
 
 # tokens of the text that `keygen` speaks of
 TOKENS = 256
@@ -33,9 +34,19 @@ _CLEARLY_BETTER = 0.03  # of the share of matches
 @command_errors
 def keygen(
     ctx: typer.Context,
-    file: NewKeyFile,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            help="File to write the key to (mode 0600), or - for standard output; an existing file is never "
+            "overwritten.",
+            show_default="in your folder of keys, by --name",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="Whose texts it marks, such as press: verdicts name it, and --key finds it without a FILE."),
+    ] = None,
     model: Annotated[str, typer.Option(help="Model whose tokenizer the key is bound to.")] = BUILTIN,
-    name: Annotated[str | None, typer.Option(help="Whose texts it marks, such as ACME: verdicts name it.")] = None,
     rule: Annotated[
         str | None,
         typer.Option(
@@ -55,6 +66,11 @@ def keygen(
     ] = None,
 ) -> None:
     """Make a secret key. Whoever has it can detect and forge the mark: keep it as you would keep a signing key."""
+    called = str(file)
+    if file is None:
+        if name is None:
+            raise SettingsError("give a FILE for the key, or --name NAME to have it in your folder of keys")
+        file, called = new_key_file(name), name
     key = WatermarkKey.generate(model, rule=rule, expected_match=expected_match, name=name, **ctx.obj)
     key.save(file)
     if key.keyless:
@@ -73,7 +89,7 @@ def keygen(
     tell_of_key(file, f"key {key.fingerprint} for {model}")
     if key.spec.expected_match is not None and key.rule.expects(key.spec):
         stderr().print(_expectation(key, block_length_of(model)), markup=False)
-    stderr().print(_next_steps(file, model, key, can_generate=refusal is None), markup=False)
+    stderr().print(_next_steps(called, model, key, can_generate=refusal is None), markup=False)
 
 
 def _refusal(model: str) -> str | None:
@@ -116,8 +132,8 @@ def _count(tokens: int | None) -> str:
     return f"over {MAX_TOKENS:,}" if tokens is None else f"about {tokens:,}"
 
 
-def _next_steps(file: Path, model: str, key: WatermarkKey, can_generate: bool) -> str:
-    quoted = shlex.quote(str(file))
+def _next_steps(file: str, model: str, key: WatermarkKey, can_generate: bool) -> str:
+    quoted = shlex.quote(file)
     named = model_option(model)
     temperature = _storyteller_temperature(key)
     if model == BUILTIN and temperature is not None:

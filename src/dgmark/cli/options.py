@@ -13,10 +13,9 @@ import typer
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.cli.option_groups import OptionGroup
 from dgmark.decode.config import Settings, setting_fields
-from dgmark.detection.rules import check_weighs
+from dgmark.detection.rules import language_model
 from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import SettingsError
-from dgmark.models.surprisal_models import load_surprisal_model
 from dgmark.watermark.key import WatermarkKey
 
 # --- the key
@@ -37,24 +36,22 @@ ModelContext = Annotated[
 
 
 def reading_model(name: str | None, context: int | None, keys: Sequence[WatermarkKey]) -> SurprisalModel | None:
-    """The language model that reads along, once each key's rule is known to take weights; None without a name.
+    """The language model that reads along; None without a name.
 
     Raises:
         SettingsError: a key takes no weights, or there is a context without a model.
         ModelError: the model cannot be loaded.
     """
-    if name is None:
-        if context is not None:
-            raise SettingsError("--context is that of the language model: give one with --surprisal-model")
-        return None
-    for key in keys:
-        check_weighs(key)
-    return load_surprisal_model(name, keys[0].spec.tokenizer_fingerprint, context=context)
+    if name is None and context is not None:
+        raise SettingsError("--context is that of the language model: give one with --surprisal-model")
+    return language_model(name, keys, context=context)
 
 
 KeyFile = Annotated[
     Path | None,
-    typer.Option("--key", "-k", help="Key file to mark the text with; `dgmark keygen` makes one; - is standard input."),
+    typer.Option(
+        "--key", "-k", help="Key to mark with: a file, a name given to `dgmark keygen`, or - for standard input."
+    ),
 ]
 NoWatermark = Annotated[bool, typer.Option("--no-watermark", help="Generate text without a mark.")]
 

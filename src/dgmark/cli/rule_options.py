@@ -25,7 +25,7 @@ class RuleCommand(PanelCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the command line, by the rule that it names."""
-        for one, following in zip(args, [*args[1:], ""], strict=True):
+        for one, following in zip(args, [*args[1:], ""], strict=False):
             name, equals, value = one.partition("=")
             if name == "--rule":
                 ctx.meta["rule"] = value if equals else following

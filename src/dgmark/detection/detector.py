@@ -18,7 +18,14 @@ from dgmark.detection.finding import Phase, ScoredToken, Span
 from dgmark.detection.p_values import adjusted_p, bonferroni_p
 from dgmark.detection.reader import Ranges, Reader, ScoredIds, at_words
 from dgmark.detection.result import Detection, verdict_of
-from dgmark.detection.rules import DEFAULT_MAX_CROP, DetectionSettings, TextTest, check_weighs, rule_test
+from dgmark.detection.rules import (
+    DEFAULT_MAX_CROP,
+    DetectionSettings,
+    TextTest,
+    check_weighs,
+    language_model,
+    rule_test,
+)
 from dgmark.detection.shading import Shade, shades_of
 from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import DgmarkError, SettingsError, without_errors
@@ -50,7 +57,8 @@ class Detector:
             not show the mark. Ids are never changed.
         keys_tested: how many keys are tried, including this one: a whole number of at least 1. P-values pay for all of
             them.
-        surprisal_model: a language model that reads the texts, such as a `dgmark.LanguageModel`. Each pair of tokens
+        surprisal_model: a language model that reads the texts, such as a `dgmark.LanguageModel`, or what names one:
+            "builtin", a folder, a GGUF file, a hub id, or the address of a server. Each pair of tokens
             then has a weight by how much choice the tokens had; see docs/statistics.md. Only for keys of rule bigram.
 
     A text that the steps change, that is hard-wrapped, or whose words stand in signs of markup or on lines of their
@@ -74,7 +82,7 @@ class Detector:
         max_crop: int = DEFAULT_MAX_CROP,
         normalise: Sequence[str] = (),
         keys_tested: int = 1,
-        surprisal_model: SurprisalModel | None = None,
+        surprisal_model: SurprisalModel | str | None = None,
     ) -> None:
         check_key(key)
         keys_tested = whole("keys tested", keys_tested)
@@ -90,7 +98,7 @@ class Detector:
         self._test.check(self._settings)
         self.key, self.keys_tested, self.fpr = key, keys_tested, float(fpr)
         self.normalise = steps
-        self.reader = Reader(key, tokenizer, surprisal_model)
+        self.reader = Reader(key, tokenizer, language_model(surprisal_model, [key]))
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -418,7 +426,7 @@ class ScoringSettings(TypedDict, total=False):
     max_crop: int
     normalise: Sequence[str]
     keys_tested: int
-    surprisal_model: SurprisalModel | None
+    surprisal_model: SurprisalModel | str | None
 
 
 class DetectorSettings(ScoringSettings, total=False):

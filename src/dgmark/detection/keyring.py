@@ -18,7 +18,7 @@ from dgmark.detection.detector import DEFAULT_FPR, Detector, ReadText, detect_re
 from dgmark.detection.finding import Phase
 from dgmark.detection.reader import Reader, ScoredIds
 from dgmark.detection.result import Detection
-from dgmark.detection.rules import DEFAULT_MAX_CROP, DetectionSettings, check_settings, rule_test
+from dgmark.detection.rules import DEFAULT_MAX_CROP, DetectionSettings, check_settings, language_model, rule_test
 from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import DgmarkError, KeyFileNotFound, SettingsError, TokenizerMismatch
 from dgmark.watermark.key import WatermarkKey, check_key
@@ -51,11 +51,12 @@ class Keyring:
         fpr: float = DEFAULT_FPR,
         phase: Phase = "any",
         max_crop: int = DEFAULT_MAX_CROP,
-        surprisal_model: SurprisalModel | None = None,
+        surprisal_model: SurprisalModel | str | None = None,
     ) -> None:
         self.keys = _checked_keys(keys)
         settings = check_settings(self.keys, DetectionSettings(fpr, phase, max_crop))
         self._phase, self._max_crop = phase, max_crop
+        model = language_model(surprisal_model, self.keys)
         self._detectors = [
             Detector(
                 key,
@@ -63,11 +64,11 @@ class Keyring:
                 keys_tested=len(self.keys),
                 phase=one.phase,
                 max_crop=one.max_crop,
-                surprisal_model=surprisal_model,
+                surprisal_model=model,
             )
             for key, one in zip(self.keys, settings, strict=True)
         ]
-        self.reader = Reader(self.keys[0], tokenizer, surprisal_model)
+        self.reader = Reader(self.keys[0], tokenizer, model)
         self.reader.tokenizer  # noqa: B018 (loaded here: a wrong tokenizer is an error of the keys, not of a text)
 
     @property

@@ -29,7 +29,7 @@ from dgmark.errors import (
     TokenizerMismatch,
     VocabularyMismatch,
 )
-from dgmark.watermark.key_file import KeyFile, check_mode, read_private, write_private
+from dgmark.watermark.key_file import KeyFile, check_mode, found_key_file, read_private, write_private
 from dgmark.watermark.rules import Rule, find_rule, rule_with_options, spec_of
 from dgmark.watermark.secret import Secret
 from dgmark.watermark.spec import WatermarkSpec
@@ -280,7 +280,8 @@ class WatermarkKey:
         """Read a key file.
 
         Args:
-            path: the file; "-" is standard input.
+            path: the file, or the name of a key in the user's folder of keys (`dgmark keygen --name`); "-" is standard
+                input.
             allow_open: accept a file that every user can read (a mounted secret, say), with a warning.
 
         Raises:
@@ -289,7 +290,7 @@ class WatermarkKey:
                 package that is not installed.
             KeyFileFormat: not a key file, a damaged one, or of another version.
         """
-        path = as_path(path, "a key file")
+        path = found_key_file(as_path(path, "a key file"))
         content, mode = read_private(path, "dgmark keygen")
         key = _key_of(content, f"the key file {path}")
         if key.secret is not None:
