@@ -16,8 +16,9 @@ from torch import Tensor
 
 from dgmark import WatermarkKey
 from dgmark.decode.config import settings_of
-from dgmark.decode.prompts import Prepared, requests_of
+from dgmark.decode.prepared import Prepared
 from dgmark.decode.proposals import KeyedWeights, Proposer, filter_weights, keyed_draw, keyed_shares
+from dgmark.decode.requests import requests_of
 from dgmark.decode.rules import Places
 from dgmark.decode.selection import blocks_to_fill
 from dgmark.detection.weighted_coins import WeightedCoins

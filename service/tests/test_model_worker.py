@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import dgmark
-from dgmark.decode.infilling import holes_in
+from dgmark.decode.holes import holes_in
 from dgmark.errors import DgmarkError
 from dgmark.models.denoiser import Denoiser
 from dgmark.models.toy import ToyDenoiser

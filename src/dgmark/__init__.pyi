@@ -13,8 +13,8 @@ from dgmark.decode import (
     select_positions,
     stream_generate,
 )
-from dgmark.decode.own_check import MarkWarning
 from dgmark.decode.settings_file import read_settings
+from dgmark.decode.written import MarkWarning
 from dgmark.detection.detector import Detector, detect
 from dgmark.detection.finding import ScoredToken, Span
 from dgmark.detection.keyring import Keyring, load_keys, named_keys

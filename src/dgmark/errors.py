@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Literal, TypeVar
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class DgmarkError(Exception):
@@ -29,6 +30,37 @@ def without_errors(results: Iterable[T | DgmarkError]) -> list[T]:
             raise one
         found.append(one)
     return found
+
+
+def each(function: Callable[[T], R], values: Iterable[T] | Iterable[T | DgmarkError]) -> list[R | DgmarkError]:
+    """What a function gives for each value; in the place of one that it refuses, its error.
+
+    An error in the place of a value stays there.
+    """
+    found: list[R | DgmarkError] = []
+    for value in values:
+        try:
+            found.append(value if isinstance(value, DgmarkError) else function(value))
+        except DgmarkError as error:
+            found.append(error)
+    return found
+
+
+def together(
+    function: Callable[[list[T]], Iterable[R | DgmarkError]], values: Iterable[T | DgmarkError]
+) -> list[R | DgmarkError]:
+    """What a function gives for several values at once. An error in the place of a value stays there."""
+    values = list(values)
+    results = iter(function([value for value in values if not isinstance(value, DgmarkError)]))
+    return [value if isinstance(value, DgmarkError) else next(results) for value in values]
+
+
+def together_or_each(function: Callable[[list[T]], Iterable[R]], values: list[T]) -> list[R | DgmarkError]:
+    """What a function gives for several values at once; if it refuses them, for each by itself, or its error."""
+    try:
+        return [*function(values)]
+    except DgmarkError:
+        return each(lambda value: next(iter(function([value]))), values)
 
 
 class SettingsError(DgmarkError):

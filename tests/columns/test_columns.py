@@ -17,7 +17,7 @@ import pytest
 
 from dgmark import DetectColumns, Detector, GenerateColumns, Keyring, MarkWarning, WatermarkKey, generate, subkey_of
 from dgmark.columns.row_schema import GENERATE_FIELDS
-from dgmark.decode.prompts import seed_of
+from dgmark.decode.requests import seed_of
 from dgmark.detection.result import DETECT_FIELDS
 from dgmark.errors import DgmarkError, InputError, KeyFileError, KeyFileFormat, KeyFileNotFound, SettingsError
 from dgmark.models.toy import ToyDenoiser
@@ -202,7 +202,7 @@ def test_lists_of_ids_are_scored_as_ids() -> None:
         ({"a": ["x"], "b": ["y"]}, "no column 'text': the columns are 'a', 'b'"),
         (pa.table({"text": [1, 2]}), "column 'text' holds int64"),
         (pd.DataFrame({"text": [1.5, 2.5]}), "column 'text' holds float64"),
-        (pl.DataFrame({"text": [True]}), "column 'text' holds Boolean"),
+        (pl.DataFrame({"text": [True]}), "column 'text' holds boolean"),
         ({"text": np.array([1, 2])}, "column 'text' holds int64"),
         ({"text": ["a"], "error": ["b"]}, "there are columns 'error' already, .* prefix"),
         ({"text": "hello"}, "'text' holds a str, not a list or an array .* of datasets, give map"),

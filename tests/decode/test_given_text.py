@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import dgmark
 from dgmark.checkpoint.tokenizer import Tokenizer, wrap
-from dgmark.decode.infilling import Infilling, holed_text
+from dgmark.decode.holes import holed_text
+from dgmark.decode.infilling import Infilling
 from dgmark.errors import InputError
 from dgmark.models.toy import END_TOKEN, MASK_TOKEN
 from support.known_keys import bound_key

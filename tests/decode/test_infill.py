@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 import dgmark
 from dgmark.cli import app
-from dgmark.decode.infilling import holes_in
+from dgmark.decode.holes import holes_in
 from dgmark.errors import InputError, PromptTooLong, SettingsError
 from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser

@@ -1,6 +1,5 @@
 """Many rows in one call: the key, sub-key, seed and error of each, and rows that their ids decide."""
 
-import inspect
 from collections.abc import Callable
 from typing import Any, get_type_hints
 
@@ -11,12 +10,13 @@ from dgmark.decode import RowFinished
 from dgmark.decode.config import DecodeSettings
 from dgmark.decode.generation import GenerateArguments
 from dgmark.decode.infilling import InfillArguments
-from dgmark.decode.prompts import seed_of
+from dgmark.decode.requests import seed_of
 from dgmark.detection.detector import Detector, DetectorSettings
 from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError
 from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
 from support.known_keys import bound_key
+from support.signatures import arguments_of
 from support.unchecked import unchecked
 
 TOY = ToyDenoiser()
@@ -183,15 +183,13 @@ def test_the_typed_settings_are_the_fields_of_the_config() -> None:
 @pytest.mark.parametrize(
     ("function", "arguments", "own"),
     [
-        (generate, GenerateArguments, {"errors"}),
-        (infill, InfillArguments, {"errors"}),
-        (Detector, DetectorSettings, set()),
+        (generate, GenerateArguments, {"model", "prompts", "errors"}),
+        (infill, InfillArguments, {"model", "texts", "errors"}),
+        (Detector, DetectorSettings, {"key"}),
     ],
 )
 def test_the_typed_arguments_are_those_of_the_function(function: Any, arguments: Any, own: set[str]) -> None:
-    parameters = inspect.signature(function).parameters.values()
-    taken = {one.name for one in parameters if one.kind == inspect.Parameter.KEYWORD_ONLY}
-    assert set(get_type_hints(arguments)) - set(DecodeSettings.__annotations__) == taken - own
+    assert set(get_type_hints(arguments)) == arguments_of(function) - own
 
 
 def test_a_config_stands_for_all_settings() -> None:

@@ -9,7 +9,7 @@ import pytest
 import dgmark
 from dgmark import Generation, WatermarkKey
 from dgmark.decode import DecodeConfig, Prepared, Request
-from dgmark.decode.generation import generations
+from dgmark.decode.generation import generations, generations_or_errors
 from dgmark.errors import DgmarkError, InputError, PromptTooLong, SettingsError, TokenizerMismatch, VocabularyMismatch
 from dgmark.models.toy import ToyDenoiser
 from dgmark_lab.rule_keys import rule_key
@@ -104,5 +104,8 @@ def test_requests_that_cannot_be_decoded_can_be_left_out() -> None:
     prepared = Prepared.of(TOY, requests, DecodeConfig(12, 4), strict=False, batch_size=3)
     assert {row: type(error) for row, error in prepared.refused.items()} == {1: InputError, 3: PromptTooLong}
     assert [*prepared.chunks()] == [range(3), range(3, 4)]
-    assert generations(prepared, range(4)) == decoded([REQUESTS[0], REQUESTS[3]])
-    assert generations(prepared, [3]) == []
+    first, empty, second, long = generations_or_errors(prepared, range(4))
+    assert [first, second] == decoded([REQUESTS[0], REQUESTS[3]])
+    assert [empty, long] == [prepared.refused[1], prepared.refused[3]]
+    with pytest.raises(PromptTooLong):
+        generations(prepared, [3])

@@ -10,8 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dgmark import Detector
+from dgmark.arguments.contents import contents_of
 from dgmark.detection.reader import Reader, ScoredIds, at_words
-from dgmark.errors import ModelNotFound, SettingsError
+from dgmark.errors import ModelNotFound, SettingsError, without_errors
 from support.known_keys import builtin_tokenizer, known_key
 from support.unchecked import unchecked
 
@@ -55,8 +56,9 @@ def test_ids_before_the_first_end_token_are_scored(ids: list[int]) -> None:
 @given(items=st.lists(any_text | any_ids, max_size=6))
 def test_many_texts_are_read_and_located_as_one_by_one(items: list[str | list[int]]) -> None:
     one_by_one = [pairs(READER.read(item)) for item in items]
-    assert [pairs(tokens) for tokens in READER.read_many(items)] == one_by_one
-    located = [READER.locate(item) for item in items]
+    contents = contents_of(items)
+    assert [pairs(tokens) for tokens in without_errors(READER.read_many(contents))] == one_by_one
+    located = [READER.locate(content) for content in contents]
     assert [pairs(tokens) for tokens, _ in located] == one_by_one
     assert [offsets.shape for _, offsets in located] == [(len(read), 2) for read in one_by_one]
 
@@ -68,7 +70,7 @@ def test_the_offsets_of_a_text_are_the_characters_of_its_tokens() -> None:
 
 
 def test_the_offsets_of_ids_are_their_indices() -> None:
-    _, offsets = READER.locate([START, 5, MASK, 6, END, 7])
+    _, offsets = READER.locate(np.array([START, 5, MASK, 6, END, 7]))
     assert offsets.tolist() == [[1, 2], [3, 4]]
 
 
@@ -113,7 +115,7 @@ def test_the_tokenizer_that_the_key_names_is_loaded_when_it_is_needed() -> None:
 )
 def test_what_is_neither_a_text_nor_ids_is_refused(wrong: Any) -> None:
     with unchecked():
-        for read in (READER.read, READER.locate, Detector(KEY).detect, lambda content: READER.read_many([content])):
+        for read in (READER.read, Detector(KEY).detect):
             with pytest.raises(SettingsError):
                 read(wrong)
 

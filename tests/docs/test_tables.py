@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import fields, replace
-from inspect import signature
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -28,6 +27,7 @@ from dgmark_service.detection_worker import MAX_SPAN_CHARS
 from dgmark_service.schemas import MAX_ITEMS, MAX_TEXTS
 from dgmark_service.settings import ServiceSettings
 from support.known_keys import known_spec
+from support.signatures import arguments_of
 
 ROOT = Path(__file__).parents[2]
 EVALUATION, FORMATS = "lab/docs/evaluation.md", "docs/formats.md"
@@ -103,7 +103,7 @@ def test_the_page_says_which_options_are_settings_and_which_are_of_a_run() -> No
     for option, _, where, _ in run:
         call, _, keyword = where.strip("`").rstrip(")").partition("(")
         assert not settings & {flag.replace("-", "_") for flag in re.findall(r"--([\w-]+)", option)}
-        assert keyword.rstrip("=") in {"", *signature(getattr(dgmark, call)).parameters}, where
+        assert keyword.rstrip("=") in {"", *arguments_of(getattr(dgmark, call))}, where
 
 
 def test_limits_of_documents_are_those_of_the_code() -> None:

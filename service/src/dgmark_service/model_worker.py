@@ -19,10 +19,13 @@ from typing import Any
 
 from dgmark.decode.canvas import BatchEvents, BlockFinished, Canvas, Committed, Completed, Progress
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.infilling import config_of_remasking, holed_text, holes_in, infill
-from dgmark.decode.keyed_side import side_of_rows
-from dgmark.decode.own_check import MarkWarning, TextChecker
-from dgmark.decode.prompts import BatchKind, Prepared, Request, batches_of, check_marking, encode_prompt
+from dgmark.decode.holes import holed_text, holes_in
+from dgmark.decode.infilling import config_of_remasking, infill
+from dgmark.decode.keyed_side import decode_side
+from dgmark.decode.own_check import TextChecker
+from dgmark.decode.prepared import BatchKind, Prepared, batches_of, check_marking, encode_prompt
+from dgmark.decode.requests import Request
+from dgmark.decode.written import MarkWarning
 from dgmark.detection.reader import Ranges
 from dgmark.errors import DgmarkError, InputError, ModelError, PromptTooLong, SettingsError
 from dgmark.models.chat import chat_prompt, template_of
@@ -227,7 +230,7 @@ def _check_mark(model: Denoiser, key: WatermarkKey, job: jobs.Job, config: Decod
         raise jobs.FieldError(str(error), error.field if error.field and error.field in job.settings else "") from None
     # one token at a time leaves no choice of order, and tokens of one step complete no pair together
     at_once = config.steps is not None and config.steps <= -(-tokens // config.block_length)
-    by_order = side_of_rows([key.for_text()], "cpu").marks_by_order()
+    by_order = decode_side([key]).marks_by_order()
     if (by_order and block == 1 < tokens) or (at_once and block > 1):
         raise jobs.FieldError(
             "these settings leave hardly any mark: use a block length above 1 and more steps than blocks, or turn the "

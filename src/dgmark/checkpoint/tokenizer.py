@@ -14,8 +14,8 @@ from typing import Any
 
 import tokenizers
 
-from dgmark.arguments.accepted import ids_of
 from dgmark.arguments.checks import instance, path_text, several
+from dgmark.arguments.contents import ids_of
 from dgmark.checkpoint.byte_bpe import gguf_byte_bpe, is_byte_bpe, read_byte_bpe
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.gguf import is_gguf, read_header

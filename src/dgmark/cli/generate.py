@@ -33,8 +33,8 @@ from dgmark.watermark.key import WatermarkKey, check_has_key, subkey_of
 
 if TYPE_CHECKING:
     from dgmark.decode.generation import Generation
-    from dgmark.decode.own_check import MarkTally
-    from dgmark.decode.prompts import Prepared
+    from dgmark.decode.prepared import Prepared
+    from dgmark.decode.written import MarkTally
 
 # (prompt, seed, key, sub-key)
 Prompted = tuple[str | list[int], int, WatermarkKey | None, int | None]
@@ -168,7 +168,7 @@ def generate(
         raise SettingsError("--stream shows one text: give a single prompt, and leave --out out")
     with needed_extra("generate", "generating"):
         from dgmark.decode.generation import GENERATION_SCHEMA
-        from dgmark.decode.own_check import MarkTally
+        from dgmark.decode.written import MarkTally
     prepared = _prepared(tasks, keys, settings, loading, chat=chat, pad=pad, check=check)
     tally, shared = MarkTally(), _shared_fields(prepared, marks)
     output = RowOutput(
@@ -242,7 +242,7 @@ def check_settings(loading: opt.Loading, key: WatermarkKey | None, settings: Set
         SettingsError: the settings are invalid.
     """
     with needed_extra("generate", "generating"):
-        from dgmark.decode.prompts import with_defaults_of_rule
+        from dgmark.decode.prepared import with_defaults_of_rule
     checkpoint = find_checkpoint(loading.get("name_or_path", BUILTIN), loading.get("revision"))
     family = family_of(checkpoint, loading.get("family"))
     with_defaults_of_rule(key, settings, partial(DecodeConfig, **family.defaults_with(family.block_of(checkpoint))))
@@ -266,7 +266,8 @@ def _prepared(
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
     from dgmark.decode.own_check import checker_of
-    from dgmark.decode.prompts import Prepared, Request, config_of, key_of_text
+    from dgmark.decode.prepared import Prepared, config_of
+    from dgmark.decode.requests import Request, key_of_text
     from dgmark.models.load import load_model
 
     model = load_model(**loading)
@@ -385,7 +386,7 @@ def _task(
         return BadRow(row_id, str(error))
     same: Row = {"key_fingerprint": key.fingerprint} if isinstance(marks, dict) and key is not None else {}
     if prompts.id_column is not None:
-        from dgmark.decode.prompts import seed_of
+        from dgmark.decode.requests import seed_of
 
         seed = seed_of(seed_of_ids, row_id)
         subkey = subkey_of(key, row_id) if key is not None and key.spec.subkeys > 1 else None

@@ -88,9 +88,10 @@ def infill(
     check_output(out, [given, text_file, texts])
     with needed_extra("generate", "infilling"):
         from dgmark.decode.config import DecodeConfig
-        from dgmark.decode.infilling import INFILLING_SCHEMA, config_of_remasking, holes_in, shared_fields
+        from dgmark.decode.holes import holes_in
+        from dgmark.decode.infilling import INFILLING_SCHEMA, config_of_remasking, shared_fields
         from dgmark.decode.infilling import infill as infill_texts
-        from dgmark.decode.own_check import MarkTally
+        from dgmark.decode.written import MarkTally
         from dgmark.models.load import load_model
     task_of = partial(_task, split=holes_in, subkey=subkey) if share is None else partial(_whole_text, subkey=subkey)
     tasks = tasks_of(rows, task_of, seed=seed, purpose="text to fill")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dgmark.arguments.accepted import content_of
+from dgmark.arguments.contents import content_of
 from dgmark.checkpoint.families import family_of
 from dgmark.checkpoint.folder import BUILTIN, BUILTINS, find_checkpoint, model_option
 from dgmark.checkpoint.tokenizer import load_tokenizer

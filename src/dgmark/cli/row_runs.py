@@ -19,7 +19,7 @@ from dgmark.rows.jsonl import BadRow, Row, to_line
 from dgmark.rows.row_file import RowFile
 
 if TYPE_CHECKING:
-    from dgmark.decode.own_check import MarkTally
+    from dgmark.decode.written import MarkTally
 
 Content = TypeVar("Content")
 
@@ -194,7 +194,7 @@ def table_counts(
         columns: the added columns of the table.
         count: calls a function with some of these columns of each row, of lists their lengths.
     """
-    from dgmark.decode.own_check import MarkTally
+    from dgmark.decode.written import MarkTally
 
     tally, marks = Tally(), MarkTally()
 

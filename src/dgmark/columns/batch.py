@@ -4,57 +4,66 @@ A batch that comes in is never changed: those of Ray Data are views of memory th
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from dgmark.arguments.accepted import Content, as_text, content_of
 from dgmark.arguments.checks import is_of, shown
-from dgmark.arguments.columns import Fields, check_added, check_named, check_texts, library_of
-from dgmark.arguments.refusals import is_bytes, is_missing
-from dgmark.arguments.row_ids import id_of_row
-from dgmark.arguments.type_checks import is_from
+from dgmark.arguments.column_names import Fields, check_added, check_named
+from dgmark.arguments.contents import (
+    Content,
+    as_text,
+    check_texts,
+    content_of,
+    id_of_row,
+    is_column,
+    is_from,
+    is_missing,
+)
 from dgmark.columns.row_schema import numpy_column, pandas_column, polars_type, prefixed
-from dgmark.errors import DgmarkError, InputError, SettingsError
+from dgmark.errors import DgmarkError, InputError, SettingsError, each
 from dgmark.rows.parquet_target import arrow_type
 from dgmark.rows.texts import MAX_CHARS
 
-# the values of columns by name, row for row
-Columns = Mapping[str, Sequence[Any]]
+_PANDAS, _POLARS = {"pandas": ("DataFrame",)}, {"polars": ("DataFrame",)}
+_ARROW = {"pyarrow": ("Table", "RecordBatch")}
 
 
-@dataclass(frozen=True)
-class BatchKind:
-    """How the batches of one library are read and made.
-
-    Attributes:
-        has: whether a value is such a batch.
-        names: the names of its columns.
-        column: the column of a name.
-        added: such a batch with more columns, of these types.
-    """
-
-    has: Callable[[object], bool]
-    names: Callable[[Any], list[str]]
-    column: Callable[[Any, str], Any]
-    added: Callable[[Any, Columns, Fields], Any]
-
-
-def kind_of_batch(batch: object) -> BatchKind:
-    """The kind of a batch.
+def _names_of(batch: Any) -> list[str]:
+    """The names of the columns of a batch.
 
     Raises:
         SettingsError: it is none.
     """
-    for kind in _KINDS:
-        if kind.has(batch):
-            return kind
-    raise SettingsError(
-        f"a batch is a dict of arrays or lists, a DataFrame of pandas or polars, or a Table or RecordBatch of pyarrow, "
-        f"not {shown(type(batch).__name__)}"
-    )
+    if is_of(batch, Mapping):
+        _check_dict(batch)
+        return list(batch)
+    if not is_from(batch, {**_PANDAS, **_POLARS, **_ARROW}):
+        raise SettingsError(
+            "a batch is a dict of arrays or lists, a DataFrame of pandas or polars, or a Table or RecordBatch of "
+            f"pyarrow, not {shown(type(batch).__name__)}"
+        )
+    return list(batch.column_names if is_from(batch, _ARROW) else batch.columns)
+
+
+def _check_dict(batch: Mapping[str, Any]) -> None:
+    """Refuse a dict that is no batch.
+
+    Raises:
+        SettingsError: a value is not a column, as in the dict of one row, or they are not equally long.
+    """
+    for name, column in batch.items():
+        listed = is_of(column, Sequence) and not is_of(column, str, bytes, bytearray, memoryview)
+        if not (listed or is_column(column)) or not getattr(column, "ndim", 1):
+            raise SettingsError(
+                f"this dict is not a batch of rows: {shown(name)} holds a {type(column).__name__}, not a list or an "
+                "array with a value for each row; of datasets, give map(..., batched=True)"
+            )
+    lengths = {name: len(column) for name, column in batch.items()}
+    if len({*lengths.values()}) > 1:
+        told = ", ".join(f"{shown(name)} has {length}" for name, length in lengths.items())
+        raise SettingsError(f"the columns of the batch are not equally long: {told}; give each a value for each row")
 
 
 def column_of(batch: Any, name: str) -> Any:
@@ -64,9 +73,8 @@ def column_of(batch: Any, name: str) -> Any:
         InputError: the batch has no such column, or several.
         SettingsError: it is not a batch.
     """
-    kind = kind_of_batch(batch)
-    check_named(kind.names(batch), name)
-    return kind.column(batch, name)
+    check_named(_names_of(batch), name)
+    return batch.column(name) if is_from(batch, _ARROW) else batch[name]
 
 
 def contents_of_column(batch: Any, name: str) -> list[Content | DgmarkError]:
@@ -80,19 +88,19 @@ def contents_of_column(batch: Any, name: str) -> list[Content | DgmarkError]:
     values = list(column)
     if not all(map(is_missing, values)):
         check_texts(column, name)
-    return [_content_or_error(value) for value in values]
+    return each(_content_of_row, values)
 
 
-def _content_or_error(value: Any) -> Content | DgmarkError:
+def _content_of_row(value: Any) -> Content:
     if is_missing(value):
-        return InputError("there is no text: the value is missing")
+        raise InputError("there is no text: the value is missing")
     try:
         content = content_of(value)
     except SettingsError as error:
-        return InputError(str(error))
+        raise InputError(str(error)) from None
     if len(content) > MAX_CHARS:
         what = "characters" if isinstance(content, str) else "token ids"
-        return InputError(f"the text has {len(content)} {what}, and {MAX_CHARS} are allowed: cut it into parts")
+        raise InputError(f"the text has {len(content)} {what}, and {MAX_CHARS} are allowed: cut it into parts")
     return content
 
 
@@ -147,7 +155,28 @@ def with_results(
         for one in results
     ]
     columns = {prefix + name: [row.get(name) for row in rows] for name in fields}
-    return kind_of_batch(batch).added(batch, columns, prefixed(fields, prefix))
+    return _with_columns(batch, columns, prefixed(fields, prefix))
+
+
+def _with_columns(batch: Any, columns: Mapping[str, Sequence[Any]], fields: Fields) -> Any:
+    """A batch of the same kind with more columns, of these types."""
+    if is_of(batch, Mapping):
+        as_arrays = any(is_of(value, np.ndarray) for value in batch.values())
+        return {**batch} | {
+            name: numpy_column(columns[name], kind) if as_arrays else list(columns[name])
+            for name, kind in fields.items()
+        }
+    if is_from(batch, _PANDAS):
+        return batch.assign(**{name: pandas_column(columns[name], kind, batch.index) for name, kind in fields.items()})
+    if is_from(batch, _POLARS):
+        import polars as pl
+
+        return batch.with_columns([pl.Series(name, columns[name], polars_type(kind)) for name, kind in fields.items()])
+    import pyarrow as pa
+
+    for name, kind in fields.items():
+        batch = batch.append_column(name, pa.array(columns[name], type=arrow_type(kind)))
+    return batch
 
 
 def check_results_fit(batch: Any, fields: Fields, prefix: str) -> None:
@@ -157,102 +186,4 @@ def check_results_fit(batch: Any, fields: Fields, prefix: str) -> None:
         InputError: it has a column of one of their names.
         SettingsError: it is not a batch.
     """
-    check_added(kind_of_batch(batch).names(batch), prefixed(fields, prefix))
-
-
-# --- dicts of arrays or lists ---
-
-
-def _is_dict(value: object) -> bool:
-    return is_of(value, Mapping)
-
-
-def _names_of_dict(batch: Mapping[str, Any]) -> list[str]:
-    """The names of the columns of a dict that is a batch.
-
-    Raises:
-        SettingsError: a value is not a column, as in the dict of one row, or they are not equally long.
-    """
-    for name, column in batch.items():
-        listed = is_of(column, Sequence) and not (is_of(column, str) or is_bytes(column))
-        if not listed and (library_of(column) is None or not getattr(column, "ndim", 1)):
-            raise SettingsError(
-                f"this dict is not a batch of rows: {shown(name)} holds a {type(column).__name__}, not a list or an "
-                "array with a value for each row; of datasets, give map(..., batched=True)"
-            )
-    lengths = {name: len(column) for name, column in batch.items()}
-    if len({*lengths.values()}) > 1:
-        told = ", ".join(f"{shown(name)} has {length}" for name, length in lengths.items())
-        raise SettingsError(f"the columns of the batch are not equally long: {told}; give each a value for each row")
-    return list(batch)
-
-
-def _added_to_dict(batch: Mapping[str, Any], columns: Columns, fields: Fields) -> dict[str, Any]:
-    as_arrays = any(is_of(value, np.ndarray) for value in batch.values())
-    made = {
-        name: numpy_column(columns[name], kind) if as_arrays else list(columns[name]) for name, kind in fields.items()
-    }
-    return {**batch, **made}
-
-
-# --- pandas ---
-
-
-def _is_pandas(value: object) -> bool:
-    return is_from(value, "pandas", "DataFrame")
-
-
-def _added_to_pandas(batch: Any, columns: Columns, fields: Fields) -> Any:
-    return batch.assign(**{name: pandas_column(columns[name], kind, batch.index) for name, kind in fields.items()})
-
-
-# --- Arrow ---
-
-
-def _is_arrow(value: object) -> bool:
-    return is_from(value, "pyarrow", "Table", "RecordBatch")
-
-
-def _names_of_arrow(batch: Any) -> list[str]:
-    return list(batch.column_names)
-
-
-def _added_to_arrow(batch: Any, columns: Columns, fields: Fields) -> Any:
-    import pyarrow as pa
-
-    for name, kind in fields.items():
-        batch = batch.append_column(name, pa.array(columns[name], type=arrow_type(kind)))
-    return batch
-
-
-# --- polars ---
-
-
-def _is_polars(value: object) -> bool:
-    return is_from(value, "polars", "DataFrame")
-
-
-def _added_to_polars(batch: Any, columns: Columns, fields: Fields) -> Any:
-    import polars as pl
-
-    return batch.with_columns([pl.Series(name, columns[name], polars_type(kind)) for name, kind in fields.items()])
-
-
-def _names_of_frame(batch: Any) -> list[str]:
-    return list(batch.columns)
-
-
-def _item(batch: Any, name: str) -> Any:
-    return batch[name]
-
-
-def _column_of_arrow(batch: Any, name: str) -> Any:
-    return batch.column(name)
-
-
-_KINDS = (
-    BatchKind(_is_arrow, _names_of_arrow, _column_of_arrow, _added_to_arrow),
-    BatchKind(_is_pandas, _names_of_frame, _item, _added_to_pandas),
-    BatchKind(_is_polars, _names_of_frame, _item, _added_to_polars),
-    BatchKind(_is_dict, _names_of_dict, _item, _added_to_dict),
-)
+    check_added(_names_of(batch), prefixed(fields, prefix))

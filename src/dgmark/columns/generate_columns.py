@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from dgmark.arguments.checks import flag, instance
-from dgmark.arguments.columns import Fields
+from dgmark.arguments.column_names import Fields
+from dgmark.arguments.contents import Content
 from dgmark.columns.batch import (
     check_results_fit,
     contents_of_column,
@@ -21,7 +22,7 @@ from dgmark.columns.row_schema import CHECK_FIELDS, GENERATE_FIELDS, Schema
 from dgmark.decode.config import DecodeConfig, DecodeSettings
 from dgmark.detection.keyring import named_keys
 from dgmark.detection.row_keys import key_named
-from dgmark.errors import DgmarkError, SettingsError, needed_extra
+from dgmark.errors import DgmarkError, SettingsError, each, needed_extra, together
 from dgmark.watermark.key import WatermarkKey, check_has_key
 
 if TYPE_CHECKING:
@@ -153,25 +154,18 @@ class GenerateColumns:
         rows = with_errors_of(ids, prompts)
         keys: list[Any] = [self.key] * len(rows) if self.key_column is None else self._keys_of(batch, self.key_column)
         rows = with_errors_of(keys, rows)
-        good = [place for place, row in enumerate(rows) if not isinstance(row, DgmarkError)]
-        made = self._written(*([of[place] for place in good] for of in (rows, ids, keys)))
-        for place, text in zip(good, made, strict=True):
-            rows[place] = text if isinstance(text, DgmarkError) else _values(text)
+        asked = with_errors_of(rows, list(zip(rows, ids, keys, strict=True)))
+        rows = each(_values, together(self._written, asked))
         return with_results(batch, rows, self.fields, self.prefix)
 
     def _keys_of(self, batch: Any, column: str) -> list[WatermarkKey | DgmarkError]:
-        found: list[WatermarkKey | DgmarkError] = []
-        for name in names_of_column(batch, column):
-            try:
-                found.append(key_named(self.keys, name))
-            except DgmarkError as error:
-                found.append(error)
-        return found
+        return each(lambda name: key_named(self.keys, name), names_of_column(batch, column))
 
-    def _written(self, prompts: list[Any], ids: list[Any], keys: list[Any]) -> "list[Generation | DgmarkError]":
+    def _written(self, rows: "list[tuple[Content, str, WatermarkKey | None]]") -> "list[Generation | DgmarkError]":
         with needed_extra("generate", "generating"):
             from dgmark.decode.generation import generate
 
+        prompts, ids, keys = zip(*rows, strict=True) if rows else ((), (), ())
         return generate(
             self.model,
             prompts,

@@ -21,7 +21,8 @@ import ray
 from ray.data.checkpoint import CheckpointConfig
 
 from dgmark.arguments.checks import shown
-from dgmark.arguments.columns import check_added, check_texts
+from dgmark.arguments.column_names import check_added
+from dgmark.arguments.contents import check_texts
 from dgmark.checkpoint.folder import first_line
 from dgmark.columns.batch import column_of
 from dgmark.columns.detect_columns import DetectColumns

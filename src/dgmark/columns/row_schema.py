@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dgmark.arguments.columns import Fields
+from dgmark.arguments.column_names import Fields
 from dgmark.rows.parquet_target import arrow_schema
 
 GENERATE_FIELDS: Fields = MappingProxyType(

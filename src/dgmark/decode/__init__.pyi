@@ -7,8 +7,9 @@ from dgmark.decode.infilling import Infilling, infill
 from dgmark.decode.key_store import KeyStore
 from dgmark.decode.keyed_side import KeyedSide, OneKeySide, side_of_rows
 from dgmark.decode.loop import decode, decode_steps
-from dgmark.decode.prompts import Prepared, Request
+from dgmark.decode.prepared import Prepared
 from dgmark.decode.proposals import propose
+from dgmark.decode.requests import Request
 from dgmark.decode.round_trip import RoundTrip
 from dgmark.decode.rules import DecodeSide, NoMark, Step, Window
 from dgmark.decode.selection import select_positions

@@ -117,9 +117,10 @@ class BigramSide(KeyedSide):
         self.first[slot], self.second[slot] = pair_key(key)
         self.number[slot] = key.number or 0
 
-    def check(self, config: DecodeConfig) -> None:
+    @classmethod
+    def check(cls, config: DecodeConfig) -> None:
         """Refuse settings under which draws are plain, and those of an order by matches."""
-        if not (self.alpha(config) or config.bias):
+        if not (cls.alpha(config) or config.bias):
             without = (
                 "so rule bigram leaves no mark: give a bias, {} above 0, or a key of rule position, which marks by "
             )
@@ -133,7 +134,8 @@ class BigramSide(KeyedSide):
         """Which of these rows have a mark; row -1 has none."""
         return (rows >= 0) & (self.number[rows.clamp(min=0)] >= 0)
 
-    def alpha(self, config: DecodeConfig) -> float:
+    @classmethod
+    def alpha(cls, config: DecodeConfig) -> float:
         """1 by default; 0 at temperature 0, where nothing is drawn."""
         if config.greedy:
             return 0.0

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from dgmark.decode.config import DecodeConfig
 from dgmark.decode.rules import DecodeSide, NoMark, Step, Window
 from dgmark.errors import SettingsError
 from dgmark.models.host import waits
@@ -20,6 +21,15 @@ class KeyedSide(DecodeSide, Protocol):
     A class that inherits from this must write `empty`, `put` and `marked`. The loop makes a side for each batch;
     engines keep one whose rows are slots (`KeyStore`).
     """
+
+    @classmethod
+    def check_for(cls, key: WatermarkKey, config: DecodeConfig) -> None:  # noqa: ARG003
+        """Refuse settings that have no meaning for a key, or take its mark away; by default those of `check`.
+
+        Raises:
+            SettingsError: there are some; it names the field.
+        """
+        cls.check(config)
 
     @classmethod
     def kind(cls, key: WatermarkKey) -> Hashable:

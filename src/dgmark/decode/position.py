@@ -91,7 +91,8 @@ class PositionSide(KeyedSide):
         self.codes[slot, : len(groups.code)].copy_(torch.from_numpy(groups.code.copy()), non_blocking=True)
         self.lengths[slot] = groups.spec.period
 
-    def check(self, config: DecodeConfig) -> None:
+    @classmethod
+    def check(cls, config: DecodeConfig) -> None:
         """Every setting has a meaning."""
 
     def marked(self, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
@@ -112,11 +113,13 @@ class PositionSide(KeyedSide):
         exists = self.marked(rows)[:, None] & (tokens >= 0)
         return (torch.where(matched, 1, -1) * exists).to(torch.int8)[:, :, None]
 
-    def alpha(self, config: DecodeConfig) -> float:
+    @classmethod
+    def alpha(cls, config: DecodeConfig) -> float:
         """0 by default: the order alone marks, as in the paper."""
         return 0.0 if config.greedy or config.alpha is None else config.alpha
 
-    def marks_by_order(self) -> bool:
+    @classmethod
+    def marks_by_order(cls) -> bool:
         """It does."""
         return True
 

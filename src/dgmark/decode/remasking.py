@@ -15,11 +15,12 @@ from dgmark.decode.canvas import Canvas, Progress, Trace
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.draws import seeds_within
 from dgmark.decode.generation import responses_of
-from dgmark.decode.prompts import Prepared, Request
+from dgmark.decode.prepared import Prepared
+from dgmark.decode.requests import Request
 from dgmark.decode.selection import blocks_to_fill
 from dgmark.detection.detector import Detector
 from dgmark.detection.expected import expected_p
-from dgmark.errors import InputError, SettingsError
+from dgmark.errors import InputError, SettingsError, without_errors
 from dgmark.models.denoiser import Denoiser, open_session, traits_of
 from dgmark.watermark.key import WatermarkKey
 
@@ -184,7 +185,7 @@ class Remasker:
     def _filled(self, request: Request, ids: list[int], progress: Progress | None) -> tuple[list[int], Trace]:
         canvas: Canvas = request.prompt
         prepared = Prepared.of(self._model, [request], self.config, encode=lambda prompt: prompt)
-        response = responses_of(prepared, [0], progress)[0]
+        (response,) = without_errors(responses_of(prepared, [0], progress))
         end = canvas.start + len(response.token_ids)
         return ids[: canvas.start] + response.token_ids + ids[end:], response.trace
 

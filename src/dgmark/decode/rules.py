@@ -143,7 +143,8 @@ class DecodeSide(Protocol):
         """Which of these rows have a key; row -1 has none."""
         ...
 
-    def check(self, config: DecodeConfig) -> None:
+    @classmethod
+    def check(cls, config: DecodeConfig) -> None:
         """Refuse settings that have no meaning for this watermark, or take the mark away.
 
         By default these are the settings of keyed bits and of an order by matches.
@@ -187,7 +188,8 @@ class DecodeSide(Protocol):
         """
         return tokens.new_zeros(*tokens.shape, 0, dtype=torch.int8)
 
-    def alpha(self, config: DecodeConfig) -> float:  # noqa: ARG002
+    @classmethod
+    def alpha(cls, config: DecodeConfig) -> float:  # noqa: ARG003
         """How far draws go towards the key's bits, from 0 (plain draws) to 1."""
         return 0.0
 
@@ -202,7 +204,8 @@ class DecodeSide(Protocol):
         """
         return None
 
-    def marks_by_order(self) -> bool:
+    @classmethod
+    def marks_by_order(cls) -> bool:
         """Whether the order of commits carries the mark, so that steps which leave no order to choose take it away."""
         return False
 
@@ -234,7 +237,8 @@ class NoMark(DecodeSide):
         """No row is."""
         return torch.zeros_like(rows, dtype=torch.bool)
 
-    def check(self, config: DecodeConfig) -> None:
+    @classmethod
+    def check(cls, config: DecodeConfig) -> None:
         """Every setting will do."""
 
 

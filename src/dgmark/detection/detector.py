@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypedDict, Unpack, overload
 
-from dgmark.arguments.accepted import Content, TextOrIds, content_of, contents_of, contents_or_errors
 from dgmark.arguments.checks import Errors, instance, number, returns_errors, shown, whole
+from dgmark.arguments.contents import Content, TextOrIds, content_of, contents_or_errors
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.disguises.normalise import checked_steps, disguises_in
 from dgmark.detection.disguises.readings import TextReading, readings
@@ -28,7 +28,7 @@ from dgmark.detection.rules import (
 )
 from dgmark.detection.shading import Shade, shades_of
 from dgmark.detection.surprisal import SurprisalModel
-from dgmark.errors import DgmarkError, SettingsError, without_errors
+from dgmark.errors import DgmarkError, SettingsError, each, together, without_errors
 from dgmark.watermark.key import WatermarkKey, check_key
 
 DEFAULT_FPR = 1e-4
@@ -168,7 +168,7 @@ class Detector:
         """
         only_as_it_is = self._test.scores_layout()
         return detect_readings(
-            self.reader, self._scores, texts_or_ids, self.normalise, only_as_it_is=only_as_it_is, errors=errors
+            self.reader, self._score_many, texts_or_ids, self.normalise, only_as_it_is=only_as_it_is, errors=errors
         )
 
     @property
@@ -301,15 +301,17 @@ class Detector:
         """
         return self.detection(self.test(tokens), len(tokens.ids), share)
 
-    def _scores(self, texts: Sequence[ReadText]) -> Iterator[Detection | DgmarkError]:
+    def _score_many(self, texts: Sequence[ReadText]) -> list[Detection | DgmarkError]:
         """What `score` gives for each text at its share of the rate, or its error; some are tested together."""
+        found = list[Detection | DgmarkError]()
         for some in _batches(texts):
             tests = self._test.of_texts(self.key, [tokens for tokens, _ in some], self._settings)
-            for (tokens, share), test in zip(some, tests, strict=True):
-                try:
-                    yield test if isinstance(test, DgmarkError) else self.detection(test, len(tokens.ids), share)
-                except DgmarkError as error:
-                    yield error
+            tested = [
+                test if isinstance(test, DgmarkError) else (test, len(tokens.ids), share)
+                for test, (tokens, share) in zip(tests, some, strict=True)
+            ]
+            found += each(lambda one: self.detection(*one), tested)
+        return found
 
     def detection(self, test: TextTest, scored: int, share: float) -> Detection:
         """The detection of a text by its test, of which so many tokens are scored.
@@ -342,7 +344,7 @@ class Detector:
 
 def detect_readings(
     reader: Reader,
-    score: Callable[[Sequence[ReadText]], Iterator[Detection | DgmarkError]],
+    score: Callable[[list[ReadText]], list[Detection | DgmarkError]],
     texts_or_ids: Iterable[TextOrIds],
     steps: Sequence[str] = (),
     *,
@@ -363,26 +365,19 @@ def detect_readings(
         DgmarkError: a text cannot be scored, and its error is not to be returned.
         SettingsError: `errors` is neither "raise" nor "return".
     """
-    strict = not returns_errors(errors)
-    texts = contents_of(texts_or_ids) if strict else contents_or_errors(texts_or_ids)
-    usable = [item for item in texts if not isinstance(item, DgmarkError)]
-    if only_as_it_is and not steps:
-        tried = [[TextReading(item)] for item in usable]
-    else:
-        tried = [readings(item, steps) for item in usable]
-    contents = [reading.content for one in tried for reading in one]
-    read_or_errors = reader.read_or_errors(contents)
-    read = without_errors(read_or_errors) if strict else read_or_errors
-    shares = [1 / len(one) for one in tried for _ in one]
-    scored = score(
-        [(tokens, share) for tokens, share in zip(read, shares, strict=True) if not isinstance(tokens, DgmarkError)]
-    )
-    each = (tokens if isinstance(tokens, DgmarkError) else next(scored) for tokens in read)
-    found = (_likeliest(one, [next(each) for _ in one]) for one in tried)
-    detections = (
-        item if isinstance(item, DgmarkError) else _with_disguises(next(found), item, steps) for item in texts
-    )
-    return without_errors(detections) if strict else [*detections]
+    kept: Callable[[Iterable[Any]], list[Any]] = list if returns_errors(errors) else without_errors
+    texts = kept(contents_or_errors(texts_or_ids))
+    as_it_is = only_as_it_is and not steps
+    tried = each(lambda text: [TextReading(text)] if as_it_is else readings(text, steps), texts)
+    # the readings of all texts are encoded and scored together
+    every = [(reading, 1 / len(one)) for one in tried if not isinstance(one, DgmarkError) for reading in one]
+    read = kept(reader.read_many([reading.content for reading, _ in every]))
+    shared = [
+        one if isinstance(one, DgmarkError) else (one, share) for one, (_, share) in zip(read, every, strict=True)
+    ]
+    scored = iter(together(score, shared))
+    of_texts = [one if isinstance(one, DgmarkError) else (text, one) for text, one in zip(texts, tried, strict=True)]
+    return kept(each(lambda of: _likeliest(*of, [next(scored) for _ in of[1]], steps), of_texts))
 
 
 def _batches(texts: Sequence[ReadText]) -> Iterator[list[ReadText]]:
@@ -398,24 +393,25 @@ def _batches(texts: Sequence[ReadText]) -> Iterator[list[ReadText]]:
         yield batch
 
 
-def _likeliest(tried: Sequence[TextReading], found: Sequence[Detection | DgmarkError]) -> Detection | DgmarkError:
-    """The detection of the likeliest reading of a text, or the error of a reading that cannot be scored."""
-    detections = []
-    for reading, detection in zip(tried, found, strict=True):
-        if isinstance(detection, DgmarkError):
-            return detection
-        detections.append(replace(detection, normalised=reading.undone) if reading.undone else detection)
-    return min(detections, key=lambda detection: detection.p_value)
+def _likeliest(
+    text: Content, tried: Sequence[TextReading], found: Sequence[Detection | DgmarkError], steps: Sequence[str]
+) -> Detection:
+    """The detection of the likeliest reading of a text.
 
+    If no mark was found, it names what the steps that were not applied would undo.
 
-def _with_disguises(
-    detection: Detection | DgmarkError, content: Content, steps: Sequence[str]
-) -> Detection | DgmarkError:
-    """The detection, which names what steps that were not applied would undo, if no mark was found."""
-    if isinstance(detection, DgmarkError) or detection.verdict == "watermarked" or not isinstance(content, str):
-        return detection
-    left = tuple(step for step in disguises_in(content) if step not in steps)
-    return replace(detection, normalise_would_change=left) if left else detection
+    Raises:
+        DgmarkError: a reading cannot be scored.
+    """
+    detections = [
+        replace(detection, normalised=reading.undone) if reading.undone else detection
+        for reading, detection in zip(tried, without_errors(found), strict=True)
+    ]
+    best = min(detections, key=lambda detection: detection.p_value)
+    if best.verdict == "watermarked" or not isinstance(text, str):
+        return best
+    left = tuple(step for step in disguises_in(text) if step not in steps)
+    return replace(best, normalise_would_change=left) if left else best
 
 
 class ScoringSettings(TypedDict, total=False):

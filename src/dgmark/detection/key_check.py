@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from dgmark.arguments.accepted import Content
+from dgmark.arguments.contents import Content
 from dgmark.detection.detector import Detector
 
 LEVELS = (0.1, 0.01, 1e-3, 1e-4)
@@ -113,7 +113,7 @@ def check_on_texts(detector: Detector, texts: Iterable[tuple[str, Content]]) -> 
     for name, content in texts:
         ids.append(name)
         p_values.append(detector.detect(content).p_value)
-        samples.append(_sample_of(detector.reader.scored(detector.reader.encode(content)[0]).ids))
+        samples.append(_sample_of(detector.reader.read(content).ids))
     p = np.array(p_values)
     shares = tuple(_share(level, int(np.count_nonzero(p <= level)), len(p)) for level in LEVELS)
     return KeyCheck(len(p), shares, _standing_out(ids, p_values, _groups(samples)))

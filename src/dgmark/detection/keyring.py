@@ -6,21 +6,22 @@ sub-keys. Knows nothing of models and prompts. Ours.
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from dgmark.arguments.accepted import TextOrIds, content_of
 from dgmark.arguments.checks import Errors, as_path, check_name, several
+from dgmark.arguments.contents import TextOrIds, content_of
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import DEFAULT_FPR, Detector, ReadText, detect_readings, model_settings, setting_of
 from dgmark.detection.finding import Phase
-from dgmark.detection.reader import Reader, ScoredIds
+from dgmark.detection.reader import Reader
 from dgmark.detection.result import Detection
 from dgmark.detection.rules import DEFAULT_MAX_CROP, DetectionSettings, check_settings, language_model, rule_test
 from dgmark.detection.surprisal import SurprisalModel
-from dgmark.errors import DgmarkError, KeyFileNotFound, SettingsError, TokenizerMismatch
+from dgmark.errors import DgmarkError, KeyFileNotFound, SettingsError, TokenizerMismatch, each
 from dgmark.watermark.key import WatermarkKey, check_key
 
 # p-values whose logarithms differ by less are equal in rank: rounding, which differs between machines, decides none
@@ -112,17 +113,14 @@ class Keyring:
             SettingsError: see `Detector.detect_many`.
         """
         only_as_it_is = all(rule_test(key).scores_layout() for key in self.keys)
-        return detect_readings(self.reader, self._scores, texts_or_ids, only_as_it_is=only_as_it_is, errors=errors)
+        return detect_readings(
+            self.reader, partial(each, self._score), texts_or_ids, only_as_it_is=only_as_it_is, errors=errors
+        )
 
-    def _scores(self, texts: Sequence[ReadText]) -> Iterator[Detection | DgmarkError]:
-        for tokens, share in texts:
-            try:
-                yield self._detect_scored(tokens, share)
-            except DgmarkError as error:
-                yield error
-
-    def _detect_scored(self, tokens: ScoredIds, share: float) -> Detection:
-        tested = ((each, each.test(tokens)) for each in self._detectors)  # one at a time: a test of pairs is large
+    def _score(self, text: ReadText) -> Detection:
+        """The detection of the likeliest key."""
+        tokens, share = text
+        tested = ((one, one.test(tokens)) for one in self._detectors)  # one at a time: a test of pairs is large
         likeliest, test = min(tested, key=lambda one: round(math.log(one[0].p_value(one[1], share)), _RANKING_DIGITS))
         return likeliest.detection(test, len(tokens.ids), share)
 

@@ -7,20 +7,30 @@ each token. Knows the key's tokenizer and vocabulary, not its groups. The paper 
 
 import os
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from dgmark.arguments.accepted import Content, TextOrIds, content_of, contents_of
 from dgmark.arguments.checks import several, shown, whole
+from dgmark.arguments.contents import Content, TextOrIds, content_of
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
 from dgmark.detection.pair_weights import Surprisal
 from dgmark.detection.surprisal import Offsets, SurprisalModel, checked_surprisal, nats_of_tokens, text_of_ids
-from dgmark.errors import DgmarkError, ModelFault, ModelNotFound, SettingsError, without_errors
+from dgmark.errors import (
+    DgmarkError,
+    ModelFault,
+    ModelNotFound,
+    SettingsError,
+    each,
+    together,
+    together_or_each,
+    without_errors,
+)
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import check_ids
 
@@ -115,81 +125,54 @@ class Reader:
             SettingsError: the input is neither a text nor ids, or a range is empty or lies outside the text.
         """
         content = content_of(content)
-        if only is None:
-            return self.read_many([content])[0]
-        return _inside(*self.locate(content), only, len(content))
+        if only is not None:
+            return _inside(*self.locate(content), only, len(content))
+        return without_errors(self.read_many([content]))[0]
 
-    def read_many(self, contents: Iterable[TextOrIds]) -> list[ScoredIds]:
+    def read_many(self, contents: Sequence[Content]) -> list[ScoredIds | DgmarkError]:
         """Read several texts or responses as `read` does, encoding the texts together.
 
-        Raises:
-            VocabularyMismatch: an id lies outside the key's vocabulary.
-            SettingsError: the input is one text instead of several, or an item is neither a text nor ids.
+        In the place of a text that has no ids, or of a response of wrong ones, stands its error.
         """
-        return without_errors(self.read_or_errors(contents_of(contents)))
-
-    def read_or_errors(self, contents: Iterable[TextOrIds]) -> list[ScoredIds | DgmarkError]:
-        """What `read_many` gives; in the place of a text that has no ids, or of a response of wrong ones, its error."""
-        items: list[Any] = list(contents)
         if self.surprisal_model is not None:
-            return [one if isinstance(one, DgmarkError) else one[0] for one in self._located(items)]
-        encoded = iter(self._encoded([item for item in items if isinstance(item, str)]))
-        read: list[ScoredIds | DgmarkError] = []
-        for item in items:
-            try:
-                ids = next(encoded) if isinstance(item, str) else self._response(item)
-                read.append(ids if isinstance(ids, DgmarkError) else self.scored(np.array(ids, dtype=np.int64)))
-            except DgmarkError as error:
-                read.append(error)
-        return read
+            return each(itemgetter(0), self._located(contents))
+        texts = [one for one in contents if isinstance(one, str)]
+        encoded = iter(together_or_each(self.tokenizer.encode_batch, texts))
+        ids: list[Any] = [next(encoded) if isinstance(one, str) else one for one in contents]
+        return each(lambda one: self.scored(self._checked(one)), ids)
 
-    def _encoded(self, texts: list[str]) -> list[list[int] | DgmarkError]:
-        """The ids of texts, encoded together; if that fails, one by one."""
-        try:
-            return [*self.tokenizer.encode_batch(texts)]
-        except DgmarkError as error:
-            if len(texts) == 1:
-                return [error]
-            return [one for text in texts for one in self._encoded([text])]
+    def _checked(self, ids: Any) -> Int[np.ndarray, " n"]:
+        """The ids of a text, which come as a list, or those of a response up to its first end token."""
+        return np.array(ids, dtype=np.int64) if isinstance(ids, list) else self._response(ids)
 
-    def locate(self, content: TextOrIds) -> tuple[ScoredIds, Int[np.ndarray, "n 2"]]:
+    def locate(self, content: Content) -> Located:
         """Read as `read` does, with the characters [start, end) that each token covers (the indices for ids)."""
-        (found,) = self._located([content_of(content)])
-        if isinstance(found, DgmarkError):
-            raise found
-        return found
+        return without_errors(self._located([content]))[0]
 
-    def _located(self, items: Sequence[Content]) -> list[Located | DgmarkError]:
+    def _located(self, contents: Iterable[Any]) -> list[Located | DgmarkError]:
         """What `locate` finds of several; in the place of one that cannot be read, its error."""
-        found = [_or_error(self._located_tokens, item) for item in items]
+        found: list[Any] = each(self._located_tokens, contents)
         if self.surprisal_model is None:
             return found
-        places = [place for place, one in enumerate(found) if not isinstance(one, DgmarkError)]
-        for place, one in zip(places, self._weighed([(items[at], found[at]) for at in places]), strict=True):
-            found[place] = one
-        return found
+        read = [
+            one if isinstance(one, DgmarkError) else (item, *one) for item, one in zip(contents, found, strict=True)
+        ]
+        return together(lambda texts: together_or_each(self._weighed, texts), read)
 
     def _located_tokens(self, item: Content) -> Located:
         ids, offsets = self.encode(item)
         scored = self.scored(ids)
         return scored, offsets[scored.positions]
 
-    def _weighed(self, found: list[tuple[Content, Any]]) -> list[Located | DgmarkError]:
-        """The tokens of texts with their surprisal; if a text makes the model fail, each is read by itself."""
-        try:
-            texts = [
-                (well_formed(item), located[1])
-                if isinstance(item, str)
-                else text_of_ids(self.tokenizer, located[0].ids.tolist())
-                for item, located in found
-            ]
-            read = self._surprisals([text for text, _ in texts], [offsets for _, offsets in texts])
-        except DgmarkError as error:
-            if len(found) == 1:
-                return [error]
-            return [one for each in found for one in self._weighed([each])]
+    def _weighed(self, found: Sequence[tuple[Content, ScoredIds, Offsets]]) -> list[Located]:
+        """The tokens of texts with their surprisal."""
+        texts = [
+            (well_formed(item), offsets) if isinstance(item, str) else text_of_ids(self.tokenizer, scored.ids.tolist())
+            for item, scored, offsets in found
+        ]
+        read = self._surprisals([text for text, _ in texts], [offsets for _, offsets in texts])
         return [
-            (replace(scored, surprisal=one), offsets) for (_, (scored, offsets)), one in zip(found, read, strict=True)
+            (replace(scored, surprisal=one), offsets) for (_, scored, offsets), one in zip(found, read, strict=True)
         ]
 
     def _surprisals(self, texts: list[str], offsets: list[Offsets]) -> list[Surprisal]:
@@ -205,7 +188,7 @@ class Reader:
         if len(read) != len(new):
             raise ModelFault(f"{model.name} gave surprisals of {len(read)} texts, not of {len(new)}")
         read = [checked_surprisal(text, one, model.name) for text, one in zip(new, read, strict=True)]
-        # the spans of a text, and its tokens for display, are asked for behind its verdict
+        # the spans of a text, and its tokens for display, are asked for after its verdict
         kept = {text: self._read[text] for text in texts if text in self._read} | dict(zip(new, read, strict=True))
         self._read = dict(list(kept.items())[-_TEXTS_KEPT:])
         return [
@@ -213,9 +196,8 @@ class Reader:
             for text, own in zip(texts, offsets, strict=True)
         ]
 
-    def encode(self, content: TextOrIds) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, "n 2"]]:
+    def encode(self, content: Content) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, "n 2"]]:
         """All tokens with their offsets, including the tokens that are not scored."""
-        content = content_of(content)
         if isinstance(content, str):
             encoding = self.tokenizer.encode_with_offsets(content)
             return np.array(encoding.ids, dtype=np.int64), np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
@@ -245,13 +227,6 @@ class Reader:
         table = np.zeros(self._key.spec.table_size, dtype=bool)
         table[list(ids)] = True
         return table
-
-
-def _or_error(locate: Callable[[Content], Located], item: Content) -> Located | DgmarkError:
-    try:
-        return locate(item)
-    except DgmarkError as error:
-        return error
 
 
 def _inside(tokens: ScoredIds, offsets: Int[np.ndarray, "n 2"], only: Ranges, length: int) -> ScoredIds:

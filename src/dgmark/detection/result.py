@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass, is_dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, overload, runtime_checkable
 
-from dgmark.arguments.accepted import Content, TextOrIds, content_of
 from dgmark.arguments.checks import Errors, flag, several
-from dgmark.arguments.columns import Fields
+from dgmark.arguments.column_names import Fields
+from dgmark.arguments.contents import Content, TextOrIds, content_of
 from dgmark.detection.finding import Finding, Span, Verdict
 from dgmark.detection.reader import Reader
 from dgmark.detection.sentences import summary

@@ -7,13 +7,13 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Unpack
 
-from dgmark.arguments.accepted import TextOrIds
 from dgmark.arguments.checks import is_of, several, shown
+from dgmark.arguments.contents import TextOrIds
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import Detector, ScoringSettings
 from dgmark.detection.result import Detection, Scorer
 from dgmark.detection.rules import language_model
-from dgmark.errors import DgmarkError, InputError, SettingsError
+from dgmark.errors import DgmarkError, InputError, SettingsError, each
 from dgmark.watermark.key import WatermarkKey, check_key
 
 _SHOWN = 10
@@ -88,18 +88,13 @@ class RowKeys:
         rows, names = several(texts_or_ids, "texts"), several(names, "names of keys")
         if len(rows) != len(names):
             raise SettingsError(f"there are {len(rows)} texts and {len(names)} names of keys: give each text one")
-        found = list[Detection | DgmarkError | None]([None] * len(names))
-        by_key: dict[WatermarkKey, list[int]] = {}
-        for place, name in enumerate(names):
-            try:
-                by_key.setdefault(key_named(self.keys, name), []).append(place)
-            except InputError as error:
-                found[place] = error
-        for key, places in by_key.items():
-            results = self._detectors[key].detect_many([rows[place] for place in places], errors="return")
+        found: list[Any] = each(lambda name: key_named(self.keys, name), names)
+        for key, detector in self._detectors.items():
+            places = [place for place, one in enumerate(found) if one is key]
+            results = detector.detect_many([rows[place] for place in places], errors="return")
             for place, result in zip(places, results, strict=True):
                 found[place] = result
-        return [one for one in found if one is not None]
+        return found
 
 
 AnyScorer = Scorer | RowKeys

@@ -12,7 +12,7 @@ from dgmark.arguments.checks import whole
 from dgmark.detection.finding import TOKENS, Finding, Phase, TokenSpan, Uncertain
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.surprisal import SurprisalModel
-from dgmark.errors import DgmarkError, SettingsError
+from dgmark.errors import DgmarkError, SettingsError, each
 from dgmark.watermark.key import WatermarkKey
 
 DEFAULT_MAX_CROP = 1024
@@ -115,13 +115,7 @@ class TextTest(Protocol):
 
         By default each is made by itself; a rule may do for all of them at once what costs much for each.
         """
-        tests = list[TextTest | DgmarkError]()
-        for tokens in texts:
-            try:
-                tests.append(cls(key, tokens, settings))
-            except DgmarkError as error:
-                tests.append(error)
-        return tests
+        return each(lambda tokens: cls(key, tokens, settings), texts)
 
     @classmethod
     def check(cls, settings: DetectionSettings) -> None:

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from dgmark.arguments.accepted import TextOrIds, content_of, contents_of
+from dgmark.arguments.contents import TextOrIds, content_of, contents_of
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.errors import InputError
 

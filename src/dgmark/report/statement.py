@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
-from dgmark.arguments.accepted import TextOrIds, content_of
 from dgmark.arguments.checks import flag, instance, several, visible_name
+from dgmark.arguments.contents import TextOrIds, content_of
 from dgmark.arguments.digests import sha256_of
 from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.detection.detector import Detector, check_fpr

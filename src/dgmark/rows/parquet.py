@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from dgmark.arguments.checks import shown
-from dgmark.arguments.columns import check_named, check_texts
+from dgmark.arguments.column_names import check_named
+from dgmark.arguments.contents import check_texts
 from dgmark.errors import InputError, MissingExtra, NoTexts, needed_extra
 from dgmark.rows.jsonl import BadRow, Row, without_id
 from dgmark.rows.tables import ID_COLUMN

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from dgmark.arguments.columns import Fields, check_added
+from dgmark.arguments.column_names import Fields, check_added
 from dgmark.errors import InputError, NoTexts, ResumeMismatch, SettingsError
 from dgmark.files.outputs import atomic_file, check_output
 from dgmark.rows.jsonl import Row

@@ -12,9 +12,7 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from dgmark.arguments.accepted import as_text
-from dgmark.arguments.row_ids import id_of_row
-from dgmark.arguments.type_checks import is_id
+from dgmark.arguments.contents import as_text, id_of_row, is_id
 from dgmark.detection.disguises.markup_signs import markup_note
 from dgmark.errors import InputError, NoTexts
 from dgmark.files.inputs import STDIN, open_input

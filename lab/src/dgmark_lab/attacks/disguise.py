@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from dgmark.arguments.accepted import text_of
+from dgmark.arguments.contents import text_of
 from dgmark_lab.attacks.budgets import Share, places
 
 # Latin letters and the Cyrillic ones that look like them in most fonts

@@ -17,7 +17,7 @@ from markdown_it import MarkdownIt
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from dgmark.arguments.accepted import text_of
+from dgmark.arguments.contents import text_of
 from dgmark.rows.documents import read_document
 
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # characters that XML cannot hold

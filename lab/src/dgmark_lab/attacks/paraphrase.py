@@ -17,7 +17,7 @@ import transformers
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from dgmark.arguments.accepted import text_of
+from dgmark.arguments.contents import text_of
 from dgmark.checkpoint.folder import first_line
 from dgmark.errors import InputError, MissingExtra, ModelNotFound, SettingsError
 from dgmark.models.load import device_named

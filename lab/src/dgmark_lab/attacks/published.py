@@ -13,7 +13,7 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 from pyphen import Pyphen
 
-from dgmark.arguments.accepted import text_of
+from dgmark.arguments.contents import text_of
 from dgmark_lab.attacks.layout import RoundTrip
 
 Way = Literal[

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import field_validator
 from pydantic.dataclasses import dataclass
 
-from dgmark.arguments.accepted import text_of
+from dgmark.arguments.contents import text_of
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.decode import Canvas, DecodeConfig, Prepared, Request
 from dgmark.decode.canvas import collect

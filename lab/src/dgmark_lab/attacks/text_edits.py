@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from dgmark.arguments.accepted import text_of
+from dgmark.arguments.contents import text_of
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.errors import InputError, NoTexts, SettingsError

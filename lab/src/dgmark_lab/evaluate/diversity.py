@@ -9,7 +9,7 @@ from math import exp, log
 
 import numpy as np
 
-from dgmark.arguments.accepted import TextOrIds, contents_of, ids_of
+from dgmark.arguments.contents import TextOrIds, contents_of, ids_of
 from dgmark.errors import InputError
 from dgmark_lab.evaluate.estimates import Estimate, mean
 

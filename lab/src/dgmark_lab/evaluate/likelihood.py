@@ -10,7 +10,7 @@ from math import exp
 import numpy as np
 from jaxtyping import Float
 
-from dgmark.arguments.accepted import TextOrIds, contents_of
+from dgmark.arguments.contents import TextOrIds, contents_of
 from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.errors import InputError
 from dgmark.models.language_model import LanguageModel

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Int
 
-from dgmark.arguments.accepted import ids_of
+from dgmark.arguments.contents import ids_of
 from dgmark.detection.match_null import MatchNull
 from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words, pairs_of
 from dgmark.watermark.key import WatermarkKey

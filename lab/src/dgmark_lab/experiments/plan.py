@@ -12,7 +12,7 @@ from typing import Any
 
 from dgmark.checkpoint.folder import find_checkpoint
 from dgmark.decode import DecodeConfig
-from dgmark.decode.prompts import check_marking
+from dgmark.decode.prepared import check_marking
 from dgmark.errors import SettingsError
 from dgmark.models.chat import template_of
 from dgmark.models.denoiser import Denoiser, traits_of

@@ -11,7 +11,8 @@ import numpy as np
 
 from dgmark.checkpoint.folder import BUILTIN, builtin_folder, find_checkpoint
 from dgmark.decode.generation import generations
-from dgmark.decode.prompts import Prepared, Request
+from dgmark.decode.prepared import Prepared
+from dgmark.decode.requests import Request
 from dgmark.errors import SettingsError
 from dgmark.files.outputs import atomic_write
 from dgmark.models.chat import chat_prompt

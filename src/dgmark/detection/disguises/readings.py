@@ -6,7 +6,7 @@ The layout is what stands around the words and how their marks are written. Know
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dgmark.arguments.accepted import Content
+from dgmark.arguments.contents import Content
 from dgmark.detection.disguises.inline_markup import without_markup
 from dgmark.detection.disguises.line_ends import unwrap
 from dgmark.detection.disguises.mapped_text import MappedText

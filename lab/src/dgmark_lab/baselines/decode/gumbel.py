@@ -22,7 +22,8 @@ class GumbelSide(OneKeySide):
         spec = spec_as(GumbelSpec, key)
         self._noise = GumbelNoise(HashKey.of(key, "gumbel"), spec.period, spec.table_size, self.device)
 
-    def check(self, config: DecodeConfig) -> None:
+    @classmethod
+    def check(cls, config: DecodeConfig) -> None:
         """Refuse what takes the draw away, or the noise, too."""
         super().check(config)
         if config.greedy:

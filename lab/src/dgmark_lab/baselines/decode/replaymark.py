@@ -22,14 +22,15 @@ class ReplayMarkSide(OneKeySide):
         # of each row: what stands before the block that it writes, and that block's readings
         self._readings: dict[int, tuple[list[int], Readings]] = {}
 
-    def check(self, config: DecodeConfig) -> None:
+    @classmethod
+    def check_for(cls, key: WatermarkKey, config: DecodeConfig) -> None:
         """Refuse greedy decoding, which has no draw to repeat, longer texts than the key's, and other blocks.
 
         Raises:
             SettingsError: a setting is one of these, or has no meaning here; it names the field.
         """
-        super().check(config)
-        spec = spec_as(ReplayMarkSpec, self.key)
+        super().check_for(key, config)
+        spec = spec_as(ReplayMarkSpec, key)
         if config.length > spec.text_length:
             raise SettingsError(
                 f"{config.length} is above {spec.text_length}, the longest text of this key: make a key with a larger "
