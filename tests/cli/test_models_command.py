@@ -95,16 +95,17 @@ def test_keygen_says_how_much_a_text_of_the_model_carries(tmp_path: Path, family
     tiny.write(tmp_path / "model", family)
     made = run("keygen", tmp_path / "key.json", "--model", tmp_path / "model")
     shown = json.loads(run("key", "show", tmp_path / "key.json", "--json").stdout)["tokens_needed"]
-    assert f"0.0001 takes about {shown['half']} tokens" in made.stderr
+    assert f"words ({shown['most']} tokens) is nearly always found, and one of about " in made.stderr
+    assert f"words ({shown['half']} tokens) half of the time" in made.stderr
     assert "warning" not in made.stderr
     assert shown["half"] < shown["most"]
     weakest = run("keygen", tmp_path / "weak.json", "--model", tmp_path / "model", "--expected-match", 0.505)
-    assert "takes over 100,000 tokens" in weakest.stderr
+    assert "A marked text of over 100,000 tokens is nearly always found" in weakest.stderr
     assert "warning: that is a weak mark: use longer texts" in weakest.stderr
     ordered = run("keygen", tmp_path / "ordered.json", "--model", tmp_path / "model", "--rule", "position")
     assert ("blocks of 4 leave little" in ordered.stderr) == (family == "sdar")
     strict = run("key", "show", tmp_path / "key.json", "--fpr", "1e-9").stdout
-    assert int(re.findall(r": about ([\d,]+) \(half", strict)[0].replace(",", "")) > shown["half"]
+    assert int(re.findall(r"([\d,]+) tokens\) half", strict)[0].replace(",", "")) > shown["half"]
 
 
 def test_the_models_are_listed_with_what_they_need() -> None:

@@ -96,7 +96,7 @@ def test_rows_that_fail_keep_their_places_and_are_last_in_the_file(
     assert list(rows) == ["row 1", "x", "row 3", "row 4"]
     assert rows["x"] == {"id": "x", "error": "the text is empty", "schema": 7}
     assert rows["row 3"] == {"id": "row 3", "error": "too long", "schema": 7}
-    assert "2 of 4 rows have errors" in capsys.readouterr().err
+    assert "errors in 2 of 4 rows" in capsys.readouterr().err
     assert stored(path) == ["row 1", "row 4", "x", "row 3"]
     ran([task(1), task(3), task(4)], path)
     assert stored(path) == ["row 1", "row 4", "row 3"]

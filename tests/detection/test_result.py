@@ -104,9 +104,9 @@ def test_meaning(detection: Detection) -> None:
     assert not any("any other language model" in sentence for sentence in meaning(found))
     for scored, short in ((0, False), (1, True), (199, True), (200, False)):
         sentences = meaning(replace(absent, num_tokens_scored=scored))
-        assert any("very short" in sentence for sentence in sentences) == short
+        assert any("is short" in sentence for sentence in sentences) == short
     repeated = replace(absent, verdict="uncertain", uncertain_because="repetitive", num_tokens_scored=199)
-    assert not any("very short" in sentence for sentence in meaning(repeated))  # the verdict gives its own reason
+    assert not any("is short" in sentence for sentence in meaning(repeated))  # the verdict gives its own reason
     assert any("invisible" in sentence for sentence in meaning(replace(found, normalised=("invisible",))))
 
 

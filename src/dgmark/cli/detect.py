@@ -188,16 +188,16 @@ def _with_notes(items: Iterable[Item | BadRow], scorer: AnyScorer) -> Iterator[I
 def report_counts(out: str | Path, tally: Tally) -> None:
     """Say on stderr what an output holds."""
     counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(tally.verdicts.items())) or "none"
-    before = f"; {tally.resumed} rows were there already" if tally.resumed else ""
+    before = f"; of these, {tally.resumed} there already" if tally.resumed else ""
     stderr().print(f"{out}: {tally.scored} scored ({counts}), {tally.unusable} cannot be used{before}", markup=False)
 
 
 def _report_skipped(files: list[str]) -> None:
-    """Count and name the files of folders that were not read, as they are no documents."""
+    """Name the files of folders that were not read, as they are no documents."""
     if files:
         more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
         stderr().print(
-            f"{len(files)} files were not read, as their endings are those of no document: "
+            f"not read, as their endings are those of no document, or they hold keys: "
             f"{', '.join(map(visible, files[:_NAMED]))}{more}",
             markup=False,
         )

@@ -8,15 +8,16 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from dgmark.cli.console import stderr
 from dgmark.cli.option_groups import OptionGroup
 from dgmark.cli.options import AllowOpenKey, AsRows, KeyColumn, ModelContext, reading_model
 from dgmark.detection.detector import DEFAULT_FPR, Detector
 from dgmark.detection.finding import Phase
 from dgmark.detection.keyring import Keyring, load_keys, named_keys
-from dgmark.detection.reader import Ranges
+from dgmark.detection.reader import Ranges, Reader
 from dgmark.detection.row_keys import AnyScorer, RowKeys
 from dgmark.detection.rules import DEFAULT_MAX_CROP
-from dgmark.errors import SettingsError
+from dgmark.errors import DgmarkError, SettingsError, each
 from dgmark.report.page import check_report_path
 from dgmark.report.signing import SigningKey
 from dgmark.rows.detect_files import one_key
@@ -212,12 +213,29 @@ class DetectOptions:
                 named, surprisal_model=reading_model(self.surprisal_model, self.context, [*named.values()]), **shared
             )
         if self.keys is not None:
-            keys = load_keys(self.keys, allow_open=self.allow_open_key)
+            keys = _with_tokenizer(load_keys(self.keys, allow_open=self.allow_open_key), self.tokenizer)
             return Keyring(keys, surprisal_model=reading_model(self.surprisal_model, self.context, keys), **shared)
         assert self.key is not None
         key = WatermarkKey.load(self.key, allow_open=self.allow_open_key)
         model = reading_model(self.surprisal_model, self.context, [key])
         return Detector(key, normalise=self.steps, surprisal_model=model, **shared)
+
+
+def _with_tokenizer(keys: list[WatermarkKey], tokenizer: str | None) -> list[WatermarkKey]:
+    """The keys whose tokenizers are there; of the others it is said on stderr that they are not tried.
+
+    Raises:
+        DgmarkError: there is none; this is the error of the first.
+    """
+    of_models = {key.spec.tokenizer_fingerprint: key for key in keys}
+    read = dict(zip(of_models, each(lambda key: Reader(key, tokenizer).tokenizer, of_models.values()), strict=True))
+    errors = {name: error for name, error in read.items() if isinstance(error, DgmarkError)}
+    if len(errors) == len(read):
+        raise next(iter(errors.values()))
+    for name, error in errors.items():
+        some = ", ".join(key.fingerprint for key in keys if key.spec.tokenizer_fingerprint == name)
+        stderr().print(f"not tried with {some}: {error}", markup=False)
+    return [key for key in keys if key.spec.tokenizer_fingerprint not in errors]
 
 
 # what is looked for, in every command that takes a table

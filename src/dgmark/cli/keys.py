@@ -1,6 +1,7 @@
 """`dgmark keygen` and `dgmark key`: make a key file, show its public contents, and prove that it is old."""
 
 import json
+import os
 import shlex
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,13 +22,14 @@ from dgmark.errors import CheckpointFormat, InputError, SettingsError
 from dgmark.files.inputs import names_of
 from dgmark.models.special_ids import find_end_ids, find_mask_id
 from dgmark.rows.detect_files import read_sources
+from dgmark.rows.jsonl import BadRow
 from dgmark.rows.texts import Item
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey, block_length_of
 from dgmark.watermark.key_file import new_key_file
 
-# tokens of the text that `keygen` speaks of
-TOKENS = 256
+TOKENS = 256  # of a text that a mark must show in
+_WORDS_OF_A_TOKEN = 0.75  # of English
 _CLEARLY_BETTER = 0.03  # of the share of matches
 
 
@@ -107,13 +109,10 @@ def _refusal(model: str) -> str | None:
 
 
 def _expectation(key: WatermarkKey, block: int | None) -> str:
-    """What a text of the key's model is expected to carry, with a warning where that is little."""
-    p, needed = expected_p(key.spec, TOKENS), tokens_needed(key.spec, DEFAULT_FPR)
+    """How long a marked text of the key's model must be, with a warning where that is long."""
+    p = expected_p(key.spec, TOKENS)
     assert p is not None  # the rule expects something
-    said = (
-        f"A sampled text of {TOKENS} tokens is expected to reach p = {p:.0e}; "
-        f"{DEFAULT_FPR:g} takes {_count(needed)} tokens (`dgmark key show` has more)"
-    )
+    said = _length_needed(key, DEFAULT_FPR)
     if p <= 1e-6:
         return said
     warning = f"{said}\nwarning: that is a weak mark: use longer texts"
@@ -122,14 +121,24 @@ def _expectation(key: WatermarkKey, block: int | None) -> str:
     return f"{warning}, and longer blocks where the model allows; blocks of {block} leave little order to choose"
 
 
+def _length_needed(key: WatermarkKey, fpr: float) -> str:
+    """How long a marked text must be to be found, in one sentence; of other packages' rules it may not be known."""
+    if not key.rule.expects(key.spec):
+        return f"How long a text must be to be found is not known for rule {key.spec.rule}."
+    most, half = (_words(tokens_needed(key.spec, fpr, most=most)) for most in (True, False))
+    return f"A marked text of {most} is nearly always found, and one of {half} half of the time (at a rate of {fpr:g})."
+
+
+def _words(tokens: int | None) -> str:
+    if tokens is None:
+        return f"over {MAX_TOKENS:,} tokens"
+    return f"about {-(-tokens * _WORDS_OF_A_TOKEN // 10) * 10:,.0f} words ({tokens:,} tokens)"
+
+
 def _gains_by_longer_blocks(key: WatermarkKey, block: int) -> bool:
     """Whether longer blocks would mark clearly better, as where the order carries the mark."""
     here, longer = (key.rule.expected_match(key.spec, length) for length in (block, 64))
     return here is not None and longer is not None and longer - here > _CLEARLY_BETTER
-
-
-def _count(tokens: int | None) -> str:
-    return f"over {MAX_TOKENS:,}" if tokens is None else f"about {tokens:,}"
 
 
 def _next_steps(file: str, model: str, key: WatermarkKey, can_generate: bool) -> str:
@@ -180,8 +189,6 @@ def show(
     """Show the public contents of a key file, never the secret, and how many tokens its texts need."""
     check_fpr(fpr)
     key = WatermarkKey.load(file, allow_open=allow_open_key)
-    half, most = (tokens_needed(key.spec, fpr, most=most) for most in (False, True))
-    known = key.rule.expects(key.spec)
     public = {
         "key_fingerprint": key.fingerprint,
         "key_id": key.key_id,
@@ -191,15 +198,13 @@ def show(
         "schema": 1,
     }
     if as_json:
-        needed = {"half": half, "most": most} if known else None
+        half, most = (tokens_needed(key.spec, fpr, most=most) for most in (False, True))
+        needed = {"half": half, "most": most} if key.rule.expects(key.spec) else None
         print(json.dumps({**public, "fpr": fpr, "tokens_needed": needed}))
         return
     for name, value in public.items():
         stdout().print(f"{name:<22} {value}", markup=False)
-    said = f"{_count(half)} (half of the texts), {_count(most)} (95 % of them)"
-    if not known:
-        said = f"not known for rule {key.spec.rule}"
-    stdout().print(f"\ntokens needed for p <= {fpr:g}: {said}", markup=False)
+    stdout().print(f"\n{_length_needed(key, fpr)}", markup=False)
 
 
 @key_app.command("check")
@@ -218,21 +223,28 @@ def check(
     as_json: OneObject = False,
     allow_open_key: AllowOpenKey = False,
 ) -> None:
-    """Test texts that nobody marked: how many look marked under this key, and which of them do so together."""
+    """Test texts that nobody marked: how many look marked under this key, and which of them do so together.
+
+    Exits with 1 if the key should not be used for such texts. A file that is given twice counts once.
+    """
     key = WatermarkKey.load(file, allow_open=allow_open_key)
     model = reading_model(surprisal_model, context, [key])
     detector = Detector(key, tokenizer=tokenizer, surprisal_model=model)
-    items = list(read_sources(names_of(texts)))
-    usable = [(item.row_id, content_of(item.content)) for item in items if isinstance(item, Item)]
+    items = list(read_sources([*{os.path.realpath(name): name for name in names_of(texts)}.values()]))
+    usable = [(item.name, content_of(item.content)) for item in items if isinstance(item, Item)]
+    unusable = [item for item in items if isinstance(item, BadRow)]
     if not usable:
-        raise InputError("there is no text to test: give unmarked texts with --texts")
+        why = f"{unusable[0].name}: {unusable[0].error}" if unusable else "give unmarked texts with --texts"
+        raise InputError(f"there is no text to test: {why}")
     found = check_on_texts(detector, usable)
     if as_json:
-        print(json.dumps(_check_fields(found, key, len(items) - len(usable))))
-        return
-    if len(usable) < len(items):
-        stderr().print(f"{len(items) - len(usable)} of {len(items)} inputs cannot be used")
-    _print_check(found)
+        print(json.dumps(_check_fields(found, key, len(unusable))))
+    else:
+        for one in unusable:
+            stderr().print(f"{one.name}: {one.error}", markup=False)
+        _print_check(found)
+    if found.above or found.templates:
+        raise typer.Exit(1)
 
 
 def _check_fields(found: KeyCheck, key: WatermarkKey, unusable: int) -> dict[str, Any]:

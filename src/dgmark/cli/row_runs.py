@@ -170,7 +170,7 @@ def make_rows(
         alone = len(tasks) == 1 and isinstance(tasks[0], Task)
         raise errors[0] if alone else type(errors[0])(f"{tasks[0].row_id}: {errors[0]}")
     if errors:
-        stderr().print(f"{len(errors)} of {len(left)} rows have errors")
+        stderr().print(f"errors in {len(errors)} of {len(left)} rows")
 
 
 def tell_written(out: str, tally: Tally) -> None:
@@ -179,8 +179,8 @@ def tell_written(out: str, tally: Tally) -> None:
     Raises:
         DgmarkError: it holds errors alone: that of the first row.
     """
-    before = f"; {tally.resumed} rows were there already" if tally.resumed else ""
-    stderr().print(f"{out}: {tally.scored} written, {tally.unusable} have errors{before}", markup=False)
+    before = f"; of these, {tally.resumed} there already" if tally.resumed else ""
+    stderr().print(f"{out}: {tally.scored} written, {tally.unusable} with errors{before}", markup=False)
     if tally.first_unusable and not tally.scored:
         raise tally.first_unusable.kind(f"{tally.first_unusable.row_id}: {tally.first_unusable.error}")
 

@@ -6,14 +6,14 @@ sub-keys. Knows nothing of models and prompts. Ours.
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from dgmark.arguments.checks import Errors, as_path, check_name, several
-from dgmark.arguments.contents import TextOrIds, content_of
+from dgmark.arguments.checks import Errors, as_path, check_name, returns_errors, several
+from dgmark.arguments.contents import Content, TextOrIds, content_of, contents_or_errors
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import DEFAULT_FPR, Detector, ReadText, detect_readings, model_settings, setting_of
 from dgmark.detection.finding import Phase
@@ -21,7 +21,7 @@ from dgmark.detection.reader import Reader
 from dgmark.detection.result import Detection
 from dgmark.detection.rules import DEFAULT_MAX_CROP, DetectionSettings, check_settings, language_model, rule_test
 from dgmark.detection.surprisal import SurprisalModel
-from dgmark.errors import DgmarkError, KeyFileNotFound, SettingsError, TokenizerMismatch, each
+from dgmark.errors import DgmarkError, KeyFileNotFound, SettingsError, each, without_errors
 from dgmark.watermark.key import WatermarkKey, check_key
 
 # p-values whose logarithms differ by less are equal in rank: rounding, which differs between machines, decides none
@@ -29,11 +29,11 @@ _RANKING_DIGITS = 9
 
 
 class Keyring:
-    """Detects the mark of any of several keys of one tokenizer.
+    """Detects the mark of any of several keys, of one model or of several.
 
     Args:
         keys: the keys, at least one.
-        tokenizer: the model's tokenizer, or its folder or file; by default the one the first key names.
+        tokenizer: the model's tokenizer, or its folder or file; by default each key's own.
         fpr: false-positive rate to hold over all keys together.
         phase: see `Detector`.
         max_crop: see `Detector`.
@@ -41,7 +41,7 @@ class Keyring:
 
     Raises:
         SettingsError: there is no key, an item is not a key, or a setting is invalid.
-        TokenizerMismatch: the keys are bound to different tokenizers.
+        TokenizerMismatch: the tokenizer is not that of each key.
     """
 
     def __init__(
@@ -69,8 +69,14 @@ class Keyring:
             )
             for key, one in zip(self.keys, settings, strict=True)
         ]
-        self.reader = Reader(self.keys[0], tokenizer, model)
-        self.reader.tokenizer  # noqa: B018 (loaded here: a wrong tokenizer is an error of the keys, not of a text)
+        of_models: dict[tuple[str, int], list[Detector]] = {}
+        for detector in self._detectors:
+            spec = detector.key.spec
+            of_models.setdefault((spec.tokenizer_fingerprint, spec.table_size), []).append(detector)
+        self._of_models = [(Reader(some[0].key, tokenizer, model), some) for some in of_models.values()]
+        for reader, _ in self._of_models:
+            reader.tokenizer  # noqa: B018 (loaded here: a wrong tokenizer is an error of the keys, not of a text)
+        self.reader = self._of_models[0][0]
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -86,7 +92,7 @@ class Keyring:
             The detection of the likeliest key. Its p-value is multiplied by the number of keys.
 
         Raises:
-            VocabularyMismatch: an id lies outside the keys' vocabulary.
+            VocabularyMismatch: an id lies outside the vocabularies of all keys.
             SettingsError: the input is neither a text nor ids.
         """
         return self.detect_many([content_of(text_or_ids)])[0]
@@ -109,24 +115,43 @@ class Keyring:
             errors: see `Detector.detect_many`.
 
         Raises:
-            VocabularyMismatch: an id lies outside the keys' vocabulary.
+            VocabularyMismatch: an id lies outside the vocabularies of all keys.
             SettingsError: see `Detector.detect_many`.
         """
-        only_as_it_is = all(rule_test(key).scores_layout() for key in self.keys)
-        return detect_readings(
-            self.reader, partial(each, self._score), texts_or_ids, only_as_it_is=only_as_it_is, errors=errors
-        )
+        kept: Callable[[Iterable[Any]], list[Any]] = list if returns_errors(errors) else without_errors
+        texts = kept(contents_or_errors(texts_or_ids))
+        good = [one for one in texts if not isinstance(one, DgmarkError)]
+        of_models = zip(*(_of_one_model(*one, good) for one in self._of_models), strict=True)
+        return kept(one if isinstance(one, DgmarkError) else _likeliest(next(of_models)) for one in texts)
 
-    def _score(self, text: ReadText) -> Detection:
-        """The detection of the likeliest key."""
+
+def _of_one_model(
+    reader: Reader, detectors: Sequence[Detector], texts: Sequence[Content]
+) -> Sequence[Detection | DgmarkError]:
+    """The detection of each text by the likeliest key of a model, or its error."""
+
+    def score(text: ReadText) -> Detection:
         tokens, share = text
-        tested = ((one, one.test(tokens)) for one in self._detectors)  # one at a time: a test of pairs is large
-        likeliest, test = min(tested, key=lambda one: round(math.log(one[0].p_value(one[1], share)), _RANKING_DIGITS))
+        tested = ((one, one.test(tokens)) for one in detectors)  # one at a time: a test of pairs is large
+        likeliest, test = min(tested, key=lambda one: _rank(one[0].p_value(one[1], share)))
         return likeliest.detection(test, len(tokens.ids), share)
+
+    only_as_it_is = all(rule_test(one.key).scores_layout() for one in detectors)
+    return detect_readings(reader, partial(each, score), texts, only_as_it_is=only_as_it_is, errors="return")
+
+
+def _likeliest(of_models: Sequence[Detection | DgmarkError]) -> Detection | DgmarkError:
+    """The likeliest of a text's detections; the first error if there are only errors."""
+    found = [one for one in of_models if not isinstance(one, DgmarkError)]
+    return min(found, key=lambda one: _rank(one.p_value)) if found else of_models[0]
+
+
+def _rank(p_value: float) -> float:
+    return round(math.log(p_value), _RANKING_DIGITS)
 
 
 def _checked_keys(keys: Iterable[WatermarkKey]) -> list[WatermarkKey]:
-    """The keys as a list, once checked to be keys of one tokenizer."""
+    """The keys as a list, once checked to be keys."""
     if isinstance(keys, str | PathLike | WatermarkKey):
         raise SettingsError(
             "Keyring takes a list of keys: load_keys('folder') reads those of a folder, "
@@ -137,14 +162,6 @@ def _checked_keys(keys: Iterable[WatermarkKey]) -> list[WatermarkKey]:
         raise SettingsError("there is no key to look for; give at least one")
     for key in keys:
         check_key(key)
-        if (key.spec.tokenizer_fingerprint, key.spec.table_size) != (
-            keys[0].spec.tokenizer_fingerprint,
-            keys[0].spec.table_size,
-        ):
-            raise TokenizerMismatch(
-                f"keys {keys[0].fingerprint} and {key.fingerprint} are bound to different tokenizers or "
-                "vocabularies: look for the keys of one model at a time"
-            )
     return keys
 
 
