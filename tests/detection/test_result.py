@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from dgmark.detection.detector import Detector
@@ -52,6 +53,19 @@ def test_spans_only(detection: Detection) -> None:
     assert verdict_sentence(one).startswith("A span of this text (25% of it) carries the watermark")
     assert verdict_sentence(three).startswith("3 spans of this text (75% of it) carry the watermark")
     assert "was not found" in verdict_sentence(absent)
+
+
+@pytest.mark.parametrize("payload", [False, True])
+def test_rows_have_types_in_arrow_whatever_they_hold(detection: Detection, payload: bool) -> None:
+    found = [detection, replace(detection, p_published=0.5, subkeys_tested=4).with_spans(SPANS, "x" * 400)]
+    rows = [one.to_row("a", payload=payload) for one in found]
+    schema = Detection.arrow_schema(payload=payload)
+    table = pa.Table.from_pylist(rows, schema=schema)
+    assert set(rows[1]) == set(schema.names)
+    assert not [name for name, kind in zip(schema.names, schema.types, strict=True) if "null" in str(kind)]
+    for row, again in zip(rows, table.to_pylist(), strict=True):
+        assert {**row, "spans": None} == {**{name: again[name] for name in row}, "spans": None}
+        assert len(again["spans"] or ()) == len(row["spans"] or ())
 
 
 def test_a_key_without_a_secret_promises_no_rarity(detection: Detection) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from pydantic import ValidationError
 
 from dgmark.arguments.checks import as_path, check_name, whole
+from dgmark.arguments.contents import id_of_row
 from dgmark.checkpoint.families import family_of
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
@@ -355,19 +356,20 @@ def _parsed(content: bytes) -> tuple[WatermarkKey, str]:
     return WatermarkKey(spec, file.key_id, secret, name=file.name), file.fingerprint
 
 
-def subkey_of(key: WatermarkKey, request_id: str) -> int:
+def subkey_of(key: WatermarkKey, request_id: str | int) -> int:
     """The number of the sub-key that belongs to a request's id, for engines that return nothing but the id.
 
     The same id has the same sub-key for ever. Without the key, the numbers cannot be told from random ones. Give each
-    request another id.
+    request another id. A whole number stands for its digits.
 
     Raises:
-        SettingsError: the key has no sub-keys, or the id is no text.
+        SettingsError: the key has no sub-keys, or the id is neither a text nor a whole number.
     """
     check_key(key)
-    if not isinstance(request_id, str):
-        raise SettingsError(f"a request id is a text, not a {type(request_id).__name__}")
-    head = f"dgmark/request/{key.spec.prf}\0{request_id}".encode("utf-8", "surrogatepass")
+    name = id_of_row(request_id)
+    if name is None:
+        raise SettingsError(f"a request id is a text or a whole number, not a {type(request_id).__name__}")
+    head = f"dgmark/request/{key.spec.prf}\0{name}".encode("utf-8", "surrogatepass")
     drawn = hashlib.shake_256(Secret(head + (key.secret or b""))).digest(8)
     number = int.from_bytes(drawn, "little") % key.spec.subkeys
     key._check_subkey(number)
