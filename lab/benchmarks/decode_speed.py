@@ -72,7 +72,7 @@ def main() -> None:
     model = NetworkDenoiser(**{**vars(model), "end_ids": ()})  # no row ends early, so that all modes do the same work
     prompts = _prompts(model, args.prompts, args.batch)
     print(f"{args.prompts} prompts, batch {args.batch}, {args.tokens} tokens, {torch.get_num_threads()} threads")
-    # a model that sees nothing behind a block has an exact cache of what stands before it, and no other
+    # a model that sees nothing after a block has an exact cache of what stands before it, and no other
     known = [name for name in MODES if args.random != "llada2" or MODES[name][1].get("cache") != "dual"]
     _modes(model, prompts, args.tokens, {PLAIN: MODES[PLAIN]} | {name: MODES[name] for name in args.mode or known})
     if args.random != "llada2":

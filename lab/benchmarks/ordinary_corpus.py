@@ -73,7 +73,7 @@ MOST, MOST_OF = 15, {"HTML": 4, "EML": 30}
 MOST_UNCOUNTED = 5
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _RTF_SIGNS = re.compile(rb"\\'[0-9a-f]{2}|\\[a-z]+-?[0-9]* ?|[0-9a-f\s]{40,}|[{}]", re.IGNORECASE)
-# the start of a group beside the body, of another group, the end of a group, and what is no group
+# the start of a group beside the body, of another group, the end of a group, and what is not a group
 _RTF_TOKEN = re.compile(
     rb"({\s*\\(?:\*|fonttbl|colortbl|stylesheet|info|header|footer|footnote|pict|object)[a-z]*)|({)|(})|\\[{}\\]"
 )

@@ -32,7 +32,7 @@ def main() -> None:
     weights, digits, verdicts = [], [], []
     for dtype in ("fp32", "bf16"):
         detector = Detector(key, surprisal_model=LanguageModel(asked.model, device="cpu", dtype=dtype))
-        own = [BigramTest(key, detector.reader.read(text)).weights for text in texts]
+        own = [BigramTest(key, detector.reader.read(text)).evidence.values for text in texts]
         found = [detector.detect(text) for text in texts]
         weights.append(np.concatenate([each for each in own if each is not None]))
         digits.append(np.array([-math.log10(one.p_value) for one in found]))

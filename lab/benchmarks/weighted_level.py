@@ -5,7 +5,7 @@
 HUMAN holds rows of `text`. Texts of 200 tokens or more are read to token 400, once each, by the built-in language model
 of the storyteller. Each pair of a text and a key has a key of its own, so that the pairs are independent draws. A
 p-value is that of the verdict, for which the whole text and its parts share the rate, or that of the whole text alone.
-OUT keeps a row for each round of keys, and a run that was stopped goes on behind them. The last output is a table in
+OUT keeps a row for each round of keys, and a run that was stopped goes on after them. The last output is a table in
 Markdown; brackets hold 99.9 % (Clopper and Pearson), and a share whose bracket lies above its level is bold.
 """
 
@@ -50,8 +50,7 @@ def p_values_of(key: WatermarkKey, text: ScoredIds, coins: WeightedCoins) -> lis
     """The p-values of `TESTS`."""
     count, weighted = BigramTest(key, ScoredIds(text.ids, text.positions)), BigramTest(key, text)
     matches = weighted.matches(None)
-    assert weighted.weights is not None
-    whole = log_tail(int(matches.sum()), weighted.pairs), coins.log_tail(int(weighted.weights[matches].sum()))
+    whole = log_tail(int(matches.sum()), weighted.pairs), coins.log_tail(int(weighted.evidence.values[matches].sum()))
     return [count.p_value(), math.exp(whole[0]), weighted.p_value(), math.exp(whole[1])]
 
 
@@ -83,7 +82,7 @@ def main() -> None:
     spec = WatermarkKey.generate(rule="bigram", subkeys=1).spec
     texts = scored_texts(asked.human, asked.texts) if len(rounds) < asked.keys else []
     tests = [BigramTest(random_key(spec, 0), text) for text in texts]
-    coins = [WeightedCoins(test.weights) for test in tests if test.weights is not None]
+    coins = [WeightedCoins(test.evidence.values) for test in tests]
     for number in range(len(rounds), asked.keys):
         keys = (random_key(spec, number * len(texts) + place) for place in range(len(texts)))
         p_values = [p_values_of(*one) for one in zip(keys, texts, coins, strict=True)]

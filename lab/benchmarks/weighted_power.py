@@ -6,7 +6,7 @@
 FILE holds rows of `dgmark generate --json`, KEY is their key, which has sub-keys. Each text is tested with all sub-keys
 and with its own as the only key, as a count and with the surprisal of each language model. With the model that wrote
 the texts, --oracle adds what a detector would find that knew the distribution of each draw, in texts as written
-(`oracle.py`). OUT keeps a row for each text and edit, and a run that was stopped goes on behind them. The last output
+(`oracle.py`). OUT keeps a row for each text and edit, and a run that was stopped goes on after them. The last output
 is a table in Markdown; brackets hold 95 % of the share of texts found at p <= 1e-4 (Wilson), and of its difference from
 the share that the count finds of the same texts with all sub-keys (Agresti and Min, 2005).
 """

@@ -322,7 +322,7 @@ def test_gumbel_noise_keeps_the_law_of_the_draw() -> None:
 
 # ---- what is marked is found ----
 
-# ends no response, and writes no end token either, behind which ids are not scored
+# ends no response, and writes no end token either, after which ids are not scored
 LARGE = ToyDenoiser(words=300, padding=0, spread=6.0, end_bias=-60.0, end_ids=())
 LARGE_KEY, OTHER_KEY = (
     WatermarkKey(

@@ -1,4 +1,4 @@
-"""The `dgmark` command, also as `python -m dgmark`. An interruption while its modules load is no error."""
+"""The `dgmark` command, also as `python -m dgmark`. An interruption while its modules load is not an error."""
 
 import sys
 

@@ -106,7 +106,7 @@ class SignatureInvalid(InputError):
 
     Attributes:
         reason: "unsigned", "changed", "untrusted" (its key is not among the trusted ones), or "no_report" (the
-            signature holds, but what was signed is no report).
+            signature holds, but what was signed is not a report).
         key_id: the key that the file names; None if it names none. Unless the signature holds, anybody may have
             written it there.
     """

@@ -54,7 +54,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path, size: int) -> None:
     whole = FILE.read_bytes()
     assert size < len(whole)
     (tmp_path / "part.gguf").write_bytes(whole[:size])
-    with pytest.raises(CheckpointFormat, match=r"part\.gguf is no whole GGUF file .*: fetch it again"):
+    with pytest.raises(CheckpointFormat, match=r"part\.gguf is not a whole GGUF file .*: fetch it again"):
         find_checkpoint(str(tmp_path / "part.gguf"))
 
 
@@ -197,9 +197,9 @@ def test_a_tokenizer_that_cannot_be_made_is_asked_for(tmp_path: Path, old: bytes
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [
-        (str(FILE), {"dtype": "fp32"}, r"dtype \(--dtype\) is no option of a GGUF file"),
-        (str(FILE), {"device": "mlx"}, r"device \(--device\) is no option of a GGUF file"),
-        ("storyteller", {"n_threads": 2}, r"n_threads \(--n-threads\) is no option of a model that is no"),
+        (str(FILE), {"dtype": "fp32"}, r"dtype \(--dtype\) is not an option of a GGUF file"),
+        (str(FILE), {"device": "mlx"}, r"device \(--device\) is not an option of a GGUF file"),
+        ("storyteller", {"n_threads": 2}, r"n_threads \(--n-threads\) is not an option of a model that is not"),
         (str(FILE), {"n_batch": 0}, r"n_batch \(--n-batch\) is 0, less than 1"),
     ],
 )
@@ -214,5 +214,5 @@ def test_a_service_gives_each_of_its_models_the_options_that_it_takes() -> None:
     assert both[0].loading == {"name_or_path": "storyteller", "device": "cpu"}
     assert both[1].loading == {"name_or_path": str(FILE), "n_threads": 2, "tokenizer": "other.json"}
     for model, vain in (("storyteller", "--n-threads"), (str(FILE), "--device")):
-        with pytest.raises(dgmark.errors.SettingsError, match=rf"\({vain}\) is no option of a"):
+        with pytest.raises(dgmark.errors.SettingsError, match=rf"\({vain}\) is not an option of a"):
             _sources([model], loading, None, [])

@@ -129,7 +129,7 @@ FLAGS = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
 @pytest.mark.parametrize(
     ("token_id", "content"),
     [(9000, "<|more|>"), (300, "<|more|>"), (1, "the")],
-    ids=["behind a hole", "of another token", "of a word that has one"],
+    ids=["after a hole", "of another token", "of a word that has one"],
 )
 def test_a_token_that_would_get_another_id_than_its_file_states_is_refused(
     tmp_path: Path, token_id: int, content: str, special: bool

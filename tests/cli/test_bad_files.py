@@ -1,4 +1,4 @@
-"""Every command with files that are no files: one clear error with its exit code, no traceback, and an end."""
+"""Every command with files that are not files: one clear error with its exit code, no traceback, and an end."""
 
 import os
 import signal

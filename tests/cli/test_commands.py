@@ -331,7 +331,7 @@ def test_the_demo_detects_the_mark_after_the_cut_without_a_download(
     # the narrator needs its base: where it cannot be had, the demo shows the storyteller
     chosen = run("demo", "--model", "narrator")
     assert chosen.exit_code == 6
-    assert "missing.whl, which is no file" in chosen.stderr
+    assert "missing.whl, which is not a file" in chosen.stderr
     short = run("demo", "--prompt", "The king")
     assert short.exit_code == 0, short.stderr
     assert "The demo shows the storyteller, a smaller model: " in short.stderr

@@ -134,7 +134,7 @@ def test_numbers_are_uniform(shape: str) -> None:
     assert float(numbers.min()) >= 0
     assert float(numbers.max()) < 1
     assert p_of_chi_square(torch.bincount((numbers * 1024).long(), minlength=1024)) > FALSE_ALARM
-    # the digits behind the tenth bit
+    # the digits after the tenth bit
     assert p_of_chi_square(torch.bincount((numbers * 2**20).long() % 1024, minlength=1024)) > FALSE_ALARM
 
 

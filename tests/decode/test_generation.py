@@ -116,7 +116,7 @@ def test_marked_toy_text_is_detected_with_its_key_alone(modulus: int, rotation: 
     assert detector.detect(marked.token_ids).num_tokens_matched == sum(marked.trace.matched)
     assert detector.detect(unmarked.token_ids).verdict != "watermarked"
     assert Detector(other, tokenizer=model.tokenizer).detect(marked.token_ids).verdict != "watermarked"
-    # cropped at the front by a number of tokens that is no multiple of m
+    # cropped at the front by a number of tokens that is not a multiple of m
     assert detector.detect(marked.token_ids[7:]).verdict == "watermarked"
 
 

@@ -33,7 +33,7 @@ def prefix_space(state: State) -> None:
 
 
 def metaspace(state: State) -> None:
-    """Words with a sign for the space before them, and bytes of what is no word, as Llama 2 has."""
+    """Words with a sign for the space before them, and bytes of what is not a word, as Llama 2 has."""
     fallback = [f"<0x{byte:02X}>" for byte in range(256)]
     words = [word.replace("Ġ", "▁") for word in state["model"]["vocab"] if word.startswith("Ġ")]
     names = [MASK_TOKEN, END_TOKEN, *fallback, "▁", *"abcdefghijklmnopqrst", *words]

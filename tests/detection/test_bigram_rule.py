@@ -13,13 +13,15 @@ import pytest
 from numpy.typing import NDArray
 
 from dgmark import Detector, Keyring, WatermarkKey
-from dgmark.detection.bigram import STRENGTHS, BigramTest
+from dgmark.detection.bigram import BigramTest
 from dgmark.detection.finding import Span
 from dgmark.detection.p_values import binomial_tail
 from dgmark.detection.pair_weights import Surprisal
+from dgmark.detection.pairs import DistinctPairs
 from dgmark.detection.parts import Parts
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.result import PAYLOAD_FIELDS
+from dgmark.detection.subkeys import STRENGTHS
 from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.rows.detect_files import ScoringOptions
 from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words
@@ -122,10 +124,11 @@ def test_the_best_part_is_that_of_a_loop_over_all_parts(n: int) -> None:
 
 @pytest.mark.parametrize("n", [1, 8, 9, 255, 256, 257, 900])
 def test_grids_are_summed_together_as_one_by_one(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    test = BigramTest(PLAIN, ScoredIds(np.random.default_rng(n).integers(0, 40, n), np.arange(n)))
+    ids = np.random.default_rng(n).integers(0, 40, n)
+    pairs = DistinctPairs(spec_as(BigramSpec, PLAIN), ScoredIds(ids, np.arange(n)))
 
     def parts() -> Parts:
-        return Parts(n, test._left, test._right, test._left_before)
+        return Parts(n, pairs.left, pairs.right, pairs.left_before)
 
     together = parts()
     monkeypatch.setattr("dgmark.detection.parts._TOGETHER", 1)
@@ -134,7 +137,7 @@ def test_grids_are_summed_together_as_one_by_one(n: int, monkeypatch: pytest.Mon
     assert len(together._grids) == min(1, len(alone._grids))
     for name in ("first", "last", "pairs", "share"):
         np.testing.assert_array_equal(getattr(together, name), getattr(alone, name))
-    values = np.random.default_rng(0).integers(0, 9, len(test._left))
+    values = np.random.default_rng(0).integers(0, 9, len(pairs.left))
     np.testing.assert_array_equal(together.sums(values), alone.sums(values))
     np.testing.assert_array_equal(together.counts(values > 4), alone.counts(values > 4))
     np.testing.assert_array_equal(together.counts(values > -1), together.pairs)
@@ -197,11 +200,11 @@ def test_touching_parts_are_one_span_with_the_smallest_of_their_p_values(length:
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("place", ["before", "between", "behind"])
+@pytest.mark.parametrize("place", ["before", "between", "after"])
 def test_a_long_repetition_is_in_no_span(place: str, weighted: bool) -> None:
     one, other = (marked_ids(PLAIN, 256, seed=seed) for seed in (0, 1))
     again = np.tile(unmarked(3, 6, 1000), 500)
-    pieces = {"before": [again, one], "between": [one, again, other], "behind": [one, again]}[place]
+    pieces = {"before": [again, one], "between": [one, again, other], "after": [one, again]}[place]
     tokens = scored(*pieces)
     if weighted:
         nats = np.full(len(tokens.ids), 3.0)
@@ -273,7 +276,7 @@ def test_the_confidence_is_as_often_right_as_it_says() -> None:
         for number in range(400):
             key = known_key(f"calibrated {number % 10}", subkeys=64)
             test = BigramTest(key, scored(marked_by_pairs(key.subkey(number % 64), 24, STRENGTHS[number % 3], dice)))
-            likeliest = test.ranked_subkeys()[0]
+            likeliest = test.ranked[0]
             confidence.append(test.confidence(likeliest, test.best_part(likeliest)))
             right.append(likeliest == number % 64)
     claimed, true = np.array(confidence), np.mean(right)

@@ -253,7 +253,7 @@ any_text = st.text(st.characters(exclude_categories=()), max_size=60)
 @given(text=any_text)
 @example(text="naïve 😀 family: 👨‍👩‍👧 <|endoftext|> end")
 @example(text="a lone \ud800 surrogate")
-@example(text="a \ud83d\ude00 pair of surrogates, and more text behind it")
+@example(text="a \ud83d\ude00 pair of surrogates, and more text after it")
 @example(text="0*0*000001\U00100ff8")
 def test_the_tokens_cover_the_text_in_order(text: str) -> None:
     detector = detector_of("display")

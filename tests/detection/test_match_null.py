@@ -1,6 +1,6 @@
 """The match count's null is exact: against enumeration of all keys, closed forms and whole-number arithmetic.
 
-And what a p-value pays for all that is tried, and for the balance of the group tables.
+And that a p-value is corrected for all that is tried, and for the balance of the group tables.
 """
 
 import itertools

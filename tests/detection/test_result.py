@@ -107,7 +107,7 @@ def test_the_words_name_whose_key_it_is_and_no_fingerprint(detection: Detection)
         assert "key_name" not in one.to_row("a")
     assert "were chosen by the assistant of ACME, or by another language model with its key." in meaning(found)[0]
     assert [symbol(one) for one in (absent, found, part)] == ["○", "●", "◐"]  # neither praise nor blame
-    # which of several keys it is not, is no news
+    # which of several keys it is not, is not news
     assert heading(replace(absent, keys_tested=2)) == "No watermark found"
 
 

@@ -1,6 +1,6 @@
 """The scorers: one key of any rule and a keyring follow one protocol.
 
-A keyring names the right key, and its p-value pays for the number of keys.
+A keyring names the right key, and its p-value is corrected for the number of keys.
 """
 
 import json

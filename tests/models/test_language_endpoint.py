@@ -1,4 +1,4 @@
-"""A language model behind a server: what is asked, how its tokens are placed, and answers of other kinds."""
+"""A language model on a server: what is asked, how its tokens are placed, and answers of other kinds."""
 
 import time
 from collections.abc import Iterator

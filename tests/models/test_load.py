@@ -158,7 +158,7 @@ def test_a_damaged_or_missing_shard_is_named(tmp_path: Path, state: tiny.State) 
 def test_an_index_names_safetensors_files_of_its_folder(tmp_path: Path, state: tiny.State, shards: Any) -> None:
     (tmp_path / "model.safetensors").rename(tmp_path / "model-00001.safetensors")
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": shards}))
-    with pytest.raises(CheckpointFormat, match="is no index of safetensors files in its folder"):
+    with pytest.raises(CheckpointFormat, match="is not an index of safetensors files in its folder"):
         load(tmp_path)
 
 

@@ -93,7 +93,7 @@ def test_weights_may_be_quantized_by_mlx(tmp_path: Path, family: str) -> None:
     ("family", "options", "error", "message"),
     [
         ("llada", {}, SettingsError, "MLX computes models of the families llada2 and nemotron, not llada"),
-        ("llada2", {"dtype": "fp32"}, SettingsError, r"dtype \(--dtype\) is no option of a model that MLX computes"),
+        ("llada2", {"dtype": "fp32"}, SettingsError, r"dtype \(--dtype\) is not an option of a model that MLX"),
     ],
 )
 def test_what_mlx_does_not_compute_is_refused(

@@ -51,7 +51,7 @@ def test_a_line_that_is_no_json_becomes_a_bad_row_named_by_its_line(line: bytes)
         ([b'{"id": null}'], {"id": "in.jsonl:1"}),
         ([b'{"id": 0}'], {"id": "0"}),
         ([b'{"id": ""}'], {"id": ""}),
-        ([b'\xef\xbb\xbf{"id": "a"}'], {"id": "a"}),  # behind a byte order mark
+        ([b'\xef\xbb\xbf{"id": "a"}'], {"id": "a"}),  # after a byte order mark
     ],
 )
 def test_every_row_has_an_id(lines: list[bytes], row: Row | BadRow) -> None:

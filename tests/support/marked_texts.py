@@ -34,7 +34,7 @@ def marked_ids(key: WatermarkKey, length: int, *, rate: float = 0.85, seed: int 
 
 
 def fitting(key: WatermarkKey, ids: list[int], words: Ids) -> NDArray[np.bool_]:
-    """Which words match behind these ids; under rule "bigram" those that complete the most matching pairs."""
+    """Which words match after these ids; under rule "bigram" those that complete the most matching pairs."""
     if key.spec.rule == "position":
         return tables_of(key).matching(words, np.full(len(words), len(ids)))
     farthest = spec_as(BigramSpec, key).farthest

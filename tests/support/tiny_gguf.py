@@ -95,7 +95,7 @@ def write_network(
         path: the file.
         architecture: what llama.cpp calls it.
         network: the decoder, with its output matrix.
-        tokens: the tokens by id; the rows of the output matrix behind them have none.
+        tokens: the tokens by id; the rows of the output matrix after them have none.
         special: those that are special.
         ids: ids of special tokens by what they are for, such as "eos".
         split: name of the rule that splits text.

@@ -68,7 +68,7 @@ BROKEN = {
     "no rule": ("odd = 3", "odd_rules:odd", "names an object of int, not of dgmark.watermark.rules.Rule"),
     "another name": (code("other", "width: int = 3"), "odd_rules:other", "names the rule other"),
     **{
-        f"an option {name}": (code("odd", f"{name}: str = 'x'"), "odd_rules:odd", f"{name} is no name for an option")
+        f"an option {name}": (code("odd", f"{name}: str = 'x'"), "odd_rules:odd", f"{name} is not a name for an option")
         for name in RESERVED
     },
 }

@@ -1,4 +1,4 @@
-"""A language model behind a server with OpenAI's interface that answers questions: raters and paraphrasers."""
+"""A language model on a server with OpenAI's interface that answers questions: raters and paraphrasers."""
 
 from typing import NamedTuple
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import numpy as np
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, ValidationError
 
 from dgmark.errors import SettingsError
 
@@ -35,6 +35,11 @@ def _whole_number(value: Any) -> Any:
 
 
 FirstVersion = Annotated[Literal[1], BeforeValidator(_whole_number)]
+
+
+def wrong_fields(error: ValidationError) -> str:
+    """The names of the fields that pydantic refuses, and never their values, which may be a secret."""
+    return ", ".join(sorted({".".join(map(str, one["loc"])) for one in error.errors()})) or "all"
 
 
 def shown(value: object, most: int = 80) -> str:

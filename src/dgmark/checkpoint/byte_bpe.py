@@ -87,7 +87,7 @@ def gguf_byte_bpe(header: GgufHeader) -> Tokenizer:
     """Make the tokenizer of a GGUF file from its tokens, their merges, and the name of its rule for splitting text.
 
     Raises:
-        CheckpointFormat: it is no byte-level BPE, its rule is unknown here, or its parts do not fit together.
+        CheckpointFormat: it is not a byte-level BPE, its rule is unknown here, or its parts do not fit together.
     """
     if (split := byte_bpe_rule(header)) is None:
         kind, other = (header.fields.get(f"tokenizer.ggml.{field}") for field in ("model", "pre"))

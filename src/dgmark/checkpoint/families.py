@@ -139,7 +139,7 @@ class Family:
             return self.block_multiple
         if type(stated) is not int or stated < 1:
             path = checkpoint.folder / "config.json"
-            raise CheckpointFormat(f"{path}: {self.block_field} is {stated!r}, which is no number of positions")
+            raise CheckpointFormat(f"{path}: {self.block_field} is {stated!r}, which is not a number of positions")
         return stated
 
 
@@ -414,7 +414,7 @@ def family_of(checkpoint: Checkpoint, name: str | None = None) -> Family:
     for key, value in (("model_type", model_type), ("architectures", architectures)):
         names = value if key == "architectures" else [value or ""]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise CheckpointFormat(f"{path}: {key} is {value!r}, which is no name; fetch the checkpoint again")
+            raise CheckpointFormat(f"{path}: {key} is {value!r}, which is not a name; fetch the checkpoint again")
     for known in (model_type, *architectures):
         if known in REFUSED:
             raise CheckpointFormat(f"{checkpoint.folder} cannot be decoded: {REFUSED[known]}")

@@ -122,7 +122,7 @@ def find_checkpoint(
 
 
 def find_gguf(name_or_path: str | os.PathLike[str], revision: str | None = None) -> Path | None:
-    """The GGUF file of this path, or of a hub id with the file's name behind it; None if this names neither.
+    """The GGUF file of this path, or of a hub id with the file's name after it; None if this names neither.
 
     Args:
         name_or_path: a path, or a name such as "organisation/model/file.gguf", whose file is taken from the hub's cache

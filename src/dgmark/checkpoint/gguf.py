@@ -64,10 +64,10 @@ def check_options(name_or_path: object, options: Mapping[str, object]) -> None:
         SettingsError: an option that is set, and so is not None, is for models of the other kind.
     """
     gguf = is_gguf(name_or_path)
-    of_what = "of a GGUF file" if gguf else "of a model that is no GGUF file"
+    of_what = "of a GGUF file" if gguf else "of a model that is not a GGUF file"
     for name, value in options.items():
         if value is not None and (name in (*LLAMA_OPTIONS, "tokenizer")) != gguf:
-            raise SettingsError(f"{option_named(name)} is no option {of_what}: leave it out")
+            raise SettingsError(f"{option_named(name)} is not an option {of_what}: leave it out")
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def _read_header(path: Path, size: int, changed: int) -> GgufHeader:  # noqa: AR
             return _Reader(file, size).header(path)
     except (struct.error, EOFError, KeyError, RecursionError, ValueError, OSError) as error:
         reason = str(error) or type(error).__name__
-        raise CheckpointFormat(f"{path} is no whole GGUF file ({reason}): fetch it again") from error
+        raise CheckpointFormat(f"{path} is not a whole GGUF file ({reason}): fetch it again") from error
 
 
 class _Reader:
@@ -193,7 +193,7 @@ class _Reader:
             places[name] = kind, offset = self._one("I"), self._one("Q")
             last = max(last, offset + math.prod(shapes[name]) * _BITS.get(kind, 1) // 8)
         if self._file.tell() + last > self._size:
-            raise EOFError(f"its tensors end behind its {self._size} bytes")
+            raise EOFError(f"its tensors end after its {self._size} bytes")
         size = stated.get("general.alignment", _ALIGNMENT)
         if type(size) is not int or not 0 < size <= _MAX_HEADER:
             raise ValueError(f"its tensors are aligned to {size} bytes")

@@ -24,7 +24,7 @@ from dgmark.errors import CheckpointFormat, InputError, ModelNotFound, SettingsE
 # End-of-text and end-of-turn tokens of all families; a vocabulary that lacks one ignores it.
 END_TOKENS = (
     *("<|endoftext|>", "<|eot_id|>", "<|im_end|>", "<|role_end|>", "</s>", "[SEP]"),
-    *("<[end\u2581of\u2581sentence]>", "<|dlm_pad|>"),  # Seed-Coder's, and what DiffuCoder writes behind a text
+    *("<[end\u2581of\u2581sentence]>", "<|dlm_pad|>"),  # Seed-Coder's, and what DiffuCoder writes after a text
 )
 
 # Text whose ids tell pre-tokenizers apart; part of the fingerprint's version, so it never changes.
@@ -100,7 +100,7 @@ class Tokenizer:
         """Token ids of many texts. Computes no offsets, which would double the cost.
 
         Raises:
-            SettingsError: `texts` is no list, or an item is not a text.
+            SettingsError: `texts` is not a list, or an item is not a text.
             InputError: a text cannot be encoded, see `encode`.
         """
         texts = [instance("a text", text, str) for text in several(texts, "texts")]

@@ -48,7 +48,7 @@ def _names_of(batch: Any) -> list[str]:
 
 
 def _check_dict(batch: Mapping[str, Any]) -> None:
-    """Refuse a dict that is no batch.
+    """Refuse a dict that is not a batch.
 
     Raises:
         SettingsError: a value is not a column, as in the dict of one row, or they are not equally long.

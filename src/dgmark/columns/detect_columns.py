@@ -147,7 +147,7 @@ class DetectColumns:
 
         Raises:
             InputError: it has no such column, one of another type, or one of the added columns already.
-            SettingsError: it is no batch.
+            SettingsError: it is not a batch.
         """
         check_results_fit(batch, DETECT_FIELDS, self.prefix)
         contents = contents_of_column(batch, self.column)

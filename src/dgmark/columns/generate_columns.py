@@ -146,7 +146,7 @@ class GenerateColumns:
 
         Raises:
             InputError: it has no such column, one of another type, or one of the added columns already.
-            SettingsError: it is no batch, or a setting is invalid or leaves no mark.
+            SettingsError: it is not a batch, or a setting is invalid or leaves no mark.
             KeyFileError: the key is bound to another tokenizer or vocabulary.
         """
         check_results_fit(batch, self.fields, self.prefix)

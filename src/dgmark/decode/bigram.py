@@ -78,7 +78,7 @@ class BigramSide(KeyedSide):
             number=number,
             nearest=nearest,
             farthest=farthest,
-            # -1, which is no id, picks the last one
+            # -1, which is not an id, picks the last one
             classes=None if table is None else torch.tensor([*table.tolist(), -1], device=device),
             word_classes=word_classes,
             fixed_shapes=fixed_shapes,

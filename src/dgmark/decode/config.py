@@ -191,7 +191,7 @@ class DecodeConfig:
 
     @property
     def block_count(self) -> int:
-        """The blocks of the response; the last one is shorter if the length is no multiple of the block length."""
+        """The blocks of the response; the last one is shorter if the length is not a multiple of the block length."""
         return -(-self.length // self.block_length)
 
     def to_dict(self) -> Settings:
@@ -255,7 +255,7 @@ def settings_of(config: DecodeConfig | None, settings: Mapping[str, Any]) -> Set
     """The settings of a call that takes a whole `DecodeConfig` or single settings.
 
     Raises:
-        SettingsError: both are given, or `config` is no `DecodeConfig`.
+        SettingsError: both are given, or `config` is not a `DecodeConfig`.
     """
     if config is None:
         return dict(settings)

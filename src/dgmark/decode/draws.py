@@ -29,7 +29,7 @@ def check_seed(seed: Any) -> int:
     """A seed as a plain number, if it is one.
 
     Raises:
-        SettingsError: the seed is no whole number of 64 bits.
+        SettingsError: the seed is not a whole number of 64 bits.
     """
     with suppress(SettingsError):
         if -(2**63) <= (number := whole("seed", seed)) < 2**64:

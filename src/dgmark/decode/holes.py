@@ -105,7 +105,7 @@ def sequence_of(value: Any) -> Sequence[Any]:
     """The texts to fill, or the parts of one of them.
 
     Raises:
-        InputError: this is no list.
+        InputError: this is not a list.
     """
     # a range counts ids, and may be too long to look at
     if isinstance(value, str | bytes | bytearray | range) or not isinstance(value, Sequence):

@@ -1,10 +1,10 @@
 """Infilling: fill the holes of a text with marked tokens. The text around the holes stays as it is."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal, NamedTuple, Unpack, overload
 
 from dgmark.arguments.checks import Errors, returns_errors
 from dgmark.decode.canvas import Progress, Response, Trace, check_progress
@@ -14,7 +14,7 @@ from dgmark.decode.holes import HoledText, Parts, added_text, holed_text, sequen
 from dgmark.decode.own_check import TextChecker, checker_of
 from dgmark.decode.prepared import Prepared
 from dgmark.decode.remasking import Remasker, Remasking
-from dgmark.decode.requests import KeyOfEach, Request, RowArguments, prompts_or_errors, requests_of
+from dgmark.decode.requests import Request, RowArguments, prompts_or_errors, requests_of
 from dgmark.decode.written import MarkTally, Written, written_fields
 from dgmark.errors import DgmarkError, InputError, SettingsError, each, without_errors
 from dgmark.models.denoiser import Denoiser, check_model, traits_of
@@ -108,7 +108,7 @@ def infill(
         InputError: a text has no hole, nothing around its holes, or half a character; with `share`, no word may be
             replaced, or the tokenizer does not give the text back.
         PromptTooLong: a text with holes does not fit the context.
-        SettingsError: a setting is invalid or leaves no mark, the key is no `WatermarkKey`, it has no such sub-key, or
+        SettingsError: a setting is invalid or leaves no mark, the key is not a `WatermarkKey` or has no such sub-key, or
             there is no key to check with.
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
@@ -118,99 +118,88 @@ def infill(
     for name in ("length", "steps"):
         if arguments.get(name) is not None:
             raise SettingsError(f"infilling takes no {name}, because the holes set the number of tokens: leave it out")
-    made: list[Infilling | DgmarkError]
+    asked = _asked(model, **arguments)
     if share is None:
         if keep is not None or target is not None:
             raise SettingsError("keep and target say how holes are chosen: give the share of tokens to mask, too")
-        made = _fill_given_holes(model, texts, strict, **arguments)
+        made = _fill_given_holes(model, texts, asked, strict)
     else:
-        made = _fill_chosen_words(model, texts, (share, keep, target), strict, **arguments)
+        made = _fill_chosen_words(model, texts, (share, keep, target), asked, strict)
     MarkTally.of(one for one in made if isinstance(one, Infilling)).warn()
     return made
 
 
-def _fill_given_holes(
+class _Asked(NamedTuple):
+    """What both ways to fill take from the arguments of `infill`: `requests` makes those of some prompts."""
+
+    key: Any
+    requests: Callable[[Sequence[Any]], list[Request]]
+    settings: dict[str, Any]
+    checker: TextChecker | None
+    progress: Progress | None
+
+
+def _asked(
     model: Denoiser,
-    texts: Any,
-    strict: bool,
     *,
-    key: KeyOfEach,
+    key: Any,
     subkey: Any = None,
     seed: Any = 0,
     ids: Any = None,
     check: Any = False,
-    progress: Progress | None = None,
-    config: DecodeConfig | None = None,
+    progress: Any = None,
+    config: Any = None,
     **settings: Any,
-) -> list[Infilling | DgmarkError]:
+) -> _Asked:
+    """The arguments of `infill`, without the settings that follow from the holes."""
+    requests = partial(requests_of, key=key, seed=seed, subkey=subkey, ids=ids)
+    own = {name: one for name, one in settings_of(config, settings).items() if name not in ("length", "steps")}
+    return _Asked(key, requests, own, checker_of(model, key, check), progress)
+
+
+def _fill_given_holes(model: Denoiser, texts: Any, asked: _Asked, strict: bool) -> list[Infilling | DgmarkError]:
     """Fill the holes of texts, those of one shape in batches."""
-    checker = checker_of(model, key, check)
-    holed = each(partial(holed_text, model), sequence_of(texts))
-    requests = requests_of(holed, key, seed, subkey, ids)
-    prepared = Prepared.of(
-        model,
-        requests,
-        DecodeConfig.of(model, **_settings_of_holes(config, settings)),
-        encode=partial(HoledText.canvas, mask_id=model.mask_id),
-        strict=strict,
-    )
+    requests = asked.requests(each(partial(holed_text, model), sequence_of(texts)))
+    config, encode = DecodeConfig.of(model, **asked.settings), partial(HoledText.canvas, mask_id=model.mask_id)
+    prepared = Prepared.of(model, requests, config, encode=encode, strict=strict)
 
     def infilling(made: tuple[Request, Response]) -> Infilling:
         request, response = made
-        return _infilling(model, request, request.prompt, response.token_ids, response.trace, prepared.config, checker)
+        return _infilling(model, request, request.prompt, response.token_ids, response.trace, config, asked.checker)
 
     found: list[Infilling | DgmarkError] = []
     for rows in prepared.chunks():
-        responses = responses_of(prepared, rows, progress, strict=strict)
+        responses = responses_of(prepared, rows, asked.progress, strict=strict)
         of_rows = zip([requests[row] for row in rows], responses, strict=True)
         found += each(infilling, [one if isinstance(one, DgmarkError) else (request, one) for request, one in of_rows])
     return without_errors(found) if strict else found
 
 
 def _fill_chosen_words(
-    model: Denoiser,
-    texts: Any,
-    choice: tuple[float, str | None, float | None],
-    strict: bool,
-    *,
-    key: KeyOfEach,
-    subkey: Any = None,
-    seed: Any = 0,
-    ids: Any = None,
-    check: Any = False,
-    progress: Progress | None = None,
-    config: DecodeConfig | None = None,
-    **settings: Any,
+    model: Denoiser, texts: Any, choice: tuple[float, str | None, float | None], asked: _Asked, strict: bool
 ) -> list[Infilling | DgmarkError]:
     """Mask and fill some words of each text, one text after the other, as each takes turns of its own."""
-    checker = checker_of(model, key, check)
-    remasking = config_of_remasking(model, _settings_of_holes(config, settings))
-    requests = requests_of(_whole(texts), key, seed, subkey, ids)
-    keys: list[Any] = [*key] if isinstance(key, list | tuple) else [key] * len(requests)
+    config, requests = config_of_remasking(model, asked.settings), asked.requests(_whole(texts))
+    keys: list[Any] = [*asked.key] if isinstance(asked.key, list | tuple) else [asked.key] * len(requests)
     for one in keys:
         check_key(one, or_none=True)
-    remaskers = {one: Remasker(model, one, remasking, *choice) for one in {*keys}}
+    remaskers = {one: Remasker(model, one, config, *choice) for one in {*keys}}
 
     def fill(of: tuple[Request, WatermarkKey | None]) -> Infilling:
         request, own = of
         if isinstance(request.prompt, DgmarkError):
             raise request.prompt
-        return _remasked(model, remaskers[own], request, progress, checker)
+        return _remasked(model, remaskers[own], request, asked.progress, asked.checker)
 
     rows = zip(requests, keys, strict=True)
     return [fill(row) for row in rows] if strict else each(fill, rows)
-
-
-def _settings_of_holes(config: DecodeConfig | None, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings but those that follow from the holes."""
-    return {name: one for name, one in settings_of(config, settings).items() if name not in ("length", "steps")}
 
 
 def _whole(texts: Any) -> list[str | DgmarkError]:
     """Texts without holes; in the place of what is none, the error that says why.
 
     Raises:
-        InputError: they are no texts.
+        InputError: they are not texts.
     """
     problem = "with a share, a text to fill is a string without holes: "
     try:

@@ -22,8 +22,8 @@ from torch import Tensor
 from dgmark.decode.canvas import Canvas, Commits, Response, collect
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.lookahead import Lookahead
-from dgmark.decode.open_rows import OpenRows, Rows, RowsAfter
-from dgmark.decode.proposals import Proposer, steers
+from dgmark.decode.open_rows import OpenRows, Rows, RowsAfter, Shown
+from dgmark.decode.proposals import Proposer
 from dgmark.decode.round_trip import RoundTrip
 from dgmark.decode.rules import DecodeSide
 from dgmark.decode.selection import (
@@ -249,14 +249,14 @@ class _Loop:
         edited, unsettled, now = self._edit(now)
         choice = self._choice(now, count) if self.round_trip is None else self._surviving(self.round_trip, now, count)
         candidates = now.candidates
-        shown = edited, candidates.tokens, candidates.rewards, candidates.matched, candidates.had_choice
+        shown = Shown(edited, candidates.tokens, candidates.rewards, candidates.matched, candidates.had_choice)
         if self.lookahead is None:
             chosen = choice.places(candidates.scores, self.in_block(now.rows.masked))
-            after, read = self.committed(now, chosen, unsettled).read(*shown)
+            after, shown, _ = self.committed(now, chosen, unsettled).read(shown)
             still_open = self.read_ahead(after, after.open) if len(after.open) else now.at(after.open)
         else:
-            after, read, still_open = self.lookahead.step(now, choice, unsettled, *shown)
-        return self._commits(after, *read), still_open, after.rows.at(after.closed)
+            after, shown, still_open = self.lookahead.step(now, choice, unsettled, shown)
+        return self._commits(after, shown), still_open, after.rows.at(after.closed)
 
     def committed(self, now: OpenRows, chosen: Tensor, unsettled: Tensor, row: Tensor | None = None) -> RowsAfter:
         """The rows once the candidates at these places are committed.
@@ -376,25 +376,21 @@ class _Loop:
         self._draw_again(now, which, logits, places, refused)
         return True
 
-    def _commits(
-        self, after: RowsAfter, edited: Tensor, tokens: Tensor, rewards: Tensor, matched: Tensor, had_choice: Tensor
-    ) -> Commits:
+    def _commits(self, after: RowsAfter, shown: Shown) -> Commits:
         """What the host read of a step: the rows after it, and what was shown of all its candidates."""
-        index, place = (after.chosen | edited).nonzero(as_tuple=True)
+        at = index, place = (after.chosen | shown.edited).nonzero(as_tuple=True)
         number = after.rows.number
-        if self.side.marks_by_order():
-            by_key = (after.left > 0)[:, None] | had_choice & steers(self.side, self.config)
-            had_choice = torch.where(self.marked[number][:, None], by_key, had_choice)
+        keyed = self.side.had_choice(shown.had_choice, after.left, self.config)
         commits = Commits(
             step=self.steps,
             block=self.block.number,
             row=number[index],
             place=self.block.low + place,
-            token=tokens[index, place],
-            reward=rewards[index, place],
-            matched=matched[index, place],
-            edited=edited[index, place],
-            had_choice=had_choice[index, place],
+            token=shown.tokens[at],
+            reward=shown.rewards[at],
+            matched=shown.matched[at],
+            edited=shown.edited[at],
+            had_choice=torch.where(self.marked[number][:, None], keyed, shown.had_choice)[at],
             finished=number[after.complete],
             forwards=self.forwards,
         )

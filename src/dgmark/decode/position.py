@@ -123,6 +123,12 @@ class PositionSide(KeyedSide):
         """It does."""
         return True
 
+    def had_choice(
+        self, drawn: Bool[Tensor, "rows window"], left: Int[Tensor, " rows"], config: DecodeConfig
+    ) -> Bool[Tensor, "rows window"]:
+        """Those of a step that could have filled other places, and those that a keyed draw could have changed."""
+        return (left > 0)[:, None] | drawn & self.steers(config)
+
     def preferred(self, matched: Bool[Tensor, "canvases window"]) -> Bool[Tensor, "canvases window"]:
         """The candidates that match (paper, Algorithm 2)."""
         return matched

@@ -130,7 +130,7 @@ class Prepared:
             checker: checks each text that is written.
 
         Raises:
-            SettingsError: a setting is invalid or leaves no mark, or a key is no `WatermarkKey`.
+            SettingsError: a setting is invalid or leaves no mark, or a key is not a `WatermarkKey`.
             KeyFileError: a key is bound to another tokenizer or vocabulary.
             InputError: a prompt has no token.
             InputError: a prompt has an id that the model does not have.
@@ -271,7 +271,7 @@ def check_marking(model: Denoiser, key: WatermarkKey | None, config: DecodeConfi
 
     Raises:
         KeyFileError: the key is bound to another tokenizer or vocabulary.
-        SettingsError: the key is no `WatermarkKey`, or its rule refuses a setting or the key.
+        SettingsError: the key is not a `WatermarkKey`, or its rule refuses a setting or the key.
     """
     check_key(key, or_none=True)
     if key is not None:

@@ -9,6 +9,7 @@ never on its neighbours.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int, Int8
@@ -116,11 +117,6 @@ class KeyedWeights:
         found = torch.zeros_like(drawn, dtype=torch.bool)
         found[self.at] = (self.signs != 0).any(-1).any(-1)
         return found
-
-
-def steers(side: DecodeSide, config: DecodeConfig) -> bool:
-    """Whether a watermark moves the draws by keyed bits under these settings."""
-    return bool(side.alpha(config) or config.bias)
 
 
 def keyed_draw(
@@ -240,32 +236,62 @@ def propose(
         refused: ids that one position may not take; the reward is still that of the model's own distribution.
         keyed: moves mass by keyed bits before a candidate is drawn, or taken.
     """
+    # logits, permitted and weights are (places, vocab), all else is (places,)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     permitted = logits.index_fill(-1, forbidden, -torch.inf)
     if refused is not None:
         permitted = permitted.masked_fill(refused, -torch.inf)
-    gains = net_bits = choice = None
     if config.greedy and keyed is None:
         tokens = permitted.argmax(-1)
-    else:
-        weights = torch.softmax(permitted / (config.temperature or 1.0), -1)
-        if not config.greedy:
-            weights = filter_weights(weights, config.top_k, config.top_p)
-            if tempered:
-                logits = permitted = weights.log()
-        mass = weights.sum(-1)
-        moved = None if keyed is None else keyed.apply(weights)
-        tokens = weights.argmax(-1) if config.greedy else _drawn(weights, uniforms[:, 0], noise, noisy)
-        weight = weights.gather(-1, tokens[:, None])[:, 0]
-        if moved is not None:
-            gains, net_bits = moved.of(tokens)
-            weight = weight / gains
-        choice = weight < (1 - MIN_SHARE) * mass
-        if moved is not None and config.greedy:
-            choice &= moved.have_bits(tokens)
-    rewards = _rewards(logits, permitted, tokens, uniforms[:, 1], config)
-    scores = rewards if gains is None else _scores(rewards, gains, config)
-    return Proposals(tokens, rewards, scores, net_bits, choice)
+        rewards = _rewards(logits, permitted, tokens, uniforms[:, 1], config)
+        return Proposals(tokens, rewards, rewards)
+    # 1. the distribution that candidates come from, and that Dream's and LLaDA 2's rewards are of
+    weights = sampled_weights(permitted, config)
+    if tempered and not config.greedy:
+        logits = permitted = weights.log()
+    # 2. the candidates, once keyed bits have moved mass between tokens
+    picked = _pick(weights, uniforms[:, 0], config, noise, noisy, keyed)
+    # 3. what they are worth
+    rewards = _rewards(logits, permitted, picked.tokens, uniforms[:, 1], config)
+    scores = rewards if picked.gains is None else _scores(rewards, picked.gains, config)
+    return Proposals(picked.tokens, rewards, scores, picked.net_bits, picked.had_choice)
+
+
+def sampled_weights(permitted: Float[Tensor, "k vocab"], config: DecodeConfig) -> Float[Tensor, "k vocab"]:
+    """The tempered, filtered distribution of these logits, not renormalised; at temperature 0 the model's own."""
+    weights = torch.softmax(permitted / (config.temperature or 1.0), -1)
+    return weights if config.greedy else filter_weights(weights, config.top_k, config.top_p)
+
+
+class _Picked(NamedTuple):
+    """The candidates of k places, and what keyed bits did to each; None where draws were plain."""
+
+    tokens: Int[Tensor, " k"]
+    had_choice: Bool[Tensor, " k"]
+    gains: Float[Tensor, " k"] | None
+    net_bits: Int[Tensor, " k"] | None
+
+
+def _pick(
+    weights: Float[Tensor, "k vocab"],
+    uniforms: Float[Tensor, " k"],
+    config: DecodeConfig,
+    noise: Float[Tensor, "k vocab"] | None,
+    noisy: Bool[Tensor, " k"] | None,
+    keyed: KeyedDraw | None,
+) -> _Picked:
+    """Move mass by keyed bits, in place, and draw a candidate for each place, or take the likeliest."""
+    mass = weights.sum(-1)
+    moved = None if keyed is None else keyed.apply(weights)
+    tokens = weights.argmax(-1) if config.greedy else _drawn(weights, uniforms, noise, noisy)
+    weight = weights.gather(-1, tokens[:, None])[:, 0]
+    if moved is None:
+        return _Picked(tokens, weight < (1 - MIN_SHARE) * mass, None, None)
+    gains, net_bits = moved.of(tokens)
+    had_choice = weight / gains < (1 - MIN_SHARE) * mass  # of the probability before any keyed bit
+    if config.greedy:
+        had_choice &= moved.have_bits(tokens)
+    return _Picked(tokens, had_choice, gains, net_bits)
 
 
 def _drawn(weights: Tensor, uniforms: Tensor, noise: Tensor | None, noisy: Tensor | None) -> Tensor:
@@ -469,7 +495,7 @@ class Proposer:
     def _keyed(self, step: Step) -> KeyedDraw | None:
         """The keyed draw of a step; None if draws are plain, as at committed tokens, which may be edited."""
         side = self._side
-        if not steers(side, self._config):
+        if not side.steers(self._config):
             return None
         places, window = step.places, step.window
         open_places = window.ids[places.canvas, window.start + places.column] == window.mask_id

@@ -94,7 +94,7 @@ class Remasker:
             raise SettingsError(f"share {shown(share)} is not above 0 and at most 1: give the share of tokens to mask")
         _check_expression(keep)
         if target is not None and not 0 < number("target", target) < 1:
-            raise SettingsError(f"target {shown(target)} is no p-value between 0 and 1")
+            raise SettingsError(f"target {shown(target)} is not a p-value between 0 and 1")
         if target is not None and key is None:
             raise SettingsError("a text without a mark reaches no p-value: leave the target out")
         self._model, self.config, self._share, self._keep, self._target = model, config, share, keep, target
@@ -191,7 +191,7 @@ class Remasker:
 
 
 def _check_expression(keep: str | None) -> None:
-    """Refuse what is no regular expression.
+    """Refuse what is not a regular expression.
 
     Raises:
         SettingsError: it is none, and not None.

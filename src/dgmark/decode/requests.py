@@ -41,7 +41,7 @@ def seed_of(seed: Any, row_id: str) -> int:
     The same id and seed give the same number for ever, whatever the order of the rows and the others of their batch.
 
     Raises:
-        SettingsError: the seed is no whole number of 64 bits.
+        SettingsError: the seed is not a whole number of 64 bits.
     """
     check_seed(seed)
     message = f"dgmark/row-seed/v1\0{seed}\0{row_id}".encode("utf-8", "surrogatepass")
@@ -77,7 +77,7 @@ def key_of_text(key: WatermarkKey | None, subkey: int | None = None) -> Watermar
     """The key that marks one text, see `WatermarkKey.for_text`; None for text without a mark.
 
     Raises:
-        SettingsError: there is no such sub-key, or this is no key.
+        SettingsError: there is no such sub-key, or this is not a key.
     """
     check_key(key, or_none=True)
     if key is not None:
@@ -116,7 +116,7 @@ def requests_of(
         ids: the rows' ids, from which their seeds (`seed_of`) and sub-keys (`subkey_of`) follow.
 
     Raises:
-        SettingsError: a seed is no whole number of 64 bits, there is no such sub-key or key, or a list is of another
+        SettingsError: a seed is not a whole number of 64 bits, there is no such sub-key or key, or a list is of another
             length than the prompts.
         InputError: two rows have the same id.
     """

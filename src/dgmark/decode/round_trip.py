@@ -35,7 +35,7 @@ class Surroundings:
         ids: token ids, with the mask where nothing is committed.
         at: where the block begins in `ids`.
         cut_before: whether more of the text stands before it.
-        cut_after: whether more of the text stands behind it.
+        cut_after: whether more of the text stands after it.
     """
 
     ids: list[int]

@@ -193,6 +193,11 @@ class DecodeSide(Protocol):
         """How far draws go towards the key's bits, from 0 (plain draws) to 1."""
         return 0.0
 
+    @classmethod
+    def steers(cls, config: DecodeConfig) -> bool:
+        """Whether draws are moved by keyed bits under these settings."""
+        return bool(cls.alpha(config) or config.bias)
+
     def logits(self, step: Step) -> Float[Tensor, "k vocab"]:
         """The logits at the places of a step from which candidates are drawn and rewarded."""
         return step.logits[step.places.index]
@@ -208,6 +213,21 @@ class DecodeSide(Protocol):
     def marks_by_order(cls) -> bool:
         """Whether the order of commits carries the mark, so that steps which leave no order to choose take it away."""
         return False
+
+    def had_choice(
+        self,
+        drawn: Bool[Tensor, "rows window"],
+        left: Int[Tensor, " rows"],  # noqa: ARG002
+        config: DecodeConfig,  # noqa: ARG002
+    ) -> Bool[Tensor, "rows window"]:
+        """Which candidates of marked rows had a choice, where a mark can be; by default those whose draw had one.
+
+        Args:
+            drawn: whether the draw of each had a choice.
+            left: how many places of the block each row has left after the step.
+            config: the decoding settings.
+        """
+        return drawn
 
     def preferred(self, matched: Bool[Tensor, "canvases window"]) -> Bool[Tensor, "canvases window"]:
         """Of the candidates, by whether they match, those that are committed first; by default all are alike."""

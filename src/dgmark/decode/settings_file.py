@@ -56,7 +56,7 @@ def read_settings_file(path: Path) -> TunedSettings:
     """Read a settings file.
 
     Raises:
-        SettingsError: the file is unreadable, is no settings file, or has an unknown, missing or invalid field.
+        SettingsError: the file is unreadable, is not a settings file, or has an unknown, missing or invalid field.
     """
     try:
         with open_file(path) as file:
@@ -64,13 +64,13 @@ def read_settings_file(path: Path) -> TunedSettings:
     except OSError as error:
         raise SettingsError(f"the settings file {path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # no UTF-8, or no JSON
-        problem = f"{path} is no settings file ({error}): give a JSON object with model, rule and decoding"
+        problem = f"{path} is not a settings file ({error}): give a JSON object with model, rule and decoding"
         raise SettingsError(problem) from None
     try:
         tuned = TunedSettings.model_validate(content)
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'the file'}: {e['msg']}" for e in error.errors())
-        raise SettingsError(f"{path} is no valid settings file: {problems}") from None
+        raise SettingsError(f"{path} is not a valid settings file: {problems}") from None
     try:
         decoding: Any = tuned.decoding
         DecodeConfig(**decoding)

@@ -55,8 +55,8 @@ class Detector:
             of rule position all numbers of missing tokens are looked at.
         normalise: steps of `normalise.STEPS` that undo disguises, or "all" of them, tried if the unchanged text does
             not show the mark. Ids are never changed.
-        keys_tested: how many keys are tried, including this one: a whole number of at least 1. P-values pay for all of
-            them.
+        keys_tested: how many keys are tried, including this one: a whole number of at least 1. P-values are corrected
+            for all of them.
         surprisal_model: a language model that reads the texts, such as a `dgmark.LanguageModel`, or what names one:
             "builtin", a folder, a GGUF file, a hub id, or the address of a server. Each pair of tokens
             then has a weight by how much choice the tokens had; see docs/statistics.md. Only for keys of rule bigram.
@@ -121,7 +121,7 @@ class Detector:
         """Score one text, or the token ids of one response.
 
         Ids are scored up to the first end token. A text is not cut there: whoever can put an end token into a text
-        could hide everything behind it.
+        could hide everything after it.
 
         Args:
             text_or_ids: a text, or token ids as a list of whole numbers or as an integer array of one dimension and at
@@ -241,7 +241,7 @@ class Detector:
         Empty where all tokens count alike, as without a language model, and where the spans are not known.
 
         Raises:
-            SettingsError: `detection` is not a detection, or `text` is no text.
+            SettingsError: `detection` is not a detection, or `text` is not a text.
         """
         if instance("the detection", detection, Detection).weights is None or not detection.spans:
             return []
@@ -257,7 +257,7 @@ class Detector:
 
     @property
     def _tried(self) -> int:
-        """How many keys and sub-keys each p-value pays for."""
+        """How many keys and sub-keys each p-value is corrected for."""
         return self.keys_tested * self.key.num_subkeys
 
     def test(self, tokens: ScoredIds) -> TextTest:
@@ -276,13 +276,13 @@ class Detector:
         """The p-value of a test that has this share of the rate, once it has paid for the keys and sub-keys.
 
         Raises:
-            SettingsError: `test` is no test of the key's rule, or the share is not above 0 and at most 1.
+            SettingsError: `test` is not a test of the key's rule, or the share is not above 0 and at most 1.
         """
         self._check_share(test, share)
         return bonferroni_p(adjusted_p(test.p_value(), share), self._tried)
 
     def _check_share(self, test: object, share: float) -> None:
-        """Refuse what is no test, and a share of the rate by which a p-value cannot be divided."""
+        """Refuse what is not a test, and a share of the rate by which a p-value cannot be divided."""
         if not isinstance(test, self._test):
             raise SettingsError(f"a test is what Detector.test returns, not a {type(test).__name__}")
         if not MIN_FPR < number("the share", share) <= 1:

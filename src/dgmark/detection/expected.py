@@ -9,8 +9,6 @@ from functools import lru_cache
 from math import sqrt
 from statistics import NormalDist
 
-import numpy as np
-
 from dgmark.detection.finding import Finding
 from dgmark.detection.match_null import MatchNull
 from dgmark.detection.p_values import adjusted_p
@@ -37,8 +35,7 @@ def expected_p(spec: WatermarkSpec, tokens: int, *, most: bool = False, refilled
         return None
     coins, match, share = expected
     matched = coins * match - most * DEVIATIONS_OF_95_PERCENT * sqrt(coins * match * (1 - match))
-    modulus = round(1 / spec.chance)
-    null = MatchNull(np.eye(1, modulus, modulus - 1, dtype=np.int64), np.array([coins]), 0)
+    null = MatchNull.of_distinct(coins, round(1 / spec.chance))
     return adjusted_p(null.tail(int(matched)), share)
 
 

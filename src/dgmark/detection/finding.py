@@ -77,7 +77,7 @@ class PositionFigures:
 
     Attributes:
         shift: how many tokens are taken to be missing at the front (modulo the code's period without rotation).
-        shifts_tested: how many shifts were tried; the p-value pays for them.
+        shifts_tested: how many shifts were tried; the p-value is corrected for them.
         z_window: the paper's window statistic (mean squared z of 8 tokens), for comparison; mean 1 on fair coins. None
             for other rules.
     """
@@ -113,9 +113,9 @@ class Finding:
         normalise_would_change: the steps that would undo disguises of many words of a text in which no mark was found,
             and that were not applied; empty otherwise.
         spans: the spans that carry the mark; None if not requested.
-        marked_share: the share of the text that the spans cover, in characters that are no white space (in ids, if
+        marked_share: the share of the text that the spans cover, in characters that are not white space (in ids, if
             ids were given); None if not requested. A long repetition is in no span and counts as not covered.
-        keys_tested: how many keys were tried, which the p-value pays for; the result is that of the likeliest key.
+        keys_tested: how many keys the p-value is corrected for; the result is that of the likeliest key.
         rule: the rule of the key. For published rules of the lab, "tokens scored" are what their statistic counts
             (pairs or windows).
         p_published: the p-value by the rule's own publication, for comparison; None for dgmark's own rules.
@@ -124,7 +124,7 @@ class Finding:
             read, or makes no words, that it cannot be called not detected), "not_shown" (so much of the text is not
             shown by the document), or "markup" (signs of markup touch so many of its words); None for the other
             verdicts.
-        subkeys_tested: how many sub-keys of the key were tried, which the p-value pays for.
+        subkeys_tested: how many sub-keys of the key were tried, which the p-value is corrected for.
         subkey: the sub-key of the mark, which is the payload of the text; None if no mark was found or the key has no
             sub-keys. Rows leave it out unless it is asked for.
         subkey_confidence: probability that the mark is this sub-key's and no other's, given that the text has the key's
@@ -195,11 +195,11 @@ class ScoredToken:
 
 @dataclass(frozen=True)
 class TokenSpan:
-    """Scored tokens [first, last) that carry the mark, and the p-value of this part, which pays for all parts.
+    """Scored tokens [first, last) that carry the mark, and the p-value of this part, which is corrected for all parts.
 
     Attributes:
         first: the first token.
-        last: the token behind the last one.
+        last: the token after the last one.
         p_value: the p-value, at least the smallest normal float.
         log_p: the logarithm of the tail over the part's share, without limits and before any factor for sub-keys; it
             ranks the parts, also those of a long text whose p-values are the smallest float.

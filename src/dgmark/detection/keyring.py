@@ -1,4 +1,4 @@
-"""The keyring: which of many keys, if any, a text is marked with. The p-value pays for the number of keys.
+"""The keyring: which of many keys, if any, a text is marked with. The p-value is corrected for the number of keys.
 
 Each key is tested as if it were alone, and the likeliest is reported: its p-value, times the number of keys and
 sub-keys. Knows nothing of models and prompts. Ours.
@@ -180,7 +180,7 @@ def named_keys(folder: str | Path, *, allow_open: bool = False) -> dict[str, Wat
     """What `load_keys` reads, by the files' names without their ending, for those who name keys.
 
     Raises:
-        SettingsError: a file's name is no name of 1 to 80 visible characters.
+        SettingsError: a file's name is not a name of 1 to 80 visible characters.
     """
     files = _key_files(folder)
     for file in files:
@@ -199,5 +199,5 @@ def _key_files(folder: str | Path) -> list[Path]:
         )
     for file in files:
         if not file.is_file():  # reading a pipe may never end
-            raise KeyFileNotFound(f"{file} is no regular file: take it out of the folder of keys")
+            raise KeyFileNotFound(f"{file} is not a regular file: take it out of the folder of keys")
     return files

@@ -64,7 +64,7 @@ def of_document(
 
 
 def share_of_no_language(text: str, tokenizer: Tokenizer) -> float:
-    """The share of a text's parts that are no text by the number of tokens that the tokenizer needs for a letter.
+    """The share of a text's parts that are not text by the number of tokens that the tokenizer needs for a letter.
 
     Only words of unaccented Latin letters are looked at, since tokenizers need many tokens for scripts that they do not
     know. A part of which other letters are the most is text, and so is a part of few letters.

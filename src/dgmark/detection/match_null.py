@@ -69,6 +69,11 @@ class MatchNull:
         varying = kinds[:, -1] > 0
         return cls(kinds[varying], sizes[varying], int(least.sum()))
 
+    @classmethod
+    def of_distinct(cls, tokens: int, modulus: int) -> "MatchNull":
+        """The null of so many tokens that are all different: a binomial of chance 1/m."""
+        return cls(np.eye(1, modulus, modulus - 1, dtype=np.int64), np.array([tokens]), 0)
+
     @cached_property
     def span(self) -> int:
         """The largest minus the smallest match count."""

@@ -36,7 +36,7 @@ class _Layout:
         diagonal: the cells whose sum each part has, by beginning and length.
         allowed: whether a part of this beginning and length is tested, if it holds a pair.
         first: the first token of each part.
-        last: the token behind its last one, or one behind the text.
+        last: the token after its last one, or one after the text.
         grid: the grid of each part, from 0.
     """
 
@@ -166,7 +166,7 @@ class Parts:
 
     Attributes:
         first: the first token of each part.
-        last: the token behind its last one.
+        last: the token after its last one.
         pairs: its distinct pairs.
         share: its share of the false-positive rate.
     """

@@ -37,7 +37,7 @@ def balance_of(spec: PositionSpec, distinct: Iterable[int]) -> float:
 
     A table of N ids gives each group N / m of them (one more or less), so the groups of different tokens are not quite
     independent. U tokens have any particular groups with at most this factor times the chance m^-U; see
-    docs/statistics.md. All p-values pay for it.
+    docs/statistics.md. All p-values are corrected for it.
 
     Args:
         spec: the key's spec.
@@ -87,7 +87,7 @@ class Hypothesis:
         matched: number of matches at this shift.
         weight: the hypothesis's share of the false-positive rate.
         null: the null of the match count at this shift.
-        balance: what the p-value pays for the balance of the key's group tables.
+        balance: the factor by which the p-value is corrected for the balance of the key's group tables.
     """
 
     shift: int

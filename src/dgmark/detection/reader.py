@@ -1,7 +1,7 @@
 """The reader: turns a text, or a response's token ids, into the tokens to score and their positions.
 
 Special tokens are not scored. Ids are read up to the first end token; a text is not cut there, since whoever can put an
-end token into a text could hide everything behind it. A language model may read along, and says how surprised it is by
+end token into a text could hide everything after it. A language model may read along, and says how surprised it is by
 each token. Knows the key's tokenizer and vocabulary, not its groups. The paper takes token ids as given.
 """
 

@@ -164,7 +164,7 @@ class Scorer(Protocol):
 
 
 def share_of(spans: Iterable[Span], content: Content | list[int]) -> float:
-    """The share of a text that spans cover, in characters that are no white space; of ids, in ids."""
+    """The share of a text that spans cover, in characters that are not white space; of ids, in ids."""
     covered = sum(_size(content[span.start : span.end]) for span in spans)
     return min(1.0, covered / max(1, _size(content)))  # of two columns of a page, two spans may hold the same lines
 

@@ -64,7 +64,7 @@ def checked_surprisal(text: str, read: Any, name: str) -> tuple[Offsets, Float[n
         raise ModelFault(f"{name} gave no characters and surprisals of the tokens of a text: {error}") from error
     offsets = offsets.astype(np.int64)
     if len(nats) != len(offsets) or not np.all(np.isfinite(nats)) or np.any(nats < -1e-3):
-        raise ModelFault(f"{name} gave surprisals of a text that are no numbers of at least 0, one for each token")
+        raise ModelFault(f"{name} gave surprisals of a text that are not numbers of at least 0, one for each token")
     starts, ends = offsets.T
     if len(offsets) and (
         starts[0] < 0 or ends.max() > len(text) or np.any(starts > ends) or np.any(np.diff(starts) < 0)

@@ -15,7 +15,7 @@ from torch import Tensor
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.draws import check_seed
 from dgmark.decode.key_store import Keys, KeyStore
-from dgmark.decode.proposals import KeyedDraw, Proposals, filter_weights, keyed_draw, propose, steers
+from dgmark.decode.proposals import KeyedDraw, Proposals, filter_weights, keyed_draw, propose
 from dgmark.decode.rules import Places, Window
 from dgmark.decode.selection import choose, lossless_edits
 from dgmark.errors import SettingsError
@@ -71,7 +71,7 @@ class Block:
     def keyed(self, config: DecodeConfig) -> KeyedDraw | None:
         """The keyed draw at its masked places; None if draws are plain."""
         side = self.keys.side
-        if not steers(side, config):
+        if not side.steers(config):
             return None
         places, masked = Places.all_of(self.window), self.masked.reshape(-1, 1, 1)
         return keyed_draw(side, config, lambda tokens: side.signs(tokens, places) * masked)

@@ -32,7 +32,7 @@ class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore
     """diffusers' `BlockRefinementScheduler`, which marks the rows that have a key.
 
     Make it from the pipeline's own: `MarkingBlockRefinementScheduler.from_config(pipe.scheduler.config, keys=key)`.
-    The keys are no part of its configuration, and are never saved with a pipeline.
+    The keys are not part of its configuration, and are never saved with a pipeline.
 
     Args:
         keys: the key of every row, or a key for each row; None for text without a mark. A key with sub-keys marks each

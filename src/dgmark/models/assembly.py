@@ -108,7 +108,7 @@ def find_base(base: Base, temporary: Path) -> Path:
     if stated:
         path = Path(os.path.expanduser(stated))
         if not path.is_file():
-            raise ModelNotFound(f"{BASE_VARIABLE} names {path}, which is no file; set it to the GGUF file or its wheel")
+            raise ModelNotFound(f"{BASE_VARIABLE} names {path}, which is not a file: set it to the GGUF file or wheel")
     else:
         path = _fetch(base, temporary)
     if path.suffix == ".whl":

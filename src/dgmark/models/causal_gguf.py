@@ -26,7 +26,7 @@ INSTEAD = (
 # transformers' names of the architectures of llama.cpp; Mistral's models are among "llama"
 _MODEL_TYPES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3moe": "qwen3_moe"}
 
-# fields of a configuration: their names behind that of the architecture, and their types
+# fields of a configuration: their names after that of the architecture, and their types
 _SIZES = {
     "hidden_size": ("embedding_length", int),
     "num_hidden_layers": ("block_count", int),

@@ -27,7 +27,7 @@ def template_of(model: Denoiser) -> ChatTemplate:
     added = {token.content for token in model.tokenizer.backend.get_added_tokens_decoder().values()}
     lacking = sorted(set(_MARKERS.findall(template.text([("user", "")]))) - added)
     if lacking:
-        raise SettingsError(f"the tokenizer of {traits_of(model).name} has no token {lacking[0]}: it is no chat model")
+        raise SettingsError(f"the tokenizer of {traits_of(model).name} has no token {lacking[0]}: it is not for chat")
     return template
 
 

@@ -15,7 +15,7 @@ from dgmark.arguments.checks import shown
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.errors import ModelFault, SettingsError
 
-# what to do about values that are no logits
+# what to do about values that are not logits
 ADVICE = "check the weights, and try another dtype: fp16 overflows where bf16 and fp32 do not"
 
 
@@ -57,7 +57,7 @@ class Denoiser(Protocol):
 
 
 def check_model(model: object) -> None:
-    """Refuse what is no model.
+    """Refuse what is not a model.
 
     Raises:
         SettingsError: the object is a name, or lacks what a denoiser must have.
@@ -258,7 +258,7 @@ def check_logits(model: Denoiser, logits: object, ids: Int[Tensor, "canvases len
         window: number of positions of each canvas that were asked for.
 
     Raises:
-        ModelFault: the result is no tensor of the shape (canvases, window, vocab_size) on the device of the ids, of
+        ModelFault: the result is not a tensor of the shape (canvases, window, vocab_size) on the device of the ids, of
             floating-point numbers of at least 16 bits; `rows` are the numbers of the canvases.
     """
     declared = (len(ids), window, model.vocab_size)
@@ -282,7 +282,7 @@ def check_logits(model: Denoiser, logits: object, ids: Int[Tensor, "canvases len
 
 
 def check_values(name: str, logits: Float[Tensor, "... vocab"]) -> None:
-    """Refuse logits that are no distribution: each position needs a finite logit, and has no NaN and no +inf.
+    """Refuse logits that are not a distribution: each position needs a finite logit, and has no NaN and no +inf.
 
     -inf is allowed, because models rule out ids with it. This waits for the device.
 

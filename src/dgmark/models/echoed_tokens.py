@@ -55,7 +55,7 @@ class _Placing:
         self._character = [number for number, sign in enumerate(text) for _ in sign.encode()] + [len(text)]
 
     def places(self, shown: Sequence[str | bytes]) -> list[Place] | None:
-        """See `placed`. A token behind some that show nothing may be found too early: then later places are tried."""
+        """See `placed`. A token after some that show nothing may be found too early: then later places are tried."""
         spans, number, at, begin = list[Place](), 0, 0, 0
         found_behind = list[tuple[int, int, int, int]]()
         for _ in range(len(shown) + _MOST_TRIES):
@@ -94,12 +94,12 @@ class _Placing:
         return not token or (isinstance(token, str) and _UNKNOWN in token and not self._shows_unknown)
 
     def _find(self, token: str | bytes, at: int, waiting: Sequence[str | bytes], begin: int) -> Place | None:
-        """The bytes of a token behind those of the tokens that wait for their place; None if it is not there.
+        """The bytes of a token after those of the tokens that wait for their place; None if it is not there.
 
         Args:
             token: the token.
             at: the end of the last token that has a place.
-            waiting: the tokens behind that, which show nothing.
+            waiting: the tokens after that, which show nothing.
             begin: the first place to try.
         """
         for start in self._starts(at, waiting):

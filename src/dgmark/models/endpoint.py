@@ -54,10 +54,10 @@ class Endpoint:
 
     @classmethod
     def at(cls: type[Made], address: str) -> Made:
-        """The endpoint at an address, with #NAME behind it if the server has several models.
+        """The endpoint at an address, with #NAME after it if the server has several models.
 
         Raises:
-            SettingsError: it is no address, or no text.
+            SettingsError: it is not an address, or no text.
             MissingExtra: openai is not installed.
         """
         url, _, model = instance("the address", address, str).partition("#")
@@ -87,7 +87,7 @@ class Endpoint:
         Raises:
             MissingExtra: openai is not installed.
         """
-        with needed_extra("endpoint", "a language model behind a server", "openai"):
+        with needed_extra("endpoint", "a language model on a server", "openai"):
             from openai import OpenAI
         key = self._api_key or os.environ.get("OPENAI_API_KEY") or "none"
         return OpenAI(base_url=self.url, api_key=key, timeout=self._timeout)
@@ -117,5 +117,5 @@ def _is_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and url.isprintable()
-    except ValueError:  # an unclosed bracket, or a port that is no number
+    except ValueError:  # an unclosed bracket, or a port that is not a number
         return False

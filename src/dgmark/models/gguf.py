@@ -121,8 +121,8 @@ class LlamaCpp:
 
         Args:
             ids: canvases.
-            padding: columns at the left of each that are no part of it.
-            asked: columns; those inside the padding stand for the first column behind it.
+            padding: columns at the left of each that are not part of it.
+            asked: columns; those inside the padding stand for the first column after it.
 
         Raises:
             ModelError: there is no memory for the forward, or it fails.

@@ -1,4 +1,4 @@
-"""A language model behind an OpenAI-compatible server that echoes the log-probabilities of a prompt, such as vLLM.
+"""A language model on an OpenAI-compatible server that echoes the log-probabilities of a prompt, such as vLLM.
 
 The official client talks to it. Needs no torch. Knows no watermark.
 """

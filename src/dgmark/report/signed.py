@@ -27,7 +27,7 @@ def read_signed_report(document: bytes, jwks: object) -> dict[str, Any]:
         does not say.
 
     Raises:
-        SignatureInvalid: the signature does not hold, or what was signed is no report of dgmark.
+        SignatureInvalid: the signature does not hold, or what was signed is not a report of dgmark.
         InputError: `jwks` is not a key set with Ed25519 keys.
         MissingExtra: joserfc is not installed.
     """
@@ -41,5 +41,5 @@ def read_signed_report(document: bytes, jwks: object) -> dict[str, Any]:
     except (ValueError, TypeError, KeyError, RecursionError):
         pass
     raise SignatureInvalid(
-        f"key {key_id} signed this file, and it was not changed, but it is no report of dgmark", "no_report", key_id
+        f"key {key_id} signed this file, and it was not changed, but it is not a report of dgmark", "no_report", key_id
     )

@@ -35,7 +35,7 @@ def located(place: str) -> tuple[Any, str]:
 
     Raises:
         MissingExtra: fsspec, or what reads such URLs, is not installed.
-        InputError: it is no place that files can be at.
+        InputError: it is not a place that files can be at.
     """
     with needed_extra("columns", "reading and writing Parquet files", "pyarrow and fsspec"):
         import fsspec
@@ -45,7 +45,7 @@ def located(place: str) -> tuple[Any, str]:
     except ImportError as error:
         raise MissingExtra(f"{shown(place)} needs a package that is not installed: {error}") from None
     except ValueError as error:
-        raise InputError(f"{shown(place)} is no place that files can be at: {error}") from None
+        raise InputError(f"{shown(place)} is not a place that files can be at: {error}") from None
     return filesystem, path
 
 

@@ -99,7 +99,7 @@ def read_texts(
 
     Args:
         source: a document that `read_document` reads, JSON Lines (`.jsonl`, `.ndjson`, also `.gz`), Parquet, a folder
-            (its files with such an ending, in order of name; what is no file or cannot be opened is a bad row), or "-"
+            (its files with such an ending, in order of name; what cannot be opened as a file is a bad row), or "-"
             for standard input.
         reading: what is read of rows.
         on_skip: called with each file of a folder whose ending is that of no document.

@@ -1,6 +1,6 @@
 """The bigram rule: a keyed bit for each pair of tokens that stand near each other, so that no position matters.
 
-A pair is two tokens of a text, the second a number of places behind the first that lies in the key's range of distances
+A pair is two tokens of a text, the second a number of places after the first that lies in the key's range of distances
 (a skip-bigram); it matches if its bit is 1. An insertion or a deletion changes few pairs. The bits are those of
 SipHash-2-4 over (left, right, sub-key), so the bits of different pairs, and of one pair under different sub-keys, are
 independent. Ours. Other marks for diffusion models that hash neighbours bias the logits (Gloaguen et al. 2025; LR-DWM).
@@ -108,7 +108,7 @@ class BigramSpec(WatermarkSpec):
         return fields
 
     def check(self) -> None:
-        """Refuse distances that are no range, and too large vocabularies."""
+        """Refuse distances that are not a range, and too large vocabularies."""
         super().check()
         if not 1 <= self.nearest <= self.farthest <= MAX_DISTANCE:
             raise SettingsError(

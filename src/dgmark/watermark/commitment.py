@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints, ValidationError, model_validator
 
-from dgmark.arguments.checks import FirstVersion, as_path
+from dgmark.arguments.checks import FirstVersion, as_path, wrong_fields
 from dgmark.errors import CommitmentMismatch, InputError, SettingsError
 from dgmark.files.inputs import read_bytes
 from dgmark.watermark.key import WatermarkKey, check_key
@@ -51,8 +51,8 @@ class KeyCommitment(BaseModel):
         try:
             return build(fields)
         except ValidationError as error:
-            places = ", ".join(sorted({".".join(map(str, one["loc"])) for one in error.errors()}))
-        raise SettingsError(f"a commitment of version 1 has other fields (invalid or missing: {places or 'all'})")
+            places = wrong_fields(error)
+        raise SettingsError(f"a commitment of version 1 has other fields (invalid or missing: {places})")
 
     @classmethod
     def of(cls, key: WatermarkKey) -> "KeyCommitment":
@@ -110,7 +110,7 @@ def load_commitments(folder: Path, keys: Iterable[WatermarkKey]) -> dict[str, Ke
     files = sorted(folder.glob("*.json"))
     for file in files:
         if not file.is_file():  # reading a pipe may never end
-            raise InputError(f"{file} is no regular file: take it out of the folder of commitments")
+            raise InputError(f"{file} is not a regular file: take it out of the folder of commitments")
     found = {one.key_fingerprint: one for one in map(KeyCommitment.load, files)}
     if not found:
         raise InputError(f"the folder {folder} holds no commitment (*.json): make one with `dgmark key commit`")

@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from pydantic import ValidationError
 
-from dgmark.arguments.checks import as_path, check_name, whole
+from dgmark.arguments.checks import as_path, check_name, whole, wrong_fields
 from dgmark.arguments.contents import id_of_row
 from dgmark.checkpoint.families import family_of
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
@@ -338,9 +338,7 @@ def _stated_key(content: bytes, source: str) -> tuple[WatermarkKey, str]:
     except MissingExtra as error:
         raise KeyFileError(f"{source} cannot be used here: {error}") from None
     except ValidationError as error:
-        # names of fields only: their values may hold the secret
-        places = ", ".join(sorted({".".join(map(str, one["loc"])) for one in error.errors()}))
-        problem = f"fields invalid or missing: {places or 'all'}"
+        problem = f"fields invalid or missing: {wrong_fields(error)}"
     except (SettingsError, ValueError) as error:
         problem = f"it is damaged: {error}"
     # out here, so that it carries no exception that holds the secret

@@ -178,7 +178,7 @@ def _unusable(name: str, package: str, error: Exception) -> str:
 
 
 def _checked(rule: object, name: str) -> Rule:
-    """Refuse what is no rule of this name, or has options that keys and commands have themselves.
+    """Refuse what is not a rule of this name, or has options that keys and commands have themselves.
 
     Raises:
         SettingsError: it is none, or has such an option.
@@ -191,7 +191,7 @@ def _checked(rule: object, name: str) -> Rule:
         raise SettingsError(f"its entry point in {GROUP} names the rule {rule.name}")
     taken = sorted(RESERVED & options_of(rule.spec).keys())
     if taken:
-        raise SettingsError(f"{taken[0]} is no name for an option of a rule, as keys or commands have it already")
+        raise SettingsError(f"{taken[0]} is not a name for an option of a rule, as keys or commands have it already")
     rule.spec.defaults_of_new({})
     return rule
 

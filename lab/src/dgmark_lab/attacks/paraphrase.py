@@ -84,11 +84,11 @@ class Dipper:
 
 @dataclass(frozen=True)
 class Paraphrase:
-    """Paraphrase with an instruction-tuned language model, here or behind a server.
+    """Paraphrase with an instruction-tuned language model, here or on a server.
 
     Attributes:
         model: folder or hub id of a causal language model of transformers; or the address of a server with OpenAI's
-            interface, with #NAME behind it if it serves several models.
+            interface, with #NAME after it if it serves several models.
         temperature: sampling temperature; 0 is greedy.
         max_tokens: most tokens of the answer.
         device: a torch device, or "auto" for all available ones.
@@ -114,7 +114,7 @@ class Paraphrase:
         return written
 
     def _served(self, content: str, rng: np.random.Generator) -> str:
-        """What the model behind the server answers.
+        """What the model on the server answers.
 
         Raises:
             InputError: it refuses to rewrite this text.

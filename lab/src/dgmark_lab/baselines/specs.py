@@ -176,7 +176,7 @@ class GloaguenSpec(PublishedSpec):
     ] = 50
 
     def check(self) -> None:
-        """Refuse offsets that are no neighbours."""
+        """Refuse offsets that are not neighbours."""
         super().check()
         if not self.offsets or len(set(self.offsets)) < len(self.offsets):
             raise SettingsError(f"offsets {self.offsets} are not distinct neighbours; give some, such as -1 or -1,1")

@@ -1,4 +1,4 @@
-"""`dgmark-lab rate`: let a language model behind a server rate texts, and compare them with others in pairs."""
+"""`dgmark-lab rate`: let a language model on a server rate texts, and compare them with others in pairs."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor

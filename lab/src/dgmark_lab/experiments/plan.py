@@ -26,7 +26,7 @@ from dgmark_lab.experiments.spec import Cell, Experiment, SetupName
 from dgmark_lab.experiments.store import ROW_VERSION, Store, checkpoint_hash, digest
 
 NO_JUDGE = "none"
-# the model that the narrator was trained from; it judges the narrator's texts behind their prompts as a chat
+# the model that the narrator was trained from; it judges the narrator's texts after their prompts as a chat
 BASE_JUDGE = "narrator-base"
 
 

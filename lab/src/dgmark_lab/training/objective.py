@@ -155,7 +155,7 @@ def held_out_bound(network: Network, held_out: HeldOut, *, repeats: int = 4, bat
         network: the model, on its device.
         held_out: the rows.
         repeats: independent draws of times and masks for every row, at least 2; the cross entropy of an autoregressive
-            model is no random draw.
+            model is not a random draw.
         batch: rows of a forward.
     """
     rows, length = held_out.ids.shape

@@ -43,7 +43,7 @@ def _touched(mapped: MappedText) -> float:
     words = [chunk.span() for chunk in re.finditer(r"\S+", mapped.text) if re.search(r"\w", chunk[0])]
     if not words:
         return 0.0
-    places = np.concatenate([[-1], mapped.places, [mapped.places[-1] + 1]])  # as if behind and before other characters
+    places = np.concatenate([[-1], mapped.places, [mapped.places[-1] + 1]])  # as if after and before other characters
     breaks = np.flatnonzero(np.diff(places) != 1)
     if not len(breaks):
         return 0.0
@@ -109,7 +109,7 @@ def _entities(text: str) -> Edits:
 # --- TeX
 
 _COMMAND = re.compile(r"\\[A-Za-z]{2,}\*?(?:\[[^\[\]]{0,200}\])?\{|\{\\[A-Za-z]{2,} ")
-# TeX's signs of accents, and the accents that Unicode puts behind a letter
+# TeX's signs of accents, and the accents that Unicode puts after a letter
 _ACCENTS = dict(
     zip("\"'`^~=.uvHckr", "\u0308\u0301\u0300\u0302\u0303\u0304\u0307\u0306\u030c\u030b\u0327\u0328\u030a", strict=True)
 )

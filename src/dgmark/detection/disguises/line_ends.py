@@ -22,7 +22,7 @@ _SHARE_LOWER = 1 / 2  # of lines of a few words, the share that go on with the s
 _LONGEST = 80  # characters of a line of a few words
 _PIECE = 8  # characters of the longest line that may hold a piece of a text that was cut without regard to words
 _SHARE_CUT = 0.8  # of the lines of such a text, the least share that are equally long
-# the word of a line, behind the sign of a list
+# the word of a line, after the sign of a list
 _ALONE = re.compile(r"[^\S\n]*(?:(?:[-*+>•|]|#{1,6}|\d{1,3}[.)])[^\S\n]+)?(\S{1,40})[^\S\n]*\|?")
 _FEW = re.compile(rf"[^\S\n]*(\S{{1,40}}(?:[^\S\n]+\S{{1,40}}){{0,{_FEW_WORDS - 1}}})[^\S\n]*")
 _WORD = re.compile(r"[^\w\s]{0,3}[^\W\d_]+(?:['’-][^\W\d_]+)*[^\w\s]{0,3}")
@@ -67,9 +67,9 @@ class _Line(NamedTuple):
     Attributes:
         number: its number among all lines.
         start: the first character of the word (of the line, if it holds other than one word).
-        end: the character behind the word.
+        end: the character after the word.
         line_start: the first character of the line.
-        line_end: the character behind the line.
+        line_end: the character after the line.
     """
 
     number: int

@@ -56,7 +56,7 @@ def readings(content: Content, steps: Sequence[str] = ()) -> list[TextReading]:
 
     The layout is what stands around the words: two columns of a page, signs of quoting before lines, signs of markup,
     if they touch more than an eighth of the words, what stands between words in place of a space, line ends that wrap
-    lines or stand behind each few words, and curly quotation marks, dashes and dots.
+    lines or stand after each few words, and curly quotation marks, dashes and dots.
 
     Returns:
         One or two readings. Ids have one.

@@ -1,6 +1,6 @@
 """What stands between the words of a text in place of a space, such as `_`, or `] [` in `[a] [b] [c]`, read as a space.
 
-No language is known: what is the same between 24 words in a row, and is no space or comma, is no part of a text.
+No language is known: what is the same between 24 words in a row, and is not a space or comma, is not part of a text.
 """
 
 import re
@@ -58,7 +58,7 @@ def _names_in(words: Sequence[str]) -> set[str]:
 
 
 def _often_between(between: Iterable[str]) -> list[str]:
-    """What often stands between words and is no space or comma, each number as 0; the commonest first."""
+    """What often stands between words and is not a space or comma, each number as 0; the commonest first."""
     counts = Counter[str]()
     for gap, count in Counter(between).items():
         counts[_DIGITS.sub("0", gap)] += count

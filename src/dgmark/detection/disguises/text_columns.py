@@ -40,7 +40,7 @@ def one_after_the_other(mapped: MappedText) -> MappedText:
         start += len(page) + 1
     if not found:
         return mapped
-    # what stands behind a line has the place of its last character
+    # what stands after a line has the place of its last character
     places = [np.append(np.arange(line.start, line.start + len(line.text)), _last(line)) for line, _ in read]
     joined = "".join(line.text + end for line, end in read)
     return mapped.then(MappedText(joined[:-1], np.concatenate(places)[:-1]))
@@ -75,7 +75,7 @@ def _is_apart(line: str, gutter: int) -> bool:
 
 
 def _columns(lines: list[_Line], gutter: int) -> Iterator[tuple[_Line, str]]:
-    """The lines of a page in the order in which they are read, each with what stands behind it.
+    """The lines of a page in the order in which they are read, each with what stands after it.
 
     Lines that run over the gutter, such as a title, end the columns above them.
     """

@@ -116,7 +116,7 @@ def forward_windows(
     if mask is not None and padding is not None:
         positions = positions - padding[:, None]
         mask = mask & _padding_mask(padding, mask.shape[-1])
-    if several > 1:  # one behind the other; rows with fewer windows compute some that are not used
+    if several > 1:  # one after the other; rows with fewer windows compute some that are not used
         place = torch.arange(len(owner)) - (counts.cumsum(0) - counts)[row]
         at = tuple(on_device(one, windows.device) for one in (row, place))
         windows = windows.new_zeros(len(rows), several, width).index_put(at, windows).view(len(rows), -1)
@@ -138,5 +138,5 @@ def _window_mask(several: int, width: int, cached: int, device: torch.device) ->
 
 
 def _padding_mask(padding: Tensor, keys: int) -> Bool[Tensor, "rows 1 1 keys"]:
-    """The keys that are no padding; those of the padding come first."""
+    """The keys that are not padding; those of the padding come first."""
     return (torch.arange(keys, device=padding.device) >= padding[:, None])[:, None, None]

@@ -25,7 +25,7 @@ def check_exact(cache: CacheMode) -> None:
     """Refuse a cache that a model does not have whose cache of finished text is exact."""
     if cache not in ("none", "prefix"):
         raise SettingsError(
-            f"there is no cache {cache!r} in a model that sees nothing behind a block; use prefix, it is exact"
+            f"there is no cache {cache!r} in a model that sees nothing after a block; use prefix, it is exact"
         )
 
 
@@ -45,7 +45,7 @@ def mask_block(start: int, stop: int, block: int, offset: int = 0, origin: Block
 
 
 class CausalSession(WindowSession):
-    """The session of a network that sees nothing behind a block.
+    """The session of a network that sees nothing after a block.
 
     The positions [start, stop) of a `begin` are the decoded block. Where the text before it predicts its first
     position, nothing predicts the first column after the padding; no block begins there.

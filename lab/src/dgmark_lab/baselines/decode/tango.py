@@ -19,7 +19,7 @@ from dgmark_lab.baselines.tango import colour_of
 class TangoSide(OneKeySide):
     """A bias to the class that completes the pair with the left token, or with the right one where that is masked.
 
-    Tokens of the prompt are no part of a pair, as the detector does not see them.
+    Tokens of the prompt are not part of a pair, as the detector does not see them.
     """
 
     def change(self, step: Step) -> Float[Tensor, "k vocab"]:

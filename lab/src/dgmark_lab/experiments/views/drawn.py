@@ -49,7 +49,7 @@ class About:
         return text if self.length is None else f"{text} (shortened to {self.length} tokens)"
 
     def caption(self, estimates: Iterable[Estimate | None], more: str = "") -> str:
-        """The number of texts behind each point, the model, and what else is said."""
+        """The number of texts of each point, the model, and what else is said."""
         counts = sorted({one.count for one in estimates if one is not None and one.count})
         several = f" to {counts[-1]:,}" if len(counts) > 1 else ""
         shown = f"n = {counts[0]:,}{several} texts per point; " if counts else ""
