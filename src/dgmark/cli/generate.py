@@ -1,7 +1,7 @@
 """`dgmark generate`: generate marked texts from prompts."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -11,11 +11,12 @@ import typer
 
 from dgmark.checkpoint.families import family_of
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
+from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.cli import options as opt
 from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.panels import panels
-from dgmark.cli.row_runs import RowOutput, Task, make_rows, table_counts, tasks_of, tell_of_marks, tell_written
+from dgmark.cli.row_runs import RowOutput, Task, make_rows, rows_of, table_counts, tasks_of, tell_of_marks, tell_written
 from dgmark.columns.row_schema import CHECK_FIELDS, GENERATE_FIELDS
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.settings_file import read_settings
@@ -32,9 +33,8 @@ from dgmark.rows.texts import row_id_of
 from dgmark.watermark.key import WatermarkKey, check_has_key, subkey_of
 
 if TYPE_CHECKING:
-    from dgmark.decode.generation import Generation
-    from dgmark.decode.prepared import Prepared
-    from dgmark.decode.written import MarkTally
+    from dgmark.decode.generation import Event, Generation
+    from dgmark.models.loaded import LoadedModel
 
 # (prompt, seed, key, sub-key)
 Prompted = tuple[str | list[int], int, WatermarkKey | None, int | None]
@@ -167,39 +167,54 @@ def generate(
     if live and (len(tasks) != 1 or out is not None):
         raise SettingsError("--stream shows one text: give a single prompt, and leave --out out")
     with needed_extra("generate", "generating"):
-        from dgmark.decode.generation import GENERATION_SCHEMA
+        from dgmark.decode.generation import GENERATION_SCHEMA, stream_generate
+        from dgmark.decode.generation import generate as generate_texts
+        from dgmark.decode.prepared import check_marking, config_of
         from dgmark.decode.written import MarkTally
-    prepared = _prepared(tasks, keys, settings, loading, chat=chat, pad=pad, check=check)
-    tally, shared = MarkTally(), _shared_fields(prepared, marks)
+        from dgmark.models.load import load_model
+    model = load_model(**loading)
+    config, tally = config_of(model, keys, settings), MarkTally()
+    for key in keys:
+        check_marking(model, key, config)
+    given: dict[str, Any] = {"config": config, "chat": chat, "check": check, "pad": pad}
     output = RowOutput(
         GENERATION_SCHEMA,
         out_file,
-        shared,
+        _shared_fields(model, config, marks, chat),
         source="prompt or seed" if subkey is None else "prompt, seed or sub-key",
         as_json=as_json,
         titles=True,
     )
-    work = partial(_decode, prepared, _numbers(tasks), trace and not table, tally)
+
+    def row_of(task: Task[Prompted], text: "Generation") -> Row:
+        tally.add(text)
+        return text.to_row(task.row_id, with_trace=trace and not table)
+
+    def work(batch: list[Task[Prompted]], progress: Callable[[int], None]) -> list[Row | DgmarkError]:
+        texts, seeds, own, numbers = (list(column) for column in zip(*(task.content for task in batch), strict=True))
+        of_rows: dict[str, Any] = {"key": own, "seed": seeds, "subkey": numbers, "batch_size": len(batch)}
+        made = generate_texts(model, texts, **of_rows, **given, errors="return", progress=progress)
+        return rows_of(batch, made, row_of)
+
+    make = partial(make_rows, tasks, work, batch_size=batch_size, tokens_each=config.length)
     if table:
-        target = _parquet_target(
-            str(out),
-            prompts,
-            {**shared, "keys": sorted(key.fingerprint for key in keys if key), "seed": seed, "check": check},
-            prefix,
-        )
+        made_with = {**output.must_agree, "keys": sorted(key.fingerprint for key in keys if key), "seed": seed}
+        target = _parquet_target(str(out), prompts, {**made_with, "check": check}, prefix)
         resumed = target.is_finished()
         if not resumed:
-            output = replace(output, out=target.rows_file, finish=partial(_write_table, target, check))
-            make_rows(tasks, work, output, batch_size=batch_size, tokens_each=prepared.config.length)
+            make(replace(output, out=target.rows_file, finish=partial(_write_table, target, check)))
         written, tally = table_counts(target.fields, target.count)
         written.resumed = written.scored if resumed else 0
         tell_written(target.place, written)
     elif live:
-        generation = _show_live(prepared, tasks[0], marked=marks is not None)
-        output.print([generation.to_row(tasks[0].row_id, with_trace=trace)], single=True)
-        tally.add(generation)
+        task = tasks[0]
+        if isinstance(task, BadRow):
+            raise task.kind(task.error)
+        text, seed, key, subkey = task.content
+        events = stream_generate(model, [text], key=key, seed=seed, subkey=subkey, **given)
+        output.print([row_of(task, _show_live(events, model.tokenizer, config.length, key is not None))], single=True)
     else:
-        make_rows(tasks, work, output, batch_size=batch_size, tokens_each=prepared.config.length)
+        make(output)
     tell_of_marks(tally)
 
 
@@ -248,120 +263,34 @@ def check_settings(loading: opt.Loading, key: WatermarkKey | None, settings: Set
     with_defaults_of_rule(key, settings, partial(DecodeConfig, **family.defaults_with(family.block_of(checkpoint))))
 
 
-def _prepared(
-    tasks: Sequence[Task[Prompted] | BadRow],
-    keys: Sequence[WatermarkKey | None],
-    settings: Settings,
-    loading: opt.Loading,
-    *,
-    chat: bool,
-    pad: bool | None,
-    check: bool,
-) -> "Prepared":
-    """Load the model and prepare all prompts for it.
-
-    Raises:
-        ModelError: the model cannot be loaded.
-        SettingsError: the settings are invalid.
-        KeyFileError: the key is bound to another tokenizer or vocabulary.
-    """
-    from dgmark.decode.own_check import checker_of
-    from dgmark.decode.prepared import Prepared, config_of
-    from dgmark.decode.requests import Request, key_of_text
-    from dgmark.models.load import load_model
-
-    model = load_model(**loading)
-    prompted = [task.content for task in tasks if isinstance(task, Task)]
-    return Prepared.of(
-        model,
-        [Request(prompt, seed, key_of_text(key, subkey)) for prompt, seed, key, subkey in prompted],
-        config_of(model, keys, settings),
-        chat=chat,
-        pad=pad,
-        strict=False,
-        checker=checker_of(model, keys, check),
-    )
-
-
-def _shared_fields(prepared: "Prepared", marks: Marks) -> Row:
-    """The fields that all rows of one file share."""
+def _shared_fields(model: "LoadedModel", config: DecodeConfig, marks: Marks, chat: bool) -> Row:
+    """The fields that all rows of one file share; where rows name their keys, each states its own."""
     from dgmark.models.denoiser import traits_of
 
-    traits = traits_of(prepared.model)
-    fields = {
-        "model": traits.name,
-        "settings": prepared.config.to_dict(),
-        "dtype": traits.number_format,
-        "chat": prepared.chat,
-    }
-    if isinstance(marks, dict):  # each row states its own
+    traits = traits_of(model)
+    fields = {"model": traits.name, "settings": config.to_dict(), "dtype": traits.number_format, "chat": chat}
+    if isinstance(marks, dict):
         return fields
-    return {
-        **fields,
-        "key_fingerprint": None if marks is None else marks.fingerprint,
-        "rule": None if marks is None else marks.spec.rule,
-    }
+    rule, fingerprint = (None, None) if marks is None else (marks.spec.rule, marks.fingerprint)
+    return {**fields, "key_fingerprint": fingerprint, "rule": rule}
 
 
-def _numbers(tasks: Sequence[Task[Prompted] | BadRow]) -> dict[str, int]:
-    """The number of each task that can be prepared, by the id of its row."""
-    return {row_id: number for number, row_id in enumerate(task.row_id for task in tasks if isinstance(task, Task))}
-
-
-def _decode(
-    prepared: "Prepared",
-    numbers: dict[str, int],
-    trace: bool,
-    tally: "MarkTally",
-    tasks: list[Task[Prompted]],
-    progress: Callable[[int], None],
-) -> list[Row | DgmarkError]:
-    """Decode prompts together; return a row for each, or an error for a prompt that cannot be decoded.
-
-    Args:
-        prepared: all prompts.
-        numbers: their numbers, by the ids of their rows.
-        trace: whether rows include which step committed each token.
-        tally: counts what is made.
-        tasks: the prompts to decode.
-        progress: called with the number of tokens of each step.
-    """
-    from dgmark.decode.generation import generations_or_errors
-
-    made = generations_or_errors(prepared, [numbers[task.row_id] for task in tasks], progress)
-    for text in made:
-        if not isinstance(text, DgmarkError):
-            tally.add(text)
-    return [
-        text if isinstance(text, DgmarkError) else text.to_row(task.row_id, with_trace=trace)
-        for task, text in zip(tasks, made, strict=True)
-    ]
-
-
-def _show_live(prepared: "Prepared", task: Task[Prompted] | BadRow, *, marked: bool) -> "Generation":
+def _show_live(events: "Iterator[Event]", tokenizer: Tokenizer, length: int, marked: bool) -> "Generation":
     """Show the canvas of the only text on stderr while it is decoded, if that is a terminal, and return the text.
 
     Matching tokens are green (under a rule without matches all), masked positions shaded.
-
-    Raises:
-        DgmarkError: the prompt cannot be used.
     """
     from rich.live import Live
     from rich.text import Text
 
     from dgmark.decode import Committed, RowFinished
-    from dgmark.decode.generation import events_of
 
-    if isinstance(task, BadRow):
-        raise task.kind(task.error)
-    for error in prepared.refused.values():
-        raise error
-    console, pieces = stderr(), [Text("░", style="dim") for _ in range(prepared.config.length)]
+    console, pieces = stderr(), [Text("░", style="dim") for _ in range(length)]
     with Live(console=console, transient=True, refresh_per_second=12, redirect_stdout=sys.stdout.isatty()) as live:
-        for event in events_of(prepared):
+        for event in events:
             if isinstance(event, Committed):
                 for position, token, matched in zip(event.positions, event.token_ids, event.matched, strict=True):
-                    text, style = prepared.model.tokenizer.decode([token]), "green" if matched and marked else "default"
+                    text, style = tokenizer.decode([token]), "green" if matched and marked else "default"
                     pieces[position] = Text(visible(text, lines=True), style=style)
                 if console.is_terminal:
                     live.update(Text.assemble(*pieces))

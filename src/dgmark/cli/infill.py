@@ -12,7 +12,7 @@ from dgmark.cli import options as opt
 from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.option_groups import option_groups
 from dgmark.cli.panels import panels
-from dgmark.cli.row_runs import RowOutput, Task, make_rows, one_by_one, tasks_of, tell_of_marks
+from dgmark.cli.row_runs import RowOutput, Task, make_rows, rows_of, tasks_of, tell_of_marks
 from dgmark.decode.config import Settings
 from dgmark.errors import DgmarkError, SettingsError, needed_extra
 from dgmark.files.inputs import decode, named_file, read_bytes
@@ -22,6 +22,7 @@ from dgmark.rows.prompt_rows import read_prompts
 from dgmark.watermark.key import check_has_key
 
 if TYPE_CHECKING:
+    from dgmark.decode.infilling import Infilling
     from dgmark.decode.remasking import Remasking
 
 
@@ -99,17 +100,17 @@ def infill(
     options: dict[str, Any] = {"key": key, "subkey": subkey, "share": share, "keep": keep, "target": target, **settings}
     tally = MarkTally()
 
-    def work(batch: list[Task[int]], progress: Callable[[int], None]) -> list[Row | DgmarkError]:
-        def fill_holes(task: Task[int]) -> Row:
-            source = task.same["parts" if share is None else "original"]
-            (result,) = infill_texts(model, [source], seed=task.content, check=check, progress=progress, **options)
-            tally.add(result)
-            if result.remasking is not None and len(tasks) == 1:
-                _tell(result.remasking, result.text)
-            row: Row = result.to_row(task.row_id)
-            return row
+    def row_of(task: Task[int], text: "Infilling") -> Row:
+        tally.add(text)
+        if text.remasking is not None and len(tasks) == 1:
+            _tell(text.remasking, text.text)
+        return text.to_row(task.row_id)
 
-        return one_by_one(fill_holes, batch)
+    def work(batch: list[Task[int]], progress: Callable[[int], None]) -> list[Row | DgmarkError]:
+        sources = [task.same["parts" if share is None else "original"] for task in batch]
+        seeds = [task.content for task in batch]
+        made = infill_texts(model, sources, seed=seeds, check=check, errors="return", progress=progress, **options)
+        return rows_of(batch, made, row_of)
 
     if share is None:
         must_agree = shared_fields(model, key, DecodeConfig.of(model, **settings))
@@ -117,7 +118,8 @@ def infill(
         chosen = {"share": share, "keep": keep, "target": target}
         must_agree = shared_fields(model, key, config_of_remasking(model, settings)) | chosen
     source = "text or seed" if subkey is None else "text, seed or sub-key"
-    make_rows(tasks, work, RowOutput(INFILLING_SCHEMA, out, must_agree, source=source, as_json=as_json))
+    output = RowOutput(INFILLING_SCHEMA, out, must_agree, source=source, as_json=as_json)
+    make_rows(tasks, work, output, batch_size=8 if share is None else 1)
     tell_of_marks(tally)
 
 

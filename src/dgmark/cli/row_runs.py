@@ -42,7 +42,7 @@ class Task(Generic[Content]):
     same: Row = field(default_factory=dict)
 
 
-# makes a row or an error for each task of a batch; calls its second argument with the number of new tokens
+# makes a row or an error for each of some tasks; calls its second argument with the number of new tokens
 Work = Callable[[list[Task[Content]], Callable[[int], None]], Sequence[Row | DgmarkError]]
 
 
@@ -221,7 +221,8 @@ def tell_of_marks(tally: "MarkTally") -> None:
 def _outcomes(
     batch: Sequence[Task[Any] | BadRow], work: Work[Any], progress: Callable[[int], None]
 ) -> Iterator[Row | DgmarkError]:
-    made = iter(work([task for task in batch if isinstance(task, Task)], progress))
+    tasks = [task for task in batch if isinstance(task, Task)]
+    made = iter(work(tasks, progress) if tasks else ())
     for task in batch:
         yield task.kind(task.error) if isinstance(task, BadRow) else next(made)
 
@@ -242,6 +243,13 @@ def _check_finished(tasks: Sequence[Task[Any] | BadRow], finished: dict[str, Row
             raise ResumeMismatch(
                 f"{output.out} holds a row {task.row_id!r} made from a different {output.source}; choose another --out"
             )
+
+
+def rows_of(
+    tasks: Sequence[Task[Content]], made: Sequence[Any], row_of: Callable[[Task[Content], Any], Row]
+) -> list[Row | DgmarkError]:
+    """The row of what was made for each task; an error stays one."""
+    return [one if isinstance(one, DgmarkError) else row_of(task, one) for task, one in zip(tasks, made, strict=True)]
 
 
 def one_by_one(work: Callable[[Task[Content]], Row], tasks: Sequence[Task[Content]]) -> list[Row | DgmarkError]:
