@@ -89,7 +89,7 @@ def test_a_model_that_cannot_read_is_an_error(key: Path, text: Path, model: str,
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--context", "64"], "give one with --surprisal-model"),
+        (["--context", "64"], "--context is that of a language model: name one"),
         (["--surprisal-model", "http://127.0.0.1:9/v1", "--context", "64"], "set where it is served"),
         (["--surprisal-model", "builtin", "--context", "1"], "reads 2 to"),
     ],

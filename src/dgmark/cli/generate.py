@@ -20,7 +20,6 @@ from dgmark.cli.row_runs import RowOutput, Task, make_rows, rows_of, table_count
 from dgmark.columns.row_schema import CHECK_FIELDS, GENERATE_FIELDS
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.settings_file import read_settings
-from dgmark.detection.keyring import named_keys
 from dgmark.detection.row_keys import key_named
 from dgmark.errors import DgmarkError, InputError, ResumeMismatch, SettingsError, needed_extra
 from dgmark.files.inputs import STDIN, named_file
@@ -38,27 +37,6 @@ if TYPE_CHECKING:
 
 # (prompt, seed, key, sub-key)
 Prompted = tuple[str | list[int], int, WatermarkKey | None, int | None]
-# the key of all texts, or those that rows name
-Marks = WatermarkKey | dict[str, WatermarkKey] | None
-
-
-def marks_of(
-    key: opt.KeyFile = None,
-    keys: Annotated[Path | None, typer.Option(help="Folder of key files, of which each row names one.")] = None,
-    no_watermark: opt.NoWatermark = False,
-    allow_open_key: opt.AllowOpenKey = False,
-) -> Marks:
-    """Load the key of all texts, or the keys that rows name; None for text without a mark.
-
-    Raises:
-        SettingsError: not one of the three is given.
-        KeyFileError: a key file is unusable.
-    """
-    if keys is None:
-        return opt.key_to_mark_with(key, no_watermark, allow_open_key)
-    if key is not None or no_watermark:
-        raise SettingsError("--keys excludes --key and --no-watermark: give one of the three")
-    return named_keys(keys, allow_open=allow_open_key)
 
 
 @dataclass(frozen=True)
@@ -120,7 +98,7 @@ class PromptOptions:
 )
 @option_groups
 def generate(
-    marks: Annotated[Marks, OptionGroup(marks_of)],
+    marks: Annotated[opt.Marks, OptionGroup(opt.marks_of)],
     prompts: Annotated[PromptOptions, OptionGroup(PromptOptions)],
     loading: opt.ModelOptions,
     settings: opt.DecodingOptions,
@@ -199,7 +177,10 @@ def generate(
     make = partial(make_rows, tasks, work, batch_size=batch_size, tokens_each=config.length)
     if table:
         made_with = {**output.must_agree, "keys": sorted(key.fingerprint for key in keys if key), "seed": seed}
-        target = _parquet_target(str(out), prompts, {**made_with, "check": check}, prefix)
+        made_with |= {name: getattr(prompts, name) for name in ("prompt_column", "id_column", "key_column")}
+        fields = {**GENERATE_FIELDS, **(CHECK_FIELDS if check else {})}
+        target = ParquetTarget(str(out), [prompts.source or ""], {**made_with, "check": check}, fields, prefix)
+        target.schema  # noqa: B018 (before the work)
         resumed = target.is_finished()
         if not resumed:
             make(replace(output, out=target.rows_file, finish=partial(_write_table, target, check)))
@@ -216,20 +197,6 @@ def generate(
     else:
         make(output)
     tell_of_marks(tally)
-
-
-def _parquet_target(out: str, prompts: PromptOptions, made_with: Row, prefix: str) -> ParquetTarget:
-    """The Parquet file to make of prompts.
-
-    Raises:
-        SettingsError: the prompts are not Parquet.
-        InputError: they have columns of the names of added ones.
-    """
-    columns = {name: getattr(prompts, name) for name in ("prompt_column", "id_column", "key_column")}
-    fields = {**GENERATE_FIELDS, **(CHECK_FIELDS if made_with["check"] else {})}
-    target = ParquetTarget(out, [prompts.source or ""], {**made_with, **columns}, fields, prefix)
-    target.schema  # noqa: B018 (before the work)
-    return target
 
 
 def _write_table(target: ParquetTarget, check: bool, rows: Iterator[Row]) -> None:
@@ -263,7 +230,7 @@ def check_settings(loading: opt.Loading, key: WatermarkKey | None, settings: Set
     with_defaults_of_rule(key, settings, partial(DecodeConfig, **family.defaults_with(family.block_of(checkpoint))))
 
 
-def _shared_fields(model: "LoadedModel", config: DecodeConfig, marks: Marks, chat: bool) -> Row:
+def _shared_fields(model: "LoadedModel", config: DecodeConfig, marks: opt.Marks, chat: bool) -> Row:
     """The fields that all rows of one file share; where rows name their keys, each states its own."""
     from dgmark.models.denoiser import traits_of
 
@@ -300,7 +267,7 @@ def _show_live(events: "Iterator[Event]", tokenizer: Tokenizer, length: int, mar
 
 
 def _task(
-    row: Row, seed: int, *, marks: Marks, subkey: int | None, prompts: PromptOptions, seed_of_ids: int
+    row: Row, seed: int, *, marks: opt.Marks, subkey: int | None, prompts: PromptOptions, seed_of_ids: int
 ) -> Task[Prompted] | BadRow:
     """The task of a row; with a column of ids, its seed and its sub-key follow from its id."""
     row_id = row_id_of(row, prompts.id_column)

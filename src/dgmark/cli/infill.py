@@ -94,7 +94,7 @@ def infill(
         from dgmark.decode.infilling import infill as infill_texts
         from dgmark.decode.written import MarkTally
         from dgmark.models.load import load_model
-    task_of = partial(_task, split=holes_in, subkey=subkey) if share is None else partial(_whole_text, subkey=subkey)
+    task_of = partial(_task, split=holes_in if share is None else None, subkey=subkey)
     tasks = tasks_of(rows, task_of, seed=seed, purpose="text to fill")
     model = load_model(**loading)
     options: dict[str, Any] = {"key": key, "subkey": subkey, "share": share, "keep": keep, "target": target, **settings}
@@ -123,22 +123,23 @@ def infill(
     tell_of_marks(tally)
 
 
-def _task(row: Row, seed: int, split: Callable[[str], list[str | int]], subkey: int | None) -> Task[int] | BadRow:
+def _task(
+    row: Row, seed: int, *, split: Callable[[str], list[str | int]] | None, subkey: int | None
+) -> Task[int] | BadRow:
+    """The task of a row; without `split`, of its whole text, in which the holes are chosen."""
     parts, text = row.get("parts"), row.get("text")
+    same: Row = {"seed": seed, **opt.same_subkey(subkey)}
+    if split is None:
+        if isinstance(text, str):
+            return Task(row["id"], seed, same={"original": text, **same})
+        return BadRow(row["id"], 'no "text": with a share, give the text whose words are to be replaced')
     if not isinstance(parts, list) and isinstance(text, str):
         parts = split(text)
     if parts == [text]:
         return BadRow(row["id"], "there is no hole: write [mask:N] where N tokens belong, or give --share")
     if isinstance(parts, list):
-        return Task(row["id"], seed, same={"parts": parts, "seed": seed, **opt.same_subkey(subkey)})
+        return Task(row["id"], seed, same={"parts": parts, **same})
     return BadRow(row["id"], 'no "text" and no "parts": give a text with [mask:N] in it, or its parts')
-
-
-def _whole_text(row: Row, seed: int, subkey: int | None) -> Task[int] | BadRow:
-    text = row.get("text")
-    if isinstance(text, str):
-        return Task(row["id"], seed, same={"original": text, "seed": seed, **opt.same_subkey(subkey)})
-    return BadRow(row["id"], 'no "text": with a share, give the text whose words are to be replaced')
 
 
 def _tell(done: "Remasking", text: str) -> None:

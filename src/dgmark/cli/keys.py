@@ -14,10 +14,11 @@ from dgmark.checkpoint.folder import BUILTIN, BUILTINS, find_checkpoint, model_o
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.cli.console import command_errors, stderr, stdout, tell_of_key, visible
 from dgmark.cli.demo import SHOWS
-from dgmark.cli.options import AllowOpenKey, ModelContext, OneObject, reading_model
+from dgmark.cli.options import AllowOpenKey, ModelContext, OneObject
 from dgmark.detection.detector import DEFAULT_FPR, Detector, check_fpr
 from dgmark.detection.expected import MAX_TOKENS, expected_p, tokens_needed
 from dgmark.detection.key_check import TEMPLATE_LEVEL, KeyCheck, check_on_texts
+from dgmark.detection.rules import language_model
 from dgmark.errors import CheckpointFormat, InputError, SettingsError
 from dgmark.files.inputs import names_of
 from dgmark.models.special_ids import find_end_ids, find_mask_id
@@ -228,7 +229,7 @@ def check(
     Exits with 1 if the key should not be used for such texts. A file that is given twice counts once.
     """
     key = WatermarkKey.load(file, allow_open=allow_open_key)
-    model = reading_model(surprisal_model, context, [key])
+    model = language_model(surprisal_model, [key], context=context)
     detector = Detector(key, tokenizer=tokenizer, surprisal_model=model)
     items = list(read_sources([*{os.path.realpath(name): name for name in names_of(texts)}.values()]))
     usable = [(item.name, content_of(item.content)) for item in items if isinstance(item, Item)]

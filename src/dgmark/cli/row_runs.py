@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dgmark.cli.bar import row_bar
 from dgmark.cli.console import stderr, stdout, visible
-from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, ResumeMismatch
+from dgmark.errors import DgmarkError, InputError, ResumeMismatch
 from dgmark.rows.detect_files import Tally
 from dgmark.rows.jsonl import BadRow, Row, to_line
 from dgmark.rows.row_file import RowFile
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from dgmark.decode.written import MarkTally
 
 Content = TypeVar("Content")
-
-# errors that concern one row, while others may succeed
-ROW_ERRORS = (InputError, PromptTooLong, ModelFault)
 
 
 @dataclass(frozen=True)
@@ -250,14 +247,3 @@ def rows_of(
 ) -> list[Row | DgmarkError]:
     """The row of what was made for each task; an error stays one."""
     return [one if isinstance(one, DgmarkError) else row_of(task, one) for task, one in zip(tasks, made, strict=True)]
-
-
-def one_by_one(work: Callable[[Task[Content]], Row], tasks: Sequence[Task[Content]]) -> list[Row | DgmarkError]:
-    """Work on tasks one by one; return a row for each, or an error that concerns only this row."""
-    outcomes: list[Row | DgmarkError] = []
-    for task in tasks:
-        try:
-            outcomes.append(work(task))
-        except ROW_ERRORS as error:
-            outcomes.append(error)
-    return outcomes

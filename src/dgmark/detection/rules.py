@@ -257,11 +257,13 @@ def language_model(
         context: of a model that is named, the most tokens that it reads at once.
 
     Raises:
-        SettingsError: the rule of a key takes no weights.
+        SettingsError: the rule of a key takes no weights, or there is a context and no model.
         ModelError: the model cannot be loaded.
     """
     for key in keys if model is not None else ():
         check_weighs(key)
+    if model is None and context is not None:
+        raise SettingsError("is that of a language model: name one (surprisal_model, --surprisal-model)", "context")
     if not isinstance(model, str):
         return model
     load: Any = resolve_name("dgmark.models.surprisal_models:load_surprisal_model")  # which may load torch

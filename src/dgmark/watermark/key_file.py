@@ -54,10 +54,10 @@ def new_key_file(name: str) -> Path:
 
 def found_key_file(path: Path) -> Path:
     """A key file by its path; or by its name in the user's folder of keys, where no file has this path."""
-    if str(path) in (STDIN, os.curdir) or path.name != str(path) or path.exists():
+    if str(path) in (STDIN, os.curdir) or path.name != str(path) or os.path.exists(path):
         return path
     in_folder = key_folder() / f"{path}.json"
-    return in_folder if in_folder.exists() else path
+    return in_folder if os.path.exists(in_folder) else path
 
 
 def read_private(path: Path, maker: str) -> tuple[Secret, int]:
