@@ -31,6 +31,7 @@ from dgmark.watermark.key_file import new_key_file
 
 TOKENS = 256  # of a text that a mark must show in
 _WORDS_OF_A_TOKEN = 0.75  # of English
+KeyToRead = Annotated[Path, typer.Argument(metavar="KEY", help="Key: a file, a name, or - for standard input.")]
 _CLEARLY_BETTER = 0.03  # of the share of matches
 
 
@@ -182,7 +183,7 @@ def key() -> None:
 @key_app.command("show")
 @command_errors
 def show(
-    file: Annotated[Path, typer.Argument(help="Key file to show.")],
+    file: KeyToRead,
     fpr: Annotated[float, typer.Option(help="False-positive rate that texts are to reach.")] = DEFAULT_FPR,
     as_json: OneObject = False,
     allow_open_key: AllowOpenKey = False,
@@ -211,7 +212,7 @@ def show(
 @key_app.command("check")
 @command_errors
 def check(
-    file: Annotated[Path, typer.Argument(help="Key file to check.")],
+    file: KeyToRead,
     texts: Annotated[
         list[str],
         typer.Option(help="Unmarked traffic: documents, folders, or JSON Lines of texts; repeatable."),
@@ -276,7 +277,7 @@ def _print_check(found: KeyCheck) -> None:
 @key_app.command("commit")
 @command_errors
 def commit(
-    file: Annotated[Path, typer.Argument(help="Key file to commit to.")],
+    file: KeyToRead,
     allow_open_key: AllowOpenKey = False,
 ) -> None:
     """Print a commitment to a key, to be published before texts are marked. It reveals nothing of the secret."""
@@ -292,7 +293,7 @@ def commit(
 @key_app.command("verify")
 @command_errors
 def verify(
-    file: Annotated[Path, typer.Argument(help="Key file.")],
+    file: KeyToRead,
     commitment: Annotated[Path, typer.Argument(help="Commitment that `dgmark key commit` printed.")],
     allow_open_key: AllowOpenKey = False,
 ) -> None:
