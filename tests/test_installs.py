@@ -3,7 +3,11 @@
 A folder stands for the environment: it has links to the packages that pip would install there.
 """
 
+import ast
+import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from importlib.metadata import distribution
@@ -16,7 +20,7 @@ from dgmark.checkpoint.folder import builtin_folder
 from support.documents import CORPUS
 
 ROOT = Path(__file__).parents[1]
-SOURCES = {"dgmark": "src", **{f"dgmark-{name}": f"{name}/src" for name in ("builtin", "documents", "service")}}
+SOURCES = {"dgmark": "src", **{f"dgmark-{name}": f"{name}/src" for name in ("builtin", "documents", "lab", "service")}}
 
 
 def needed(requirements: list[str]) -> set[str]:
@@ -150,3 +154,15 @@ if __name__ == "__main__":
     thread.join()
 """
     assert all_of_it.prints(code) == "200"
+
+
+@pytest.mark.slow
+def test_the_install_that_the_notebook_states_has_all_that_its_cells_import(site: Path) -> None:
+    cells = json.loads((ROOT / "docs" / "tutorial.ipynb").read_text(encoding="utf-8"))["cells"]
+    (stated,) = re.findall("`pip install (.+?)`", "".join(cells[0]["source"]))
+    distributions = {f"./{name.removeprefix('dgmark-')}": name for name in SOURCES} | {".": "dgmark"}
+    names = [re.sub(r"^\.[/\w]*", lambda found: distributions[found[0]], one) for one in shlex.split(stated)]
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    imports = [ast.unparse(one) for one in ast.parse(code).body if isinstance(one, ast.Import | ast.ImportFrom)]
+    assert len(imports) > 5
+    Environment(site, *names).prints("\n".join(imports))

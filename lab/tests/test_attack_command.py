@@ -66,7 +66,7 @@ def test_a_bad_row_becomes_an_error_row(texts: Path, tmp_path: Path) -> None:
     texts.write_text(texts.read_text() + '{"id": "x"}\n{\n{"id": "g", "error": "too long", "schema": 1}\n')
     result = run("attack", "insertion", texts, "--out", out)
     assert result.exit_code == 0
-    assert "3 of 6 rows have errors" in result.stderr
+    assert "errors in 3 of 6 rows" in result.stderr
     assert [row.get("error", "")[:10] for row in rows(out)] == ["", "", "", 'no "text"', "not valid ", "too long"]
 
 

@@ -133,7 +133,7 @@ def test_answers_that_say_nothing_are_counted_and_none_becomes_a_score(serve: Se
     assert "against the policy" in found["t1"]["answer"]
     assert re.search(r"refused\D+2\D", result.stdout)
     assert re.search(r"unparsable\D+1\D", result.stdout)
-    assert "1 of 5 rows have errors" in result.stderr
+    assert "errors in 1 of 5 rows" in result.stderr
 
 
 def test_a_server_that_stops_loses_no_finished_row(serve: Serve, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_the_table_has_a_column_for_the_key_and_for_spans_if_asked(
     with_spans = on_one_line(shown("--key", key_file, "--spans", texts, width=400, monkeypatch=monkeypatch))
     assert re.search(r"mixed.txt │ found in part \(5\d%\) │ 1,\d+ to 2,\d+ │ (once|1) in ", with_spans)
     assert re.search(r"human.txt │ not found │ none │", with_spans)
-    assert re.search(r"short.txt │ uncertain: too short │ none │", with_spans)
+    assert re.search(r"short.txt │ inconclusive: too short │ none │", with_spans)
 
 
 def test_a_file_that_cannot_be_read_has_a_row(key_file: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dgmark import WatermarkKey
-from dgmark.checkpoint.folder import BUILTIN
+from dgmark.checkpoint.folder import BUILTIN, builtin_folder
 from dgmark.watermark.position import tables_of
 from support.command_line import rows, run
 from support.fresh_process import run_fresh
@@ -72,6 +72,30 @@ def test_a_named_key_names_its_owner_in_the_verdict(tmp_path: Path) -> None:
     assert "The watermark of ACME was not found" in run("detect", "--key", key, PROSE / "willows.txt").stdout
 
 
+def test_a_key_is_kept_and_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("typer.get_app_dir", lambda name: str(tmp_path / "settings" / name))
+    monkeypatch.chdir(tmp_path)
+    made = run("keygen", "--name", "the press")
+    assert made.exit_code == 0, made.stderr
+    assert "dgmark detect --key 'the press' text.txt" in made.stderr
+    folder = tmp_path / "settings" / "dgmark" / "keys"
+    assert (folder.stat().st_mode & 0o777, (folder / "the press.json").stat().st_mode & 0o777) == (0o700, 0o600)
+    key = WatermarkKey.load("the press")
+    assert (key.name, key) == ("the press", WatermarkKey.load(folder / "the press.json"))
+    assert "of the press was not found" in run("detect", "--key", "the press", PROSE / "willows.txt").stdout
+    known_key("here").save("the press")  # a path goes first
+    assert WatermarkKey.load("the press") == known_key("here")
+    again = run("keygen", "--name", "the press")
+    assert (again.exit_code, "never overwritten" in again.stderr) == (5, True)
+    for args, code, said in (
+        (["--name", "../a"], 2, "is no name for a file"),
+        ([], 2, "give a FILE"),
+        (["x/y"], 5, "x/y"),
+    ):
+        refused = run("keygen", *args)
+        assert (refused.exit_code, said in refused.stderr) == (code, True), refused.stderr
+
+
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
@@ -115,7 +139,7 @@ def test_a_bad_prompt_row_becomes_an_error_row_and_the_others_are_done(tmp_path:
     made = rows(result.stdout)
     assert ["error" in row for row in made] == [False, True, True, True]
     assert "not valid JSON" in made[1]["error"]
-    assert "3 of 4 rows have errors" in result.stderr
+    assert "errors in 3 of 4 rows" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -180,7 +204,7 @@ def test_every_format_reports_the_same(key_file: Path, marked: list[int], tmp_pa
     ]
     table = run("detect", "--key", key_file, file).stdout
     assert "\na\tfound\t" in table
-    assert "\nb\tuncertain: too short\t" in table
+    assert "\nb\tinconclusive: too short\t" in table
 
 
 def test_the_one_of_many_keys_that_marked_the_text_is_named(tmp_path: Path, marked: list[int]) -> None:
@@ -191,6 +215,14 @@ def test_the_one_of_many_keys_that_marked_the_text_is_named(tmp_path: Path, mark
     (found,) = rows(run("detect", "--keys", tmp_path, "--format", "jsonl", stdin=row).stdout)
     assert (found["verdict"], found["key_fingerprint"]) == ("watermarked", keys[0].fingerprint)
     assert found["keys_tested"] == 3
+    other = bound_key("narrator's", "narrator")
+    other.save(tmp_path / "other.json")
+    both = run("detect", "--keys", tmp_path, "--format", "jsonl", stdin=row)
+    assert (rows(both.stdout)[0]["keys_tested"], both.stderr) == (4, "")
+    tokenizer = builtin_folder("storyteller")
+    some = run("detect", "--keys", tmp_path, "--tokenizer", tokenizer, "--format", "jsonl", stdin=row)
+    assert rows(some.stdout)[0]["keys_tested"] == 3
+    assert f"not tried with {other.fingerprint}: " in some.stderr
     assert run("detect", "--keys", tmp_path, "--key", tmp_path / "0.json", stdin=row).exit_code == 2
     assert run("detect", "--keys", tmp_path, "--spans", stdin=row).exit_code == 2
     assert run("detect", "--keys", tmp_path / "none", stdin=row).exit_code == 5

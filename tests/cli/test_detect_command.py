@@ -29,7 +29,7 @@ def test_a_batch_is_written_resumed_and_summed_up(key_file: Path, tmp_path: Path
     assert [row["id"] for row in rows(whole.decode())] == [f"row {n}" for n in range(150)]
     out.write_bytes(b"".join(whole.splitlines(keepends=True)[:70]) + b'{"id": "ro')
     again = run("detect", "--key", key_file, "--out", out, table)
-    assert "70 rows were there already" in again.stderr
+    assert "of these, 70 there already" in again.stderr
     assert out.read_bytes() == whole
     assert run("detect", "--key", key_file, "--out", out, table).exit_code == 0
     assert run("detect", "--key", key_file, "--out", out, "--fpr", 0.5, table).exit_code == 4

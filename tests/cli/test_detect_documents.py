@@ -26,12 +26,13 @@ key_file = key_file_of(corpus_key())
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two documents that can be read, one that cannot, and two files that are not documents by their endings."""
+    """Two documents that can be read, one that cannot, two that are none by their endings, and a key."""
     folder = tmp_path / "folder"
     folder.mkdir()
     for name in ("pages.pdf", "story.docx", "locked.pdf", "picture.png"):
         shutil.copy(CORPUS / name, folder)
     (folder / "~$story.docx").write_bytes(b"open")
+    corpus_key().save(folder / "key.json")
     return folder
 
 
@@ -85,9 +86,9 @@ def test_a_folder_is_read_and_the_rest_is_named(key_file: Path, folder: Path, tm
         assert names == ["locked.pdf", "pages.pdf", "story.docx"]
         assert [row.get("verdict") for row in written] == [None, "watermarked", "watermarked"]
         assert written[0]["error"] == "is encrypted with a password: save it without one"
-        assert "2 files were not read, as their endings are those of no document" in found.stderr
-        assert "picture.png" in found.stderr
-        assert "~$story.docx" in found.stderr
+        assert "not read, as their endings are those of no document, or they hold keys: " in found.stderr
+        for name in ("picture.png", "~$story.docx", "key.json"):
+            assert name in found.stderr
 
 
 def test_what_cannot_be_read_of_a_folder_is_a_row(

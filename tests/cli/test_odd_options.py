@@ -36,8 +36,8 @@ def _calls(name: str, odd: str) -> Iterator[list[str]]:
     command: Any = typer.main.get_command(app)
     for part in name.split():
         command = command.commands[part]
-    for option in command.params:
-        if option.param_type_name == "option" and not option.is_flag:
+    for option in command.get_params(typer.Context(command)):
+        if option.param_type_name == "option" and not (option.is_flag or option.is_eager):
             yield [*CALLS[name], option.opts[0], odd]
     for place, given in enumerate(CALLS[name]):
         if not given.startswith("--"):

@@ -16,7 +16,8 @@ from dgmark.cli import app
 from dgmark.cli.ray_command import app as ray_app
 from dgmark.decode.config import setting_fields
 from dgmark.models.load import load_model
-from support.command_line import run
+from support.command_line import rows, run
+from support.known_keys import known_key
 
 
 def commands(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -35,7 +36,13 @@ def test_the_help_of_every_command_fits_on_a_screen(name: str) -> None:
     lines = long.stdout.splitlines()
     assert lines[0].startswith("Usage: ")
     assert max(map(len, lines)) <= 100
-    assert len(lines) <= 40 or name in ("generate", "keygen")  # the options of all settings, and of all rules
+    sections = re.findall(r"^(\w.*):\n((?:  .*\n)+)", long.stdout, flags=re.MULTILINE)
+    common = [line for line in dict(sections).get("Options", "").splitlines() if line.startswith("  -")]
+    if len(sections) > 2:  # panels: the common options come first, and are few
+        assert next(title for title, _ in sections if title != "Arguments") == "Options"
+        assert len(common) <= 7
+    else:
+        assert len(lines) <= 40
 
 
 # of pip, hf, SGLang and llama.cpp, and what click gives every command
@@ -48,7 +55,7 @@ def test_every_option_that_a_message_names_is_there() -> None:
         option
         for one in (app, ray_app)
         for _, command in commands(typer.main.get_command(one))
-        for parameter in command.params
+        for parameter in command.get_params(typer.Context(command))
         for option in (*parameter.opts, *parameter.secondary_opts)
     }
     named: set[tuple[str, str]] = set()
@@ -58,6 +65,43 @@ def test_every_option_that_a_message_names_is_there() -> None:
                 named |= {(path.name, option) for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", node.value)}
     assert len({option for _, option in named}) > 40
     assert not {one for one in named if one[1] not in there}
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["generate", "--no-watermark", "x", "--max-tokens", "9"], "--max-tokens (here it is --length)"),
+        (["generate", "--no-watermark", "--text=x"], "--text (here it is --prompt)"),
+        (["generate", "--no-watermark", "--lenth", "9", "x"], "--lenth (Possible options: --block-length, --length, "),
+        (["generate", "--no-watermark", "none.jsonl"], "there is no file none.jsonl: check its path"),
+        (["generate", "--no-watermark", "x", "--prompt", "y"], "exclude each other"),
+        (["infill", "--no-watermark", "Once [mask:4]", "--max-new-tokens", "9"], "No such option: --max-new-tokens"),
+        (["infill", "--no-watermark", "Once upon a time"], "there is no hole: write [mask:N]"),
+        (["infill", "--no-watermark", "hole.txt"], "there is no file hole.txt: check its path"),
+        (["detect", "--key", "KEY", "Once upon a time"], "to check a text itself, give it on standard input"),
+        (["detect", "--key", "KEY", "x.txt", "--threshold", "1"], "--threshold (here it is --fpr)"),
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_guess_gets_a_hint(
+    words: list[str], hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    known_key("hints").save("KEY")
+    refused = run(*words)
+    assert (refused.exit_code in (2, 4), hint in " ".join(refused.stderr.split())) == (True, True), refused.stderr
+
+
+def test_an_argument_is_a_file_that_exists_and_else_a_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    short = ["--no-watermark", "--length", 8, "--block-length", 8, "--json"]
+    Path("two.txt").write_text("The sea\nThe sky\n")
+    written = rows(run("generate", "two.txt", *short).stdout)
+    assert [row["prompt"] for row in written] == ["The sea", "The sky"]
+    assert rows(run("generate", "The sea", *short).stdout)[0]["text"] == written[0]["text"]
+    Path("hole.txt").write_text("The sea [mask:4] was calm.")
+    filled = [run("infill", one, "--no-watermark").stdout for one in ("hole.txt", "The sea [mask:4] was calm.")]
+    assert filled[0] == filled[1] != ""
 
 
 @pytest.mark.parametrize(("name", "decided"), [("generate", set()), ("infill", {"length", "steps", "schedule"})])

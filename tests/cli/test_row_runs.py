@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dgmark.cli.row_runs import RowOutput, Task, Work, make_rows, one_by_one, tasks_of
+from dgmark.cli.row_runs import RowOutput, Task, Work, make_rows, tasks_of
 from dgmark.errors import DgmarkError, InputError, PromptTooLong, ResumeMismatch, SettingsError
 from dgmark.rows.jsonl import BadRow, Row
 
@@ -96,7 +96,7 @@ def test_rows_that_fail_keep_their_places_and_are_last_in_the_file(
     assert list(rows) == ["row 1", "x", "row 3", "row 4"]
     assert rows["x"] == {"id": "x", "error": "the text is empty", "schema": 7}
     assert rows["row 3"] == {"id": "row 3", "error": "too long", "schema": 7}
-    assert "2 of 4 rows have errors" in capsys.readouterr().err
+    assert "errors in 2 of 4 rows" in capsys.readouterr().err
     assert stored(path) == ["row 1", "row 4", "x", "row 3"]
     ran([task(1), task(3), task(4)], path)
     assert stored(path) == ["row 1", "row 4", "row 3"]
@@ -120,16 +120,3 @@ def test_an_interruption_keeps_the_batches_that_are_done(path: Path, stop: type[
     with pytest.raises(stop):
         ran(tasks, path, work, batch_size=2)
     assert stored(path) == ["row 1", "row 2"]
-
-
-def test_work_row_by_row_makes_an_error_of_a_bad_input_only() -> None:
-    def work(one: Task[int]) -> Row:
-        if one.content > 1:
-            raise (InputError if one.content == 2 else SettingsError)("wrong")
-        return {"id": one.row_id}
-
-    first, second = one_by_one(work, [task(1), task(2)])
-    assert first == {"id": "row 1"}
-    assert isinstance(second, InputError)
-    with pytest.raises(SettingsError):
-        one_by_one(work, [task(3)])

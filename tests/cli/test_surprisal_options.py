@@ -89,7 +89,7 @@ def test_a_model_that_cannot_read_is_an_error(key: Path, text: Path, model: str,
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--context", "64"], "give one with --surprisal-model"),
+        (["--context", "64"], "--context is that of a language model: name one"),
         (["--surprisal-model", "http://127.0.0.1:9/v1", "--context", "64"], "set where it is served"),
         (["--surprisal-model", "builtin", "--context", "1"], "reads 2 to"),
     ],
@@ -130,14 +130,18 @@ def test_a_key_is_checked_on_unmarked_texts(key: Path, tmp_path: Path) -> None:
     assert shown.exit_code == 0
     assert "12 texts. Share with a p-value of at most" in shown.stdout
     assert "the key can stay" in shown.stdout
-    assert "1 of 13 inputs cannot be used" in shown.stderr
+    assert "corpus.jsonl:13: not valid JSON" in shown.stderr
 
 
 def test_texts_that_the_key_has_marked_are_found_by_its_check(key: Path, tmp_path: Path) -> None:
     for number in range(4):
         (tmp_path / f"{number}.txt").write_text(marked_text(KEY, 80, seed=number))
     found = run("key", "check", key, *(one for n in range(4) for one in ("--texts", tmp_path / f"{n}.txt")))
-    assert "draw another key" in found.stdout
+    assert (found.exit_code, "draw another key" in found.stdout) == (1, True)
+    twice = run("key", "check", key, *["--texts", tmp_path / "0.txt"] * 2, "--json")
+    assert json.loads(twice.stdout)["texts"] == 1
+    missing = run("key", "check", key, "--texts", tmp_path / "none.txt")
+    assert (missing.exit_code, "none.txt: cannot be read: No such file" in missing.stderr) == (4, True)
     empty = tmp_path / "empty.jsonl"
     empty.write_text("")
     assert run("key", "check", key, "--texts", empty).exit_code == 4

@@ -144,7 +144,7 @@ def test_the_rows_are_those_of_one_process(source: Path, tmp_path: Path, key_fil
     assert not any(holds_secret(file.read_bytes()) for file in logs.rglob("*") if file.is_file())
 
     again = dgmark_ray("detect", source, target, *options)
-    assert "119 scored (117 uncertain, 2 watermarked), 1 cannot be used; 120 rows were there already" in again.stderr
+    assert "119 scored (117 uncertain, 2 watermarked), 1 cannot be used; of these, 120 there already" in again.stderr
     assert sorted_rows(pq.read_table(target)) == in_one_process(source, payload=False)
 
     # a target of other settings stays as it is

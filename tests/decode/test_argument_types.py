@@ -39,6 +39,7 @@ KEY = bound_key("types", TOY)
         ({"chat": "no"}, SettingsError, "chat 'no' is neither True nor False"),
         ({"seed": "1"}, SettingsError, "seed '1' is not a whole number"),
         ({"seed": None}, SettingsError, "seed None is not a whole number"),
+        ({"ids": {"a"}}, SettingsError, "several ids are given as a list, not as a set"),
         ({"seed": 1.5}, SettingsError, "seed 1.5 is not a whole number"),
         ({"seed": 2**64}, SettingsError, "seed 18446744073709551616 is not a whole number from"),
         ({"prompts": ["w1", "w2"], "seed": 2**64 - 1}, SettingsError, "seed 18446744073709551616 is not"),
@@ -79,6 +80,14 @@ def test_infill_refuses(arguments: dict[str, Any], error: type[Exception], messa
     given = {"model": TOY, "texts": [["w1", 4]], "key": KEY, "block_length": 4, **arguments}
     with unchecked(), pytest.raises(error, match=message):
         dgmark.infill(**given)
+
+
+def test_seeds_may_be_numpy_s_whole_numbers() -> None:
+    seeds: list[Any] = [3, np.int64(3), [np.uint64(3), 4]]
+    with unchecked():
+        rows = [dgmark.generate(TOY, ["w1", "w2"], seed=one, key=KEY, length=8, block_length=4) for one in seeds]
+    assert rows[0] == rows[1] == rows[2]
+    assert {type(row.seed) for row in rows[2]} == {int}
 
 
 def test_nothing_to_write_is_nothing_written() -> None:

@@ -73,7 +73,6 @@ def test_invalid_settings_are_refused_with_the_reason(settings: dict[str, Any], 
         ({"alpha": 0.0}, "alpha 0 makes draws plain, so rule bigram leaves no mark: give a bias"),
         ({"lookahead": 2}, "lookahead above 1 needs .*: use 1"),
         ({"min_relative_reward": 0.1}, "min_relative_reward needs .*: leave it out"),
-        ({"lookahead_proposals": "kept"}, "lookahead_proposals needs .*: leave it out"),
     ],
     ids=str,
 )

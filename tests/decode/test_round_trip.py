@@ -216,7 +216,6 @@ WAYS: list[dict[str, Any]] = [
     {"strategy": "left_to_right"},
     {"lookahead": 3},
     {"edit_threshold": 0.2},
-    {"lookahead": 3, "lookahead_proposals": "kept"},
     {"steps": 6},
     {"steps": 6, "lookahead": 2},
     {"commit": "threshold", "threshold": 0.3},
@@ -228,7 +227,7 @@ def way_of(way: dict[str, Any], key: WatermarkKey | None) -> dict[str, Any]:
     """The settings of a way that have a meaning for this key."""
     if key is not None and key.spec.rule == "position":
         return way
-    of_matches = {"min_relative_reward", "lookahead", "lookahead_proposals"}
+    of_matches = {"min_relative_reward", "lookahead"}
     bias = {"bias": 1.0} if key is not None and way.get("temperature") == 0 else {}
     return {name: value for name, value in way.items() if name not in of_matches} | bias
 

@@ -21,7 +21,6 @@ TUNED = TunedSettings(
         "temperature": 0.6,
         "min_relative_reward": 0.05,
         "lookahead": 3,
-        "lookahead_proposals": "kept",
         "top_p": 0.95,
     },
 )

@@ -77,7 +77,7 @@ def modes(rule: str) -> list[dict[str, Any]]:
     ]
     looks: list[dict[str, Any]] = [
         {},
-        {"lookahead": 3, "lookahead_proposals": "kept"},
+        {"lookahead": 3},
         {"lookahead": 2},
     ]
     found = []
@@ -227,9 +227,7 @@ def test_keyed_draws_are_those_of_the_slow_loop(rule: str, settings: dict[str, A
     [{}, {"temperature": 0.0, "bias": 1.0}, {"temperature": 1.7, "top_k": 5}, {"top_k": 6, "top_p": 0.8}],
     ids=str,
 )
-@pytest.mark.parametrize(
-    "more", [{}, {"alpha": 0.5}, {"lookahead": 3}, {"lookahead": 3, "lookahead_proposals": "kept"}], ids=str
-)
+@pytest.mark.parametrize("more", [{}, {"alpha": 0.5}, {"lookahead": 3}], ids=str)
 @pytest.mark.parametrize("rule", ["bigram", "position"])
 def test_kept_noise_is_direct_gumbel_max(rule: str, more: dict[str, Any], settings: dict[str, Any]) -> None:
     if rule == "position" or "lookahead" not in more:
@@ -247,7 +245,7 @@ EDITS: list[dict[str, Any]] = [
 ]
 EDITS_OF_POSITIONS: list[dict[str, Any]] = [
     {"lookahead": 3},
-    {"lookahead": 2, "steps": 9, "lookahead_proposals": "kept"},
+    {"lookahead": 2, "steps": 9},
     {"commit": "threshold", "threshold": 0.3, "min_relative_reward": 0.3},
 ]
 

@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from dgmark.detection.detector import Detector
@@ -54,6 +55,19 @@ def test_spans_only(detection: Detection) -> None:
     assert "was not found" in verdict_sentence(absent)
 
 
+@pytest.mark.parametrize("payload", [False, True])
+def test_rows_have_types_in_arrow_whatever_they_hold(detection: Detection, payload: bool) -> None:
+    found = [detection, replace(detection, p_published=0.5, subkeys_tested=4).with_spans(SPANS, "x" * 400)]
+    rows = [one.to_row("a", payload=payload) for one in found]
+    schema = Detection.arrow_schema(payload=payload)
+    table = pa.Table.from_pylist(rows, schema=schema)
+    assert set(rows[1]) == set(schema.names)
+    assert not [name for name, kind in zip(schema.names, schema.types, strict=True) if "null" in str(kind)]
+    for row, again in zip(rows, table.to_pylist(), strict=True):
+        assert {**row, "spans": None} == {**{name: again[name] for name in row}, "spans": None}
+        assert len(again["spans"] or ()) == len(row["spans"] or ())
+
+
 def test_a_key_without_a_secret_promises_no_rarity(detection: Detection) -> None:
     keyless = replace(detection, verdict="watermarked", guaranteed=False, num_tokens_scored=300)
     for found in (keyless, replace(keyless, verdict="not_detected", spans=tuple(SPANS))):
@@ -104,9 +118,9 @@ def test_meaning(detection: Detection) -> None:
     assert not any("any other language model" in sentence for sentence in meaning(found))
     for scored, short in ((0, False), (1, True), (199, True), (200, False)):
         sentences = meaning(replace(absent, num_tokens_scored=scored))
-        assert any("very short" in sentence for sentence in sentences) == short
+        assert any("is short" in sentence for sentence in sentences) == short
     repeated = replace(absent, verdict="uncertain", uncertain_because="repetitive", num_tokens_scored=199)
-    assert not any("very short" in sentence for sentence in meaning(repeated))  # the verdict gives its own reason
+    assert not any("is short" in sentence for sentence in meaning(repeated))  # the verdict gives its own reason
     assert any("invisible" in sentence for sentence in meaning(replace(found, normalised=("invisible",))))
 
 

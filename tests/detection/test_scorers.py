@@ -15,12 +15,13 @@ import pytest
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring, load_keys
+from dgmark.detection.result import Detection
 from dgmark.detection.scorer import Scorer
-from dgmark.errors import DgmarkError, InputError, KeyFileNotFound, SettingsError, TokenizerMismatch, VocabularyMismatch
+from dgmark.errors import DgmarkError, InputError, KeyFileNotFound, SettingsError, VocabularyMismatch
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.rule_keys import rule_key
-from support.known_keys import builtin_tokenizer, known_key
-from support.marked_texts import marked_ids
+from support.known_keys import bound_key, builtin_tokenizer, known_key
+from support.marked_texts import marked_ids, marked_text
 from support.unchecked import unchecked
 
 RIGHT = known_key("ring 3")
@@ -127,14 +128,25 @@ def test_rounding_does_not_decide_which_key_is_named(monkeypatch: pytest.MonkeyP
     assert {ring(named).detect(marked_ids(RIGHT, 100)).key_name for _ in range(10)} == {"first"}
 
 
-def test_no_keys_and_keys_of_different_tokenizers_are_refused() -> None:
+def test_no_keys_are_refused() -> None:
     with pytest.raises(SettingsError, match="no key"):
         ring([])
     with pytest.raises(SettingsError, match="is not between 0 and 1"):
         ring(fpr=1e-300)  # which 20 keys cannot share
-    other = replace(RIGHT, spec=replace(RIGHT.spec, tokenizer_fingerprint="another"))
-    with pytest.raises(TokenizerMismatch, match="one model at a time"):
-        ring([RIGHT, other])
+
+
+def test_keys_of_several_models_are_tried_each_with_its_tokenizer() -> None:
+    other = bound_key("other", "narrator")
+    right = known_key("right", rule="bigram")
+    keys, text = [other, right], marked_text(right, 100)
+    found, unmarked, too_large = Keyring(keys).detect_many([text, "w1 w2 w3", [8_000]], errors="return")
+    assert isinstance(found, Detection)
+    assert isinstance(unmarked, Detection)
+    assert (found.verdict, found.key_fingerprint, found.keys_tested) == ("watermarked", right.fingerprint, 2)
+    assert found.p_value == 2 * Detector(right, fpr=1e-4 / 2).detect(text).p_value
+    assert isinstance(too_large, Detection)  # an id of one of the models
+    with pytest.raises(VocabularyMismatch):
+        Keyring(keys).detect([10**6])
 
 
 def test_a_folder_of_keys_is_read_in_order(tmp_path: Path) -> None:

@@ -319,8 +319,8 @@ def test_a_rule_without_weights_refuses_a_model() -> None:
     ):
         with pytest.raises(SettingsError, match="position, has no weighted test: leave the surprisal model out"):
             refused()
-    with unchecked(), pytest.raises(SettingsError, match="not a str"):
-        Detector(PLAIN, surprisal_model="SmolLM2")  # type: ignore[arg-type]
+    with unchecked(), pytest.raises(SettingsError, match="not a int"):
+        Detector(PLAIN, surprisal_model=3)  # type: ignore[arg-type]
 
 
 def test_tokens_that_no_model_has_read_are_not_counted_in_silence() -> None:

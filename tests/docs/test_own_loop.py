@@ -19,6 +19,7 @@ from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from support.known_keys import bound_key
+from support.unchecked import unchecked
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own-loop.md").read_text()
 
@@ -161,11 +162,31 @@ def test_the_loop_writes_what_our_loop_writes(
     assert changed == [key is not None for key in keys]
 
 
-def test_the_recipes_refuse_settings_that_leave_no_mark() -> None:
-    config, store = DecodeConfig(length=8, block_length=8, temperature=0), KeyStore([PAIRS], TOY.vocab_size, "cpu")
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"keys": [None]}, "there are 1 keys for 2 rows"),
+        ({"seeds": [1, 2, 3]}, "there are 3 seeds for 2 rows"),
+        ({"seeds": [1.0, 2.0]}, "seed 1.0 is not a whole number"),
+        ({"length": 20}, "length 20 is not a multiple of the block length 8"),
+        ({"cache": "dual"}, "cache is for dgmark's own loop, and does nothing here"),
+        ({"edit_threshold": 0.5}, "edit_threshold is for dgmark's own loop"),
+        ({"temperature": 0}, "give a bias"),
+    ],
+    ids=str,
+)
+def test_the_recipes_refuse_what_would_do_nothing_or_leave_no_mark(change: dict[str, Any], problem: str) -> None:
+    settings: dict[str, Any] = {"length": 16, "block_length": 8, "keys": [PAIRS.subkey(1), None], "seeds": [5, 6]}
+    settings |= change
+    keys, seeds = settings.pop("keys"), settings.pop("seeds")
+    config, store = DecodeConfig(**settings), KeyStore([PAIRS], TOY.vocab_size, "cpu")
     generate = defined(recipe(LOOP), "generate")
-    with pytest.raises(SettingsError, match="give a bias"):
-        next(generate(TOY, torch.tensor([PROMPT]), [PAIRS.subkey(1)], [0], config, store, mask_id=0, end_ids=()))
+    with unchecked(), pytest.raises(SettingsError, match=problem):
+        next(generate(TOY, torch.tensor([PROMPT] * 2), keys, seeds, config, store, mask_id=0, end_ids=()))
+
+
+def test_the_recipe_of_one_request_refuses_settings_that_leave_no_mark() -> None:
+    config, store = DecodeConfig(length=8, block_length=8, temperature=0), KeyStore([PAIRS], TOY.vocab_size, "cpu")
     transfer = defined(recipe("Fast-dLLM"), "marked_transfer")(PAIRS.subkey(1), 5, config, store, 4, 0)
     x = torch.tensor([PROMPT + [0] * 8])
     with pytest.raises(SettingsError, match="give a bias"):
@@ -188,9 +209,10 @@ def test_an_engine_that_draws_itself_commits_what_our_step_commits(settings: dic
         return drawn.view(4, 8)
 
     of_page = {"torch": torch, "own": config, "draw": engine, "forbidden": torch.tensor([0]), "device": CPU}
-    of_page |= {"key": keys[0], "other_key": keys[2]}
+    of_page |= {"key": keys[0], "other_key": keys[2], "seeds": [0, 1, 2, 3]}
     names = locals() | of_page | {"quota": 2, "start": 8, "stop": 16, "table_size": TOY.vocab_size}
     step = recipe(STEP).replace("DecodeConfig(temperature=0.8)", "own").replace("[key, None, other_key]", "keys")
+    step = step.replace("rows=3", "rows=4")
     step = step.replace("block=block)", "block=block, tempered=True)")
     exec(step, names)
     proposals, commit = names["proposals"], names["commit"]

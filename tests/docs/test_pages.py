@@ -17,6 +17,8 @@ import typer
 
 from dgmark.cli import app
 from dgmark.cli.ray_command import app as ray_app
+from dgmark.watermark import rules
+from dgmark.watermark.spec import options_of
 from dgmark_lab.experiments.made_with import made_with
 
 ROOT = Path(__file__).parents[2]
@@ -114,6 +116,11 @@ def command_of(words: list[str]) -> tuple[Any, list[str]]:
     return command, words
 
 
+OF_RULES = {
+    "--" + name.replace("_", "-") for rule in rules.rule_names() for name in options_of(rules.find_rule(rule).spec)
+}
+
+
 @of_every_page
 def test_the_commands_of_examples_have_the_options_that_they_are_given(page: Path) -> None:
     for language, source in blocks(page):
@@ -121,6 +128,7 @@ def test_the_commands_of_examples_have_the_options_that_they_are_given(page: Pat
             for words in commands(source):
                 command, rest = command_of(words)
                 known = {flag for option in command.params for flag in (*option.opts, *option.secondary_opts)}
+                known |= OF_RULES if command.name == "keygen" else set()
                 given = {word.split("=")[0] for word in rest if word.startswith("--")}
                 assert given <= known | {"--help"}, f"{words}: no option {given - known}"
 

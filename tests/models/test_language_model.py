@@ -4,11 +4,13 @@ import pickle
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import dgmark
 from dgmark import Detector, LanguageModel
 from dgmark.checkpoint.folder import builtin_folder
 from dgmark.errors import CheckpointFormat, SettingsError
@@ -75,6 +77,29 @@ def test_a_text_is_weighed_by_a_model(model: LanguageModel) -> None:
     found = Detector(key, surprisal_model=model).detect(marked_text(key, 90))
     assert found.weights is not None
     assert (found.test, found.weights.model, found.weights.fingerprint) == ("weighted", "builtin", model.fingerprint)
+
+
+def test_a_model_is_named_wherever_keys_are_tested(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = list[str]()
+
+    def load(name: str, *_: object, **__: object) -> LanguageModel:
+        loaded.append(name)
+        return LanguageModel(device="cpu")
+
+    monkeypatch.setattr("dgmark.models.surprisal_models.load_surprisal_model", load)
+    keys = [known_key(name, rule="bigram") for name in ("one", "two")]
+    text = marked_text(keys[0], 90)
+    named: Any = {"surprisal_model": "builtin"}
+    found = [
+        dgmark.detect(text, keys[0], **named),
+        dgmark.Keyring(keys, **named).detect(text),
+        *dgmark.RowKeys({"a": keys[0], "b": keys[1]}, **named).detect_many([text], ["a"]),
+    ]
+    assert [isinstance(one, dgmark.Detection) and one.test for one in found] == ["weighted"] * 3
+    assert loaded == ["builtin"] * 3  # once for all keys
+    with pytest.raises(SettingsError, match="position, has no weighted test"):
+        dgmark.detect(text, known_key("order"), **named)
+    assert len(loaded) == 3
 
 
 def test_the_built_in_model_of_a_key_has_its_tokenizer() -> None:

@@ -71,7 +71,7 @@ def test_a_file_is_scored_and_scored_again_only_if_it_differs(key_file: Path, so
     whole = (tmp_path / "out.parquet").read_bytes()
     again = detect(key_file, source, tmp_path / "out.parquet")
     assert again.exit_code == 0
-    assert "2499 scored (2498 uncertain, 1 watermarked), 1 cannot be used; 2500 rows were there already" in again.stderr
+    assert "2499 scored (2498 uncertain, 1 watermarked), 1 cannot be used; of these, 2500 there already" in again.stderr
     for options, named in ((("--fpr", 0.5), "settings"), (("--prefix", "a_"), "prefix")):
         other = detect(key_file, source, tmp_path / "out.parquet", *options)
         assert other.exit_code == 4
@@ -408,7 +408,7 @@ def test_prompts_of_parquet_become_the_texts_of_their_ids(storyteller: NetworkDe
     options = ("--key", tmp_path / "key.json", "--length", 8, "--block-length", 8, "--seed", 3, "--id-column", "id")
     made = run("generate", *options, "--prompts", tmp_path / "in.parquet", "--out", tmp_path / "out.parquet")
     assert made.exit_code == 0, made.stderr
-    assert "2 written, 1 have errors" in made.stderr
+    assert "2 written, 1 with errors" in made.stderr
     write = GenerateColumns(storyteller, key, id_column="id", seed=3, length=8, block_length=8)
     assert pq.read_table(tmp_path / "out.parquet").equals(write(prompts))
     again = run(

@@ -290,7 +290,7 @@ def decode_slowly(
             loop.write(sorted([*edits, *t[winner]]), candidates)
             if any(token in model.end_ids and model.mask_id not in y[:place] for place, token in enumerate(y)):
                 return plain
-            kept = len(t) == 1 or config.lookahead_proposals == "kept" or config.noise == "fixed"
+            kept = len(t) == 1 or config.noise == "fixed"
             candidates = after[winner] if kept or not left else loop.candidates([y], block)[0]
     return plain
 

@@ -170,6 +170,7 @@ CALLS: dict[str, Call] = {
         },
     ),
     "Detection": (dgmark.Detection, _fields(detection())),
+    "Detection.arrow_schema": (dgmark.Detection.arrow_schema, {"payload": lambda: False}),
     "Detection.to_row": (
         lambda **given: detection().to_row(**given),
         {"row_id": lambda: "1", "payload": lambda: True},

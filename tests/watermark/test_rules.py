@@ -87,13 +87,10 @@ def test_a_package_that_does_not_work_breaks_no_other_rule(kind: str, install: I
         assert run(*command, stdin="The king went.").exit_code == 0
     shown = run("keygen", "--help")
     assert (shown.exit_code, "odd" in shown.stdout) == (0, False)
-    made = run("keygen", tmp_path / "new.json", "--rule", "position")
-    assert made.exit_code == 0
+    assert run("keygen", tmp_path / "new.json", "--rule", "position").exit_code == 0
     said = "rule odd of the package odd-package cannot be used ("
-    assert made.stderr.count(f"warning: {said}") == made.stderr.count("odd-package") == 1
-    assert reason in made.stderr
     refused = run("keygen", tmp_path / "other.json", "--rule", "odd")
-    assert (refused.exit_code, f"error: {said}" in refused.stderr) == (6, True)
+    assert (refused.exit_code, f"error: {said}" in refused.stderr, reason in refused.stderr) == (6, True, True)
     assert not (tmp_path / "other.json").exists()
     used = run("detect", "--key", odd, stdin="The king went.")
     assert (used.exit_code, said in used.stderr) == (5, True)
@@ -110,41 +107,38 @@ def test_a_rule_whose_sides_are_missing_names_its_package(install: Install) -> N
             part()
 
 
-def test_the_help_of_keygen_shows_the_title_and_default_of_each_rule(install: Install, tmp_path: Path) -> None:
+def test_keygen_takes_and_shows_the_options_of_the_rule_that_is_named(install: Install, tmp_path: Path) -> None:
     module = (
         code("first", 'width: int = Field(default=3, json_schema_extra={"help": "Width in tokens."})', "First's")
         + code("second", 'width: str = Field(default="wide", json_schema_extra={"help": "Width in words."})')
-        + code("third", 'width: int = Field(json_schema_extra={"help": "Width in tokens."})')
+        + code("third", "thin: int = 1")
     )
     install(module, first="odd_rules:first", second="odd_rules:second", third="odd_rules:third")
-    shown = " ".join(run("keygen", "--help").stdout.split())
-    assert "first (First's), " in shown
-    assert "--width <str> first, third: Width in tokens; second: Width in words." in shown
-    assert "[default: (first: 3; second: wide; third: none)]" in shown
-
-
-def test_an_option_that_rules_read_in_different_ways_is_read_as_the_rule_of_the_key_reads_it(
-    install: Install, tmp_path: Path
-) -> None:
-    module = code("first", "width: int = 3") + code("second", "width: str = 'wide'") + code("third", "thin: int = 1")
-    install(module, first="odd_rules:first", second="odd_rules:second", third="odd_rules:third")
-    for rule, width in (("first", 5), ("second", "5")):
+    for rule, width, title, shown in (
+        ("first", 5, "Rule first (First's):", "--width <int> Width in tokens. [default: (3)]"),
+        ("second", "5", "Rule second:", "--width <str> Width in words. [default: (wide)]"),
+    ):
+        told = " ".join(run("keygen", "--rule", rule, "--help").stdout.split())
+        assert f"{title} {shown}" in told
+        assert "--nearest" not in told
         file = tmp_path / f"{rule}.json"
-        assert run("keygen", file, "--rule", rule, "--width", 5).exit_code == 0
+        assert run("keygen", file, f"--rule={rule}", "--width", 5).exit_code == 0
         assert json.loads(file.read_text())["width"] == width
     for options, problem in (
-        (["--rule", "first", "--width", "x"], "--width x is not a whole number"),
+        (["--rule", "first", "--width", "x"], "Invalid value for '--width': Input should be a valid integer"),
         (["--rule", "third", "--width", "5"], "rule third has no width"),
         (["--width", "5"], "--rule is needed with width, which is an option of: first, second"),
         (["--thin", "5"], "--rule is needed with thin, which is an option of: third"),
+        (["--rule", "no", "--thin", "5"], "the rule is not one of: bigram, position"),
     ):
         refused = run("keygen", tmp_path / "no.json", *options)
         assert (refused.exit_code, problem in refused.stderr) == (2, True), refused.stderr
 
 
-def test_only_keygen_imports_the_rules_of_other_packages(tmp_path: Path) -> None:
+def test_only_the_rule_that_is_named_is_imported(tmp_path: Path) -> None:
     known_key("lazy").save(tmp_path / "key.json")
-    commands = [["--help"], ["detect", "--help"], ["key", "show", str(tmp_path / "key.json")], ["keygen", "--help"]]
+    commands = [["--help"], ["key", "show", str(tmp_path / "key.json")], ["keygen", "--help"]]
+    commands += [["keygen", "--rule", "kgw", "--help"]]
     told = run_fresh(
         "import sys\n"
         "from typer.testing import CliRunner\n"

@@ -43,8 +43,8 @@ def test_what_is_no_sub_key_is_refused() -> None:
         with pytest.raises(SettingsError, match="this key has no sub-keys"):
             refused()
     assert plain.for_text() is plain
-    with unchecked(), pytest.raises(SettingsError, match="a request id is a text, not a int"):
-        subkey_of(eight, 5)  # type: ignore[arg-type]
+    with unchecked(), pytest.raises(SettingsError, match="a request id is a text or a whole number, not a float"):
+        subkey_of(eight, 5.0)  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="a sub-key is not saved"):
         eight.subkey(1).save("key.json")
 

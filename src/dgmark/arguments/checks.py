@@ -212,10 +212,10 @@ def several(value: Any, what: str) -> list[Any]:
         what: what it holds, such as "texts".
 
     Raises:
-        SettingsError: `value` has no items, or is a text or a mapping, whose items are not meant.
+        SettingsError: `value` has no items, or is a text, a mapping, or a set, which has no order.
     """
     items = None
-    if is_of(value, Iterable) and not is_of(value, str, bytes, bytearray, range, Mapping):
+    if is_of(value, Iterable) and not is_of(value, str, bytes, bytearray, range, set, frozenset, Mapping):
         with suppress(TypeError):
             items = iter(value)
     if items is None:

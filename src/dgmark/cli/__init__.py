@@ -11,11 +11,12 @@ from dgmark.cli.detect import detect
 from dgmark.cli.generate import generate
 from dgmark.cli.infill import infill
 from dgmark.cli.keys import key_app, keygen
-from dgmark.cli.lazy_command import LazyCommand
 from dgmark.cli.models import models
 from dgmark.cli.other_commands import add_other_commands
+from dgmark.cli.panels import PanelCommand
 from dgmark.cli.process import prepare_process
 from dgmark.cli.report import report_app
+from dgmark.cli.rule_options import RuleCommand
 from dgmark.version import __version__
 
 app = typer.Typer(
@@ -44,10 +45,10 @@ def dgmark(
 
 
 app.command()(demo)
-app.command(cls=LazyCommand)(keygen)
+app.command(cls=RuleCommand)(keygen)
 app.add_typer(key_app, name="key")
 for command in (generate, infill, detect):
-    app.command()(command)
+    app.command(cls=PanelCommand)(command)
 app.add_typer(report_app, name="report")
 app.command()(models)
 add_other_commands(app)

@@ -45,7 +45,8 @@ class RowBar:
 
     def _label(self, what: str, rows: int, total: float | None) -> str:
         of_all = "" if total is None else f"/{total:.0f}"
-        return f"{what} {rows}{of_all} {self._unit}".lstrip()
+        unit = self._unit.removesuffix("s") if (rows if total is None else total) == 1 else self._unit
+        return f"{what} {rows}{of_all} {unit}".lstrip()
 
     def tokens(self, count: int) -> None:
         """Count tokens of rows that are not finished yet."""

@@ -14,11 +14,12 @@ from dgmark.cli.bar import row_bar
 from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.detect_options import DetectOptions
 from dgmark.cli.option_groups import OptionGroup, option_groups
+from dgmark.cli.panels import panels
 from dgmark.cli.results import WRITERS
 from dgmark.detection.row_keys import AnyScorer, RowKeys
 from dgmark.detection.rules import seconds_to_check, work_of
 from dgmark.errors import InputError, SettingsError
-from dgmark.files.inputs import STDIN, names_of
+from dgmark.files.inputs import STDIN, named_file, names_of
 from dgmark.files.outputs import atomic_write, check_output
 from dgmark.report.page import write_report
 from dgmark.report.signing import SigningKey
@@ -35,6 +36,12 @@ _LONG_SECONDS = 10  # of a text that is announced
 
 
 @command_errors
+@panels(
+    Test="allow_open_key tokenizer fpr phase max_crop normalise context only spans payload",
+    Tables="ids text_column id_column key_column prefix workers",
+    Report="sign commitment public extract",
+    Output="verbose output as_json check",
+)
 @option_groups
 def detect(
     options: Annotated[DetectOptions, OptionGroup(DetectOptions)],
@@ -54,6 +61,11 @@ def detect(
     if not inputs and sys.stdin.isatty():
         raise SettingsError("give texts to score: files, folders, or - for standard input")
     sources = names_of(inputs or [STDIN])
+    if len(sources) == 1 and " " in sources[0] and named_file(sources[0]) is None:
+        raise InputError(
+            f"there is no file {sources[0]}: to check a text itself, give it on standard input, as in "
+            "`echo 'The text' | dgmark detect --key KEY`"
+        )
     rows: dict[str, Any] = {"text_column": text_column, "id_column": id_column, "key_column": options.key_column}
     if options.out:
         tally = _write(options, scorer, sources, workers=workers, ids=ids, prefix=prefix, **rows)
@@ -176,16 +188,16 @@ def _with_notes(items: Iterable[Item | BadRow], scorer: AnyScorer) -> Iterator[I
 def report_counts(out: str | Path, tally: Tally) -> None:
     """Say on stderr what an output holds."""
     counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(tally.verdicts.items())) or "none"
-    before = f"; {tally.resumed} rows were there already" if tally.resumed else ""
+    before = f"; of these, {tally.resumed} there already" if tally.resumed else ""
     stderr().print(f"{out}: {tally.scored} scored ({counts}), {tally.unusable} cannot be used{before}", markup=False)
 
 
 def _report_skipped(files: list[str]) -> None:
-    """Count and name the files of folders that were not read, as they are no documents."""
+    """Name the files of folders that were not read, as they are no documents."""
     if files:
         more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
         stderr().print(
-            f"{len(files)} files were not read, as their endings are those of no document: "
+            f"not read, as their endings are those of no document, or they hold keys: "
             f"{', '.join(map(visible, files[:_NAMED]))}{more}",
             markup=False,
         )

@@ -8,15 +8,16 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from dgmark.cli.console import stderr
 from dgmark.cli.option_groups import OptionGroup
-from dgmark.cli.options import AllowOpenKey, AsRows, KeyColumn, ModelContext, reading_model
+from dgmark.cli.options import AllowOpenKey, AsRows, KeyColumn, ModelContext
 from dgmark.detection.detector import DEFAULT_FPR, Detector
 from dgmark.detection.finding import Phase
 from dgmark.detection.keyring import Keyring, load_keys, named_keys
-from dgmark.detection.reader import Ranges
+from dgmark.detection.reader import Ranges, Reader
 from dgmark.detection.row_keys import AnyScorer, RowKeys
-from dgmark.detection.rules import DEFAULT_MAX_CROP
-from dgmark.errors import SettingsError
+from dgmark.detection.rules import DEFAULT_MAX_CROP, language_model
+from dgmark.errors import DgmarkError, SettingsError, each
 from dgmark.report.page import check_report_path
 from dgmark.report.signing import SigningKey
 from dgmark.rows.detect_files import one_key
@@ -33,7 +34,8 @@ class DetectOptions:
     """
 
     key: Annotated[
-        Path | None, typer.Option("--key", "-k", help="Key file of whoever marks the texts; - is standard input.")
+        Path | None,
+        typer.Option("--key", "-k", help="Key of whoever marks the texts: a file, a name, or - for standard input."),
     ] = None
     keys: Annotated[Path | None, typer.Option(help="Folder of key files: which of them marked the text, if any.")] = (
         None
@@ -91,48 +93,45 @@ class DetectOptions:
     ] = False
 
     def __post_init__(self) -> None:
-        if self.key is None and self.keys is None:
-            raise SettingsError(
-                "no key is named: give --key FILE, the key file of whoever marks the texts, or --keys FOLDER with "
-                "several such files"
-            )
-        if self.key is not None and self.keys is not None:
-            raise SettingsError("--key and --keys exclude each other: leave one of them out")
-        if self.key_column is not None and self.keys is None:
-            raise SettingsError("--key-column names files of a folder of keys: give it with --keys FOLDER")
-        if self.as_json and self.output not in ("table", "jsonl"):
-            raise SettingsError(f"--json and --format {self.output} exclude each other: leave one of them out")
-        if (self.show or self.verbose) and self.form != "table":
-            raise SettingsError(
-                "--show and --verbose need --format table: leave them, --json or the other format out "
-                "(the other formats hold all numbers)"
-            )
-        self._check_files()
-        if self.ranges and (self.show or self.spans or self.report):
-            raise SettingsError("--show, --spans and --report need the whole text: leave them out, or leave --only out")
-        if self.key is not None and self.steps and (self.spans or self.show or self.only):
-            raise SettingsError("--normalise changes the text: leave --spans, --show and --only out")
-        if self.keys is not None and self._needs_one_key():
-            raise SettingsError(
-                "--keys excludes --normalise, --spans, --show, --only and --report: "
-                "find the key first, then give it with --key (its p-value alone does not pay for the other keys)"
-            )
-
-    def _check_files(self) -> None:
-        """Refuse files that cannot be written, or not together."""
         for report in self.report or ():
             check_report_path(report)
-        if (self.sign or self.public or self.commitment) and not self.report:
-            raise SettingsError("--sign, --public and --commitment concern a report: give --report FILE too")
-        if self.payload and self.report:
-            raise SettingsError("a report never holds the payload, which is for the key's owner: leave --payload out")
-        if self.out and (self.show or self.verbose or self.one_text or self.form not in ("table", "jsonl")):
-            raise SettingsError(
-                "--out writes JSON Lines: leave --show, --verbose, --report, --extract and other formats out"
-            )
-
-    def _needs_one_key(self) -> bool:
-        return bool(self.show or self.spans or self.only or self.steps or self.report)
+        shown, of_rows = self.show or self.verbose, self.form in ("table", "jsonl")
+        mistakes: dict[str, object] = {
+            "no key is named: give --key KEY, that of whoever marks the texts, or --keys FOLDER with several": (
+                not self.key and not self.keys
+            ),
+            "--key and --keys exclude each other: leave one of them out": self.key and self.keys,
+            "--key-column names files of a folder of keys: give it with --keys FOLDER": self.key_column
+            and not self.keys,
+            "--json is short for --format jsonl: leave one of the two out": (
+                self.as_json and self.output not in ("table", "jsonl")
+            ),
+            "--show and --verbose need --format table: leave them, --json or the other format out": (
+                shown and self.form != "table"
+            ),
+            "--sign, --public and --commitment concern a report: give --report FILE too": (
+                (self.sign or self.public or self.commitment) and not self.report
+            ),
+            "a report never holds the payload, which is for the key's owner: leave --payload out": (
+                self.payload and self.report
+            ),
+            "--out writes JSON Lines: leave --show, --verbose, --report, --extract and other formats out": (
+                self.out and (shown or self.one_text or not of_rows)
+            ),
+            "--show, --spans and --report need the whole text: leave them out, or leave --only out": (
+                self.ranges and (self.show or self.spans or self.report)
+            ),
+            "--normalise changes the text: leave --spans, --show and --only out": (
+                self.key and self.steps and (self.spans or self.show or self.only)
+            ),
+            "--keys excludes --normalise, --spans, --show, --only and --report: find the key first, then give it with "
+            "--key (its p-value alone does not pay for the other keys)": (
+                self.keys and (self.show or self.spans or self.only or self.steps or self.report)
+            ),
+        }
+        for problem, wrong in mistakes.items():
+            if wrong:
+                raise SettingsError(problem)
 
     @property
     def form(self) -> str:
@@ -205,18 +204,35 @@ class DetectOptions:
             "phase": self.phase,
             "max_crop": self.max_crop,
         }
-        if self.keys is not None and self.key_column is not None:
-            named = named_keys(self.keys, allow_open=self.allow_open_key)
-            return RowKeys(
-                named, surprisal_model=reading_model(self.surprisal_model, self.context, [*named.values()]), **shared
-            )
-        if self.keys is not None:
-            keys = load_keys(self.keys, allow_open=self.allow_open_key)
-            return Keyring(keys, surprisal_model=reading_model(self.surprisal_model, self.context, keys), **shared)
-        assert self.key is not None
-        key = WatermarkKey.load(self.key, allow_open=self.allow_open_key)
-        model = reading_model(self.surprisal_model, self.context, [key])
-        return Detector(key, normalise=self.steps, surprisal_model=model, **shared)
+        named: dict[str, WatermarkKey] = {}
+        if self.key is not None:
+            keys = [WatermarkKey.load(self.key, allow_open=self.allow_open_key)]
+        elif self.key_column is not None:
+            named = named_keys(str(self.keys), allow_open=self.allow_open_key)
+            keys = [*named.values()]
+        else:
+            keys = _with_tokenizer(load_keys(str(self.keys), allow_open=self.allow_open_key), self.tokenizer)
+        shared["surprisal_model"] = language_model(self.surprisal_model, keys, context=self.context)
+        if self.key is not None:
+            return Detector(keys[0], normalise=self.steps, **shared)
+        return RowKeys(named, **shared) if named else Keyring(keys, **shared)
+
+
+def _with_tokenizer(keys: list[WatermarkKey], tokenizer: str | None) -> list[WatermarkKey]:
+    """The keys whose tokenizers are there; of the others it is said on stderr that they are not tried.
+
+    Raises:
+        DgmarkError: there is none; this is the error of the first.
+    """
+    of_models = {key.spec.tokenizer_fingerprint: key for key in keys}
+    read = dict(zip(of_models, each(lambda key: Reader(key, tokenizer).tokenizer, of_models.values()), strict=True))
+    errors = {name: error for name, error in read.items() if isinstance(error, DgmarkError)}
+    if len(errors) == len(read):
+        raise next(iter(errors.values()))
+    for name, error in errors.items():
+        some = ", ".join(key.fingerprint for key in keys if key.spec.tokenizer_fingerprint == name)
+        stderr().print(f"not tried with {some}: {error}", markup=False)
+    return [key for key in keys if key.spec.tokenizer_fingerprint not in errors]
 
 
 # what is looked for, in every command that takes a table

@@ -1,9 +1,9 @@
 """`dgmark generate`: generate marked texts from prompts."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,17 +11,18 @@ import typer
 
 from dgmark.checkpoint.families import family_of
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
+from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.cli import options as opt
 from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.option_groups import OptionGroup, option_groups
-from dgmark.cli.row_runs import RowOutput, Task, make_rows, table_counts, tasks_of, tell_of_marks, tell_written
+from dgmark.cli.panels import panels
+from dgmark.cli.row_runs import RowOutput, Task, make_rows, rows_of, table_counts, tasks_of, tell_of_marks, tell_written
 from dgmark.columns.row_schema import CHECK_FIELDS, GENERATE_FIELDS
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.settings_file import read_settings
-from dgmark.detection.keyring import named_keys
 from dgmark.detection.row_keys import key_named
 from dgmark.errors import DgmarkError, InputError, ResumeMismatch, SettingsError, needed_extra
-from dgmark.files.inputs import STDIN
+from dgmark.files.inputs import STDIN, named_file
 from dgmark.files.outputs import check_output
 from dgmark.rows.jsonl import BadRow, Row
 from dgmark.rows.parquet import is_parquet
@@ -31,33 +32,11 @@ from dgmark.rows.texts import row_id_of
 from dgmark.watermark.key import WatermarkKey, check_has_key, subkey_of
 
 if TYPE_CHECKING:
-    from dgmark.decode.generation import Generation
-    from dgmark.decode.prepared import Prepared
-    from dgmark.decode.written import MarkTally
+    from dgmark.decode.generation import Event, Generation
+    from dgmark.models.loaded import LoadedModel
 
 # (prompt, seed, key, sub-key)
 Prompted = tuple[str | list[int], int, WatermarkKey | None, int | None]
-# the key of all texts, or those that rows name
-Marks = WatermarkKey | dict[str, WatermarkKey] | None
-
-
-def marks_of(
-    key: opt.KeyFile = None,
-    keys: Annotated[Path | None, typer.Option(help="Folder of key files, of which each row names one.")] = None,
-    no_watermark: opt.NoWatermark = False,
-    allow_open_key: opt.AllowOpenKey = False,
-) -> Marks:
-    """Load the key of all texts, or the keys that rows name; None for text without a mark.
-
-    Raises:
-        SettingsError: not one of the three is given.
-        KeyFileError: a key file is unusable.
-    """
-    if keys is None:
-        return opt.key_to_mark_with(key, no_watermark, allow_open_key)
-    if key is not None or no_watermark:
-        raise SettingsError("--keys excludes --key and --no-watermark: give one of the three")
-    return named_keys(keys, allow_open=allow_open_key)
 
 
 @dataclass(frozen=True)
@@ -66,9 +45,18 @@ class PromptOptions:
 
     Raises:
         SettingsError: two places are named, or none and standard input is a terminal.
+        NoTexts: `given` is the name of a file that does not exist.
     """
 
-    prompt: Annotated[str | None, typer.Option(help="One prompt.", show_default="standard input")] = None
+    given: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PROMPT|FILE",
+            help="A prompt, or a file of prompts as for --prompts; - is standard input.",
+            show_default="standard input",
+        ),
+    ] = None
+    prompt: Annotated[str | None, typer.Option(help="One prompt, whatever it looks like.")] = None
     prompts: Annotated[
         str | None,
         typer.Option(help="JSON Lines, Parquet, CSV or lines of text; - is standard input."),
@@ -78,28 +66,39 @@ class PromptOptions:
     key_column: opt.KeyColumn = None
 
     def __post_init__(self) -> None:
-        if self.prompt is not None and self.prompts is not None:
-            raise SettingsError("--prompt and --prompts exclude each other: give one of them")
-        if self.source == STDIN and self.prompts is None and sys.stdin.isatty():
-            raise SettingsError("give --prompt TEXT, --prompts FILE, or a prompt on standard input")
+        if [self.given, self.prompt, self.prompts].count(None) < 2:
+            raise SettingsError("a prompt or file, --prompt and --prompts exclude each other: give one of them")
+        if self.source == STDIN and STDIN not in (self.given, self.prompts) and sys.stdin.isatty():
+            raise SettingsError("give a prompt, a file of prompts, or - for standard input")
 
-    @property
+    @cached_property
     def source(self) -> str | None:
         """The file that the prompts are read from: "-" for standard input, None for the command line."""
+        if self.given is not None:
+            return named_file(self.given)
         return None if self.prompt is not None else self.prompts or STDIN
 
     def rows(self) -> Iterator[Row | BadRow]:
         """A row for each prompt; see `read_prompts`."""
         if self.source is None:
-            return iter([{"id": "0", self.prompt_column: self.prompt}])
+            return iter([{"id": "0", self.prompt_column: self.given if self.prompt is None else self.prompt}])
         columns: dict[str, Any] = {"id_column": self.id_column, "key_column": self.key_column}
-        return read_prompts(self.source, self.prompt_column, **columns, one_text=self.prompts is None)
+        return read_prompts(
+            self.source, self.prompt_column, **columns, one_text=self.source == STDIN and self.prompts is None
+        )
 
 
 @command_errors
+@panels(
+    Prompts="prompt prompts prompt_column id_column key_column chat",
+    Mark="keys no_watermark allow_open_key subkey check",
+    Decoding=[*opt.RARE_SETTINGS, "settings_file", "seed"],
+    Model=[*opt.RARE_LOADING, "batch_size", "pad"],
+    Output="prefix live as_json trace",
+)
 @option_groups
 def generate(
-    marks: Annotated[Marks, OptionGroup(marks_of)],
+    marks: Annotated[opt.Marks, OptionGroup(opt.marks_of)],
     prompts: Annotated[PromptOptions, OptionGroup(PromptOptions)],
     loading: opt.ModelOptions,
     settings: opt.DecodingOptions,
@@ -146,54 +145,58 @@ def generate(
     if live and (len(tasks) != 1 or out is not None):
         raise SettingsError("--stream shows one text: give a single prompt, and leave --out out")
     with needed_extra("generate", "generating"):
-        from dgmark.decode.generation import GENERATION_SCHEMA
+        from dgmark.decode.generation import GENERATION_SCHEMA, stream_generate
+        from dgmark.decode.generation import generate as generate_texts
+        from dgmark.decode.prepared import check_marking, config_of
         from dgmark.decode.written import MarkTally
-    prepared = _prepared(tasks, keys, settings, loading, chat=chat, pad=pad, check=check)
-    tally, shared = MarkTally(), _shared_fields(prepared, marks)
+        from dgmark.models.load import load_model
+    model = load_model(**loading)
+    config, tally = config_of(model, keys, settings), MarkTally()
+    for key in keys:
+        check_marking(model, key, config)
+    given: dict[str, Any] = {"config": config, "chat": chat, "check": check, "pad": pad}
     output = RowOutput(
         GENERATION_SCHEMA,
         out_file,
-        shared,
+        _shared_fields(model, config, marks, chat),
         source="prompt or seed" if subkey is None else "prompt, seed or sub-key",
         as_json=as_json,
         titles=True,
     )
-    work = partial(_decode, prepared, _numbers(tasks), trace and not table, tally)
+
+    def row_of(task: Task[Prompted], text: "Generation") -> Row:
+        tally.add(text)
+        return text.to_row(task.row_id, with_trace=trace and not table)
+
+    def work(batch: list[Task[Prompted]], progress: Callable[[int], None]) -> list[Row | DgmarkError]:
+        texts, seeds, own, numbers = (list(column) for column in zip(*(task.content for task in batch), strict=True))
+        of_rows: dict[str, Any] = {"key": own, "seed": seeds, "subkey": numbers, "batch_size": len(batch)}
+        made = generate_texts(model, texts, **of_rows, **given, errors="return", progress=progress)
+        return rows_of(batch, made, row_of)
+
+    make = partial(make_rows, tasks, work, batch_size=batch_size, tokens_each=config.length)
     if table:
-        target = _parquet_target(
-            str(out),
-            prompts,
-            {**shared, "keys": sorted(key.fingerprint for key in keys if key), "seed": seed, "check": check},
-            prefix,
-        )
+        made_with = {**output.must_agree, "keys": sorted(key.fingerprint for key in keys if key), "seed": seed}
+        made_with |= {name: getattr(prompts, name) for name in ("prompt_column", "id_column", "key_column")}
+        fields = {**GENERATE_FIELDS, **(CHECK_FIELDS if check else {})}
+        target = ParquetTarget(str(out), [prompts.source or ""], {**made_with, "check": check}, fields, prefix)
+        target.schema  # noqa: B018 (before the work)
         resumed = target.is_finished()
         if not resumed:
-            output = replace(output, out=target.rows_file, finish=partial(_write_table, target, check))
-            make_rows(tasks, work, output, batch_size=batch_size, tokens_each=prepared.config.length)
+            make(replace(output, out=target.rows_file, finish=partial(_write_table, target, check)))
         written, tally = table_counts(target.fields, target.count)
         written.resumed = written.scored if resumed else 0
         tell_written(target.place, written)
     elif live:
-        generation = _show_live(prepared, tasks[0], marked=marks is not None)
-        output.print([generation.to_row(tasks[0].row_id, with_trace=trace)], single=True)
-        tally.add(generation)
+        task = tasks[0]
+        if isinstance(task, BadRow):
+            raise task.kind(task.error)
+        text, seed, key, subkey = task.content
+        events = stream_generate(model, [text], key=key, seed=seed, subkey=subkey, **given)
+        output.print([row_of(task, _show_live(events, model.tokenizer, config.length, key is not None))], single=True)
     else:
-        make_rows(tasks, work, output, batch_size=batch_size, tokens_each=prepared.config.length)
+        make(output)
     tell_of_marks(tally)
-
-
-def _parquet_target(out: str, prompts: PromptOptions, made_with: Row, prefix: str) -> ParquetTarget:
-    """The Parquet file to make of prompts.
-
-    Raises:
-        SettingsError: the prompts are not Parquet.
-        InputError: they have columns of the names of added ones.
-    """
-    columns = {name: getattr(prompts, name) for name in ("prompt_column", "id_column", "key_column")}
-    fields = {**GENERATE_FIELDS, **(CHECK_FIELDS if made_with["check"] else {})}
-    target = ParquetTarget(out, [prompts.source or ""], {**made_with, **columns}, fields, prefix)
-    target.schema  # noqa: B018 (before the work)
-    return target
 
 
 def _write_table(target: ParquetTarget, check: bool, rows: Iterator[Row]) -> None:
@@ -227,120 +230,34 @@ def check_settings(loading: opt.Loading, key: WatermarkKey | None, settings: Set
     with_defaults_of_rule(key, settings, partial(DecodeConfig, **family.defaults_with(family.block_of(checkpoint))))
 
 
-def _prepared(
-    tasks: Sequence[Task[Prompted] | BadRow],
-    keys: Sequence[WatermarkKey | None],
-    settings: Settings,
-    loading: opt.Loading,
-    *,
-    chat: bool,
-    pad: bool | None,
-    check: bool,
-) -> "Prepared":
-    """Load the model and prepare all prompts for it.
-
-    Raises:
-        ModelError: the model cannot be loaded.
-        SettingsError: the settings are invalid.
-        KeyFileError: the key is bound to another tokenizer or vocabulary.
-    """
-    from dgmark.decode.own_check import checker_of
-    from dgmark.decode.prepared import Prepared, config_of
-    from dgmark.decode.requests import Request, key_of_text
-    from dgmark.models.load import load_model
-
-    model = load_model(**loading)
-    prompted = [task.content for task in tasks if isinstance(task, Task)]
-    return Prepared.of(
-        model,
-        [Request(prompt, seed, key_of_text(key, subkey)) for prompt, seed, key, subkey in prompted],
-        config_of(model, keys, settings),
-        chat=chat,
-        pad=pad,
-        strict=False,
-        checker=checker_of(model, keys, check),
-    )
-
-
-def _shared_fields(prepared: "Prepared", marks: Marks) -> Row:
-    """The fields that all rows of one file share."""
+def _shared_fields(model: "LoadedModel", config: DecodeConfig, marks: opt.Marks, chat: bool) -> Row:
+    """The fields that all rows of one file share; where rows name their keys, each states its own."""
     from dgmark.models.denoiser import traits_of
 
-    traits = traits_of(prepared.model)
-    fields = {
-        "model": traits.name,
-        "settings": prepared.config.to_dict(),
-        "dtype": traits.number_format,
-        "chat": prepared.chat,
-    }
-    if isinstance(marks, dict):  # each row states its own
+    traits = traits_of(model)
+    fields = {"model": traits.name, "settings": config.to_dict(), "dtype": traits.number_format, "chat": chat}
+    if isinstance(marks, dict):
         return fields
-    return {
-        **fields,
-        "key_fingerprint": None if marks is None else marks.fingerprint,
-        "rule": None if marks is None else marks.spec.rule,
-    }
+    rule, fingerprint = (None, None) if marks is None else (marks.spec.rule, marks.fingerprint)
+    return {**fields, "key_fingerprint": fingerprint, "rule": rule}
 
 
-def _numbers(tasks: Sequence[Task[Prompted] | BadRow]) -> dict[str, int]:
-    """The number of each task that can be prepared, by the id of its row."""
-    return {row_id: number for number, row_id in enumerate(task.row_id for task in tasks if isinstance(task, Task))}
-
-
-def _decode(
-    prepared: "Prepared",
-    numbers: dict[str, int],
-    trace: bool,
-    tally: "MarkTally",
-    tasks: list[Task[Prompted]],
-    progress: Callable[[int], None],
-) -> list[Row | DgmarkError]:
-    """Decode prompts together; return a row for each, or an error for a prompt that cannot be decoded.
-
-    Args:
-        prepared: all prompts.
-        numbers: their numbers, by the ids of their rows.
-        trace: whether rows include which step committed each token.
-        tally: counts what is made.
-        tasks: the prompts to decode.
-        progress: called with the number of tokens of each step.
-    """
-    from dgmark.decode.generation import generations_or_errors
-
-    made = generations_or_errors(prepared, [numbers[task.row_id] for task in tasks], progress)
-    for text in made:
-        if not isinstance(text, DgmarkError):
-            tally.add(text)
-    return [
-        text if isinstance(text, DgmarkError) else text.to_row(task.row_id, with_trace=trace)
-        for task, text in zip(tasks, made, strict=True)
-    ]
-
-
-def _show_live(prepared: "Prepared", task: Task[Prompted] | BadRow, *, marked: bool) -> "Generation":
+def _show_live(events: "Iterator[Event]", tokenizer: Tokenizer, length: int, marked: bool) -> "Generation":
     """Show the canvas of the only text on stderr while it is decoded, if that is a terminal, and return the text.
 
     Matching tokens are green (under a rule without matches all), masked positions shaded.
-
-    Raises:
-        DgmarkError: the prompt cannot be used.
     """
     from rich.live import Live
     from rich.text import Text
 
     from dgmark.decode import Committed, RowFinished
-    from dgmark.decode.generation import events_of
 
-    if isinstance(task, BadRow):
-        raise task.kind(task.error)
-    for error in prepared.refused.values():
-        raise error
-    console, pieces = stderr(), [Text("░", style="dim") for _ in range(prepared.config.length)]
+    console, pieces = stderr(), [Text("░", style="dim") for _ in range(length)]
     with Live(console=console, transient=True, refresh_per_second=12, redirect_stdout=sys.stdout.isatty()) as live:
-        for event in events_of(prepared):
+        for event in events:
             if isinstance(event, Committed):
                 for position, token, matched in zip(event.positions, event.token_ids, event.matched, strict=True):
-                    text, style = prepared.model.tokenizer.decode([token]), "green" if matched and marked else "default"
+                    text, style = tokenizer.decode([token]), "green" if matched and marked else "default"
                     pieces[position] = Text(visible(text, lines=True), style=style)
                 if console.is_terminal:
                     live.update(Text.assemble(*pieces))
@@ -350,7 +267,7 @@ def _show_live(prepared: "Prepared", task: Task[Prompted] | BadRow, *, marked: b
 
 
 def _task(
-    row: Row, seed: int, *, marks: Marks, subkey: int | None, prompts: PromptOptions, seed_of_ids: int
+    row: Row, seed: int, *, marks: opt.Marks, subkey: int | None, prompts: PromptOptions, seed_of_ids: int
 ) -> Task[Prompted] | BadRow:
     """The task of a row; with a column of ids, its seed and its sub-key follow from its id."""
     row_id = row_id_of(row, prompts.id_column)

@@ -11,15 +11,18 @@ from dgmark.checkpoint.gguf import LLAMA_OPTIONS
 from dgmark.cli import options as opt
 from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.option_groups import option_groups
-from dgmark.cli.row_runs import RowOutput, Task, make_rows, one_by_one, tasks_of, tell_of_marks
+from dgmark.cli.panels import panels
+from dgmark.cli.row_runs import RowOutput, Task, make_rows, rows_of, tasks_of, tell_of_marks
 from dgmark.decode.config import Settings
 from dgmark.errors import DgmarkError, SettingsError, needed_extra
-from dgmark.files.inputs import STDIN, decode, read_bytes, read_stdin
+from dgmark.files.inputs import decode, named_file, read_bytes
 from dgmark.files.outputs import check_output
-from dgmark.rows.jsonl import BadRow, Row, read_rows
+from dgmark.rows.jsonl import BadRow, Row
+from dgmark.rows.prompt_rows import read_prompts
 from dgmark.watermark.key import check_has_key
 
 if TYPE_CHECKING:
+    from dgmark.decode.infilling import Infilling
     from dgmark.decode.remasking import Remasking
 
 
@@ -28,6 +31,13 @@ _HIDDEN = ("tokenizer", "revision", "family", "device_map", *LLAMA_OPTIONS)
 
 
 @command_errors
+@panels(
+    Texts="text_file texts keep target",
+    Mark="no_watermark allow_open_key subkey check",
+    Decoding=[*opt.RARE_SETTINGS, "seed"],
+    Model=opt.RARE_LOADING,
+    Output=["as_json"],
+)
 @option_groups
 def infill(
     key: opt.KeyToMark,
@@ -39,13 +49,17 @@ def infill(
             shown=("block_length", "temperature", "top_k", "top_p"),
         ),
     ],
-    text: Annotated[
-        str | None, typer.Argument(help="Text in which [mask:N] is a hole of N tokens; - is standard input.")
+    given: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TEXT|FILE",
+            help="Text in which [mask:N] is a hole of N tokens, or a file of one or of rows; - is standard input.",
+        ),
     ] = None,
-    text_file: Annotated[
-        str | None, typer.Option("--text", metavar="FILE", help="Text file, in place of TEXT.")
+    text_file: Annotated[str | None, typer.Option("--text", metavar="FILE", help="A text file.")] = None,
+    texts: Annotated[
+        str | None, typer.Option(metavar="FILE", help='Rows with "id" and "text" or "parts": JSON Lines or a table.')
     ] = None,
-    texts: Annotated[str | None, typer.Option(help='JSON Lines file of rows with "id" and "text" or "parts".')] = None,
     share: Annotated[
         float | None,
         typer.Option(help="Choose the holes: replace words that make up this share of the tokens.", min=0, max=1),
@@ -71,8 +85,8 @@ def infill(
     """
     if check:
         check_has_key(key)
-    check_output(out, [STDIN if text == STDIN else text_file or texts])
-    rows = _rows(text, text_file, texts)
+    rows = _rows(given, text_file, texts)
+    check_output(out, [given, text_file, texts])
     with needed_extra("generate", "infilling"):
         from dgmark.decode.config import DecodeConfig
         from dgmark.decode.holes import holes_in
@@ -80,23 +94,23 @@ def infill(
         from dgmark.decode.infilling import infill as infill_texts
         from dgmark.decode.written import MarkTally
         from dgmark.models.load import load_model
-    task_of = partial(_task, split=holes_in, subkey=subkey) if share is None else partial(_whole_text, subkey=subkey)
+    task_of = partial(_task, split=holes_in if share is None else None, subkey=subkey)
     tasks = tasks_of(rows, task_of, seed=seed, purpose="text to fill")
     model = load_model(**loading)
-    given: dict[str, Any] = {"key": key, "subkey": subkey, "share": share, "keep": keep, "target": target, **settings}
+    options: dict[str, Any] = {"key": key, "subkey": subkey, "share": share, "keep": keep, "target": target, **settings}
     tally = MarkTally()
 
-    def work(batch: list[Task[int]], progress: Callable[[int], None]) -> list[Row | DgmarkError]:
-        def fill_holes(task: Task[int]) -> Row:
-            source = task.same["parts" if share is None else "original"]
-            (result,) = infill_texts(model, [source], seed=task.content, check=check, progress=progress, **given)
-            tally.add(result)
-            if result.remasking is not None and len(tasks) == 1:
-                _tell(result.remasking, result.text)
-            row: Row = result.to_row(task.row_id)
-            return row
+    def row_of(task: Task[int], text: "Infilling") -> Row:
+        tally.add(text)
+        if text.remasking is not None and len(tasks) == 1:
+            _tell(text.remasking, text.text)
+        return text.to_row(task.row_id)
 
-        return one_by_one(fill_holes, batch)
+    def work(batch: list[Task[int]], progress: Callable[[int], None]) -> list[Row | DgmarkError]:
+        sources = [task.same["parts" if share is None else "original"] for task in batch]
+        seeds = [task.content for task in batch]
+        made = infill_texts(model, sources, seed=seeds, check=check, errors="return", progress=progress, **options)
+        return rows_of(batch, made, row_of)
 
     if share is None:
         must_agree = shared_fields(model, key, DecodeConfig.of(model, **settings))
@@ -104,24 +118,28 @@ def infill(
         chosen = {"share": share, "keep": keep, "target": target}
         must_agree = shared_fields(model, key, config_of_remasking(model, settings)) | chosen
     source = "text or seed" if subkey is None else "text, seed or sub-key"
-    make_rows(tasks, work, RowOutput(INFILLING_SCHEMA, out, must_agree, source=source, as_json=as_json))
+    output = RowOutput(INFILLING_SCHEMA, out, must_agree, source=source, as_json=as_json)
+    make_rows(tasks, work, output, batch_size=8 if share is None else 1)
     tell_of_marks(tally)
 
 
-def _task(row: Row, seed: int, split: Callable[[str], list[str | int]], subkey: int | None) -> Task[int] | BadRow:
+def _task(
+    row: Row, seed: int, *, split: Callable[[str], list[str | int]] | None, subkey: int | None
+) -> Task[int] | BadRow:
+    """The task of a row; without `split`, of its whole text, in which the holes are chosen."""
     parts, text = row.get("parts"), row.get("text")
+    same: Row = {"seed": seed, **opt.same_subkey(subkey)}
+    if split is None:
+        if isinstance(text, str):
+            return Task(row["id"], seed, same={"original": text, **same})
+        return BadRow(row["id"], 'no "text": with a share, give the text whose words are to be replaced')
     if not isinstance(parts, list) and isinstance(text, str):
         parts = split(text)
+    if parts == [text]:
+        return BadRow(row["id"], "there is no hole: write [mask:N] where N tokens belong, or give --share")
     if isinstance(parts, list):
-        return Task(row["id"], seed, same={"parts": parts, "seed": seed, **opt.same_subkey(subkey)})
+        return Task(row["id"], seed, same={"parts": parts, **same})
     return BadRow(row["id"], 'no "text" and no "parts": give a text with [mask:N] in it, or its parts')
-
-
-def _whole_text(row: Row, seed: int, subkey: int | None) -> Task[int] | BadRow:
-    text = row.get("text")
-    if isinstance(text, str):
-        return Task(row["id"], seed, same={"original": text, "seed": seed, **opt.same_subkey(subkey)})
-    return BadRow(row["id"], 'no "text": with a share, give the text whose words are to be replaced')
 
 
 def _tell(done: "Remasking", text: str) -> None:
@@ -143,14 +161,10 @@ def _tell(done: "Remasking", text: str) -> None:
     stderr().print(f"{done.masked:.0%} of the tokens masked, {done.changed:.0%} changed; {evidence}", markup=False)
 
 
-def _rows(text: str | None, text_file: str | None, texts: str | None) -> Iterator[Row | BadRow]:
-    if [text, text_file, texts].count(None) != 2:
-        raise SettingsError("give a text with [mask:N] in it, --text FILE, or --texts FILE.jsonl (one of the three)")
-    if texts is not None:
-        return read_rows(texts)
-    content = text
+def _rows(given: str | None, text_file: str | None, texts: str | None) -> Iterator[Row | BadRow]:
+    if [given, text_file, texts].count(None) != 2:
+        raise SettingsError("give a text with [mask:N] in it, a file of one, or a file of rows (one of the three)")
     if text_file is not None:
-        content = decode(read_bytes(text_file, "a text file"), text_file)
-    elif text == STDIN:
-        content = read_stdin()
-    return iter([{"id": "0", "text": content}])
+        return iter([{"id": "0", "text": decode(read_bytes(text_file, "a text file"), text_file)}])
+    source = texts if given is None else named_file(given)
+    return iter([{"id": "0", "text": given}]) if source is None else read_prompts(source, "text", one_text=True)

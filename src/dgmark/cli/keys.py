@@ -1,8 +1,8 @@
 """`dgmark keygen` and `dgmark key`: make a key file, show its public contents, and prove that it is old."""
 
 import json
+import os
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,48 +14,68 @@ from dgmark.checkpoint.folder import BUILTIN, BUILTINS, find_checkpoint, model_o
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.cli.console import command_errors, stderr, stdout, tell_of_key, visible
 from dgmark.cli.demo import SHOWS
-from dgmark.cli.option_groups import option_groups
-from dgmark.cli.options import AllowOpenKey, ModelContext, NewKeyFile, OneObject, reading_model
-from dgmark.cli.rule_options import rule_options
+from dgmark.cli.options import AllowOpenKey, ModelContext, OneObject
 from dgmark.detection.detector import DEFAULT_FPR, Detector, check_fpr
 from dgmark.detection.expected import MAX_TOKENS, expected_p, tokens_needed
 from dgmark.detection.key_check import TEMPLATE_LEVEL, KeyCheck, check_on_texts
-from dgmark.errors import CheckpointFormat, InputError
+from dgmark.detection.rules import language_model
+from dgmark.errors import CheckpointFormat, InputError, SettingsError
 from dgmark.files.inputs import names_of
 from dgmark.models.special_ids import find_end_ids, find_mask_id
 from dgmark.rows.detect_files import read_sources
+from dgmark.rows.jsonl import BadRow
 from dgmark.rows.texts import Item
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey, block_length_of
-from dgmark.watermark.rules import usable_rules
+from dgmark.watermark.key_file import new_key_file
 
-# tokens of the text that `keygen` speaks of
-TOKENS = 256
+TOKENS = 256  # of a text that a mark must show in
+_WORDS_OF_A_TOKEN = 0.75  # of English
+KeyToRead = Annotated[Path, typer.Argument(metavar="KEY", help="Key: a file, a name, or - for standard input.")]
 _CLEARLY_BETTER = 0.03  # of the share of matches
 
 
-def keygen() -> Callable[..., None]:
+@command_errors
+def keygen(
+    ctx: typer.Context,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            help="File to write the key to (mode 0600), or - for standard output; an existing file is never "
+            "overwritten.",
+            show_default="in your folder of keys, by --name",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="Whose texts it marks, such as press: verdicts name it, and --key finds it without a FILE."),
+    ] = None,
+    model: Annotated[str, typer.Option(help="Model whose tokenizer the key is bound to.")] = BUILTIN,
+    rule: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RULE",
+            help="What is marked: bigram (pairs of nearby tokens), position (each token at its position, the paper's "
+            "rule), or a rule of another package: `--rule NAME --help` shows its options.",
+            show_default="bigram; position with one of its options",
+        ),
+    ] = None,
+    expected_match: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of the pairs (position: of the tokens) that match in a typical text of the model, by which a "
+            "text is too short to tell.",
+            show_default="what was measured at the model's own block length",
+        ),
+    ] = None,
+) -> None:
     """Make a secret key. Whoever has it can detect and forge the mark: keep it as you would keep a signing key."""
-    rules, broken = usable_rules()
-    options = rule_options(rules)
-
-    @command_errors
-    @option_groups
-    def keygen(
-        file: NewKeyFile,
-        options: Annotated[dict[str, Any], options],
-        model: Annotated[str, typer.Option(help="Model whose tokenizer the key is bound to.")] = BUILTIN,
-    ) -> None:
-        for error in broken:
-            stderr().print(f"warning: {error}", markup=False)
-        _make_key(file, model, options)
-
-    return keygen
-
-
-def _make_key(file: Path, model: str, options: dict[str, Any]) -> None:
-    """Make a key file, and say what to do with it."""
-    key = WatermarkKey.generate(model, **options)
+    called = str(file)
+    if file is None:
+        if name is None:
+            raise SettingsError("give a FILE for the key, or --name NAME to have it in your folder of keys")
+        file, called = new_key_file(name), name
+    key = WatermarkKey.generate(model, rule=rule, expected_match=expected_match, name=name, **ctx.obj)
     key.save(file)
     if key.keyless:
         stderr().print(
@@ -73,7 +93,7 @@ def _make_key(file: Path, model: str, options: dict[str, Any]) -> None:
     tell_of_key(file, f"key {key.fingerprint} for {model}")
     if key.spec.expected_match is not None and key.rule.expects(key.spec):
         stderr().print(_expectation(key, block_length_of(model)), markup=False)
-    stderr().print(_next_steps(file, model, key, can_generate=refusal is None), markup=False)
+    stderr().print(_next_steps(called, model, key, can_generate=refusal is None), markup=False)
 
 
 def _refusal(model: str) -> str | None:
@@ -91,13 +111,10 @@ def _refusal(model: str) -> str | None:
 
 
 def _expectation(key: WatermarkKey, block: int | None) -> str:
-    """What a text of the key's model is expected to carry, with a warning where that is little."""
-    p, needed = expected_p(key.spec, TOKENS), tokens_needed(key.spec, DEFAULT_FPR)
+    """How long a marked text of the key's model must be, with a warning where that is long."""
+    p = expected_p(key.spec, TOKENS)
     assert p is not None  # the rule expects something
-    said = (
-        f"A sampled text of {TOKENS} tokens is expected to reach p = {p:.0e}; "
-        f"{DEFAULT_FPR:g} takes {_count(needed)} tokens (`dgmark key show` has more)"
-    )
+    said = _length_needed(key, DEFAULT_FPR)
     if p <= 1e-6:
         return said
     warning = f"{said}\nwarning: that is a weak mark: use longer texts"
@@ -106,23 +123,33 @@ def _expectation(key: WatermarkKey, block: int | None) -> str:
     return f"{warning}, and longer blocks where the model allows; blocks of {block} leave little order to choose"
 
 
+def _length_needed(key: WatermarkKey, fpr: float) -> str:
+    """How long a marked text must be to be found, in one sentence; of other packages' rules it may not be known."""
+    if not key.rule.expects(key.spec):
+        return f"How long a text must be to be found is not known for rule {key.spec.rule}."
+    most, half = (_words(tokens_needed(key.spec, fpr, most=most)) for most in (True, False))
+    return f"A marked text of {most} is nearly always found, and one of {half} half of the time (at a rate of {fpr:g})."
+
+
+def _words(tokens: int | None) -> str:
+    if tokens is None:
+        return f"over {MAX_TOKENS:,} tokens"
+    return f"about {-(-tokens * _WORDS_OF_A_TOKEN // 10) * 10:,.0f} words ({tokens:,} tokens)"
+
+
 def _gains_by_longer_blocks(key: WatermarkKey, block: int) -> bool:
     """Whether longer blocks would mark clearly better, as where the order carries the mark."""
     here, longer = (key.rule.expected_match(key.spec, length) for length in (block, 64))
     return here is not None and longer is not None and longer - here > _CLEARLY_BETTER
 
 
-def _count(tokens: int | None) -> str:
-    return f"over {MAX_TOKENS:,}" if tokens is None else f"about {tokens:,}"
-
-
-def _next_steps(file: Path, model: str, key: WatermarkKey, can_generate: bool) -> str:
-    quoted = shlex.quote(str(file))
+def _next_steps(file: str, model: str, key: WatermarkKey, can_generate: bool) -> str:
+    quoted = shlex.quote(file)
     named = model_option(model)
     temperature = _storyteller_temperature(key)
     if model == BUILTIN and temperature is not None:
         named = f" --temperature {temperature}"
-    write = f"  dgmark generate --key {quoted}{named} --prompt 'Once upon a time' > text.txt   write a marked text\n"
+    write = f"  dgmark generate --key {quoted}{named} 'Once upon a time' > text.txt   write a marked text\n"
     usual = key.rule.spec.defaults_of_new({}).get("subkeys", 1)
     payload = " --payload" * (key.spec.subkeys not in (1, usual))
     return (
@@ -156,7 +183,7 @@ def key() -> None:
 @key_app.command("show")
 @command_errors
 def show(
-    file: Annotated[Path, typer.Argument(help="Key file to show.")],
+    file: KeyToRead,
     fpr: Annotated[float, typer.Option(help="False-positive rate that texts are to reach.")] = DEFAULT_FPR,
     as_json: OneObject = False,
     allow_open_key: AllowOpenKey = False,
@@ -164,8 +191,6 @@ def show(
     """Show the public contents of a key file, never the secret, and how many tokens its texts need."""
     check_fpr(fpr)
     key = WatermarkKey.load(file, allow_open=allow_open_key)
-    half, most = (tokens_needed(key.spec, fpr, most=most) for most in (False, True))
-    known = key.rule.expects(key.spec)
     public = {
         "key_fingerprint": key.fingerprint,
         "key_id": key.key_id,
@@ -175,21 +200,19 @@ def show(
         "schema": 1,
     }
     if as_json:
-        needed = {"half": half, "most": most} if known else None
+        half, most = (tokens_needed(key.spec, fpr, most=most) for most in (False, True))
+        needed = {"half": half, "most": most} if key.rule.expects(key.spec) else None
         print(json.dumps({**public, "fpr": fpr, "tokens_needed": needed}))
         return
     for name, value in public.items():
         stdout().print(f"{name:<22} {value}", markup=False)
-    said = f"{_count(half)} (half of the texts), {_count(most)} (95 % of them)"
-    if not known:
-        said = f"not known for rule {key.spec.rule}"
-    stdout().print(f"\ntokens needed for p <= {fpr:g}: {said}", markup=False)
+    stdout().print(f"\n{_length_needed(key, fpr)}", markup=False)
 
 
 @key_app.command("check")
 @command_errors
 def check(
-    file: Annotated[Path, typer.Argument(help="Key file to check.")],
+    file: KeyToRead,
     texts: Annotated[
         list[str],
         typer.Option(help="Unmarked traffic: documents, folders, or JSON Lines of texts; repeatable."),
@@ -202,21 +225,28 @@ def check(
     as_json: OneObject = False,
     allow_open_key: AllowOpenKey = False,
 ) -> None:
-    """Test texts that nobody marked: how many look marked under this key, and which of them do so together."""
+    """Test texts that nobody marked: how many look marked under this key, and which of them do so together.
+
+    Exits with 1 if the key should not be used for such texts. A file that is given twice counts once.
+    """
     key = WatermarkKey.load(file, allow_open=allow_open_key)
-    model = reading_model(surprisal_model, context, [key])
+    model = language_model(surprisal_model, [key], context=context)
     detector = Detector(key, tokenizer=tokenizer, surprisal_model=model)
-    items = list(read_sources(names_of(texts)))
-    usable = [(item.row_id, content_of(item.content)) for item in items if isinstance(item, Item)]
+    items = list(read_sources([*{os.path.realpath(name): name for name in names_of(texts)}.values()]))
+    usable = [(item.name, content_of(item.content)) for item in items if isinstance(item, Item)]
+    unusable = [item for item in items if isinstance(item, BadRow)]
     if not usable:
-        raise InputError("there is no text to test: give unmarked texts with --texts")
+        why = f"{unusable[0].name}: {unusable[0].error}" if unusable else "give unmarked texts with --texts"
+        raise InputError(f"there is no text to test: {why}")
     found = check_on_texts(detector, usable)
     if as_json:
-        print(json.dumps(_check_fields(found, key, len(items) - len(usable))))
-        return
-    if len(usable) < len(items):
-        stderr().print(f"{len(items) - len(usable)} of {len(items)} inputs cannot be used")
-    _print_check(found)
+        print(json.dumps(_check_fields(found, key, len(unusable))))
+    else:
+        for one in unusable:
+            stderr().print(f"{one.name}: {one.error}", markup=False)
+        _print_check(found)
+    if found.above or found.templates:
+        raise typer.Exit(1)
 
 
 def _check_fields(found: KeyCheck, key: WatermarkKey, unusable: int) -> dict[str, Any]:
@@ -247,7 +277,7 @@ def _print_check(found: KeyCheck) -> None:
 @key_app.command("commit")
 @command_errors
 def commit(
-    file: Annotated[Path, typer.Argument(help="Key file to commit to.")],
+    file: KeyToRead,
     allow_open_key: AllowOpenKey = False,
 ) -> None:
     """Print a commitment to a key, to be published before texts are marked. It reveals nothing of the secret."""
@@ -263,7 +293,7 @@ def commit(
 @key_app.command("verify")
 @command_errors
 def verify(
-    file: Annotated[Path, typer.Argument(help="Key file.")],
+    file: KeyToRead,
     commitment: Annotated[Path, typer.Argument(help="Commitment that `dgmark key commit` printed.")],
     allow_open_key: AllowOpenKey = False,
 ) -> None:

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Collection
 from copy import copy
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args
 
 R = TypeVar("R")
 
@@ -30,23 +30,23 @@ class OptionGroup:
 
     @property
     def options(self) -> list[inspect.Parameter]:
-        """The parameters of `make`, keyword-only, so that defaults may be in any order."""
-        found = _keyword_only(inspect.signature(self.make))
-        chosen = [one for one in found if not self.only or one.name in self.only]
+        """The parameters of `make`."""
+        chosen = [
+            one for one in inspect.signature(self.make).parameters.values() if not self.only or one.name in self.only
+        ]
         return [_unshown(one) if one.name in self.hidden else one for one in chosen]
 
 
 def option_groups(command: Callable[..., R]) -> Callable[..., R]:
     """Replace the groups among a command's parameters by their options."""
-    parameters: list[inspect.Parameter] = []
-    groups: dict[str, OptionGroup] = {}
-    for one in _keyword_only(inspect.signature(command)):
-        group = _group_of(one.annotation)
-        if group is None:
-            parameters.append(one)
-        else:
-            groups[one.name] = group
-            parameters += group.options
+    own = inspect.signature(command).parameters
+    groups = {
+        name: extra
+        for name, one in own.items()
+        for extra in getattr(one.annotation, "__metadata__", ())
+        if isinstance(extra, OptionGroup)
+    }
+    options = [option for name, one in own.items() for option in (groups[name].options if name in groups else [one])]
 
     @functools.wraps(command)
     def run(**values: Any) -> R:
@@ -54,14 +54,11 @@ def option_groups(command: Callable[..., R]) -> Callable[..., R]:
             values[name] = group.make(**{one.name: values.pop(one.name) for one in group.options})
         return command(**values)
 
-    # typer reads these instead of the signature of `command`
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    # typer reads this; keyword-only, so that defaults may be in any order
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in options]
+    )
     return run
-
-
-def _keyword_only(signature: inspect.Signature) -> list[inspect.Parameter]:
-    return [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in signature.parameters.values()]
 
 
 def _unshown(option: inspect.Parameter) -> inspect.Parameter:
@@ -69,9 +66,3 @@ def _unshown(option: inspect.Parameter) -> inspect.Parameter:
     info = copy(info)
     info.hidden = True
     return option.replace(annotation=Annotated[kind, info])
-
-
-def _group_of(annotation: Any) -> OptionGroup | None:
-    if get_origin(annotation) is not Annotated:
-        return None
-    return next((one for one in annotation.__metadata__ if isinstance(one, OptionGroup)), None)

@@ -4,7 +4,7 @@ The decoding options are built from the fields of `DecodeConfig`, so that each s
 """
 
 import inspect
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,11 +12,9 @@ import typer
 
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.cli.option_groups import OptionGroup
-from dgmark.decode.config import Settings, setting_fields
-from dgmark.detection.rules import check_weighs
-from dgmark.detection.surprisal import SurprisalModel
+from dgmark.decode.config import SettingField, Settings, setting_fields
+from dgmark.detection.keyring import named_keys
 from dgmark.errors import SettingsError
-from dgmark.models.surprisal_models import load_surprisal_model
 from dgmark.watermark.key import WatermarkKey
 
 # --- the key
@@ -36,44 +34,42 @@ ModelContext = Annotated[
 ]
 
 
-def reading_model(name: str | None, context: int | None, keys: Sequence[WatermarkKey]) -> SurprisalModel | None:
-    """The language model that reads along, once each key's rule is known to take weights; None without a name.
-
-    Raises:
-        SettingsError: a key takes no weights, or there is a context without a model.
-        ModelError: the model cannot be loaded.
-    """
-    if name is None:
-        if context is not None:
-            raise SettingsError("--context is that of the language model: give one with --surprisal-model")
-        return None
-    for key in keys:
-        check_weighs(key)
-    return load_surprisal_model(name, keys[0].spec.tokenizer_fingerprint, context=context)
-
-
 KeyFile = Annotated[
     Path | None,
-    typer.Option("--key", "-k", help="Key file to mark the text with; `dgmark keygen` makes one; - is standard input."),
+    typer.Option(
+        "--key", "-k", help="Key to mark with: a file, a name given to `dgmark keygen`, or - for standard input."
+    ),
 ]
 NoWatermark = Annotated[bool, typer.Option("--no-watermark", help="Generate text without a mark.")]
 
 
-def key_to_mark_with(
-    key: KeyFile = None, no_watermark: NoWatermark = False, allow_open_key: AllowOpenKey = False
-) -> WatermarkKey | None:
-    """Load the key that a command marks with; None for text without a mark.
+# the key of all texts, or those that rows name
+Marks = WatermarkKey | dict[str, WatermarkKey] | None
+
+
+def marks_of(
+    key: KeyFile = None,
+    no_watermark: NoWatermark = False,
+    allow_open_key: AllowOpenKey = False,
+    keys: Annotated[Path | None, typer.Option(help="Folder of key files, of which each row names one.")] = None,
+) -> Marks:
+    """Load the key of all texts, or the keys that rows name; None for text without a mark.
 
     Raises:
-        SettingsError: neither or both of a key and `no_watermark` are given.
-        KeyFileError: the key file is unusable.
+        SettingsError: not one of the three is given.
+        KeyFileError: a key file is unusable.
     """
-    if (key is None) != no_watermark:
-        raise SettingsError("give --key FILE to mark the text, or --no-watermark to leave it unmarked (one of the two)")
+    if [key is not None, no_watermark, keys is not None].count(True) != 1:
+        raise SettingsError(
+            "give --key KEY to mark the text, --keys FOLDER to mark rows with the keys that they name, or "
+            "--no-watermark to leave it unmarked (one of these)"
+        )
+    if keys is not None:
+        return named_keys(keys, allow_open=allow_open_key)
     return None if key is None else WatermarkKey.load(key, allow_open=allow_open_key)
 
 
-KeyToMark = Annotated[WatermarkKey | None, OptionGroup(key_to_mark_with)]
+KeyToMark = Annotated[Any, OptionGroup(marks_of, ("key", "no_watermark", "allow_open_key"))]
 
 
 Subkey = Annotated[
@@ -143,36 +139,32 @@ def set_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 # --- the decoding
-def decoding_options(
-    without: Collection[str] = (), defaults: Mapping[str, str] | None = None, shown: Collection[str] | None = None
-) -> OptionGroup:
+def decoding_options(without: Collection[str] = (), shown: Collection[str] | None = None) -> OptionGroup:
     """The fields of `DecodeConfig` as options.
 
     Args:
         without: settings that the command decides itself.
-        defaults: the defaults in words, by setting, where the command's default is not that of `DecodeConfig`.
         shown: settings on the help page; by default all.
     """
-    options: list[inspect.Parameter] = []
-    for one in setting_fields():
-        if one.name not in without:
-            info = typer.Option(
-                help=one.help,
-                metavar=None if one.choices else "NUMBER",
-                show_default=(defaults or {}).get(one.name, one.default_text or False),
-                hidden=shown is not None and one.name not in shown,
-            )
-            kind: Any = Annotated[one.type | None, info]
-            options.append(inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=None))
+    fields = [one for one in setting_fields() if one.name not in without]
 
     def settings(**values: Any) -> Settings:
         return set_options(values)
 
-    settings.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
-    return OptionGroup(settings)
+    def option(one: SettingField) -> inspect.Parameter:
+        metavar = None if one.choices else "NUMBER"
+        info = typer.Option(help=one.help, metavar=metavar, show_default=one.default_text or False)
+        kind: Any = Annotated[one.type | None, info]
+        return inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=None)
+
+    settings.__signature__ = inspect.Signature(list(map(option, fields)))  # type: ignore[attr-defined]
+    return OptionGroup(settings, hidden=[one.name for one in fields if shown is not None and one.name not in shown])
 
 
 DecodingOptions = Annotated[Settings, decoding_options()]
+# for help panels: what a normal user leaves alone
+RARE_SETTINGS = [one.name for one in setting_fields() if one.name not in ("length", "temperature")]
+RARE_LOADING = [name for name in inspect.signature(model_to_load).parameters if name != "name_or_path"]
 Seed = Annotated[int, typer.Option(help="Random seed; row i, counted from 0, uses seed + i.")]
 
 # --- tables

@@ -299,7 +299,7 @@ def _found(detection: Detection) -> str:
     if detection.verdict == "watermarked":
         return "found"
     if detection.uncertain_because:
-        return f"uncertain: {_REASONS[detection.uncertain_because]}"
+        return f"inconclusive: {_REASONS[detection.uncertain_because]}"
     return "not found"
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dgmark.cli.bar import row_bar
 from dgmark.cli.console import stderr, stdout, visible
-from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, ResumeMismatch
+from dgmark.errors import DgmarkError, InputError, ResumeMismatch
 from dgmark.rows.detect_files import Tally
 from dgmark.rows.jsonl import BadRow, Row, to_line
 from dgmark.rows.row_file import RowFile
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from dgmark.decode.written import MarkTally
 
 Content = TypeVar("Content")
-
-# errors that concern one row, while others may succeed
-ROW_ERRORS = (InputError, PromptTooLong, ModelFault)
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ class Task(Generic[Content]):
     same: Row = field(default_factory=dict)
 
 
-# makes a row or an error for each task of a batch; calls its second argument with the number of new tokens
+# makes a row or an error for each of some tasks; calls its second argument with the number of new tokens
 Work = Callable[[list[Task[Content]], Callable[[int], None]], Sequence[Row | DgmarkError]]
 
 
@@ -170,7 +167,7 @@ def make_rows(
         alone = len(tasks) == 1 and isinstance(tasks[0], Task)
         raise errors[0] if alone else type(errors[0])(f"{tasks[0].row_id}: {errors[0]}")
     if errors:
-        stderr().print(f"{len(errors)} of {len(left)} rows have errors")
+        stderr().print(f"errors in {len(errors)} of {len(left)} rows")
 
 
 def tell_written(out: str, tally: Tally) -> None:
@@ -179,8 +176,8 @@ def tell_written(out: str, tally: Tally) -> None:
     Raises:
         DgmarkError: it holds errors alone: that of the first row.
     """
-    before = f"; {tally.resumed} rows were there already" if tally.resumed else ""
-    stderr().print(f"{out}: {tally.scored} written, {tally.unusable} have errors{before}", markup=False)
+    before = f"; of these, {tally.resumed} there already" if tally.resumed else ""
+    stderr().print(f"{out}: {tally.scored} written, {tally.unusable} with errors{before}", markup=False)
     if tally.first_unusable and not tally.scored:
         raise tally.first_unusable.kind(f"{tally.first_unusable.row_id}: {tally.first_unusable.error}")
 
@@ -221,7 +218,8 @@ def tell_of_marks(tally: "MarkTally") -> None:
 def _outcomes(
     batch: Sequence[Task[Any] | BadRow], work: Work[Any], progress: Callable[[int], None]
 ) -> Iterator[Row | DgmarkError]:
-    made = iter(work([task for task in batch if isinstance(task, Task)], progress))
+    tasks = [task for task in batch if isinstance(task, Task)]
+    made = iter(work(tasks, progress) if tasks else ())
     for task in batch:
         yield task.kind(task.error) if isinstance(task, BadRow) else next(made)
 
@@ -244,12 +242,8 @@ def _check_finished(tasks: Sequence[Task[Any] | BadRow], finished: dict[str, Row
             )
 
 
-def one_by_one(work: Callable[[Task[Content]], Row], tasks: Sequence[Task[Content]]) -> list[Row | DgmarkError]:
-    """Work on tasks one by one; return a row for each, or an error that concerns only this row."""
-    outcomes: list[Row | DgmarkError] = []
-    for task in tasks:
-        try:
-            outcomes.append(work(task))
-        except ROW_ERRORS as error:
-            outcomes.append(error)
-    return outcomes
+def rows_of(
+    tasks: Sequence[Task[Content]], made: Sequence[Any], row_of: Callable[[Task[Content], Any], Row]
+) -> list[Row | DgmarkError]:
+    """The row of what was made for each task; an error stays one."""
+    return [one if isinstance(one, DgmarkError) else row_of(task, one) for task, one in zip(tasks, made, strict=True)]

@@ -28,7 +28,6 @@ from dgmark.detection.rules import DetectionSettings, check_settings, check_weig
 from dgmark.detection.scorer import Scorer
 from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import DgmarkError, KeyFileError, SettingsError
-from dgmark.models.surprisal_models import load_surprisal_model
 from dgmark.watermark.key import WatermarkKey
 
 
@@ -57,7 +56,7 @@ class DetectColumns:
         key_column: a column that names the key of each row, of a folder of keys: the file's name without `.json`, or
             the key's fingerprint. Each text is tested with this key alone.
         tokenizer: see `Detector`; only a path travels to other processes.
-        surprisal_model: see `Detector`; or what names one on the command line, such as "narrator-base", which travels.
+        surprisal_model: see `Detector`; only a name travels to other processes.
         payload: state the sub-key found, which is the payload of the text; else its column holds nulls.
         prefix: what the names of the added columns begin with.
         allow_open_key: accept a key file that every user of the machine can read.
@@ -186,12 +185,9 @@ def _scorer(
 ) -> AnyScorer:
     """The scorer of a key or of the keys of a folder, made once a process."""
     folder = isinstance(source, str) and os.path.isdir(source)
-    given: dict[str, Any] = {"tokenizer": tokenizer, **dict(settings)}
+    given: dict[str, Any] = {"tokenizer": tokenizer, "surprisal_model": model, **dict(settings)}
     keys = named_keys(str(source), allow_open=allow_open) if named else None
     listed = read_keys(source, allow_open=allow_open) if keys is None else list(keys.values())
-    if model is not None:
-        name = isinstance(model, str)
-        given["surprisal_model"] = load_surprisal_model(model, listed[0].spec.tokenizer_fingerprint) if name else model
     if keys is not None:
         return RowKeys(keys, **given)
     scorer: Scorer = Keyring(listed, **given) if folder else Detector(listed[0], **given)

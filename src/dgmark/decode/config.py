@@ -25,7 +25,6 @@ Settings = dict[str, Any]
 
 Strategy = Literal["random", "confidence", "entropy", "margin", "left_to_right"]
 Noise = Literal["redrawn", "fixed"]
-LookaheadProposals = Literal["redrawn", "kept"]
 Commit = Literal["quota", "threshold"]
 Schedule = Literal["llada", "dream"]
 Cache = Literal["none", "prefix", "dual"]
@@ -44,7 +43,6 @@ class DecodeSettings(TypedDict, total=False):
     bias: float
     noise: Noise
     lookahead: int
-    lookahead_proposals: LookaheadProposals
     commit: Commit
     threshold: float
     edit_threshold: float | None
@@ -123,10 +121,6 @@ class DecodeConfig:
         ge=1,
         description="Choices that each step compares by looking one step ahead, each at the cost of a forward; 1 turns "
         "it off.",
-    )
-    lookahead_proposals: LookaheadProposals = Field(
-        default="redrawn",
-        description="With lookahead: what becomes of the tokens drawn while looking ahead.",
     )
     commit: Commit = Field(
         default="quota",

@@ -8,6 +8,7 @@ meant to hide anything. Knows no model and no watermark.
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dgmark.arguments.checks import shown
+from dgmark.arguments.checks import shown, whole
 from dgmark.errors import SettingsError
 from dgmark.watermark.hashes import STEP, mix, shifted
 
@@ -25,14 +26,15 @@ _NO_FORWARD = -1
 
 
 def check_seed(seed: Any) -> int:
-    """A seed, if it is one.
+    """A seed as a plain number, if it is one.
 
     Raises:
         SettingsError: the seed is not a whole number of 64 bits.
     """
-    if type(seed) is not int or not -(2**63) <= seed < 2**64:
-        raise SettingsError(f"seed {shown(seed)} is not a whole number from -2^63 to 2^64 - 1")
-    return seed
+    with suppress(SettingsError):
+        if -(2**63) <= (number := whole("seed", seed)) < 2**64:
+            return number
+    raise SettingsError(f"seed {shown(seed)} is not a whole number from -2^63 to 2^64 - 1")
 
 
 def seeds_within(seed: int) -> Iterator[int]:

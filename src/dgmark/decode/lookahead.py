@@ -43,7 +43,7 @@ class Lookahead:
 
     def __init__(self, config: DecodeConfig, steps: Steps) -> None:
         self._steps, self._most = steps, config.lookahead
-        self._keeps_draws = config.noise == "fixed" or config.lookahead_proposals == "kept" or config.greedy
+        self._keeps_draws = config.noise == "fixed" or config.greedy
 
     def step(
         self, now: OpenRows, choice: Choice, unsettled: Bool[Tensor, " rows"], shown: Shown

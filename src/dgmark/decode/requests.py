@@ -64,7 +64,7 @@ class Request:
     key: WatermarkKey | None
 
     def __post_init__(self) -> None:
-        check_seed(self.seed)
+        object.__setattr__(self, "seed", check_seed(self.seed))
         object.__setattr__(self, "key", key_of_text(self.key))
 
     @property

@@ -271,6 +271,5 @@ def check_unordered(config: DecodeConfig) -> None:
     needs = "needs a rule that prefers some candidates, and this key's prefers none"
     if config.lookahead > 1:
         raise SettingsError(f"above 1 {needs}: use 1", field="lookahead")
-    for field in ("lookahead_proposals", "min_relative_reward"):
-        if getattr(config, field) != getattr(DecodeConfig, field):
-            raise SettingsError(f"{needs}: leave it out", field=field)
+    if config.min_relative_reward:
+        raise SettingsError(f"{needs}: leave it out", field="min_relative_reward")

@@ -18,8 +18,15 @@ from dgmark.detection.finding import Phase, ScoredToken, Span
 from dgmark.detection.p_values import adjusted_p, bonferroni_p
 from dgmark.detection.reader import Ranges, Reader, ScoredIds, at_words
 from dgmark.detection.result import Detection, verdict_of
-from dgmark.detection.rules import DEFAULT_MAX_CROP, DetectionSettings, TextTest, check_weighs, rule_test
-from dgmark.detection.scorer import ReadText, Scorer
+from dgmark.detection.rules import (
+    DEFAULT_MAX_CROP,
+    DetectionSettings,
+    TextTest,
+    check_weighs,
+    language_model,
+    rule_test,
+)
+from dgmark.detection.scorer import ReadingScorer, ReadText
 from dgmark.detection.shading import Shade, shades_of
 from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import DgmarkError, SettingsError, each
@@ -33,7 +40,7 @@ _MOST_KEYS = 10**15
 _TOKENS_AT_ONCE = 2**14
 
 
-class Detector(Scorer):
+class Detector(ReadingScorer):
     """Detects the mark of one key, or of any sub-key of one key.
 
     Args:
@@ -48,7 +55,8 @@ class Detector(Scorer):
             not show the mark. Ids are never changed.
         keys_tested: how many keys are tried, including this one: a whole number of at least 1. P-values are corrected
             for all of them.
-        surprisal_model: a language model that reads the texts, such as a `dgmark.LanguageModel`. Each pair of tokens
+        surprisal_model: a language model that reads the texts, such as a `dgmark.LanguageModel`, or what names one:
+            "builtin", a folder, a GGUF file, a hub id, or the address of a server. Each pair of tokens
             then has a weight by how much choice the tokens had; see docs/statistics.md. Only for keys of rule bigram.
 
     A text that the steps change, that is hard-wrapped, or whose words stand in signs of markup or on lines of their
@@ -72,7 +80,7 @@ class Detector(Scorer):
         max_crop: int = DEFAULT_MAX_CROP,
         normalise: Sequence[str] = (),
         keys_tested: int = 1,
-        surprisal_model: SurprisalModel | None = None,
+        surprisal_model: SurprisalModel | str | None = None,
     ) -> None:
         check_key(key)
         keys_tested = whole("keys tested", keys_tested)
@@ -88,7 +96,7 @@ class Detector(Scorer):
         self._test.check(self._settings)
         self.key, self.keys_tested, self.fpr = key, keys_tested, float(fpr)
         self.normalise = steps
-        self.reader = Reader(key, tokenizer, surprisal_model)
+        self.reader = Reader(key, tokenizer, language_model(surprisal_model, [key]))
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -265,7 +273,7 @@ class Detector(Scorer):
         """
         return self.detection(self.test(tokens), len(tokens.ids), share)
 
-    def _score_many(self, texts: Sequence[ReadText]) -> list[Detection | DgmarkError]:
+    def _score_many(self, texts: list[ReadText]) -> list[Detection | DgmarkError]:
         """What `score` gives for each text at its share of the rate, or its error; some are tested together."""
         found = list[Detection | DgmarkError]()
         for some in _batches(texts):
@@ -327,7 +335,7 @@ class ScoringSettings(TypedDict, total=False):
     max_crop: int
     normalise: Sequence[str]
     keys_tested: int
-    surprisal_model: SurprisalModel | None
+    surprisal_model: SurprisalModel | str | None
 
 
 class DetectorSettings(ScoringSettings, total=False):

@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from dgmark.arguments.checks import as_path, check_name, several
+from dgmark.arguments.contents import Content
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import DEFAULT_FPR, Detector, model_settings, setting_of
 from dgmark.detection.finding import Phase
 from dgmark.detection.reader import Reader
 from dgmark.detection.result import Detection
-from dgmark.detection.rules import DEFAULT_MAX_CROP, DetectionSettings, check_settings, rule_test
-from dgmark.detection.scorer import ReadText, Scorer
+from dgmark.detection.rules import DEFAULT_MAX_CROP, DetectionSettings, check_settings, language_model
+from dgmark.detection.scorer import ReadingScorer, ReadText, Scorer
 from dgmark.detection.surprisal import SurprisalModel
-from dgmark.errors import DgmarkError, KeyFileNotFound, SettingsError, TokenizerMismatch, each
+from dgmark.errors import DgmarkError, KeyFileNotFound, SettingsError, each
 from dgmark.watermark.key import WatermarkKey, check_key
 
 # p-values whose logarithms differ by less are equal in rank: rounding, which differs between machines, decides none
@@ -28,13 +29,13 @@ _RANKING_DIGITS = 9
 
 
 class Keyring(Scorer):
-    """Detects the mark of any of several keys of one tokenizer.
+    """Detects the mark of any of several keys, of one model or of several.
 
     A detection is that of the likeliest key; its p-value is multiplied by the number of keys.
 
     Args:
         keys: the keys, at least one.
-        tokenizer: the model's tokenizer, or its folder or file; by default the one the first key names.
+        tokenizer: the model's tokenizer, or its folder or file; by default each key's own.
         fpr: false-positive rate to hold over all keys together.
         phase: see `Detector`.
         max_crop: see `Detector`.
@@ -42,7 +43,7 @@ class Keyring(Scorer):
 
     Raises:
         SettingsError: there is no key, an item is not a key, or a setting is invalid.
-        TokenizerMismatch: the keys are bound to different tokenizers.
+        TokenizerMismatch: the tokenizer is not that of each key.
     """
 
     def __init__(
@@ -53,50 +54,80 @@ class Keyring(Scorer):
         fpr: float = DEFAULT_FPR,
         phase: Phase = "any",
         max_crop: int = DEFAULT_MAX_CROP,
-        surprisal_model: SurprisalModel | None = None,
+        surprisal_model: SurprisalModel | str | None = None,
     ) -> None:
         self.keys = _checked_keys(keys)
         settings = check_settings(self.keys, DetectionSettings(fpr, phase, max_crop))
         self._phase, self._max_crop = phase, max_crop
-        self._detectors = [
+        model = language_model(surprisal_model, self.keys)
+        detectors = [
             Detector(
                 key,
                 fpr=fpr,
                 keys_tested=len(self.keys),
                 phase=one.phase,
                 max_crop=one.max_crop,
-                surprisal_model=surprisal_model,
+                surprisal_model=model,
             )
             for key, one in zip(self.keys, settings, strict=True)
         ]
-        self.reader = Reader(self.keys[0], tokenizer, surprisal_model)
-        self.reader.tokenizer  # noqa: B018 (loaded here: a wrong tokenizer is an error of the keys, not of a text)
+        of_models: dict[tuple[str, int], list[Detector]] = {}
+        for detector in detectors:
+            spec = detector.key.spec
+            of_models.setdefault((spec.tokenizer_fingerprint, spec.table_size), []).append(detector)
+        self._of_models = [_KeysOfModel(Reader(some[0].key, tokenizer, model), some) for some in of_models.values()]
+        for one in self._of_models:
+            one.reader.tokenizer  # noqa: B018 (loaded here: a wrong tokenizer is an error of the keys, not of a text)
+        self.reader = self._of_models[0].reader
 
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that a detection depends on except the text."""
         keys = sorted(setting_of(key) for key in self.keys)
         own = {"keys": keys, "phase": self._phase, "max_crop": self._max_crop}
-        return self._detectors[0].settings | own | model_settings(self.reader)
+        return self._of_models[0].settings | own
+
+    def _detections(self, contents: list[Content]) -> list[Detection | DgmarkError]:
+        found = [model.detect_many(contents, errors="return") for model in self._of_models]
+        return [_likeliest(of_models) for of_models in zip(*found, strict=True)]
+
+
+class _KeysOfModel(ReadingScorer):
+    """Scores texts with some keys of one model: the detection is that of the likeliest key."""
+
+    def __init__(self, reader: Reader, detectors: Sequence[Detector]) -> None:
+        self.reader, self._detectors = reader, detectors
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {**self._detectors[0].settings, **model_settings(self.reader)}
 
     @property
     def reads_layout(self) -> bool:
-        """Whether the rule of any key reads a text once more without its layout."""
-        return not all(rule_test(key).scores_layout() for key in self.keys)
+        return any(one.reads_layout for one in self._detectors)
 
-    def _score_many(self, texts: Sequence[ReadText]) -> list[Detection | DgmarkError]:
-        """The detection of the likeliest key for each text, or its error."""
+    def _score_many(self, texts: list[ReadText]) -> list[Detection | DgmarkError]:
         return each(self._score, texts)
 
     def _score(self, text: ReadText) -> Detection:
         tokens, share = text
         tested = ((one, one.test(tokens)) for one in self._detectors)  # one at a time: a test of pairs is large
-        likeliest, test = min(tested, key=lambda one: round(math.log(one[0].p_value(one[1], share)), _RANKING_DIGITS))
+        likeliest, test = min(tested, key=lambda one: _rank(one[0].p_value(one[1], share)))
         return likeliest.detection(test, len(tokens.ids), share)
 
 
+def _likeliest(of_models: Sequence[Detection | DgmarkError]) -> Detection | DgmarkError:
+    """The likeliest of a text's detections; the first error if there are only errors."""
+    found = [one for one in of_models if not isinstance(one, DgmarkError)]
+    return min(found, key=lambda one: _rank(one.p_value)) if found else of_models[0]
+
+
+def _rank(p_value: float) -> float:
+    return round(math.log(p_value), _RANKING_DIGITS)
+
+
 def _checked_keys(keys: Iterable[WatermarkKey]) -> list[WatermarkKey]:
-    """The keys as a list, once checked to be keys of one tokenizer."""
+    """The keys as a list, once checked to be keys."""
     if isinstance(keys, str | PathLike | WatermarkKey):
         raise SettingsError(
             "Keyring takes a list of keys: load_keys('folder') reads those of a folder, "
@@ -107,14 +138,6 @@ def _checked_keys(keys: Iterable[WatermarkKey]) -> list[WatermarkKey]:
         raise SettingsError("there is no key to look for; give at least one")
     for key in keys:
         check_key(key)
-        if (key.spec.tokenizer_fingerprint, key.spec.table_size) != (
-            keys[0].spec.tokenizer_fingerprint,
-            keys[0].spec.table_size,
-        ):
-            raise TokenizerMismatch(
-                f"keys {keys[0].fingerprint} and {key.fingerprint} are bound to different tokenizers or "
-                "vocabularies: look for the keys of one model at a time"
-            )
     return keys
 
 

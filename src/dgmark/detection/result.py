@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from dgmark.arguments.checks import flag, several
 from dgmark.arguments.column_names import Fields
@@ -73,6 +73,36 @@ class Detection(Finding):
             for span in row["spans"] or ():
                 del span["subkey"]
         return {"id": row_id, **row, "schema": DETECTION_SCHEMA}
+
+    @classmethod
+    def arrow_schema(cls, *, payload: bool = False) -> Any:
+        """The schema of pyarrow of what `to_row` gives, in which no column is of type null, whatever the rows hold.
+
+        Raises:
+            ImportError: pyarrow is not installed.
+            SettingsError: `payload` is neither true nor false.
+        """
+        import pyarrow as pa
+
+        kinds = {"id": str, **get_type_hints(cls), "summary": str, "schema": int}
+        asked = PAYLOAD_FIELDS if flag("payload", payload) else ()
+        names = ["id", *DETECTION_FIELDS, "subkeys_tested", *asked, "schema"]
+        return pa.schema([(name, _arrow_type(kinds[name])) for name in names])
+
+
+def _arrow_type(kind: Any) -> Any:
+    """The type of pyarrow of a field."""
+    import pyarrow as pa
+
+    known = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+    if kind in known:
+        return known[kind]
+    if is_dataclass(kind):
+        return pa.struct([(name, _arrow_type(one)) for name, one in get_type_hints(kind).items()])
+    first, *_ = get_args(kind)
+    if get_origin(kind) is Literal:
+        return pa.string()
+    return pa.list_(_arrow_type(first)) if get_origin(kind) is tuple else _arrow_type(first)  # which may be None
 
 
 def _plain(value: Any) -> Any:

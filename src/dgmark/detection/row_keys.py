@@ -12,6 +12,7 @@ from dgmark.arguments.contents import TextOrIds
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import Detector, ScoringSettings
 from dgmark.detection.result import Detection
+from dgmark.detection.rules import language_model
 from dgmark.detection.scorer import Scorer
 from dgmark.errors import DgmarkError, InputError, SettingsError, each
 from dgmark.watermark.key import WatermarkKey, check_key
@@ -57,6 +58,8 @@ class RowKeys:
         self.keys = dict(keys)
         for key in self.keys.values():
             check_key(key)
+        if isinstance(settings.get("surprisal_model"), str):  # loaded once
+            settings["surprisal_model"] = language_model(settings["surprisal_model"], [*self.keys.values()])
         tokenizers: dict[str, Any] = {}  # one in memory for all keys of one
         self._detectors: dict[WatermarkKey, Detector] = {}
         for key in self.keys.values():

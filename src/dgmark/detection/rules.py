@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import Any, NamedTuple, Protocol, get_args, runtime_checkable
 
 import numpy as np
@@ -10,6 +11,7 @@ from jaxtyping import Bool, Float
 from dgmark.arguments.checks import whole
 from dgmark.detection.finding import TOKENS, Finding, Phase, TokenSpan, Uncertain
 from dgmark.detection.reader import ScoredIds
+from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import DgmarkError, SettingsError, each
 from dgmark.watermark.key import WatermarkKey
 
@@ -242,6 +244,31 @@ def check_weighs(key: WatermarkKey) -> None:
         raise SettingsError(
             f"the rule of key {key.fingerprint}, {key.spec.rule}, has no weighted test: leave the surprisal model out"
         )
+
+
+def language_model(
+    model: SurprisalModel | str | None, keys: Sequence[WatermarkKey], *, context: int | None = None
+) -> SurprisalModel | None:
+    """The language model that reads along, loaded if it is named, once each key's rule is known to take weights.
+
+    Args:
+        model: the model, or what `load_surprisal_model` takes: "builtin", a folder, a GGUF file, a hub id, an address.
+        keys: the keys, of one tokenizer.
+        context: of a model that is named, the most tokens that it reads at once.
+
+    Raises:
+        SettingsError: the rule of a key takes no weights, or there is a context and no model.
+        ModelError: the model cannot be loaded.
+    """
+    for key in keys if model is not None else ():
+        check_weighs(key)
+    if model is None and context is not None:
+        raise SettingsError("is that of a language model: name one (surprisal_model, --surprisal-model)", "context")
+    if not isinstance(model, str):
+        return model
+    load: Any = resolve_name("dgmark.models.surprisal_models:load_surprisal_model")  # which may load torch
+    loaded: SurprisalModel = load(model, keys[0].spec.tokenizer_fingerprint, context=context)
+    return loaded
 
 
 def check_settings(keys: Sequence[WatermarkKey], settings: DetectionSettings) -> list[DetectionSettings]:

@@ -140,10 +140,7 @@ def meaning(found: Finding) -> list[str]:
         sentences.append(ANY_SOURCE)
         sentences.append("A watermark fades when a text is paraphrased, translated or heavily edited.")
         if found.uncertain_because is None and 0 < found.num_tokens_scored < MIN_TOKENS:
-            sentences.append(
-                f"The text is very short: below {MIN_TOKENS} tokens (words or parts of words) even a marked text is "
-                "often missed."
-            )
+            sentences.append("The text is short: the shorter a marked text, the more often it is missed.")
     if found.weights:
         sentences.append(
             f"Words counted by how much choice they left the writer, as the language model {found.weights.model} sees "
@@ -167,7 +164,9 @@ _LAYOUT_UNDONE = {
 def counted(found: Finding) -> str:
     """How much of the text was tested."""
     scored = found.num_tokens_scored
-    pairs = f", and {found.pairs.scored:,} different pairs of them" if found.pairs and found.pairs.scored else ""
+    pairs = ""
+    if found.pairs and found.pairs.scored:
+        pairs = f", and {found.pairs.scored:,} different pairs of them" if found.pairs.scored > 1 else ", and one pair"
     return f"{scored:,} {found.units[scored != 1]}, which are words or parts of words{pairs}"
 
 

@@ -7,13 +7,14 @@ used.
 from dgmark.decode.draws import uniform_draws
 from dgmark.decode.key_store import Keys, KeyStore
 from dgmark.decode.proposals import Proposals
-from dgmark.engines.core import Block, keyed_logits, mark, mark_edits, propose_block
+from dgmark.engines.core import Block, check_loop, keyed_logits, mark, mark_edits, propose_block
 
 __all__ = [
     "Block",
     "KeyStore",
     "Keys",
     "Proposals",
+    "check_loop",
     "keyed_logits",
     "mark",
     "mark_edits",

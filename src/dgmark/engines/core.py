@@ -5,6 +5,7 @@ may capture it in a CUDA graph or compile it. It knows no engine, no request and
 the same functions as the decoding loop (`decode/`).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,11 +13,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.key_store import Keys
+from dgmark.decode.draws import check_seed
+from dgmark.decode.key_store import Keys, KeyStore
 from dgmark.decode.proposals import KeyedDraw, Proposals, filter_weights, keyed_draw, propose
 from dgmark.decode.rules import Places, Window
 from dgmark.decode.selection import choose, lossless_edits
 from dgmark.errors import SettingsError
+from dgmark.watermark.key import WatermarkKey
 
 # logits that are read at a time, however large the batch: 0.5 GB without draws, 0.8 GB with them
 _LOGITS_AT_ONCE, _DRAWN_AT_ONCE = 2**26, 2**25
@@ -72,6 +75,44 @@ class Block:
             return None
         places, masked = Places.all_of(self.window), self.masked.reshape(-1, 1, 1)
         return keyed_draw(side, config, lambda tokens: side.signs(tokens, places) * masked)
+
+
+def check_loop(
+    config: DecodeConfig,
+    store: KeyStore,
+    keys: Sequence[WatermarkKey | None],
+    seeds: Sequence[int] | None = None,
+    *,
+    rows: int,
+) -> None:
+    """Refuse, before the first step of a loop of your own, what it would do otherwise than it says.
+
+    Args:
+        config: the settings of the steps.
+        store: holds the keys.
+        keys: the key of each row, or None.
+        seeds: the seed of each row; None if it has random numbers of its own.
+        rows: how many rows the canvas has.
+
+    Raises:
+        SettingsError: there are not as many keys or seeds as rows, a seed is no whole number, the settings leave no
+            mark with these keys, or a setting is of a part that only dgmark's own loop has.
+    """
+    for name, some in (("keys", keys), ("seeds", seeds)):
+        if some is not None and len(some) != rows:
+            raise SettingsError(f"there are {len(some)} {name} for {rows} rows: give one for each row")
+    for seed in seeds or ():
+        check_seed(seed)
+    if config.length % config.block_length:
+        raise SettingsError(
+            f"length {config.length} is not a multiple of the block length {config.block_length}, and the loop writes "
+            "whole blocks: choose one that is"
+        )
+    for name, off in (("cache", "none"), ("edit_threshold", None), ("lookahead", 1)):
+        if getattr(config, name) != off:
+            raise SettingsError("is for dgmark's own loop, and does nothing here: leave it out", field=name)
+    if any(key is not None for key in keys):
+        store.side.check(config)
 
 
 def propose_block(

@@ -6,6 +6,7 @@ Knows nothing about the content.
 import errno
 import io
 import os
+import re
 import stat
 import sys
 from collections.abc import Iterable, Iterator
@@ -18,6 +19,7 @@ from dgmark.errors import InputError, NoTexts, SettingsError
 STDIN, STDIN_NAME = "-", "standard input"
 # bytes of a line of JSON Lines
 MAX_LINE_BYTES = 64 * 2**20
+_FILE_NAME = re.compile(r"\S+\.(txt|md|jsonl?|jsonl\.gz|csv|tsv|xlsx|parquet)")
 
 
 def names_of(inputs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
@@ -30,6 +32,19 @@ def names_of(inputs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) 
     for name in names:
         as_path(name, "an input")
     return [os.fspath(name) for name in names]
+
+
+def named_file(given: str) -> str | None:
+    """The file that is meant by what a user gives as a text or a file; None for a text. "-" is standard input.
+
+    Raises:
+        NoTexts: it is a file's name, and there is no such file.
+    """
+    if given == STDIN or "://" in given or (os.path.exists(given) and not os.path.isdir(given)):
+        return given
+    if _FILE_NAME.fullmatch(given):
+        raise NoTexts(f"there is no file {given}: check its path")
+    return None
 
 
 def open_file(path: str | os.PathLike[str]) -> io.BufferedReader:

@@ -95,7 +95,7 @@ def _refuse_protected(path: Path) -> None:
         SettingsError: it does, or cannot be read.
     """
     try:
-        protected = path.is_file() and _is_protected(path)
+        protected = path.is_file() and is_protected(path)
     except OSError as error:
         raise SettingsError(
             f"{path} exists and cannot be read ({error.strerror}), so that it may hold a key: choose another file for "
@@ -108,7 +108,7 @@ def _refuse_protected(path: Path) -> None:
         )
 
 
-def _is_protected(path: Path) -> bool:
+def is_protected(path: Path) -> bool:
     """Whether a file holds anything of `_PROTECTED`, in UTF-8 or UTF-16.
 
     Raises:

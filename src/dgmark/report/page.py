@@ -68,6 +68,8 @@ def to_html(report: Report) -> bytes:
         MissingExtra: jinja2 is not installed.
     """
     fields = report.to_fields()
+    # a count says nothing where the test tells nothing
+    by_chance = None if report.detection.verdict == "uncertain" else report.by_chance
     page = template("dgmark.report", ".", "page").render(
         report=report,
         detection=report.detection,
@@ -80,7 +82,7 @@ def to_html(report: Report) -> bytes:
         proves=PROVES,
         scale=Scale.of(report.detection.fpr),
         rarest=RAREST,
-        by_chance=report.by_chance and numbers_between(*report.by_chance),
+        by_chance=by_chance and numbers_between(*by_chance),
         rarity=rarity,
     )
     return (page.rstrip() + "\n").encode()

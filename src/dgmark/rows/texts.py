@@ -16,6 +16,7 @@ from dgmark.arguments.contents import as_text, id_of_row, is_id
 from dgmark.detection.disguises.markup_signs import markup_note
 from dgmark.errors import InputError, NoTexts
 from dgmark.files.inputs import STDIN, open_input
+from dgmark.files.outputs import is_protected
 from dgmark.rows.documents import MAX_BYTES, Document, folder_suffixes, read_opened
 from dgmark.rows.jsonl import SUFFIXES, BadRow, Row, is_rows, read_rows, rows_or_text, without_id
 from dgmark.rows.parquet import PARQUET_SUFFIXES, is_parquet, parquet_rows
@@ -178,7 +179,7 @@ def _documents_of(folder: str, on_skip: Callable[[str], object] | None) -> list[
                 refuse(path, "is a link to a folder, and links are not followed: give that folder itself")
         for path in (Path(place, name) for name in files):
             # Office writes "~$name" beside a document that is open
-            if not path.name.lower().endswith(suffixes) or path.name.startswith(("~$", ".")):
+            if not path.name.lower().endswith(suffixes) or path.name.startswith(("~$", ".")) or _is_key(path):
                 skipped.append(path)
             elif path.is_file() or not path.exists():
                 found[path] = str(path)  # a link to nothing is refused when it is opened
@@ -190,6 +191,14 @@ def _documents_of(folder: str, on_skip: Callable[[str], object] | None) -> list[
         if on_skip:
             on_skip(str(path))
     return [found[path] for path in sorted(found)]
+
+
+def _is_key(path: Path) -> bool:
+    """Whether a file is one of keys or tokens, which is no text to score."""
+    try:
+        return path.suffix == ".json" and path.stat().st_size <= 2**16 and is_protected(path)
+    except OSError:  # which is an error where the file is read
+        return False
 
 
 def _from_stdin(reading: RowReading, read: ReadDocument) -> Iterator[Item | BadRow]:

@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from pydantic import ValidationError
 
 from dgmark.arguments.checks import as_path, check_name, whole, wrong_fields
+from dgmark.arguments.contents import id_of_row
 from dgmark.checkpoint.families import family_of
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
@@ -29,7 +30,7 @@ from dgmark.errors import (
     TokenizerMismatch,
     VocabularyMismatch,
 )
-from dgmark.watermark.key_file import KeyFile, check_mode, read_private, write_private
+from dgmark.watermark.key_file import KeyFile, check_mode, found_key_file, read_private, write_private
 from dgmark.watermark.rules import Rule, find_rule, rule_with_options, spec_of
 from dgmark.watermark.secret import Secret
 from dgmark.watermark.spec import WatermarkSpec
@@ -280,7 +281,8 @@ class WatermarkKey:
         """Read a key file.
 
         Args:
-            path: the file; "-" is standard input.
+            path: the file, or the name of a key in the user's folder of keys (`dgmark keygen --name`); "-" is standard
+                input.
             allow_open: accept a file that every user can read (a mounted secret, say), with a warning.
 
         Raises:
@@ -289,7 +291,7 @@ class WatermarkKey:
                 package that is not installed.
             KeyFileFormat: not a key file, a damaged one, or of another version.
         """
-        path = as_path(path, "a key file")
+        path = found_key_file(as_path(path, "a key file"))
         content, mode = read_private(path, "dgmark keygen")
         key = _key_of(content, f"the key file {path}")
         if key.secret is not None:
@@ -352,19 +354,20 @@ def _parsed(content: bytes) -> tuple[WatermarkKey, str]:
     return WatermarkKey(spec, file.key_id, secret, name=file.name), file.fingerprint
 
 
-def subkey_of(key: WatermarkKey, request_id: str) -> int:
+def subkey_of(key: WatermarkKey, request_id: str | int) -> int:
     """The number of the sub-key that belongs to a request's id, for engines that return nothing but the id.
 
     The same id has the same sub-key for ever. Without the key, the numbers cannot be told from random ones. Give each
-    request another id.
+    request another id. A whole number stands for its digits.
 
     Raises:
-        SettingsError: the key has no sub-keys, or the id is not a text.
+        SettingsError: the key has no sub-keys, or the id is neither a text nor a whole number.
     """
     check_key(key)
-    if not isinstance(request_id, str):
-        raise SettingsError(f"a request id is a text, not a {type(request_id).__name__}")
-    head = f"dgmark/request/{key.spec.prf}\0{request_id}".encode("utf-8", "surrogatepass")
+    name = id_of_row(request_id)
+    if name is None:
+        raise SettingsError(f"a request id is a text or a whole number, not a {type(request_id).__name__}")
+    head = f"dgmark/request/{key.spec.prf}\0{name}".encode("utf-8", "surrogatepass")
     drawn = hashlib.shake_256(Secret(head + (key.secret or b""))).digest(8)
     number = int.from_bytes(drawn, "little") % key.spec.subkeys
     key._check_subkey(number)

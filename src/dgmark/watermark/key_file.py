@@ -1,6 +1,7 @@
 """The key file: JSON with mode 0600. It is never overwritten, and no error message shows the secret."""
 
 import os
+import re
 import stat
 import sys
 import warnings
@@ -10,8 +11,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dgmark.arguments.checks import FirstVersion, as_path, flag
-from dgmark.errors import KeyFileError, KeyFileExists, KeyFileFormat, KeyFileNotFound
+from dgmark.arguments.checks import FirstVersion, as_path, flag, shown
+from dgmark.errors import KeyFileError, KeyFileExists, KeyFileFormat, KeyFileNotFound, SettingsError
 from dgmark.files.inputs import STDIN, open_file, open_stdin_alone
 from dgmark.watermark.secret import Secret
 
@@ -21,6 +22,42 @@ PRIVATE = 0o600  # the mode of a key file
 
 class KeyFilePermissionWarning(UserWarning):
     """Users other than the owner can read the key file."""
+
+
+def key_folder() -> Path:
+    """The user's own folder of keys, which need not exist: `dgmark/keys` where the system keeps settings."""
+    from typer import get_app_dir  # which knows where that is
+
+    return Path(get_app_dir("dgmark"), "keys")
+
+
+def new_key_file(name: str) -> Path:
+    """The file of a new key of this name in the user's folder of keys, which is made if it is not there.
+
+    Raises:
+        SettingsError: no file of a folder can have this name.
+        KeyFileNotFound: the folder cannot be made.
+    """
+    if not re.fullmatch(r"\w[\w .-]*", name):
+        raise SettingsError(
+            f"{shown(name)} is no name for a file of the folder of keys, which has letters, digits, spaces, dots and "
+            "hyphens: choose another, or give the key a FILE",
+            field="name",
+        )
+    folder = key_folder()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise KeyFileNotFound(f"the folder of keys {folder} cannot be made ({error.strerror}): give a FILE") from error
+    return folder / f"{name}.json"
+
+
+def found_key_file(path: Path) -> Path:
+    """A key file by its path; or by its name in the user's folder of keys, where no file has this path."""
+    if str(path) in (STDIN, os.curdir) or path.name != str(path) or os.path.exists(path):
+        return path
+    in_folder = key_folder() / f"{path}.json"
+    return in_folder if os.path.exists(in_folder) else path
 
 
 def read_private(path: Path, maker: str) -> tuple[Secret, int]:

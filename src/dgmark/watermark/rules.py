@@ -4,7 +4,7 @@ A rule is one kind of watermark. Two are dgmark's own; other packages add theirs
 `dgmark.rules`, whose name is the rule's and whose object is a `Rule`. Nothing else in dgmark asks which rule a key has.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -92,7 +92,7 @@ class Rule:
         raise MissingExtra(problem)
 
 
-_OWN = {
+OWN = {
     rule.name: rule
     for rule in (
         Rule(
@@ -114,23 +114,12 @@ _OWN = {
 @cache
 def _added() -> dict[str, EntryPoint]:
     """The entry points of the rules that other packages add, by name."""
-    return {point.name: point for point in entry_points(group=GROUP) if point.name not in _OWN}
+    return {point.name: point for point in entry_points(group=GROUP) if point.name not in OWN}
 
 
 def rule_names() -> list[str]:
     """The names of all rules, dgmark's own first."""
-    return [*_OWN, *sorted(_added())]
-
-
-def usable_rules() -> tuple[list[Rule], list[MissingExtra]]:
-    """All rules, dgmark's own first, and an error for each one that cannot be used."""
-    rules, broken = [], []
-    for name in rule_names():
-        try:
-            rules.append(find_rule(name))
-        except MissingExtra as error:
-            broken.append(error)
-    return rules, broken
+    return [*OWN, *sorted(_added())]
 
 
 def find_rule(name: object, distribution: str = "") -> Rule:
@@ -144,8 +133,8 @@ def find_rule(name: object, distribution: str = "") -> Rule:
         SettingsError: no package has such a rule.
         MissingExtra: the package that adds it is known, and not installed; or it cannot be used.
     """
-    if isinstance(name, str) and name in _OWN:
-        return _OWN[name]
+    if isinstance(name, str) and name in OWN:
+        return OWN[name]
     if isinstance(name, str) and name in _added():
         return _loaded(name)
     if isinstance(name, str) and distribution:
@@ -170,6 +159,14 @@ def _loaded(name: str) -> Rule:
     except Exception as error:  # whatever the code of another package does
         problem = _unusable(name, package, error)
     raise MissingExtra(problem)
+
+
+def _options_of_added(name: str) -> Collection[str]:
+    """The options of a rule that another package adds; none if it cannot be used."""
+    try:
+        return options_of(_loaded(name).spec)
+    except MissingExtra:
+        return ()
 
 
 def _unusable(name: str, package: str, error: Exception) -> str:
@@ -205,15 +202,15 @@ def rule_with_options(options: Mapping[str, Any]) -> str:
     Raises:
         SettingsError: none has them all.
     """
-    for name, rule in _OWN.items():
+    for name, rule in OWN.items():
         if options.keys() <= {*options_of(rule.spec), "subkeys"}:
             return name
     owners = {
-        option: next((name for name, rule in _OWN.items() if option in options_of(rule.spec)), None)
+        option: next((name for name, rule in OWN.items() if option in options_of(rule.spec)), None)
         for option in sorted(options)
     }
     for option in (option for option, owner in owners.items() if owner is None):
-        having = [rule.name for rule in usable_rules()[0] if option in options_of(rule.spec)]
+        having = [name for name in sorted(_added()) if option in _options_of_added(name)]
         if not having:
             raise SettingsError(f"there is no option {option} of keys: leave it out")
         raise SettingsError(f"is needed with {option}, which is an option of: {', '.join(having)}", field="rule")

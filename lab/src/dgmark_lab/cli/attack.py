@@ -12,8 +12,8 @@ import typer
 from dgmark.arguments.digests import sha256_of
 from dgmark.cli.console import command_errors
 from dgmark.cli.options import AsRows, RowsOut
-from dgmark.cli.row_runs import RowOutput, Task, make_rows, one_by_one, tasks_of
-from dgmark.errors import SettingsError
+from dgmark.cli.row_runs import RowOutput, Task, make_rows, tasks_of
+from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError
 from dgmark.files.inputs import STDIN
 from dgmark.files.outputs import check_output
 from dgmark.rows.jsonl import SOURCE_SHA256, SUFFIXES, BadRow, Row, read_rows
@@ -66,7 +66,7 @@ def attack(
     tasks = tasks_of(_rows(inputs), _task, seed=seed, purpose="text to attack")
     must_agree: Row = {"attack": name, "options": asdict(chosen)}  # type: ignore[call-overload]
     output = RowOutput(ATTACK_SCHEMA, out, must_agree, source="text or seed", as_json=as_json)
-    make_rows(tasks, lambda batch, _: one_by_one(lambda task: _attacked(chosen, task, must_agree), batch), output)
+    make_rows(tasks, lambda batch, _: [_attacked(chosen, task, must_agree) for task in batch], output)
 
 
 def _rows(source: str | None) -> Iterator[Row | BadRow]:
@@ -88,10 +88,13 @@ def _task(row: Row, seed: int) -> Task[Row] | BadRow:
     return Task(row["id"], row, same={SOURCE_SHA256: sha256_of(text), "seed": seed})
 
 
-def _attacked(chosen: Attack, task: Task[Row], must_agree: Row) -> Row:
-    """Attack one text, and return its row."""
+def _attacked(chosen: Attack, task: Task[Row], must_agree: Row) -> Row | DgmarkError:
+    """Attack one text, and return its row, or an error that concerns this row alone."""
     row = task.content
-    text = chosen(row["text"], np.random.default_rng(task.same["seed"]))
+    try:
+        text = chosen(row["text"], np.random.default_rng(task.same["seed"]))
+    except (InputError, PromptTooLong, ModelFault) as error:
+        return error
     prompt = {"prompt": row["prompt"]} if "prompt" in row else {}
     source = {name: task.same[name] for name in ("seed", SOURCE_SHA256)}
     return {"id": task.row_id, **prompt, "text": text, **must_agree, **source, "schema": ATTACK_SCHEMA}

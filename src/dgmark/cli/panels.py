@@ -1,0 +1,73 @@
+"""`PanelCommand`: a command whose help shows its options in panels, the common ones first. Knows no command."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from typer.core import TyperCommand
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+# what other tools and commands call options, by ours; the first that the command has is named
+_ELSEWHERE = {
+    "length": "max-tokens max-new-tokens max-length num-predict",
+    "prompt": "text",
+    "prompts": "texts file input",
+    "texts": "prompts file input",
+    "out": "output",
+    "fpr": "threshold",
+}
+
+
+def panels(**names: Iterable[str] | str) -> Callable[[Command], Command]:
+    """Show these options of a command in panels, by title, each with names in a list or in one text.
+
+    Options in no panel are the common ones, which come first; arguments stand before them.
+    """
+    of = {name: title for title, some in names.items() for name in (some.split() if isinstance(some, str) else some)}
+
+    def mark(command: Command) -> Command:
+        command.panel_of = of  # type: ignore[attr-defined]
+        return command
+
+    return mark
+
+
+class PanelCommand(TyperCommand):
+    """A command with `panels`. An unknown option that other tools have gets a hint at ours."""
+
+    def panel_of(self, param: Any) -> str:
+        """The title above an option or argument."""
+        usual = "Arguments" if param.param_type_name == "argument" else "Options"
+        return str(param.rich_help_panel or self._panels.get(param.name, usual))
+
+    @property
+    def _panels(self) -> dict[str, str]:
+        return getattr(self.callback, "panel_of", {})
+
+    def hint(self, ctx: Any, option: str) -> str | None:
+        """What to say of an option that this command does not have; None for click's own words."""
+        there, name = _names(self.get_params(ctx)), option.removeprefix("--")
+        ours = (f"--{one}" for one, names in _ELSEWHERE.items() if name in names.split())
+        return next((f"here it is {one}" for one in ours if one in there), None)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the help of the options, panel by panel."""
+        shown: dict[str, list[Any]] = {title: [] for title in ("Arguments", "Options", *self._panels.values())}
+        for one in self.get_params(ctx):
+            shown.setdefault(self.panel_of(one), []).append(one.get_help_record(ctx))
+        for title, records in shown.items():
+            if records := [one for one in records if one is not None]:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the command line, and answer options of other tools with a hint."""
+        there = _names(self.get_params(ctx))
+        for one in args[: args.index("--")] if "--" in args else args:
+            name = one.partition("=")[0]
+            if name.startswith("--") and name not in there and (hint := self.hint(ctx, name)):
+                ctx.fail(f"No such option: {name} ({hint})")
+        return super().parse_args(ctx, args)
+
+
+def _names(params: Iterable[Any]) -> set[str]:
+    return {name for one in params for name in (*one.opts, *one.secondary_opts)}
