@@ -80,8 +80,8 @@ async def begin(
             with -i behind it.
 
     Raises:
-        ErrorAnswer: the model is unknown, the prompts are too many or too long, or the policy does not allow it.
-        ValidationError: a field is wrong or unknown.
+        ErrorAnswer: a field is wrong, the model is unknown, the prompts are too many or too long, or the policy does
+            not allow it.
     """
     asked = await read_json(request, model)
     offer, contents = offer_of(state, asked.model), asked.contents()

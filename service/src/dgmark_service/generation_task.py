@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,6 +17,7 @@ from dgmark.errors import DgmarkError
 from dgmark_service.error_handlers import GONE, status_of
 from dgmark_service.jobs import Finished, Job, Marked, Outcome, Started, Stepped
 from dgmark_service.state import ServiceState
+from dgmark_service.waiting import end, unless_gone
 
 Event = dict[str, str]  # the fields of a server-sent event
 
@@ -238,7 +239,7 @@ async def merged(streams: Sequence[AsyncIterator[Event]]) -> AsyncIterator[Event
                     yield one.result()
                     coming[asyncio.ensure_future(anext(source))] = source
     finally:
-        await _end(coming)
+        await end(coming)
 
 
 async def _together(works: Sequence[Coroutine[Any, Any, None]]) -> None:
@@ -247,31 +248,7 @@ async def _together(works: Sequence[Coroutine[Any, Any, None]]) -> None:
     try:
         await asyncio.gather(*tasks)
     finally:
-        await _end(tasks)
-
-
-async def _end(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    """End what is under way."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def unless_gone(request: Request, work: Coroutine[Any, Any, None]) -> bool:
-    """Do some work, which is cancelled when nobody waits for it any more; whether it was done."""
-    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_left(request))
-    try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            task.result()
-        return task.done()
-    finally:
-        await _end([task, gone])
-
-
-async def _left(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+        await end(tasks)
 
 
 class EventStream(EventSourceResponse):

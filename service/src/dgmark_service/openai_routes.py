@@ -125,11 +125,7 @@ async def _events(
 
 
 async def _chunks(head: dict[str, Any], index: int, text: GenerationTask) -> AsyncIterator[Event]:
-    """The chunks of one text, of which the last one has the reason of its end.
-
-    Raises:
-        DgmarkError: the text is given up.
-    """
+    """The chunks of one text, of which the last one has the reason of its end."""
 
     def chunk(piece: str, reason: str | None = None, *, role: str | None = None, **more: Any) -> Event:
         """An event with a piece of the text."""
