@@ -18,7 +18,7 @@ from dgmark_service.auth import Anybody, Caller, Detecting
 from dgmark_service.bodies import json_body, json_or_form_body, read_json, read_json_or_form
 from dgmark_service.detection_worker import Answer, Checker, Options, Upload
 from dgmark_service.error_answers import ErrorAnswer, Refused
-from dgmark_service.error_handlers import problem_of
+from dgmark_service.error_handlers import answer_to
 from dgmark_service.offers import Offer
 from dgmark_service.state import ServiceState
 from dgmark_service.waiting import in_worker
@@ -200,7 +200,7 @@ async def _checked(
         try:
             answers.append((await _answer(request, caller, work, one, None, options)).content)
         except DgmarkError as error:
-            answers.append(json.dumps({"error": problem_of(error, request)}).encode())
+            answers.append(json.dumps({"error": answer_to(error, request).problem(request.state.request_id)}).encode())
     return asked, Answer(b'{"results":[' + b",".join(answers) + b"]}", "")
 
 

@@ -1,7 +1,6 @@
 """Errors as answers: which status each kind has, and what is left to the log."""
 
 import logging
-from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
@@ -60,11 +59,6 @@ def _answer_to(error: Exception, request: Request) -> ErrorAnswer:
         why = error if isinstance(error, DgmarkError) else type(error).__name__
         log.error("request %s failed: %s", request.state.request_id, why)
     return ErrorAnswer(status, _UNSAID.get(status, str(error)), param=getattr(error, "field", None))
-
-
-def problem_of(error: Exception, request: Request) -> dict[str, Any]:
-    """The problem document of an error of this request."""
-    return answer_to(error, request).problem(request.state.request_id)
 
 
 def response_to(request: Request, error: Exception) -> Response:

@@ -32,6 +32,12 @@ def event(fields: Mapping[str, Any], name: str | None = None) -> Event:
     return data if name is None else {"event": name, **data}
 
 
+def usage(texts: "Sequence[GenerationTask]", n: int = 1) -> dict[str, int]:
+    """Counts of tokens of texts, of which `n` have each prompt; a prompt counts once."""
+    prompt, completion = sum(one.started.prompt_tokens for one in texts[::n]), sum(one.finished.tokens for one in texts)
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
 @dataclass
 class GenerationTask:
     """One text that is asked for, from the request to the answer.
@@ -91,7 +97,7 @@ class GenerationTask:
         finished, fields = self.finished, self.head()
         for name in ("text", "choices", "check"):
             fields[name] = getattr(finished, name)
-        fields |= {"usage": self.usage(), "num_denoising_steps": finished.steps}
+        fields |= {"usage": usage([self]), "num_denoising_steps": finished.steps}
         if finished.check is None:
             del fields["check"]
         if not self.job.fills:
@@ -99,11 +105,6 @@ class GenerationTask:
         del fields["length"]  # the holes have one each
         fields["settings"] = {name: one for name, one in fields["settings"].items() if name not in ("length", "steps")}
         return {**fields, "spans": finished.spans, **finished.figures}
-
-    def usage(self) -> dict[str, int]:
-        """Counts of tokens."""
-        prompt, completion = self.started.prompt_tokens, self.finished.tokens
-        return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
     async def write(self) -> None:
         """Have the text written.
