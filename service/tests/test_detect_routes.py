@@ -309,7 +309,7 @@ def test_a_report_is_verified_with_the_services_own_keys_and_those_it_trusts(tmp
                 assert (key_id or "") in told["detail"]
         empty = client.post("/v1/report/verify", content=b"")
         assert (empty.status_code, "the body is empty" in empty.text) == (400, True)
-        assert "no report of dgmark" in verify(own.sign(b'{"signature": ""}'))["detail"]
+        assert "not a report of dgmark" in verify(own.sign(b'{"signature": ""}'))["detail"]
     nameless = SigningKey.generate()
     keys = tuple(nameless.to_jwks()["keys"])
     (tmp_path / "other").mkdir()

@@ -38,7 +38,7 @@ def test_a_pipe_among_the_files_is_refused_and_holds_up_no_reload(
     os.mkfifo(pipe)
     asyncio.run(state.reload())
     assert "the keys stay as they were" in caplog.text
-    assert f"{pipe} is no regular file" in caplog.text
+    assert f"{pipe} is not a regular file" in caplog.text
     assert list(state.keys) == ["one"]
     pipe.unlink()
     TWO.save(tmp_path / "keys" / "two.json")

@@ -188,7 +188,7 @@ def test_the_demo_has_a_key_and_a_model_and_the_bias_is_that_of_marked_texts(mon
         (["--keys", ".", "--host", "0.0.0.0"], 2, "--tokens"),
         (["--keys", ".", "--trust", "none.json"], 4, "none.json"),
         (["--keys", ".", "--demo"], 2, "--demo brings its own key"),
-        (["--demo", "--n-batch", "64"], 2, "n_batch (--n-batch) is no option of a model that is no GGUF file"),
+        (["--demo", "--n-batch", "64"], 2, "n_batch (--n-batch) is not an option of a model that is not a GGUF file"),
         (["--keys", ".", "--enforce", "--device", "cpu"], 2, "--device, --enforce: only for writing texts"),
         (["--keys", ".", "--bias", "1"], 2, "--bias: only for writing texts"),
         (["--demo", "--bias", "-1"], 2, "bias -1.0 must be greater than or equal to 0"),

@@ -69,13 +69,13 @@ def damaged(old: bytes, new: bytes) -> bytes:
     [
         (damaged(b"GGUF\x03", b"GGUF\x04"), "version 4 is not 2 or 3"),
         (damaged(b"GGUF\x03\0\0\0", b"GGUF\0\0\0\x03"), "little-endian"),
-        (damaged(b"general.architecture\x08", b"general.architecture\x63"), "no whole GGUF file"),
+        (damaged(b"general.architecture\x08", b"general.architecture\x63"), "not a whole GGUF file"),
         (damaged(b"general.architecture", b"general.archibald..."), "has no general.architecture"),
         (damaged(b"llada.context_length", b"llada.context_height"), "has no llada.context_length"),
         (damaged(b"output.weight", b"output.wheels"), None),  # the embeddings tell the size too
         (b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 2**63), "inside its header"),
         (b"GGUF" + struct.pack("<IQQ", 3, 2**62, 0), "inside its header"),
-        (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 0) + struct.pack("<IIQ", 9, 9, 1) * 3000, "no whole GGUF file"),
+        (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 0) + struct.pack("<IIQ", 9, 9, 1) * 3000, "not a whole GGUF file"),
     ],
 )
 def test_a_damaged_header_is_refused(tmp_path: Path, content: bytes, message: str | None) -> None:

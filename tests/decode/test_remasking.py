@@ -141,7 +141,7 @@ def test_a_text_longer_than_the_context_is_marked_in_windows() -> None:
         (TEXT, {"share": 0.0}, SettingsError, "share 0.0"),
         (TEXT, {"share": 1.5}, SettingsError, "share 1.5"),
         (TEXT, {"keep": "("}, SettingsError, "regular expression"),
-        (TEXT, {"target": 0.0}, SettingsError, "no p-value"),
+        (TEXT, {"target": 0.0}, SettingsError, "not a p-value"),
         (TEXT, {"target": 0.1, "key": None}, SettingsError, "without a mark"),
         (["Start", 3], {"share": None, "keep": "a"}, SettingsError, "give the share"),
     ],

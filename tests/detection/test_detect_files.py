@@ -12,7 +12,7 @@ import tokenizers
 
 from dgmark import Detector, Keyring, WatermarkKey, detect_file
 from dgmark.checkpoint.tokenizer import wrap
-from dgmark.detection.result import Scorer
+from dgmark.detection.scorer import Scorer
 from dgmark.errors import InputError, ModelNotFound, ResumeMismatch, SettingsError, TokenizerMismatch
 from dgmark_lab.rule_keys import rule_key
 from support.command_line import rows

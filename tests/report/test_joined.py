@@ -119,13 +119,13 @@ def _without(field: str) -> Any:
 def test_what_is_no_report_of_a_text_is_refused(reports: list[bytes], change: Any) -> None:
     fields = json.loads(reports[0])
     change(fields)
-    with pytest.raises(InputError, match="no JSON report of a text"):
+    with pytest.raises(InputError, match="not a JSON report of a text"):
         JoinedReport.of([json.dumps(fields)], "one", None)
 
 
 @pytest.mark.parametrize("document", ["", "{", "[]", "null", "[" * 100_000, "\ud800"])
 def test_what_is_no_json_is_refused(document: str) -> None:
-    with pytest.raises(InputError, match="no JSON report of a text"):
+    with pytest.raises(InputError, match="not a JSON report of a text"):
         JoinedReport.of([document], "one", None)
 
 

@@ -23,8 +23,9 @@ from dgmark.detection.finding import Phase, Span
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.legibility import of_document
 from dgmark.detection.p_values import bonferroni_p
-from dgmark.detection.result import Detection, Scorer
+from dgmark.detection.result import Detection
 from dgmark.detection.rules import CHARS_A_TOKEN, seconds_to_check, work_of
+from dgmark.detection.scorer import Scorer
 from dgmark.detection.sentences import heading, meaning, rarity, symbol, verdict_sentence, where
 from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import InputError, SettingsError

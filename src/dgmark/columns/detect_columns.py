@@ -22,9 +22,10 @@ from dgmark.columns.row_schema import Schema
 from dgmark.detection.detector import DEFAULT_FPR, Detector, check_fpr
 from dgmark.detection.finding import Phase
 from dgmark.detection.keyring import Keyring, named_keys
-from dgmark.detection.result import DETECT_FIELDS, Scorer
+from dgmark.detection.result import DETECT_FIELDS
 from dgmark.detection.row_keys import AnyScorer, RowKeys
 from dgmark.detection.rules import DetectionSettings, check_settings, check_weighs
+from dgmark.detection.scorer import Scorer
 from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import DgmarkError, KeyFileError, SettingsError
 from dgmark.watermark.key import WatermarkKey

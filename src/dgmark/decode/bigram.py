@@ -165,9 +165,11 @@ class BigramSide(KeyedSide):
 
         The text holds (7, 8) and (5, 7) already, so that candidate 8 has no bit with the 7 on its left.
         """
+        # 1. The committed tokens beside each place, (places, bits), each class of tokens once on each side.
         neighbours, exists = self._neighbours(places)
         tokens, neighbours = self._told_apart(tokens), self._told_apart(neighbours)
         is_new = exists & ~self._repeated(neighbours, exists)
+        # 2. The pairs that are asked for, (places, candidates, bits): each of them is asked of one candidate.
         asked = is_new[:, None] & (tokens >= 0)[:, :, None]
         # In 5 . 8 candidate 5 completes (5, 8) with the 8 on its right, and candidate 8 with the 5 on its left: the bit
         # is asked of candidate 8. The other is found as a candidate that stands on the left, before a candidate.
@@ -175,6 +177,7 @@ class BigramSide(KeyedSide):
         stands_left = (is_neighbour & ~self._right).any(-1, keepdim=True)
         is_candidate = is_neighbour.any(1, keepdim=True)
         asked &= ~(self._right & stands_left & is_candidate)
+        # 3. Their bits: of all pairs where shapes are fixed or the host would wait, else of those asked for.
         if self.fixed_shapes or waits(asked):
             return (
                 self._values(

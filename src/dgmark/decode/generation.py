@@ -45,7 +45,7 @@ class Generation(Written):
     def to_row(self, row_id: str, *, with_trace: bool = True) -> dict[str, Any]:
         """The generation as a JSON row; `trace` holds the step, position, token id, reward and match of each commit."""
         names = ("prompt", "chat", "text", "token_ids", "ended", "model", "dtype", "seed", "key_fingerprint", "subkey")
-        row = self.row_of(row_id, (*names, "rule"), GENERATION_SCHEMA)
+        row = self._row_of(row_id, (*names, "rule"), GENERATION_SCHEMA)
         return {**row, "trace": vars(self.trace)} if flag("with_trace", with_trace) else row
 
 

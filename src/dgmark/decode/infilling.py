@@ -46,7 +46,7 @@ class Infilling(Written):
     def to_row(self, row_id: str) -> dict[str, Any]:
         """The infilling as a JSON row, without the trace."""
         names = ("parts", "text", "token_ids", "holes", "spans", "seed", "model", "dtype", "key_fingerprint", "subkey")
-        row = self.row_of(row_id, names, INFILLING_SCHEMA)
+        row = self._row_of(row_id, names, INFILLING_SCHEMA)
         return row | ({} if self.remasking is None else asdict(self.remasking))
 
 
@@ -108,7 +108,7 @@ def infill(
         InputError: a text has no hole, nothing around its holes, or half a character; with `share`, no word may be
             replaced, or the tokenizer does not give the text back.
         PromptTooLong: a text with holes does not fit the context.
-        SettingsError: a setting is invalid or leaves no mark, the key is not a `WatermarkKey` or has no such sub-key, or
+        SettingsError: a setting is invalid or leaves no mark, the key is not a `WatermarkKey` or lacks the sub-key, or
             there is no key to check with.
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """

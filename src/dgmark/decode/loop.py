@@ -246,10 +246,13 @@ class _Loop:
         Returns:
             The commits; the rows that are still open, with new candidates; and those that go on with the next block.
         """
+        # 1. Edit what the block has so far.
         edited, unsettled, now = self._edit(now)
+        # 2. Choose among the candidates, (rows, window).
         choice = self._choice(now, count) if self.round_trip is None else self._surviving(self.round_trip, now, count)
         candidates = now.candidates
         shown = Shown(edited, candidates.tokens, candidates.rewards, candidates.matched, candidates.had_choice)
+        # 3. Commit, and run the forward of the next step on the rows that stay open.
         if self.lookahead is None:
             chosen = choice.places(candidates.scores, self.in_block(now.rows.masked))
             after, shown, _ = self.committed(now, chosen, unsettled).read(shown)

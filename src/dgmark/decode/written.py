@@ -48,7 +48,7 @@ class Written:
     choices: int = 0
     check: Check | None = None
 
-    def row_of(self, row_id: str, names: Sequence[str], schema: int) -> dict[str, Any]:
+    def _row_of(self, row_id: str, names: Sequence[str], schema: int) -> dict[str, Any]:
         """A JSON row of these fields and those of every text but the trace."""
         row = {"id": row_id} | {name: getattr(self, name) for name in (*names, "choices", "settings")}
         row |= {} if self.check is None else {"check": asdict(self.check)}

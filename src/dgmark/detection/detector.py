@@ -5,14 +5,14 @@ z-score; here it is on the p-value. Knows nothing of models and prompts, and nee
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal, TypedDict, Unpack, overload
+from typing import Any, TypedDict, Unpack
 
-from dgmark.arguments.checks import Errors, instance, number, returns_errors, shown, whole
-from dgmark.arguments.contents import Content, TextOrIds, content_of, contents_or_errors
+from dgmark.arguments.checks import instance, number, shown, whole
+from dgmark.arguments.contents import TextOrIds, content_of
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.detection.disguises.normalise import checked_steps, disguises_in
+from dgmark.detection.disguises.normalise import checked_steps
 from dgmark.detection.disguises.readings import TextReading, readings
 from dgmark.detection.finding import Phase, ScoredToken, Span
 from dgmark.detection.p_values import adjusted_p, bonferroni_p
@@ -26,9 +26,10 @@ from dgmark.detection.rules import (
     language_model,
     rule_test,
 )
+from dgmark.detection.scorer import ReadText, Scorer
 from dgmark.detection.shading import Shade, shades_of
 from dgmark.detection.surprisal import SurprisalModel
-from dgmark.errors import DgmarkError, SettingsError, each, together, without_errors
+from dgmark.errors import DgmarkError, SettingsError, each
 from dgmark.watermark.key import WatermarkKey, check_key
 
 DEFAULT_FPR = 1e-4
@@ -38,11 +39,8 @@ _MOST_KEYS = 10**15
 # tokens of texts that are tested together
 _TOKENS_AT_ONCE = 2**14
 
-# the tokens of a text, and its share of the false-positive rate
-ReadText = tuple[ScoredIds, float]
 
-
-class Detector:
+class Detector(Scorer):
     """Detects the mark of one key, or of any sub-key of one key.
 
     Args:
@@ -134,42 +132,16 @@ class Detector:
             VocabularyMismatch: an id lies outside the key's vocabulary.
             SettingsError: the input is neither a text nor ids, or a range is empty or lies outside the text.
         """
-        content = content_of(text_or_ids)
         if only is None:
-            return self.detect_many([content])[0]
+            return super().detect(text_or_ids)
         if self.normalise:
             raise SettingsError("ranges refer to the unchanged text: leave normalisation out")
-        return self.score(self.reader.read(content, only))
+        return self.score(self.reader.read(text_or_ids, only))
 
-    @overload
-    def detect_many(
-        self, texts_or_ids: Iterable[TextOrIds], *, errors: Literal["raise"] = "raise"
-    ) -> list[Detection]: ...
-
-    @overload
-    def detect_many(
-        self, texts_or_ids: Iterable[TextOrIds], *, errors: Literal["return"]
-    ) -> list[Detection | DgmarkError]: ...
-
-    def detect_many(self, texts_or_ids: Iterable[TextOrIds], *, errors: Errors = "raise") -> Sequence[Any]:
-        """Score several texts or responses, encoding the texts together; the detections equal those of `detect`.
-
-        Args:
-            texts_or_ids: what `detect` takes, several times: a list, an iterator, or one column of a table (an array or
-                series of numpy, pandas, Arrow or polars); ids also as an array of two dimensions.
-            errors: "return" gives the error of a text that cannot be scored in the place of its detection, and the
-                detections of all others.
-
-        Raises:
-            InputError: the tokenizer cannot encode a text, because it has no unknown token.
-            VocabularyMismatch: an id lies outside the key's vocabulary.
-            SettingsError: the input is one text instead of several, a mapping or a table, an item is neither a text
-                nor ids, or `errors` is neither "raise" nor "return".
-        """
-        only_as_it_is = self._test.scores_layout()
-        return detect_readings(
-            self.reader, self._score_many, texts_or_ids, self.normalise, only_as_it_is=only_as_it_is, errors=errors
-        )
+    @property
+    def reads_layout(self) -> bool:
+        """Whether the key's rule reads a text once more without its layout."""
+        return not self._test.scores_layout()
 
     @property
     def no_spans(self) -> str | None:
@@ -342,44 +314,6 @@ class Detector:
         )
 
 
-def detect_readings(
-    reader: Reader,
-    score: Callable[[list[ReadText]], list[Detection | DgmarkError]],
-    texts_or_ids: Iterable[TextOrIds],
-    steps: Sequence[str] = (),
-    *,
-    only_as_it_is: bool = False,
-    errors: Errors = "raise",
-) -> Sequence[Any]:
-    """The detections of texts, each by its likelier reading; the readings of a text share the rate.
-
-    Args:
-        reader: reads the texts, encoding them together.
-        score: the detection of each text at its share of the rate, or its error.
-        texts_or_ids: the texts or responses.
-        steps: steps that undo disguises.
-        only_as_it_is: without steps, read each text once, with its layout.
-        errors: "return" gives the error of a text that cannot be scored in the place of its detection.
-
-    Raises:
-        DgmarkError: a text cannot be scored, and its error is not to be returned.
-        SettingsError: `errors` is neither "raise" nor "return".
-    """
-    kept: Callable[[Iterable[Any]], list[Any]] = list if returns_errors(errors) else without_errors
-    texts = kept(contents_or_errors(texts_or_ids))
-    as_it_is = only_as_it_is and not steps
-    tried = each(lambda text: [TextReading(text)] if as_it_is else readings(text, steps), texts)
-    # the readings of all texts are encoded and scored together
-    every = [(reading, 1 / len(one)) for one in tried if not isinstance(one, DgmarkError) for reading in one]
-    read = kept(reader.read_many([reading.content for reading, _ in every]))
-    shared = [
-        one if isinstance(one, DgmarkError) else (one, share) for one, (_, share) in zip(read, every, strict=True)
-    ]
-    scored = iter(together(score, shared))
-    of_texts = [one if isinstance(one, DgmarkError) else (text, one) for text, one in zip(texts, tried, strict=True)]
-    return kept(each(lambda of: _likeliest(*of, [next(scored) for _ in of[1]], steps), of_texts))
-
-
 def _batches(texts: Sequence[ReadText]) -> Iterator[list[ReadText]]:
     """The texts in their order, so many together that their tokens fill a batch."""
     batch, tokens = list[ReadText](), 0
@@ -391,27 +325,6 @@ def _batches(texts: Sequence[ReadText]) -> Iterator[list[ReadText]]:
             batch, tokens = [], 0
     if batch:
         yield batch
-
-
-def _likeliest(
-    text: Content, tried: Sequence[TextReading], found: Sequence[Detection | DgmarkError], steps: Sequence[str]
-) -> Detection:
-    """The detection of the likeliest reading of a text.
-
-    If no mark was found, it names what the steps that were not applied would undo.
-
-    Raises:
-        DgmarkError: a reading cannot be scored.
-    """
-    detections = [
-        replace(detection, normalised=reading.undone) if reading.undone else detection
-        for reading, detection in zip(tried, without_errors(found), strict=True)
-    ]
-    best = min(detections, key=lambda detection: detection.p_value)
-    if best.verdict == "watermarked" or not isinstance(text, str):
-        return best
-    left = tuple(step for step in disguises_in(text) if step not in steps)
-    return replace(best, normalise_would_change=left) if left else best
 
 
 class ScoringSettings(TypedDict, total=False):

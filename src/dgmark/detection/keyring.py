@@ -6,30 +6,33 @@ sub-keys. Knows nothing of models and prompts. Ours.
 
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
+from copy import copy
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any
 
-from dgmark.arguments.checks import Errors, as_path, check_name, returns_errors, several
-from dgmark.arguments.contents import Content, TextOrIds, content_of, contents_or_errors
+from dgmark.arguments.checks import as_path, check_name, several
+from dgmark.arguments.contents import Content
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.detection.detector import DEFAULT_FPR, Detector, ReadText, detect_readings, model_settings, setting_of
+from dgmark.detection.detector import DEFAULT_FPR, Detector, model_settings, setting_of
 from dgmark.detection.finding import Phase
 from dgmark.detection.reader import Reader
 from dgmark.detection.result import Detection
 from dgmark.detection.rules import DEFAULT_MAX_CROP, DetectionSettings, check_settings, language_model, rule_test
+from dgmark.detection.scorer import ReadText, Scorer
 from dgmark.detection.surprisal import SurprisalModel
-from dgmark.errors import DgmarkError, KeyFileNotFound, SettingsError, each, without_errors
+from dgmark.errors import DgmarkError, KeyFileNotFound, SettingsError, each
 from dgmark.watermark.key import WatermarkKey, check_key
 
 # p-values whose logarithms differ by less are equal in rank: rounding, which differs between machines, decides none
 _RANKING_DIGITS = 9
 
 
-class Keyring:
+class Keyring(Scorer):
     """Detects the mark of any of several keys, of one model or of several.
+
+    A detection is that of the likeliest key; its p-value is multiplied by the number of keys.
 
     Args:
         keys: the keys, at least one.
@@ -43,6 +46,8 @@ class Keyring:
         SettingsError: there is no key, an item is not a key, or a setting is invalid.
         TokenizerMismatch: the tokenizer is not that of each key.
     """
+
+    _detectors: list[Detector]  # of one model
 
     def __init__(
         self,
@@ -58,7 +63,7 @@ class Keyring:
         settings = check_settings(self.keys, DetectionSettings(fpr, phase, max_crop))
         self._phase, self._max_crop = phase, max_crop
         model = language_model(surprisal_model, self.keys)
-        self._detectors = [
+        detectors = [
             Detector(
                 key,
                 fpr=fpr,
@@ -70,13 +75,14 @@ class Keyring:
             for key, one in zip(self.keys, settings, strict=True)
         ]
         of_models: dict[tuple[str, int], list[Detector]] = {}
-        for detector in self._detectors:
-            spec = detector.key.spec
-            of_models.setdefault((spec.tokenizer_fingerprint, spec.table_size), []).append(detector)
-        self._of_models = [(Reader(some[0].key, tokenizer, model), some) for some in of_models.values()]
-        for reader, _ in self._of_models:
-            reader.tokenizer  # noqa: B018 (loaded here: a wrong tokenizer is an error of the keys, not of a text)
-        self.reader = self._of_models[0][0]
+        for one in detectors:
+            of_models.setdefault((one.key.spec.tokenizer_fingerprint, one.key.spec.table_size), []).append(one)
+        self._of_models = []
+        for some in of_models.values():
+            of_model = self if some[0] is detectors[0] else copy(self)
+            of_model._detectors, of_model.reader = some, Reader(some[0].key, tokenizer, model)
+            of_model.reader.tokenizer  # noqa: B018 (a wrong tokenizer is an error of the keys, not of a text)
+            self._of_models.append(of_model)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -85,59 +91,27 @@ class Keyring:
         own = {"keys": keys, "phase": self._phase, "max_crop": self._max_crop}
         return self._detectors[0].settings | own | model_settings(self.reader)
 
-    def detect(self, text_or_ids: TextOrIds) -> Detection:
-        """Score one text, or the token ids of one response, against every key; see `Detector.detect`.
+    @property
+    def reads_layout(self) -> bool:
+        """Whether the rule of any key reads a text once more without its layout."""
+        return not all(rule_test(one.key).scores_layout() for one in self._detectors)
 
-        Returns:
-            The detection of the likeliest key. Its p-value is multiplied by the number of keys.
+    def _detections(self, texts: Sequence[Content | DgmarkError]) -> list[Detection | DgmarkError]:
+        """What `Scorer` says, by the keys of the likeliest model."""
+        if len(self._of_models) == 1:
+            return super()._detections(texts)
+        found = zip(*(Scorer._detections(one, texts) for one in self._of_models), strict=True)
+        return [_likeliest(of_models) for of_models in found]
 
-        Raises:
-            VocabularyMismatch: an id lies outside the vocabularies of all keys.
-            SettingsError: the input is neither a text nor ids.
-        """
-        return self.detect_many([content_of(text_or_ids)])[0]
+    def _score_many(self, texts: Sequence[ReadText]) -> list[Detection | DgmarkError]:
+        """The detection of the likeliest key for each text, or its error."""
+        return each(self._score, texts)
 
-    @overload
-    def detect_many(
-        self, texts_or_ids: Iterable[TextOrIds], *, errors: Literal["raise"] = "raise"
-    ) -> list[Detection]: ...
-
-    @overload
-    def detect_many(
-        self, texts_or_ids: Iterable[TextOrIds], *, errors: Literal["return"]
-    ) -> list[Detection | DgmarkError]: ...
-
-    def detect_many(self, texts_or_ids: Iterable[TextOrIds], *, errors: Errors = "raise") -> Sequence[Any]:
-        """Score several texts or responses, encoding the texts together; the detections equal those of `detect`.
-
-        Args:
-            texts_or_ids: see `Detector.detect_many`.
-            errors: see `Detector.detect_many`.
-
-        Raises:
-            VocabularyMismatch: an id lies outside the vocabularies of all keys.
-            SettingsError: see `Detector.detect_many`.
-        """
-        kept: Callable[[Iterable[Any]], list[Any]] = list if returns_errors(errors) else without_errors
-        texts = kept(contents_or_errors(texts_or_ids))
-        good = [one for one in texts if not isinstance(one, DgmarkError)]
-        of_models = zip(*(_of_one_model(*one, good) for one in self._of_models), strict=True)
-        return kept(one if isinstance(one, DgmarkError) else _likeliest(next(of_models)) for one in texts)
-
-
-def _of_one_model(
-    reader: Reader, detectors: Sequence[Detector], texts: Sequence[Content]
-) -> Sequence[Detection | DgmarkError]:
-    """The detection of each text by the likeliest key of a model, or its error."""
-
-    def score(text: ReadText) -> Detection:
+    def _score(self, text: ReadText) -> Detection:
         tokens, share = text
-        tested = ((one, one.test(tokens)) for one in detectors)  # one at a time: a test of pairs is large
+        tested = ((one, one.test(tokens)) for one in self._detectors)  # one at a time: a test of pairs is large
         likeliest, test = min(tested, key=lambda one: _rank(one[0].p_value(one[1], share)))
         return likeliest.detection(test, len(tokens.ids), share)
-
-    only_as_it_is = all(rule_test(one.key).scores_layout() for one in detectors)
-    return detect_readings(reader, partial(each, score), texts, only_as_it_is=only_as_it_is, errors="return")
 
 
 def _likeliest(of_models: Sequence[Detection | DgmarkError]) -> Detection | DgmarkError:

@@ -3,15 +3,14 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints, overload, runtime_checkable
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from dgmark.arguments.checks import Errors, flag, several
+from dgmark.arguments.checks import flag, several
 from dgmark.arguments.column_names import Fields
 from dgmark.arguments.contents import Content, TextOrIds, content_of
 from dgmark.detection.finding import Finding, Span, Verdict
-from dgmark.detection.reader import Reader
 from dgmark.detection.sentences import summary
-from dgmark.errors import DgmarkError, SettingsError
+from dgmark.errors import SettingsError
 
 DETECTION_SCHEMA = 1
 # raised whenever a text's p-value changes, so that no file mixes p-values of two versions
@@ -122,45 +121,6 @@ DETECTION_FIELDS.insert(DETECTION_FIELDS.index("guaranteed") + 1, "summary")
 def verdict_of(p_value: float, level: float, *, detectable: bool) -> Verdict:
     """The verdict of a p-value at `level`; `detectable`: whether a typical mark would be found in this text."""
     return "watermarked" if p_value <= level else "not_detected" if detectable else "uncertain"
-
-
-@runtime_checkable
-class Scorer(Protocol):
-    """Scores texts: `Detector` and `Keyring`."""
-
-    @property
-    def reader(self) -> Reader:
-        """Reads texts and ids for this scorer."""
-        ...
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Everything that a detection depends on except the text, as plain JSON values.
-
-        Every scorer has the fields keys (fingerprints), fpr, phase, max_crop and normalise.
-        """
-        ...
-
-    def detect(self, text_or_ids: TextOrIds) -> Detection:
-        """Score one text, or the token ids of one response."""
-        ...
-
-    @overload
-    def detect_many(
-        self, texts_or_ids: Iterable[TextOrIds], *, errors: Literal["raise"] = "raise"
-    ) -> list[Detection]: ...
-
-    @overload
-    def detect_many(
-        self, texts_or_ids: Iterable[TextOrIds], *, errors: Literal["return"]
-    ) -> list[Detection | DgmarkError]: ...
-
-    def detect_many(self, texts_or_ids: Iterable[TextOrIds], *, errors: Errors = "raise") -> Sequence[Any]:
-        """Score several texts or responses; the detections equal those of `detect`.
-
-        With errors "return", the error of a text that cannot be scored stands in its place.
-        """
-        ...
 
 
 def share_of(spans: Iterable[Span], content: Content | list[int]) -> float:

@@ -11,8 +11,9 @@ from dgmark.arguments.checks import is_of, several, shown
 from dgmark.arguments.contents import TextOrIds
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import Detector, ScoringSettings
-from dgmark.detection.result import Detection, Scorer
+from dgmark.detection.result import Detection
 from dgmark.detection.rules import language_model
+from dgmark.detection.scorer import Scorer
 from dgmark.errors import DgmarkError, InputError, SettingsError, each
 from dgmark.watermark.key import WatermarkKey, check_key
 

@@ -19,8 +19,9 @@ from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.legibility import of_document
 from dgmark.detection.reader import Ranges, checked_ranges
-from dgmark.detection.result import DETECT_FIELDS, DETECTION_SCHEMA, STATISTICS_VERSION, Detection, Scorer
+from dgmark.detection.result import DETECT_FIELDS, DETECTION_SCHEMA, STATISTICS_VERSION, Detection
 from dgmark.detection.row_keys import AnyScorer, RowKeys
+from dgmark.detection.scorer import Scorer
 from dgmark.errors import DgmarkError, InputError, ResumeMismatch, SettingsError
 from dgmark.files.inputs import names_of
 from dgmark.files.outputs import check_output

@@ -1,0 +1,130 @@
+"""`Scorer`: what `Detector` and `Keyring` share, the way from texts to detections.
+
+The readings of all texts are encoded and scored together, and each text has the detection of its likeliest reading.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Literal, overload
+
+from dgmark.arguments.checks import Errors, returns_errors
+from dgmark.arguments.contents import Content, TextOrIds, content_of, contents_or_errors
+from dgmark.detection.disguises.normalise import disguises_in
+from dgmark.detection.disguises.readings import TextReading, readings
+from dgmark.detection.reader import Reader, ScoredIds
+from dgmark.detection.result import Detection
+from dgmark.errors import DgmarkError, each, together, without_errors
+
+# the tokens of a text, and its share of the false-positive rate
+ReadText = tuple[ScoredIds, float]
+
+
+class Scorer(ABC):
+    """Scores texts: `Detector` and `Keyring`.
+
+    Attributes:
+        reader: reads texts and ids.
+        normalise: steps that undo disguises.
+    """
+
+    reader: Reader
+    normalise: Sequence[str] = ()
+
+    @property
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """Everything that a detection depends on except the text, as plain JSON values.
+
+        Every scorer has the fields keys (fingerprints), fpr, phase, max_crop and normalise.
+        """
+
+    @property
+    @abstractmethod
+    def reads_layout(self) -> bool:
+        """Whether a text with markup or wrapped lines is read once more without them."""
+
+    @abstractmethod
+    def _score_many(self, texts: Sequence[ReadText]) -> list[Detection | DgmarkError]:
+        """The detection of each text at its share of the rate, or its error."""
+
+    def detect(self, text_or_ids: TextOrIds) -> Detection:
+        """Score one text, or the token ids of one response; see `Detector.detect`.
+
+        Raises:
+            InputError: the tokenizer cannot encode the text, because it has no unknown token.
+            VocabularyMismatch: an id lies outside the vocabulary.
+            SettingsError: the input is neither a text nor ids.
+        """
+        return self.detect_many([content_of(text_or_ids)])[0]
+
+    @overload
+    def detect_many(
+        self, texts_or_ids: Iterable[TextOrIds], *, errors: Literal["raise"] = "raise"
+    ) -> list[Detection]: ...
+
+    @overload
+    def detect_many(
+        self, texts_or_ids: Iterable[TextOrIds], *, errors: Literal["return"]
+    ) -> list[Detection | DgmarkError]: ...
+
+    def detect_many(self, texts_or_ids: Iterable[TextOrIds], *, errors: Errors = "raise") -> Sequence[Any]:
+        """Score several texts or responses, encoding the texts together; the detections equal those of `detect`.
+
+        The readings of a text share the rate.
+
+        Args:
+            texts_or_ids: what `detect` takes, several times: a list, an iterator, or one column of a table (an array or
+                series of numpy, pandas, Arrow or polars); ids also as an array of two dimensions.
+            errors: "return" gives the error of a text that cannot be scored in the place of its detection, and the
+                detections of all others.
+
+        Raises:
+            InputError: the tokenizer cannot encode a text, because it has no unknown token.
+            VocabularyMismatch: an id lies outside the key's vocabulary.
+            SettingsError: the input is one text instead of several, a mapping or a table, an item is neither a text
+                nor ids, or `errors` is neither "raise" nor "return".
+        """
+        kept: Callable[[Iterable[Any]], list[Any]] = list if returns_errors(errors) else without_errors
+        return kept(self._detections(kept(contents_or_errors(texts_or_ids))))
+
+    def _detections(self, texts: Sequence[Content | DgmarkError]) -> list[Detection | DgmarkError]:
+        """The detection of each text, or its error; an error in the place of a text stays there."""
+        as_it_is = not (self.reads_layout or self.normalise)
+
+        def readings_of(text: Content) -> Sequence[TextReading]:
+            return [TextReading(text)] if as_it_is else readings(text, self.normalise)
+
+        tried = each(readings_of, texts)
+        # the readings of all texts are encoded and scored together
+        every = [(reading, 1 / len(one)) for one in tried if not isinstance(one, DgmarkError) for reading in one]
+        read = self.reader.read_many([reading.content for reading, _ in every])
+        shared = [
+            one if isinstance(one, DgmarkError) else (one, share) for one, (_, share) in zip(read, every, strict=True)
+        ]
+        scored = iter(together(self._score_many, shared))
+        of_texts: list[Any] = [
+            one if isinstance(one, DgmarkError) else (text, one) for text, one in zip(texts, tried, strict=True)
+        ]
+        return each(lambda of: _likeliest(*of, [next(scored) for _ in of[1]], self.normalise), of_texts)
+
+
+def _likeliest(
+    text: Content, tried: Sequence[TextReading], found: Sequence[Detection | DgmarkError], steps: Sequence[str]
+) -> Detection:
+    """The detection of the likeliest reading of a text.
+
+    If no mark was found, it names what the steps that were not applied would undo.
+
+    Raises:
+        DgmarkError: a reading cannot be scored.
+    """
+    detections = [
+        replace(detection, normalised=reading.undone) if reading.undone else detection
+        for reading, detection in zip(tried, without_errors(found), strict=True)
+    ]
+    best = min(detections, key=lambda detection: detection.p_value)
+    if best.verdict == "watermarked" or not isinstance(text, str):
+        return best
+    left = tuple(step for step in disguises_in(text) if step not in steps)
+    return replace(best, normalise_would_change=left) if left else best
