@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from dgmark.arguments.checks import as_path, check_name, several
-from dgmark.arguments.contents import Content
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import DEFAULT_FPR, Detector, model_settings, setting_of
 from dgmark.detection.finding import Phase
@@ -96,7 +95,7 @@ class Keyring(Scorer):
         """Whether the rule of any key reads a text once more without its layout."""
         return not all(rule_test(one.key).scores_layout() for one in self._detectors)
 
-    def _detections(self, texts: Sequence[Content | DgmarkError]) -> list[Detection | DgmarkError]:
+    def _detections(self, texts: Sequence[Any]) -> list[Detection | DgmarkError]:
         """What `Scorer` says, by the keys of the likeliest model."""
         if len(self._of_models) == 1:
             return super()._detections(texts)

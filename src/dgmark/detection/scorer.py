@@ -88,14 +88,10 @@ class Scorer(ABC):
         kept: Callable[[Iterable[Any]], list[Any]] = list if returns_errors(errors) else without_errors
         return kept(self._detections(kept(contents_or_errors(texts_or_ids))))
 
-    def _detections(self, texts: Sequence[Content | DgmarkError]) -> list[Detection | DgmarkError]:
+    def _detections(self, texts: Sequence[Any]) -> list[Detection | DgmarkError]:
         """The detection of each text, or its error; an error in the place of a text stays there."""
         as_it_is = not (self.reads_layout or self.normalise)
-
-        def readings_of(text: Content) -> Sequence[TextReading]:
-            return [TextReading(text)] if as_it_is else readings(text, self.normalise)
-
-        tried = each(readings_of, texts)
+        tried = each(lambda text: [TextReading(text)] if as_it_is else readings(text, self.normalise), texts)
         # the readings of all texts are encoded and scored together
         every = [(reading, 1 / len(one)) for one in tried if not isinstance(one, DgmarkError) for reading in one]
         read = self.reader.read_many([reading.content for reading, _ in every])
@@ -106,7 +102,7 @@ class Scorer(ABC):
         of_texts: list[Any] = [
             one if isinstance(one, DgmarkError) else (text, one) for text, one in zip(texts, tried, strict=True)
         ]
-        return each(lambda of: _likeliest(*of, [next(scored) for _ in of[1]], self.normalise), of_texts)
+        return each(lambda of: _likeliest(of[0], of[1], [next(scored) for _ in of[1]], self.normalise), of_texts)
 
 
 def _likeliest(
