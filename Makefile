@@ -43,6 +43,7 @@ backends-check: .venv/.backends
 # Attempts to break dgmark; docs/reliability.md says what they hold it to, and what SOAK_ROUNDS and SOAK_SEED set.
 soak: .venv/.dev
 	DGMARK_FUZZED_DOCUMENTS=300 $(BIN)/python -m pytest documents/tests/test_fuzz.py
+	DGMARK_ALL_CASES=1 $(PYTEST) -m cover
 	DGMARK_ODD_VALUES_EACH=1 $(BIN)/python -m pytest tests/test_public_arguments.py
 	$(BIN)/python -m pytest -rP soak
 

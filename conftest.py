@@ -1,5 +1,6 @@
 """Fixtures of several test modules."""
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -7,7 +8,7 @@ import hypothesis
 import pytest
 import torch
 
-from support import shape_checks
+from support import covering, shape_checks
 
 # The same examples in each run, so that a run fails for what was changed; `--hypothesis-profile search` tries others.
 # There is no deadline: speed is measured in benchmarks.
@@ -19,6 +20,17 @@ shape_checks.install()  # before what is to be checked is imported
 from dgmark.models.load import NetworkDenoiser, load_model  # noqa: E402
 from dgmark_lab.training.corpus import Corpus  # noqa: E402
 from support.training_setup import tiny_corpus  # noqa: E402
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of tests with many cases, some."""
+    covering.leave_out(config, items)
+
+
+def pytest_collection_finish() -> None:
+    """What is imported and collected by now stays, so it is not searched for what can be freed: a sixth of all time."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup() -> None:

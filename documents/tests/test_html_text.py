@@ -33,7 +33,6 @@ def test_a_page_is_its_own_text_and_then_what_stands_around_it() -> None:
     ("page", "text"),
     [
         ("<p>open<p>next</div></b>end", "open\n\nnextend"),
-        ("<i style='margin:0 4px'>a</i>b<i style='padding-left:4px'>c</i>, <i style='margin:1px'>d</i>e", "a b c, de"),
         ("text <b>without</b> frame", "text without frame"),
         ("<p>a<span> b </span>c</p>", "a b c"),
         ("<p> a <!-- x --> b</p>\n\n<p>c</p>", "a b\n\nc"),

@@ -271,7 +271,7 @@ def test_what_is_not_of_its_kind_is_refused(kind: str, content: str, reason: str
             notebook(cell(PLAIN, "code", shown(html=f"<p hidden>{MARKED}</p>"))),
             "hidden text (",
         ),
-        ("po", f'msgid ""\nmsgstr "{MARKED}"\n\nmsgid "a"\nmsgstr "b"\n', "read behind the body: headers"),
+        ("po", f'msgid ""\nmsgstr "X-Note: {MARKED}\\n"\n\nmsgid "a"\nmsgstr "b"\n', "read behind the body: headers"),
         ("xml", f"<TEI><teiHeader><p>{MARKED}</p></teiHeader><p>{PLAIN}</p></TEI>", "read behind the body: headers"),
         ("xml", f"<a>{PLAIN}<script>{MARKED}</script></a>", "1 script is left out"),
         ("xml", f"<a>{PLAIN}" + "".join(f'<w form="{word}"/>' for word in WORDS) + "</a>", "letters of single words"),

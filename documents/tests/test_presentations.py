@@ -99,24 +99,13 @@ def test_what_is_seen_is_read_wherever_it_stands_and_in_pieces(place: str, size:
 
 WHITE = "><a:solidFill><a:srgbClr val='FFFFFF'/></a:solidFill>"
 FAR = "<a:xfrm><a:off x='20000000' y='0'/><a:ext cx='9000' cy='9000'/></a:xfrm>"
-TINY = "<a:bodyPr/><a:lstStyle><a:lvl1pPr><a:defRPr sz='100'/></a:lvl1pPr></a:lstStyle>"
-SMALL = "<a:xfrm><a:off x='0' y='0'/><a:ext cx='12700' cy='12700'/></a:xfrm>"
-MOVED = (
-    "<p:grpSpPr><a:xfrm><a:off x='20000000' y='0'/><a:ext cx='9000' cy='9000'/><a:chOff x='0' y='0'/>"
-    "<a:chExt cx='12700' cy='12700'/></a:xfrm></p:grpSpPr>"
-)
 DARK = "<a:solidFill><a:srgbClr val='102030'/></a:solidFill>"
 UNSEEN = {
     "tiny": shape("{}", "sz='100'"),
-    "tiny by its box": shape("{}", box=TINY),
-    "tiny by its placeholder": shape("{}", kind='type="body" idx="7"'),
     "shrunk": shape("{}", "sz='1200'", box="<a:bodyPr><a:normAutofit fontScale='1000'/></a:bodyPr>"),
     "white": shape("{}", WHITE),
     "white by the theme": shape("{}", "><a:solidFill><a:schemeClr val='bg1'/></a:solidFill>"),
     "dark on dark": shape("{}", f">{DARK}", about=DARK),
-    "dark by its style on dark": shape("{}", about=DARK).replace(
-        "<p:txBody>", "<p:style><a:fontRef idx='minor'><a:srgbClr val='102030'/></a:fontRef></p:style><p:txBody>"
-    ),
     "transparent": shape("{}", "><a:solidFill><a:srgbClr val='000000'><a:alpha val='0'/></a:srgbClr></a:solidFill>"),
     "without a fill": shape("{}", "><a:noFill/>"),
     "signs": shape("{}", "><a:latin typeface='Wingdings'/>"),
@@ -133,7 +122,7 @@ UNSEEN = {
 }  # fmt: skip
 LAYOUT = (
     "<p:cSld><p:spTree>"
-    + shape("Click to edit", kind='type="body" idx="7"', box=TINY)
+    + shape("Click to edit", kind='type="body" idx="7"')
     + "</p:spTree></p:cSld>"
 )  # fmt: skip
 MASTER = "<p:clrMap bg1='lt1' tx1='dk1'/>"
@@ -206,13 +195,6 @@ def test_an_ordinary_presentation_has_prompts_and_footers_and_is_called_not_mark
         "Bank of the Harbour, account of the society",
         "The Society of Letters, Harbour Street",
     ]
-
-
-def test_shapes_of_a_layout_that_a_slide_does_not_show_are_not_read() -> None:
-    layout = f"<p:cSld><p:spTree>{shape(DECOY)}</p:spTree></p:cSld>"
-    assert DECOY in read(deck(PLAIN, layout=layout)).text
-    reading = read(deck(slide(shape(TEXT), 'showMasterSp="0"'), layout=layout))
-    assert (reading.text, reading.notes) == (TEXT, ())
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.."
 python="$(command -v "${PYTHON:-python3}")"
 export PYTHONPATH="$PWD/src:$PWD/lab/src${PYTHONPATH:+:$PYTHONPATH}"
 "$python" -c 'import torch; torch.zeros(1, device="cuda")' 2>/dev/null ||
-  echo "$python has no torch that can use a CUDA device: parts that need one are left out." >&2
+  echo "$python has no torch that can use a CUDA device: nothing can be measured." >&2
 if ! "$python" -c 'import sys; sys.path.append("lab/benchmarks"); import gpu' 2>/dev/null; then
   # a folder of its own sees the packages of the machine, torch among them, and takes the others from the index
   "$python" -m venv .gpu-venv

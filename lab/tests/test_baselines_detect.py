@@ -331,6 +331,7 @@ def p_values(form: str, kind: str) -> NDArray[np.float64]:
     return np.array(found)
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("kind", ["looped text", "CSV", "Python code", "prose", "random ids"])
 @pytest.mark.parametrize("form", FORMS)
 def test_the_conditional_p_value_holds_its_level(form: str, kind: str) -> None:

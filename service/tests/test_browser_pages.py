@@ -484,7 +484,7 @@ def describe(page: Any, **changes: Any) -> None:
     allowed = changes.pop("may_generate", True)
     model = {"name": "other", "ready": True, "context_length": 300, "chat": False, "policy": "default", **changes}
     page.unroute_all()
-    about = {"models": [model], "may_generate": allowed, "form": "full", "takes_tokens": not allowed}
+    about = {"models": [model], "keys": [], "may_generate": allowed, "form": "full", "takes_tokens": not allowed}
     page.route("**/v1/about", lambda route: route.fulfill(json=about))
 
 

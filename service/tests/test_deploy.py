@@ -98,7 +98,7 @@ def test_the_compose_file_starts_what_there_is_with_its_keys_as_secrets() -> Non
         assert f"deploy/{Path(place).name}/" in ignored  # nobody commits a key
     assert one["ports"] == [f"127.0.0.1:{options['port']}:{options['port']}"]
     (network,) = compose["networks"][one["networks"][0]]["ipam"]["config"]
-    assert options["proxies"] == [network["gateway"]]
+    assert options["proxy"] == [network["gateway"]]
     assert ip_address(network["gateway"]) in ip_network(network["subnet"])
     assert (one["read_only"], one["cap_drop"]) == (True, ["ALL"])
     assert int(one["stop_grace_period"].rstrip("s")) == int(setting("TimeoutStopSec"))

@@ -24,7 +24,8 @@ from dgmark.watermark.key import WatermarkKey
 from dgmark_documents.kinds import SUFFIXES, TABLES, Kind
 from dgmark_documents.reading import Limits
 from dgmark_service import detection_worker
-from dgmark_service.detection_worker import Checker, Options, TooLong
+from dgmark_service.detection_worker import Checker, Options
+from dgmark_service.error_answers import ErrorAnswer
 from dgmark_service.schemas import DetectRequest, FullAnswer, PublicAnswer, ReportRequest, VerifyAnswer
 from support.known_keys import known_key
 from support.marked_texts import marked_ids, marked_text
@@ -243,9 +244,9 @@ def test_what_cannot_be_checked_in_time_is_refused_before_it_begins() -> None:
     assert 300_000 < most < 400_000
     text = DetectRequest(text="a" * (most + 1))
     for asked in (text, DetectRequest(token_ids=[5] * (most // 4 + 1))):
-        with pytest.raises(TooLong, match=f"would take about 60 seconds.* up to {most:,} characters"):
+        with pytest.raises(ErrorAnswer, match=f"would take about 60 seconds.* up to {most:,} characters"):
             checker.detect(asked, None, options_of("many"))
-    with pytest.raises(TooLong, match="65,792 sub-keys"):
+    with pytest.raises(ErrorAnswer, match="65,792 sub-keys"):
         checker.detect(text, None, options_of("many", "few"))
     assert checker.most_chars(few) == 10**6
 
@@ -261,7 +262,7 @@ def test_the_time_of_a_rotating_key_is_seen(monkeypatch: pytest.MonkeyPatch) -> 
     assert 10_000 < most < 20_000
     monkeypatch.setattr(Detector, "detect", lambda *_: pytest.fail("it began"))
     for asked in (DetectRequest(text="a" * (most + 1)), DetectRequest(token_ids=[5] * (most // 4 + 1))):
-        with pytest.raises(TooLong, match=f"making the groups of a key that rotates .* up to {most:,} characters"):
+        with pytest.raises(ErrorAnswer, match=f"making the groups of a key that rotates .* up to {most:,} characters"):
             checker.detect(asked, None, options_of("large"))
 
 

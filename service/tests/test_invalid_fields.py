@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 from openai.types import chat
 from openai.types.chat.completion_create_params import CompletionCreateParamsBase as ChatParams
 from openai.types.completion_create_params import CompletionCreateParamsBase as CompletionParams
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from dgmark_service import generation_schemas, openai_schemas, schemas
 from dgmark_service.bodies import fields_of
 from dgmark_service.error_answers import ErrorAnswer
+from dgmark_service.generation_schemas import Message
 from dgmark_service.invalid_fields import invalid_field
-from dgmark_service.messages import Message
+from dgmark_service.schemas import RequestFields
 
-MODELS: tuple[type[BaseModel], ...] = (
+MODELS: tuple[type[RequestFields], ...] = (
     *(schemas.DetectRequest, schemas.ReportRequest, generation_schemas.GenerateRequest),
     *(generation_schemas.InfillRequest, openai_schemas.CompletionRequest, openai_schemas.ChatRequest),
 )
@@ -40,21 +41,21 @@ JSON = st.recursive(
 )
 
 
-def errors_of(model: type[BaseModel], body: Any) -> list[dict[str, str]]:
+def errors_of(model: type[RequestFields], body: Any) -> list[dict[str, str]]:
     """What is said of this body; nothing if it is right."""
     try:
         fields_of(body if isinstance(body, bytes) else json.dumps(body).encode(), model)
     except ValidationError as error:
         return [invalid_field(error)]
     except ErrorAnswer as error:
-        return error.errors
+        return [{"param": str(error.param), "message": error.detail}]
     return []
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
 @settings(max_examples=300)
 @given(data=st.data())
-def test_a_wrong_field_is_named_in_plain_words(model: type[BaseModel], data: st.DataObject) -> None:
+def test_a_wrong_field_is_named_in_plain_words(model: type[RequestFields], data: st.DataObject) -> None:
     names = st.sampled_from([*model.model_fields, "colour"])
     body = data.draw(st.dictionaries(names, JSON, max_size=3) | JSON)
     errors = errors_of(model, body)
@@ -100,7 +101,7 @@ def test_what_is_wrong_is_said_of_the_type_that_was_meant(body: Any, errors: dic
     ],
 )
 def test_every_field_that_openais_client_knows_is_known_and_may_be_null(
-    model: type[BaseModel], params: Any, needed: dict[str, Any]
+    model: type[RequestFields], params: Any, needed: dict[str, Any]
 ) -> None:
     fields = set(get_type_hints(params)) - set(needed)
     assert len(fields) > 0

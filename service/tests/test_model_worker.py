@@ -13,7 +13,7 @@ from dgmark.decode.holes import holes_in
 from dgmark.errors import DgmarkError
 from dgmark.models.denoiser import Denoiser
 from dgmark.models.toy import ToyDenoiser
-from dgmark_service.jobs import Finished, FromWorker, Job, JobFailed, Marked, Started, Stepped
+from dgmark_service.jobs import Finished, FromWorker, Job, Marked, Started, Stepped
 from dgmark_service.model_worker import ModelWorker, readable_after
 from support.known_keys import bound_key
 from support.word_model import WordModel, text_of
@@ -175,7 +175,7 @@ def test_a_batch_that_fails_takes_no_other_with_it(model: Denoiser, known: bool)
     assert len(told.of(Finished, good)) == 1
     for one in (bad, worse):
         (error,) = told.of(DgmarkError, one)
-        assert isinstance(error, JobFailed) != known
+        assert (type(error) is DgmarkError) != known
         assert not told.of(Finished, one)
 
 
@@ -218,7 +218,7 @@ def test_what_cannot_be_written_is_refused_at_once(asked: dict[str, Any], wrong:
     if param is not None:
         again = pickle.loads(pickle.dumps(error))
         code = "context_length_exceeded" if wrong in ("more than 512", "ask for 510 at most") else None
-        assert (again.param, again.code, str(again)) == (param, code, str(error))
+        assert (again.param or "", again.code, str(again)) == (param, code, str(error))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from dgmark.report.signing import SigningKey
 from dgmark_service.app import create_app
-from dgmark_service.model_process import NotReady
+from dgmark_service.error_answers import ErrorAnswer
 from dgmark_service.settings import ModelSource, ServiceSettings
 from dgmark_service.state import ServiceState
 from support.services import bearer, key_folder, listening
@@ -124,10 +124,10 @@ def test_what_the_description_allows_is_refused_only_for_what_no_schema_can_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def accepted(_: object) -> None:
-        raise NotReady("accepted")
+        raise ErrorAnswer(503, "accepted")
 
     monkeypatch.setattr(ServiceState, "model_process", None)
-    monkeypatch.setattr("dgmark_service.generation_task._check_room", accepted)
+    monkeypatch.setattr("dgmark_service.generation_task.check_room", accepted)
     source = ModelSource({"name_or_path": "storyteller", "device": "cpu"})
     fields: Any = {"workers": 1, "models": (source,), "signer": SigningKey.generate()}
     app = create_app(ServiceSettings(key_folder(tmp_path, "one"), **fields))

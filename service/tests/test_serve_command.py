@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ import pytest
 
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.detection.detector import Detector
+from support.child_processes import alive, children
 from support.command_line import run
 from support.known_keys import known_key
 from support.marked_texts import marked_text
@@ -25,7 +27,7 @@ from support.services import key_folder, wait_for
 
 pytestmark = pytest.mark.slow
 MARKED = marked_text(known_key("one", rule="bigram"), 200)
-AT_ONCE = 200
+AT_ONCE, CONNECTIONS = 200, 210
 
 
 @pytest.fixture
@@ -33,7 +35,17 @@ def served(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
     keys = key_folder(tmp_path, "one")
     command = [sys.executable, "-m", "dgmark", "serve", "--keys", str(keys), "--port", "0"]
     server = subprocess.Popen(
-        [*command, "--workers", "1", "--queue", "50", "--audit", str(tmp_path / "audit.jsonl")],
+        [
+            *command,
+            "--workers",
+            "1",
+            "--queue",
+            "50",
+            "--connections",
+            str(CONNECTIONS),
+            "--audit",
+            str(tmp_path / "audit.jsonl"),
+        ],
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -43,10 +55,10 @@ def served(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
     wait_for(lambda: server.poll() is not None or _answer(port, "GET", "/readyz") == 200)
     assert server.poll() is None, server.stderr.read()
     yield server, port
-    workers = _children(server.pid)
+    workers = children(server.pid)
     server.kill()
     server.wait()
-    wait_for(lambda: not any(map(_lives, workers)))  # no worker outlives the service
+    wait_for(lambda: not any(map(alive, workers)))  # no worker outlives the service
     server.stderr.close()
 
 
@@ -64,21 +76,6 @@ def _answer(port: int, method: str, path: str, body: str | None = None) -> int |
         return type(error).__name__
     finally:
         connection.close()
-
-
-def _children(process: int) -> list[int]:
-    """The processes that a process has started (Linux)."""
-    try:
-        return [int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
-    except FileNotFoundError:  # it has ended
-        return []
-
-
-def _lives(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def _memory(process: int) -> int:
@@ -132,11 +129,24 @@ def test_many_at_once_are_answered_or_refused_and_sigterm_loses_none(
     assert "Finished server process" in text
 
 
+def test_connections_hold_at_their_edge(served: tuple[subprocess.Popen[str], int]) -> None:
+    _, port = served
+    held = [socket.create_connection(("127.0.0.1", port)) for _ in range(CONNECTIONS - 1)]
+    time.sleep(0.5)  # until all of them are accepted
+    assert _answer(port, "GET", "/healthz") == 200
+    held.append(socket.create_connection(("127.0.0.1", port)))
+    time.sleep(0.1)
+    assert _answer(port, "GET", "/healthz") == 503
+    for one in held:
+        one.close()
+    wait_for(lambda: _answer(port, "GET", "/healthz") == 200)
+
+
 def test_sighup_reads_the_keys_again_and_the_audit_log_follows_its_rotation(
     served: tuple[subprocess.Popen[str], int], tmp_path: Path
 ) -> None:
     server, port = served
-    assert _children(server.pid)
+    assert children(server.pid)
     audit = tmp_path / "audit.jsonl"
     two = json.dumps({"text": marked_text(known_key("two", rule="bigram"), 200), "key": "two"})
     one = json.dumps({"text": MARKED, "key": "one"})

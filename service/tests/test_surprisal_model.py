@@ -9,7 +9,8 @@ from dgmark import LanguageModel
 from dgmark.detection.rules import seconds_to_check
 from dgmark.errors import SettingsError
 from dgmark_service.app import create_app
-from dgmark_service.detection_worker import Checker, Options, TooLong
+from dgmark_service.detection_worker import Checker, Options
+from dgmark_service.error_answers import ErrorAnswer
 from dgmark_service.schemas import DetectRequest
 from dgmark_service.settings import ServiceSettings
 from support.known_keys import known_key
@@ -52,7 +53,7 @@ def test_a_text_that_the_model_would_not_read_in_time_is_refused_before_it_begin
     most = checker.most_chars(key)
     assert 59_000 < most <= 60_000
     options = Options(("one",), False, 1e-4, 1e-4, "any", 0)
-    with pytest.raises(TooLong, match=f"reading along for this text .* parts of up to {most:,} characters"):
+    with pytest.raises(ErrorAnswer, match=f"reading along for this text .* parts of up to {most:,} characters"):
         checker.detect(DetectRequest(text="a word " * 10_000), None, options)
 
 

@@ -42,20 +42,6 @@ def client(tmp_path_factory: pytest.TempPathFactory, tokens: Path) -> Iterator[T
         yield client
 
 
-def test_without_a_valid_token_nothing_is_answered(client: TestClient) -> None:
-    wrong = [{}, {"authorization": "Bearer dgm_wrong"}, {"authorization": "Basic abc"}, {"authorization": "Bearer  "}]
-    for headers in wrong:
-        for answer in (
-            client.post("/v1/detect", json={"text": "a"}, headers=headers),
-            client.post("/v1/report", json={"text": "a"}, headers=headers),
-            client.get("/v1/about", headers=headers),
-            client.get("/metrics", headers=headers),
-        ):
-            assert answer.status_code == 401
-            assert answer.headers["www-authenticate"] == "Bearer"
-    assert client.get("/healthz").status_code == client.get("/").status_code == 200
-
-
 def test_a_header_that_cannot_be_read_is_not_taken_for_none(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.json"
     secret = bearer(tokens, "one", "detect:full")["authorization"].removeprefix("Bearer ").encode()
@@ -63,6 +49,7 @@ def test_a_header_that_cannot_be_read_is_not_taken_for_none(tmp_path: Path) -> N
 
         def ask(*values: bytes) -> tuple[int, str]:
             answer = client.get("/v1/about", headers=[(b"authorization", value) for value in values])
+            assert (answer.headers.get("www-authenticate") == "Bearer") == (answer.status_code == 401)
             return answer.status_code, answer.text
 
         for good in (b"Bearer " + secret, b"bearer  " + secret):
@@ -89,20 +76,6 @@ def test_where_everybody_may_check_a_token_never_takes_that_away(tmp_path: Path)
             assert client.post("/v1/detect", json={"text": "a"}, headers=headers).json()["form"] == about["form"]
 
 
-def test_scopes_open_what_they_name(client: TestClient, tokens: Path) -> None:
-    some, full = bearer(tokens, "some", "detect"), bearer(tokens, "full", "detect:full")
-    admin = bearer(tokens, "boss", "admin")
-    allowed = {
-        name: [
-            client.post("/v1/detect", json={"text": "a"}, headers=headers).status_code,
-            client.post("/v1/detect", json={"text": "a", "fpr": 0.5}, headers=headers).status_code,
-            client.get("/metrics", headers=headers).status_code,
-        ]
-        for name, headers in (("some", some), ("full", full), ("admin", admin))
-    }
-    assert allowed == {"some": [200, 403, 403], "full": [200, 200, 403], "admin": [403, 403, 200]}
-
-
 def test_the_public_form_has_no_numbers(client: TestClient, tokens: Path) -> None:
     headers = bearer(tokens, "public-form", "detect")
     answer = client.post("/v1/detect", json={"text": MARKED, "spans": True}, headers=headers).json()
@@ -111,7 +84,8 @@ def test_the_public_form_has_no_numbers(client: TestClient, tokens: Path) -> Non
     assert not {"p_value", "z_score", "num_tokens_matched", "pairs", "summary", "rarity"} & set(answer)
     assert "1 in 10,000" in answer["sentence"]
     for field, value in (("fpr", 0.5), ("phase", "start"), ("token_ids", [5]), ("normalise", ["nfc"])):
-        refused = client.post("/v1/detect", json={"text": MARKED, field: value}, headers=headers)
+        body = {field: value} if field == "token_ids" else {"text": MARKED, field: value}
+        refused = client.post("/v1/detect", json=body, headers=headers)
         assert refused.status_code == 403
         assert refused.json()["errors"][0]["param"] == field
 
@@ -138,7 +112,7 @@ def test_a_token_from_the_environment_may_do_everything(tmp_path: Path, monkeypa
         assert [(key["expected_match"], key["tokens_needed"]) for key in forms[0]["keys"]] == [(None, needed)]
         assert client.get("/metrics", headers=headers).status_code == 200
         assert client.get("/metrics", headers={"authorization": "Bearer y"}).status_code == 401
-    for unfit, why in (("short", "has 5 characters"), ("x" * 32 + "\n", "a header"), ("two words" * 4, "a header")):
+    for unfit, why in (("short", "could be guessed"), ("x" * 32 + "\n", "a header"), ("two words" * 4, "a header")):
         monkeypatch.setenv(API_TOKEN, unfit)
         with pytest.raises(SettingsError, match=why):
             environment_token()

@@ -3,38 +3,56 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dgmark_service.token_file import TokenFile
-from dgmark_service.turns import MovingWindow, Turns
-from dgmark_service.worker_pool import Busy
+from dgmark_service.turns import Busy, MovingWindow, Turns
 from support.known_keys import known_key
 from support.services import bearer, service
 
 
-async def soon(task: "asyncio.Task[None]") -> bool:
-    """Whether a task ends without anything else."""
+class Asking:
+    """Somebody who waits for a place, and holds it until they are to go."""
+
+    def __init__(self, turns: Turns, *, stranger: bool) -> None:
+        self.over = asyncio.Event()
+        self.has_it = False
+        self.task = asyncio.create_task(self._ask(turns, stranger))
+
+    async def _ask(self, turns: Turns, stranger: bool) -> None:
+        async with turns.place(stranger=stranger):
+            self.has_it = True
+            await self.over.wait()
+
+
+async def soon() -> None:
+    """Let everybody do what they can without anything else."""
     for _ in range(5):
         await asyncio.sleep(0)
-    return task.done()
 
 
 def test_strangers_leave_half_of_the_places_and_the_queue_to_token_holders() -> None:
     async def asking() -> None:
         turns = Turns(places=4, queue=3)
-        strangers = [asyncio.create_task(turns.take(stranger=True)) for _ in range(7)]
-        assert [await soon(one) for one in strangers] == [True] * 2 + [False] * 5
-        with pytest.raises(Busy):
-            await turns.take(stranger=True)
-        holders = [asyncio.create_task(turns.take(stranger=False)) for _ in range(7)]
-        assert [await soon(one) for one in holders] == [True] * 2 + [False] * 5
-        with pytest.raises(Busy):
-            await turns.take(stranger=False)
-        turns.give_back(1.0, stranger=True)
-        assert await soon(holders[2])  # before the strangers that have waited for longer
-        assert not await soon(strangers[2])
+        strangers, holders = ([Asking(turns, stranger=one) for _ in range(7)] for one in (True, False))
+        await soon()
+        for everybody in (strangers, holders):
+            assert [one.has_it for one in everybody] == [True] * 2 + [False] * 5
+        for stranger in (True, False):  # the queue of each is full
+            with pytest.raises(Busy) as refused:
+                await turns.place(stranger=stranger).__aenter__()
+            assert int((refused.value.headers or {})["retry-after"]) >= 1
+        strangers[0].over.set()
+        await soon()
+        assert holders[2].has_it  # before the strangers that have waited for longer
+        assert not strangers[2].has_it
         assert turns.held == 13
+        for one in (*strangers, *holders):
+            one.over.set()
+        await asyncio.gather(*(one.task for one in (*strangers, *holders)))
+        assert turns.held == 0
 
     asyncio.run(asking())
 
@@ -42,18 +60,20 @@ def test_strangers_leave_half_of_the_places_and_the_queue_to_token_holders() -> 
 def test_who_leaves_the_queue_holds_nothing() -> None:
     async def asking() -> None:
         turns = Turns(places=1, queue=1)
-        await turns.take(stranger=False)
+        first = Asking(turns, stranger=False)
         for stranger in (True, False) * 3:
-            waiting = asyncio.create_task(turns.take(stranger=stranger))
-            assert not await soon(waiting)
-            waiting.cancel()
+            waiting = Asking(turns, stranger=stranger)
+            await soon()
+            assert not waiting.has_it
+            waiting.task.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await waiting
+                await waiting.task
         assert turns.held == 1
-        turns.give_back(0.1, stranger=False)
+        first.over.set()
         for stranger in (True, False):
-            await turns.take(stranger=stranger)
-            turns.give_back(0.1, stranger=stranger)
+            async with turns.place(stranger=stranger):
+                pass
+        await first.task
         assert turns.held == 0
 
     asyncio.run(asking())
@@ -79,16 +99,17 @@ def test_a_window_moves_with_a_clock_that_nobody_sets(monkeypatch: pytest.Monkey
     assert not window._spent  # those who have not come again are forgotten
 
 
-def test_a_stranger_who_used_the_minute_up_waits_and_a_token_holder_does_not(tmp_path: Path) -> None:
+def test_a_stranger_has_seconds_of_a_minute_and_of_a_document_and_a_token_holder_more(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.json"
     holder = bearer(tokens, "holder", "detect:full")
-    with service(tmp_path, "one", tokens=tokens, public=True, public_seconds=1e-6) as client:
-        body = {"text": "some words"}
-        assert client.post("/v1/detect", json=body).status_code == 200
-        refused = client.post("/v1/detect", json=body)
+    document: Any = {"files": {"document": ("a.html", "<p>some words</p>" * 5000)}}
+    with service(tmp_path, "one", tokens=tokens, public=True, public_seconds=0.002) as client:
+        slow = client.post("/v1/detect", **document)
+        assert (slow.status_code, "to read" in slow.text) == (422, True)
+        refused = client.post("/v1/detect", json={"text": "some words"})
         assert (refused.status_code, 1 <= int(refused.headers["retry-after"]) <= 60) == (429, True)
         assert "all the time" in refused.json()["detail"]
-        assert client.post("/v1/detect", json=body, headers=holder).status_code == 200
+        assert client.post("/v1/detect", **document, headers=holder).status_code == 200
 
 
 def test_a_tenant_has_keys_and_an_end(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from dgmark import WatermarkKey
 from dgmark.checkpoint.folder import BUILTIN, builtin_folder
+from dgmark.cli.demo import SHOWS
 from dgmark.watermark.position import tables_of
 from support.command_line import rows, run
 from support.fresh_process import run_fresh
@@ -332,6 +333,8 @@ def test_the_demo_detects_the_mark_after_the_cut_without_a_download(
     chosen = run("demo", "--model", "narrator")
     assert chosen.exit_code == 6
     assert "missing.whl, which is not a file" in chosen.stderr
+    for settings in (SHOWS[BUILTIN].unmarked, *SHOWS[BUILTIN].marked.values()):
+        monkeypatch.setitem(settings, "length", 32)
     short = run("demo", "--prompt", "The king")
     assert short.exit_code == 0, short.stderr
     assert "The demo shows the storyteller, a smaller model: " in short.stderr

@@ -35,6 +35,7 @@ def shell(folder: Path, line: str) -> "subprocess.CompletedProcess[str]":
 DETECT = "dgmark detect --key key.json"
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize(
     "line",
     [

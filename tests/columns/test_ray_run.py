@@ -162,11 +162,23 @@ def test_the_rows_are_those_of_one_process(source: Path, tmp_path: Path, key_fil
     assert {file.name: file.read_bytes() for file in target.iterdir()} == files
 
     # and so does one of a source that changed
+    read = os.stat(source / "1.parquet")
     os.utime(source / "1.parquet", (1, 1))
     moved = dgmark_ray("detect", source, target, *options)
     assert moved.exit_code == 4
     assert "was made by another run, which differs in source;" in moved.stderr
     assert {file.name: file.read_bytes() for file in target.iterdir()} == files
+
+    # somebody deletes a file of it, and then cuts its state
+    os.utime(source / "1.parquet", ns=(read.st_atime_ns, read.st_mtime_ns))
+    sorted(target.glob("*.parquet"))[0].unlink()
+    fewer = dgmark_ray("detect", source, target, *options)
+    assert fewer.exit_code == 4
+    assert "rows, and the source 120, as where somebody deleted a file of the target" in fewer.stderr
+    (tmp_path / "found.dgmark" / "state.json").write_text('{"cut')
+    cut = dgmark_ray("detect", source, target, *options)
+    assert cut.exit_code == 4
+    assert "found.dgmark is missing or damaged" in cut.stderr
 
 
 @pytest.mark.parametrize("batch_format", ["pyarrow", "pandas", "numpy"])
@@ -176,13 +188,15 @@ def test_batches_of_every_format_are_scored_and_not_written_into(
     table = pq.read_table(source).slice(60, 20)
     table = table.append_column("ids", pa.array(np.arange(20 * 4).reshape(20, 4).tolist()))
     dataset = ray.data.from_arrow(table).materialize()
+    made = dataset
     for column in ("text", "ids"):
-        score = DetectColumns(str(key_file), column, prefix="found_")
-        made = dataset.map_batches(score, batch_format=batch_format).take_all()
-        wanted = DetectColumns(KEY, column, prefix="found_")(table).to_pylist()
-        for row, expected in zip(made, wanted, strict=True):
+        made = made.map_batches(DetectColumns(str(key_file), column, prefix=f"{column}_"), batch_format=batch_format)
+    rows = made.take_all()
+    for column in ("text", "ids"):
+        wanted = DetectColumns(KEY, column)(table).to_pylist()
+        for row, expected in zip(rows, wanted, strict=True):
             for name in DetectColumns.schema.names:
-                found, value = row[f"found_{name}"], expected[f"found_{name}"]
+                found, value = row[f"{column}_{name}"], expected[name]
                 assert found == value or (value is None and found != found), name  # NaN is numpy's null
     assert pa.concat_tables(ray.get(dataset.to_arrow_refs())).equals(table)
 
@@ -293,19 +307,6 @@ def test_a_full_disk_leaves_the_finished_rows(tmp_path: Path, key_file: Path, mo
     assert "90 scored (90 uncertain), 0 cannot be used; " in again.stderr
     assert sorted(row["id"] for row in pq.read_table(target).to_pylist()) == list(range(90))
     assert kept.items() <= {file.name: file.read_bytes() for file in target.glob("*.parquet")}.items()
-
-
-def test_a_target_of_which_somebody_deleted_a_file_is_an_error(source: Path, tmp_path: Path, key_file: Path) -> None:
-    target, options = tmp_path / "found", ("--key", key_file, "--rows-per-file", 32)
-    dgmark_ray("detect", source, target, *options)
-    sorted(target.glob("*.parquet"))[0].unlink()
-    again = dgmark_ray("detect", source, target, *options)
-    assert again.exit_code == 4
-    assert "rows, and the source 120, as where somebody deleted a file of the target" in again.stderr
-    (tmp_path / "found.dgmark" / "state.json").write_text('{"cut')
-    cut = dgmark_ray("detect", source, target, *options)
-    assert cut.exit_code == 4
-    assert "found.dgmark is missing or damaged" in cut.stderr
 
 
 # ---- what is refused ----

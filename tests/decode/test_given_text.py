@@ -109,6 +109,7 @@ GIVEN: dict[str, list[str | int]] = {
 }
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("parts", GIVEN.values(), ids=GIVEN)
 @pytest.mark.parametrize("round_trip_check", [True, False])

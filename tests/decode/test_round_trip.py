@@ -237,6 +237,7 @@ def texts(way: dict[str, Any], key: WatermarkKey | None, **more: Any) -> list[dg
     return dgmark.generate(MODEL, prompts, key=key, length=LENGTH, block_length=BLOCK, **way_of(way, key), **more)
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("rule", [None, "position", "bigram"])
 def test_every_text_reads_back_and_without_the_check_hardly_any(way: dict[str, Any], rule: str | None) -> None:
@@ -248,6 +249,7 @@ def test_every_text_reads_back_and_without_the_check_hardly_any(way: dict[str, A
     assert read_back(0, on=False) < 2
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("rule", ["position", "bigram"])
 def test_a_row_is_the_same_alone_and_among_strangers(way: dict[str, Any], rule: str) -> None:

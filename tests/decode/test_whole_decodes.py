@@ -99,6 +99,7 @@ def modes_of(*rules: str) -> pytest.MarkDecorator:
     )
 
 
+@pytest.mark.cover(2)
 @modes_of("position", "rotating", "bigram")
 def test_every_mode_writes_what_the_slow_loop_writes(rule: str, mode: dict[str, Any]) -> None:
     """With a key that is Algorithm 2 of the paper or its lookahead, and without one Algorithm 1."""
@@ -106,6 +107,7 @@ def test_every_mode_writes_what_the_slow_loop_writes(rule: str, mode: dict[str, 
     check(model, DecodeConfig(8, 4, **mode), keys_of(rule, model))
 
 
+@pytest.mark.cover(2)
 @modes_of("position", "bigram")
 @pytest.mark.parametrize("cache_mode", ["prefix", "dual"])
 def test_every_mode_with_a_cache_is_the_slow_loop_on_a_session(
@@ -114,6 +116,7 @@ def test_every_mode_with_a_cache_is_the_slow_loop_on_a_session(
     check(TinyNetwork(), DecodeConfig(8, 4, cache=cache_mode, **mode), keys_of(rule), rel=None)
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize("rule", ["bigram", "position"])
 @pytest.mark.parametrize("cache_mode", ["none", "prefix", "dual"])
 @pytest.mark.parametrize(
@@ -158,6 +161,7 @@ COMMITS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize(("modulus", "k"), [(2, 1), (3, 3)])
 @pytest.mark.parametrize("settings", COMMITS, ids=str)
 def test_a_step_commits_what_the_slow_loop_commits(settings: dict[str, Any], k: int, modulus: int) -> None:
@@ -210,6 +214,7 @@ DRAWS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize("model", MODELS, ids=["many words", "ending"])
 @pytest.mark.parametrize("settings", DRAWS, ids=str)
 @pytest.mark.parametrize("rule", ["bigram", "position"])
@@ -222,6 +227,7 @@ def test_keyed_draws_are_those_of_the_slow_loop(rule: str, settings: dict[str, A
     assert False in matched or rule == "position"  # where hardly any candidate does not match
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize(
     "settings",
     [{}, {"temperature": 0.0, "bias": 1.0}, {"temperature": 1.7, "top_k": 5}, {"top_k": 6, "top_p": 0.8}],

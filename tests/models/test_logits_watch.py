@@ -84,6 +84,7 @@ POSITION: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize(
     ("key", "settings"),
     [
@@ -105,6 +106,7 @@ def test_no_text_comes_of_unusable_logits(name: str, key: dgmark.WatermarkKey, s
         dgmark.generate(Spoilt(spoil=spoil), ["w1 w2", "w3 w4"], key=key, **SHORT, **settings)
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("name", SPOILS)
 @pytest.mark.parametrize("marked_by", ANY_LENGTH)
 def test_no_baseline_makes_a_text_of_unusable_logits(marked_by: str, name: str) -> None:

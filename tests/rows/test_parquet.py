@@ -23,19 +23,19 @@ from support.marked_texts import marked_text
 KEY = known_key("parquet", subkeys=4)
 DETECTOR = Detector(KEY, tokenizer=builtin_tokenizer())
 key_file = key_file_of(KEY)
-TEXTS = [f"This is text number {n}." for n in range(2500)]
+TEXTS = [f"This is text number {n}." for n in range(500)]
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     texts: list[str | None] = [*TEXTS]
-    texts[7], texts[2400] = None, marked_text(KEY.subkey(2), 120)
+    texts[7], texts[480] = None, marked_text(KEY.subkey(2), 120)
     return table_of(tmp_path / "in.parquet", texts)
 
 
 def table_of(path: Path, texts: list[str | None], **columns: Any) -> Path:
     table = pa.table({"n": range(len(texts)), "body": pa.array(texts, pa.string()), **columns})
-    pq.write_table(table, path, row_group_size=900)
+    pq.write_table(table, path, row_group_size=180)
     return path
 
 
@@ -58,7 +58,7 @@ def test_a_file_is_scored_and_scored_again_only_if_it_differs(key_file: Path, so
     before = source.read_bytes()
     first = detect(key_file, source, tmp_path / "out.parquet")
     assert first.exit_code == 0, first.stderr
-    assert "2499 scored (2498 uncertain, 1 watermarked), 1 cannot be used" in first.stderr
+    assert "499 scored (498 uncertain, 1 watermarked), 1 cannot be used" in first.stderr
     made = pq.read_table(tmp_path / "out.parquet")
     assert made.equals(without_subkey(source))
     detect(key_file, source, tmp_path / "payload.parquet", "--payload", "--prefix", "m_")
@@ -71,7 +71,7 @@ def test_a_file_is_scored_and_scored_again_only_if_it_differs(key_file: Path, so
     whole = (tmp_path / "out.parquet").read_bytes()
     again = detect(key_file, source, tmp_path / "out.parquet")
     assert again.exit_code == 0
-    assert "2499 scored (2498 uncertain, 1 watermarked), 1 cannot be used; of these, 2500 there already" in again.stderr
+    assert "499 scored (498 uncertain, 1 watermarked), 1 cannot be used; of these, 500 there already" in again.stderr
     for options, named in ((("--fpr", 0.5), "settings"), (("--prefix", "a_"), "prefix")):
         other = detect(key_file, source, tmp_path / "out.parquet", *options)
         assert other.exit_code == 4
@@ -90,7 +90,7 @@ def test_a_target_of_another_source_is_refused(source: Path, tmp_path: Path) -> 
         scored(other, tmp_path / "out.parquet")
     # also where only a column differs that is not scored
     table = pq.read_table(source)
-    pq.write_table(table.set_column(0, "n", pa.array(range(1, 2501))), source)
+    pq.write_table(table.set_column(0, "n", pa.array(range(1, 501))), source)
     with pytest.raises(ResumeMismatch, match="which differs in source"):
         scored(source, tmp_path / "out.parquet")
     assert (tmp_path / "out.parquet").read_bytes() == before
@@ -113,7 +113,7 @@ def stopped_after(rows: int, monkeypatch: pytest.MonkeyPatch, source: Path, out:
         scored(source, out, on_rows=stop, **options)
 
 
-@pytest.mark.parametrize("rows", [1, 700])
+@pytest.mark.parametrize("rows", [1, 150])
 def test_a_run_that_was_stopped_goes_on_with_the_rows_that_are_missing(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
@@ -130,10 +130,10 @@ def test_a_run_that_was_stopped_goes_on_with_the_rows_that_are_missing(
             scored(other, out)
     assert (tmp_path / "out.parquet.jsonl").read_bytes() == kept
     with (tmp_path / "out.parquet.jsonl").open("ab") as file:
-        file.write(b'{"id": "70')  # what a crash cut off
+        file.write(b'{"id": "20')  # what a crash cut off
     rest: list[Any] = []
     tally = scored(source, out, on_rows=rest.extend)
-    assert (tally.resumed, tally.scored, tally.unusable) == (2500 - len(rest), 2499, 1)
+    assert (tally.resumed, tally.scored, tally.unusable) == (500 - len(rest), 499, 1)
     assert tally.resumed >= rows
     assert pq.read_table(out).equals(without_subkey(source))
     assert sorted(os.listdir(tmp_path)) == ["in.parquet", "other.parquet", "out.parquet"]
@@ -297,12 +297,12 @@ def test_places_may_be_urls_of_object_stores(source: Path, tmp_path: Path, monke
     store = fsspec.filesystem("memory")
     store.pipe_file("/in.parquet", source.read_bytes())
     out = "memory://found/out.parquet"
-    assert scored("memory://in.parquet", out).scored == 2499
+    assert scored("memory://in.parquet", out).scored == 499
     with store.open("/found/out.parquet") as made:
         assert pq.read_table(made).equals(without_subkey(source))
     assert [Path(name).name for name in store.ls("/found", detail=False)] == ["out.parquet"]
     assert os.listdir(tmp_path) == ["in.parquet"]
-    assert scored("memory://in.parquet", out).resumed == 2500
+    assert scored("memory://in.parquet", out).resumed == 500
 
 
 def test_what_cannot_be_read_or_written_is_refused(key_file: Path, source: Path, tmp_path: Path) -> None:
@@ -335,7 +335,7 @@ def test_what_cannot_be_read_or_written_is_refused(key_file: Path, source: Path,
 
 def test_a_damaged_source_is_named_and_not_the_target(source: Path, tmp_path: Path) -> None:
     content = bytearray(source.read_bytes())
-    content[1000:30_000] = bytes(29_000)  # the footer is whole
+    content[1000:6000] = bytes(5000)  # the footer is whole
     source.write_bytes(content)
     with pytest.raises(NoTexts, match=r"in\.parquet cannot be read any further"):
         scored(source, tmp_path / "out.parquet")
@@ -369,7 +369,7 @@ def test_memory_does_not_grow_with_the_rows(key_file: Path, tmp_path: Path, monk
         assert f"{rows} scored" in made.stderr
         return int(most + pool.max_memory())
 
-    few, many = peak(2_000), peak(20_000)
+    few, many = peak(2_000), peak(10_000)
     assert many < 1.25 * few, (few, many)
 
 
@@ -395,7 +395,7 @@ def test_a_full_disk_leaves_the_finished_rows(
             scored(source, out)
     assert not out.exists()
     tally = scored(source, out)
-    assert tally.resumed == (192 if where == "rows" else 2500)
+    assert tally.resumed == (192 if where == "rows" else 500)
     assert pq.read_table(out).equals(without_subkey(source))
 
 

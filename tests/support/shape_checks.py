@@ -12,11 +12,11 @@ import jaxtyping
 import typer
 from beartype import BeartypeConf, FrozenDict, beartype
 
-CALLS = 32
+CALLS = 4
 # an int will do for a float; typer passes a context of a base class
 check = beartype(conf=BeartypeConf(is_pep484_tower=True, hint_overrides=FrozenDict({typer.Context: object})))
 _decorate = jaxtyping.jaxtyped
-_calls: dict[types.CodeType, int] = {}
+_calls: dict[int, int] = {}
 
 
 def install() -> None:
@@ -38,15 +38,15 @@ def _checked_at_first(typechecker: Any, what: Any) -> Any:
         return what
     if not isinstance(what, types.FunctionType):
         return _decorate(what, typechecker=typechecker)
-    checked = None
+    checked, code = None, id(what.__code__)  # which functions that are made anew share, and which hashes fast
 
     @functools.wraps(what)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         nonlocal checked
-        calls = _calls.get(what.__code__, 0)
+        calls = _calls.get(code, 0)
         if calls >= CALLS or jaxtyping.config.jaxtyping_disable:
             return what(*args, **kwargs)
-        _calls[what.__code__] = calls + 1
+        _calls[code] = calls + 1
         # only now: most functions of a module are never called, and those inside others are made anew each time
         checked = checked or _decorate(what, typechecker=typechecker)
         return checked(*args, **kwargs)

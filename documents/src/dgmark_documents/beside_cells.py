@@ -3,32 +3,30 @@
 import codecs
 import html
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from dgmark_documents.account import Account, Piece
+from dgmark_documents.elements import local
 from dgmark_documents.office_parts import OfficeParts
 from dgmark_documents.xml_pieces import xml_pieces
 from dgmark_documents.zip_archive import ZipArchive
 
 _P = r"(?:\w+:)?"  # the prefix of a name
-# cells without a text in them, and rows of such cells
-_NUMBERS = re.compile(rf"<{_P}c\b[^<>]*(?:/>|>\s*(?:<{_P}v>[\d.eE+-]*</{_P}v>\s*)?</{_P}c>)")
-_ROWS = re.compile(rf"<{_P}row\b[^<>]*>\s*</{_P}row>")
-_STRINGS = re.compile(rf"(<{_P}(si|is)>)(.*?)(</{_P}\2>)", re.DOTALL)
-_PHONETIC = re.compile(rf"<({_P}rPh)\b.*?</\1>", re.DOTALL)  # how Japanese is read aloud, beside most of its texts
-_TAG = re.compile("<[^<>]*>")
-# formulas and references, of which only texts in quotation marks can be shown
-_FORMULA = re.compile(rf"(<({_P}(?:f|formula\d?|sqref|ref|definedName|formatCode))\b[^<>]*>)([^<>]*)(</\2>)", re.DOTALL)
+_CELLS = re.compile(rf"<{_P}sheetData\b[^<>]*>.*</{_P}sheetData>", re.DOTALL)
 _WITHOUT_VALUE = re.compile(
-    rf"""<{_P}c\b(?![^<>]*\st="str")[^<>]*>\s*<{_P}f\b[^<>]*>[^<>]*</{_P}f>\s*(?:<{_P}v\s*/>|<{_P}v></{_P}v>)?\s*</{_P}c>"""
+    rf"""<{_P}c\b(?![^<>]*\st="str")[^<>]*>\s*<{_P}f\b[^<>]*>([^<>]*)</{_P}f>\s*"""
+    rf"""(?:<{_P}v\s*/>|<{_P}v></{_P}v>)?\s*</{_P}c>"""
 )
 _DECLARATION = re.compile(r"\s*(?:<\?xml[^>]*\?>\s*)?")
-_PASSED = ("author", "Anchor")
+# names and places, formulas and references
+_PASSED = frozenset(
+    ("author", "Anchor", "f", "formula", "formula1", "formula2", "sqref", "ref", "definedName", "formatCode")
+)
+_SETTINGS = "{urn:schemas-microsoft-com:office:excel}*"  # of comments and controls
 _QUOTED = re.compile('"((?:[^"]|"")*)"')
-_MESSAGE = re.compile(r"""\s(?:prompt|promptTitle|error|errorTitle)=("[^"]*"|'[^']*')""")
 _NUMBER_FORMAT = re.compile(r"""\sformatCode=("[^"]*"|'[^']*')""")
-_VML = re.compile(r"<x:(\w+)>[^<>]*</x:\1>")  # settings of comments and controls
-_CODES = re.compile('&(?:"[^"]*"|K[0-9A-Fa-f]{6}|[0-9]+|[A-Za-z])')
+_CODES = re.compile('&(?:"[^"]*"|K[0-9A-Fa-f]{6}|[0-9]+|[A-Za-z])')  # in headers and footers, such as those of fonts
 # what stands in the old form of a comment, before a copy of its text, for programs that do not know the new form
 _COPIED = "fwlink/?linkid=870924"
 
@@ -46,24 +44,34 @@ def hold_beside_cells(account: Account, archive: ZipArchive, is_known: Callable[
     parts = OfficeParts(archive)
     shown = [*parts.shown()]
     kinds = {link.part: link.kind for part in shown for link in parts.links(part).values()}
-    held = [Piece("number formats", _literals(value)) for value in _values(_NUMBER_FORMAT, _styles(parts))]
+    formats = _NUMBER_FORMAT.findall(_decoded(parts.content(parts.named("styles") or "") or b""))
+    held = [Piece("number formats", _literals(value[1:-1])) for value in formats]
     for part in shown:
         source = _decoded(archive.read(part))
         if not source.startswith("<"):
             account.add("pictures" if kinds.get(part) == "image" else "embedded objects", weight=Account.UNKNOWN)
             continue
-        account.add("formulas without a value", len(_WITHOUT_VALUE.findall(source)))
-        held += (Piece("input messages", value) for value in _values(_MESSAGE, source))
-        held += (Piece("number formats", _literals(value)) for value in _values(_NUMBER_FORMAT, source))
+        formulas = _WITHOUT_VALUE.findall(source)
+        account.add("formulas without a value", len(formulas))
+        held += (Piece("formulas", _literals(formula)) for formula in formulas)
         parser = etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=True, recover=True)
-        root = etree.fromstring(_trimmed(source, is_known).encode(), parser)
-        held += map(_shown, xml_pieces(root, part, passed=_PASSED) if root is not None else ())
+        root = etree.fromstring(_CELLS.sub("", source).encode(), parser)
+        held += _pieces(root, part) if root is not None else ()
     account.held += (piece for piece in held if not is_known(piece.text) and _COPIED not in piece.text)
 
 
-def _styles(parts: OfficeParts) -> str:
-    content = parts.content(parts.named("styles") or "")
-    return "" if content is None else _decoded(content)
+def _pieces(root: Any, part: str) -> Iterator[Piece]:
+    """The texts of a part; each shared string in one piece, without how it is read aloud."""
+    if local(root) == "sst":
+        for item in root:
+            texts = item.iterfind("{*}t"), item.iterfind("{*}r/{*}t")
+            yield Piece(f"{part}, element {local(item)}", "".join(one.text or "" for found in texts for one in found))
+        return
+    for one in root.iter(_SETTINGS):
+        one.text = None
+    for piece in xml_pieces(root, part, passed=_PASSED):
+        in_end = piece.place.endswith(("Header", "Footer"))
+        yield piece._replace(text=_CODES.sub(" ", piece.text)) if in_end else piece
 
 
 def _decoded(content: bytes) -> str:
@@ -72,36 +80,6 @@ def _decoded(content: bytes) -> str:
     return _DECLARATION.sub("", content.decode(code, "replace"), count=1)
 
 
-def _trimmed(source: str, is_known: Callable[[str], bool]) -> str:
-    """A part without numbers, settings, strings that are known, and formulas but for the texts in them.
-
-    Each string is in one piece. Little is left of most parts, so that long tables are read in time.
-    """
-
-    def string(found: re.Match[str]) -> str:
-        text = _TAG.sub("", found[3])
-        return "" if is_known(html.unescape(text)) else found[1] + text + found[4]
-
-    def formula(found: re.Match[str]) -> str:
-        return found[1] + html.escape(_literals(html.unescape(found[3]))) + found[4]
-
-    source = _FORMULA.sub(formula, _VML.sub("", _MESSAGE.sub("", source)))
-    source = _STRINGS.sub(string, _PHONETIC.sub("", source))
-    return _ROWS.sub("", _NUMBERS.sub("", source))
-
-
-def _shown(piece: Piece) -> Piece:
-    """A text without the codes that stand in headers and footers, such as those of fonts and page numbers."""
-    if not piece.place.endswith(("Header", "Footer")):
-        return piece
-    return piece._replace(text=_CODES.sub(" ", piece.text))
-
-
-def _values(pattern: re.Pattern[str], source: str) -> list[str]:
-    """The values of attributes."""
-    return [html.unescape(value[1:-1]) for value in pattern.findall(source)]
-
-
 def _literals(formula: str) -> str:
-    """The texts of a formula or a number format."""
-    return " ".join(_QUOTED.findall(formula))
+    """The texts of a formula or a number format, as they stand in markup."""
+    return " ".join(_QUOTED.findall(html.unescape(formula)))

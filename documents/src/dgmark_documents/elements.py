@@ -1,10 +1,10 @@
-"""What readers of Office documents ask of an element of lxml: names without namespaces, attributes, lengths.
+"""What readers of Office documents ask of an element of lxml beside its methods: local names, lengths, numbers.
 
-Writers differ in their namespaces (there are two sets for Word alone), so that elements go by their local names.
+Writers differ in their namespaces (there are two sets for Word alone), so that elements and attributes go by their
+local names.
 """
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 _LENGTH = re.compile(r"(-?(?:\d+\.?\d*|\.\d+))(pt|in|cm|mm|px)?")
@@ -17,24 +17,14 @@ def local(element: Any) -> str:
 
 
 def attribute(element: Any, name: str) -> str | None:
-    """An attribute by its local name."""
-    return next((value for key, value in element.attrib.items() if key.rpartition("}")[2] == name), None)
+    """An attribute by its local name; None if there is none, or no element."""
+    items = () if element is None else element.attrib.items()
+    return next((value for key, value in items if key.rpartition("}")[2] == name), None)
 
 
-def children(element: Any, *names: str) -> Iterator[Any]:
-    """The children of these local names; none of None."""
-    return (child for child in (() if element is None else element) if local(child) in names)
-
-
-def child(element: Any, name: str) -> Any:
-    """The first child of this local name, or None; also of None."""
-    return next(children(element, name), None)
-
-
-def value(element: Any, name: str) -> str | None:
-    """The attribute `val` of a child, or None."""
-    found = child(element, name)
-    return None if found is None else attribute(found, "val")
+def value(element: Any, path: str) -> str | None:
+    """The attribute `val` of the first element at this path, or None; also of None."""
+    return None if element is None else attribute(element.find(path), "val")
 
 
 def texts(top: Any) -> str:

@@ -2,14 +2,12 @@
 
 import posixpath
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from dgmark_documents.account import Account, Piece
 from dgmark_documents.charsets import decode_page
-from dgmark_documents.html_text import add_html, is_page, page_pieces
-from dgmark_documents.labels import join_labels
+from dgmark_documents.html_text import add_html, is_page, join_labels, page_pieces
 from dgmark_documents.reading import PAGE_CHARS, Limits, Reading, Refusal
 from dgmark_documents.text_builder import TextBuilder
 from dgmark_documents.xml_pieces import xml_pieces
@@ -28,21 +26,6 @@ class _Item(NamedTuple):
     name: str
     kind: str
     properties: str
-
-
-@dataclass(frozen=True)
-class _Folder:
-    """Opens the files that pages in a folder of the book name.
-
-    Folders of the same name are equal, so that a style sheet that many chapters share is parsed once.
-    """
-
-    archive: ZipArchive
-    name: str
-
-    def __call__(self, address: str) -> str | None:
-        name = _place(self.name, address)
-        return decode_page(self.archive.read(name))[0] if name in self.archive.names else None
 
 
 class _Package(NamedTuple):
@@ -94,8 +77,11 @@ def _add_chapter(builder: TextBuilder, archive: ZipArchive, chapter: _Item, acco
 
 
 def _add_page(builder: TextBuilder, archive: ZipArchive, item: _Item, account: Account) -> None:
-    page = decode_page(archive.read(item.name))[0]
-    add_html(builder, page, account, open_file=_Folder(archive, posixpath.dirname(item.name)))
+    def opened(address: str) -> str | None:
+        name = _place(posixpath.dirname(item.name), address)
+        return decode_page(archive.read(name))[0] if name in archive.names else None
+
+    add_html(builder, decode_page(archive.read(item.name))[0], account, open_file=opened)
 
 
 def _add_contents(archive: ZipArchive, item: _Item, chapters: list[_Item], account: Account) -> None:

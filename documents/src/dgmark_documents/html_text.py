@@ -9,24 +9,18 @@ from typing import Any, NamedTuple
 
 from dgmark_documents.account import Account, Piece
 from dgmark_documents.charsets import decode_page
-from dgmark_documents.labels import LABEL_ATTRIBUTES, VALUE_FIELDS, join_labels
 from dgmark_documents.look import Look, put
-from dgmark_documents.page_styles import (
-    Declared,
-    Open,
-    Styles,
-    colour_of,
-    declared,
-    has_room,
-    is_cut_off,
-    length,
-    look_of,
-    word,
-)
+from dgmark_documents.page_styles import Declared, Open, Styles, colour_of, declared, is_cut_off, length, look_of, word
 from dgmark_documents.reading import Reading, Refusal
 from dgmark_documents.text_builder import TextBuilder
 from dgmark_documents.xml_pieces import declares_texts, xml_pieces
 
+# the attributes that a page shows, and what is said of them
+_LABEL_ATTRIBUTES = {
+    "title": "tool tips", "alt": "texts of pictures", "placeholder": "placeholders", "label": "labels",
+}  # fmt: skip
+# the kinds of `input` that do not show their value
+_VALUE_FIELDS = frozenset(("hidden", "password", "checkbox", "radio", "file", "color", "range", "image"))
 # no text of the page
 _NEVER = frozenset(("head", "style", "template", "progress", "meter", "rp"))
 # what a browser shows only where it cannot show something else, or never
@@ -41,8 +35,8 @@ _PICTURES = frozenset(("img", "image"))
 _DRAWN = frozenset(("path", "polyline", "polygon", "use", "line", "rect", "circle", "ellipse"))
 _LETTERS = 2000  # the paths of all drawings of a page are as long if they draw letters; those of signs are shorter
 _LETTER = 200  # of the path of one letter
+_MARK = re.compile(r"\s*[\[(]?(?:\d{1,4}|[*†‡§])[\])]?\s*")  # of a note, or of the way back from it
 _SMALL_DATA = 2000  # characters of the address of a picture that holds it, if it is a sign
-_MARK = 10  # letters of the longest mark of a note
 _PROGRAMS = re.compile("$|module$|.*(java|ecma)script")  # the types of scripts that browsers run
 _PROGRAM = re.compile(r"[\s\0-\x1f]*(j\s*a\s*v\s*a|v\s*b)\s*s\s*c\s*r\s*i\s*p\s*t\s*:", re.IGNORECASE)
 # the parts of a page around its text
@@ -59,10 +53,9 @@ _BLOCKS = _PARAGRAPHS | frozenset((
     "tr", "nav", "aside", "menu", "search", "dialog", "legend", "listing", "xmp", "plaintext", "hgroup", "optgroup",
 ))  # fmt: skip
 # what stands beside its neighbours with room between
-_CELLS = frozenset(("td", "th", "text", "mtd", "option", "mspace"))
+_CELLS = frozenset(("td", "th", "text", "mtd", "mtext", "option", "mspace"))
 _ROWS = frozenset(("flex", "inline-flex", "grid", "inline-grid", "-webkit-flex", "-webkit-box", "-ms-flexbox"))
 _LINES = frozenset(("block", "list-item", "table", "table-row", "table-caption", "flow-root", "flex", "grid"))
-_WORDS = frozenset(("mi", "mn", "mo", "mtext", "ms"))  # MathML's elements that hold text
 _DRAWING = frozenset(("svg", "g", "text", "tspan", "textpath"))
 _HINTS = ("display", "visibility", "opacity", "font-size", "clip-path", "mask")
 _DATA = "[CDATA["  # how a comment begins that is a text in drawings and in XHTML
@@ -71,7 +64,7 @@ _GROUPS = {"template": "hidden parts", **dict.fromkeys(("title", "option"), "lab
 # attributes of prose that no browser shows
 _TECHNICAL = re.compile(
     r"class|style|rel|headers|sizes|srcset|accept|allow|sandbox|autocomplete|item(prop|type|scope)|property|typeof|on.+"
-    r"|xmlns.*|aria-(labelledby|describedby|controls|owns)|d|points|href|src|" + "|".join(LABEL_ATTRIBUTES)
+    r"|xmlns.*|aria-(labelledby|describedby|controls|owns)|d|points|href|src|" + "|".join(_LABEL_ATTRIBUTES)
 )
 _UNSEEN = ("meta", "link", "script", "style", "base", "html", "head", "param", "source", "option", "button", "data")
 
@@ -123,7 +116,8 @@ def add_html(builder: TextBuilder, page: str, account: Account, *, open_file: Op
         elements = sum(1 for root in roots for _ in root.iter())
         roots = _roots(styles.inlined(page, elements))
     account.add("external style sheets", styles.missing)
-    account.add("rules of style sheets", styles.unknown)
+    account.add("texts of style sheets", styles.unknown)
+    account.add_beside("texts of style sheets", join_labels([*styles.texts]))
     _Page(roots, account, open_file).read(builder)
 
 
@@ -152,6 +146,14 @@ def _styles_of(roots: list[Any], open_file: Open | None) -> Styles:
     return styles
 
 
+def join_labels(labels: Iterable[str]) -> str:
+    """Short texts of one kind as one text: one after the other, those of several words once."""
+    joined: dict[str | int, str] = {}
+    for number, label in enumerate(one.strip() for one in labels):
+        joined[label if " " in label else number] = label
+    return " ".join(filter(None, joined.values()))
+
+
 class _Here(NamedTuple):
     """What holds within an element.
 
@@ -160,14 +162,12 @@ class _Here(NamedTuple):
         invisible: whether styles hide its text but not its place.
         exact: whether white space is kept.
         row: whether its children stand beside each other.
-        marker: the text before items of lists.
     """
 
     look: Look = Look(size=12.0, colour="000000")
     invisible: bool = False
     exact: bool = False
     row: bool = False
-    marker: str = ""
 
     def own(self) -> Look:
         """The look of its text."""
@@ -225,12 +225,11 @@ class _Page:
                     continue
                 self._separate(element, values, stack[-1], builder)
                 stack.append(here)
-                self._begin(element, values, builder, here)
+                self._begin(element, builder, here)
                 continue
             if event == "end" and element is not skipped:
                 values = declared(_style(element))
                 here = stack.pop()
-                self._generated(element, values, "--after", builder, here)
                 self._separate(element, values, stack[-1], builder)
             if event == "end":
                 skipped = None
@@ -242,39 +241,19 @@ class _Page:
     def _add(self, builder: TextBuilder, text: str | None, here: _Here) -> None:
         put(builder, self._account, text, here.own(), exact=here.exact)
 
-    def _begin(self, element: Any, values: Declared, builder: TextBuilder, here: _Here) -> None:
+    def _begin(self, element: Any, builder: TextBuilder, here: _Here) -> None:
         if element.tag == "br":
             builder.end_line()
-        if element.tag == "li" and any(map(str.isalpha, here.marker)):
-            self._add(builder, here.marker, here)
-        self._generated(element, values, "--before", builder, here)
         self._add(builder, element.text, here)
 
     def _separate(self, element: Any, values: Declared, around: _Here, builder: TextBuilder) -> None:
         """Put what stands between an element and its neighbours."""
         display = word(values, "display")
         cell = display == "table-cell" if display else element.tag in _CELLS
-        if cell or around.row or _is_word(element):
+        if cell or around.row or (element.tag == "tspan" and "x" in element.attrib):
             builder.add(" ")
         elif display in _LINES or (not display and element.tag in _BLOCKS):
             builder.block(2 if element.tag in _PARAGRAPHS else 1)
-        elif values and has_room(values):
-            builder.room()
-
-    def _generated(self, element: Any, values: Declared, place: str, builder: TextBuilder, here: _Here) -> None:
-        """Read the text that styles put before or after what an element holds."""
-        text = ""
-        for token in values.get(place, ()):
-            if token.type == "literal" and token.value == "/":
-                break  # what follows is read aloud
-            if token.type == "string":
-                text += token.value
-            elif token.type == "function" and token.lower_name == "attr":
-                name = next((one.value for one in token.arguments if one.type == "ident"), "")
-                text += element.get(name) or ""
-            elif token.type == "function" and token.lower_name == "var":
-                self._account.add("texts of variables")
-        self._add(builder, "".join(one for one in text if one.isascii() or one.isalnum() or one.isspace()), here)
 
     def _leave_out(self, element: Any, values: Declared, here: _Here, builder: TextBuilder, *, whole: bool) -> bool:
         """Whether an element is not read at its place; what is seen of it is counted, or read elsewhere."""
@@ -312,20 +291,21 @@ class _Page:
         elif tag in _PICTURES or (tag == "input" and kind == "image"):
             self._account.add_picture(*_size(element, values))
         elif tag == "input":
-            if kind not in VALUE_FIELDS:
+            if kind not in _VALUE_FIELDS:
                 self._add(builder, element.get("value"), here)
         else:
             if tag in _DRAWN:
                 self._drawn += max(20, len(element.get("d", "")), len(element.get("points", "")), 100 * (tag == "use"))
             self._drawings += tag == "svg"
-            return _is_reference(element)
+            is_link = tag == "a" and "#" in (element.get("href") or "")
+            return is_link and bool(_MARK.fullmatch("".join(element.itertext())))
         return True
 
     def _count_attributes(self, element: Any, values: Declared) -> None:
         """Read the attributes of an element that are seen; count pictures behind it, and attributes that run."""
         for name, value in element.items():
-            if name in LABEL_ATTRIBUTES:
-                self._label(LABEL_ATTRIBUTES[name], value)
+            if name in _LABEL_ATTRIBUTES:
+                self._label(_LABEL_ATTRIBUTES[name], value)
             elif (name.startswith("on") and value.strip()) or _PROGRAM.match(value):
                 self._account.add("scripts")
             elif name == "background" and value:
@@ -360,13 +340,11 @@ def _within(element: Any, values: Declared, above: _Here) -> _Here:
     if not values:
         return above._replace(look=hints, exact=exact, row=False)
     space, visibility = word(values, "white-space"), word(values, "visibility")
-    tokens = [*values.get("list-style", ()), *values.get("list-style-type", ())]
     return _Here(
         look=look_of(values, hints),
         invisible=above.invisible if visibility not in ("hidden", "collapse", "visible") else visibility != "visible",
         exact=space.startswith(("pre", "break-spaces")) and space != "pre-line" if space else exact,
         row=word(values, "display") in _ROWS,
-        marker="".join(one.value for one in tokens if one.type == "string") if tokens else above.marker,
     )
 
 
@@ -415,24 +393,3 @@ def _is_hidden(element: Any, values: Declared) -> bool:
         return True
     closed = "popover" in element.attrib or (element.tag == "dialog" and "open" not in element.attrib)
     return (closed or "hidden" in element.attrib) and not display
-
-
-def _is_word(element: Any) -> bool:
-    """Whether an element of a formula or a drawing is a word that stands apart from its neighbours."""
-    apart = element.tag in _WORDS or (element.tag == "tspan" and ("x" in element.attrib or "dx" in element.attrib))
-    return apart and sum(map(str.isalpha, "".join(element.itertext()))) > 1
-
-
-def _is_reference(element: Any) -> bool:
-    """Whether an element is the mark of a note: a raised link within the document, or a note's link back."""
-    if element.tag == "sup":
-        return _covers(element, [one for one in element.iter("a") if "#" in (one.get("href") or "")])
-    if element.tag != "a" or "#" not in (element.get("href") or ""):
-        return False
-    return _covers(element, element.iter("sup"))
-
-
-def _covers(element: Any, parts: Iterable[Any]) -> bool:
-    """Whether all of the element's text stands in these parts of it."""
-    text = "".join(element.itertext()).strip()
-    return 0 < len(text) <= _MARK and text == "".join("".join(part.itertext()) for part in parts).strip()

@@ -7,7 +7,7 @@ import posixpath
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from dgmark_documents.elements import attribute, children, local
+from dgmark_documents.elements import attribute
 from dgmark_documents.reading import Refusal
 from dgmark_documents.zip_archive import ZipArchive
 
@@ -48,7 +48,6 @@ class OfficeParts:
         self._archive = archive
         self._links: dict[str, dict[str, Link]] = {}
         self._trees: dict[str, Any] = {}
-        self._fonts: set[str | None] | None = None
         main = self.named("officeDocument", "")
         if main is None:
             raise Refusal("is damaged: it does not say where its text stands")
@@ -59,7 +58,7 @@ class OfficeParts:
         if part not in self._links:
             folder, name = posixpath.split(part)
             names = posixpath.join(folder, "_rels", f"{name}.rels")
-            found = children(self._archive.xml(names), "Relationship") if names in self._archive.names else ()
+            found = self._archive.xml(names).iterfind("{*}Relationship") if names in self._archive.names else ()
             self._links[part] = {
                 link.get("Id", ""): Link(
                     link.get("Type", "").rsplit("/", 1)[-1],
@@ -76,23 +75,17 @@ class OfficeParts:
         return next((link.part for link in links if link.kind == kind and link.part in self._archive.names), None)
 
     def tree(self, part: str | None) -> Any:
-        """The root of a part, the same each time; None if there is no such part."""
-        if part is None or part not in self._archive.names:
-            return None
-        if part not in self._trees:
-            self._trees[part] = self._archive.xml(part)
-        return self._trees[part]
+        """The root of a part, the same each time; an empty element if there is no such part."""
+        from lxml import etree
+
+        name = part or ""
+        if name not in self._trees:
+            self._trees[name] = self._archive.xml(name) if name in self._archive.names else etree.Element("none")
+        return self._trees[name]
 
     def content(self, part: str) -> bytes | None:
         """The bytes of a part; None if there is no such part."""
         return self._archive.read(part) if part in self._archive.names else None
-
-    def embeds(self, font: str) -> bool:
-        """Whether the document brings this font with it."""
-        if self._fonts is None:
-            table = self.tree(self.named("fontTable"))
-            self._fonts = {attribute(one, "name") for one in children(table, "font") if any(map(_is_embedded, one))}
-        return font in self._fonts
 
     def shown(self) -> Iterator[str]:
         """The names of all parts but for those that are reached only as settings or from them."""
@@ -114,9 +107,9 @@ class OfficeParts:
 
 def not_chosen(alternatives: Any) -> list[Any]:
     """Of a place with markup for newer and for older programs (`AlternateContent`), what is not shown."""
-    choices = [*children(alternatives, "Choice")]
+    choices = alternatives.findall("{*}Choice")
     known = [one for one in choices if _is_known(one)]
-    shown = next(iter([*known, *children(alternatives, "Fallback"), *choices]), None)
+    shown = next(iter([*known, *alternatives.iterfind("{*}Fallback"), *choices]), None)
     return [one for one in alternatives if one is not shown]
 
 
@@ -124,7 +117,3 @@ def _is_known(choice: Any) -> bool:
     """Whether the programs know the markup that a choice requires."""
     required = (attribute(choice, "Requires") or "").split()
     return all((choice.nsmap.get(prefix) or "").startswith(_KNOWN) for prefix in required)
-
-
-def _is_embedded(element: Any) -> bool:
-    return local(element).startswith("embed")

@@ -1,10 +1,10 @@
 """How an OpenDocument text shows its texts: by styles, and the texts of list numbers."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from dgmark_documents.elements import attribute, children, local, number, points
+from dgmark_documents.elements import attribute, local, number, points
 from dgmark_documents.look import Look, is_off_page
 
 _NUMBER = re.compile(r"%\d+%")
@@ -31,18 +31,12 @@ class OpenDocumentStyles:
     """The styles that hold in one part of a document."""
 
     def __init__(self, groups: Iterable[Any]) -> None:
-        """Take the elements that hold the styles, the more particular ones last; None is passed over."""
+        """Take the elements that hold the styles, the more particular ones last."""
         self._own: dict[tuple[str, str], tuple[str | None, Properties]] = {}
         self._all: dict[tuple[str, str], Properties] = {}
-        self._lists: dict[str, Any] = {}
-        self._list_of: dict[str, str] = {}
-        for style in (one for group in groups if group is not None for one in group):
-            kind, name, family = local(style), attribute(style, "name") or "", attribute(style, "family") or ""
-            if kind in ("style", "default-style"):
-                self._own[family, name] = attribute(style, "parent-style-name"), _deciding(style)
-                self._list_of[name] = attribute(style, "list-style-name") or self._list_of.get(name, "")
-            elif kind in ("list-style", "outline-style"):
-                self._lists[name if kind == "list-style" else ""] = style
+        for style in (one for group in groups for one in group if local(one) in ("style", "default-style")):
+            key = attribute(style, "family") or "", attribute(style, "name") or ""
+            self._own[key] = attribute(style, "parent-style-name"), _deciding(style)
 
     def properties(self, family: str, name: str | None) -> Properties:
         """The properties of a style with those of the styles that it is based on, without the defaults."""
@@ -62,22 +56,15 @@ class OpenDocumentStyles:
             self._all[key] = found
         return self._all[key]
 
-    def list_texts(self, name: str | None) -> str:
-        """The texts around the numbers of a list of this style; of headings where the name is empty."""
-        style = self._lists.get(name or "")
-        if style is None:
-            return ""
-        texts = []
-        for level in style:
-            stated = attribute(level, "num-list-format")
-            around = (attribute(level, "num-prefix"), attribute(level, "num-suffix"))
-            texts.append(_NUMBER.sub("", stated) if stated else " ".join(one for one in around if one))
-            texts.append(attribute(level, "bullet-char") or "")
-        return " ".join(one for one in texts if any(sign.isalpha() for sign in one))
 
-    def list_of(self, paragraph_style: str | None) -> str | None:
-        """The list style that a paragraph's style names; None if it names none."""
-        return self._list_of.get(paragraph_style or "") or None
+def list_labels(tree: Any) -> Iterator[str]:
+    """The texts around the numbers of lists and headings, and the bullets that are words, of all styles."""
+    for level in tree.iter("{*}list-level-style-number", "{*}list-level-style-bullet", "{*}outline-level-style"):
+        stated = _NUMBER.sub("", attribute(level, "num-list-format") or "")
+        ends = [] if stated else [attribute(level, name) or "" for name in ("num-prefix", "num-suffix")]
+        for label in (stated, *ends, attribute(level, "bullet-char") or ""):
+            if any(map(str.isalpha, label)):
+                yield label.strip()
 
 
 def _deciding(style: Any) -> Properties:
@@ -122,18 +109,3 @@ def look_of(properties: Properties, around: Look) -> Look:
         off_page=around.off_page or is_off_page(sides),
         font=properties.get("font-name") or properties.get("font-family", ""),
     )
-
-
-def used_pages(styles: Any, tops: Iterable[Any]) -> list[Any]:
-    """The master pages that a document uses: the first, those that styles name, and those that follow them."""
-    pages = [one for group in children(styles, "master-styles") for one in children(group, "master-page")]
-    by_name = {attribute(one, "name"): one for one in pages}
-    waiting = [attribute(one, "name") for one in pages[:1]]
-    waiting += [name for top in tops for name in (attribute(one, "master-page-name") for one in top) if name]
-    used: dict[Any, None] = {}
-    while waiting:
-        page = by_name.get(waiting.pop(0))
-        if page is not None and page not in used:
-            used[page] = None
-            waiting.append(attribute(page, "next-style-name"))
-    return [*used]

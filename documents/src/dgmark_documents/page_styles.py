@@ -6,7 +6,7 @@ medium are not looked at.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -16,17 +16,7 @@ Open = Callable[[str], str | None]  # the text of a file beside the page, by its
 Declared = Mapping[str, list[Any]]  # the tokens of each property
 
 _SIDES = ("left", "top", "right", "bottom")
-_BOXES = (
-    "width",
-    "height",
-    "max-width",
-    "max-height",
-    "inline-size",
-    "block-size",
-    "max-inline-size",
-    "max-block-size",
-)
-_EDGES = ("margin", "padding")
+_BOXES = tuple(f"{bound}{side}" for bound in ("", "max-") for side in ("width", "height", "inline-size", "block-size"))
 _LOGICAL = ("inline", "block", "inline-start", "inline-end", "block-start", "block-end")
 # distances from where a text would stand otherwise
 _PLACES = (
@@ -43,26 +33,24 @@ _MOVES = {
     ), "none"),
 }  # fmt: skip
 _READ = frozenset((
-    *_PLACES, *_BOXES, *_EDGES, *(f"padding-{side}" for side in _SIDES), *_MOVES, "display", "visibility", "opacity",
-    "font-size", "font", "font-family", "color", "background", "background-color", "background-image", "position",
-    "overflow", "overflow-x", "overflow-y", "white-space", "list-style", "list-style-type", "unicode-bidi",
-    "flex-direction", "flex-flow", "line-height", "min-width", "min-height", "content",
+    *_PLACES, *_BOXES, *_MOVES, "display", "visibility", "opacity", "font-size", "font", "font-family", "color",
+    "background", "background-color", "background-image", "position", "overflow", "overflow-x", "overflow-y",
+    "white-space", "unicode-bidi", "flex-direction", "flex-flow", "line-height", "min-width", "min-height",
 ))  # fmt: skip
 _PREFIX = re.compile("^-(webkit|moz|ms|o)-")  # of names of properties before they were agreed on
 _INHERITS = ("inherit", "initial", "unset", "revert", "currentcolor")
-# texts of more than a mark that rules show in ways that are not looked at
-_ELSEWHERE = re.compile(
-    r"(?:content|quotes|symbols|prefix|suffix|list-style|list-style-type|text-overflow|initial-value|--[\w-]+)"
-    r"\s*:[^;{}\"']*[\"'][^\"'\n]{20}"
+# properties that show strings, beside variables; those of fonts name fonts
+_TEXTUAL = re.compile(
+    r"content|quotes|symbols|prefix|suffix|list-style(-type)?|text-overflow|initial-value|--(?!.*font).*"
 )
 _GROUPS = ("supports", "layer")  # whose rules hold
+_ELSEWHERE = ("attr", "var")  # functions whose texts stand elsewhere
 _GENERATED = re.compile(r"::?(before|after)\s*$", re.IGNORECASE)
 _LENGTHS = {"px": 0.75, "pt": 1.0, "pc": 12.0, "in": 72.0, "cm": 28.35, "mm": 2.835, "em": 0.0, "rem": 0.0}
 _SIZES = {"xx-small": 7.0, "x-small": 7.5, "small": 10.0, "medium": 12.0, "large": 13.5, "x-large": 18.0}
 _IMPORTS = 32  # sheets that one sheet imports
 _LONGEST = 2_000_000  # characters of a sheet
 _LARGEST = 50_000_000  # elements of a page times rules of its sheets
-_ROOM = 2.0  # points: margins of that width look like a space
 _SLIVER = 1.5  # points: a box of at most this height or width that cuts off its text hides it
 
 
@@ -72,11 +60,13 @@ class Styles:
     Attributes:
         rules: what they say, without what is not read here.
         missing: the number of sheets that are not at hand.
-        unknown: the number of sheets and rules that may show a text and are not looked at.
+        texts: the strings that they show.
+        unknown: the number of sheets and texts that may be shown and are not looked at.
     """
 
     def __init__(self, open_file: Open | None) -> None:
         self.rules: list[str] = []
+        self.texts: dict[str, None] = {}
         self.missing = self.unknown = 0
         self._open = open_file
         self._imports = 0
@@ -84,7 +74,9 @@ class Styles:
     def add(self, text: str, media: str = "") -> None:
         """Take the text of a sheet."""
         if _applies(media):
-            rules, imports, unknown = _rules_of(text)
+            rules, imports = _rules_of(text)
+            texts, unknown = _texts_of(text)
+            self.texts |= dict.fromkeys(texts)
             self.unknown += unknown
             for address, its_media in imports:
                 self._imports += 1
@@ -116,21 +108,22 @@ class Styles:
 
 
 @lru_cache(maxsize=64)
-def _rules_of(text: str) -> tuple[list[str], list[tuple[str, str]], int]:
-    """The rules of a sheet that are read here, the addresses and media of imported ones, and the others' texts."""
+def _rules_of(text: str) -> tuple[list[str], list[tuple[str, str]]]:
+    """The rules of a sheet as far as they are read here, and the addresses and media of imported ones."""
     import tinycss2
 
-    unknown, rules = 0, list[str]()
-    imports: list[tuple[str, str]] = []
+    rules, imports = list[str](), list[tuple[str, str]]()
     waiting = [iter(tinycss2.parse_stylesheet(text[:_LONGEST], skip_comments=True, skip_whitespace=True))]
     while waiting:
         rule = next(waiting[-1], None)
         if rule is None:
             waiting.pop()
         elif rule.type == "qualified-rule":
-            rules += _rule(rule)
-            inner = [one for one in tinycss2.parse_blocks_contents(rule.content) if one.type.endswith("-rule")]
-            unknown += len(_ELSEWHERE.findall(tinycss2.serialize(inner)))
+            found = tinycss2.parse_blocks_contents(rule.content, skip_comments=True, skip_whitespace=True)
+            read = [one for one in found if one.type == "declaration" and _PREFIX.sub("", one.lower_name) in _READ]
+            selector = tinycss2.serialize(rule.prelude)
+            if read and not _GENERATED.search(selector):
+                rules.append(f"{selector}{{{';'.join(one.serialize() for one in read)}}}")
         elif rule.type == "at-rule" and rule.lower_at_keyword == "import":
             words = [one for one in rule.prelude if one.type not in ("whitespace", "comment")]
             imports.append((getattr(words[0], "value", "") if words else "", tinycss2.serialize(words[1:])))
@@ -138,40 +131,38 @@ def _rules_of(text: str) -> tuple[list[str], list[tuple[str, str]], int]:
             name, condition = rule.lower_at_keyword, tinycss2.serialize(rule.prelude)
             if name in _GROUPS or (name == "media" and _applies(condition)):
                 waiting.append(iter(tinycss2.parse_rule_list(rule.content, skip_comments=True, skip_whitespace=True)))
-            elif name != "font-face":
-                unknown += len(_ELSEWHERE.findall(tinycss2.serialize(rule.content)))
-    return rules, imports, unknown
+    return rules, imports
+
+
+@lru_cache(maxsize=64)
+def _texts_of(text: str) -> tuple[list[str], int]:
+    """The strings that a sheet shows wherever it does, and the number of texts that it takes from elsewhere."""
+    import tinycss2
+
+    texts, unknown = list[str](), 0
+    name = before = ""  # of the property, and the name that may be one
+    waiting = tinycss2.parse_component_value_list(text[:_LONGEST])[::-1]
+    while waiting:
+        token = waiting.pop()
+        if token.type == "ident":
+            before = token.lower_value
+        elif token.type == "literal":
+            name = before if token.value == ":" else name if token.value != ";" else ""
+        elif token.type.endswith("block"):
+            name, inner = "", token.content
+            waiting += inner[::-1]
+        elif _TEXTUAL.fullmatch(name):
+            if token.type == "string" and any(map(str.isalpha, token.value)):
+                texts.append(token.value)
+            elif token.type == "function":
+                unknown += name == "content" and token.lower_name in _ELSEWHERE
+                waiting += token.arguments[::-1]
+    return texts, unknown
 
 
 def _applies(media: str) -> bool:
     """Whether a medium is a screen of any kind."""
     return any(re.fullmatch(r"\s*(only\s+)?(all|screen)?\s*", one) for one in media.lower().split(","))
-
-
-def _rule(rule: Any) -> Iterator[str]:
-    """A rule as far as it is read here; what it puts before or after an element becomes a variable of this."""
-    import tinycss2
-
-    found = tinycss2.parse_blocks_contents(rule.content, skip_comments=True, skip_whitespace=True)
-    read = [one for one in found if one.type == "declaration" and _PREFIX.sub("", one.lower_name) in _READ]
-    if not read:
-        return
-    declarations = "".join(one.serialize() + ";" for one in read if one.lower_name != "content")
-    content = next((one for one in reversed(read) if one.lower_name == "content"), None)
-    for selector in tinycss2.serialize(rule.prelude).split(","):
-        place = _GENERATED.search(selector)
-        if place and content is not None and any(one.type in ("string", "function") for one in content.value):
-            text = "".join(_escaped(one) for one in content.value)
-            yield f"{selector[: place.start()].strip() or '*'}{{--{place[1].lower()}:{text}}}"
-    if declarations and not _GENERATED.search(tinycss2.serialize(rule.prelude)):
-        yield f"{tinycss2.serialize(rule.prelude)}{{{declarations}}}"
-
-
-def _escaped(token: Any) -> str:
-    """A token of generated text; of a string all but letters and spaces is escaped, since css-inline changes marks."""
-    if token.type != "string":
-        return str(token.serialize())
-    return '"' + "".join(one if one.isalnum() or one == " " else f"\\{ord(one):x} " for one in token.value) + '"'
 
 
 @lru_cache(maxsize=20_000)
@@ -204,7 +195,7 @@ def look_of(values: Declared, above: Look) -> Look:
         background=_background(values, above.background),
         opacity=1.0 if animated else opacity,  # which an animation changes
         off_page=above.off_page or _is_off_page(values, size),
-        moved=above.moved or _is_moved(values, size) or (colour is None and not inherits),
+        moved=above.moved or _is_moved(values, size),
         font=fonts[0] if fonts else above.font,
     )
 
@@ -215,15 +206,6 @@ def is_cut_off(values: Declared) -> bool:
         return False
     sides = [length(values, name, 12.0) for name in (*_BOXES, "line-height")]
     return any(side is not None and side <= _SLIVER for side in sides)
-
-
-def has_room(values: Declared) -> bool:
-    """Whether the margins of an element keep its neighbours in the line away."""
-    widths = [length(values, f"{name}-{side}", 12.0) for name in _EDGES for side in ("left", "right")]
-    for name in _EDGES:
-        sides = [_length(one, 12.0) for one in values.get(name, ()) if one.type != "whitespace"]
-        widths += sides[:1] if len(sides) < 2 else [*sides[1:2], *sides[3:4]]
-    return any(one is not None and one >= _ROOM for one in widths)
 
 
 def length(values: Declared, name: str, size: float) -> float | None:
@@ -275,18 +257,12 @@ def _number(tokens: list[Any]) -> float:
 
 def _colour(tokens: list[Any]) -> tuple[str | None, float]:
     """The first colour that a value states, and its opacity; None if it states none."""
-    from tinycss2.color4 import parse_color
+    from tinycss2.color3 import RGBA, parse_color
 
     for token in tokens:
-        try:
-            color = parse_color(token)
-            if color is not None and not isinstance(color, str) and color.space in ("srgb", "hsl", "hwb"):
-                parts = (min(max(float(part or 0.0), 0.0), 1.0) for part in color.to("srgb").coordinates)
-                return "".join(f"{round(255 * part):02x}" for part in parts), float(
-                    1.0 if color.alpha is None else color.alpha
-                )
-        except (ValueError, TypeError, NotImplementedError, OverflowError):  # such as of colours by others
-            continue
+        colour = parse_color(token)
+        if isinstance(colour, RGBA):
+            return bytes(round(255 * min(max(part, 0.0), 1.0)) for part in colour[:3]).hex(), float(colour.alpha)
     return None, 1.0
 
 
@@ -317,14 +293,21 @@ def _is_moved(values: Declared, size: float) -> bool:
         near = name in ("letter-spacing", "z-index") and (_near(tokens, size) if tokens else True)
         if stated not in (*harmless.split(), *_INHERITS) and not near:
             return True
-    functions = (values.get(name, ()) for name in ("display", "visibility", "opacity", "font-size", *_PLACES))
+    hiding = (values.get(name, ()) for name in ("display", "visibility", "opacity"))
+    # sizes and places that variables hold are those of a whole design
+    moving = (one for name in ("font-size", *_PLACES) for one in values.get(name, ()) if _function(one) != "var")
     words = (values.get(name, ()) for name in ("unicode-bidi", "flex-direction", "flex-flow"))
-    return any(one.type == "function" for tokens in functions for one in tokens) or any(
+    return any(map(_function, (*moving, *(one for tokens in hiding for one in tokens)))) or any(
         "override" in one.lower_value or "reverse" in one.lower_value
         for tokens in words
         for one in tokens
         if one.type == "ident"
     )
+
+
+def _function(token: Any) -> str:
+    """The name of a function; empty for all other tokens."""
+    return str(token.lower_name) if token.type == "function" else ""
 
 
 def _near(tokens: list[Any], size: float) -> bool:

@@ -1,30 +1,18 @@
-"""PDF files to text, through PDFium.
+"""PDF files to text, through PDFium: the text of the pages, then what stands on them beside it."""
 
-Each page is read, drawn and read again with its annotations: what is read and not shown, and what is shown and not
-read, is counted.
-"""
-
-import ctypes
 import logging
 import re
+import zlib
 from contextlib import suppress
 from itertools import islice
 from typing import Any, BinaryIO
 
-from dgmark_documents.account import Account, Piece, letters_in
+from dgmark_documents.account import Account, letters_in
 from dgmark_documents.charsets import check_legible
-from dgmark_documents.pdf_annotations import add_form_data, add_strings, flattened, text_behind
-from dgmark_documents.pdf_lines import PdfLine, join_lines, page_text, runs_of, without_headers
-from dgmark_documents.pdf_objects import scan
-from dgmark_documents.pdf_shown import (
-    Picture,
-    compare,
-    has_other_letters,
-    hidden_text,
-    pictures_of,
-    replacements,
-    switch,
-)
+from dgmark_documents.look import HIDDEN, unseen
+from dgmark_documents.pdf_annotations import add_alternatives, add_annotations, add_form_data
+from dgmark_documents.pdf_lines import PdfLine, join_lines, page_lines, without_headers
+from dgmark_documents.pdf_looks import are_mixed, box_of, has_other_letters, looks, replacing, utf16
 from dgmark_documents.reading import PAGE_CHARS, Limits, Reading, Refusal
 from dgmark_documents.zip_archive import LOCKED
 
@@ -33,11 +21,16 @@ from dgmark_documents.zip_archive import LOCKED
 _NEARLY_ALL, _MIN_CHARS = 0.9, 100
 # where most pages are pictures with fewer characters than this, these are captions and foot lines on every page
 _SPARSE = 400
-# shapes of so many segments draw letters (others draw lines and boxes); a page with so many of them is drawn text
-_SHAPE_SEGMENTS, _PAGE_SEGMENTS, _MAX_SHAPES = 10, 1000, 50_000
-_DRAWN = 100  # letters that may be drawn outside of the text, on a page and in all
-_SAME = 0.5  # share of the letters of a page that its fonts must have where ActualText states others
+_SEGMENTS = 1000  # of the lines and shapes of a page, if they may draw letters
+_MAX_OBJECTS = 50_000  # of a page
 _NOT_LETTERS = re.compile(r"[\W\d_]+")
+_STREAM = re.compile(rb"(?<!end)stream\r?\n")
+_PACKED = re.compile(rb"/Filter\s*(/FlateDecode\b|\[\s*/FlateDecode\s*\])")
+# pictures, fonts, and what describes a document or its colours
+_NO_TEXT = re.compile(rb"/(Image|Length1|Type1C|CIDFontType0C|OpenType|Metadata|Alternate)\b")
+_DRAWN_APART = re.compile(rb"/PatternType\s*1\b|/S\s*/(?:Luminosity|Alpha)\b")
+_SCRIPT = re.compile(rb"/S\s*/JavaScript\b")
+_DICTIONARY, _AT_ONCE = 2000, 2**16  # bytes
 
 
 def read_pdf(file: BinaryIO, limits: Limits) -> Reading:
@@ -67,10 +60,6 @@ def read_pdf(file: BinaryIO, limits: Limits) -> Reading:
     return reader.reading(file.read())
 
 
-def _text_of(page: Any) -> str:
-    return str(page.get_textpage().get_text_range(errors="replace"))
-
-
 class _Reader:
     """A document of PDFium, and what was read of it so far."""
 
@@ -80,79 +69,78 @@ class _Reader:
         if document.get_formtype() != raw.FORMTYPE_NONE:
             document.init_forms()
         self._pages: list[list[PdfLine]] = []
-        self._covered: list[float] = []
+        self._covered: list[float] = []  # by pictures, of each page
         self._big: list[int] = []  # pictures
         self._segments: list[int] = []
-        self._drawn: list[int] = []
+        self._mixed = ""  # what is drawn in an order that is not that of the lines, as labels of diagrams are
 
     def read_page(self, number: int) -> None:
-        """Read a page, hold it against its drawing, and add its annotations."""
+        """Read a page, then what its annotations show."""
         raw, account = self._raw, self._account
         page = self._document[number]
+        page.set_rotation(0)  # PDFium's order of lines is that of a page which is not turned
         objects = self._objects(page)
-        pictures = pictures_of(objects, raw)
-        self._leave_out(page, objects, pictures)
+        self._look_at(page, objects, 0)
         content = page.get_textpage()
-        runs = runs_of(content)
-        found = page_text(content, runs, page.get_bbox(), raw)
-        account.held.append(Piece(f"page {number + 1}", found.text))
-        account.add("letters outside of their pages", found.outside)
-        self._pages.append(found.lines)
+        self._pages.append(page_lines(content, raw))
         if has_other_letters(content, raw):
             account.add_unknown("pages whose letters stand for others", page=number + 1)
-        if add_strings(page, self._document.formenv, raw, account):
-            first = raw.FPDFPage_CountObjects(page)
-            page = flattened(self._document, number, page, raw)
-            account.add_beside("annotations", text_behind(page, first, raw))
-            objects = self._objects(page)
-            switch(hidden_text(objects, pictures, raw), False, raw)
-            pictures = pictures_of(objects, raw)
-            content = page.get_textpage()
-            runs = runs_of(content)
-        self._drawn.append(compare(page, pictures, content, runs, account, raw))
-        self._count_shapes(page, objects, pictures)
+        add_alternatives(page, raw, account)
+        if add_annotations(page, self._document.formenv, raw, account):
+            of_page = len(objects)
+            if raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY) == raw.FLATTEN_SUCCESS:
+                page = self._document[number]
+                objects = self._objects(page)
+                self._look_at(page, objects, of_page)
+                self._switch_off(objects[:of_page])
+                text = str(page.get_textpage().get_text_range(errors="replace"))
+                account.add_beside("annotations", text.replace("\r\n", "\n").replace("\ufffe", ""))
+        self._count_shapes(page, objects)
 
     def _objects(self, page: Any) -> list[Any]:
-        raw = self._raw
-        kinds = [raw.FPDF_PAGEOBJ_TEXT, raw.FPDF_PAGEOBJ_IMAGE, raw.FPDF_PAGEOBJ_PATH]
-        return list(islice(page.get_objects(filter=kinds), _MAX_SHAPES))
+        return list(
+            islice((one for one in page.get_objects() if one.type != self._raw.FPDF_PAGEOBJ_FORM), _MAX_OBJECTS)
+        )
 
-    def _leave_out(self, page: Any, objects: list[Any], pictures: list[Picture]) -> None:
-        """Leave out text that is not drawn, and read what fonts draw where ActualText states other letters."""
-        raw, account, number = self._raw, self._account, len(self._pages) + 1
-        hidden = hidden_text(objects, pictures, raw)
-        if hidden:
-            known = {ctypes.addressof(shape.raw.contents) for shape in hidden}
-            seen = [shape for shape in objects if ctypes.addressof(shape.raw.contents) not in known]
-            switch(seen, False, raw)
-            account.held.append(Piece(f"hidden text of page {number}", _text_of(page), "hidden parts"))
-            switch(seen, True, raw)
-            switch(hidden, False, raw)
-        replaced = replacements(objects, raw)
-        if replaced:
-            stated = _text_of(page)
-            for shape, mark in replaced:
-                raw.FPDFPageObj_RemoveMark(shape, mark)
-            account.held.append(Piece(f"replacing text of page {number}", stated))
-            if letters_in(_text_of(page)) < _SAME * letters_in(stated):
-                account.add_unknown("texts that stand for drawings", page=number)
+    def _switch_off(self, objects: list[Any]) -> None:
+        for shape in objects:
+            self._raw.FPDFPageObj_SetIsActive(shape, False)
 
-    def _count_shapes(self, page: Any, objects: list[Any], pictures: list[Picture]) -> None:
+    def _look_at(self, page: Any, objects: list[Any], first: int) -> None:
+        """Count the texts from this object on that are not seen, and take those that are hidden out of the page."""
+        raw, account = self._raw, self._account
+        content = page.get_textpage()
+        texts = [*looks(objects, page.get_bbox(), raw, first)]
+        if are_mixed([box_of(shape) for shape, _ in texts]):
+            self._mixed += str(content.get_text_range(errors="replace"))
+        hidden = []
+        for shape, look in texts:
+            why = unseen(look)
+            if why == HIDDEN:
+                hidden.append(shape)
+                account.hidden.add(utf16(raw.FPDFTextObj_GetText, shape, content))
+            elif why:
+                account.add_not_shown(why, utf16(raw.FPDFTextObj_GetText, shape, content))
+        stated = {one for shape, _ in texts for one in replacing(shape, raw)}
+        account.add_not_shown("text that stands for what is drawn", " ".join(stated))
+        self._switch_off(hidden)
+
+    def _count_shapes(self, page: Any, objects: list[Any]) -> None:
         """Count the pictures of a page and the segments of its shapes."""
         raw, area = self._raw, page.get_width() * page.get_height()
         covered, big = 0.0, 0
-        for picture in pictures:
-            left, bottom, right, top = picture.box
+        for picture in (one for one in objects if one.type == raw.FPDF_PAGEOBJ_IMAGE):
+            left, bottom, right, top = box_of(picture)
             width, height = max(0.0, right - left), max(0.0, top - bottom)
             share = width * height / area
             covered += share
             big += share > Account.STAMP
             if share <= Account.STAMP:
                 self._account.add_picture(width, height)
-        drawn = [raw.FPDFPath_CountSegments(shape) for shape in objects if shape.type == raw.FPDF_PAGEOBJ_PATH]
         self._covered.append(covered)
-        self._segments.append(sum(segments for segments in drawn if segments > _SHAPE_SEGMENTS))
         self._big.append(big)
+        paths = [one for one in objects if one.type == raw.FPDF_PAGEOBJ_PATH]
+        self._segments.append(sum(raw.FPDFPath_CountSegments(one) for one in paths))
 
     def reading(self, content: bytes) -> Reading:
         """The text of the pages, with what stands beside them; `content` is the file."""
@@ -162,8 +150,14 @@ class _Reader:
         account.add("lines that repeat at the head and foot of pages", repeated)
         self._add_outline()
         add_form_data(self._document, self._raw, account)
-        self._add_objects(content)
+        account.add_unknown("ends of damaged streams", damaged_streams(content))
+        account.add("scripts", len(_SCRIPT.findall(content)))
+        account.add("drawings in patterns and masks", len(_DRAWN_APART.findall(content)))
+        count = self._document.count_attachments()
+        account.add("attachments", count, weight=Account.UNKNOWN * count)
         text = join_lines([line for page in lines for line in page]).strip("\n")
+        if 2 * letters_in(self._mixed) > letters_in(text):
+            account.add_not_shown("text in an order that is not that of the lines", self._mixed)
         left_out = "\n".join(line.text for page in self._pages for line in page)
         reading = account.reading(text, left_out=left_out, pages=len(self._pages))
         if not reading.text:
@@ -180,18 +174,15 @@ class _Reader:
             for page, covered in zip(lines, self._covered, strict=True)
         ]
         enough = _SPARSE if 2 * sum(sparse) > len(lines) else _MIN_CHARS
-        all_drawn = sum(self._drawn)
         for number, (size, covered) in enumerate(zip(sizes, self._covered, strict=True)):
             needed = max(enough, 0 if covered > _NEARLY_ALL else PAGE_CHARS * covered)
             if covered > Account.PICTURE and size < needed:
                 account.add("pages of pictures", weight=PAGE_CHARS, page=number + 1)
-            elif self._segments[number] > _PAGE_SEGMENTS:
+            elif self._segments[number] > _SEGMENTS:
                 weight = PAGE_CHARS if size < _MIN_CHARS else 0
-                account.add("pages of drawn letters", weight=weight, page=number + 1)
+                account.add("pages of drawings", weight=weight, page=number + 1)
             elif self._big[number]:
                 account.add("pictures", self._big[number], page=number + 1)
-            elif self._drawn[number] and all_drawn > _DRAWN:
-                account.add("pages with drawings", page=number + 1)
 
     def _add_outline(self) -> None:
         """Add the titles of the outline that are no lines of the pages."""
@@ -204,13 +195,26 @@ class _Reader:
         unknown = [title for title in titles if _NOT_LETTERS.sub("", title) not in known]
         self._account.add_beside("the outline", "\n".join(unknown))
 
-    def _add_objects(self, content: bytes) -> None:
-        """Add what the objects of the file hold."""
-        account = self._account
-        found = scan(content)
-        account.add_unknown("ends of damaged streams", found.damaged)
-        account.add("scripts", found.scripts)
-        count = self._document.count_attachments()
-        account.add("attachments", count, weight=Account.UNKNOWN * count)
-        for place, text in found.strings:
-            account.add_beside(place, text)
+
+def damaged_streams(content: bytes) -> int:
+    """The number of streams packed by zlib alone that cannot be unpacked to their end, but for pictures and fonts.
+
+    PDFium shows what it can unpack of these, and says nothing.
+    """
+    damaged = at = 0
+    if b"/Encrypt" in content:
+        return 0
+    while found := _STREAM.search(content, at):
+        start = at = found.end()
+        about = content[max(0, found.start() - _DICTIONARY) : found.start()].rpartition(b"obj")[2]
+        empty = content[at : at + 12].lstrip().startswith(b"endstream")
+        if empty or not _PACKED.search(about) or _NO_TEXT.search(about):
+            continue
+        stream = zlib.decompressobj()
+        with suppress(zlib.error):
+            for at in range(start, len(content), _AT_ONCE):  # the search goes on there: nothing is unpacked twice
+                stream.decompress(content[at : at + _AT_ONCE])
+                if stream.eof:
+                    break
+        damaged += not stream.eof
+    return damaged

@@ -1,22 +1,26 @@
-"""Comments, form fields and what else stands on the pages of a PDF without being their content.
+"""What stands on the pages of a PDF without being their content: comments, form fields, texts of pictures.
 
 PDFium draws annotations into a page on demand ("flatten"): then their appearance is text like any other. What has no
 appearance in the file, such as a comment that opens on a click, is read from its strings.
 """
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from dgmark_documents.account import Account, Piece
+from dgmark_documents.account import Account
+from dgmark_documents.pdf_looks import utf16
 
 _HIDDEN = 2 | 32  # flags: hidden, no view
 _POPUP, _STAMP, _FILE, _WIDGET = 16, 13, 17, 20  # PDFium's kinds of annotations
 _MEDIA = {18: "sounds", 19: "films", 21: "screens", 25: "3D drawings", 26: "media players"}
-_STRINGS = {b"Contents": "comments", b"OverlayText": "comments", b"V": "form fields", b"TU": "tool tips"}
+_STRINGS = {
+    b"Contents": "comments", b"RC": "comments", b"OverlayText": "comments", b"V": "form fields", b"TU": "tool tips",
+    b"Alt": "alternative texts",
+}  # fmt: skip
 
 
-def add_strings(page: Any, forms: Any, raw: Any, account: Account) -> bool:
+def add_annotations(page: Any, forms: Any, raw: Any, account: Account) -> bool:
     """Add the texts of a page's annotations beside its body; return whether any of them has an appearance."""
     appears = False
     for number in range(raw.FPDFPage_GetAnnotCount(page)):
@@ -26,16 +30,18 @@ def add_strings(page: Any, forms: Any, raw: Any, account: Account) -> bool:
         kind = raw.FPDFAnnot_GetSubtype(one)
         drawn = bool(raw.FPDFAnnot_HasKey(one, b"AP"))
         appears = appears or drawn
-        texts = [(place, _string(raw.FPDFAnnot_GetStringValue, one, name)) for name, place in _STRINGS.items()]
+        texts = [(place, utf16(raw.FPDFAnnot_GetStringValue, one, name)) for name, place in _STRINGS.items()]
         if forms and kind == _WIDGET:
             texts += _field(one, forms, raw)
+        if kind == _WIDGET and not forms:
+            account.add("choices of no form", raw.FPDFAnnot_HasKey(one, b"Opt"))
         hidden = raw.FPDFAnnot_GetFlags(one) & _HIDDEN
         raw.FPDFPage_CloseAnnot(one)
         for place, text in texts:
             if hidden:
-                account.held.append(Piece(place, text, "hidden parts"))
-            elif text.strip():
-                account.add_beside(place, text)
+                account.hidden.add(text)
+            else:
+                account.put(place, text)
         if kind in (_STAMP, _FILE):
             account.add("stamps" if kind == _STAMP else "attachments", weight=Account.UNKNOWN)
         elif kind in _MEDIA:
@@ -47,36 +53,26 @@ def add_strings(page: Any, forms: Any, raw: Any, account: Account) -> bool:
 
 def _field(one: Any, forms: Any, raw: Any) -> Iterator[tuple[str, str]]:
     """The value of a form field, which may stand in a field above it, its choices and its tool tip."""
-    yield "form fields", _string(raw.FPDFAnnot_GetFormFieldValue, forms, one)
-    yield "tool tips", _string(raw.FPDFAnnot_GetFormFieldAlternateName, forms, one)
+    yield "form fields", utf16(raw.FPDFAnnot_GetFormFieldValue, forms, one)
+    yield "tool tips", utf16(raw.FPDFAnnot_GetFormFieldAlternateName, forms, one)
     for number in range(max(0, raw.FPDFAnnot_GetOptionCount(forms, one))):
-        yield "form fields", _string(raw.FPDFAnnot_GetOptionLabel, forms, one, number)
+        yield "form fields", utf16(raw.FPDFAnnot_GetOptionLabel, forms, one, number)
 
 
-def _string(get: Callable[..., int], *arguments: Any) -> str:
-    """A string that a function of PDFium writes into a buffer, as UTF-16."""
-    size = get(*arguments, None, 0)
-    if size <= 2:  # nothing, or the zero at its end alone
-        return ""
-    content = ctypes.create_string_buffer(size)
-    get(*arguments, ctypes.cast(content, ctypes.POINTER(ctypes.c_ushort)), size)
-    return content.raw.decode("utf-16-le", "replace").rstrip("\0").replace("\r", "\n")
-
-
-def flattened(document: Any, number: int, page: Any, raw: Any) -> Any:
-    """The page with the appearance of its annotations as content, or the page itself if nothing changes."""
-    return document[number] if raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY) == raw.FLATTEN_SUCCESS else page
-
-
-def text_behind(page: Any, count: int, raw: Any) -> str:
-    """The text of a page's objects behind the first ones, but for what stands outside of the page."""
-    first = [raw.FPDFPage_GetObject(page, number) for number in range(count)]
-    for shape in first:
-        raw.FPDFPageObj_SetIsActive(shape, False)
-    text = str(page.get_textpage().get_text_bounded(*page.get_bbox()))
-    for shape in first:
-        raw.FPDFPageObj_SetIsActive(shape, True)
-    return text.replace("\r\n", "\n").replace("\ufffe", "")
+def add_alternatives(page: Any, raw: Any, account: Account) -> None:
+    """Add the texts that stand for the pictures of a page."""
+    tree = raw.FPDF_StructTree_GetForPage(page)
+    if not tree:
+        return
+    top = [raw.FPDF_StructTree_GetChildAtIndex(tree, at) for at in range(raw.FPDF_StructTree_CountChildren(tree))]
+    waiting = top[::-1]
+    while waiting:
+        one = waiting.pop()
+        if one:
+            account.put("alternative texts", utf16(raw.FPDF_StructElement_GetAltText, one))
+            count = raw.FPDF_StructElement_CountChildren(one)
+            waiting += [raw.FPDF_StructElement_GetChildAtIndex(one, at) for at in reversed(range(count))]
+    raw.FPDF_StructTree_Close(tree)
 
 
 def add_form_data(document: Any, raw: Any, account: Account) -> None:

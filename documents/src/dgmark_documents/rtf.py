@@ -7,13 +7,14 @@ is looked at once to read it and once to count it.
 import re
 from collections.abc import Iterator
 from copy import copy
+from typing import Any
 
 from dgmark_documents.account import Account, Piece
+from dgmark_documents.fields import button_of, shows_property
 from dgmark_documents.look import HIDDEN, unseen
 from dgmark_documents.reading import Reading, Refusal
 from dgmark_documents.rtf_state import SIGNS, Font, State, encoding_of
 from dgmark_documents.text_builder import TextBuilder, without_bullets
-from dgmark_documents.word_fields import quoted
 
 # a control word with its number, a byte in hexadecimal, a control sign, a bracket, text
 _TOKEN = re.compile(
@@ -22,13 +23,12 @@ _TOKEN = re.compile(
 _TWIPS = 20  # in a point
 # where the text of a destination goes, if it is not the body
 _APART = {
-    "header": "headers", "headerr": "headers", "headerl": "headers of left pages", "headerf": "headers of first pages",
-    "footer": "footers", "footerr": "footers", "footerl": "footers of left pages", "footerf": "footers of first pages",
-    "ftnsep": "separators of notes", "ftnsepc": "separators of notes", "ftncn": "separators of notes",
-    "aftnsep": "separators of notes", "aftnsepc": "separators of notes", "aftncn": "separators of notes",
-    "footnote": "footnotes", "annotation": "comments", "shptxt": "text boxes", "dptxbxtext": "text boxes",
-    "atnid": "authors of comments", "atnauthor": "authors of comments", "ffdeftext": "form fields",
-    "ffhelptext": "form fields", "ffstattext": "form fields", "ffl": "choices of lists",
+    **dict.fromkeys(("header", "headerr", "headerl", "headerf"), "headers"),
+    **dict.fromkeys(("footer", "footerr", "footerl", "footerf"), "footers"),
+    **dict.fromkeys(("ftnsep", "ftnsepc", "ftncn", "aftnsep", "aftnsepc", "aftncn"), "separators of notes"),
+    **dict.fromkeys(("shptxt", "dptxbxtext"), "text boxes"), "footnote": "footnotes", "annotation": "comments",
+    **dict.fromkeys(("ffdeftext", "ffhelptext", "ffstattext"), "form fields"), "ffl": "choices of lists",
+    **dict.fromkeys(("atnid", "atnauthor"), "authors of comments"),
 }  # fmt: skip
 # destinations that hold others but no text of their own
 _HOLDERS = frozenset(("shpinst", "do", "sp", "formfield", "background", "upr"))
@@ -45,10 +45,10 @@ _NO_TEXT = frozenset((
 ))  # fmt: skip
 _VALUES = {"sv": "values of shapes"}  # destinations of which a little may go unread
 _COPIES = frozenset(("nonshppict", "shprslt", "mmathPict"))  # for old readers
-_OF_LEVELS = frozenset(("leveltext", "pntxta", "pntxtb"))  # the texts around the numbers of a list's level
-_KEPT = frozenset(
-    ("sn", "sv", "listtext", "pntext", *_OF_LEVELS, "title", "subject", "author", "keywords", "doccomm", "operator")
-)
+# the texts around the numbers of a list's level, and numbers as they are shown
+_OF_LISTS = frozenset(("leveltext", "pntxta", "pntxtb", "listtext", "pntext"))
+_PROPERTIES = frozenset(("title", "subject", "author", "keywords", "doccomm", "operator"))
+_KEPT = frozenset(("sn", "sv", *_OF_LISTS, *_PROPERTIES))
 _SIGNS = {
     **dict.fromkeys(("par", "line", "sect", "page", "column", "row", "cell", "nestcell", "nestrow", "softline"), "\n"),
     **dict.fromkeys(("lbr", "\n", "\r"), "\n"),
@@ -58,11 +58,8 @@ _SIGNS = {
     "{": "{", "}": "}",
 }  # fmt: skip
 _CODE_PAGES = {"mac": 10000, "pc": 437, "pca": 850}
-_OF_FIELDS = {"TITLE": "title", "SUBJECT": "subject", "AUTHOR": "author", "KEYWORDS": "keywords",
-              "COMMENTS": "doccomm", "LASTSAVEDBY": "operator"}  # fmt: skip
 _OF_SHAPES = {"gtextUNICODE": "drawn texts", "wzDescription": "alternative texts", "wzTooltip": "tool tips"}
-_CONTROL = re.compile(r"^.|[\0-\x1f]", re.DOTALL)
-_NUMBER = re.compile(r"\d+")
+_CONTROL = re.compile(r"[\0-\x1f]|\d+")
 
 
 def read_rtf(content: bytes) -> Reading:
@@ -81,6 +78,17 @@ def read_rtf(content: bytes) -> Reading:
     for place, text in apart:
         reader.account.add_beside(place, text)
     return reader.account.reading(body[1], ascii_only=True)
+
+
+def _tokens(source: str) -> Iterator[tuple[Any, ...]]:
+    """The tokens of a file without its binary data: the place of each, then the groups of `_TOKEN`."""
+    at = 0
+    while found := _TOKEN.match(source, at):
+        if found[1] == "bin":
+            at = found.end() + max(int(found[2] or 0), 0)
+        else:
+            yield at, *found.groups()
+            at = found.end()
 
 
 class _Reader:
@@ -107,25 +115,18 @@ class _Reader:
         self._stated = False  # whether it states any
         self._shaded = False  # whether cells of the row have a colour of their own
         self._codes: list[list[str]] = []  # of the fields that are open
-        self._all_codes: list[str] = []
+        self._shows_properties = False  # of the document, by a field
         self._kept: list[str] = []  # the text of a group that is looked at when it ends
         self._shape_property = ""
-        self._properties: dict[str, str] = {}  # of the document
+        self._properties: list[str] = []  # of the document
         self._labels: list[str] = []  # of lists
-        self._levels: list[str] = []  # the texts of their levels
         self._picture: dict[str, int] = {}
-        self._flags: set[str] = set()
 
     def read(self, source: str) -> None:
         """Read a file up to the bracket that ends it."""
-        at = 0
-        while found := _TOKEN.match(source, at):
-            start, at = at, found.end()
-            word, number, code, sign, bracket, text = found.groups()
+        for start, word, number, code, sign, bracket, text in _tokens(source):
             if text:
                 self._add_bytes(text.encode("latin-1"), start)
-            elif word == "bin":
-                at += max(int(number or 0), 0)
             elif word:
                 self._take_word(word, None if number is None else int(number), start)
             elif code:
@@ -148,14 +149,9 @@ class _Reader:
 
     def texts(self) -> list[tuple[str, str]]:
         """The body, then what stands apart from it, each with its place."""
-        for code in self._all_codes:
-            self._show_field(code)
-        levels = self._levels if self._flags & {"ls", "pnlvl", "pnlvlbody", "pnlvlblt"} else []
-        known = set(self._labels)
-        self._put("numbers of lists", " ".join([*self._labels, *(one for one in levels if one not in known)]))
-        shown = {" of first pages": "titlepg", " of left pages": "facingp"}
-        hidden = tuple(ending for ending, flag in shown.items() if flag not in self._flags)
-        return [(place, _lines("".join(parts))) for place, parts in self._texts.items() if not place.endswith(hidden)]
+        self._put("numbers of lists", " ".join(self._labels))
+        self._put("document properties", " ".join(self._properties) if self._shows_properties else "")
+        return [(place, _lines("".join(parts))) for place, parts in self._texts.items()]
 
     def _take_word(self, word: str, number: int | None, start: int) -> None:
         if word == "u" and number is not None:
@@ -177,8 +173,6 @@ class _Reader:
             self._encoding = encoding_of(number or 1252)
         elif word in _CODE_PAGES:
             self._encoding = encoding_of(_CODE_PAGES[word])
-        elif word in ("titlepg", "facingp", "ls", "pnlvl", "pnlvlbody", "pnlvlblt"):
-            self._flags.add(word)
         elif word in ("trowd", "clcbpat"):
             self._shaded = word == "clcbpat" and bool(number)
         elif word in self._parts and state.table == "colortbl":
@@ -210,7 +204,7 @@ class _Reader:
             self._picture = {}
         elif word == "object" and not state.closed:
             self.account.add("embedded objects", weight=Account.UNKNOWN)
-        if word in _KEPT and (not state.closed or state.table == "info" or word in _OF_LEVELS):
+        if word in _KEPT and (not state.closed or state.table == "info" or word in _OF_LISTS):
             self._kept, state.place = [], "kept"
         elif state.closed:
             return
@@ -232,7 +226,9 @@ class _Reader:
     def _end_group(self) -> None:
         state = self._state
         if state.word == "fldinst" and state.place == "code":
-            self._all_codes.append("".join(self._codes.pop()))
+            code = "".join(self._codes.pop())
+            self._put("buttons", button_of(code))
+            self._shows_properties = self._shows_properties or shows_property(code)
         elif state.word == "pict" and not state.is_copy:
             self.account.add_picture(self._side("w"), self._side("h"))
         elif state.place == "kept" and state.word in _KEPT:
@@ -251,25 +247,12 @@ class _Reader:
                 self._put(_OF_SHAPES[self._shape_property], text)
             elif self._shape_property == "fHidden" and text == "1" and len(self._stack) > 1:
                 self._stack[-2].gone = True
-        elif word in _OF_LEVELS:  # of lists behind the number of its signs, and before a semicolon
-            label = _CONTROL.sub("", text).removesuffix(";") if word == "leveltext" else text
-            if any(map(str.isalpha, label)) and self._levels[-1:] != [label]:
-                self._levels.append(label)
-        elif word in ("listtext", "pntext"):
-            label = _NUMBER.sub("", text)
-            if any(one.isalpha() for one in label) and self._labels[-1:] != [label]:
+        elif word in _OF_LISTS:
+            label = _CONTROL.sub("", text).removesuffix(";").strip()
+            if any(map(str.isalpha, label)) and self._labels[-1:] != [label]:
                 self._labels.append(label)
         else:
-            self._properties[word] = text
-
-    def _show_field(self, code: str) -> None:
-        name, _, rest = code.strip().partition(" ")
-        if name.upper() in ("MACROBUTTON", "GOTOBUTTON"):
-            self._put("buttons", rest.strip().partition(" ")[2])
-        elif name.upper() in _OF_FIELDS:
-            self._put("document properties", self._properties.get(_OF_FIELDS[name.upper()], ""))
-        for tip in quoted(rest, ("\\o",)) if name.upper() == "HYPERLINK" else ():
-            self._put("tool tips", tip)
+            self._properties.append(text)
 
     def _put(self, place: str, text: str) -> None:
         if text:
@@ -350,16 +333,12 @@ def _pieces(source: str, deleted: set[int]) -> Iterator[Piece]:
         deleted: where texts stand that do not count, as they are tracked deletions.
     """
     opened = ["the end"]  # what stands outside of all groups
-    at, begins = 0, False
-    while found := _TOKEN.match(source, at):
-        start, at = at, found.end()
-        word, number, code, sign, bracket, text = found.groups()
+    begins = False
+    for start, word, number, code, sign, bracket, text in _tokens(source):
         if bracket == "{":
             opened.append(opened[-1] if len(opened) > 1 else "rtf")
         elif bracket:
             del opened[max(len(opened) - 1, 1) :]
-        elif word == "bin":
-            at += max(int(number or 0), 0)
         elif opened[-1] not in _NO_TEXT and start not in deleted:
             if word == "u" and number:
                 text = chr(int(number) % 2**16)
@@ -369,4 +348,4 @@ def _pieces(source: str, deleted: set[int]) -> Iterator[Piece]:
                 opened[-1] = word
             if text:
                 yield Piece(f"group {opened[-1]}", text, _VALUES.get(opened[-1]))
-        begins = bracket == "{" or (begins and (sign == "*" or not any(found.groups())))
+        begins = bracket == "{" or (begins and (sign == "*" or not (word or code or sign or bracket or text)))

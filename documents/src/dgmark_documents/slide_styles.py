@@ -1,18 +1,12 @@
-"""How a presentation shows its texts: sizes and colours by the theme, the masters, the placeholders and the runs."""
+"""How a presentation shows its texts: sizes and colours of runs, and colours by the theme."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from dgmark_documents.elements import attribute, child, children, local, number, value
+from dgmark_documents.elements import attribute, local, number, value
 from dgmark_documents.look import CLEAR, Look
 from dgmark_documents.office_parts import OfficeParts
 
-_FILLS = ("solidFill", "gradFill", "blipFill", "pattFill", "grpFill")
-# the style of a master that holds in a placeholder
-_STYLE_OF = {"title": "titleStyle", "ctrTitle": "titleStyle", "dt": "otherStyle", "ftr": "otherStyle"}
-_STYLE_OF |= {"sldNum": "otherStyle", "hdr": "otherStyle", "none": "otherStyle"}
-
-Properties = dict[str, str]
 UNITS = 12_700.0  # in a point
 
 
@@ -22,14 +16,12 @@ class Sheet(NamedTuple):
     Attributes:
         parts: the names of the three parts, the most particular one first.
         trees: their roots.
-        master: the root of the master, or None.
         theme: the colours of the theme by their names.
     """
 
     parts: tuple[str, ...] = ()
     trees: tuple[Any, ...] = ()
-    master: Any = None
-    theme: Properties = {}  # noqa: RUF012 (never changed)
+    theme: dict[str, str] = {}  # noqa: RUF012 (never changed)
 
     def alike(self, shape: Any) -> Iterator[Any]:
         """A shape, and the placeholders of the layout and the master that it takes its looks from."""
@@ -42,15 +34,11 @@ class Sheet(NamedTuple):
     def background(self) -> str | None:
         """The colour of the slide; None if it is not known."""
         for tree in self.trees:
-            own = child(child(tree, "cSld"), "bg")
-            if own is None:
-                continue
-            fill = child(own, "bgPr")
-            if fill is not None:
-                return self.colour(child(fill, "solidFill"))
-            reference = child(own, "bgRef")
-            plain = reference is not None and attribute(reference, "idx") == "1001"
-            return self.colour(reference) if plain else None
+            own, reference = tree.find("{*}cSld/{*}bg"), tree.find("{*}cSld/{*}bg/{*}bgRef")
+            if reference is not None:
+                return self.colour(reference) if attribute(reference, "idx") == "1001" else None
+            if own is not None:
+                return self.colour(own.find("{*}bgPr/{*}solidFill"))
         return "FFFFFF"
 
     def colour(self, fill: Any) -> str | None:
@@ -62,14 +50,6 @@ class Sheet(NamedTuple):
         found = {"sysClr": attribute(one, "lastClr"), "schemeClr": self.theme.get(stated), "srgbClr": stated}
         return found.get(local(one))
 
-    def looks(self, shape: Any, defaults: Any) -> tuple[Any, ...]:
-        """The lists of styles by level that hold in a shape: the two general ones, then those of its own kind."""
-        own = placeholder(shape)
-        kind = "none" if own is None else attribute(own, "type") or "obj"
-        general = child(child(self.master, "txStyles"), _STYLE_OF.get(kind, "bodyStyle"))
-        above = [child(child(one, "txBody"), "lstStyle") for one in self.alike(shape)]
-        return defaults, general, *reversed(above)
-
 
 def sheet_of(parts: OfficeParts, part: str) -> Sheet:
     """A slide or page of notes with its layout and master, by the relations of its part."""
@@ -78,13 +58,13 @@ def sheet_of(parts: OfficeParts, part: str) -> Sheet:
         above = parts.named(kind, chain[-1])
         chain += [above] if above else []
     trees = tuple(map(parts.tree, chain))
-    sheet = Sheet(tuple(chain), trees, trees[-1] if len(trees) > 1 else None)
+    sheet = Sheet(tuple(chain), trees)
     scheme = parts.tree(parts.named("theme", chain[-1]))
-    named = {} if scheme is None else {local(one): one for top in scheme.iter("{*}clrScheme") for one in top}
+    named = {local(one): one for top in scheme.iter("{*}clrScheme") for one in top}
     colours = {name: colour for name, one in named.items() if (colour := sheet.colour(one))}
-    mapped: Properties = {}
+    mapped: dict[str, str] = {}
     for tree in reversed(trees):
-        for names in (*children(tree, "clrMap"), *children(child(tree, "clrMapOvr"), "overrideClrMapping")):
+        for names in (*tree.iterfind("{*}clrMap"), *tree.iterfind("{*}clrMapOvr/{*}overrideClrMapping")):
             mapped |= names.attrib
     return sheet._replace(theme={**colours, **{name: colours.get(one, "") for name, one in mapped.items()}})
 
@@ -92,7 +72,7 @@ def sheet_of(parts: OfficeParts, part: str) -> Sheet:
 def placeholder(shape: Any) -> Any:
     """The element that makes a shape a placeholder, or None."""
     about = next((one for one in shape if local(one).startswith("nv")), None)
-    return child(child(about, "nvPr"), "ph")
+    return None if about is None else about.find("{*}nvPr/{*}ph")
 
 
 def _same_place(one: Any, other: Any) -> bool:
@@ -105,62 +85,34 @@ def _same_place(one: Any, other: Any) -> bool:
     return kinds[0] == kinds[1]
 
 
-def run_looks(element: Any, sheet: Sheet) -> Properties:
-    """What the properties of a run (`rPr`, `defRPr`) say of its look; nothing of None."""
-    found: Properties = {}
-    if element is None:
-        return found
-    size = attribute(element, "sz")
-    if size is not None:
-        found["sz"] = size
-    for one in element:
-        name = local(one)
-        if name in _FILLS:
-            clear = any(share(attribute(alpha, "val"), 1.0) <= CLEAR for alpha in one.iter("{*}alpha"))
-            colour = sheet.colour(one) if name == "solidFill" else None
-            found |= {"color": colour or "", "transparent": "on" if clear else ""}
-        elif name == "noFill":
-            found["transparent"] = "on"
-        elif name == "highlight":
-            found["fill"] = sheet.colour(one) or "unknown"
-        elif name in ("latin", "sym"):
-            found["font"] = attribute(one, "typeface") or ""
-    return found
-
-
-def level_looks(styles: Iterable[Any], paragraph: Any, sheet: Sheet) -> Properties:
-    """What lists of styles say of the runs of a paragraph, by its level."""
-    level = attribute(paragraph, "lvl") if paragraph is not None else None
-    found: Properties = {}
-    for style in styles:
-        for name in ("defPPr", f"lvl{int(level) + 1 if level and level.isdecimal() else 1}pPr"):
-            found |= run_looks(child(child(style, name), "defRPr"), sheet)
-    return found
-
-
-def look_of(looks: Properties, scale: float, around: Look) -> Look:
+def look_of(run: Any, scale: float, around: Look, sheet: Sheet) -> Look:
     """The look of a run.
 
     Args:
-        looks: what its properties say.
+        run: its properties (`rPr`), or None.
         scale: the share to which its box shrinks its letters.
         around: what its paragraph and its shape say; of sizes the height of lines.
+        sheet: the slide.
     """
-    size = number(looks.get("sz"))
-    heights = [around.size, None if size is None else size * scale / 100]
-    return around._replace(
-        size=min((one for one in heights if one is not None), default=None),
-        colour=looks.get("color"),
-        background=looks.get("fill", around.background),
-        opacity=0.0 if looks.get("transparent") else 1.0,
-        font=looks.get("font", ""),
-    )
+    size = number(attribute(run, "sz"))
+    heights = [one for one in (around.size, None if size is None else size * scale / 100) if one is not None]
+    look = around._replace(size=min(heights, default=None))
+    for one in () if run is None else run:
+        name = local(one)
+        if name == "noFill" or any(share(attribute(alpha, "val"), 1.0) <= CLEAR for alpha in one.iter("{*}alpha")):
+            look = look._replace(opacity=0.0)
+        elif name == "solidFill":
+            look = look._replace(colour=sheet.colour(one))
+        elif name == "highlight":
+            look = look._replace(background=sheet.colour(one))
+        elif name in ("latin", "sym"):
+            look = look._replace(font=attribute(one, "typeface") or "")
+    return look
 
 
 def line_height(paragraph: Any) -> float | None:
     """The height of lines that the properties of a paragraph (`pPr`) state, in points; None if they state none."""
-    between = child(paragraph, "lnSpc")
-    height, part = number(value(between, "spcPts")), value(between, "spcPct")
+    height, part = number(value(paragraph, "{*}lnSpc/{*}spcPts")), value(paragraph, "{*}lnSpc/{*}spcPct")
     return height / 100 if height is not None else None if part is None else 18.0 * share(part, 1.0)
 
 
@@ -174,18 +126,15 @@ def share(stated: str | None, otherwise: float) -> float:
 
 def is_filled(shape: Any) -> bool:
     """Whether a shape has anything drawn behind its text, by itself or by its style."""
-    about = child(shape, "spPr")
-    if child(about, "noFill") is not None:
-        return False
-    fill = child(child(shape, "style"), "fillRef")
-    return any(True for _ in children(about, *_FILLS)) or (fill is not None and attribute(fill, "idx") != "0")
+    own = [local(one) for about in shape.iterfind("{*}spPr") for one in about if local(one).endswith("Fill")]
+    by_style = attribute(shape.find("{*}style/{*}fillRef"), "idx")
+    return "noFill" not in own and (bool(own) or by_style not in (None, "0"))
 
 
 def box_of(shape: Any) -> tuple[float, ...] | None:
     """Left, top, width and height of a shape in points, as it says by itself; None if it does not."""
-    frame = next((one for one in (child(child(shape, "spPr"), "xfrm"), child(shape, "xfrm")) if one is not None), None)
-    at, size = child(frame, "off"), child(frame, "ext")
-    if at is None or size is None:
+    frame = next((one for path in ("{*}spPr/{*}xfrm", "{*}xfrm") for one in shape.iterfind(path)), None)
+    if frame is None or frame.find("{*}off") is None or frame.find("{*}ext") is None:
         return None
-    stated = (*(attribute(at, side) for side in ("x", "y")), *(attribute(size, side) for side in ("cx", "cy")))
-    return tuple((number(one) or 0.0) / UNITS for one in stated)
+    stated = ("off", "x"), ("off", "y"), ("ext", "cx"), ("ext", "cy")
+    return tuple((number(attribute(frame.find(f"{{*}}{name}"), side)) or 0.0) / UNITS for name, side in stated)

@@ -1,12 +1,12 @@
-"""How a Word document shows its texts: by styles, by what stands at a run, and the texts of list numbers."""
+"""How a Word document shows its texts: by styles, and by what stands at a run."""
 
 import re
 from typing import Any, NamedTuple
 
-from dgmark_documents.elements import attribute, child, children, local, number, value
+from dgmark_documents.elements import attribute, local, number, value
 from dgmark_documents.look import Look, is_off_page
 
-_OFF = {"0", "false", "off", "none"}
+OFF = {"0", "false", "off", "none"}
 _HIGHLIGHTS = {
     "black": "000000", "white": "FFFFFF", "yellow": "FFFF00", "green": "00FF00", "cyan": "00FFFF", "magenta": "FF00FF",
     "blue": "0000FF", "red": "FF0000", "darkBlue": "000080", "darkCyan": "008080", "darkGreen": "008000",
@@ -14,7 +14,9 @@ _HIGHLIGHTS = {
 }  # fmt: skip
 _OPAQUE = 90_000.0  # thousandths of a percent of transparency from which on a text cannot be seen
 _SIDES = {"ind": ("left", "start", "right", "end", "firstLine", "hanging"), "framePr": ("x", "y")}
-_PLACE = re.compile(r"%\d")  # of a number in the text of a list's level
+_COLOUR = re.compile("#?([0-9A-Fa-f]{6})")
+
+Properties = dict[str, Any]  # fields of a look that are stated, beside "style" and the "scale" of letters
 
 
 class Surroundings(NamedTuple):
@@ -39,125 +41,110 @@ class WordStyles:
     """The styles of a document."""
 
     def __init__(self, root: Any) -> None:
-        """Take the root of the part of styles, or None."""
-        self._own: dict[str, tuple[str | None, dict[str, str], Any]] = {}
-        self._all: dict[str, dict[str, str]] = {}
+        """Take the root of the part of styles."""
+        self._own: dict[str, Any] = {}
         self._standard: dict[str, str] = {}
-        self._defaults = run_properties(child(child(child(root, "docDefaults"), "rPrDefault"), "rPr"))
-        for style in children(root, "style"):
+        self._all: dict[tuple[str, str], Properties] = {}
+        self._defaults = run_properties(root.find("{*}docDefaults/{*}rPrDefault/{*}rPr"))
+        for style in root.iterfind("{*}style"):
             name, kind = attribute(style, "styleId") or "", attribute(style, "type") or ""
-            properties = {**paragraph_properties(child(style, "pPr")), **run_properties(child(style, "rPr"))}
-            self._own[name] = (value(style, "basedOn"), properties, style)
-            if attribute(style, "default") not in (None, *_OFF):
+            self._own[name] = style
+            if attribute(style, "default") not in (None, *OFF):
                 self._standard[kind] = name
 
-    def properties(self, name: str | None, kind: str) -> dict[str, str]:
-        """The properties of a style with those of the styles that it is based on; the default style for None."""
-        name = name if name in self._own else self._standard.get(kind)
-        if name is None:
-            return {}
-        if name not in self._all:
-            chain = self._chain(name)
-            self._all[name] = {key: one for style in reversed(chain) for key, one in self._own[style][1].items()}
-        return self._all[name]
+    def paragraph(self, name: str | None) -> Properties:
+        """What the style of a paragraph says of it; the default style for None."""
+        return self._properties(name, "paragraph", "pPr")
 
     def shades(self, table: str | None) -> bool:
         """Whether the style of a table, or one that it is based on, has colours behind its cells."""
-        return any(_fill(one) for name in self._chain(table) for one in self._own[name][2].iter("{*}shd"))
+        return any(_fill(one) for style in self._chain(table) for one in style.iter("{*}shd"))
 
-    def _chain(self, name: str | None) -> list[str]:
+    def look(self, own: Properties, around: Surroundings) -> Look:
+        """How a run with these properties of its own is shown."""
+        table = self._properties(around.table, "table", "rPr") if around.table else {}
+        paragraph = self._properties(around.paragraph, "paragraph", "rPr")
+        stated = {
+            **self._defaults,
+            **table,
+            **paragraph,
+            **self._properties(own.get("style"), "character", "rPr"),
+            **own,
+        }
+        size = stated.get("size", 10.0) * stated.pop("scale", 1.0)
+        stated.pop("style", None)
+        if around.look.size is not None:
+            size = min(size, around.look.size)
+        off = around.look.off_page or stated.pop("off_page", False)
+        hidden = around.look.hidden or stated.pop("hidden", False)
+        return around.look._replace(**{**stated, "size": size, "off_page": off, "hidden": hidden})
+
+    def _properties(self, name: str | None, kind: str, group: str) -> Properties:
+        """What a style and those that it is based on state in a group of properties (`rPr`, `pPr`)."""
+        name = name if name in self._own else self._standard.get(kind, "")
+        if (name, group) not in self._all:
+            read = run_properties if group == "rPr" else paragraph_properties
+            found = (read(style.find(f"{{*}}{group}")) for style in reversed(self._chain(name)))
+            self._all[name, group] = {key: one for properties in found for key, one in properties.items()}
+        return self._all[name, group]
+
+    def _chain(self, name: str | None) -> list[Any]:
         """A style and those that it is based on, each before the one that it is based on."""
-        chain: dict[str, None] = {}
-        while name in self._own and name not in chain:
-            chain[name] = None
-            name = self._own[name][0]
+        chain: dict[Any, None] = {}
+        while name in self._own and self._own[name] not in chain:
+            chain[self._own[name]] = None
+            name = value(self._own[name], "{*}basedOn")
         return [*chain]
 
-    def look(self, own: dict[str, str], around: Surroundings) -> Look:
-        """How a run with these properties of its own is shown."""
-        chains = [
-            self.properties(around.table, "table") if around.table else {},
-            self.properties(around.paragraph, "paragraph"),
-            self.properties(own.get("rStyle"), "character"),
-        ]
-        hidden = own.get("vanish")
-        if hidden is None:  # styles of each kind turn it on and off again
-            on = sum(chain.get("vanish") == "on" for chain in chains) % 2 == 1
-            hidden = "on" if on or self._defaults.get("vanish") == "on" else "off"
-        seen = {**self._defaults, **{key: one for chain in chains for key, one in chain.items()}, **own}
-        size, scale = number(seen.get("sz")), number(seen.get("w", "").removesuffix("%"))
-        heights = [(20.0 if size is None else size) / 2 * (1.0 if scale is None else scale / 100)]
-        return around.look._replace(
-            hidden=around.look.hidden or hidden == "on",
-            size=min([*heights, *([] if around.look.size is None else [around.look.size])], default=None),
-            colour=seen.get("color"),
-            background=seen.get("fill", around.look.background),
-            opacity=0.0 if "transparent" in seen else 1.0,
-            off_page=around.look.off_page or is_off_page([(number(seen.get("position")) or 0.0) / 2]),
-            font=seen.get("font", ""),
-        )
 
-
-def run_properties(element: Any) -> dict[str, str]:
-    """The properties of a run (`rPr`, of Word or of a drawing) that decide whether it is seen; none of None."""
-    found: dict[str, str] = {}
-    if element is None:
-        return found
-    size = number(attribute(element, "sz"))  # of a drawing, in hundredths of points
-    if size is not None:
-        found["sz"] = str(size / 50)
-    for one in element:
+def run_properties(element: Any) -> Properties:
+    """What the properties of a run (`rPr`) state of its look; nothing of None."""
+    found: Properties = {}
+    for one in () if element is None else element:
         name, stated = local(one), attribute(one, "val") or ""
         if name in ("vanish", "specVanish"):
-            found["vanish"] = "off" if stated in _OFF else "on"
-        elif name in ("color", "sz", "rStyle", "w", "position"):
-            found[name] = stated
+            found["hidden"] = stated not in OFF
+        elif name in ("sz", "w", "position"):
+            size = number(stated.removesuffix("%"))
+            if size is not None:
+                one_of = {"sz": ("size", size / 2), "w": ("scale", size / 100)}
+                key, found_size = one_of.get(name, ("off_page", is_off_page([size / 2])))
+                found[key] = found_size
+        elif name == "color":
+            found["colour"] = stated
+        elif name == "rStyle":
+            found["style"] = stated
         elif name == "highlight" and stated != "none":
-            found["fill"] = _HIGHLIGHTS.get(stated, stated)
-        elif name == "shd" and "fill" not in found:
-            found |= {"fill": fill} if (fill := _shade(one)) else {}
+            found["background"] = _HIGHLIGHTS.get(stated, stated)
+        elif name == "shd" and "background" not in found and _shade(one):
+            found["background"] = _shade(one)
         elif name == "rFonts":
-            found["font"] = attribute(one, "ascii") or attribute(one, "hAnsi") or found.get("font", "")
+            found["font"] = attribute(one, "ascii") or attribute(one, "hAnsi") or ""
         elif name == "textFill" and _is_transparent(one):
-            found["transparent"] = "on"
+            found["opacity"] = 0.0
     return found
 
 
 def _is_transparent(fill: Any) -> bool:
-    if child(fill, "noFill") is not None:
-        return True
-    return any((number(attribute(alpha, "val")) or 0) >= _OPAQUE for alpha in fill.iter("{*}alpha"))
+    alphas = (number(attribute(alpha, "val")) or 0 for alpha in fill.iter("{*}alpha"))
+    return fill.find("{*}noFill") is not None or any(alpha >= _OPAQUE for alpha in alphas)
 
 
-def paragraph_properties(element: Any) -> dict[str, str]:
-    """The properties of a paragraph (`pPr`) that decide on the look of its text and its number; none of None."""
-    found: dict[str, str] = {}
+def paragraph_properties(element: Any) -> Properties:
+    """What the properties of a paragraph (`pPr`) state of the look of its text, and its style; nothing of None."""
+    found: Properties = {}
     for one in () if element is None else element:
         name = local(one)
         if name == "pStyle":
-            found["pStyle"] = attribute(one, "val") or ""
-        elif name == "shd" and (fill := _shade(one)):
-            found["behind"] = fill
-        elif name == "spacing" and attribute(one, "line") and attribute(one, "lineRule") in (None, "auto", "exact"):
-            found["line"] = attribute(one, "line") or ""
-        elif name == "numPr":
-            found["numId"] = value(one, "numId") or found.get("numId", "")
-            found["ilvl"] = value(one, "ilvl") or "0"
-        elif name in ("ind", "framePr"):
-            found |= {f"{name} {side}": attribute(one, side) or "" for side in _SIDES[name] if attribute(one, side)}
+            found["style"] = attribute(one, "val")
+        elif name == "shd" and _shade(one):
+            found["background"] = _shade(one)
+        elif name == "spacing" and attribute(one, "lineRule") in (None, "auto", "exact"):
+            line = number(attribute(one, "line"))  # in twips, or in 240ths of the usual height
+            found |= {} if line is None else {"size": line / 20}
+        elif name in _SIDES and is_off_page((number(attribute(one, side)) or 0.0) / 20 for side in _SIDES[name]):
+            found["off_page"] = True
     return found
-
-
-def paragraph_look(properties: dict[str, str], around: Look) -> Look:
-    """What a paragraph of these properties says of the look of its text."""
-    line = number(properties.get("line"))  # in twips, or in 240ths of the usual height
-    heights = [one for one in (around.size, None if line is None else line / 20) if one is not None]
-    places = [number(one) for key, one in properties.items() if key.startswith(("ind ", "framePr "))]
-    return around._replace(
-        size=min(heights, default=None),
-        background=properties.get("behind", around.background),
-        off_page=around.off_page or is_off_page(None if place is None else place / 20 for place in places),
-    )
 
 
 def _shade(element: Any) -> str:
@@ -168,40 +155,26 @@ def _shade(element: Any) -> str:
 
 
 def shading(element: Any) -> str | None:
-    """The colour behind a cell or paragraph, by its properties."""
-    return _fill(child(element, "shd"))
+    """The colour behind a cell, by its properties."""
+    return None if element is None else _fill(element.find("{*}shd"))
 
 
 def _fill(element: Any) -> str | None:
-    fill = None if element is None else attribute(element, "fill")
+    fill = attribute(element, "fill")
     return None if fill in (None, "auto", "FFFFFF") else fill
 
 
-class Numbering:
-    """The texts of list numbers."""
-
-    def __init__(self, root: Any) -> None:
-        """Take the root of the part of numbering, or None."""
-        abstract = {attribute(one, "abstractNumId"): one for one in children(root, "abstractNum")}
-        linked = {value(one, "styleLink"): one for one in abstract.values()}
-        self._levels: dict[tuple[str, str], str] = {}
-        self._defined = {"", "0"}
-        # of a number that is not defined
-        self._any = " ".join(map(_level_text, (level for one in abstract.values() for level in children(one, "lvl"))))
-        for num in children(root, "num"):
-            base = abstract.get(value(num, "abstractNumId"))
-            base = linked.get(value(base, "numStyleLink") or "", base)
-            overrides = [one for override in children(num, "lvlOverride") for one in children(override, "lvl")]
-            for level in (*children(base, "lvl"), *overrides):
-                if run_properties(child(level, "rPr")).get("vanish") != "on":
-                    place = attribute(num, "numId") or "", attribute(level, "ilvl") or "0"
-                    self._levels[place] = _level_text(level)
-            self._defined.add(attribute(num, "numId") or "")
-
-    def text(self, list_number: str, level: str) -> str:
-        """The text around the numbers of a list's level, of all levels if the list is not defined."""
-        return self._levels.get((list_number, level), "") if list_number in self._defined else self._any.strip()
-
-
-def _level_text(level: Any) -> str:
-    return _PLACE.sub("", value(level, "lvlText") or "").strip()
+def background_of(shape: Any) -> str | None:
+    """The colour of a shape; None if it is not known."""
+    if shape is None:
+        return "FFFFFF"
+    colour, about = shape.get("fillcolor"), shape.find("{*}spPr")
+    if colour and shape.get("filled") not in ("f", "false"):
+        found = _COLOUR.match(colour)
+        return found[1] if found else None
+    own = [] if about is None else [one for one in about if local(one).endswith("Fill")]
+    if own:
+        stated = attribute(own[0].find("{*}srgbClr"), "val")
+        return "FFFFFF" if local(own[0]) == "noFill" else stated
+    by_style = attribute(shape.find("{*}style/{*}fillRef"), "idx")
+    return "FFFFFF" if by_style in (None, "0") else None

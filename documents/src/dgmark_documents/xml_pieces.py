@@ -17,12 +17,14 @@ _TECHNICAL = re.compile(
     r"|ascii|hAnsi|cs|eastAsia|typeface|panose|d|Ignorable|Requires|Target|ProcessContents|instr|creator|eqn|adj|id"
 )
 
+_ELEMENT = re.compile("<[A-Za-z]")
 _ENTITY = re.compile(r"""<!ENTITY\s+(?:%\s+)?[^\s<>]{1,100}\s+["']""")
 
 
 def declares_texts(source: str) -> bool:
-    """Whether markup declares texts as entities, which are not read; those of other files are no texts of it."""
-    return bool(_ENTITY.search(source))
+    """Whether markup declares texts as entities before its first element; those of other files are no texts of it."""
+    first = _ELEMENT.search(source)
+    return bool(_ENTITY.search(source, 0, first.start() if first else len(source)))
 
 
 def xml_pieces(

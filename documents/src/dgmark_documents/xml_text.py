@@ -1,12 +1,11 @@
 """XML of any kind to text, with spaces and line ends where its structure has them.
 
-Where an element holds only elements, it is its white space, its words, and the lengths of its parts that show whether
-they are letters, words or paragraphs.
+Where an element holds only elements, their names and the white space between them show whether they are letters, words
+or paragraphs.
 """
 
 import re
 from enum import Enum
-from itertools import islice
 from typing import Any
 
 from dgmark_documents.account import Account
@@ -19,14 +18,12 @@ from dgmark_documents.xml_pieces import declares_texts, xml_pieces
 _EXACT = frozenset(("programlisting", "screen", "literallayout", "synopsis", "pre", "code", "verbatim", "codeblock"))
 _LINE_ENDS = frozenset(("lb", "br", "newline", "cr"))
 _RUNNING = frozenset(("s", "seg", "sentence", "sent", "cl", "phr", "w", "pc", "tok", "token", "word", "punc"))
+_LETTERS = frozenset(("c", "char", "g"))
 _NOT_SHOWN = frozenset(("script", "style", "binary", "binaryObject"))
 _HEADERS = frozenset(("teiHeader",))
 _MARKUP = re.compile(r"</[A-Za-z][A-Za-z0-9]*\s*>|<(?:br|hr|p)\s*/?>", re.IGNORECASE)
 _VALUE = re.compile(r"[^\W\d_]+[.,;:!?]?")
 _SPACE = "{http://www.w3.org/XML/1998/namespace}space"
-_WORD = 40  # letters of the longest word
-_NODES = 64  # elements that are looked at for the beginning of a text
-_SHARE_WORDS = 0.8  # of the parts of an element, the share that are words, if these are its parts
 _BEFORE = tuple(".,;:!?)]}»”’…%")  # signs with no space before them
 _BEHIND = tuple("([{«“‘¿¡")
 
@@ -119,9 +116,9 @@ def _separate(builder: TextBuilder, parts: _Parts, element: Any) -> None:
     if parts is _Parts.BLOCKS:
         builder.block()
     elif parts is _Parts.WORDS and element.getprevious() is not None:
-        before, text = element.getprevious(), _text(element)
+        before, text = element.getprevious(), next(element.itertext(), "")
         joined = element.get("join") in ("left", "both") or before.get("join") in ("right", "both")
-        if not joined and not text.startswith(_BEFORE) and not _text(before).endswith(_BEHIND):
+        if not joined and not text.startswith(_BEFORE) and not (before.text or "").endswith(_BEHIND):
             builder.add(" ")
 
 
@@ -141,30 +138,11 @@ def _parts_of(element: Any, running: frozenset[str]) -> _Parts:
     own = [element.text or "", *(child.tail or "" for child in element)]
     if any(text.strip() for text in own):
         return _Parts.TEXT
-    texts = [_text(child) for child in children]
-    spaced = sum(text != text.strip(" ") for text in texts)
-    if any(text and "\n" not in text for text in own[1:-1]) or 2 * spaced >= len(texts):
+    spaced = sum((child.text or "").endswith(" ") for child in children)
+    if any(text and "\n" not in text for text in own[1:-1]) or 2 * spaced >= len(children):
         return _Parts.TEXT
-    words = [text for text in texts if text]
-    if len(words) > 1 and sum(map(_is_word, words)) >= _SHARE_WORDS * len(words):
-        lettered = [len(word) for word in words if word.isalpha()]
-        return _Parts.LETTERS if sum(lettered) < 2 * len(lettered) else _Parts.WORDS
-    return _Parts.WORDS if all(_name(child) in running for child in children) else _Parts.BLOCKS
-
-
-def _text(element: Any) -> str:
-    """The beginning of the text in an element, from its first few elements, however deep these lie."""
-    found = []
-    for node in islice(element.iter(), _NODES):
-        found += [node.text or ""] if isinstance(node.tag, str) else []
-        found += [node.tail or ""] if node is not element else []
-        if sum(map(len, found)) > _WORD:
-            break
-    return "".join(found)
-
-
-def _is_word(text: str) -> bool:
-    return len(text) <= _WORD and len(text.split()) <= 1
+    names = set(map(_name, children))
+    return _Parts.LETTERS if names <= _LETTERS else _Parts.WORDS if names <= running else _Parts.BLOCKS
 
 
 def _name(element: Any) -> str:

@@ -4,25 +4,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from dgmark.version import __version__
-from dgmark_service import (
-    detection_routes,
-    generation_routes,
-    generation_schemas,
-    openai_routes,
-    openai_schemas,
-    pages,
-    schemas,
-)
-from dgmark_service.auth import SECURITY_SCHEMES, needs, without_token
-from dgmark_service.bodies import schemas_of
-from dgmark_service.error_answers import answer_errors
+from dgmark_service import detection_routes, generation_routes, openai_routes, schemas
+from dgmark_service.auth import Administering
+from dgmark_service.error_handlers import answer_errors
 from dgmark_service.middleware import RequestMiddleware
+from dgmark_service.pages import add_pages
 from dgmark_service.settings import ServiceSettings
 from dgmark_service.state import ServiceState
 
@@ -31,11 +23,6 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     "4XX": {"content": _PROBLEM, "description": "What is wrong."},
     "5XX": {"content": _PROBLEM, "description": "Fault."},
 }
-_BODIES = (
-    *(schemas.DetectRequest, schemas.ReportRequest, schemas.JoinRequest, schemas.Problem),
-    *(generation_schemas.GenerateRequest, generation_schemas.InfillRequest),
-    *(openai_schemas.CompletionRequest, openai_schemas.ChatRequest),
-)
 _OPENAI_ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": schemas.OpenAIProblem, "description": one["description"]} for status, one in _ERRORS.items()
 }
@@ -56,6 +43,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         """The workers, while the service runs."""
+        app.openapi()  # which takes some time, and is kept
         try:
             await state.start()
             yield
@@ -81,8 +69,8 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         app.include_router(openai_routes.routes(state), responses=_OPENAI_ERRORS)
     app.include_router(_operation(state))
     verifies = bool(settings.report_keys["keys"])
-    app.include_router(pages.routes(generates=bool(state.offers), verifies=verifies, fpr=settings.fpr))
-    app.add_middleware(RequestMiddleware, settings=settings, metrics=state.metrics, audit=state.audit)
+    add_pages(app, generates=bool(state.offers), verifies=verifies, fpr=settings.fpr)
+    app.add_middleware(RequestMiddleware, settings=settings, metrics=state.metrics)
     return app
 
 
@@ -90,12 +78,14 @@ def _described(app: FastAPI, settings: ServiceSettings) -> dict[str, Any]:
     """The OpenAPI document, with the schemas that bodies and errors refer to, and who may ask what."""
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
-        document["components"]["securitySchemes"] = SECURITY_SCHEMES
-        for name, schema in schemas_of(_BODIES).items():
-            document["components"]["schemas"].setdefault(name, schema)
         for operation in (one for path in document["paths"].values() for one in path.values()):
-            if "security" in operation and without_token(settings, operation):
-                operation["security"].insert(0, {})
+            for body in operation.get("requestBody", {"content": {}})["content"].values():
+                for schema in (body["schema"], *body["schema"].get("properties", {}).values()):
+                    document["components"]["schemas"].update(schema.pop("$defs", {}))
+            for needed in operation.get("security", [])[:1]:
+                (scopes,) = needed.values()
+                if settings.local or (settings.public and scopes in ([], ["detect"])):
+                    operation["security"].insert(0, {})  # it also answers whoever has no token
         app.openapi_schema = document
     return app.openapi_schema
 
@@ -113,9 +103,8 @@ def _operation(state: ServiceState) -> APIRouter:
     async def readyz() -> JSONResponse:
         return JSONResponse({"status": "ready" if state.ready else "not ready"}, 200 if state.ready else 503)
 
-    @router.get("/metrics", summary="Counts for Prometheus", response_class=Response, openapi_extra=needs("admin"))
-    async def metrics(request: Request) -> Response:
-        state.auth.authorize(request, "admin")
+    @router.get("/metrics", summary="Counts for Prometheus", response_class=Response)
+    async def metrics(_: Administering) -> Response:
         return Response(generate_latest(state.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     return router

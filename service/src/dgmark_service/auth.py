@@ -7,20 +7,19 @@ limit for each token and each address.
 import ipaddress
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any, Never, TypeVar
+from typing import Annotated, TypeVar
 
-from fastapi import Request
+from fastapi import Request, Security
+from fastapi.security import HTTPBearer, SecurityScopes
 from limits import parse
 
 from dgmark.errors import DgmarkError
-from dgmark.watermark.key import WatermarkKey
-from dgmark_service.error_answers import ErrorAnswer, id_of
+from dgmark_service.error_answers import ErrorAnswer, Refused
 from dgmark_service.settings import ServiceSettings
-from dgmark_service.telemetry import AuditLog
-from dgmark_service.token_file import ALL_SCOPES, Scope, Token, TokenFile, find
+from dgmark_service.token_file import ALL_SCOPES, Scope, TokenFile, find
 from dgmark_service.turns import MovingWindow
 
 log = logging.getLogger("dgmark_service")
@@ -30,8 +29,7 @@ _NETWORK_BITS = 64  # of an IPv6 address: one network, which one person has
 _TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")  # IPv4 clients of a network that has IPv6 alone (RFC 6052)
 _BEARER = re.compile("bearer +([\x21-\x7e]+)", re.IGNORECASE)
 Key = TypeVar("Key")
-SCHEME = "accessToken"
-SECURITY_SCHEMES = {SCHEME: {"type": "http", "scheme": "bearer", "description": "An access token of the service."}}
+_SCHEME = HTTPBearer(scheme_name="accessToken", description="An access token of the service.", auto_error=False)
 
 
 @dataclass(frozen=True)
@@ -72,36 +70,30 @@ class Authenticator:
 
     Args:
         settings: the service's settings.
-        audit: the log of refusals.
     """
 
-    def __init__(self, settings: ServiceSettings, audit: AuditLog) -> None:
+    def __init__(self, settings: ServiceSettings) -> None:
         self._file = TokenFile(settings.tokens) if settings.tokens else None
         if self._file:
             self._file.tokens()  # a file that cannot be used is an error now, not at each request
-        self._public, self._audit, self._needs_token = settings.public, audit, settings.needs_token
+        self._public, self._needs_token = settings.public, settings.needs_token
         self._api_token = [settings.api_token] if settings.api_token else []
         self._rate = rate = parse(settings.public_rate)
         self._requests = MovingWindow(rate.amount, rate.get_expiry())
         self._seconds = MovingWindow(settings.public_seconds, 60)
 
-    def authorize(self, request: Request, scope: Scope, *, limited: bool = False) -> Caller:
-        """Who asks this, if they may do it.
-
-        Args:
-            request: the request.
-            scope: what it needs.
-            limited: whether it counts for the limit of the public form.
+    def authorize(self, request: Request, scope: str) -> Caller:
+        """Who asks this, if they may do what needs this scope.
 
         Raises:
-            ErrorAnswer: they may not, or ask too often.
+            ErrorAnswer: they may not, or ask for checks too often.
         """
         caller = self.identify(request)
         # whoever may see all numbers may see the verdict
         if not (caller.checks if scope == "detect" else scope in caller.scopes):
-            self.refuse(request, caller, 403, f"this needs a token with the scope {scope}")
-        if limited:
-            self.count(request, caller)
+            raise Refused(403, f"this needs a token with the scope {scope}")
+        if scope == "detect":
+            self.count(caller)
         return caller
 
     def identify(self, request: Request) -> Caller:
@@ -118,37 +110,25 @@ class Authenticator:
             sent = _BEARER.fullmatch(given[0]) if len(given) == 1 else None
             if sent is None:
                 detail = "the header Authorization cannot be read: send it once, as `Authorization: Bearer TOKEN`"
-                self.refuse(request, nobody, 401, detail)
-            token = self._find(sent[1])
+                raise Refused(401, detail)
+            try:
+                token = find(sent[1], [*self._api_token, *(self._file.tokens() if self._file else ())])
+            except DgmarkError as error:  # the file cannot be used any more, which is no fault of whoever asks
+                log.error("access tokens cannot be checked: %s", error)
+                detail = "access tokens cannot be checked at present: try again in a minute, or tell the operator"
+                raise ErrorAnswer(503, detail, headers={"retry-after": "60"}) from error
             if token is None:
-                self.refuse(
-                    request,
-                    nobody,
-                    401,
-                    "this access token is not valid here, or no longer: ask the operator for another",
-                )
+                raise Refused(401, "this access token is not valid here, or no longer: ask the operator for another")
+            request.state.token = token.name
             keys = None if token.keys is None else frozenset(token.keys)
             return Caller(token.name, everybody | set(token.scopes), nobody.address, keys)
         if self._public:
             return replace(nobody, scopes=everybody, stranger=True)
         if self._needs_token or any(name in request.headers for name in _FORWARDED):
-            self.refuse(request, nobody, 401, "an access token is needed: send it as `Authorization: Bearer TOKEN`")
+            raise Refused(401, "an access token is needed: send it as `Authorization: Bearer TOKEN`")
         return Caller(None, ALL_SCOPES, nobody.address)
 
-    def _find(self, secret: str) -> Token | None:
-        """The token of this secret.
-
-        Raises:
-            ErrorAnswer: the file of tokens cannot be used any more, which is no fault of whoever asks.
-        """
-        try:
-            return find(secret, [*self._api_token, *(self._file.tokens() if self._file else ())])
-        except DgmarkError as error:
-            log.error("access tokens cannot be checked: %s", error)
-            detail = "access tokens cannot be checked at present: try again in a minute, or tell the operator"
-            raise ErrorAnswer(503, detail, headers={"retry-after": "60"}) from error
-
-    def count(self, request: Request, caller: Caller, requests: int = 1) -> None:
+    def count(self, caller: Caller, requests: int = 1) -> None:
         """Count checks of the public form.
 
         Raises:
@@ -158,11 +138,11 @@ class Authenticator:
         counted = [network(caller.address), *([(caller.name,)] if caller.name and not self._public else [])]
         if caller.public:
             wait = max(map(self._requests.wait, counted))
-            self._refuse_for(request, caller, wait, f"no more than {self._rate} are answered")
+            _refuse_for(wait, f"no more than {self._rate} are answered")
             for one in counted:
                 self._requests.spend(one, requests)
 
-    def check_seconds(self, request: Request, caller: Caller) -> None:
+    def check_seconds(self, caller: Caller) -> None:
         """Refuse a stranger who has used up the seconds of a minute.
 
         Raises:
@@ -170,46 +150,19 @@ class Authenticator:
         """
         if caller.stranger:
             wait = self._seconds.wait(network(caller.address))
-            self._refuse_for(request, caller, wait, "your checks took all the time that they may take in a minute")
+            _refuse_for(wait, "your checks took all the time that they may take in a minute")
 
     def spend_seconds(self, caller: Caller, seconds: float) -> None:
         """Count the time that a check took."""
         if caller.stranger:
             self._seconds.spend(network(caller.address), seconds)
 
-    def _refuse_for(self, request: Request, caller: Caller, wait: float, why: str) -> None:
-        if wait:
-            seconds = max(1, ceil(wait))
-            detail = f"{why}: try again in {seconds} seconds"
-            self.refuse(request, caller, 429, detail, headers={"retry-after": str(seconds)})
 
-    def log(
-        self, request: Request, caller: Caller, decision: str, keys: Iterable[WatermarkKey] = (), **fields: Any
-    ) -> None:
-        """Write what was done for a request, with the keys that were tried or used, to the audit log."""
-        client = request.state.client_id
-        who = {"request": id_of(request), "client_request": client, "token": caller.name, "address": caller.address}
-        self._audit.write(decision, **who, key_fingerprints=[key.fingerprint for key in keys], **fields)
-
-    def refuse(
-        self,
-        request: Request,
-        caller: Caller,
-        status: int,
-        detail: str,
-        *,
-        headers: dict[str, str] | None = None,
-        param: str | None = None,
-    ) -> Never:
-        """Refuse a request because of a policy, and write that to the audit log.
-
-        Raises:
-            ErrorAnswer: always.
-        """
-        path = getattr(request.scope.get("route"), "path", "")
-        self.log(request, caller, "refused", path=path, status=status)
-        challenge = {"www-authenticate": "Bearer"} if status == 401 else headers
-        raise ErrorAnswer(status, detail, param=param, headers=challenge)
+def _refuse_for(wait: float, why: str) -> None:
+    """Refuse a request for so many seconds, unless they are none."""
+    if wait:
+        seconds = max(1, ceil(wait))
+        raise Refused(429, f"{why}: try again in {seconds} seconds", headers={"retry-after": str(seconds)})
 
 
 def network(address: str) -> str:
@@ -225,12 +178,14 @@ def network(address: str) -> str:
     return str(parsed if parsed.version == 4 else ipaddress.ip_network((parsed, _NETWORK_BITS), strict=False))
 
 
-def needs(scope: Scope | None) -> dict[str, Any]:
-    """What OpenAPI says of an operation that needs a token with this scope, or any token."""
-    return {"security": [{SCHEME: [] if scope is None else [scope]}]}
+async def _caller(request: Request, needed: SecurityScopes, _: Annotated[object, Security(_SCHEME)]) -> Caller:
+    """Who asks this, if they may: the dependency of all routes that need a scope, or any valid token."""
+    auth: Authenticator = request.app.state.service.auth
+    return auth.authorize(request, needed.scopes[0]) if needed.scopes else auth.identify(request)
 
 
-def without_token(settings: ServiceSettings, operation: dict[str, Any]) -> bool:
-    """Whether an operation, as OpenAPI describes it, also answers whoever has no token."""
-    scopes = operation["security"][0][SCHEME]
-    return settings.local or (settings.public and scopes in ([], ["detect"]))
+# the argument of a route that tells it who asks, by the scope that it needs
+Anybody = Annotated[Caller, Security(_caller)]
+Detecting = Annotated[Caller, Security(_caller, scopes=["detect"])]
+Generating = Annotated[Caller, Security(_caller, scopes=["generate"])]
+Administering = Annotated[Caller, Security(_caller, scopes=["admin"])]

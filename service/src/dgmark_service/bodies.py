@@ -1,11 +1,9 @@
 """The bodies of requests, which are JSON, or a form with a document: reading them, and their OpenAPI description."""
 
-from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
 from python_multipart.multipart import parse_options_header
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, UploadFile
@@ -14,13 +12,13 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from dgmark.rows.jsonl import RepeatedField, parse_json
 from dgmark_service.detection_worker import Upload
 from dgmark_service.error_answers import ErrorAnswer
-from dgmark_service.schemas import ONE_KEY_FIELD
+from dgmark_service.schemas import RequestFields
 
-R = TypeVar("R", bound=BaseModel)
+R = TypeVar("R", bound=RequestFields)
 
 DOCUMENT, OPTIONS = "document", "options"
 _LARGE = 100_000  # bytes of JSON that are read in a thread, and of the options in a form
-_REF = "#/components/schemas/{model}"
+SCHEMAS = "#/components/schemas/{model}"
 
 
 async def read_json(request: Request, model: type[R]) -> R:
@@ -32,7 +30,7 @@ async def read_json(request: Request, model: type[R]) -> R:
     """
     if _kind(request)[0] != "application/json":
         raise ErrorAnswer(415, "send application/json", param="content-type")
-    return await _parsed(await request.body(), model)
+    return await _parsed(await request.body(), model, None)
 
 
 async def read_json_or_form(request: Request, model: type[R]) -> tuple[R, Upload | None]:
@@ -44,7 +42,7 @@ async def read_json_or_form(request: Request, model: type[R]) -> tuple[R, Upload
     """
     kind, parameters = _kind(request)
     if kind == "application/json":
-        return await read_json(request, model), None
+        return await _parsed(await request.body(), model, document=False), None
     if kind != "multipart/form-data":
         raise ErrorAnswer(415, "send application/json, or multipart/form-data with a document", param="content-type")
     if parameters.get(b"charset", b"utf-8").lower() not in (b"utf-8", b"utf8"):
@@ -71,16 +69,23 @@ async def read_json_or_form(request: Request, model: type[R]) -> tuple[R, Upload
         await form.close()
     if upload is None:
         raise ErrorAnswer(400, "the form has no document: send one, or the other fields as JSON", param=DOCUMENT)
-    return await _parsed(options, model), upload
+    return await _parsed(options, model, document=True), upload
 
 
-async def _parsed(body: bytes, model: type[R]) -> R:
+async def _parsed(body: bytes, model: type[R], document: bool | None) -> R:
     """The fields of a JSON text; a long one is read in a thread, so that nobody else waits for it."""
-    return fields_of(body, model) if len(body) < _LARGE else await run_in_threadpool(fields_of, body, model)
+    if len(body) < _LARGE:
+        return fields_of(body, model, document)
+    return await run_in_threadpool(fields_of, body, model, document)
 
 
-def fields_of(body: bytes, model: type[R]) -> R:
+def fields_of(body: bytes, model: type[R], document: bool | None = None) -> R:
     """The fields of a JSON text.
+
+    Args:
+        body: the text.
+        model: the fields.
+        document: whether a document came with it; None where none can come.
 
     Raises:
         ErrorAnswer: it is empty or no JSON, or names a field twice.
@@ -96,7 +101,7 @@ def fields_of(body: bytes, model: type[R]) -> R:
         raise ErrorAnswer(400, "the body is nested too deeply", param="body") from None
     except ValueError as error:
         raise ErrorAnswer(400, f"the body is no JSON in UTF-8 ({error})", param="body") from None
-    return model.model_validate(fields, strict=True)
+    return model.model_validate(fields, strict=True, context=None if document is None else {"document": document})
 
 
 def _number(digits: str) -> float:
@@ -110,11 +115,7 @@ def _no_number(name: str) -> float:
 
 
 def _text(field: str, param: str) -> str:
-    """A text that was read as Latin-1.
-
-    Raises:
-        ErrorAnswer: it is not UTF-8.
-    """
+    """A text that was read as Latin-1, whose bytes must be UTF-8."""
     try:
         return field.encode("latin-1").decode()
     except UnicodeDecodeError:
@@ -129,25 +130,19 @@ def _kind(request: Request) -> tuple[str, dict[bytes, bytes]]:
 
 def json_body(model: type[BaseModel]) -> dict[str, Any]:
     """The description of a JSON body."""
-    schema = {"$ref": _REF.format(model=model.__name__)}
+    schema = model.model_json_schema(ref_template=SCHEMAS)
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-def json_or_form_body(model: type[BaseModel], document: str) -> dict[str, Any]:
+def json_or_form_body(model: type[RequestFields]) -> dict[str, Any]:
     """The description of a body that is JSON, or a form with a document."""
-    described = json_body(model)
-    schema = model.model_json_schema(ref_template=_REF)
-    others = {name: one for name, one in schema["properties"].items() if name not in ("text", "texts", "token_ids")}
-    options = {"type": "object", "properties": others, "additionalProperties": False, "allOf": [ONE_KEY_FIELD]}
-    fields = {DOCUMENT: {"type": "string", "format": "binary", "description": document}, OPTIONS: options}
+    described, options = json_body(model), model.model_json_schema(ref_template=SCHEMAS)
+    options["allOf"].pop(0)  # the document is the one of `one_of`
+    for name in model.one_of:
+        del options["properties"][name]
+    said = f"A document in place of {' or '.join(model.one_of)}."
+    fields = {DOCUMENT: {"type": "string", "format": "binary", "description": said}, OPTIONS: options}
     form = {"type": "object", "properties": fields, "required": [DOCUMENT], "additionalProperties": False}
     encoding = {OPTIONS: {"contentType": "application/json"}}
     described["requestBody"]["content"]["multipart/form-data"] = {"schema": form, "encoding": encoding}
     return described
-
-
-def schemas_of(models: Sequence[type[BaseModel]]) -> dict[str, Any]:
-    """The schemas of these models, and of those that they refer to, by name."""
-    _, schemas = models_json_schema([(model, "validation") for model in models], ref_template=_REF)
-    found: dict[str, Any] = schemas["$defs"]
-    return found

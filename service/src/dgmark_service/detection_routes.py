@@ -2,7 +2,9 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import asdict
 from typing import TypeVar
 
 from fastapi import APIRouter, Request
@@ -17,10 +19,11 @@ from dgmark.report.signed import read_signed_report
 from dgmark.report.signing import SigningKey
 from dgmark.version import __version__
 from dgmark_service import schemas
-from dgmark_service.auth import Caller, needs
+from dgmark_service.auth import Anybody, Caller, Detecting
 from dgmark_service.bodies import json_body, json_or_form_body, read_json, read_json_or_form
 from dgmark_service.detection_worker import Answer, Checker, Options, Upload
-from dgmark_service.error_answers import ErrorAnswer, answer_to, id_of
+from dgmark_service.error_answers import ErrorAnswer, Refused
+from dgmark_service.error_handlers import problem_of
 from dgmark_service.generation_task import unless_gone
 from dgmark_service.offers import Offer
 from dgmark_service.settings import ServiceSettings
@@ -35,28 +38,23 @@ _KINDS = {"html": "text/html; charset=utf-8", "json": "application/json"}
 
 
 def routes(state: ServiceState) -> APIRouter:
-    """The routes of detection.
-
-    Args:
-        state: what the routes of one service share.
-    """
+    """The routes of detection."""
     router = APIRouter(tags=["detection"])
 
-    @router.get("/v1/about", summary="What the service holds, and which form you get", openapi_extra=needs(None))
-    async def about(request: Request) -> schemas.About:
+    @router.get("/v1/about", summary="What the service holds, and which form you get")
+    async def about(caller: Anybody) -> schemas.About:
         """The keys, limits and models, and what your token lets you do: any valid token is enough."""
-        return _about(state, state.auth.identify(request))
+        return _about(state, caller)
 
     @router.post(
         "/v1/detect",
         summary="Check one text, several, the token ids of one response, or one document",
         response_model=schemas.FullAnswer | schemas.PublicAnswer | schemas.ListAnswer,
-        openapi_extra=json_or_form_body(schemas.DetectRequest, "A document in place of text and token_ids.")
-        | needs("detect"),
+        openapi_extra=json_or_form_body(schemas.DetectRequest),
     )
-    async def detect(request: Request) -> Response:
+    async def detect(request: Request, caller: Detecting) -> Response:
         """The verdict, in the form that your token gives."""
-        _, answer = await _checked(state, request, schemas.DetectRequest, Checker.detect)
+        _, answer = await _checked(state, request, caller, schemas.DetectRequest, Checker.detect)
         return Response(answer.content, media_type="application/json")
 
     @router.post(
@@ -64,11 +62,11 @@ def routes(state: ServiceState) -> APIRouter:
         summary="Make the signed report of one text or document",
         response_class=Response,
         responses={200: {"content": {"text/html": {}, "application/json": {}}, "description": "The report."}},
-        openapi_extra=json_or_form_body(schemas.ReportRequest, "A document in place of text.") | needs("detect"),
+        openapi_extra=json_or_form_body(schemas.ReportRequest),
     )
-    async def report(request: Request) -> Response:
+    async def report(request: Request, caller: Detecting) -> Response:
         """The report as a page or as JSON, signed if the service has a signing key."""
-        asked, answer = await _checked(state, request, schemas.ReportRequest, Checker.report)
+        asked, answer = await _checked(state, request, caller, schemas.ReportRequest, Checker.report)
         signer = state.settings.signer
         content = await run_in_threadpool(signer.sign, answer.content) if signer else answer.content
         return _file(content, asked.format)
@@ -78,14 +76,13 @@ def routes(state: ServiceState) -> APIRouter:
         summary="Make one signed report of several reports of this service",
         response_class=Response,
         responses={200: {"content": {"text/html": {}, "application/json": {}}, "description": "The report."}},
-        openapi_extra=json_body(schemas.JoinRequest) | needs("detect"),
+        openapi_extra=json_body(schemas.JoinRequest),
     )
-    async def join(request: Request) -> Response:
+    async def join(request: Request, _: Detecting) -> Response:
         """A table of what the reports found. If the service signs, it takes only reports that it signed itself."""
-        caller = state.auth.authorize(request, "detect", limited=True)
         asked = await read_json(request, schemas.JoinRequest)
         joined = await run_in_threadpool(_joined, asked, state.settings.signer)
-        state.auth.log(request, caller, "join", reports=len(asked.reports))
+        state.audit.note(request, "join", reports=len(asked.reports))
         return _file(joined, asked.format)
 
     @router.get("/.well-known/jwks.json", summary="The public keys that sign reports")
@@ -98,17 +95,15 @@ def routes(state: ServiceState) -> APIRouter:
         @router.post(
             "/v1/report/verify",
             summary="Say who signed a report, and whether it was changed since",
-            openapi_extra={"requestBody": {"required": True, "content": {"application/octet-stream": _BYTES}}}
-            | needs("detect"),
+            openapi_extra={"requestBody": {"required": True, "content": {"application/octet-stream": _BYTES}}},
         )
-        async def verify(request: Request) -> schemas.VerifyAnswer:
+        async def verify(request: Request, _: Detecting) -> schemas.VerifyAnswer:
             """The body is the file of the report, as it was downloaded."""
-            caller = state.auth.authorize(request, "detect", limited=True)
             document = await request.body()
             if not document:
                 raise ErrorAnswer(400, "the body is empty: send the file of the report", param="body")
             verified = await run_in_threadpool(_verified, document, state.settings)
-            state.auth.log(request, caller, "verify", valid=verified.valid, signature_key=verified.key_id)
+            state.audit.note(request, "verify", valid=verified.valid, signature_key=verified.key_id)
             return verified
 
     return router
@@ -174,27 +169,21 @@ def _model(state: ServiceState, caller: Caller, offer: Offer) -> schemas.ModelFi
     return schemas.ModelFields(
         name=offer.source.name,
         ready=facts is not None,
-        context_length=facts and facts.context_length,
-        block_length=facts and facts.block_length,
-        chat=facts and facts.chat,
+        **(asdict(facts) if facts else {}),
         keys=list(caller.own(offer.marking.keys)),
         policy=offer.policy,
     )
 
 
 def _options(state: ServiceState, caller: Caller, asked: schemas.TextToCheck) -> Options:
-    """How a text is checked.
-
-    Raises:
-        ErrorAnswer: a key is unknown.
-    """
+    """How a text is checked, with keys that the caller may use."""
     known = caller.own(state.keys)
     named = asked.keys or ([asked.key] if asked.key is not None else list(known))
     for name in named:
         if name not in known:
             raise ErrorAnswer(400, f"there is no key {name!r} here: /v1/about names the keys", param="key")
     if not named:
-        raise ErrorAnswer(403, "this access token is for keys that the service does not have: tell the operator")
+        raise Refused(403, "this access token is for keys that the service does not have: tell the operator")
     keys = tuple(dict.fromkeys(named))
     own = state.settings.fpr
     if caller.public:
@@ -205,82 +194,61 @@ def _options(state: ServiceState, caller: Caller, asked: schemas.TextToCheck) ->
 
 
 async def _checked(
-    state: ServiceState, request: Request, model: type[T], work: Callable[..., Answer]
+    state: ServiceState, request: Request, caller: Caller, model: type[T], work: Callable[..., Answer]
 ) -> tuple[T, Answer]:
     """What a request about one text, or a list of texts, asks for, and the answer of a worker.
 
     Raises:
-        ErrorAnswer: the body is damaged, there is not one text, or the public form does not let a field be chosen.
+        ErrorAnswer: the body is damaged, the texts are too long together, or the public form does not let a field be
+            chosen.
         ValidationError: a field is wrong or unknown.
         DgmarkError: see `_answer`.
     """
-    caller = state.auth.authorize(request, "detect", limited=True)
-    state.auth.check_seconds(request, caller)
+    state.auth.check_seconds(caller)
     asked, upload = await read_json_or_form(request, model)
     if caller.public:
         for name in sorted(asked.model_fields_set - _PUBLIC_FIELDS):
-            detail = f"{name} can be chosen only with a token of the scope detect:full"
-            state.auth.refuse(request, caller, 403, detail, param=name)
-    options = _options(state, caller, asked)
-    texts, ids = getattr(asked, "texts", None), getattr(asked, "token_ids", None)
-    if sum(one is not None for one in (upload, asked.text, ids, texts)) != 1:
-        raise ErrorAnswer(400, "give text, texts, token_ids or a document, one of them", param="text")
+            raise Refused(403, f"{name} can be chosen only with a token of the scope detect:full", param=name)
+    options, texts = _options(state, caller, asked), getattr(asked, "texts", None)
     if texts is None:
-        return asked, await _answer(state, request, caller, work, asked, upload, options)
-    _check_size(state, texts)
-    state.auth.count(request, caller, len(texts) - 1)
+        return asked, await _answer(request, caller, work, asked, upload, options)
+    if sum(map(len, texts)) > state.settings.max_chars:
+        detail = f"the texts have more than {state.settings.max_chars:,} characters, which is all that one request "
+        raise ErrorAnswer(413, f"{detail}may have", param="texts")
+    state.auth.count(caller, len(texts) - 1)
     answers = []
     for text in texts:
         one = asked.model_copy(update={"text": text, "texts": None})
         try:
-            answers.append((await _answer(state, request, caller, work, one, None, options)).content)
-        except (ErrorAnswer, DgmarkError) as error:
-            request_id = id_of(request)
-            answers.append(json.dumps({"error": answer_to(error, request_id).problem(request_id)}).encode())
+            answers.append((await _answer(request, caller, work, one, None, options)).content)
+        except DgmarkError as error:
+            answers.append(json.dumps({"error": problem_of(error, request)}).encode())
     return asked, Answer(b'{"results":[' + b",".join(answers) + b"]}", "")
 
 
-def _check_size(state: ServiceState, texts: Sequence[str]) -> None:
-    """Refuse texts that are too long together.
-
-    Raises:
-        ErrorAnswer: they are.
-    """
-    if sum(map(len, texts)) > state.settings.max_chars:
-        most = f"{state.settings.max_chars:,} characters"
-        raise ErrorAnswer(
-            413, f"the texts have more than {most}, which is all that one request may have", param="texts"
-        )
-
-
 async def _answer(
-    state: ServiceState,
-    request: Request,
-    caller: Caller,
-    work: Callable[..., Answer],
-    asked: schemas.TextToCheck,
-    upload: Upload | None,
-    options: Options,
+    request: Request, caller: Caller, work: Callable[..., Answer], asked: T, upload: Upload | None, options: Options
 ) -> Answer:
     """The answer of a worker about one text, which is counted and logged. Who leaves before its turn gives it up.
 
     Raises:
         ErrorAnswer: a stranger's time is used up.
         ClientDisconnect: nobody waits for it any more.
-        DgmarkError: see `Turns.take` and `WorkerPool.run`.
+        DgmarkError: see `Turns.place` and `WorkerPool.run`.
     """
-    if not await unless_gone(request, state.turns.take(stranger=caller.stranger)):
-        raise ClientDisconnect
-    began = time.monotonic()
-    try:
-        state.auth.check_seconds(request, caller)  # others of the same caller may have used them up meanwhile
-        answer: Answer = await state.workers.run(work, asked, upload, options)
-    finally:
-        seconds = time.monotonic() - began
-        state.turns.give_back(seconds, stranger=caller.stranger)
-        state.auth.spend_seconds(caller, seconds)
+    state: ServiceState = request.app.state.service
+    async with AsyncExitStack() as stack:
+        turn = state.turns.place(stranger=caller.stranger)
+        if not await unless_gone(request, stack.enter_async_context(turn)):
+            raise ClientDisconnect
+        state.auth.check_seconds(caller)  # others of the same caller may have used them up meanwhile
+        began = time.monotonic()
+        try:
+            answer: Answer = await state.workers.run(work, asked, upload, options)
+        finally:
+            state.auth.spend_seconds(caller, time.monotonic() - began)
     state.metrics.verdicts.labels(answer.verdict).inc()
     what, form = request.scope["route"].path.removeprefix("/v1/"), "public" if caller.public else "full"
     tried = [state.keys[name] for name in options.keys if name in state.keys]
-    state.auth.log(request, caller, "check", tried, path=what, form=form, fpr=options.fpr)
+    state.audit.note(request, "check", tried, path=what, form=form, fpr=options.fpr)
     return answer

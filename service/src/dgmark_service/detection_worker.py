@@ -36,6 +36,7 @@ from dgmark.report.statement import Report
 from dgmark.rows.documents import Document, read_opened
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey
+from dgmark_service.error_answers import ErrorAnswer
 from dgmark_service.schemas import DetectRequest, ReportRequest
 
 Content = str | list[int]
@@ -45,10 +46,6 @@ MAX_SPAN_CHARS = 250_000
 # overlap, and some texts in more than one reading
 _SAMPLE, _SLOWER = "The first text takes longer than those after it. " * 40, 2.0
 _MAX_SCORERS = 64  # kept, each for other options
-
-
-class TooLong(InputError):
-    """The text of a request is longer than the service takes."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +153,7 @@ class Checker:
             try:
                 _check_span_size(content)
                 detection = detection.with_spans(_paid(found.spans(content), options), content)
-            except (TooLong, SettingsError) as error:
+            except (ErrorAnswer, SettingsError) as error:
                 unsearched = f"Marked spans were not looked for: {error}."
         fields = self._fields(content, detection, options, asked)
         if isinstance(content, str) and not options.public and (shades := found.shades(content, detection)):
@@ -207,28 +204,26 @@ class Checker:
         else:
             content, document = source, None
         if len(content) > self.max_chars:
-            raise TooLong(
+            raise ErrorAnswer(
+                413,
                 f"the text has {len(content):,} characters or ids, and one request may hold {self.max_chars:,}: "
-                "check it in parts"
+                "check it in parts",
             )
         return content, document
 
     # --- checking ---
 
     def _judge(self, content: Content, document: Document | None, options: Options) -> Detection:
-        """The verdict on one text.
-
-        Raises:
-            TooLong: the keys cannot be looked for in it within the time of a request.
-        """
+        """The verdict on one text, if the keys can be looked for in it within the time of a request."""
         keys = [self.keys[name] for name in options.keys]
         chars = len(content) if isinstance(content, str) else len(content) * CHARS_A_TOKEN
         seconds = self._seconds(chars, keys)
         if seconds > self.seconds:
             what = "reading along" if seconds > 2 * seconds_to_check(chars, keys) else work_of(keys)
-            raise TooLong(
+            raise ErrorAnswer(
+                413,
                 f"{what} for this text would take about {seconds:.0f} seconds, and a request may take "
-                f"{self.seconds:g}: check it in parts of up to {self.most_chars(*keys):,} characters"
+                f"{self.seconds:g}: check it in parts of up to {self.most_chars(*keys):,} characters",
             )
         scorer = self._scorer(options)
         found = scorer.detect(content)
@@ -333,7 +328,8 @@ def _paid(spans: tuple[Span, ...], options: Options) -> tuple[Span, ...]:
 
 def _check_span_size(content: Content) -> None:
     if len(content) > MAX_SPAN_CHARS:
-        raise TooLong(
+        raise ErrorAnswer(
+            413,
             f"the text has {len(content):,} characters or ids, and spans are found in up to {MAX_SPAN_CHARS:,}: "
-            "check it in parts"
+            "check it in parts",
         )

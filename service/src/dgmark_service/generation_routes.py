@@ -3,7 +3,7 @@
 import hashlib
 import json
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -12,17 +12,19 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from dgmark.errors import DgmarkError
-from dgmark.watermark.policy import Mark, MarkingPolicy, MarkingRefused
+from dgmark.watermark.policy import Mark, MarkingPolicy
 from dgmark_service import generation_schemas as schemas
-from dgmark_service.auth import Caller, needs
+from dgmark_service.auth import Caller, Generating
 from dgmark_service.bodies import json_body, read_json
-from dgmark_service.error_answers import ErrorAnswer, answer_to, id_of
-from dgmark_service.generation_task import Event, GenerationTask, event, stream, whole
-from dgmark_service.jobs import FREE_SETTINGS, OFF_WITHOUT_MARK, REQUEST_SETTINGS, Job, Marked, Stepped
+from dgmark_service.error_answers import ErrorAnswer, Refused
+from dgmark_service.error_handlers import problem_of
+from dgmark_service.generation_task import Event, GenerationTask, answer, event
+from dgmark_service.jobs import FREE_SETTINGS, OFF_WITHOUT_MARK, REQUEST_SETTINGS, Job, Marked
 from dgmark_service.offers import Offer
+from dgmark_service.openai_schemas import ChatRequest, CompletionRequest
 from dgmark_service.state import ServiceState
 
-D = TypeVar("D", bound=schemas.DecodingRequest)
+D = TypeVar("D", schemas.GenerateRequest, schemas.InfillRequest, CompletionRequest, ChatRequest)
 
 MASK = "░"
 EVENTS: dict[int | str, dict[str, Any]] = {
@@ -31,11 +33,7 @@ EVENTS: dict[int | str, dict[str, Any]] = {
 
 
 def routes(state: ServiceState) -> APIRouter:
-    """The routes of generation.
-
-    Args:
-        state: what the routes of one service share.
-    """
+    """The routes of generation."""
     router = APIRouter(tags=["generation"])
 
     @router.post(
@@ -43,122 +41,91 @@ def routes(state: ServiceState) -> APIRouter:
         summary="Write a text, marked unless you say otherwise; with stream, an event for each step",
         response_model=schemas.GenerateAnswer,
         responses=EVENTS,
-        openapi_extra=json_body(schemas.GenerateRequest) | needs("generate"),
+        openapi_extra=json_body(schemas.GenerateRequest),
     )
-    async def generate(request: Request) -> Response:
-        asked, texts = await begin(state, request, schemas.GenerateRequest, "gen")
-        if asked.check:  # the answer has a p-value under the key
-            state.auth.authorize(request, "detect:full")
-        if asked.stream:
-            return await stream(texts, _events(*texts))
-        return await whole(texts, lambda written: written[0].fields())
+    async def generate(request: Request, caller: Generating) -> Response:
+        return await _answer(*await begin(state, request, caller, schemas.GenerateRequest, "gen"))
 
     @router.post(
         "/v1/infill",
         summary="Fill the holes of a text, given or chosen; what surrounds them does not change",
         response_model=schemas.InfillAnswer,
         responses=EVENTS,
-        openapi_extra=json_body(schemas.InfillRequest) | needs("generate"),
+        openapi_extra=json_body(schemas.InfillRequest),
     )
-    async def infill(request: Request) -> Response:
-        asked, texts = await begin(state, request, schemas.InfillRequest, "fill")
-        if asked.check or asked.share is not None:  # the answer has a p-value under the key
-            state.auth.authorize(request, "detect:full")
-        if asked.stream:
-            return await stream(texts, _filling(*texts))
-        return await whole(texts, lambda written: _infilled(written[0]))
+    async def infill(request: Request, caller: Generating) -> Response:
+        return await _answer(*await begin(state, request, caller, schemas.InfillRequest, "fill"))
 
     return router
 
 
-async def begin(state: ServiceState, request: Request, model: type[D], prefix: str) -> tuple[D, list[GenerationTask]]:
-    """What a request of whoever has the scope `generate` asks for, and its texts; nothing is written yet.
+async def _answer(asked: schemas.GenerateRequest | schemas.InfillRequest, texts: list[GenerationTask]) -> Response:
+    (text,) = texts
+    if text.job.check or text.job.remask is not None:  # the answer has a p-value under the key
+        text.state.auth.authorize(text.request, "detect:full")
+    return await answer(texts, _events(text) if asked.stream else None, text.fields)
+
+
+async def begin(
+    state: ServiceState, request: Request, caller: Caller, model: type[D], prefix: str
+) -> tuple[D, list[GenerationTask]]:
+    """What a request asks for, and its texts; nothing is written yet.
 
     Args:
         state: what the routes of one service share.
         request: the request.
+        caller: who asks.
         model: its fields.
         prefix: of the texts' ids. The first text has the id of the answer, the one at place i of further ones that id
             with -i behind it.
 
     Raises:
-        ErrorAnswer: they may not, the model is unknown, the prompts are too many or too long, or the policy does not
-            allow it.
+        ErrorAnswer: the model is unknown, the prompts are too many or too long, or the policy does not allow it.
         ValidationError: a field is wrong or unknown.
     """
-    caller = state.auth.authorize(request, "generate")
     asked = await read_json(request, model)
-    offer = offer_of(state, asked.model)
-    _check_number(state, asked)
+    offer, contents = offer_of(state, asked.model), asked.contents()
+    most = state.settings.rows + state.settings.queue
+    if len(contents) > most:
+        detail = f"the request asks for {len(contents):,} texts, and this service holds {most} at once: ask for fewer"
+        raise ErrorAnswer(400, f"{detail} in each request", param="n" if contents[0]["place"] is None else "prompt")
+    # what each row of the audit log about this request says
+    request.state.about = {"model": offer.source.name, "policy": offer.policy, "asked": asked.marking_request.enabled}
     retried = _retried_id(request, caller, await request.body())
     answer_id = f"{prefix}-{retried or secrets.token_hex(16)}"
     first_seed = int(retried[:15], 16) if retried and asked.seed is None else asked.seed
     texts = []
-    for row, content in enumerate(asked.contents()):
-        text_id = answer_id if row == 0 else f"{answer_id}-{row}"
-        seed = None if first_seed is None else first_seed + row
-        texts.append(_text(state, request, caller, offer, asked, content, text_id, seed, again=retried is not None))
+    for row, content in enumerate(contents):
+        text_id, seed = f"{answer_id}-{row}" if row else answer_id, None if first_seed is None else first_seed + row
+        mark = _policy_for(caller, offer).choose(asked.marking_request, text_id)
+        _check_settings(offer, asked, mark)
+        job = Job(
+            id=text_id,
+            model=offer.source.name,
+            key=mark.key if mark else None,
+            seed=secrets.randbits(63) if seed is None else seed,
+            settings=asked.decoding(),
+            own=offer.source.marked if mark else offer.source.unmarked,
+            enforced=offer.marking.enforce,
+            check=getattr(asked, "check", False),
+            seconds=state.settings.text_seconds,
+            **content,
+        )
+        # a request that is sent again gets the same text; any other one gets another sub-key, if that is drawn
+        repeatable = seed is not None and (retried is not None or mark is None or not mark.drawn)
+        about = {"watermark": offer.describe(mark), "seed": seed, "repeatable": repeatable}
+        used, chosen = ([mark.key], mark.chosen) if mark else ([], False)
+        note = partial(state.audit.note, request, keys=used, text=text_id, subkey_chosen=chosen)
+        texts.append(GenerationTask(state, request, job, about, asked.stops, note))
     _check_prompts(state, [text.job for text in texts])
     return asked, texts
 
 
-def _text(
-    state: ServiceState,
-    request: Request,
-    caller: Caller,
-    offer: Offer,
-    asked: schemas.DecodingRequest,
-    content: dict[str, Any],
-    text_id: str,
-    seed: int | None,
-    *,
-    again: bool,
-) -> GenerationTask:
-    """One text of a request; `again`: the request gets this text each time that it is sent.
-
-    Raises:
-        ErrorAnswer: the policy does not allow a setting.
-        MarkingRefused: it does not allow this mark.
-    """
-    about: dict[str, Any] = {"model": offer.source.name, "policy": offer.policy, "asked": asked.marking_request.enabled}
-    log: Callable[..., None] = partial(state.auth.log, request, caller, **about)
-    try:
-        mark = _policy_for(caller, offer).choose(asked.marking_request, text_id)
-        _check_settings(offer, asked, mark)
-    except (ErrorAnswer, MarkingRefused) as error:
-        log("refused", param=answer_to(error, id_of(request)).param)
-        raise
-    job = Job(
-        id=text_id,
-        model=offer.source.name,
-        key=mark.key if mark else None,
-        seed=secrets.randbits(63) if seed is None else seed,
-        settings=asked.decoding(),
-        own=offer.source.marked if mark else offer.source.unmarked,
-        enforced=offer.marking.enforce,
-        check=getattr(asked, "check", False),
-        seconds=state.settings.text_seconds,
-        **content,
-    )
-    keys = [mark.key] if mark else []
-    done = "mark" if job.remask is not None else "fill" if job.fills else "write"
-    on_start = partial(log, done, keys, text=text_id, subkey_chosen=mark is not None and mark.chosen)
-    on_check = partial(log, "check of a written text", keys, text=text_id)
-    repeatable = seed is not None and (again or mark is None or not mark.drawn)
-    return GenerationTask(state, request, job, offer.describe(mark), seed, repeatable, asked.stops, on_start, on_check)
-
-
 def _policy_for(caller: Caller, offer: Offer) -> MarkingPolicy:
-    """The marking policy of a model with the keys that the caller may use.
-
-    Raises:
-        ErrorAnswer: there is none.
-    """
+    """The marking policy of a model with the keys that the caller may use, of which there must be one."""
     keys = caller.own(offer.marking.keys)
     if not keys:
-        raise ErrorAnswer(
-            403, "this access token is for keys that mark no text of this model", param="watermark.key_id"
-        )
+        raise Refused(403, "this access token is for keys that mark no text of this model", param="watermark.key_id")
     default = offer.marking.default if offer.marking.default in keys else next(iter(keys))
     return replace(offer.marking, keys=keys, default=default)
 
@@ -189,26 +156,8 @@ def offer_of(state: ServiceState, name: str | None) -> Offer:
     return state.offers[name]
 
 
-def _check_number(state: ServiceState, asked: schemas.DecodingRequest) -> None:
-    """Refuse a request for more texts than the service ever holds at once.
-
-    Raises:
-        ErrorAnswer: it is one.
-    """
-    most = state.settings.rows + state.settings.queue
-    if asked.number > most:
-        detail = (
-            f"the request asks for {asked.number:,} texts, and this service holds {most} at once: ask for fewer in "
-        )
-        raise ErrorAnswer(400, detail + "each request", param=asked.number_param)
-
-
 def _check_prompts(state: ServiceState, jobs: Sequence[Job]) -> None:
-    """Refuse prompts that are too long together, or that the model does not take.
-
-    Raises:
-        ErrorAnswer: they are.
-    """
+    """Refuse prompts that are too long together, or that the model does not take."""
     job = jobs[0]
     facts = state.model_facts(job.model)
     if job.chat and facts is not None and not facts.chat:
@@ -220,17 +169,12 @@ def _check_prompts(state: ServiceState, jobs: Sequence[Job]) -> None:
 
 
 def _check_settings(offer: Offer, asked: schemas.DecodingRequest, mark: Mark | None) -> None:
-    """Refuse what could leave hardly any mark where every text must be marked, and what says how a mark is made of a
-    text that is to have none.
-
-    Raises:
-        ErrorAnswer: such a setting is named.
-    """
+    """Refuse settings that could weaken a mark that must be there, or say how one is made where there is none."""
     if offer.marking.enforce:
         for name in (*REQUEST_SETTINGS, "num_denoising_steps"):
             if name not in FREE_SETTINGS and getattr(asked, name, None) is not None:
                 detail = f"every text of this service is marked, and {name} could weaken the mark: leave it out"
-                raise ErrorAnswer(400, detail, param=name)
+                raise Refused(400, detail, param=name)
     if mark is None and getattr(asked, "check", False):
         raise ErrorAnswer(
             400, "check looks for a mark, and this text is to have none: leave it out, or have it marked", param="check"
@@ -241,39 +185,24 @@ def _check_settings(offer: Offer, asked: schemas.DecodingRequest, mark: Mark | N
             raise ErrorAnswer(400, detail, param=name)
 
 
-def _infilled(text: GenerationTask) -> dict[str, Any]:
-    """The fields of `InfillAnswer`."""
-    fields = text.fields()
-    for name in ("length", "finish_reason"):
-        del fields[name]
-    settings = {name: value for name, value in fields["settings"].items() if name not in ("length", "steps")}
-    own = {"settings": settings, "spans": text.finished.spans}
-    return {**fields, **own, **text.finished.figures}
-
-
-async def _filling(text: GenerationTask) -> AsyncIterator[Event]:
-    """The events `start`, `step`, which says how many tokens of how many are filled, `done` and `error`."""
-    yield event({name: text.head()[name] for name in ("id", "model", "watermark", "seed", "repeatable")}, "start")
-    filled = 0
-    try:
-        async for step in text.steps():
-            filled, of = (step.filled, step.of) if isinstance(step, Marked) else (filled + len(step.positions), None)
-            yield event({"filled": filled, "of": of}, "step")
-        yield event(_infilled(text), "done")
-    except DgmarkError as error:
-        request_id = id_of(text.request)
-        yield event(answer_to(error, request_id).problem(request_id), "error")
-
-
 async def _events(text: GenerationTask) -> AsyncIterator[Event]:
-    """The events `start`, `step`, `done` and `error`. None says whether a token matches: the groups are secret."""
-    yield event({**text.head(), "mask": MASK}, "start")
+    """The events `start`, `step`, `done` and `error`. None says whether a token matches: the groups are secret.
+
+    The steps of an infilling say how many tokens are filled, of how many if that is known.
+    """
+    head, fills, filled = text.head(), text.job.fills, 0
+    about = ("id", "model", "watermark", "seed", "repeatable")
+    yield event({name: head[name] for name in about} if fills else {**head, "mask": MASK}, "start")
     try:
         async for step in text.steps():
-            assert isinstance(step, Stepped)
-            names = ("step", "block", "positions", "tokens", "pieces")
-            yield event({name: getattr(step, name) for name in names}, "step")
+            if isinstance(step, Marked):
+                yield event({"filled": step.filled, "of": step.of}, "step")
+            elif fills:
+                filled += len(step.positions)
+                yield event({"filled": filled, "of": None}, "step")
+            else:
+                names = ("step", "block", "positions", "tokens", "pieces")
+                yield event({name: getattr(step, name) for name in names}, "step")
         yield event(text.fields(), "done")
     except DgmarkError as error:
-        request_id = id_of(text.request)
-        yield event(answer_to(error, request_id).problem(request_id), "error")
+        yield event(problem_of(error, text.request), "error")

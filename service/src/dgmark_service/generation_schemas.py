@@ -1,17 +1,15 @@
 """The fields of requests for texts and of their answers."""
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, create_model, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, create_model, field_validator, model_validator
 
 from dgmark.decode.config import setting_fields
 from dgmark.detection.finding import Verdict
 from dgmark.watermark.policy import MarkingRequest
-from dgmark_service.field_rules import given, needs, one_given, rules
 from dgmark_service.jobs import REQUEST_SETTINGS
-from dgmark_service.messages import Message, Messages
-from dgmark_service.schemas import AnswerFields, Items, Name, RequestFields, TokenId
+from dgmark_service.schemas import AnswerFields, Items, Name, RequestFields, TokenId, given
 
 MAX_TOKENS = 1_000_000
 MAX_LOOKAHEAD = 8  # each costs a forward a step
@@ -28,6 +26,54 @@ class Watermark(RequestFields):
     )
 
 
+class TextPart(RequestFields):
+    """A part of a message."""
+
+    type: Literal["text"]
+    text: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_text(cls, value: object) -> object:
+        if isinstance(value, dict) and value.get("type", "text") != "text":
+            raise ValueError("the parts of a message are texts here: leave out images, sounds and files")
+        return value
+
+
+class Message(RequestFields):
+    """A message of a conversation; an assistant's may have no content. Other fields are not used."""
+
+    model_config = ConfigDict(
+        extra="ignore", json_schema_extra={"anyOf": [given("role", "assistant"), given("content")]}
+    )
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | Items[TextPart] | None = Field(None, validate_default=True)
+
+    @field_validator("content")
+    @classmethod
+    def _of_an_assistant(cls, value: object, info: Any) -> object:
+        if value is None and info.data.get("role", "assistant") != "assistant":
+            raise ValueError("it must be a text or a list of texts: only an assistant's may be null")
+        return value
+
+    @property
+    def turn(self) -> tuple[str, str]:
+        """The role, as templates call it, and what it says, its parts joined."""
+        text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content or ())
+        return "system" if self.role == "developer" else self.role, text
+
+
+def _ends_with_user(messages: list[Message]) -> list[Message]:
+    systems = [place for place, message in enumerate(messages) if message.role in ("system", "developer")]
+    if systems not in ([], [0]) or messages[-1].role != "user":
+        raise ValueError("the last message is a user's, and only the first one may be the system's")
+    return messages
+
+
+Messages = Annotated[Items[Message], Field(min_length=1), AfterValidator(_ends_with_user)]
+
+
 _DecodingFields = create_model(  # type: ignore[call-overload]
     "_DecodingFields",
     __base__=RequestFields,
@@ -42,22 +88,13 @@ _DecodingFields = create_model(  # type: ignore[call-overload]
 )
 
 
-THRESHOLD = needs("threshold", given("commit", {"const": "threshold"}))
-
-
 class DecodingRequest(_DecodingFields):
     """How tokens are written; what is left out follows the service's settings for the model."""
 
+    needs: ClassVar[tuple[tuple[str, str, Any], ...]] = (("threshold", "commit", "threshold"),)
     model: Name | None = Field(None, description="Name of the model; by default the service's first.")
     seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="Seed; by default the system draws one.")
     watermark: bool | Watermark | None = Field(None, description="Whether and how to mark the text; by default yes.")
-
-    @field_validator("threshold")
-    @classmethod
-    def _used(cls, value: float | None, info: Any) -> float | None:
-        if value is not None and info.data.get("commit") != info.field_name:
-            raise ValueError(f"needs commit {info.field_name}")
-        return value
 
     @property
     def marking_request(self) -> MarkingRequest:
@@ -71,26 +108,13 @@ class DecodingRequest(_DecodingFields):
         """What ends the text where it would first occur in it."""
         return []
 
-    @property
-    def number(self) -> int:
-        """How many texts the request asks for."""
-        return 1
-
-    @property
-    def number_param(self) -> str:
-        """The field that says so."""
-        return "n"
-
-    def contents(self) -> list[dict[str, Any]]:
-        """For each text, the fields of `Job` that say what is continued or filled, and how long it gets."""
-        raise NotImplementedError
-
     def decoding(self) -> dict[str, Any]:
         """The settings of `DecodeConfig` that the request names."""
         settings: dict[str, Any] = self.model_dump(include=set(REQUEST_SETTINGS), exclude_none=True)
         if settings.get("temperature") == 0 and settings.get("top_p") == 1:
             del settings["top_p"]  # clients send it beside a temperature of 0, and it says nothing
-        return settings
+        steps = getattr(self, "num_denoising_steps", None)
+        return settings if steps is None else {**settings, "steps": steps}
 
 
 class CheckedRequest(DecodingRequest):
@@ -107,28 +131,31 @@ class SamplingRequest(DecodingRequest):
     )
     num_denoising_steps: int | None = Field(None, ge=1, description="Steps of the text; by default one a token.")
 
-    def decoding(self) -> dict[str, Any]:
-        """The settings of `DecodeConfig` that the request names."""
-        steps = {} if self.num_denoising_steps is None else {"steps": self.num_denoising_steps}
-        return super().decoding() | steps
+    @property
+    def prompts(self) -> list[Any]:
+        """The texts or token ids to continue, or the conversation to answer, as role and content of each message."""
+        messages: list[Message] | None = getattr(self, "messages", None)
+        return [[one.turn for one in messages]] if messages else [getattr(self, "prompt", None)]
 
     def contents(self) -> list[dict[str, Any]]:
         """For each text, the fields of `Job` that say what is continued, and how long it gets."""
-        messages: list[Message] | None = getattr(self, "messages", None)
-        prompt = [one.turn for one in messages] if messages else getattr(self, "prompt", None)
-        return [{"prompt": prompt, "chat": bool(messages), "max_tokens": self.max_tokens}]
+        other, prompts = "max_completion_tokens", self.prompts
+        limit = other if getattr(self, other, None) is not None else "max_tokens"
+        shared = {
+            "max_tokens": getattr(self, limit),
+            "limit_param": limit,
+            "chat": bool(getattr(self, "messages", None)),
+        }
+        places = range(len(prompts)) if len(prompts) > 1 else [None]
+        each = [{"prompt": prompt, "place": place, **shared} for prompt, place in zip(prompts, places, strict=True)]
+        return [one for one in each for _ in range(getattr(self, "n", None) or 1)]
 
 
 class InfillRequest(CheckedRequest):
     """A text whose holes are to be filled."""
 
-    model_config = ConfigDict(
-        json_schema_extra=rules(
-            *(one_given("text", "parts"), THRESHOLD),
-            *(needs("share", given("text")), needs("keep", given("share")), needs("target", given("share"))),
-        )
-    )
     one_of = ("text", "parts")
+    needs = (*DecodingRequest.needs, ("share", "text", None), ("keep", "share", None), ("target", "share", None))
     text: str | None = Field(None, description="Text in which [mask:N] is a hole of N tokens.")
     parts: Items[str | Annotated[int, Field(ge=1, le=MAX_TOKENS)]] | None = Field(
         None, description="In place of text: its pieces, and between them the lengths of its holes in tokens."
@@ -139,14 +166,6 @@ class InfillRequest(CheckedRequest):
     keep: Items[Stop] | None = Field(None, max_length=64, description="With share: strings that stay, in addition.")
     target: float | None = Field(None, gt=0, lt=1, description="With share: stop once the p-value is at most this.")
     stream: bool = Field(False, description="Answer with an event for each step.")
-
-    @model_validator(mode="after")
-    def _chosen_in_a_text(self) -> "InfillRequest":
-        if self.share is None and (self.keep is not None or self.target is not None):
-            raise ValueError("keep and target need share")
-        if self.share is not None and self.text is None:
-            raise ValueError("share needs text")
-        return self
 
     def contents(self) -> list[dict[str, Any]]:
         """The fields of `Job` that say what is filled."""
@@ -161,7 +180,6 @@ class InfillRequest(CheckedRequest):
 class GenerateRequest(SamplingRequest, CheckedRequest):
     """A text to write."""
 
-    model_config = ConfigDict(json_schema_extra=rules(one_given("prompt", "messages"), THRESHOLD))
     one_of = ("prompt", "messages")
     prompt: str | Items[TokenId] | None = Field(None, description="Text, or token ids, to continue.")
     messages: Messages | None = Field(None, description="Messages to a chat model, in place of a prompt.")

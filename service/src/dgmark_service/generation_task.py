@@ -14,8 +14,8 @@ from sse_starlette.sse import AppStatus, EventSourceResponse
 from starlette.types import Receive, Scope, Send
 
 from dgmark.errors import DgmarkError
-from dgmark_service.error_answers import GONE, is_expected
-from dgmark_service.jobs import Finished, Job, Marked, MessageQueue, Started, Stepped
+from dgmark_service.error_handlers import GONE, status_of
+from dgmark_service.jobs import Finished, Job, Marked, Outcome, Started, Stepped
 from dgmark_service.state import ServiceState
 
 Event = dict[str, str]  # the fields of a server-sent event
@@ -39,12 +39,10 @@ class GenerationTask:
         state: what the routes of one service share.
         request: the request.
         job: the job of the model worker.
-        marking: what answers say of how the text is marked.
-        seed: the seed that the request chose.
-        repeatable: whether the same request gives the same text: it chose the seed, and no sub-key was drawn.
+        about: what answers say of it beside that: how it is marked, the seed that the request chose, and whether the
+            same request gives the same text.
         stops: what ends the text where it would first occur in it.
-        on_start: called when the worker has accepted the text.
-        on_check: called when the finished text was checked.
+        note: writes to the audit log what was done.
         written: the text from its beginning to its first gap, while it is written.
         started: the worker's first answer, once it is there.
         finished: its last, once it is there.
@@ -53,19 +51,16 @@ class GenerationTask:
     state: ServiceState
     request: Request
     job: Job
-    marking: Mapping[str, Any]
-    seed: int | None
-    repeatable: bool
+    about: Mapping[str, Any]
     stops: Sequence[str]
-    on_start: Callable[[], object]
-    on_check: Callable[[], object]
+    note: Callable[[str], object]
     written: str = ""
     started: Started = field(init=False)
     finished: Finished = field(init=False)
     _outcome: str = "cancelled"
     _began: float = field(default_factory=time.perf_counter)
     _first: tuple[float, int] | None = None  # when the first tokens came, and how many
-    _messages: MessageQueue = field(init=False)
+    _messages: asyncio.Queue[Outcome] = field(init=False)
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     def head(self) -> dict[str, Any]:
@@ -76,10 +71,8 @@ class GenerationTask:
             "model": self.job.model,
             "length": settings["length"],
             "block_length": settings["block_length"],
-            "watermark": self.marking,
             "settings": settings,
-            "seed": self.seed,
-            "repeatable": self.repeatable,
+            **self.about,
         }
 
     def readable(self) -> str:
@@ -93,16 +86,18 @@ class GenerationTask:
         return "stop" if self.finished.ended else "length"
 
     def fields(self) -> dict[str, Any]:
-        """The fields of `GenerateAnswer`."""
-        return {
-            **self.head(),
-            "text": self.finished.text,
-            "finish_reason": self.finish_reason,
-            "usage": self.usage(),
-            "num_denoising_steps": self.finished.steps,
-            "choices": self.finished.choices,
-            **({} if self.finished.check is None else {"check": self.finished.check}),
-        }
+        """The fields of `GenerateAnswer` or `InfillAnswer`."""
+        finished, fields = self.finished, self.head()
+        for name in ("text", "choices", "check"):
+            fields[name] = getattr(finished, name)
+        fields |= {"usage": self.usage(), "num_denoising_steps": finished.steps}
+        if finished.check is None:
+            del fields["check"]
+        if not self.job.fills:
+            return {**fields, "finish_reason": self.finish_reason}
+        del fields["length"]  # the holes have one each
+        fields["settings"] = {name: one for name, one in fields["settings"].items() if name not in ("length", "steps")}
+        return {**fields, "spans": finished.spans, **finished.figures}
 
     def usage(self) -> dict[str, int]:
         """Counts of tokens."""
@@ -115,10 +110,9 @@ class GenerationTask:
         Raises:
             DgmarkError: it cannot be.
         """
-        async with self._stack:
-            await self.start()
-            async for _ in self.steps():
-                pass
+        await self.start()
+        async for _ in self.steps():
+            pass
 
     async def start(self) -> None:
         """Wait until the worker has accepted the text; whoever does not read all its steps closes it.
@@ -135,7 +129,7 @@ class GenerationTask:
             raise self._given_up(message)
         assert isinstance(message, Started)
         self.started = message
-        self.on_start()
+        self.note("mark" if self.job.remask is not None else "fill" if self.job.fills else "write")
 
     async def close(self) -> None:
         """Let the text go, written or not."""
@@ -174,10 +168,10 @@ class GenerationTask:
     def _finish(self, finished: Finished) -> None:
         self._outcome, self.finished = "finished", finished
         if finished.check is not None or finished.figures:
-            self.on_check()
+            self.note("check of a written text")
 
     def _given_up(self, error: DgmarkError) -> DgmarkError:
-        self._outcome = "refused" if is_expected(error) else "failed"
+        self._outcome = "refused" if status_of(error) < 500 else "failed"
         return error
 
     def _count(self) -> None:
@@ -191,41 +185,37 @@ class GenerationTask:
             metrics.tokens.labels(self.job.model, marked).inc(self.finished.tokens)
 
 
-async def whole(
-    texts: Sequence[GenerationTask], fields: Callable[[Sequence[GenerationTask]], dict[str, Any]]
+async def answer(
+    texts: Sequence[GenerationTask], events: AsyncIterator[Event] | None, fields: Callable[[], dict[str, Any]]
 ) -> Response:
-    """The answer with these fields, once the texts are written.
+    """The answer to a request for texts.
+
+    Args:
+        texts: the texts; nothing is written yet.
+        events: what the answer has as soon as the worker has accepted all texts; they follow the texts' steps.
+        fields: without events, what it has once all texts are written.
 
     Raises:
-        DgmarkError: one cannot be.
-    """
-    _check_room(texts)
-    written = await unless_gone(texts[0].request, _together([text.write() for text in texts]))
-    return JSONResponse(fields(texts)) if written else Response(status_code=GONE)
-
-
-async def stream(texts: Sequence[GenerationTask], events: AsyncIterator[Event]) -> Response:
-    """The answer as events, which follow the steps of the texts, once the worker has accepted all of them.
-
-    Raises:
-        DgmarkError: it did not accept one.
+        DgmarkError: a text cannot be written or was not accepted, or only some of them could wait.
     """
 
     async def close() -> None:
         for text in texts:
             await text.close()
 
-    _check_room(texts)
-    accepted = False
+    check_room(texts)
+    works, done = [text.write() if events is None else text.start() for text in texts], False
     try:
-        accepted = await unless_gone(texts[0].request, _together([text.start() for text in texts]))
+        done = await unless_gone(texts[0].request, _together(works))
     finally:
-        if not accepted:
+        if not done or events is None:
             await close()
-    return EventStream(events, close) if accepted else Response(status_code=GONE)
+    if not done:
+        return Response(status_code=GONE)
+    return JSONResponse(fields()) if events is None else EventStream(events, close)
 
 
-def _check_room(texts: Sequence[GenerationTask]) -> None:
+def check_room(texts: Sequence[GenerationTask]) -> None:
     """Refuse texts of which only some could wait.
 
     Raises:

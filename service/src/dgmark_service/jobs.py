@@ -2,45 +2,27 @@
 
 Plain data, so that the process that serves needs no torch. `Job` also says which of the service's own settings fit
 beside those of the request: what a request does not name is no fault of its sender's, so the service's block, steps
-and limits follow the text's length and the request's settings. `MessageQueue` keeps a job's messages for its reader.
+and limits follow the text's length and the request's settings.
 """
 
-import asyncio
-from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
-from dgmark.decode.config import DecodeConfig
+from dgmark.decode.config import DecodeConfig, setting_fields
 from dgmark.errors import DgmarkError, SettingsError
 from dgmark.watermark.key import WatermarkKey
 
-# the settings of `DecodeConfig` that a request names as they are; it names `steps` num_denoising_steps
-REQUEST_SETTINGS = (
-    *("temperature", "top_p", "top_k", "alpha", "bias", "block_length", "strategy", "commit", "threshold"),
-    *("edit_threshold", "lookahead", "min_relative_reward", "noise"),
-)
+# the settings that requests do not name as they are: max_tokens and num_denoising_steps stand for the first two
+_OWN = ("length", "steps", "schedule", "cache", "lookahead_proposals", "round_trip_check")
+REQUEST_SETTINGS = tuple(one.name for one in setting_fields() if one.name not in _OWN)
 # what a request may choose where every text must be marked
 FREE_SETTINGS = ("temperature", "top_p", "top_k", "edit_threshold")
 # settings that say how a mark is made, and their values in a text that has none
 OFF_WITHOUT_MARK = {"alpha": 0.0, "bias": 0.0, "min_relative_reward": 0.0, "lookahead": 1}
 # tokens of a text that must be marked; the model's block if that is shorter
 MIN_MARKED_TOKENS = 32
-
-
-class FieldError(SettingsError):
-    """A field of a request cannot be as it is.
-
-    Args:
-        detail: what is wrong, and what to do.
-        param: the field.
-        code: OpenAI's word for it; None if it has none.
-    """
-
-    # a process that receives it calls it with the message alone
-    def __init__(self, detail: str, param: str = "", code: str | None = None) -> None:
-        super().__init__(detail)
-        self.param, self.code = param, code
 
 
 @dataclass(frozen=True)
@@ -141,20 +123,15 @@ class Job:
         return {**own, **self.settings}
 
     def _fitting_own(self) -> dict[str, Any]:
-        """The service's own settings that make sense beside those of the request."""
-        strategy = self.settings.get("strategy", "confidence")
-        without = set(self.settings)
-        if self.settings.get("temperature") == 0:
-            without |= {"top_k", "top_p"}
-        if self.settings.get("commit", "quota") != "quota":
-            without.add("steps")
-        if "steps" in self.settings or strategy != "confidence":
-            without |= {"commit", "threshold"}
-        if strategy != "confidence":
-            without.add("edit_threshold")
-        if strategy in ("random", "left_to_right"):
-            without |= {"min_relative_reward", "lookahead"}
-        return {name: value for name, value in self.own.items() if name not in without}
+        """The service's own settings that go together with those of the request: `DecodeConfig` refuses the others."""
+        fitting: dict[str, Any] = {}
+        for name, value in self.own.items():
+            # whether the steps fit the text's length is not asked here: they follow it
+            settings = {**fitting, name: value, **self.settings, "length": 1, "block_length": 1}
+            with suppress(SettingsError):
+                DecodeConfig(**settings | ({} if settings.get("steps") is None else {"steps": 1}))
+                fitting[name] = value
+        return {name: value for name, value in fitting.items() if name not in self.settings}
 
 
 @dataclass(frozen=True)
@@ -207,45 +184,9 @@ class Finished:
     check: Mapping[str, Any] | None = None
 
 
-class JobFailed(DgmarkError):
-    """The worker could not do a job, for no reason that concerns whoever asked; it has logged why."""
-
-
 Outcome = Started | Stepped | Marked | Finished | DgmarkError
 # the id of a job, and what becomes of it: None once it is let go, as was asked, which says that the worker lives. None
 # in place of the id: what is known of each model once all are loaded, or why they cannot be
 FromWorker = tuple[str | None, Outcome | Mapping[str, ModelFacts] | None]
 # a job, or the id of one that nobody waits for any more
 ToWorker = Job | str
-
-MAX_WAITING_STEPS = 64  # those that come then are joined into one
-
-
-class MessageQueue(asyncio.Queue[Outcome]):
-    """The messages about one job, in order, for a reader who may be slower than the model.
-
-    A reader who falls behind costs no more than `MAX_WAITING_STEPS` steps and one that holds all further ones, and gets
-    every token all the same.
-    """
-
-    _queue: deque[Outcome]
-
-    def _put(self, message: Outcome) -> None:
-        last = self._queue[-1] if len(self._queue) > MAX_WAITING_STEPS else None
-        if isinstance(last, Stepped) and isinstance(message, Stepped):
-            self._queue[-1] = _joined(last, message)
-        elif isinstance(last, Marked) and isinstance(message, Marked):
-            self._queue[-1] = message
-        else:
-            self._queue.append(message)
-
-
-def _joined(first: Stepped, second: Stepped) -> Stepped:
-    """Two steps as one, which has the number of the later one."""
-    return replace(
-        second,
-        positions=first.positions + second.positions,
-        tokens=first.tokens + second.tokens,
-        pieces=first.pieces + second.pieces,
-        added=first.added + second.added,
-    )

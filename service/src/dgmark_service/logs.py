@@ -1,8 +1,10 @@
 """What the service logs to stderr, of which what anybody can cause without end is logged once a minute."""
 
 import logging
-import time
+from collections import Counter
 from typing import Any
+
+from dgmark_service.turns import MovingWindow
 
 # whoever can connect causes these messages: requests that are none, refused connections, no file left for a connection
 _CAUSED_BY_ANYBODY = ("uvicorn.error", "asyncio")
@@ -16,19 +18,19 @@ class OnceAMinute(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._next: dict[tuple[str, str], tuple[float, int]] = {}
+        self._passed, self._left_out = MovingWindow(1, 60), Counter[tuple[str, str]]()
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the record passes."""
-        if record.name not in _CAUSED_BY_ANYBODY or record.levelno < logging.WARNING:
+        kind = record.name, str(record.msg).partition("\n")[0]
+        debugs = kind[1].startswith("Executing ")  # asyncio, of what holds the event loop
+        if record.name not in _CAUSED_BY_ANYBODY or record.levelno < logging.WARNING or debugs:
             return True
-        kind, now = (record.name, str(record.msg).partition("\n")[0]), time.monotonic()
-        then, left_out = self._next.get(kind, (now, 0))
-        if now < then:
-            self._next[kind] = then, left_out + 1
+        if self._passed.wait(kind):
+            self._left_out[kind] += 1
             return False
-        self._next[kind] = now + 60, 0
-        if left_out:
+        self._passed.spend(kind, 1)
+        if left_out := self._left_out.pop(kind, 0):
             record.msg, record.args = f"{record.getMessage()} (and {left_out} more like this before)", None
         return True
 

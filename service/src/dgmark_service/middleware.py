@@ -15,11 +15,13 @@ from datetime import UTC, datetime
 from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dgmark_service.error_answers import NOTHING_HERE, ErrorAnswer
+from dgmark_service.error_answers import ErrorAnswer, Refused
+from dgmark_service.error_handlers import NOTHING_HERE, response_to
 from dgmark_service.settings import LOCAL_NAMES, ServiceSettings
-from dgmark_service.telemetry import AuditLog, Metrics
+from dgmark_service.telemetry import Metrics
 
 access = logging.getLogger("dgmark.access")
 _ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
@@ -33,13 +35,10 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
 }
-# the rest of such a body is not read
-_CLOSE = {"connection": "close"}
-_LATER = {"retry-after": "1"}
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _BODILESS = ("GET", "HEAD")
-_POLICY_STATUSES = (403, 421)
 _MAX_PATH = 200  # characters of a path in the access log
 
 
@@ -51,13 +50,11 @@ class RequestMiddleware:
         app: the application behind it.
         settings: the service's settings, which have the limits of requests and their bodies.
         metrics: counts requests.
-        audit: the log of requests from other sites and by foreign names.
     """
 
     app: ASGIApp
     settings: ServiceSettings
     metrics: Metrics
-    audit: AuditLog
     _requests: int = 0  # not answered yet
     _bytes: int = 0  # of their bodies
 
@@ -70,8 +67,10 @@ class RequestMiddleware:
         given, request_id = headers.get("x-request-id", ""), secrets.token_hex(8)
         client_id = given if _ID.fullmatch(given) else None
         scope.setdefault("state", {}).update(request_id=request_id, client_id=client_id)
-        if self.settings.root_path:
-            scope["root_path"] = self.settings.root_path
+        if root := self.settings.root_path:
+            scope["root_path"] = root
+            if not f"{scope['path']}/".startswith(f"{root}/"):  # the proxy took it off
+                scope["path"] = root + scope["path"]
         began, status = time.perf_counter(), 500
 
         async def answer(message: Message) -> None:
@@ -83,17 +82,12 @@ class RequestMiddleware:
                 own["x-request-id"] = request_id
                 for name, value in _HEADERS.items():
                     own.setdefault(name, value)
-                own.setdefault("cache-control", "no-store")
             await send(message)
 
         try:
             refusal = self._refusal(headers, scope["method"], scope["path"])
             if refusal:
-                if refusal.status in _POLICY_STATUSES:
-                    address, _ = scope.get("client") or ("unknown", 0)
-                    who = {"request": request_id, "client_request": client_id, "token": None, "address": address}
-                    self.audit.write("refused", **who, path="", status=refusal.status)
-                rejected = refusal.response(scope, request_id)
+                rejected = response_to(Request(scope), refusal)
                 await rejected(scope, receive, answer)
             elif scope["method"] in _BODILESS:
                 await self.app(scope, receive, answer)
@@ -122,7 +116,7 @@ class RequestMiddleware:
     def _refusal(self, headers: Headers, method: str, path: str) -> ErrorAnswer | None:
         host = headers.get("host", "").lower()
         if self.settings.local and re.sub(r":\d+$", "", host) not in LOCAL_NAMES:
-            return ErrorAnswer(421, "the service is not known by this name: call it by one of its own")
+            return Refused(421, "the service is not known by this name: call it by one of its own")
         if _CONTROL.search(path):  # routes match whether a line break follows or not
             return ErrorAnswer(404, NOTHING_HERE)
         if method in _BODILESS:
@@ -130,7 +124,7 @@ class RequestMiddleware:
         # older browsers state the origin only
         elsewhere = headers.get("sec-fetch-site", "none") in ("cross-site", "same-site")
         if elsewhere or headers.get("origin", f"//{host}").partition("//")[2] != host:
-            return ErrorAnswer(403, "a page of another site may not use this service")
+            return Refused(403, "a page of another site may not use this service")
         if {one.strip().lower() for one in headers.getlist("content-encoding")} - {"", "identity"}:
             detail = "no body is unpacked here: send it as it is, without Content-Encoding"
             return ErrorAnswer(415, detail, param="content-encoding", headers={"accept-encoding": "identity"})
@@ -141,10 +135,11 @@ class RequestMiddleware:
 
     def _too_long(self) -> ErrorAnswer:
         detail = f"the request has more than {self.settings.body_bytes:,} bytes, which is all that one request may have"
-        return ErrorAnswer(413, detail, headers=_CLOSE)
+        return ErrorAnswer(413, detail, headers={"connection": "close"})  # the rest of the body is not read
 
     def _too_many(self) -> ErrorAnswer:
-        return ErrorAnswer(429, "the service holds as many requests as it can: try again in a second", headers=_LATER)
+        detail = "the service holds as many requests as it can: try again in a second"
+        return ErrorAnswer(429, detail, headers={"retry-after": "1"})
 
     async def _with_body(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the application receive the body, up to its largest size."""

@@ -18,7 +18,8 @@ from typing import Any
 from dgmark.errors import DgmarkError
 from dgmark.rows.processes import ChildProcess, WorkerLost
 from dgmark_service import jobs
-from dgmark_service.worker_pool import SMOOTHING, Busy, TooSlow
+from dgmark_service.error_answers import ErrorAnswer
+from dgmark_service.turns import SMOOTHING, Busy
 
 log = logging.getLogger("dgmark_service")
 PAUSE = 5.0  # seconds before a model is loaded again that could not be loaded
@@ -27,26 +28,12 @@ _NOT_LOADED = "the model could not be loaded; the operator finds the reason in t
 _STOPPING = "the service is being stopped, so this text is not finished: ask again"
 
 
-class NotReady(DgmarkError):
-    """No model is loaded (yet).
-
-    Attributes:
-        retry_after: seconds after which to ask again.
-    """
-
-    retry_after = 5
-
-
-class Stopping(DgmarkError):
-    """The service ends."""
-
-
 @dataclass
 class ModelProcess:
     """A process that writes texts.
 
     Attributes:
-        launch: starts the process (see `launch_worker`).
+        launch: starts the process, which does `work`.
         rows: the most texts that are written at once.
         queue: how many jobs may wait.
         seconds: the longest that a job may take, waiting included. A process that says nothing for half of that while
@@ -68,7 +55,7 @@ class ModelProcess:
     def __post_init__(self) -> None:
         self._last_message = time.monotonic()
         self._was_ready = self._stopping = False
-        self._queues: dict[str, jobs.MessageQueue] = {}
+        self._queues: dict[str, asyncio.Queue[jobs.Outcome]] = {}
         self._sender = ThreadPoolExecutor(1, "dgmark-send")
         self._mean = 1.0
         self._failure = _LOADING
@@ -83,8 +70,10 @@ class ModelProcess:
         """The number of jobs that are under way or wait."""
         return len(self._queues)
 
-    async def start(self) -> None:
-        """Start the process; it loads the models after that."""
+    def start(self) -> None:
+        """Start the process; it loads the models after that. It is called in the event loop."""
+        if self._stopping:
+            return
         self._loop = asyncio.get_running_loop()
         self._process = self.launch()
         threading.Thread(target=self._receive, args=(self._process,), name="dgmark-receive", daemon=True).start()
@@ -93,28 +82,28 @@ class ModelProcess:
         """Refuse so many jobs if the process cannot take all of them now.
 
         Raises:
-            NotReady: no model is loaded.
-            Stopping: the service ends.
-            Busy: there is no room to wait.
+            ErrorAnswer: no model is loaded (yet), the service ends, or there is no room to wait.
         """
         if self._stopping:
-            raise Stopping(_STOPPING)
+            raise ErrorAnswer(503, _STOPPING)
         if not self.facts:
-            raise NotReady(self._failure)
+            raise ErrorAnswer(503, self._failure, headers={"retry-after": "5"})
         if self.held + number > self.rows + self.queue:
             raise Busy(self.held * self._mean / self.rows)
 
     @asynccontextmanager
-    async def run(self, job: jobs.Job) -> AsyncIterator[jobs.MessageQueue]:
+    async def run(self, job: jobs.Job) -> AsyncIterator[asyncio.Queue[jobs.Outcome]]:
         """Give the process a job, and yield what comes of it; whoever leaves before the end cancels the job.
 
         Raises:
             DgmarkError: see `check_room`.
         """
         self.check_room(1)
-        messages = self._queues[job.id] = jobs.MessageQueue()
         began = time.monotonic()
-        limit = self._loop.call_later(self.seconds, self._out_of_time, job.id, began)
+        if not self._queues:  # it had nothing to say before
+            self._last_message = began
+        messages = self._queues[job.id] = asyncio.Queue()
+        limit = self._loop.call_later(self.seconds, self._out_of_time, job.id)
         self._send(job)
         try:
             yield messages
@@ -123,23 +112,18 @@ class ModelProcess:
             if self._queues.pop(job.id, None) is None:
                 self._mean += SMOOTHING * (time.monotonic() - began - self._mean)
             else:
-                self._cancel(job.id, began)
+                self._cancel(job.id)
 
-    def _out_of_time(self, job: str, began: float) -> None:
+    def _out_of_time(self, job: str) -> None:
         messages = self._queues.pop(job, None)
         if messages is not None:
             detail = f"the text was not finished within {self.seconds:g} seconds, waiting included, which is all that "
             detail += "a text may take here: ask for a shorter one, or again when the service has less to do"
-            messages.put_nowait(TooSlow(detail))
-            self._cancel(job, began)
+            messages.put_nowait(ErrorAnswer(503, detail))
+            self._cancel(job)
 
-    def _cancel(self, job: str, began: float) -> None:
-        """Let a job go. The process answers to that, so one that says nothing for long hangs.
-
-        Args:
-            job: its id.
-            began: when it was sent to the process, which may have had nothing to say before.
-        """
+    def _cancel(self, job: str) -> None:
+        """Let a job go. The process answers to that, so one that says nothing for long hangs."""
         self._send(job)
         last_message, process, silence = self._last_message, self._process, self.seconds / 2
 
@@ -149,12 +133,12 @@ class ModelProcess:
                 log.error("the process that runs the model said nothing for %g seconds: it is ended", silence)
                 process.kill()
 
-        self._loop.call_later(max(0.0, max(last_message, began) + silence - time.monotonic()), check)
+        self._loop.call_later(max(0.0, last_message + silence - time.monotonic()), check)
 
     def stop(self) -> None:
         """Take no more jobs, and give up those that are under way."""
         self._stopping = True
-        self._give_up(Stopping(_STOPPING))
+        self._give_up(ErrorAnswer(503, _STOPPING))
 
     def close(self) -> None:
         """End the process."""
@@ -204,7 +188,7 @@ class ModelProcess:
             log.error("the process that runs the model ended; another one takes its place")
             self._failure = _LOADING
             self.on_lost()
-            self._restart = asyncio.create_task(self._start_again(0 if was_ready else PAUSE))
+            self._loop.call_later(0 if was_ready else PAUSE, self.start)
 
     def _not_loaded(self, why: DgmarkError) -> None:
         self._failure = _NOT_LOADED
@@ -212,39 +196,22 @@ class ModelProcess:
         if not self._was_ready:
             self.on_failed(why)
 
-    async def _start_again(self, pause: float) -> None:
-        await asyncio.sleep(pause)
-        if not self._stopping:
-            await self.start()
-
     def _give_up(self, error: DgmarkError) -> None:
         held, self._queues = self._queues, {}
         for messages in held.values():
             messages.put_nowait(error)
 
 
-def launch_worker(
-    models: Mapping[str, Mapping[str, Any]], rows: int, log_config: dict[str, Any] | None
-) -> ChildProcess:
-    """Start a model worker.
-
-    Args:
-        models: by the name of each model, the arguments that load it.
-        rows: the most texts that are written at once.
-        log_config: what it logs; see `log_config`. None for warnings as text.
-    """
-    return ChildProcess(_work, log_config, models, rows)
-
-
-def _work(
+def work(
     inbox: "SimpleQueue[jobs.ToWorker]",
     send: Callable[[jobs.FromWorker], None],
     log_config: dict[str, Any] | None,
-    *arguments: Any,
+    models: Mapping[str, Mapping[str, Any]],
+    rows: int,
 ) -> None:
-    """The process."""
+    """What the process does, as the main function of a `ChildProcess`; see `serve_jobs`."""
     if log_config is not None:
         logging.config.dictConfig(log_config)
     from dgmark_service.model_worker import serve_jobs  # torch, which the process that serves does not need
 
-    serve_jobs(inbox, send, *arguments)
+    serve_jobs(inbox, send, models, rows)

@@ -9,7 +9,7 @@ import logging
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from operator import methodcaller
@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from threading import Semaphore, Thread
 from typing import Any
 
-from dgmark.decode.canvas import BatchEvents, BlockFinished, Canvas, Committed, Completed, Progress
+from dgmark.decode.canvas import BatchEvents, BlockFinished, Canvas, Committed, Completed
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.holes import holed_text, holes_in
 from dgmark.decode.infilling import config_of_remasking, infill
@@ -33,6 +33,7 @@ from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.models.load import load_model
 from dgmark.watermark.key import WatermarkKey
 from dgmark_service import jobs
+from dgmark_service.error_answers import ErrorAnswer
 
 log = logging.getLogger("dgmark_service")
 Send = Callable[[jobs.FromWorker], None]
@@ -84,14 +85,16 @@ class ModelWorker:
             most = self.models[message.model].context_length
             detail = f"the text and what is to be written have more than {most} tokens in all, which is all that the "
             detail += "model holds: shorten the text, or ask for less"
-            self._fail([message.id], jobs.FieldError(detail, message.prompt_param, "context_length_exceeded"))
+            self._fail(
+                [message.id], ErrorAnswer(400, detail, param=message.prompt_param, code="context_length_exceeded")
+            )
         except InputError as error:
-            self._fail([message.id], jobs.FieldError(str(error), message.prompt_param))
+            self._fail([message.id], ErrorAnswer(400, str(error), param=message.prompt_param))
         except Exception as error:
             self._fail([message.id], error)
         else:
             self._waiting.append(text)
-            self.send((message.id, text.started()))
+            self.send((message.id, text.started))
 
     def advance(self) -> None:
         """Begin a batch if there is room, and do one step of the batch whose turn it is."""
@@ -109,12 +112,15 @@ class ModelWorker:
         if batch.left:
             self._running.append(batch)
 
-    def _remask(self, job: jobs.Job, progress: Progress) -> Iterator[jobs.Outcome]:
-        """Choose the holes of a text, and fill them.
+    def _remask(self, job: jobs.Job, masked: int, tell: "Tell") -> None:
+        """Choose the holes of a text, of which so many tokens are masked, and fill them."""
+        filled = 0
 
-        Raises:
-            DgmarkError: it cannot be done.
-        """
+        def progress(tokens: int) -> None:
+            nonlocal filled
+            filled += tokens
+            tell(jobs.Marked(min(filled, masked), masked) if tokens else None)
+
         model, facts, settings, key = self.models[job.model], self.facts[job.model], job.infill_settings(), job.key
         # the p-value is that of the whole key, as a checker does not know the sub-key
         marking: dict[str, Any] = (
@@ -128,24 +134,20 @@ class ModelWorker:
         self._speeds[_marked_as(job)] = (time.perf_counter() - began) / len(made.token_ids)
         tokens = sum(end - start for start, end in made.holes)
         _check_length(job, facts, tokens)
-        yield jobs.Started(len(made.token_ids) - tokens, config_of_remasking(model, settings).to_dict())
+        tell(jobs.Started(len(made.token_ids) - tokens, config_of_remasking(model, settings).to_dict()))
         figures = {name: getattr(made.remasking, name) for name in ("masked", "changed", "expected_p", "p_value")}
         steps = len(set(made.trace.step))
         own: dict[str, Any] = {"choices": made.choices, "check": made.check and asdict(made.check)}
-        yield jobs.Finished(made.text, False, tokens, steps, made.spans, figures, **own)
+        tell(jobs.Finished(made.text, False, tokens, steps, made.spans, figures, **own))
 
     def _check_marking(self, job: jobs.Job, tokens: int) -> None:
-        """Refuse to mark a text of so many tokens that would take longer than a text may.
-
-        Raises:
-            FieldError: it would, as fast as the last one was marked.
-        """
+        """Refuse to mark a text of so many tokens that would take longer than a text may."""
         each = self._speeds.get(_marked_as(job), 0.0)
         if each * tokens > job.seconds:
             most = int(len(job.prompt) * job.seconds / (each * tokens))
             detail = f"marking this text would take about {each * tokens:.0f} seconds, and a text may take "
             detail += f"{job.seconds:g}: mark it in parts of up to {most:,} characters"
-            raise jobs.FieldError(detail, job.prompt_param)
+            raise ErrorAnswer(400, detail, param=job.prompt_param)
 
     def _begin(self) -> None:
         room = self.rows - sum(len(batch.left) for batch in self._running)
@@ -167,16 +169,12 @@ class ModelWorker:
     def _fail(self, ids: Iterable[str], error: Exception) -> None:
         if not isinstance(error, DgmarkError):
             log.error("jobs %s failed", ", ".join(ids), exc_info=error)
-            error = jobs.JobFailed("the model could not write this text")
+            error = DgmarkError("the model could not write this text")
         for job in ids:
             self.send((job, error))
 
     def _prepared(self, job: jobs.Job) -> "_Text | _Marking":
-        """Check and encode a job.
-
-        Raises:
-            DgmarkError: it cannot be done.
-        """
+        """Check and encode a job."""
         model, facts = self.models[job.model], self.facts[job.model]
         if job.remask is not None:
             config, tokens = config_of_remasking(model, job.infill_settings()), len(model.tokenizer.encode(job.prompt))
@@ -184,7 +182,7 @@ class ModelWorker:
                 _check_mark(model, job.key, job, config, config.block_length)
             self._check_marking(job, tokens)
             masked = round(job.remask["share"] * tokens)
-            return _Marking(job, jobs.Started(tokens - masked, config.to_dict()), masked, partial(self._remask, job))
+            return _Marking(job, jobs.Started(tokens - masked, config.to_dict()), partial(self._remask, job, masked))
         encode: Callable[[Any], Canvas] | None = None
         if job.fills:
             encode = methodcaller("canvas", model.mask_id)
@@ -195,44 +193,31 @@ class ModelWorker:
         else:
             ids = encode_prompt(model, chat_prompt(model, job.prompt) if job.chat else job.prompt, 1)
             room = facts.context_length - len(ids)
-            _check_room(job, room)
+            if job.max_tokens is not None and job.max_tokens > room:
+                detail = f"the model has room for {room} tokens behind this prompt: ask for {room} at most, or shorten "
+                raise ErrorAnswer(400, f"{detail}the prompt", param=job.limit_param, code="context_length_exceeded")
             config = DecodeConfig.of(model, **job.text_settings(facts, room))
             length, request, tokens = config.length, Request(ids, job.seed, job.key), len(ids)
         if job.key is not None:
             _check_mark(model, job.key, job, config, length)
         _check_length(job, facts, length)
-        return _Text(job, model, Prepared.of(model, [request], config, encode=encode), tokens)
-
-
-def _check_room(job: jobs.Job, room: int) -> None:
-    """Refuse a text that is longer than the room that its prompt leaves, in tokens.
-
-    Raises:
-        FieldError: it is.
-    """
-    if job.max_tokens is not None and job.max_tokens > room:
-        detail = (
-            f"the model has room for {room} tokens behind this prompt: ask for {room} at most, or shorten the prompt"
-        )
-        raise jobs.FieldError(detail, job.limit_param, "context_length_exceeded")
+        started = jobs.Started(tokens, config.to_dict())
+        return _Text(job, model, Prepared.of(model, [request], config, encode=encode), started)
 
 
 def _check_mark(model: Denoiser, key: WatermarkKey, job: jobs.Job, config: DecodeConfig, tokens: int) -> None:
-    """Refuse settings that leave no mark in a text of so many tokens.
-
-    Raises:
-        FieldError: they do.
-    """
+    """Refuse settings that leave no mark in a text of so many tokens."""
     block = min(config.block_length, tokens)
     try:
         check_marking(model, key, config)
     except SettingsError as error:
-        raise jobs.FieldError(str(error), error.field if error.field and error.field in job.settings else "") from None
+        raise ErrorAnswer(400, str(error), param=error.field if error.field in job.settings else None) from None
     # one token at a time leaves no choice of order, and tokens of one step complete no pair together
     at_once = config.steps is not None and config.steps <= -(-tokens // config.block_length)
     by_order = decode_side([key]).marks_by_order()
     if (by_order and block == 1 < tokens) or (at_once and block > 1):
-        raise jobs.FieldError(
+        raise ErrorAnswer(
+            400,
             "these settings leave hardly any mark: use a block length above 1 and more steps than blocks, or turn the "
             "watermark off",
             param="block_length" if block == 1 else "num_denoising_steps",
@@ -240,14 +225,11 @@ def _check_mark(model: Denoiser, key: WatermarkKey, job: jobs.Job, config: Decod
 
 
 def _check_length(job: jobs.Job, facts: jobs.ModelFacts, tokens: int) -> None:
-    """Refuse a text of so many tokens where every text must be marked and these are too few.
-
-    Raises:
-        FieldError: they are.
-    """
+    """Refuse a text of so many tokens where every text must be marked and these are too few."""
     fewest = min(jobs.MIN_MARKED_TOKENS, job.own_block(facts))
     if job.enforced and tokens < fewest:
-        raise jobs.FieldError(
+        raise ErrorAnswer(
+            400,
             f"every text of this service is marked, and {tokens} tokens are too few for that: ask for {fewest} or more",
             param=job.limit_param if job.max_tokens is not None else job.prompt_param,
         )
@@ -266,7 +248,7 @@ class _Text:
         job: the job.
         model: its model.
         prepared: its one request.
-        prompt_tokens: the tokens of its prompt.
+        started: that it is accepted.
         tokens: what is written, by position.
         steps: the number of steps.
         settled: with edits, the position before which no token will change.
@@ -277,7 +259,7 @@ class _Text:
     job: jobs.Job
     model: Denoiser
     prepared: Prepared
-    prompt_tokens: int
+    started: jobs.Started
     tokens: dict[int, int] = field(default_factory=dict)
     steps: int = 0
     settled: int = 0
@@ -289,10 +271,6 @@ class _Text:
         """What decides which texts it is decoded together with."""
         own = self.prepared.kind(0)
         return own._replace(layout=(self.job.model, self.prepared.config, own.layout))
-
-    def started(self) -> jobs.Started:
-        """That the job is accepted."""
-        return jobs.Started(self.prompt_tokens, self.prepared.config.to_dict())
 
     def add(self, event: Committed) -> jobs.Stepped:
         """Note the commits of one step."""
@@ -372,76 +350,72 @@ class _Batch:
                 yield self._texts[event.row].job.id, self._texts[event.row].finished(event)
 
 
-class _Dropped(BaseException):
-    """Nobody waits for a text any more."""
-
-
 class _Marking:
-    """A text whose holes are chosen, in a thread that does a step whenever it has the turn.
+    """A text whose holes are chosen, a step at a time.
 
     Attributes:
         job: the job.
+        started: that it is accepted; how many tokens are masked is known at its end.
+        left: the id of the job, until it is done.
     """
 
-    def __init__(
-        self, job: jobs.Job, started: jobs.Started, tokens: int, work: Callable[[Progress], Iterator[jobs.Outcome]]
-    ) -> None:
-        self.job, self._started, self._tokens, self._work = job, started, tokens, work
-        self._turn, self._told = Semaphore(0), SimpleQueue[list[jobs.Outcome]]()
-        self._filled, self._done, self._dropped = 0, False, False
-        self._thread: Thread | None = None
-
-    @property
-    def left(self) -> list[str]:
-        """Its job, until it is done."""
-        return [] if self._done else [self.job.id]
-
-    def started(self) -> jobs.Started:
-        """That the job is accepted; how many tokens are masked is known at its end."""
-        return self._started
+    def __init__(self, job: jobs.Job, started: jobs.Started, work: "Callable[[Tell], None]") -> None:
+        self.job, self.started, self.left, self._steps = job, started, [job.id], in_steps(work)
 
     def drop(self, job: str) -> None:
         """Mark this text no further."""
-        if job == self.job.id and not self._done:
-            self._dropped = True
-            for _ in self.step():
-                pass
+        if job == self.job.id:
+            self._steps.close()
+            self.left = []
 
     def step(self) -> Iterator[jobs.FromWorker]:
         """Do one step, and tell what came of it."""
-        if self._done:
+        for outcome in self._steps:
+            if outcome is not None:
+                yield self.job.id, outcome
             return
-        if self._thread is None:
-            self._thread = Thread(target=self._run, name="dgmark-mark", daemon=True)
-            self._thread.start()
-        self._turn.release()
-        for outcome in self._told.get():
-            yield self.job.id, outcome
+        self.left = []
 
-    def _run(self) -> None:
-        outcomes = list[jobs.Outcome]()
+
+Tell = Callable[[jobs.Outcome | None], None]
+
+
+def in_steps(work: Callable[[Tell], None]) -> Generator[jobs.Outcome | None]:
+    """What `work(tell)` tells. It goes on in a thread while the next thing is waited for, and ends if this is closed.
+
+    Raises:
+        Exception: what the work raises.
+    """
+    turn, told, closed = Semaphore(0), SimpleQueue[Any](), False
+
+    def wait() -> None:
+        turn.acquire()
+        if closed:
+            raise GeneratorExit
+
+    def tell(outcome: jobs.Outcome | None) -> None:
+        told.put(outcome)
+        wait()
+
+    def run() -> None:
         try:
-            self._wait()
-            outcomes = [*self._work(self._progress)]
-        except _Dropped:
-            pass
-        except Exception as error:
-            if not isinstance(error, DgmarkError):
-                log.error("job %s failed", self.job.id, exc_info=error)
-                error = jobs.JobFailed("the model could not mark this text")
-            outcomes = [error]
-        self._done = True
-        self._told.put(outcomes)
+            wait()
+            work(tell)
+            told.put(StopIteration())
+        except BaseException as error:
+            told.put(error)
 
-    def _progress(self, tokens: int) -> None:
-        self._filled += tokens
-        self._told.put([jobs.Marked(min(self._filled, self._tokens), self._tokens)] if tokens else [])
-        self._wait()
-
-    def _wait(self) -> None:
-        self._turn.acquire()
-        if self._dropped:
-            raise _Dropped
+    Thread(target=run, name="dgmark-mark", daemon=True).start()
+    try:
+        turn.release()
+        while not isinstance(outcome := told.get(), BaseException):
+            yield outcome
+            turn.release()
+        if not isinstance(outcome, StopIteration):
+            raise outcome
+    finally:
+        closed = True
+        turn.release()
 
 
 def _marked_as(job: jobs.Job) -> tuple[str, float]:

@@ -14,11 +14,11 @@ from fastapi.responses import Response
 
 from dgmark.errors import DgmarkError
 from dgmark_service import openai_schemas as schemas
-from dgmark_service.auth import needs
+from dgmark_service.auth import Generating
 from dgmark_service.bodies import json_body
-from dgmark_service.error_answers import answer_to, id_of
+from dgmark_service.error_handlers import answer_to
 from dgmark_service.generation_routes import EVENTS, begin, offer_of
-from dgmark_service.generation_task import Event, GenerationTask, event, merged, stream, whole
+from dgmark_service.generation_task import Event, GenerationTask, answer, event, merged
 from dgmark_service.offers import Offer
 from dgmark_service.state import ServiceState
 
@@ -26,11 +26,7 @@ _DONE = {"data": "[DONE]"}
 
 
 def routes(state: ServiceState) -> APIRouter:
-    """The routes of OpenAI's interface.
-
-    Args:
-        state: what the routes of one service share.
-    """
+    """The routes of OpenAI's interface."""
     router = APIRouter(tags=["OpenAI's interface"])
     began = int(time.time())
 
@@ -38,28 +34,26 @@ def routes(state: ServiceState) -> APIRouter:
         "/v1/chat/completions",
         summary="Answer messages, in OpenAI's form",
         responses=EVENTS,
-        openapi_extra=json_body(schemas.ChatRequest) | needs("generate"),
+        openapi_extra=json_body(schemas.ChatRequest),
     )
-    async def chat_completions(request: Request) -> Response:
-        return await _answer(*await begin(state, request, schemas.ChatRequest, "chatcmpl"))
+    async def chat_completions(request: Request, caller: Generating) -> Response:
+        return await _answer(*await begin(state, request, caller, schemas.ChatRequest, "chatcmpl"))
 
     @router.post(
         "/v1/completions",
         summary="Continue a text, in OpenAI's form",
         responses=EVENTS,
-        openapi_extra=json_body(schemas.CompletionRequest) | needs("generate"),
+        openapi_extra=json_body(schemas.CompletionRequest),
     )
-    async def completions(request: Request) -> Response:
-        return await _answer(*await begin(state, request, schemas.CompletionRequest, "cmpl"))
+    async def completions(request: Request, caller: Generating) -> Response:
+        return await _answer(*await begin(state, request, caller, schemas.CompletionRequest, "cmpl"))
 
-    @router.get("/v1/models", summary="The models that write texts", openapi_extra=needs("generate"))
-    async def models(request: Request) -> dict[str, Any]:
-        state.auth.authorize(request, "generate")
+    @router.get("/v1/models", summary="The models that write texts")
+    async def models(_: Generating) -> dict[str, Any]:
         return {"object": "list", "data": [_model(offer, began) for offer in state.offers.values()]}
 
-    @router.get("/v1/models/{name:path}", summary="One model", openapi_extra=needs("generate"))
-    async def model(request: Request, name: str) -> dict[str, Any]:
-        state.auth.authorize(request, "generate")
+    @router.get("/v1/models/{name:path}", summary="One model")
+    async def model(name: str, _: Generating) -> dict[str, Any]:
         return _model(offer_of(state, name), began)
 
     return router
@@ -77,22 +71,18 @@ async def _answer(asked: schemas.CompletionRequest | schemas.ChatRequest, texts:
         kind = "chat.completion.chunk" if asked.stream else "chat.completion"
     head = {"id": job.id, "object": kind, "created": int(time.time()), "model": job.model}
     usage = partial(_usage, texts, asked.n or 1)
-    if asked.stream:
-        counted = asked.stream_options is not None and asked.stream_options.include_usage
-        return await stream(texts, _events(head, texts, usage if counted else None))
-    return await whole(texts, lambda written: _completion(head, written, usage()))
+    counted = asked.stream_options is not None and asked.stream_options.include_usage
+    events = _events(head, texts, usage if counted else None) if asked.stream else None
 
+    def completion() -> dict[str, Any]:
+        choices = []
+        for index, one in enumerate(texts):
+            text = one.finished.text
+            content = {"message": {"role": "assistant", "content": text}} if job.chat else {"text": text}
+            choices.append(_choice(index, content, one.finish_reason))
+        return {**head, "choices": choices, "usage": usage(), **_own(texts)}
 
-def _completion(head: dict[str, Any], texts: Sequence[GenerationTask], usage: dict[str, int]) -> dict[str, Any]:
-    """The answer that begins with these fields."""
-    choices = [_choice(index, _content(text), text.finish_reason) for index, text in enumerate(texts)]
-    return {**head, "choices": choices, "usage": usage, **_own(texts)}
-
-
-def _content(text: GenerationTask) -> dict[str, Any]:
-    """The fields of a choice that have the whole text."""
-    written = text.finished.text
-    return {"message": {"role": "assistant", "content": written}} if text.job.chat else {"text": written}
+    return await answer(texts, events, completion)
 
 
 def _choice(index: int, fields: dict[str, Any], reason: str | None) -> dict[str, Any]:
@@ -113,8 +103,8 @@ def _own(texts: Sequence[GenerationTask]) -> dict[str, Any]:
     return {
         "num_denoising_steps": sum(text.finished.steps for text in texts),
         "block_length": max(text.started.settings["block_length"] for text in texts),
-        "watermark": texts[0].marking,
-        "repeatable": texts[0].repeatable,
+        "watermark": texts[0].about["watermark"],
+        "repeatable": texts[0].about["repeatable"],
     }
 
 
@@ -131,7 +121,7 @@ async def _events(
             yield event({**head, "choices": [], "usage": usage()})
         yield _DONE
     except DgmarkError as error:
-        yield event(answer_to(error, id_of(texts[0].request)).openai())
+        yield event(answer_to(error, texts[0].request).openai())
 
 
 async def _chunks(head: dict[str, Any], index: int, text: GenerationTask) -> AsyncIterator[Event]:
@@ -151,7 +141,7 @@ async def _chunks(head: dict[str, Any], index: int, text: GenerationTask) -> Asy
 
     sent = ""
     if text.job.chat:
-        yield chunk("", role="assistant", watermark=text.marking)
+        yield chunk("", role="assistant", watermark=text.about["watermark"])
     async for _ in text.steps():
         if piece := text.readable()[len(sent) :]:
             sent += piece

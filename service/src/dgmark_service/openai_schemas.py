@@ -6,16 +6,15 @@ nothing.
 
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
 from dgmark_service.error_answers import ErrorAnswer
-from dgmark_service.field_rules import given, needs, not_both, rules
-from dgmark_service.generation_schemas import MAX_TOKENS, THRESHOLD, SamplingRequest, Stop
-from dgmark_service.messages import Messages
+from dgmark_service.generation_schemas import MAX_TOKENS, Messages, SamplingRequest, Stop
 from dgmark_service.schemas import Items, RequestFields, TokenId
 
 MAX_STOPS = 4
 MAX_TEXTS = 8  # of one prompt
+MAX_PROMPTS = 1000
 
 
 class StreamOptions(RequestFields):
@@ -41,22 +40,13 @@ NOT_SERVED: dict[str, tuple[Any, str]] = {
     "functions": ([], "models call no tools here: leave it out"),
     "response_format": ({"type": "text"}, "an answer is plain text here: leave it out"),
 }
-_SCHEMAS = {name: {"enum": [None, value], "description": f"{why}."} for name, (value, why) in NOT_SERVED.items()}
-
-
-def _described(*each: dict[str, Any]) -> ConfigDict:
-    """What OpenAPI says: these rules, and the fields that are not served."""
-    fields = {"properties": _SCHEMAS, "type": "object"}
-    return ConfigDict(extra="ignore", json_schema_extra=rules(*each, fields))
-
-
-_STREAM_OPTIONS = needs("stream_options", given("stream", {"const": True}))
 
 
 class _OpenAI(SamplingRequest):
     """What chat and plain completions share. Fields that are not among these are not used."""
 
     model_config = ConfigDict(extra="ignore")
+    needs = (*SamplingRequest.needs, ("stream_options", "stream", True))
 
     stream: bool | None = Field(None, description="Answer with chunks of the text, from its beginning on.")
     stream_options: StreamOptions | None = None
@@ -64,6 +54,13 @@ class _OpenAI(SamplingRequest):
         None, description="What ends the text where it would first stand in it."
     )
     n: int | None = Field(None, ge=1, le=MAX_TEXTS, description="Number of texts of each prompt; by default 1.")
+
+    @classmethod
+    def describe(cls, schema: dict[str, Any]) -> None:
+        """Add the rules, and the fields that are not served, to the JSON schema."""
+        super().describe(schema)
+        for name, (value, why) in NOT_SERVED.items():
+            schema["properties"][name] = {"enum": [None, value], "description": f"{why}."}
 
     @model_validator(mode="before")
     @classmethod
@@ -77,26 +74,10 @@ class _OpenAI(SamplingRequest):
                 raise ErrorAnswer(400, why, param=name)
         return value
 
-    @field_validator("stream_options")
-    @classmethod
-    def _of_a_stream(cls, value: StreamOptions | None, info: Any) -> StreamOptions | None:
-        if value is not None and not info.data.get("stream", True):
-            raise ValueError("it needs stream: set stream to true, or leave it out")
-        return value
-
-    @property
-    def number(self) -> int:
-        """How many texts the request asks for."""
-        return self.n or 1
-
     @property
     def stops(self) -> list[str]:
         """What ends the text."""
         return [self.stop] if isinstance(self.stop, str) else self.stop or []
-
-    def contents(self) -> list[dict[str, Any]]:
-        """For each text, the fields of `Job` that say what is continued, and how long it gets."""
-        return [one for one in super().contents() for _ in range(self.n or 1)]
 
 
 def _kind_of_prompt(value: object) -> str | None:
@@ -109,57 +90,22 @@ def _kind_of_prompt(value: object) -> str | None:
 class CompletionRequest(_OpenAI):
     """A text to continue, or several."""
 
-    model_config = _described(THRESHOLD, _STREAM_OPTIONS)
     prompt: Annotated[
         Annotated[str, Tag("Text")]
         | Annotated[Items[TokenId], Tag("TokenIds")]
-        | Annotated[Items[str | Items[TokenId]], Field(min_length=1), Tag("Prompts")],
+        | Annotated[Items[str | Items[TokenId]], Field(min_length=1, max_length=MAX_PROMPTS), Tag("Prompts")],
         Discriminator(_kind_of_prompt),
     ] = Field(description="Text, or token ids, to continue, or a list of these.")
 
     @property
-    def prompts(self) -> list[str | list[int]]:
-        """The texts to continue."""
-        return self.prompt if _kind_of_prompt(self.prompt) == "Prompts" else [self.prompt]  # type: ignore[return-value, list-item]
-
-    @property
-    def number(self) -> int:
-        """How many texts the request asks for."""
-        return len(self.prompts) * super().number
-
-    @property
-    def number_param(self) -> str:
-        """The field that says so."""
-        return "prompt" if len(self.prompts) > 1 else super().number_param
-
-    def contents(self) -> list[dict[str, Any]]:
-        """For each text, the fields of `Job` that say what is continued, and how long it gets."""
-        prompts = self.prompts
-        places = range(len(prompts)) if len(prompts) > 1 else [None]
-        return [
-            {"prompt": prompt, "place": place, "chat": False, "max_tokens": self.max_tokens}
-            for prompt, place in zip(prompts, places, strict=True)
-            for _ in range(self.n or 1)
-        ]
+    def prompts(self) -> list[Any]:
+        """The texts, or token ids, to continue."""
+        return list(self.prompt) if _kind_of_prompt(self.prompt) == "Prompts" else [self.prompt]
 
 
 class ChatRequest(_OpenAI):
     """Messages to answer."""
 
-    model_config = _described(THRESHOLD, _STREAM_OPTIONS, not_both("max_tokens", "max_completion_tokens"))
+    one_at_most = ("max_tokens", "max_completion_tokens")
     messages: Messages = Field(description="A conversation; the last message is a user's.")
     max_completion_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS, description="Another name for max_tokens.")
-
-    @field_validator("max_completion_tokens")
-    @classmethod
-    def _one_limit(cls, value: int | None, info: Any) -> int | None:
-        if value is not None and info.data.get("max_tokens") is not None:
-            raise ValueError("it is another name for max_tokens: give one of them, not both")
-        return value
-
-    def contents(self) -> list[dict[str, Any]]:
-        """For each text, the fields of `Job` that say what is continued, and how long it gets."""
-        if self.max_completion_tokens is None:
-            return super().contents()
-        limit = {"max_tokens": self.max_completion_tokens, "limit_param": "max_completion_tokens"}
-        return [{**one, **limit} for one in super().contents()]

@@ -1,9 +1,9 @@
 """The fields of requests and answers. A field that is not among them is an error, not ignored."""
 
 from dataclasses import fields
-from typing import Annotated, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, create_model, model_validator
 
 from dgmark.arguments.checks import MAX_TEXT_NAME, check_name
 from dgmark.detection.detector import MIN_FPR
@@ -12,7 +12,7 @@ from dgmark.detection.finding import Phase, Verdict
 from dgmark.detection.result import DETECTION_FIELDS, Detection
 from dgmark.detection.rules import DEFAULT_MAX_CROP
 from dgmark.report.joined import MAX_REPORTS
-from dgmark_service.field_rules import not_both, one_given, rules
+from dgmark_service.error_answers import ErrorAnswer
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 TextName = Annotated[Name, AfterValidator(lambda name: check_name(name, "a text", MAX_TEXT_NAME) or name)]
@@ -20,8 +20,9 @@ Rate = Annotated[float, Field(ge=MIN_FPR * 1000, lt=1)]
 TokenId = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 T = TypeVar("T")
 MAX_ITEMS = 1_000_000
-# the first wrong item ends the check
-Items = Annotated[list[T], Field(fail_fast=True, max_length=MAX_ITEMS)]
+# the first wrong item ends the check; a field with a number of its own is a `Few`, as the inner number would count
+Few = Annotated[list[T], Field(fail_fast=True)]
+Items = Annotated[Few[T], Field(max_length=MAX_ITEMS)]
 Step = Literal["ansi", "nfc", "invisible", "compatibility", "homoglyphs", "quotes", "whitespace"]
 
 MAX_KEYS = 1000
@@ -29,10 +30,29 @@ MAX_TEXTS = 100  # of one request
 
 
 class RequestFields(BaseModel):
-    """A request, or a part of one: an unknown field is an error, and so is more or less than one of `one_of`."""
+    """A request, or a part of one. An unknown field is an error.
 
-    model_config = ConfigDict(extra="forbid")
+    Its rules between fields are checked, and stated in its JSON schema; a field is given if it is not null.
+
+    Attributes:
+        one_of: exactly one of these fields is given; a document in a form counts as one.
+        one_at_most: at most one of these is given.
+        needs: fields that need others: the field, the other one, and its value, or None for any.
+    """
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra=lambda schema, model: model.describe(schema))
     one_of: ClassVar[tuple[str, ...]] = ()
+    one_at_most: ClassVar[tuple[str, ...]] = ()
+    needs: ClassVar[tuple[tuple[str, str, Any], ...]] = ()
+
+    @classmethod
+    def describe(cls, schema: dict[str, Any]) -> None:
+        """Add the rules to the JSON schema."""
+        rules: list[Any] = [{"oneOf": [given(name) for name in cls.one_of]}] if cls.one_of else []
+        rules += [{"not": {"allOf": [given(name) for name in cls.one_at_most]}}] if cls.one_at_most else []
+        rules += [{"anyOf": [{"not": given(field)}, given(other, value)]} for field, other, value in cls.needs]
+        if rules:
+            schema["allOf"] = rules
 
     @model_validator(mode="before")
     @classmethod
@@ -44,18 +64,30 @@ class RequestFields(BaseModel):
         return {name: one for name, one in value.items() if name in cls.model_fields or name in unknown}
 
     @model_validator(mode="after")
-    def _check_one_of(self) -> "RequestFields":
-        if self.one_of and sum(getattr(self, name) is not None for name in self.one_of) != 1:
-            raise ValueError(f"give {' or '.join(self.one_of)}, one of them")
+    def _check_rules(self, info: ValidationInfo) -> "RequestFields":
+        given = {name for name, value in self if value is not None}
+        documents = info.context or {}  # {"document": whether there is one}, where there can be one
+        if self.one_of and len(given & {*self.one_of}) + sum(documents.values()) != 1:
+            raise ErrorAnswer(400, f"give {' or '.join([*self.one_of, *documents])}: one of them", param=self.one_of[0])
+        if self.one_at_most and given >= {*self.one_at_most}:
+            raise ErrorAnswer(400, f"give {' or '.join(self.one_at_most)}, not both", param=self.one_at_most[-1])
+        for field, other, value in self.needs:
+            if field in given and (other not in given or value not in (None, getattr(self, other))):
+                what = other if value is None else f"{other} {str(value).lower()}"
+                raise ErrorAnswer(400, f"{field} needs {what}: add it, or leave {field} out", param=field)
         return self
 
 
-ONE_KEY_FIELD = not_both("key", "keys")
+def given(name: str, value: str | bool | None = None) -> dict[str, Any]:
+    """The field is there and not null; with `value`, it has this one."""
+    return {"required": [name], "properties": {name: {"not": {"type": "null"}} if value is None else {"const": value}}}
 
 
 class TextToCheck(RequestFields):
     """A text, and how it is checked."""
 
+    one_of: ClassVar[tuple[str, ...]] = ("text",)
+    one_at_most = ("key", "keys")
     text: str | None = Field(None, description="The text.")
     key: Name | None = Field(None, description="Name of the key to look for.")
     keys: Items[Name] | None = Field(
@@ -70,20 +102,13 @@ class TextToCheck(RequestFields):
     max_crop: int = Field(
         DEFAULT_MAX_CROP, ge=0, le=100_000, description="Rotating keys: how many tokens may be missing."
     )
-    normalise: Items[Step] = Field([], max_length=len(STEPS), description="Disguises to undo if no mark is found.")
-
-    @model_validator(mode="after")
-    def _one_way_to_name_keys(self) -> "TextToCheck":
-        if self.key is not None and self.keys is not None:
-            raise ValueError("give key or keys, not both")
-        return self
+    normalise: Few[Step] = Field([], max_length=len(STEPS), description="Disguises to undo if no mark is found.")
 
 
 class DetectRequest(TextToCheck):
     """A text to check."""
 
-    model_config = ConfigDict(json_schema_extra=rules(one_given("text", "texts", "token_ids"), ONE_KEY_FIELD))
-
+    one_of = ("text", "texts", "token_ids")
     texts: Items[str] | None = Field(
         None, min_length=1, max_length=MAX_TEXTS, description="Several texts, in place of one; each gets its answer."
     )
@@ -95,8 +120,6 @@ class DetectRequest(TextToCheck):
 class ReportRequest(TextToCheck):
     """A text to report on."""
 
-    model_config = ConfigDict(json_schema_extra=rules(one_given("text"), ONE_KEY_FIELD))
-
     name: TextName = Field("text", description="What the report calls the text.")
     format: Literal["html", "json"] = Field("html", description="A page, or JSON.")
 
@@ -104,11 +127,11 @@ class ReportRequest(TextToCheck):
 class JoinRequest(RequestFields):
     """Reports to join."""
 
-    reports: Items[str] = Field(
+    reports: Few[str] = Field(
         min_length=1, max_length=MAX_REPORTS, description="JSON reports of this service, each exactly as it was made."
     )
     name: TextName = Field("several texts", description="What the joined report calls them.")
-    unanswered: Items[TextName] = Field(
+    unanswered: Few[TextName] = Field(
         [],
         max_length=MAX_REPORTS,
         description="Names of documents that were to be checked with them: they are listed without an answer.",
@@ -273,9 +296,9 @@ class ModelFields(AnswerFields):
 
     name: str
     ready: bool
-    context_length: int | None
-    block_length: int | None
-    chat: bool | None
+    context_length: int | None = None
+    block_length: int | None = None
+    chat: bool | None = None
     keys: list[str]
     policy: Literal["default", "enforced"]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import inspect
 import ipaddress
 import signal
 import socket
@@ -11,24 +12,24 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin
 
-import typer
+from typer import Option
 
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.checkpoint.gguf import LLAMA_OPTIONS, check_options, is_gguf
-from dgmark.cli.console import command_errors, stderr
+from dgmark.cli.console import command_errors, option_of, stderr
 from dgmark.cli.demo import SHOWS
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.options import AllowOpenKey, Loading, ModelContext, loading_options, set_options
-from dgmark.decode.config import DecodeConfig, Settings
+from dgmark.decode.config import DecodeConfig
 from dgmark.decode.settings_file import TunedSettings, read_settings_file
-from dgmark.detection.detector import DEFAULT_FPR
 from dgmark.errors import SettingsError, needed_extra
 from dgmark.files.outputs import check_output
 from dgmark.report.signing import SigningKey, read_key_set
-from dgmark.rows.workers import MAX_WORKERS
 from dgmark.watermark.key import WatermarkKey
+from dgmark_service.logs import log_config
+from dgmark_service.settings import LOCAL_PROXIES, ModelSource, ServiceSettings
 from dgmark_service.token_file import API_TOKEN, environment_token
 
 try:
@@ -38,175 +39,116 @@ except ModuleNotFoundError:  # Windows
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 Fields = dict[str, Any]
-# what the command line calls fields of the settings
 # a text of the storyteller, and the key that marks it, which everybody knows
 _SAMPLE = Path(__file__).with_name("sample") / "sample.txt"
-_OPTIONS = {"generate_keys": "generate-key", "rows": "batch-size"}
+# options that are taken and not shown: `dgmark generate --help` shows them
+_HIDDEN = ("device_map", "compile", *LLAMA_OPTIONS)
+# fields of the settings that are for writing texts, and their options
+_WRITING = {
+    "generate_keys": "--generate-key",
+    "enforce": "--enforce",
+    "payloads": "--payloads",
+    "rows": "--batch-size",
+    "text_seconds": "--text-seconds",
+}
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from dgmark_service.settings import ModelSource
     from dgmark_service.state import ServiceState
 
 
-def access_options(
-    *,
-    tokens: Annotated[
-        Path | None, typer.Option(help="File of access tokens; needed if other machines can connect.")
-    ] = None,
-    public: Annotated[bool, typer.Option("--public", help="Let everybody check texts, without numbers.")] = False,
-    public_rate: Annotated[str, typer.Option(help="Public checks by a token or address.")] = ("30 per minute"),
-    proxies: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--proxy", metavar="ADDRESS", help="Trusted proxy or network; repeatable.", show_default="this machine"
-        ),
-    ] = None,
-    root_path: Annotated[
-        str, typer.Option(metavar="PATH", help="Path under which a proxy has the service, such as /dgmark.")
-    ] = "",
-    connections: Annotated[int, typer.Option(min=1, help="Open connections; more get a 503.")] = 1024,
-) -> Fields:
-    """Who may do what over which connections, as fields of `ServiceSettings`."""
-    return set_options(locals()) | ({"proxies": tuple(proxies)} if proxies else {})
+def _plain_options() -> OptionGroup:
+    """The fields of `ServiceSettings` that are options as they are."""
 
+    def given(**values: Any) -> Fields:
+        return values
 
-def log_options(
-    *,
-    log_level: Annotated[
-        LogLevel, typer.Option(metavar="LEVEL", help="Log debug, info, warning or error and worse.")
-    ] = "info",
-    access_log: Annotated[
-        bool, typer.Option("--access-log", help="Log each request as JSON: address, path, status, time; no texts.")
-    ] = False,
-    audit: Annotated[
-        Path | None, typer.Option(help="Append policy decisions to this file, without texts or keys.")
-    ] = None,
-) -> Fields:
-    """What is logged, as fields of `ServiceSettings`."""
-    from dgmark_service.logs import log_config
-
-    return {"logging": log_config(log_level, access=access_log), "audit": audit}
-
-
-def checking_options(
-    *,
-    sign: Annotated[Path | None, typer.Option(help="Sign reports with this key (`dgmark report keygen`).")] = None,
-    trust: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="JWKS", help="Also verify reports of these public keys; repeatable."),
-    ] = None,
-    commitments: Annotated[
-        Path | None, typer.Option(help="Folder of commitments (`dgmark key commit`) for reports.")
-    ] = None,
-    allow_open_keys: AllowOpenKey = False,
-    tokenizer: Annotated[
-        str | None, typer.Option(help="Tokenizer folder or file.", show_default="as each key names")
-    ] = None,
-    surprisal_model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODEL",
-            help="Language model that reads along; each worker loads it.",
-        ),
-    ] = None,
-    surprisal_context: ModelContext = None,
-    fpr: Annotated[float, typer.Option(help="False-positive rate of verdicts.")] = DEFAULT_FPR,
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, max=MAX_WORKERS, help="Processes that check.", show_default="CPUs, at most 4"),
-    ] = None,
-    queue: Annotated[int, typer.Option(min=0, help="Requests that may wait; more get a 429.")] = 64,
-) -> Fields:
-    """How texts are checked and reported on, as fields of `ServiceSettings`."""
-    fields = set_options(locals())
-    fields["signer"] = SigningKey.load(sign, allow_open=allow_open_keys) if sign else None
-    fields["trusted"] = tuple(key for file in trust or () for key in read_key_set(file)["keys"])
-    return {name: value for name, value in fields.items() if name not in ("sign", "trust")}
-
-
-@option_groups
-def writing_options(
-    *,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(metavar="MODEL", help="Also write marked texts with this model; repeatable."),
-    ] = None,
-    loading: Annotated[  # for a GGUF file those of `dgmark generate`
-        Loading,
-        loading_options("device", "dtype", "device_map", "compile", *LLAMA_OPTIONS, hidden=LLAMA_OPTIONS),
-    ] = {},  # noqa: B006
-    generate_key: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Key to mark with; repeatable.", show_default="the only fit"),
-    ] = None,
-    enforce: Annotated[bool, typer.Option("--enforce", help="Mark every text, whatever a request says.")] = False,
-    payloads: Annotated[bool, typer.Option("--payloads", help="Let requests choose the sub-key of a text.")] = False,
-    settings_file: Annotated[
-        list[Path] | None,
-        typer.Option("--settings", metavar="FILE", help="Settings file for a --model; repeatable."),
-    ] = None,
-    bias: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Bias of marked texts: marks at temperature 0 too.")
-    ] = None,
-    batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Texts that are written at once.", show_default="16")
-    ] = None,
-    text_seconds: Annotated[
-        float | None,
-        typer.Option(min=1, help="Time limit of a text, with waiting.", show_default="600"),
-    ] = None,
-) -> tuple[list[str], Loading, list[TunedSettings], Settings, Fields]:
-    """Which models write texts, how they are loaded and decoded, and fields of `ServiceSettings`."""
-    DecodeConfig(bias=bias or 0.0)  # a wrong one is an error now, not of each request
-    named = {"rows": batch_size, "text_seconds": text_seconds, "enforce": enforce, "payloads": payloads}
-    tuned = [read_settings_file(file) for file in settings_file or []]
-    fields = set_options(named) | {"generate_keys": tuple(generate_key or ())}
-    return model or [], loading, tuned, set_options({"bias": bias}), fields
+    every = inspect.signature(ServiceSettings).parameters.values()
+    options = [one for one in every if get_origin(one.annotation) is Annotated]
+    given.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    return OptionGroup(given)
 
 
 @command_errors
 @option_groups
 def serve(
     *,
-    keys: Annotated[Path | None, typer.Option(help="Folder of keys, named by their files.")] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="Serve the storyteller with a new key.")] = False,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any that is free.")] = 8321,
-    access: Annotated[Fields, OptionGroup(access_options)],
-    logs: Annotated[Fields, OptionGroup(log_options)],
-    checking: Annotated[Fields, OptionGroup(checking_options)],
-    writing: Annotated[tuple[list[str], Loading, list[TunedSettings], Settings, Fields], OptionGroup(writing_options)],
+    keys: Annotated[Path | None, Option(help="Folder of key files; requests name a key by its file's name.")] = None,
+    demo: Annotated[bool, Option("--demo", help="Serve the storyteller with a new key.")] = False,
+    host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="Port; 0: any that is free.")] = 8321,
+    fields: Annotated[Fields, _plain_options()],
+    proxy: Annotated[
+        list[str], Option(metavar="ADDRESS", help="Trusted proxy or network; repeatable.", show_default="this machine")
+    ] = list(LOCAL_PROXIES),  # noqa: B006 (typer reads it once)
+    allow_open_keys: AllowOpenKey = False,
+    surprisal_context: ModelContext = None,
+    log_level: Annotated[
+        LogLevel, Option(metavar="LEVEL", help="Log debug, info, warning or error and worse.")
+    ] = "info",
+    access_log: Annotated[
+        bool, Option("--access-log", help="Log each request as JSON: address, path, status, time; no texts.")
+    ] = False,
+    sign: Annotated[Path | None, Option(help="Sign reports with this key (`dgmark report keygen`).")] = None,
+    trust: Annotated[
+        list[Path], Option(metavar="JWKS", help="Also verify reports of these public keys; repeatable.")
+    ] = [],  # noqa: B006
+    model: Annotated[
+        list[str], Option(metavar="MODEL", help="Also write marked texts with this model; repeatable.")
+    ] = [],  # noqa: B006
+    loading: Annotated[  # for a GGUF file those of `dgmark generate`
+        Loading,
+        loading_options("device", "dtype", "device_map", "compile", *LLAMA_OPTIONS, hidden=_HIDDEN),
+    ],
+    generate_key: Annotated[
+        list[str], Option(metavar="NAME", help="Key to mark with; repeatable.", show_default="the only fit")
+    ] = [],  # noqa: B006
+    settings: Annotated[list[Path], Option(metavar="FILE", help="Settings file for a --model; repeatable.")] = [],  # noqa: B006
+    bias: Annotated[
+        float | None, Option(metavar="NUMBER", help="Bias of marked texts: marks at temperature 0 too.")
+    ] = None,
 ) -> None:
     """Check texts over HTTP (see /openapi.json) and on a page at /; with --model also write them."""
-    access["api_token"] = environment_token()
-    if not (access.get("tokens") or access["api_token"] or access["public"] or _is_local(host)):
+    DecodeConfig(bias=bias or 0.0)  # a wrong one is an error now, not of each request
+    fields |= {"allow_open_keys": allow_open_keys, "surprisal_context": surprisal_context}
+    fields |= {"proxies": tuple(proxy), "generate_keys": tuple(generate_key), "api_token": environment_token()}
+    if not (fields["tokens"] or fields["api_token"] or fields["public"] or _is_local(host)):
         raise SettingsError(
             f"whoever reaches {host} could use every key: give --tokens FILE (see `dgmark access keygen`), set "
             f"{API_TOKEN}, or give --public"
         )
     from dgmark_service.app import create_app
-    from dgmark_service.settings import ServiceSettings
 
-    models, loading, tuned, marked, fields = writing
-    fields["models"] = _sources(models, loading, checking.get("tokenizer"), tuned)
+    fields["signer"] = SigningKey.load(sign, allow_open=allow_open_keys) if sign else None
+    fields["trusted"] = tuple(key for file in trust for key in read_key_set(file)["keys"])
+    fields["logging"] = log_config(log_level, access=access_log)
+    sources = _sources(model, loading, fields["tokenizer"], [read_settings_file(file) for file in settings])
     if demo:
-        if keys is not None or fields["models"]:
+        if keys is not None or sources:
             raise SettingsError("--demo brings its own key and model: leave --keys and --model out")
-        keys, fields["models"], fields["sample"] = _temporary_keys(), (_demo_source(loading),), _SAMPLE.read_text()
+        keys, sources, fields["sample"] = _temporary_keys(), (_demo_source(loading),), _SAMPLE.read_text()
         fields["generate_keys"] = ("demo",)
         stderr().print("The page holds a sample: check it there, then have a text written on the page Write.")
-    fields["models"] = tuple(replace(one, marked={**one.marked, **marked}) for one in fields["models"])
-    given = {**loading, **marked, **fields}
-    vain = [_OPTIONS.get(name, name.replace("_", "-")) for name, value in given.items() if value]
-    if not fields["models"] and vain:
-        raise SettingsError(f"--{', --'.join(vain)}: only for writing texts, which needs a model: give --model NAME")
     if keys is None:
         raise SettingsError("give --keys FOLDER, a folder of key files (`dgmark keygen` makes one), or --demo")
-    read = (keys, access.get("tokens"), checking.get("commitments"), checking.get("tokenizer"))
-    check_output(logs["audit"], [None if one is None else str(one) for one in read])
-    _run(create_app(ServiceSettings(keys, **access, **logs, **checking, **fields)), host, port)
+    marked = set_options({"bias": bias})
+    given = ServiceSettings(
+        keys, **fields, models=tuple(replace(one, marked={**one.marked, **marked}) for one in sources)
+    )
+    if not sources:
+        _refuse_writing_options({**loading, **marked}, given)
+    read = (keys, given.tokens, given.commitments, given.tokenizer)
+    check_output(given.audit, [None if one is None else str(one) for one in read])
+    _run(create_app(given), host, port)
+
+
+def _refuse_writing_options(given: Fields, settings: ServiceSettings) -> None:
+    """Refuse options that concern writing where no model writes."""
+    vain = [option_of(name) for name, value in given.items() if value]
+    vain += [option for name, option in _WRITING.items() if getattr(settings, name) != getattr(ServiceSettings, name)]
+    if vain:
+        raise SettingsError(f"{', '.join(vain)}: only for writing texts, which needs a model: give --model NAME")
 
 
 def _run(app: "FastAPI", host: str, port: int) -> None:
@@ -247,7 +189,7 @@ def _run(app: "FastAPI", host: str, port: int) -> None:
             port=port,
             http="h11",
             ws="none",
-            limit_concurrency=_most_connections(state.settings.connections),
+            limit_concurrency=_most_connections(state.settings.connections) + 1,  # the first number that is refused
             forwarded_allow_ips=list(state.settings.proxies),
             log_config=state.settings.logging,
             access_log=False,
@@ -258,7 +200,7 @@ def _run(app: "FastAPI", host: str, port: int) -> None:
     )
     state.on_failure = server.give_up
     with suppress(KeyboardInterrupt):  # which uvicorn raises again once it has stopped
-        server.run()
+        asyncio.run(server.serve())  # `server.run` turns asyncio's debug mode off, whatever the environment says
     if state.failure is not None:
         raise state.failure
     if state.given_up:
@@ -273,15 +215,13 @@ def _most_connections(wanted: int) -> int:
 
 def _sources(
     models: list[str], loading: Loading, tokenizer: str | None, tuned: list[TunedSettings]
-) -> tuple["ModelSource", ...]:
+) -> tuple[ModelSource, ...]:
     """The models that write texts, each with its settings file.
 
     Raises:
         MissingExtra: torch is not installed.
         SettingsError: a settings file is for none of the models, or none of the models takes an option.
     """
-    from dgmark_service.settings import ModelSource
-
     with needed_extra("generate", "writing texts"):
         if models and find_spec("torch") is None:
             raise ImportError("no module named torch")
@@ -311,7 +251,7 @@ def _temporary_keys() -> Path:
     return Path(folder.name)
 
 
-def _demo_source(loading: Loading) -> "ModelSource":
+def _demo_source(loading: Loading) -> ModelSource:
     """The storyteller, with the settings of `dgmark demo`."""
     show = SHOWS[BUILTIN]
     (source,) = _sources([BUILTIN], loading, None, [])

@@ -1,4 +1,4 @@
-"""What a service is started with, and the limits that it holds."""
+"""What a service is started with, and the limits that it holds: what is an option of `dgmark serve` says so itself."""
 
 import ipaddress
 import os
@@ -6,12 +6,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from limits import parse
+from typer import Option
 
 from dgmark.decode.settings_file import TunedSettings
 from dgmark.detection.detector import DEFAULT_FPR, check_fpr
 from dgmark.errors import SettingsError
 from dgmark.report.signing import SigningKey
+from dgmark.rows.workers import MAX_WORKERS
 from dgmark_service.token_file import Token
 
 MB = 2**20
@@ -51,82 +55,75 @@ class ModelSource:
 
 @dataclass(frozen=True)
 class ServiceSettings:
-    """The settings of one service.
+    """The settings of one service. Those with an option are described by its help; rates and times are in seconds.
 
     Attributes:
         keys: folder of key files; a key's name is its file's name without `.json`.
-        tokens: file of access tokens; None lets everybody who reaches the service do everything, which is meant for a
-            service that only this machine can reach.
-        public: let requests without a token check texts in the public form: verdict and spans, no numbers.
+        tokens: None lets everybody who reaches the service do everything, which is meant for a service that only this
+            machine can reach.
+        proxies: addresses and networks of proxies, which are believed whose request they pass on (X-Forwarded-For).
+        generate_keys: names of the keys that texts may be marked with; for each model the first that fits it is that of
+            requests that name none. Empty: the only key that fits the model.
+        allow_open_keys: accept key files that every user of the machine can read.
+        surprisal_context: the most tokens that the language model reads at once; None for all it can.
+        api_token: a token beside those of the file.
+        public_seconds: seconds of a worker that one address without a token may use in a minute.
         signer: signs reports; None leaves them unsigned.
         trusted: published keys of others, and former ones of its own, whose reports it verifies beside `signer`'s.
-        commitments: folder of commitments, of which reports name that to their key.
-        fpr: false-positive rate of verdicts; answers to requests at another one say so in their headings.
-        tokenizer: the keys' tokenizer, or its folder or file; None for the ones that the keys name.
-        surprisal_model: the language model that reads along, as `load_surprisal_model` takes it, once in each worker;
-            None for none.
-        surprisal_context: the most tokens that it reads at once; None for all it can.
-        allow_open_keys: accept key files that every user of the machine can read.
-        audit: file to which policy decisions are appended, as JSON Lines; None for none.
-        workers: processes that check texts.
-        queue: requests that may wait for them, with and without a token as many each, and as many that may wait for a
-            model; more are refused with 429.
         seconds: longest time that one request may keep a worker.
         worker_bytes: memory of one worker, where the system can limit it.
         at_once: requests with a body that are answered, or wait, at the same time; more are refused with 429.
         body_bytes: size of a request.
         all_bytes: size of all requests that are not answered yet; more are refused with 429.
         max_chars: characters of a text or prompt (ids, if ids are given).
-        proxies: addresses and networks of proxies, which are believed whose request they pass on (X-Forwarded-For).
-        connections: connections that are open at once; requests of more are refused with 503.
-        root_path: under which path a proxy has the service, such as "/dgmark".
-        api_token: a token beside those of the file.
-        public_rate: requests of the public form that one token, and one address, may make.
-        public_seconds: seconds of a worker that one address without a token may use in a minute.
         models: the models that write texts; none for detection alone. The first is that of requests that name none.
-        generate_keys: names of the keys that texts may be marked with; for each model the first that fits it is that of
-            requests that name none. Empty: the only key that fits the model.
-        enforce: mark every text, whatever a request says.
-        payloads: let requests choose the sub-key of a text.
-        rows: the most texts that are written at once.
         logging: what the process of the models logs, for `logging.config.dictConfig`; None for warnings as text.
         sample: a text that the page Check holds when it is opened; None for none.
-        text_seconds: longest time that a text may take, waiting included. A model worker that says nothing for half of
-            that is replaced.
+
+    Raises:
+        SettingsError: a setting is invalid, or two models have the same name.
     """
 
     keys: Path
-    tokens: Path | None = None
-    public: bool = False
+    tokens: Annotated[Path | None, Option(help="File of access tokens; needed if other machines can connect.")] = None
+    public: Annotated[bool, Option("--public", help="Let everybody check texts: verdict and spans, no numbers.")] = (
+        False
+    )
+    public_rate: Annotated[str, Option(help="Public checks by a token or address.")] = "30 per minute"
+    root_path: Annotated[
+        str, Option(metavar="PATH", help="Path under which a proxy has the service, such as /dgmark.")
+    ] = ""
+    connections: Annotated[int, Option(min=1, help="Open connections; more get a 503.")] = 1024
+    audit: Annotated[Path | None, Option(help="Append policy decisions to this file, without texts or keys.")] = None
+    commitments: Annotated[Path | None, Option(help="Folder of commitments (`dgmark key commit`) for reports.")] = None
+    tokenizer: Annotated[str | None, Option(help="Tokenizer folder or file.", show_default="as each key names")] = None
+    surprisal_model: Annotated[
+        str | None, Option(metavar="MODEL", help="Language model that reads along; each worker loads it.")
+    ] = None
+    fpr: Annotated[float, Option(help="False-positive rate of verdicts.")] = DEFAULT_FPR
+    workers: Annotated[
+        int, Option(min=1, max=MAX_WORKERS, help="Processes that check.", show_default="CPUs, at most 4")
+    ] = min(4, os.cpu_count() or 1)
+    queue: Annotated[int, Option(min=0, help="Requests that may wait; more get a 429.")] = 64
+    enforce: Annotated[bool, Option("--enforce", help="Mark every text, whatever a request says.")] = False
+    payloads: Annotated[bool, Option("--payloads", help="Let requests choose the sub-key of a text.")] = False
+    rows: Annotated[int, Option("--batch-size", min=1, help="Texts that are written at once.")] = 16
+    text_seconds: Annotated[float, Option(min=1, help="Time limit of a text, with waiting.")] = 600
+    proxies: tuple[str, ...] = LOCAL_PROXIES
+    generate_keys: tuple[str, ...] = ()
+    allow_open_keys: bool = False
+    surprisal_context: int | None = None
+    api_token: Token | None = None
+    public_seconds: float = 20
     signer: SigningKey | None = None
     trusted: tuple[Mapping[str, Any], ...] = ()
-    commitments: Path | None = None
-    fpr: float = DEFAULT_FPR
-    tokenizer: str | None = None
-    surprisal_model: str | None = None
-    surprisal_context: int | None = None
-    allow_open_keys: bool = False
-    audit: Path | None = None
-    workers: int = min(4, os.cpu_count() or 1)
-    queue: int = 64
     seconds: float = 60
     worker_bytes: int = 4096 * MB
     at_once: int = 1024
     body_bytes: int = 16 * MB
     all_bytes: int = 256 * MB
     max_chars: int = 1_000_000
-    proxies: tuple[str, ...] = LOCAL_PROXIES
-    connections: int = 1024
-    root_path: str = ""
-    api_token: Token | None = None
-    public_rate: str = "30 per minute"
-    public_seconds: float = 20
     models: tuple[ModelSource, ...] = ()
-    generate_keys: tuple[str, ...] = ()
-    enforce: bool = False
-    payloads: bool = False
-    rows: int = 16
-    text_seconds: float = 600
     logging: dict[str, Any] | None = None
     sample: str | None = None
 
@@ -139,6 +136,11 @@ class ServiceSettings:
     def local(self) -> bool:
         """Whether the service is for this machine alone."""
         return not (self.needs_token or self.public)
+
+    @property
+    def processes(self) -> int:
+        """The processes that check. Where strangers ask beside token holders, there is one that they cannot take."""
+        return max(2, self.workers) if self.public and self.needs_token else self.workers
 
     @property
     def report_keys(self) -> dict[str, Any]:
@@ -164,8 +166,6 @@ class ServiceSettings:
                     f"{proxy!r} is no address of a proxy ({error}): give one such as 10.0.0.7, or a network such as "
                     "10.0.0.0/24"
                 ) from error
-        from limits import parse
-
         try:
             parse(self.public_rate)
         except ValueError as error:

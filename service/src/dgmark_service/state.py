@@ -4,25 +4,24 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import Any
 
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import named_keys
 from dgmark.detection.rules import check_weighs
 from dgmark.errors import DgmarkError
 from dgmark.rows.documents import document_limits
-from dgmark.rows.processes import in_thread
+from dgmark.rows.processes import ChildProcess, in_thread
 from dgmark.watermark.commitment import KeyCommitment, load_commitments
 from dgmark.watermark.key import WatermarkKey
 from dgmark_service.auth import Authenticator
 from dgmark_service.detection_worker import Checker
 from dgmark_service.jobs import ModelFacts
-from dgmark_service.model_process import ModelProcess, launch_worker
+from dgmark_service.model_process import ModelProcess, work
 from dgmark_service.offers import Offer, offers_of
 from dgmark_service.settings import ServiceSettings
 from dgmark_service.telemetry import AuditLog, Metrics
 from dgmark_service.turns import Turns
-from dgmark_service.worker_pool import TooSlow, WorkerPool
+from dgmark_service.worker_pool import WorkerPool
 
 log = logging.getLogger("dgmark_service")
 RELOAD_SECONDS = 60.0  # in which keys must be read again
@@ -61,9 +60,9 @@ class ServiceState:
         if settings.surprisal_model is not None:
             for key in self.keys.values():
                 check_weighs(key)
-        self.auth = Authenticator(settings, self.audit)
+        self.auth = Authenticator(settings)
         self.metrics = Metrics()
-        self.turns = turns = Turns(settings.workers, settings.queue)
+        self.turns = turns = Turns(settings.processes, settings.queue)
         self.metrics.held.set_function(lambda: turns.held)
         self.metrics.waiting.labels("checks").set_function(lambda: max(0, turns.held - turns.places))
         self.failure: DgmarkError | None = None
@@ -78,8 +77,7 @@ class ServiceState:
         return WorkerPool(
             self._checker(),
             Checker.warm,
-            workers=settings.workers,
-            queue=settings.queue,
+            workers=settings.processes,
             seconds=settings.seconds,
             memory=settings.worker_bytes,
             on_lost=self.metrics.lost.inc,
@@ -87,16 +85,13 @@ class ServiceState:
 
     def _checker(self) -> Checker:
         settings = self.settings
-
-        def limits_of(public: bool) -> Any:
-            return document_limits(
-                file_bytes=settings.body_bytes,
-                unpacked_bytes=8 * settings.body_bytes,
-                text_bytes=4 * settings.max_chars,
-                seconds=min(settings.public_seconds / 2, settings.seconds / 2) if public else settings.seconds / 2,
-                memory_bytes=min(2**30, settings.worker_bytes),
-            )
-
+        sizes = {
+            "file_bytes": settings.body_bytes,
+            "unpacked_bytes": 8 * settings.body_bytes,
+            "text_bytes": 4 * settings.max_chars,
+            "memory_bytes": min(2**30, settings.worker_bytes),
+        }
+        seconds = {False: settings.seconds / 2, True: min(settings.public_seconds, settings.seconds) / 2}
         return Checker(
             self.keys,
             tokenizer=settings.tokenizer,
@@ -104,7 +99,7 @@ class ServiceState:
             surprisal_context=settings.surprisal_context,
             max_chars=settings.max_chars,
             seconds=settings.seconds,
-            limits={public: limits_of(public) for public in (False, True)},
+            limits={public: document_limits(seconds=most, **sizes) for public, most in seconds.items()},
             commitments=self.commitments,
         )
 
@@ -116,7 +111,7 @@ class ServiceState:
             return None
         models = {name: offer.source.loading for name, offer in self.offers.items()}
         process = ModelProcess(
-            partial(launch_worker, models, settings.rows, settings.logging),
+            partial(ChildProcess, work, settings.logging, models, settings.rows),
             rows=settings.rows,
             queue=settings.queue,
             seconds=settings.text_seconds,
@@ -131,7 +126,7 @@ class ServiceState:
         """Start the processes, and wait until texts can be checked; models are loaded after that."""
         async with self._changing:
             if self.model_process is not None:
-                await self.model_process.start()
+                self.model_process.start()
             rates = [rate for rate in await self.workers.start() if rate is not None]
             self.workers.shared.chars_per_second = min(rates, default=None)
 
@@ -141,10 +136,13 @@ class ServiceState:
         What is being checked or written ends under the keys that it began with.
         """
         async with self._changing:
+            # a thread that waits for a disk for ever holds up neither a later reload nor the end of the process
+            reading = asyncio.wrap_future(in_thread(_read_keys, self.settings))
             try:
-                self.keys, self.commitments, self.offers = await _read_in_time(self.settings)
-            except DgmarkError as error:
-                log.error("the keys stay as they were: %s", error)
+                self.keys, self.commitments, self.offers = await asyncio.wait_for(reading, RELOAD_SECONDS)
+            except (DgmarkError, TimeoutError) as error:
+                why = str(error) or f"they were not read within {RELOAD_SECONDS:g} seconds"
+                log.error("the keys stay as they were: %s", why)
                 return
             checker = self._checker()
             checker.chars_per_second = self.workers.shared.chars_per_second  # the model stays
@@ -176,20 +174,6 @@ class ServiceState:
         if self.model_process is not None:
             self.given_up += self.model_process.held
             self.model_process.stop()
-
-
-async def _read_in_time(settings: ServiceSettings) -> KeysRead:
-    """What `_read_keys` reads, within `RELOAD_SECONDS`.
-
-    A thread that waits for a disk for ever holds up neither a later reload nor the end of the process.
-
-    Raises:
-        DgmarkError: see `_read_keys`; or it takes too long.
-    """
-    try:
-        return await asyncio.wait_for(asyncio.wrap_future(in_thread(_read_keys, settings)), RELOAD_SECONDS)
-    except TimeoutError:
-        raise TooSlow(f"they were not read within {RELOAD_SECONDS:g} seconds") from None
 
 
 def _read_keys(settings: ServiceSettings) -> KeysRead:

@@ -4,18 +4,20 @@ import errno
 import json
 import logging
 import os
-import threading
-import time
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import partial
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from fastapi import Request
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from dgmark.arguments.checks import as_path
 from dgmark.errors import InputError
+from dgmark.watermark.key import WatermarkKey
+from dgmark_service.turns import MovingWindow
 
 log = logging.getLogger("dgmark_service")
 # rows of the audit log about refused requests without a valid token: anybody can send them without end
@@ -52,8 +54,8 @@ class Metrics:
         self.waiting = gauge("dgmark_waiting", "Requests that wait for a worker; texts that wait.", ("what",))
 
 
-class AuditLog:
-    """A file to which policy decisions are appended, a JSON object a line.
+class AuditLog(WatchedFileHandler):
+    """A file to which policy decisions are appended, a JSON object a line; another file at its path is followed.
 
     A row that cannot be written stops no answer. It is counted, and the next row that can be written says how many are
     missing; the last one is kept, and tried again when it is asked whether the log works. A row also says how many
@@ -67,12 +69,12 @@ class AuditLog:
     """
 
     def __init__(self, path: Path | None) -> None:
-        self._lock = threading.Lock()
-        self._lost = self._left_out = self._refused = 0
-        self._minute = -1
+        self._lost = self._left_out = 0
+        self._refusals = MovingWindow(MAX_REFUSALS_A_MINUTE, 60)
         self._unwritten: dict[str, Any] | None = None
+        self._kept = path is not None
         try:
-            self._file = None if path is None else _Rows(as_path(path, "the audit log"))
+            super().__init__(as_path(path or os.devnull, "the audit log"), delay=not self._kept)
         except OSError as error:
             raise InputError(
                 f"the audit log {path} cannot be written ({error.strerror}): choose another place"
@@ -80,25 +82,36 @@ class AuditLog:
 
     def write(self, decision: str, **fields: Any) -> None:
         """Append a decision, with the time."""
-        with self._lock:
-            if self._file is None or (decision == "refused" and not fields.get("token") and self._too_many()):
+        if not self._kept:
+            return
+        if decision == "refused" and not fields.get("token"):
+            if self._refusals.wait(None):
+                self._left_out += 1
                 return
-            now = datetime.now(UTC).isoformat(timespec="milliseconds")
-            self._put(self._file, {"time": now, "decision": decision, **fields})
+            self._refusals.spend(None, 1)
+        self._put({"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "decision": decision, **fields})
+
+    def note(self, request: Request, decision: str, keys: Iterable[WatermarkKey] = (), **fields: Any) -> None:
+        """Append what was done for a request, with who asked it, and the keys that were tried or used."""
+        state, address = request.state, request.client.host if request.client else "unknown"
+        who = {"request": state.request_id, "client_request": state.client_id, "address": address}
+        who |= {"token": getattr(state, "token", None), **getattr(state, "about", {})}
+        self.write(decision, **who, key_fingerprints=[key.fingerprint for key in keys], **fields)
 
     def works(self) -> bool:
         """Whether the last row is written. If not, it is tried again: a shorter one might fit where no other does."""
-        with self._lock:
-            if self._file is not None and self._unwritten is not None:
-                self._lost -= 1
-                self._put(self._file, self._unwritten)
-            return self._unwritten is None
+        if self._unwritten is not None:
+            self._lost -= 1
+            self._put(self._unwritten)
+        return self._unwritten is None
 
-    def _put(self, file: "_Rows", row: dict[str, Any]) -> None:
+    def _put(self, row: dict[str, Any]) -> None:
         missing = {"rows_lost": self._lost, "refusals_left_out": self._left_out}
         line = json.dumps({**row, **{name: n for name, n in missing.items() if n}}, ensure_ascii=False)
         try:
-            self._append(file.current(), f"{line}\n".encode())
+            self.reopenIfNeeded()
+            self.stream = self.stream or self._open()  # whoever configures `logging` closes all handlers
+            self._append(self.stream, f"{line}\n".encode())
         except OSError as error:
             if self._unwritten is None:
                 log.error("the audit log cannot be written (%s): /readyz says so until it can be", error.strerror)
@@ -108,18 +121,8 @@ class AuditLog:
             self._unwritten = None
             self._lost = self._left_out = 0
 
-    def _too_many(self) -> bool:
-        minute = int(time.monotonic() // 60)
-        if minute != self._minute:
-            self._minute, self._refused = minute, 0
-        self._refused += 1
-        if self._refused <= MAX_REFUSALS_A_MINUTE:
-            return False
-        self._left_out += 1
-        return True
-
     @staticmethod
-    def _append(file: IO[bytes], line: bytes) -> None:
+    def _append(file: Any, line: bytes) -> None:
         """Write a whole line, or nothing.
 
         Raises:
@@ -130,28 +133,8 @@ class AuditLog:
             file.truncate(file.tell() - written)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def close(self) -> None:
-        """Close the file."""
-        if self._file is not None:
-            self._file.close()
-
-
-class _Rows(WatchedFileHandler):
-    """A file that is opened anew once another one stands at its path, without a buffer, which would write later."""
-
-    def _open(self) -> IO[bytes]:  # type: ignore[override]
+    def _open(self) -> Any:  # without a buffer, which would write later
         return open(self.baseFilename, "ab", buffering=0, opener=_private)
-
-    def current(self) -> IO[bytes]:
-        """The file at the path, open; whoever configures `logging` closes all handlers.
-
-        Raises:
-            OSError: it cannot be opened.
-        """
-        self.reopenIfNeeded()
-        if self.stream is None:
-            self.stream = self._open()  # type: ignore[assignment]
-        return self.stream  # type: ignore[return-value]
 
 
 def _private(path: str, flags: int) -> int:

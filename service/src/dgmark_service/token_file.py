@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import portalocker
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from dgmark.arguments.checks import FirstVersion, as_path, check_name
 from dgmark.errors import InputError, KeyFileNotFound, SettingsError
@@ -49,18 +49,12 @@ class Token(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str
+    name: Annotated[str, AfterValidator(lambda name: check_name(name, "a token") or name)]
     scopes: tuple[Scope, ...] = Field(min_length=1)
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
     created: str
     expires: datetime | None = None
     keys: tuple[str, ...] | None = None
-
-    @field_validator("name")
-    @classmethod
-    def _check_name(cls, name: str) -> str:
-        check_name(name, "a token")
-        return name
 
 
 class _TokenFile(BaseModel):
@@ -197,15 +191,10 @@ def environment_token() -> Token | None:
     secret = os.environ.pop(API_TOKEN, None)
     if secret is None:
         return None
-    if len(secret) < MIN_SECRET:
+    if not re.fullmatch(rf"[\x21-\x7e]{{{MIN_SECRET},}}", secret):
         raise SettingsError(
-            f"the token in {API_TOKEN} has {len(secret)} characters, and could be guessed: take {MIN_SECRET} random "
-            "ones, such as `openssl rand -hex 32` prints"
-        )
-    if not re.fullmatch("[\x21-\x7e]+", secret):
-        raise SettingsError(
-            f"the token in {API_TOKEN} has a space or another character that a header cannot have: take letters and "
-            "digits, such as `openssl rand -hex 32` prints"
+            f"the token in {API_TOKEN} could be guessed, or is none that a header can have: take {MIN_SECRET} random "
+            "letters and digits or more, such as `openssl rand -hex 32` prints"
         )
     return Token(name=API_TOKEN, scopes=SCOPES, sha256=_hash(secret), created=datetime.now(UTC).isoformat())
 

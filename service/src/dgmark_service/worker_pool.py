@@ -1,12 +1,10 @@
-"""The processes that check texts: so many at a time, so many waiting, each for so long, each with so much memory.
+"""The processes that check texts: each for so long, and with so much memory.
 
 Work that a killed worker had begun is given to another one, once, and a new worker takes the place of the lost one.
 Knows nothing of HTTP and of what the work is.
 """
 
 import asyncio
-import math
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,29 +13,9 @@ from typing import Any
 
 from dgmark.errors import DgmarkError
 from dgmark.rows.processes import Worker, WorkerLost, in_thread
+from dgmark_service.error_answers import ErrorAnswer
 
 _ATTEMPTS = 2
-SMOOTHING = 0.1  # weight of the last request in the mean time of one
-
-
-class Busy(DgmarkError):
-    """All workers are at work, and as many requests as may wait are waiting.
-
-    Args:
-        seconds: time in which there is probably room.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self.retry_after = math.ceil(max(1.0, seconds))
-        super().__init__(f"the service has more to do than it can: try again in {self.retry_after} seconds")
-
-
-class TooSlow(DgmarkError):
-    """A request took a worker longer than it may."""
-
-
-class OutOfMemory(DgmarkError):
-    """A request needs more memory than a worker has."""
 
 
 class _Worker(Worker):
@@ -56,28 +34,23 @@ class WorkerPool:
         shared: the first argument of all work.
         warm: called with it when a process starts, so that fewer requests wait for it.
         workers: number of processes.
-        queue: how much work may wait.
         seconds: the longest that one piece of work may take.
         memory: bytes that one process may have, where the system can limit it.
         on_lost: called for each worker that ends before its work does.
-        held: how much work is under way or waits.
         ready: whether the processes are warmed up.
     """
 
     shared: Any
     warm: Callable[[Any], Any]
     workers: int
-    queue: int
     seconds: float
     memory: int
     on_lost: Callable[[], object]
-    held: int = 0
     ready: bool = False
 
     def __post_init__(self) -> None:
         self._processes: set[_Worker] = set()
         self._idle: asyncio.Queue[_Worker] = asyncio.Queue()
-        self._mean = 0.1
 
     async def start(self) -> list[Any]:
         """Start the processes, wait until they are warmed up, and return what `warm` returned in each.
@@ -99,39 +72,32 @@ class WorkerPool:
             arguments: its other arguments.
 
         Raises:
-            Busy: there is no room to wait.
-            TooSlow: it took too long, and its process was ended.
+            ErrorAnswer: it took too long, and its process was ended, or it needs more memory than a process has.
             WorkerLost: two processes ended over it.
-            OutOfMemory: it needs more memory than a process has.
             DgmarkError: what the work raises.
         """
-        if self.held >= self.workers + self.queue:
-            raise Busy(self.held * self._mean / self.workers)
         shared = self.shared
-        self.held += 1
-        try:
-            for _ in range(_ATTEMPTS):
-                with suppress(WorkerLost):
-                    return await self._attempt(shared, work, arguments)
-            raise WorkerLost("the process that checked this ended before it had a result, twice: there is no result")
-        finally:
-            self.held -= 1
+        for _ in range(_ATTEMPTS):
+            with suppress(WorkerLost):
+                return await self._attempt(shared, work, arguments)
+        raise WorkerLost("the process that checked this ended before it had a result, twice: there is no result")
 
     async def _attempt(self, shared: Any, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         worker = await self._warm_worker()
         if worker.shared[0] is not shared:  # renewed while this waited: it gets the old object for this one time
             worker.shared = (shared,)
-        began, usable = time.monotonic(), False
+        usable = False
         try:
             result = await asyncio.wrap_future(in_thread(partial(worker.call, work, *arguments, seconds=self.seconds)))
             usable = True
-            self._mean += SMOOTHING * (time.monotonic() - began - self._mean)
             return result
         except TimeoutError as error:
-            raise TooSlow(f"checking this took longer than {self.seconds:g} seconds: check it in parts") from error
+            detail = f"checking this took longer than {self.seconds:g} seconds: check it in parts"
+            raise ErrorAnswer(503, detail) from error
         except MemoryError as error:
             usable = True
-            raise OutOfMemory("this needs more memory than one request may have here: check it in parts") from error
+            detail = "this needs more memory than one request may have here: check it in parts"
+            raise ErrorAnswer(413, detail) from error
         except DgmarkError as error:
             usable = not isinstance(error, WorkerLost)
             raise

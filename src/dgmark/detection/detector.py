@@ -26,7 +26,7 @@ from dgmark.detection.rules import (
     language_model,
     rule_test,
 )
-from dgmark.detection.scorer import ReadText, Scorer
+from dgmark.detection.scorer import ReadingScorer, ReadText
 from dgmark.detection.shading import Shade, shades_of
 from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import DgmarkError, SettingsError, each
@@ -40,7 +40,7 @@ _MOST_KEYS = 10**15
 _TOKENS_AT_ONCE = 2**14
 
 
-class Detector(Scorer):
+class Detector(ReadingScorer):
     """Detects the mark of one key, or of any sub-key of one key.
 
     Args:
@@ -273,7 +273,7 @@ class Detector(Scorer):
         """
         return self.detection(self.test(tokens), len(tokens.ids), share)
 
-    def _score_many(self, texts: Sequence[ReadText]) -> list[Detection | DgmarkError]:
+    def _score_many(self, texts: list[ReadText]) -> list[Detection | DgmarkError]:
         """What `score` gives for each text at its share of the rate, or its error; some are tested together."""
         found = list[Detection | DgmarkError]()
         for some in _batches(texts):

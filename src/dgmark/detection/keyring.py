@@ -7,19 +7,19 @@ sub-keys. Knows nothing of models and prompts. Ours.
 import math
 import os
 from collections.abc import Iterable, Sequence
-from copy import copy
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from dgmark.arguments.checks import as_path, check_name, several
+from dgmark.arguments.contents import Content
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import DEFAULT_FPR, Detector, model_settings, setting_of
 from dgmark.detection.finding import Phase
 from dgmark.detection.reader import Reader
 from dgmark.detection.result import Detection
-from dgmark.detection.rules import DEFAULT_MAX_CROP, DetectionSettings, check_settings, language_model, rule_test
-from dgmark.detection.scorer import ReadText, Scorer
+from dgmark.detection.rules import DEFAULT_MAX_CROP, DetectionSettings, check_settings, language_model
+from dgmark.detection.scorer import ReadingScorer, ReadText, Scorer
 from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import DgmarkError, KeyFileNotFound, SettingsError, each
 from dgmark.watermark.key import WatermarkKey, check_key
@@ -45,8 +45,6 @@ class Keyring(Scorer):
         SettingsError: there is no key, an item is not a key, or a setting is invalid.
         TokenizerMismatch: the tokenizer is not that of each key.
     """
-
-    _detectors: list[Detector]  # of one model
 
     def __init__(
         self,
@@ -74,36 +72,41 @@ class Keyring(Scorer):
             for key, one in zip(self.keys, settings, strict=True)
         ]
         of_models: dict[tuple[str, int], list[Detector]] = {}
-        for one in detectors:
-            of_models.setdefault((one.key.spec.tokenizer_fingerprint, one.key.spec.table_size), []).append(one)
-        self._of_models = []
-        for some in of_models.values():
-            of_model = self if some[0] is detectors[0] else copy(self)
-            of_model._detectors, of_model.reader = some, Reader(some[0].key, tokenizer, model)
-            of_model.reader.tokenizer  # noqa: B018 (a wrong tokenizer is an error of the keys, not of a text)
-            self._of_models.append(of_model)
+        for detector in detectors:
+            spec = detector.key.spec
+            of_models.setdefault((spec.tokenizer_fingerprint, spec.table_size), []).append(detector)
+        self._of_models = [_KeysOfModel(Reader(some[0].key, tokenizer, model), some) for some in of_models.values()]
+        for one in self._of_models:
+            one.reader.tokenizer  # noqa: B018 (loaded here: a wrong tokenizer is an error of the keys, not of a text)
+        self.reader = self._of_models[0].reader
 
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that a detection depends on except the text."""
         keys = sorted(setting_of(key) for key in self.keys)
         own = {"keys": keys, "phase": self._phase, "max_crop": self._max_crop}
-        return self._detectors[0].settings | own | model_settings(self.reader)
+        return self._of_models[0].settings | own
+
+    def _detections(self, contents: list[Content]) -> list[Detection | DgmarkError]:
+        found = [model.detect_many(contents, errors="return") for model in self._of_models]
+        return [_likeliest(of_models) for of_models in zip(*found, strict=True)]
+
+
+class _KeysOfModel(ReadingScorer):
+    """Scores texts with some keys of one model: the detection is that of the likeliest key."""
+
+    def __init__(self, reader: Reader, detectors: Sequence[Detector]) -> None:
+        self.reader, self._detectors = reader, detectors
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {**self._detectors[0].settings, **model_settings(self.reader)}
 
     @property
     def reads_layout(self) -> bool:
-        """Whether the rule of any key reads a text once more without its layout."""
-        return not all(rule_test(one.key).scores_layout() for one in self._detectors)
+        return any(one.reads_layout for one in self._detectors)
 
-    def _detections(self, texts: Sequence[Any]) -> list[Detection | DgmarkError]:
-        """What `Scorer` says, by the keys of the likeliest model."""
-        if len(self._of_models) == 1:
-            return super()._detections(texts)
-        found = zip(*(Scorer._detections(one, texts) for one in self._of_models), strict=True)
-        return [_likeliest(of_models) for of_models in found]
-
-    def _score_many(self, texts: Sequence[ReadText]) -> list[Detection | DgmarkError]:
-        """The detection of the likeliest key for each text, or its error."""
+    def _score_many(self, texts: list[ReadText]) -> list[Detection | DgmarkError]:
         return each(self._score, texts)
 
     def _score(self, text: ReadText) -> Detection:

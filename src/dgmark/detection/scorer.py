@@ -1,7 +1,4 @@
-"""`Scorer`: what `Detector` and `Keyring` share, the way from texts to detections.
-
-The readings of all texts are encoded and scored together, and each text has the detection of its likeliest reading.
-"""
+"""`Scorer`: what `Detector` and `Keyring` share, the way from texts to detections."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -39,14 +36,9 @@ class Scorer(ABC):
         Every scorer has the fields keys (fingerprints), fpr, phase, max_crop and normalise.
         """
 
-    @property
     @abstractmethod
-    def reads_layout(self) -> bool:
-        """Whether a text with markup or wrapped lines is read once more without them."""
-
-    @abstractmethod
-    def _score_many(self, texts: Sequence[ReadText]) -> list[Detection | DgmarkError]:
-        """The detection of each text at its share of the rate, or its error."""
+    def _detections(self, contents: list[Content]) -> list[Detection | DgmarkError]:
+        """The detection of each text, or its error."""
 
     def detect(self, text_or_ids: TextOrIds) -> Detection:
         """Score one text, or the token ids of one response; see `Detector.detect`.
@@ -86,23 +78,37 @@ class Scorer(ABC):
                 nor ids, or `errors` is neither "raise" nor "return".
         """
         kept: Callable[[Iterable[Any]], list[Any]] = list if returns_errors(errors) else without_errors
-        return kept(self._detections(kept(contents_or_errors(texts_or_ids))))
+        return kept(together(self._detections, kept(contents_or_errors(texts_or_ids))))
 
-    def _detections(self, texts: Sequence[Any]) -> list[Detection | DgmarkError]:
-        """The detection of each text, or its error; an error in the place of a text stays there."""
-        as_it_is = not (self.reads_layout or self.normalise)
-        tried = each(lambda text: [TextReading(text)] if as_it_is else readings(text, self.normalise), texts)
-        # the readings of all texts are encoded and scored together
-        every = [(reading, 1 / len(one)) for one in tried if not isinstance(one, DgmarkError) for reading in one]
+
+class ReadingScorer(Scorer):
+    """A scorer of one tokenizer: the readings of all texts are encoded and scored together."""
+
+    @property
+    @abstractmethod
+    def reads_layout(self) -> bool:
+        """Whether a text with markup or wrapped lines is read once more without them."""
+
+    @abstractmethod
+    def _score_many(self, texts: list[ReadText]) -> list[Detection | DgmarkError]:
+        """The detection of each text at its share of the rate, or its error."""
+
+    def _detections(self, contents: list[Content]) -> list[Detection | DgmarkError]:
+        # 1. collect the readings of all texts, of which those of one text share the rate
+        if self.reads_layout or self.normalise:
+            tried = [readings(content, self.normalise) for content in contents]
+        else:
+            tried = [[TextReading(content)] for content in contents]
+        every = [(reading, 1 / len(one)) for one in tried for reading in one]
+        # 2. encode and score them together
         read = self.reader.read_many([reading.content for reading, _ in every])
         shared = [
             one if isinstance(one, DgmarkError) else (one, share) for one, (_, share) in zip(read, every, strict=True)
         ]
         scored = iter(together(self._score_many, shared))
-        of_texts: list[Any] = [
-            one if isinstance(one, DgmarkError) else (text, one) for text, one in zip(texts, tried, strict=True)
-        ]
-        return each(lambda of: _likeliest(of[0], of[1], [next(scored) for _ in of[1]], self.normalise), of_texts)
+        # 3. give each text its likeliest
+        of_texts = [(content, one, [next(scored) for _ in one]) for content, one in zip(contents, tried, strict=True)]
+        return each(lambda of: _likeliest(*of, self.normalise), of_texts)
 
 
 def _likeliest(

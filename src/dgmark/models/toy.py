@@ -6,7 +6,7 @@ their own loop or engine can test it without a model.
 """
 
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 
 import tokenizers
 import torch
@@ -80,14 +80,13 @@ class ToyDenoiser:
     def __call__(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length vocab"]:
         """Logits of every position, each from the whole canvas."""
         length = ids.shape[1]
-        powers = torch.tensor([pow(_CANVAS, j, _PRIME) for j in range(length)]).to(ids.device)
-        digest = ((ids + 1) * powers % _PRIME).sum(1) + self.seed
+        digest = ((ids + 1) * torch.tensor(_powers(length)).to(ids.device) % _PRIME).sum(1) + self.seed
         position = _POSITION * torch.arange(length, device=ids.device)
         token = _TOKEN * torch.arange(self.vocab_size, device=ids.device)
-        mixed = (digest[:, None, None] + position[:, None] + token) % _PRIME
-        for _ in range(2):
-            mixed = (mixed * mixed % _PRIME * mixed + mixed + 1) % _PRIME
-        logits = self.spread * (mixed.to(torch.float64) / _PRIME - 0.5) + self._bias.to(ids.device)
+        mixed = (digest[:, None, None] + position[:, None] + token).remainder_(_PRIME)
+        for _ in range(2):  # in place, as most of the time would go into memory
+            mixed = (mixed * mixed).remainder_(_PRIME).mul_(mixed).add_(mixed).add_(1).remainder_(_PRIME)
+        logits = mixed.to(torch.float64).div_(_PRIME).sub_(0.5).mul_(self.spread).add_(self._bias.to(ids.device))
         return logits.to(self.dtype)
 
     @cached_property
@@ -96,3 +95,8 @@ class ToyDenoiser:
         bias[[self.mask_id, *range(2 + self.words, self.vocab_size)]] = self.forbidden_bias
         bias[1] = self.end_bias
         return bias
+
+
+@cache
+def _powers(length: int) -> list[int]:
+    return [pow(_CANVAS, j, _PRIME) for j in range(length)]
