@@ -229,6 +229,19 @@ def test_the_one_of_many_keys_that_marked_the_text_is_named(tmp_path: Path, mark
     assert run("detect", "--keys", tmp_path / "none", stdin=row).exit_code == 5
 
 
+def test_rows_may_name_keys_of_a_folder_that_holds_those_of_other_models(tmp_path: Path) -> None:
+    (keys := tmp_path / "keys").mkdir()
+    known_key("command line").save(keys / "ours.json")
+    bound_key("narrator's", "narrator").save(keys / "other.json")
+    prompts = tmp_path / "in.jsonl"
+    asked = ["generate", "--keys", keys, "--key-column", "of", "--prompts", prompts, *SHORT, "--json"]
+    prompts.write_text('{"id": "a", "prompt": "The sea", "of": "ours"}\n')
+    assert rows(run(*asked).stdout)[0]["key_fingerprint"] == known_key("command line").fingerprint
+    prompts.write_text('{"id": "a", "prompt": "The sea", "of": "other"}\n')
+    refused = run(*asked)
+    assert (refused.exit_code, "is bound to tokenizer 'narrator'" in refused.stderr) == (5, True)
+
+
 def test_only_scores_ranges_at_their_positions(key_file: Path, marked: list[int]) -> None:
     row = json.dumps({"id": "a", "token_ids": marked})
     out = run("detect", "--key", key_file, "--format", "jsonl", "--only", "10:60", "--only", "80:90", stdin=row)

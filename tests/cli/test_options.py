@@ -45,6 +45,14 @@ def test_the_help_of_every_command_fits_on_a_screen(name: str) -> None:
         assert len(lines) <= 40
 
 
+def test_panels_hold_options_that_are_there() -> None:
+    named = {name: getattr(command.callback, "panel_of", {}) for name, command in COMMANDS.items()}
+    assert {name for name, panels in named.items() if panels} == {"generate", "infill", "detect", "serve"}
+    of_generate = {one.name for one in COMMANDS["generate"].params}  # whose lists others use
+    for name, panels in named.items():
+        assert panels.keys() <= {one.name for one in COMMANDS[name].params} | of_generate
+
+
 # of pip, hf, SGLang and llama.cpp, and what click gives every command
 OF_OTHERS = {"--dest", "--no-deps", "--only-binary", "--quiet", "--include", "--dllm-algorithm", "--merge", "--context"}
 OF_OTHERS |= {"--help"}

@@ -22,6 +22,7 @@ from dgmark.cli.console import command_errors, option_of, stderr
 from dgmark.cli.demo import SHOWS
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.options import AllowOpenKey, Loading, ModelContext, loading_options, set_options
+from dgmark.cli.panels import panels
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.settings_file import TunedSettings, read_settings_file
 from dgmark.errors import SettingsError, needed_extra
@@ -71,6 +72,13 @@ def _plain_options() -> OptionGroup:
 
 
 @command_errors
+@panels(
+    Access="public public_rate proxy root_path connections allow_open_keys",
+    Checking="fpr tokenizer surprisal_model surprisal_context workers queue",
+    Reports="sign trust commitments",
+    Writing="device dtype generate_key enforce payloads settings bias rows text_seconds",
+    Logs="log_level access_log audit",
+)
 @option_groups
 def serve(
     *,

@@ -152,7 +152,7 @@ def generate(
         from dgmark.models.load import load_model
     model = load_model(**loading)
     config, tally = config_of(model, keys, settings), MarkTally()
-    for key in keys:
+    for key in {task.content[2] for task in tasks if isinstance(task, Task)}:
         check_marking(model, key, config)
     given: dict[str, Any] = {"config": config, "chat": chat, "check": check, "pad": pad}
     output = RowOutput(

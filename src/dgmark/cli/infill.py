@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from dgmark.checkpoint.gguf import LLAMA_OPTIONS
 from dgmark.cli import options as opt
 from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.option_groups import option_groups
@@ -26,10 +25,6 @@ if TYPE_CHECKING:
     from dgmark.decode.remasking import Remasking
 
 
-# taken and not shown
-_HIDDEN = ("tokenizer", "revision", "family", "device_map", *LLAMA_OPTIONS)
-
-
 @command_errors
 @panels(
     Texts="text_file texts keep target",
@@ -41,14 +36,8 @@ _HIDDEN = ("tokenizer", "revision", "family", "device_map", *LLAMA_OPTIONS)
 @option_groups
 def infill(
     key: opt.KeyToMark,
-    loading: Annotated[opt.Loading, opt.loading_options(hidden=_HIDDEN)],
-    settings: Annotated[
-        Settings,
-        opt.decoding_options(
-            without=("length", "steps", "schedule"),
-            shown=("block_length", "temperature", "top_k", "top_p"),
-        ),
-    ],
+    loading: opt.ModelOptions,
+    settings: Annotated[Settings, opt.decoding_options(without=("length", "steps", "schedule"))],
     given: Annotated[
         str | None,
         typer.Argument(
@@ -80,8 +69,6 @@ def infill(
 
     With --share, the holes are words of which the model is least sure. Quotations, code, headings, addresses, names and
     numbers stay; --keep names more, such as what stands between markers of your own: --keep "<keep>.*?</keep>".
-
-    The options of `dgmark generate` for models and decoding (but for --length, --steps, --schedule) are taken too.
     """
     if check:
         check_has_key(key)

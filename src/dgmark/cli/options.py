@@ -139,14 +139,8 @@ def set_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 # --- the decoding
-def decoding_options(without: Collection[str] = (), shown: Collection[str] | None = None) -> OptionGroup:
-    """The fields of `DecodeConfig` as options.
-
-    Args:
-        without: settings that the command decides itself.
-        shown: settings on the help page; by default all.
-    """
-    fields = [one for one in setting_fields() if one.name not in without]
+def decoding_options(without: Collection[str] = ()) -> OptionGroup:
+    """The fields of `DecodeConfig` as options, without those that the command decides itself."""
 
     def settings(**values: Any) -> Settings:
         return set_options(values)
@@ -157,8 +151,9 @@ def decoding_options(without: Collection[str] = (), shown: Collection[str] | Non
         kind: Any = Annotated[one.type | None, info]
         return inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=None)
 
-    settings.__signature__ = inspect.Signature(list(map(option, fields)))  # type: ignore[attr-defined]
-    return OptionGroup(settings, hidden=[one.name for one in fields if shown is not None and one.name not in shown])
+    options = [option(one) for one in setting_fields() if one.name not in without]
+    settings.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    return OptionGroup(settings)
 
 
 DecodingOptions = Annotated[Settings, decoding_options()]

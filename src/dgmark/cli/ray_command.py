@@ -115,7 +115,7 @@ def detect(
 ) -> None:
     """Check the texts of a table for the mark of a key."""
     work = DetectColumns(
-        _absolute(key),
+        str(_absolute_file(key)),
         text_column,
         id_column=places.id_column,
         key_column=key_column,
@@ -156,7 +156,7 @@ def generate(
     """Write a marked text for each prompt of a table. The seed and the sub-key of a row follow from its id."""
     if (key is None) != no_watermark:
         raise SettingsError("give --key FILE to mark the texts, or --no-watermark for texts without a mark")
-    source, model = None if key is None else _absolute(key), str(_absolute_file(model))
+    source, model = _absolute_file(key), str(_absolute_file(model))
     keys = [None] if source is None else read_keys(source, allow_open=allow_open_key)
     for own in keys:
         check_settings({"name_or_path": model}, own, settings)
