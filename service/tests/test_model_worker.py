@@ -240,6 +240,7 @@ def test_what_cannot_be_written_is_refused_at_once(asked: dict[str, Any], wrong:
             {"strategy": "random", "min_relative_reward": 0.0},
         ),
         ({"settings": {"strategy": "margin", "temperature": 0.0}}, {"edit_threshold": 0.5}, {"edit_threshold": None}),
+        ({"settings": {"temperature": 0.5}}, {"strategy": "margin", "temperature": 0.0}, {"strategy": "confidence"}),
         (HOLES, {"steps": 128, "length": 256, "temperature": 0.5}, {"steps": None, "temperature": 0.5}),
     ],
 )

@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 from dgmark.errors import SettingsError
 from dgmark.report.joined import MAX_REPORTS
 from dgmark_service.app import create_app
+from dgmark_service.bodies import MAX_OPTIONS
 from dgmark_service.error_answers import ErrorAnswer
 from dgmark_service.middleware import RequestMiddleware
 from dgmark_service.schemas import MAX_KEYS, MAX_TEXTS, Problem
@@ -28,7 +29,7 @@ JSON = {"content-type": "application/json"}
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     folder = tmp_path_factory.mktemp("service")
-    with service(folder, "one", body_bytes=100_000, max_chars=5000) as client:
+    with service(folder, "one", body_bytes=200_000, max_chars=5000) as client:
         yield client
 
 
@@ -186,10 +187,11 @@ def test_no_path_has_control_characters(client: TestClient, character: str) -> N
 @pytest.mark.parametrize(
     ("most", "asked", "beyond"),
     [
-        (100_000, lambda size: {"content": b'{"text": "a"}'.ljust(size), "headers": JSON}, 413),
+        (200_000, lambda size: {"content": b'{"text": "a"}'.ljust(size), "headers": JSON}, 413),
         (5000, lambda size: {"json": {"text": "a" * size}}, 413),
         (5000, lambda size: {"json": {"token_ids": [400] * size}}, 413),
         (5000, lambda size: {"json": {"texts": ["a" * 2500, "a" * (size - 2500)]}}, 413),
+        (MAX_OPTIONS, lambda size: form(b"{}".ljust(size)), 400),
         (MAX_TEXTS, lambda size: {"json": {"texts": ["a"] * size}}, 400),
         (MAX_KEYS, lambda size: {"json": {"text": "a", "keys": ["one"] * size}}, 400),
         (200, lambda size: {"json": {"text": "a", "key": "o" * size}}, 400),

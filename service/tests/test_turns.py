@@ -110,6 +110,8 @@ def test_a_stranger_has_seconds_of_a_minute_and_of_a_document_and_a_token_holder
         assert (refused.status_code, 1 <= int(refused.headers["retry-after"]) <= 60) == (429, True)
         assert "all the time" in refused.json()["detail"]
         assert client.post("/v1/detect", **document, headers=holder).status_code == 200
+        app: Any = client.app
+        assert app.state.service.turns.places == 2  # of one worker, strangers would leave none
 
 
 def test_a_tenant_has_keys_and_an_end(tmp_path: Path) -> None:

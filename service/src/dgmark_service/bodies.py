@@ -18,7 +18,7 @@ R = TypeVar("R", bound=RequestFields)
 
 DOCUMENT, OPTIONS = "document", "options"
 # bytes of the options in a form; and of JSON from which on, and items from which on, a worker reads it
-_MAX_OPTIONS, _LONG, _MANY = 100_000, 1_000_000, 10_000
+MAX_OPTIONS, _LONG, _MANY = 100_000, 1_000_000, 10_000
 SCHEMAS = "#/components/schemas/{model}"
 
 
@@ -51,7 +51,7 @@ async def read_json_or_form(request: Request, model: type[R]) -> tuple[R, Upload
     headers = Headers({"content-type": f"multipart/form-data; boundary={boundary}; charset=latin-1"})
     upload, options = None, b"{}"
     try:
-        parser = MultiPartParser(headers, request.stream(), max_files=1, max_fields=1, max_part_size=_MAX_OPTIONS)
+        parser = MultiPartParser(headers, request.stream(), max_files=1, max_fields=1, max_part_size=MAX_OPTIONS)
         form = await parser.parse()
     except (MultiPartException, KeyError) as error:
         raise ErrorAnswer(400, f"the form is damaged: {getattr(error, 'message', 'it has no boundary')}") from None

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -25,34 +25,33 @@ from dgmark_service.openai_schemas import ChatRequest, CompletionRequest
 from dgmark_service.state import ServiceState
 
 D = TypeVar("D", schemas.GenerateRequest, schemas.InfillRequest, CompletionRequest, ChatRequest)
+W = TypeVar("W", bound=Callable[..., Any])
 
 MASK = "░"
-EVENTS: dict[int | str, dict[str, Any]] = {
+_EVENTS: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {}}, "description": "The text, or events if stream is set."}
 }
+
+
+def writes(router: APIRouter, path: str, model: type[D], summary: str, answer_model: Any = None) -> Callable[[W], W]:
+    """The decorator of a route that takes these fields and writes texts."""
+    described = json_body(model)
+    return router.post(path, summary=summary, response_model=answer_model, responses=_EVENTS, openapi_extra=described)
 
 
 def routes(state: ServiceState) -> APIRouter:
     """The routes of generation."""
     router = APIRouter(tags=["generation"])
 
-    @router.post(
-        "/v1/generate",
-        summary="Write a text, marked unless you say otherwise; with stream, an event for each step",
-        response_model=schemas.GenerateAnswer,
-        responses=EVENTS,
-        openapi_extra=json_body(schemas.GenerateRequest),
-    )
+    said = "Write a text, marked unless you say otherwise; with stream, an event for each step"
+
+    @writes(router, "/v1/generate", schemas.GenerateRequest, said, schemas.GenerateAnswer)
     async def generate(request: Request, caller: Generating) -> Response:
         return await _answer(*await begin(state, request, caller, schemas.GenerateRequest, "gen"))
 
-    @router.post(
-        "/v1/infill",
-        summary="Fill the holes of a text, given or chosen; what surrounds them does not change",
-        response_model=schemas.InfillAnswer,
-        responses=EVENTS,
-        openapi_extra=json_body(schemas.InfillRequest),
-    )
+    said = "Fill the holes of a text, given or chosen; what surrounds them does not change"
+
+    @writes(router, "/v1/infill", schemas.InfillRequest, said, schemas.InfillAnswer)
     async def infill(request: Request, caller: Generating) -> Response:
         return await _answer(*await begin(state, request, caller, schemas.InfillRequest, "fill"))
 

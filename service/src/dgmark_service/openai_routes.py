@@ -15,9 +15,8 @@ from fastapi.responses import Response
 from dgmark.errors import DgmarkError
 from dgmark_service import openai_schemas as schemas
 from dgmark_service.auth import Generating
-from dgmark_service.bodies import json_body
 from dgmark_service.error_handlers import answer_to
-from dgmark_service.generation_routes import EVENTS, begin, offer_of
+from dgmark_service.generation_routes import begin, offer_of, writes
 from dgmark_service.generation_task import Event, GenerationTask, answer, event, merged, usage
 from dgmark_service.offers import Offer
 from dgmark_service.state import ServiceState
@@ -30,21 +29,11 @@ def routes(state: ServiceState) -> APIRouter:
     router = APIRouter(tags=["OpenAI's interface"])
     began = int(time.time())
 
-    @router.post(
-        "/v1/chat/completions",
-        summary="Answer messages, in OpenAI's form",
-        responses=EVENTS,
-        openapi_extra=json_body(schemas.ChatRequest),
-    )
+    @writes(router, "/v1/chat/completions", schemas.ChatRequest, "Answer messages, in OpenAI's form")
     async def chat_completions(request: Request, caller: Generating) -> Response:
         return await _answer(*await begin(state, request, caller, schemas.ChatRequest, "chatcmpl"))
 
-    @router.post(
-        "/v1/completions",
-        summary="Continue a text, in OpenAI's form",
-        responses=EVENTS,
-        openapi_extra=json_body(schemas.CompletionRequest),
-    )
+    @writes(router, "/v1/completions", schemas.CompletionRequest, "Continue a text, in OpenAI's form")
     async def completions(request: Request, caller: Generating) -> Response:
         return await _answer(*await begin(state, request, caller, schemas.CompletionRequest, "cmpl"))
 
