@@ -17,6 +17,10 @@ hypothesis.settings.register_profile("search", deadline=None, max_examples=1000,
 hypothesis.settings.load_profile("dgmark")
 shape_checks.install()  # before what is to be checked is imported
 
+from support import shared_tokenizers  # noqa: E402
+
+shared_tokenizers.install()
+
 from dgmark.models.load import NetworkDenoiser, load_model  # noqa: E402
 from dgmark_lab.training.corpus import Corpus  # noqa: E402
 from support.training_setup import tiny_corpus  # noqa: E402

@@ -424,13 +424,23 @@ def test_what_ordinary_styles_show_is_not_taken_for_hidden() -> None:
     looks = (
         "background:linear-gradient(#eee, #fff)", "margin-inline:1em 2em", "padding-block:9px", "color:#333",
         "height:20px;overflow:hidden", "line-height:1.2;overflow:hidden", "mask:none", "opacity:.9", "font-size:85%",
-        "z-index:9", "transform:none",
+        "z-index:9", "transform:none", "color:var(--ink)", "font-size:var(--size)", "margin:var(--space) 0",
     )  # fmt: skip
     for look in looks:
         reading = read(f"<p>{BODY}</p><p style='{look}'>{BODY[:600]}</p>".encode())
         assert (look, reading.notes) == (look, ())
     drawing = "<svg><rect fill='black'/><text fill='white'>{}</text><text font-size='12' x='9'>{}</text></svg>"
     assert read(f"<p>{BODY}</p>{drawing.format(BODY[:600], BODY[600:1200])}".encode()).notes == ()
+
+
+def test_a_script_that_holds_an_entity_declares_none() -> None:
+    assert read(page("<script>'<!ENTITY a \"b\">'</script>").encode()).uncertain_because is None
+
+
+def test_texts_of_style_sheets_are_read_once_behind_the_page_and_names_of_fonts_are_not() -> None:
+    sheet = "p::before{content:'Note: '}ul{list-style:'Item'}p::after{content:'Note: '}:root{--a-font:'Sans One'}"
+    reading = read(f"<style>{sheet}p{{font-family:'Serif Two'}}</style><p>{BODY}</p>".encode())
+    assert reading.text.endswith("\n\nNote: Item")
 
 
 def test_closed_details_are_read_behind_the_page() -> None:

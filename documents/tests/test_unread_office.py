@@ -18,7 +18,7 @@ from dgmark_documents.word import read_docx
 from dgmark_documents.zip_archive import ZipArchive
 from support.known_keys import known_key
 from support.marked_texts import marked_text
-from support.office_documents import opendocument, paragraph, rtf, with_part, word
+from support.office_documents import opendocument, paragraph, root, rtf, with_part, word
 
 KEY = known_key("unread", rule="bigram")
 DETECTOR = Detector(KEY)
@@ -353,6 +353,16 @@ def test_templates_and_documents_with_macros_are_read_under_their_names(name: st
     path.write_bytes(opendocument(p("")) if name.endswith("t") else word(w("")))
     document = read_document(path)
     assert (document.text.split(), document.notes) == (BODY.split(), ())
+
+
+def test_a_document_in_one_piece_is_read_as_a_packed_one(tmp_path: Path) -> None:
+    ends = f"<office:master-styles><style:master-page><style:header><text:p>{LETTERHEAD}</text:p></style:header>"
+    text = f"<office:body><office:text><text:p>{BODY}</text:p></office:text></office:body>"
+    whole = root(f"{ends}</style:master-page></office:master-styles>{text}").replace("w:x", "office:document")
+    (tmp_path / "letter.fodt").write_text(f"<?xml version='1.0'?>{whole}")
+    document = read_document(tmp_path / "letter.fodt")
+    assert (document.kind, document.text.split()) == ("OpenDocument text", f"{BODY} {LETTERHEAD}".split())
+    assert document.uncertain_because is None
 
 
 def test_parts_that_name_a_type_are_read_as_old_office_programs_write_them() -> None:

@@ -1,20 +1,27 @@
 """What a detector would find that knew the distribution of each draw: a limit of the weighted test.
 
+    python lab/benchmarks/oracle.py FILE KEY MODEL [--surprisal-model narrator-base] [--texts 10]
+
+FILE holds rows of `dgmark generate --json` that MODEL wrote, KEY is their key, which has sub-keys. The table has the
+median digits of their p-values, -log10, under the sub-key of each text as the only key.
+
 The order of a text's commits stands in its trace. So the model's forwards are made again in this order, and give the
 distribution that each token was drawn from; no draw is made again. That it is the same decode is seen by the rewards in
 the trace.
 """
 
+import json
 import math
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dgmark import WatermarkKey
+from dgmark import Detector, LanguageModel, WatermarkKey, load_model
 from dgmark.decode.config import settings_of
 from dgmark.decode.prepared import Prepared
 from dgmark.decode.proposals import KeyedWeights, Proposer, filter_weights, keyed_draw, keyed_shares
@@ -24,11 +31,41 @@ from dgmark.decode.selection import blocks_to_fill
 from dgmark.detection.weighted_coins import WeightedCoins
 from dgmark.models.denoiser import open_session
 from dgmark.models.loaded import LoadedModel
+from shared import arguments, print_header, print_row
 
 # random keys by which the chance of a match is found, the unit of weights in nats, and the largest chance
 KEYS, STEP, SUREST = 512, 0.05, 0.99
 # of rewards, from batches of other sizes
 _TOLERANCE = 1e-3
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    parser = arguments()
+    parser.add_argument("file", type=Path)
+    parser.add_argument("key", type=Path)
+    parser.add_argument("model")
+    parser.add_argument("--surprisal-model")
+    parser.add_argument("--texts", type=int, default=10, help="the first so many texts")
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    key = WatermarkKey.load(asked.key)
+    rows = [json.loads(line) for line in asked.file.read_text().splitlines()][: asked.texts]
+    readers: dict[str, Any] = {"the count": {}}
+    if asked.surprisal_model is not None:
+        readers[asked.surprisal_model] = {"surprisal_model": LanguageModel(asked.surprisal_model)}
+    digits = {name: [digits_of(row, key, settings) for row in rows] for name, settings in readers.items()}
+    model = load_model(asked.model, device="cpu", dtype=rows[0]["dtype"])
+    for found in (oracle_digits(model, row, key) for row in rows):
+        for test, one in found.items():
+            digits.setdefault(test, []).append(one)
+    print_header(["texts", *digits])
+    print_row([len(rows), *(f"{np.median(found):.1f}" for found in digits.values())])
+
+
+def digits_of(row: dict[str, Any], key: WatermarkKey, settings: dict[str, Any]) -> float:
+    """Digits of the p-value of a text in the detector that people have, with its own sub-key as the only key."""
+    return -math.log10(Detector(key.subkey(row["subkey"]), **settings).detect(row["text"]).p_value)
 
 
 def oracle_digits(model: LoadedModel, row: dict[str, Any], key: WatermarkKey) -> dict[str, float]:
@@ -99,3 +136,7 @@ def _chances(before: Tensor, signs: Tensor, drawn: int, dice: torch.Generator) -
     for bit in signs[drawn].nonzero()[:, 0].tolist():
         chance = float(gains[flips[:, drawn, bit] > 0].sum() / gains.sum())
         yield bit, min(max(chance, 0.5), SUREST)
+
+
+if __name__ == "__main__":
+    main()

@@ -59,13 +59,15 @@ def shared_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def for_the_toy(experiment: Experiment) -> Experiment:
-    """The experiment for a model that writes 8 tokens and has no embeddings, which Tango's colours come from."""
-    hashed = [
-        cell.model_copy(update={"key": {**cell.key, "colours": "hash"}}) if cell.key and cell.rule == "tango" else cell
-        for cell in experiment.listed
-    ]
+    """The experiment for a model that writes 8 tokens, and has no classes of words, and no embeddings for Tango."""
+
+    def changed(key: dict[str, Any] | None) -> dict[str, Any] | None:
+        own = {name: value for name, value in (key or {}).items() if name not in ("tokens", "word_classes")}
+        return key and own | ({"colours": "hash"} if own["rule"] == "tango" else {})
+
+    cells = [cell.model_copy(update={"key": changed(cell.key)}) for cell in experiment.listed]
     short = experiment.builtin.model_copy(update={"min_tokens": 0})
-    return experiment.model_copy(update={"builtin": short, "listed": hashed})
+    return experiment.model_copy(update={"builtin": short, "listed": cells})
 
 
 @pytest.mark.parametrize("name", experiment_names())

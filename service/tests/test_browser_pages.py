@@ -687,7 +687,7 @@ def test_a_token_with_the_scope_generate_alone_writes_and_can_be_replaced_and_re
     assert visitor.is_hidden("#problem")  # nothing was asked
     assert visitor.is_hidden("#remove-token")
     give(visitor, "dgm_wrong")
-    note_of(visitor, "This access token is not valid here: ask the operator for another.")
+    note_of(visitor, "This access token is not valid here, or no longer: ask the operator for another.")
     assert visitor.get_attribute("#token", "aria-invalid") == "true"
     assert axe_faults(visitor) == []
     visitor.click("#submit")

@@ -33,7 +33,7 @@ KEY = bound_key("types", TOY)
         ({"prompts": [[1.5]]}, SettingsError, "is 1.5, not a whole number"),
         ({"prompts": [["x"]]}, SettingsError, "this is a list of texts"),
         ({"prompts": [b"w1"]}, SettingsError, "these are bytes"),
-        ({"prompts": {"a": "w1"}}, SettingsError, "a mapping with the keys 'a'"),
+        ({"prompts": {"a": "w1"}}, SettingsError, "a mapping or a table"),
         ({"prompts": [[]]}, InputError, "the prompt is empty"),
         ({"progress": 5}, SettingsError, "progress is a function"),
         ({"chat": "no"}, SettingsError, "chat 'no' is neither True nor False"),

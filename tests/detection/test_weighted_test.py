@@ -115,6 +115,7 @@ def test_passing_parts_do_not_overlap_and_the_verdict_comes_from_the_same_test()
 # --- its level ---
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("kind", [*KINDS, "one token"])
 def test_the_p_value_holds_its_level_whatever_the_weights(kind: str, model: str) -> None:

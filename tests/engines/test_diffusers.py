@@ -172,6 +172,7 @@ def test_a_row_without_a_key_is_not_changed_by_its_neighbours_marks(kind: str, s
     assert [torch.equal(*rows) for rows in zip(found, expected, strict=True)] == [False, True, False, True]
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize(
     ("kind", "spread", "settings"),
     [

@@ -36,6 +36,7 @@ _DRAWN = frozenset(("path", "polyline", "polygon", "use", "line", "rect", "circl
 _LETTERS = 2000  # the paths of all drawings of a page are as long if they draw letters; those of signs are shorter
 _LETTER = 200  # of the path of one letter
 _MARK = re.compile(r"\s*[\[(]?(?:\d{1,4}|[*†‡§])[\])]?\s*")  # of a note, or of the way back from it
+_WORD = 16  # letters of a word, about
 _SMALL_DATA = 2000  # characters of the address of a picture that holds it, if it is a sign
 _PROGRAMS = re.compile("$|module$|.*(java|ecma)script")  # the types of scripts that browsers run
 _PROGRAM = re.compile(r"[\s\0-\x1f]*(j\s*a\s*v\s*a|v\s*b)\s*s\s*c\s*r\s*i\s*p\s*t\s*:", re.IGNORECASE)
@@ -147,10 +148,10 @@ def _styles_of(roots: list[Any], open_file: Open | None) -> Styles:
 
 
 def join_labels(labels: Iterable[str]) -> str:
-    """Short texts of one kind as one text: one after the other, those of several words once."""
+    """Short texts of one kind as one text, one after the other; those that are no single words once."""
     joined: dict[str | int, str] = {}
     for number, label in enumerate(one.strip() for one in labels):
-        joined[label if " " in label else number] = label
+        joined[label if len(label) > _WORD else number] = label
     return " ".join(filter(None, joined.values()))
 
 

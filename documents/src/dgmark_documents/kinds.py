@@ -47,7 +47,7 @@ _SUFFIXES_OF = {
     Kind.RTF: (".rtf",),
     Kind.DOCX: (".docx", ".docm", ".dotx", ".dotm"),
     Kind.PPTX: (".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm"),
-    Kind.ODT: (".odt", ".ott"),
+    Kind.ODT: (".odt", ".ott", ".fodt"),
     Kind.EPUB: (".epub",),
     Kind.MAIL: (".eml", ".mht", ".mhtml"),
     Kind.CSV: (".csv", ".tsv"),
@@ -141,7 +141,7 @@ def _kind_of_text(name: str, head: bytes) -> Kind:
     many endings.
     """
     named = _named(name)
-    if named in _NAMED_TEXTS:
+    if named in _NAMED_TEXTS or (named is Kind.ODT and b"<office:document" in head):  # in one piece (.fodt)
         return named
     suffix = PurePath(name).suffix.lower()
     begins = begins_as(head)

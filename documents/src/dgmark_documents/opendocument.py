@@ -5,14 +5,16 @@ What the format hides is read behind the body, and what cannot be seen for its l
 
 import posixpath
 from collections.abc import Iterable
+from io import BytesIO
 from typing import Any
 from urllib.parse import unquote
+from zipfile import ZipFile
 
 from dgmark_documents.account import Account
 from dgmark_documents.elements import attribute, local, points, texts
 from dgmark_documents.look import Look, is_off_page, put
 from dgmark_documents.opendocument_styles import OpenDocumentStyles, Properties, list_labels, look_of, over
-from dgmark_documents.reading import Reading, Refusal
+from dgmark_documents.reading import Limits, Reading, Refusal
 from dgmark_documents.story import Story, said_in
 from dgmark_documents.text_builder import TextBuilder
 from dgmark_documents.xml_pieces import xml_pieces
@@ -49,6 +51,14 @@ def read_odt(archive: ZipArchive) -> Reading:
     return document.account.reading(body.text)
 
 
+def read_flat_odt(content: bytes) -> Reading:
+    """Read an OpenDocument text that is one file of XML, as `read_odt` does."""
+    packed = BytesIO()
+    with ZipFile(packed, "w") as archive:
+        archive.writestr("content.xml", content)
+    return read_odt(ZipArchive(packed, Limits()))
+
+
 class _OpenDocument:
     """A document while it is read.
 
@@ -58,13 +68,12 @@ class _OpenDocument:
     """
 
     def __init__(self, archive: ZipArchive) -> None:
-        from lxml import etree
-
         self.archive = archive
         self.account = Account()
         self._trees: dict[str, Any] = {}
         self._content = self.tree("content.xml")
-        self._styles = self.tree("styles.xml") if "styles.xml" in archive.names else etree.Element("none")
+        # a document in one piece has its styles beside its text
+        self._styles = self.tree("styles.xml") if "styles.xml" in archive.names else self._content
 
     def tree(self, part: str) -> Any:
         """The root of a part, the same each time."""

@@ -21,7 +21,7 @@ from dgmark_documents.json_text import read_json
 from dgmark_documents.kinds import Kind
 from dgmark_documents.mail import read_mail
 from dgmark_documents.notebooks import read_notebook
-from dgmark_documents.opendocument import read_odt
+from dgmark_documents.opendocument import read_flat_odt, read_odt
 from dgmark_documents.pdf import read_pdf
 from dgmark_documents.presentation import read_pptx
 from dgmark_documents.reading import MB, Limits, Reading, Refusal
@@ -93,6 +93,7 @@ def _read(file: BinaryIO, request: dict[str, Any], limits: Limits) -> tuple[Kind
         readers = {
             Kind.PDF: lambda: read_pdf(io.BytesIO(content), limits),
             Kind.RTF: lambda: read_rtf(content),
+            Kind.ODT: lambda: read_flat_odt(content),
             Kind.MAIL: lambda: read_mail(content),
             Kind.HTML: lambda: read_html(content),
             Kind.SVG: lambda: read_html(content),

@@ -97,12 +97,12 @@ class Authenticator:
         return caller
 
     def identify(self, request: Request) -> Caller:
-        """Who asks this, whatever they may do.
+        """Who asks this, whatever they may do; the request keeps it.
 
         Raises:
             ErrorAnswer: their token is not valid, or they have none and need one.
         """
-        nobody = Caller(None, frozenset(), request.client.host if request.client else "unknown")
+        request.state.caller = nobody = Caller(None, frozenset(), request.client.host if request.client else "unknown")
         everybody: frozenset[Scope] = frozenset({"detect"}) if self._public else frozenset()
         given = request.headers.getlist("authorization")
         # clients that cannot do without a token send any to a service that has none
@@ -119,14 +119,16 @@ class Authenticator:
                 raise ErrorAnswer(503, detail, headers={"retry-after": "60"}) from error
             if token is None:
                 raise Refused(401, "this access token is not valid here, or no longer: ask the operator for another")
-            request.state.token = token.name
             keys = None if token.keys is None else frozenset(token.keys)
-            return Caller(token.name, everybody | set(token.scopes), nobody.address, keys)
-        if self._public:
-            return replace(nobody, scopes=everybody, stranger=True)
-        if self._needs_token or any(name in request.headers for name in _FORWARDED):
+            caller = Caller(token.name, everybody | set(token.scopes), nobody.address, keys)
+        elif self._public:
+            caller = replace(nobody, scopes=everybody, stranger=True)
+        elif self._needs_token or any(name in request.headers for name in _FORWARDED):
             raise Refused(401, "an access token is needed: send it as `Authorization: Bearer TOKEN`")
-        return Caller(None, ALL_SCOPES, nobody.address)
+        else:
+            caller = replace(nobody, scopes=ALL_SCOPES)
+        request.state.caller = caller
+        return caller
 
     def count(self, caller: Caller, requests: int = 1) -> None:
         """Count checks of the public form.

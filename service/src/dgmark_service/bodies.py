@@ -5,19 +5,20 @@ from typing import Any, TypeVar
 from fastapi import Request
 from pydantic import BaseModel
 from python_multipart.multipart import parse_options_header
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
-from dgmark.rows.jsonl import RepeatedField, parse_json
-from dgmark_service.detection_worker import Upload
+from dgmark_service.detection_worker import Checker, Upload
 from dgmark_service.error_answers import ErrorAnswer
+from dgmark_service.json_fields import fields_of
 from dgmark_service.schemas import RequestFields
+from dgmark_service.waiting import in_worker
 
 R = TypeVar("R", bound=RequestFields)
 
 DOCUMENT, OPTIONS = "document", "options"
-_LARGE = 100_000  # bytes of JSON that are read in a thread, and of the options in a form
+# bytes of the options in a form; and of JSON from which on, and items from which on, a worker reads it
+_MAX_OPTIONS, _LONG, _MANY = 100_000, 1_000_000, 10_000
 SCHEMAS = "#/components/schemas/{model}"
 
 
@@ -25,24 +26,22 @@ async def read_json(request: Request, model: type[R]) -> R:
     """The fields of a JSON body.
 
     Raises:
-        ErrorAnswer: the body is of another kind or empty, or names a field twice.
-        ValidationError: a field is wrong or unknown.
+        ErrorAnswer: the body is of another kind or damaged, or a field is wrong or unknown.
     """
     if _kind(request)[0] != "application/json":
         raise ErrorAnswer(415, "send application/json", param="content-type")
-    return await _parsed(await request.body(), model, None)
+    return await _parsed(request, await request.body(), model, None)
 
 
 async def read_json_or_form(request: Request, model: type[R]) -> tuple[R, Upload | None]:
     """The fields of a body, and the document in it.
 
     Raises:
-        ErrorAnswer: the body is of another kind, or is damaged.
-        ValidationError: a field is wrong or unknown.
+        ErrorAnswer: the body is of another kind or damaged, or a field is wrong or unknown.
     """
     kind, parameters = _kind(request)
     if kind == "application/json":
-        return await _parsed(await request.body(), model, document=False), None
+        return await _parsed(request, await request.body(), model, document=False), None
     if kind != "multipart/form-data":
         raise ErrorAnswer(415, "send application/json, or multipart/form-data with a document", param="content-type")
     if parameters.get(b"charset", b"utf-8").lower() not in (b"utf-8", b"utf8"):
@@ -52,7 +51,7 @@ async def read_json_or_form(request: Request, model: type[R]) -> tuple[R, Upload
     headers = Headers({"content-type": f"multipart/form-data; boundary={boundary}; charset=latin-1"})
     upload, options = None, b"{}"
     try:
-        parser = MultiPartParser(headers, request.stream(), max_files=1, max_fields=1, max_part_size=_LARGE)
+        parser = MultiPartParser(headers, request.stream(), max_files=1, max_fields=1, max_part_size=_MAX_OPTIONS)
         form = await parser.parse()
     except (MultiPartException, KeyError) as error:
         raise ErrorAnswer(400, f"the form is damaged: {getattr(error, 'message', 'it has no boundary')}") from None
@@ -69,49 +68,15 @@ async def read_json_or_form(request: Request, model: type[R]) -> tuple[R, Upload
         await form.close()
     if upload is None:
         raise ErrorAnswer(400, "the form has no document: send one, or the other fields as JSON", param=DOCUMENT)
-    return await _parsed(options, model, document=True), upload
+    return await _parsed(request, options, model, document=True), upload
 
 
-async def _parsed(body: bytes, model: type[R], document: bool | None) -> R:
-    """The fields of a JSON text; a long one is read in a thread, so that nobody else waits for it."""
-    if len(body) < _LARGE:
+async def _parsed(request: Request, body: bytes, model: type[R], document: bool | None) -> R:
+    """The fields of a JSON text. One of many items is read by a worker, as reading it holds up the whole process."""
+    if len(body) < _LONG and sum(map(body.count, (b",", b"[", b"{"))) < _MANY:
         return fields_of(body, model, document)
-    return await run_in_threadpool(fields_of, body, model, document)
-
-
-def fields_of(body: bytes, model: type[R], document: bool | None = None) -> R:
-    """The fields of a JSON text.
-
-    Args:
-        body: the text.
-        model: the fields.
-        document: whether a document came with it; None where none can come.
-
-    Raises:
-        ErrorAnswer: it is empty or no JSON, or names a field twice.
-        ValidationError: a field is wrong or unknown.
-    """
-    if not body:
-        raise ErrorAnswer(400, "the body is empty: send a JSON object", param="body")
-    try:
-        fields = parse_json(body.decode(), parse_float=_number, parse_constant=_no_number)
-    except RepeatedField as error:
-        raise ErrorAnswer(400, "this is a duplicate field", param=error.name) from None
-    except RecursionError:
-        raise ErrorAnswer(400, "the body is nested too deeply", param="body") from None
-    except ValueError as error:
-        raise ErrorAnswer(400, f"the body is no JSON in UTF-8 ({error})", param="body") from None
-    return model.model_validate(fields, strict=True, context=None if document is None else {"document": document})
-
-
-def _number(digits: str) -> float:
-    """A number with a point or an exponent: in JSON, 16.0 is the whole number 16."""
-    number = float(digits)
-    return int(number) if number.is_integer() else number
-
-
-def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is no number")
+    fields: R = await in_worker(request, Checker.fields, body, model, document)
+    return fields
 
 
 def _text(field: str, param: str) -> str:

@@ -1,21 +1,16 @@
 """The routes that check texts, and make and verify reports. Bodies are JSON, or a form with a document."""
 
 import json
-import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 from dataclasses import asdict
 from typing import TypeVar
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import ClientDisconnect
 
 from dgmark.detection.expected import tokens_needed
-from dgmark.errors import DgmarkError, SignatureInvalid
-from dgmark.report.joined import JoinedReport, joined_to_html, joined_to_json
-from dgmark.report.signed import read_signed_report
+from dgmark.errors import DgmarkError
 from dgmark.report.signing import SigningKey
 from dgmark.version import __version__
 from dgmark_service import schemas
@@ -23,11 +18,10 @@ from dgmark_service.auth import Anybody, Caller, Detecting
 from dgmark_service.bodies import json_body, json_or_form_body, read_json, read_json_or_form
 from dgmark_service.detection_worker import Answer, Checker, Options, Upload
 from dgmark_service.error_answers import ErrorAnswer, Refused
-from dgmark_service.error_handlers import problem_of
-from dgmark_service.generation_task import unless_gone
+from dgmark_service.error_handlers import answer_to
 from dgmark_service.offers import Offer
-from dgmark_service.settings import ServiceSettings
 from dgmark_service.state import ServiceState
+from dgmark_service.waiting import in_worker
 
 T = TypeVar("T", schemas.DetectRequest, schemas.ReportRequest)
 
@@ -67,9 +61,7 @@ def routes(state: ServiceState) -> APIRouter:
     async def report(request: Request, caller: Detecting) -> Response:
         """The report as a page or as JSON, signed if the service has a signing key."""
         asked, answer = await _checked(state, request, caller, schemas.ReportRequest, Checker.report)
-        signer = state.settings.signer
-        content = await run_in_threadpool(signer.sign, answer.content) if signer else answer.content
-        return _file(content, asked.format)
+        return await _file(answer.content, asked.format, state.settings.signer)
 
     @router.post(
         "/v1/report/join",
@@ -81,9 +73,10 @@ def routes(state: ServiceState) -> APIRouter:
     async def join(request: Request, _: Detecting) -> Response:
         """A table of what the reports found. If the service signs, it takes only reports that it signed itself."""
         asked = await read_json(request, schemas.JoinRequest)
-        joined = await run_in_threadpool(_joined, asked, state.settings.signer)
+        signer = state.settings.signer
+        joined = await in_worker(request, Checker.join, asked, signer.to_jwks() if signer else None)
         state.audit.note(request, "join", reports=len(asked.reports))
-        return _file(joined, asked.format)
+        return await _file(joined, asked.format, signer)
 
     @router.get("/.well-known/jwks.json", summary="The public keys that sign reports")
     async def jwks() -> dict[str, object]:
@@ -102,26 +95,23 @@ def routes(state: ServiceState) -> APIRouter:
             document = await request.body()
             if not document:
                 raise ErrorAnswer(400, "the body is empty: send the file of the report", param="body")
-            verified = await run_in_threadpool(_verified, document, state.settings)
-            state.audit.note(request, "verify", valid=verified.valid, signature_key=verified.key_id)
-            return verified
+            own = state.settings.signer and state.settings.signer.key_id
+            found: schemas.VerifyAnswer = await in_worker(
+                request, Checker.verify, document, state.settings.report_keys, own
+            )
+            state.audit.note(request, "verify", valid=found.valid, signature_key=found.key_id)
+            return found
 
     return router
 
 
-def _file(report: bytes, kind: str) -> Response:
-    """A report, to be kept."""
+async def _file(report: bytes, kind: str, signer: SigningKey | None) -> Response:
+    """A report, to be kept, signed if there is a key."""
     return Response(
-        report,
+        await run_in_threadpool(signer.sign, report) if signer else report,
         media_type=_KINDS[kind],
         headers={"content-disposition": f'attachment; filename="report.{kind}"'},
     )
-
-
-def _joined(asked: schemas.JoinRequest, signer: SigningKey | None) -> bytes:
-    joined = JoinedReport.of(asked.reports, asked.name, signer.to_jwks() if signer else None, asked.unanswered)
-    content = (joined_to_html if asked.format == "html" else joined_to_json)(joined)
-    return signer.sign(content) if signer else content
 
 
 def _about(state: ServiceState, caller: Caller) -> schemas.About:
@@ -151,17 +141,6 @@ def _about(state: ServiceState, caller: Caller) -> schemas.About:
         token=caller.name,
         sample=settings.sample,
     )
-
-
-def _verified(document: bytes, settings: ServiceSettings) -> schemas.VerifyAnswer:
-    try:
-        report = read_signed_report(document, settings.report_keys)
-    except SignatureInvalid as error:
-        return schemas.VerifyAnswer(valid=False, detail=str(error), reason=error.reason, key_id=error.key_id)
-    own = settings.signer is not None and settings.signer.key_id == report["key_id"]
-    signer = report["signer"] or ("this service" if own else None)
-    signed = f"by {signer}" if signer else "with a key whose owner this service does not name"
-    return schemas.VerifyAnswer(valid=True, detail=f"signed {signed}, and not changed since", own=own, **report)
 
 
 def _model(state: ServiceState, caller: Caller, offer: Offer) -> schemas.ModelFields:
@@ -199,10 +178,9 @@ async def _checked(
     """What a request about one text, or a list of texts, asks for, and the answer of a worker.
 
     Raises:
-        ErrorAnswer: the body is damaged, the texts are too long together, or the public form does not let a field be
-            chosen.
-        ValidationError: a field is wrong or unknown.
-        DgmarkError: see `_answer`.
+        ErrorAnswer: the body is damaged, a field is wrong, the texts are too long together, or the public form does not
+            let a field be chosen.
+        DgmarkError: see `in_worker`.
     """
     state.auth.check_seconds(caller)
     asked, upload = await read_json_or_form(request, model)
@@ -222,31 +200,16 @@ async def _checked(
         try:
             answers.append((await _answer(request, caller, work, one, None, options)).content)
         except DgmarkError as error:
-            answers.append(json.dumps({"error": problem_of(error, request)}).encode())
+            answers.append(json.dumps({"error": answer_to(error, request).problem(request.state.request_id)}).encode())
     return asked, Answer(b'{"results":[' + b",".join(answers) + b"]}", "")
 
 
 async def _answer(
     request: Request, caller: Caller, work: Callable[..., Answer], asked: T, upload: Upload | None, options: Options
 ) -> Answer:
-    """The answer of a worker about one text, which is counted and logged. Who leaves before its turn gives it up.
-
-    Raises:
-        ErrorAnswer: a stranger's time is used up.
-        ClientDisconnect: nobody waits for it any more.
-        DgmarkError: see `Turns.place` and `WorkerPool.run`.
-    """
+    """The answer of a worker about one text, which is counted and logged; see `in_worker` for what is raised."""
     state: ServiceState = request.app.state.service
-    async with AsyncExitStack() as stack:
-        turn = state.turns.place(stranger=caller.stranger)
-        if not await unless_gone(request, stack.enter_async_context(turn)):
-            raise ClientDisconnect
-        state.auth.check_seconds(caller)  # others of the same caller may have used them up meanwhile
-        began = time.monotonic()
-        try:
-            answer: Answer = await state.workers.run(work, asked, upload, options)
-        finally:
-            state.auth.spend_seconds(caller, time.monotonic() - began)
+    answer: Answer = await in_worker(request, work, asked, upload, options)
     state.metrics.verdicts.labels(answer.verdict).inc()
     what, form = request.scope["route"].path.removeprefix("/v1/"), "public" if caller.public else "full"
     tried = [state.keys[name] for name in options.keys if name in state.keys]

@@ -28,16 +28,19 @@ from dgmark.detection.rules import CHARS_A_TOKEN, seconds_to_check, work_of
 from dgmark.detection.scorer import Scorer
 from dgmark.detection.sentences import heading, meaning, rarity, symbol, verdict_sentence, where
 from dgmark.detection.surprisal import SurprisalModel
-from dgmark.errors import InputError, SettingsError
+from dgmark.errors import InputError, SettingsError, SignatureInvalid
 from dgmark.models.surprisal_models import load_surprisal_model
+from dgmark.report.joined import JoinedReport, joined_to_html, joined_to_json
 from dgmark.report.page import to_html, to_json
 from dgmark.report.rate import ChosenRate
+from dgmark.report.signed import read_signed_report
 from dgmark.report.statement import Report
 from dgmark.rows.documents import Document, read_opened
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey
 from dgmark_service.error_answers import ErrorAnswer
-from dgmark_service.schemas import DetectRequest, ReportRequest
+from dgmark_service.json_fields import fields_of
+from dgmark_service.schemas import DetectRequest, JoinRequest, ReportRequest, RequestFields, VerifyAnswer
 
 Content = str | list[int]
 # of one text: its spans take a third of the time of a request for most keys
@@ -58,16 +61,13 @@ class Upload:
 
 @dataclass(frozen=True)
 class Options:
-    """How texts are checked; see `Detector`.
+    """How texts are checked; see `Detector` for the last three.
 
     Attributes:
         keys: names of the keys to look for.
         public: leave out what guides the removal of the mark.
         fpr: false-positive rate over all of them.
         service_fpr: the service's own rate over all of them, which is that of requests that name none.
-        phase: whether the front may be missing.
-        max_crop: with a rotating key, how many tokens may be missing.
-        normalise: steps that undo disguises.
     """
 
     keys: tuple[str, ...]
@@ -186,7 +186,32 @@ class Checker:
             report = replace(report, detection=replace(report.detection, spans=_paid(report.spans, options)))
         return Answer((to_html if asked.format == "html" else to_json)(report), detection.verdict)
 
-    # --- reading ---
+    def fields(self, body: bytes, model: type[RequestFields], document: bool | None) -> RequestFields:
+        """The fields of a body; see `fields_of`."""
+        return fields_of(body, model, document)
+
+    def join(self, asked: JoinRequest, signers: Mapping[str, Any] | None) -> bytes:
+        """Make one report of several, with an empty place for a signature.
+
+        Raises:
+            InputError: one of them is none, or is not signed by one of the signers.
+        """
+        try:
+            joined = JoinedReport.of(asked.reports, asked.name, signers, asked.unanswered)
+        except SignatureInvalid as error:  # which no process can send to another
+            raise InputError(str(error)) from None
+        return (joined_to_html if asked.format == "html" else joined_to_json)(joined)
+
+    def verify(self, document: bytes, keys: Mapping[str, Any], own_key: str | None) -> VerifyAnswer:
+        """Whether a report is signed with one of the keys, of which the service's own may be one."""
+        try:
+            report = read_signed_report(document, keys)
+        except SignatureInvalid as error:
+            return VerifyAnswer(valid=False, detail=str(error), reason=error.reason, key_id=error.key_id)
+        own = report["key_id"] == own_key
+        signer = report["signer"] or ("this service" if own else None)
+        signed = f"by {signer}" if signer else "with a key whose owner this service does not name"
+        return VerifyAnswer(valid=True, detail=f"signed {signed}, and not changed since", own=own, **report)
 
     def _read(self, source: Content | Upload, options: Options) -> tuple[Content, Document | None]:
         if isinstance(source, Upload):
@@ -210,8 +235,6 @@ class Checker:
                 "check it in parts",
             )
         return content, document
-
-    # --- checking ---
 
     def _judge(self, content: Content, document: Document | None, options: Options) -> Detection:
         """The verdict on one text, if the keys can be looked for in it within the time of a request."""
@@ -275,8 +298,6 @@ class Checker:
 
     def _name_of(self, detection: Detection, options: Options) -> str:
         return next(name for name in options.keys if self.keys[name].fingerprint == detection.key_fingerprint)
-
-    # --- answers ---
 
     def _fields(self, content: Content, detection: Detection, options: Options, asked: DetectRequest) -> dict[str, Any]:
         named = detection.verdict == "watermarked" or detection.spans or len(options.keys) == 1

@@ -1,12 +1,9 @@
 """Errors as answers: which status each kind has, and what is left to the log."""
 
 import logging
-from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -15,7 +12,6 @@ from dgmark.errors import DgmarkError, InputError, MissingExtra, SettingsError, 
 from dgmark.rows.processes import WorkerLost
 from dgmark.watermark.policy import MarkingRefused
 from dgmark_service.error_answers import ErrorAnswer, Refused
-from dgmark_service.invalid_fields import invalid_field
 
 log = logging.getLogger("dgmark_service")
 GONE = 499  # whoever asked has left: nobody reads this status
@@ -28,13 +24,8 @@ _UNSAID = {
     501: "this document needs a reader that is not installed here",
 }
 # the first kind that fits
-_STATUSES: tuple[tuple[type[DgmarkError], int], ...] = (
-    (WorkerLost, 503),
-    (InputError, 422),
-    (SettingsError, 400),
-    (VocabularyMismatch, 400),
-    (MissingExtra, 501),
-)
+_STATUSES: dict[type[DgmarkError], int]
+_STATUSES = {WorkerLost: 503, InputError: 422, SettingsError: 400, VocabularyMismatch: 400, MissingExtra: 501}
 # the fields of requests that say what `MarkingRequest` has
 _MARKING_PARAMS = {"enabled": "watermark", "key": "watermark.key_id", "subkey": "watermark.subkey"}
 
@@ -43,7 +34,7 @@ def status_of(error: Exception) -> int:
     """The HTTP status of an error; below 500 it lies with whoever asked."""
     if isinstance(error, ErrorAnswer):
         return error.status
-    return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
+    return next((status for kind, status in _STATUSES.items() if isinstance(error, kind)), 500)
 
 
 def answer_to(error: Exception, request: Request) -> ErrorAnswer:
@@ -58,9 +49,6 @@ def answer_to(error: Exception, request: Request) -> ErrorAnswer:
 def _answer_to(error: Exception, request: Request) -> ErrorAnswer:
     if isinstance(error, ErrorAnswer):
         return error
-    if isinstance(error, RequestValidationError | ValidationError):
-        wrong = invalid_field(error)
-        return ErrorAnswer(400, f"the request is invalid: {wrong['param']}: {wrong['message']}", param=wrong["param"])
     if isinstance(error, HTTPException):
         detail = _NOT_FOUND.get(error.status_code, str(error.detail))
         return ErrorAnswer(error.status_code, detail, headers=error.headers)
@@ -69,13 +57,8 @@ def _answer_to(error: Exception, request: Request) -> ErrorAnswer:
     status = status_of(error)
     if status in _UNSAID:
         why = error if isinstance(error, DgmarkError) else type(error).__name__
-        log.error("request %s failed: %s", id_of(request), why)
+        log.error("request %s failed: %s", request.state.request_id, why)
     return ErrorAnswer(status, _UNSAID.get(status, str(error)), param=getattr(error, "field", None))
-
-
-def problem_of(error: Exception, request: Request) -> dict[str, Any]:
-    """The problem document of an error of this request."""
-    return answer_to(error, request).problem(id_of(request))
 
 
 def response_to(request: Request, error: Exception) -> Response:
@@ -85,16 +68,11 @@ def response_to(request: Request, error: Exception) -> Response:
     # clients of OpenAI's interface also ask for parts of it that there are not
     if path.startswith(OPENAI_PATHS) or (path.startswith("/v1/") and answer.detail == NOTHING_HERE):
         return JSONResponse(answer.openai(), answer.status, headers)
-    return JSONResponse(answer.problem(id_of(request)), answer.status, headers, "application/problem+json")
-
-
-def id_of(request: Request) -> str:
-    """The id of a request, which the outermost layer gave it."""
-    return str(request.state.request_id)
+    return JSONResponse(answer.problem(request.state.request_id), answer.status, headers, "application/problem+json")
 
 
 def answer_errors(app: FastAPI) -> None:
     """Let the application answer errors."""
-    for kind in (RequestValidationError, ValidationError, DgmarkError, HTTPException, Exception):
+    for kind in (DgmarkError, HTTPException, Exception):
         app.add_exception_handler(kind, response_to)
     app.add_exception_handler(ClientDisconnect, lambda *_: Response(status_code=GONE))

@@ -17,7 +17,7 @@ from dgmark_service import generation_schemas as schemas
 from dgmark_service.auth import Caller, Generating
 from dgmark_service.bodies import json_body, read_json
 from dgmark_service.error_answers import ErrorAnswer, Refused
-from dgmark_service.error_handlers import problem_of
+from dgmark_service.error_handlers import answer_to
 from dgmark_service.generation_task import Event, GenerationTask, answer, event
 from dgmark_service.jobs import FREE_SETTINGS, OFF_WITHOUT_MARK, REQUEST_SETTINGS, Job, Marked
 from dgmark_service.offers import Offer
@@ -80,8 +80,8 @@ async def begin(
             with -i behind it.
 
     Raises:
-        ErrorAnswer: the model is unknown, the prompts are too many or too long, or the policy does not allow it.
-        ValidationError: a field is wrong or unknown.
+        ErrorAnswer: a field is wrong, the model is unknown, the prompts are too many or too long, or the policy does
+            not allow it.
     """
     asked = await read_json(request, model)
     offer, contents = offer_of(state, asked.model), asked.contents()
@@ -205,4 +205,4 @@ async def _events(text: GenerationTask) -> AsyncIterator[Event]:
                 yield event({name: getattr(step, name) for name in names}, "step")
         yield event(text.fields(), "done")
     except DgmarkError as error:
-        yield event(problem_of(error, text.request), "error")
+        yield event(answer_to(error, text.request).problem(text.request.state.request_id), "error")

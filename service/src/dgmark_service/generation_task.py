@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,6 +17,7 @@ from dgmark.errors import DgmarkError
 from dgmark_service.error_handlers import GONE, status_of
 from dgmark_service.jobs import Finished, Job, Marked, Outcome, Started, Stepped
 from dgmark_service.state import ServiceState
+from dgmark_service.waiting import end, unless_gone
 
 Event = dict[str, str]  # the fields of a server-sent event
 
@@ -29,6 +30,12 @@ def event(fields: Mapping[str, Any], name: str | None = None) -> Event:
     """A server-sent event with these fields as JSON."""
     data = {"data": json.dumps(fields, ensure_ascii=False, separators=(",", ":"))}
     return data if name is None else {"event": name, **data}
+
+
+def usage(texts: "Sequence[GenerationTask]", n: int = 1) -> dict[str, int]:
+    """Counts of tokens of texts, of which `n` have each prompt; a prompt counts once."""
+    prompt, completion = sum(one.started.prompt_tokens for one in texts[::n]), sum(one.finished.tokens for one in texts)
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
 @dataclass
@@ -90,7 +97,7 @@ class GenerationTask:
         finished, fields = self.finished, self.head()
         for name in ("text", "choices", "check"):
             fields[name] = getattr(finished, name)
-        fields |= {"usage": self.usage(), "num_denoising_steps": finished.steps}
+        fields |= {"usage": usage([self]), "num_denoising_steps": finished.steps}
         if finished.check is None:
             del fields["check"]
         if not self.job.fills:
@@ -98,11 +105,6 @@ class GenerationTask:
         del fields["length"]  # the holes have one each
         fields["settings"] = {name: one for name, one in fields["settings"].items() if name not in ("length", "steps")}
         return {**fields, "spans": finished.spans, **finished.figures}
-
-    def usage(self) -> dict[str, int]:
-        """Counts of tokens."""
-        prompt, completion = self.started.prompt_tokens, self.finished.tokens
-        return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
     async def write(self) -> None:
         """Have the text written.
@@ -238,7 +240,7 @@ async def merged(streams: Sequence[AsyncIterator[Event]]) -> AsyncIterator[Event
                     yield one.result()
                     coming[asyncio.ensure_future(anext(source))] = source
     finally:
-        await _end(coming)
+        await end(coming)
 
 
 async def _together(works: Sequence[Coroutine[Any, Any, None]]) -> None:
@@ -247,31 +249,7 @@ async def _together(works: Sequence[Coroutine[Any, Any, None]]) -> None:
     try:
         await asyncio.gather(*tasks)
     finally:
-        await _end(tasks)
-
-
-async def _end(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    """End what is under way."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def unless_gone(request: Request, work: Coroutine[Any, Any, None]) -> bool:
-    """Do some work, which is cancelled when nobody waits for it any more; whether it was done."""
-    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_left(request))
-    try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            task.result()
-        return task.done()
-    finally:
-        await _end([task, gone])
-
-
-async def _left(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+        await end(tasks)
 
 
 class EventStream(EventSourceResponse):

@@ -6,7 +6,7 @@ Knows nothing of HTTP.
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from dgmark.checkpoint.folder import find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
@@ -46,10 +46,8 @@ class Offer:
         return fields | {"subkey": mark.key.number} if mark is not None and mark.chosen else fields
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """What a key needs to know about a model that is not loaded."""
-
+# what a key needs to know about a model that is not loaded
+class _Shape(NamedTuple):
     tokenizer: Tokenizer
     vocab_size: int
 

@@ -18,7 +18,7 @@ from dgmark_service.auth import Generating
 from dgmark_service.bodies import json_body
 from dgmark_service.error_handlers import answer_to
 from dgmark_service.generation_routes import EVENTS, begin, offer_of
-from dgmark_service.generation_task import Event, GenerationTask, answer, event, merged
+from dgmark_service.generation_task import Event, GenerationTask, answer, event, merged, usage
 from dgmark_service.offers import Offer
 from dgmark_service.state import ServiceState
 
@@ -70,9 +70,9 @@ async def _answer(asked: schemas.CompletionRequest | schemas.ChatRequest, texts:
     if job.chat:
         kind = "chat.completion.chunk" if asked.stream else "chat.completion"
     head = {"id": job.id, "object": kind, "created": int(time.time()), "model": job.model}
-    usage = partial(_usage, texts, asked.n or 1)
+    counts = partial(usage, texts, asked.n or 1)
     counted = asked.stream_options is not None and asked.stream_options.include_usage
-    events = _events(head, texts, usage if counted else None) if asked.stream else None
+    events = _events(head, texts, counts if counted else None) if asked.stream else None
 
     def completion() -> dict[str, Any]:
         choices = []
@@ -80,7 +80,7 @@ async def _answer(asked: schemas.CompletionRequest | schemas.ChatRequest, texts:
             text = one.finished.text
             content = {"message": {"role": "assistant", "content": text}} if job.chat else {"text": text}
             choices.append(_choice(index, content, one.finish_reason))
-        return {**head, "choices": choices, "usage": usage(), **_own(texts)}
+        return {**head, "choices": choices, "usage": counts(), **_own(texts)}
 
     return await answer(texts, events, completion)
 
@@ -88,14 +88,6 @@ async def _answer(asked: schemas.CompletionRequest | schemas.ChatRequest, texts:
 def _choice(index: int, fields: dict[str, Any], reason: str | None) -> dict[str, Any]:
     """A text, or a piece of one."""
     return {"index": index, **fields, "finish_reason": reason, "logprobs": None}
-
-
-def _usage(texts: Sequence[GenerationTask], n: int) -> dict[str, int]:
-    """Counts of tokens of all texts, of which `n` have each prompt; a prompt counts once."""
-    counts = [text.usage() for text in texts]
-    prompt = sum(one["prompt_tokens"] for one in counts[::n])
-    completion = sum(one["completion_tokens"] for one in counts)
-    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
 def _own(texts: Sequence[GenerationTask]) -> dict[str, Any]:
@@ -109,27 +101,23 @@ def _own(texts: Sequence[GenerationTask]) -> dict[str, Any]:
 
 
 async def _events(
-    head: dict[str, Any], texts: Sequence[GenerationTask], usage: Callable[[], dict[str, int]] | None
+    head: dict[str, Any], texts: Sequence[GenerationTask], counts: Callable[[], dict[str, int]] | None
 ) -> AsyncIterator[Event]:
     """The chunks of all texts as they come, maybe one with counts, and the end."""
-    if usage is not None:
+    if counts is not None:
         head = {**head, "usage": None}
     try:
         async for chunk in merged([_chunks(head, index, text) for index, text in enumerate(texts)]):
             yield chunk
-        if usage is not None:
-            yield event({**head, "choices": [], "usage": usage()})
+        if counts is not None:
+            yield event({**head, "choices": [], "usage": counts()})
         yield _DONE
     except DgmarkError as error:
         yield event(answer_to(error, texts[0].request).openai())
 
 
 async def _chunks(head: dict[str, Any], index: int, text: GenerationTask) -> AsyncIterator[Event]:
-    """The chunks of one text, of which the last one has the reason of its end.
-
-    Raises:
-        DgmarkError: the text is given up.
-    """
+    """The chunks of one text, of which the last one has the reason of its end."""
 
     def chunk(piece: str, reason: str | None = None, *, role: str | None = None, **more: Any) -> Event:
         """An event with a piece of the text."""

@@ -94,8 +94,9 @@ class AuditLog(WatchedFileHandler):
     def note(self, request: Request, decision: str, keys: Iterable[WatermarkKey] = (), **fields: Any) -> None:
         """Append what was done for a request, with who asked it, and the keys that were tried or used."""
         state, address = request.state, request.client.host if request.client else "unknown"
-        who = {"request": state.request_id, "client_request": state.client_id, "address": address}
-        who |= {"token": getattr(state, "token", None), **getattr(state, "about", {})}
+        token = state.caller.name if hasattr(state, "caller") else None
+        who = {"request": state.request_id, "client_request": state.client_id, "token": token, "address": address}
+        who |= getattr(state, "about", {})
         self.write(decision, **who, key_fingerprints=[key.fingerprint for key in keys], **fields)
 
     def works(self) -> bool:

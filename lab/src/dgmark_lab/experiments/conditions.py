@@ -3,9 +3,10 @@
 from typing import Any, Literal, NamedTuple
 
 from dgmark.checkpoint.folder import BUILTIN
+from dgmark_lab.attacks.published import WAYS
 
 Steps = tuple[tuple[str, dict[str, Any]], ...]  # names and options of attacks, one after the other
-ConditionSet = Literal["edits", "attacks"]
+ConditionSet = Literal["edits", "attacks", "rivals", "published"]
 
 
 class Condition(NamedTuple):
@@ -59,9 +60,15 @@ _EDITED = {
     **STRONG_EDITS,
     **{f"{length} tokens": Condition(first=length) for length in (64, 128)},
 }
-# what view "rivals" scores texts under: the steps of each condition by its name
-RIVAL_CONDITIONS: dict[str, Steps] = {
-    "as written": (),
-    **{name: EDITS[name].steps for name in ("deletion 0.1", "insertion 0.2", "substitution 0.2")},
+CONDITIONS: dict[ConditionSet, dict[str, Condition]] = {
+    "edits": _EDITED,
+    "attacks": {**_EDITED, **_attacks()},
+    "rivals": {
+        "as written": Condition(),
+        **{name: EDITS[name] for name in ("deletion 0.1", "insertion 0.2", "substitution 0.2")},
+    },
+    "published": {
+        "as written": Condition(),
+        **{way: Condition((("published", {"way": way}),)) for way in WAYS},
+    },
 }
-CONDITIONS: dict[ConditionSet, dict[str, Condition]] = {"edits": _EDITED, "attacks": {**_EDITED, **_attacks()}}

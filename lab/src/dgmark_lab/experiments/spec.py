@@ -310,7 +310,7 @@ class Experiment(_Table):
         view: how the report shows the experiment.
         notes: remarks for readers of the report.
         perplexity: whether to measure perplexity in addition to detection.
-        conditions: for view "frontier": what is done to the texts before they are scored.
+        conditions: for views "frontier" and "rivals": what is done to the texts before they are scored.
         keys: number of keys that mark the texts of a cell in turn.
         windows: window lengths of the window statistic.
         null_keys: number of random keys, in addition to the run's, that unmarked texts are scored with.

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dgmark_lab.evaluate.estimates import Estimate
-from dgmark_lab.experiments.conditions import RIVAL_CONDITIONS
 from dgmark_lab.experiments.figures import Line, Panel, chart
 from dgmark_lab.experiments.spec import RATES, Attack, Experiment, Setup, Step
 from dgmark_lab.experiments.tables import Quantity
@@ -173,7 +172,8 @@ def _rivals(_experiment: Experiment, quantities: Sequence[Quantity], about: Abou
     known = {(q.cell, q.name): q.ours for q in quantities if q.ours is not None}
     judged = dict.fromkeys(cell for cell, name in known if name == "perplexity")
     cells = sorted(judged, key=lambda cell: float(cell.split(_AT)[1]))
-    marked = [cell for cell in cells if any((cell, f"found, {name}") in known for name in RIVAL_CONDITIONS)]
+    if not (marked := [cell for cell in cells if (cell, "found, as written") in known]):
+        return {}
     spans = {f"unmarked{_AT}{cell.split(_AT)[1]}": known[cell, "perplexity"] for cell in cells if cell not in marked}
     temperatures = list(dict.fromkeys(cell.split(_AT)[1] for cell in cells))
     panels = []
@@ -185,7 +185,8 @@ def _rivals(_experiment: Experiment, quantities: Sequence[Quantity], about: Abou
                 line = lines.setdefault(name, Line(name, dashed=name.endswith(WEIGHTED)))
                 line.points.append((known[cell, "perplexity"], found))
                 line.sizes.append(4 + 5 * temperatures.index(at) / max(1, len(temperatures) - 1))
-        panels.append(Panel(title, [*lines.values()], spans))
+        if lines:
+            panels.append(Panel(title, [*lines.values()], spans))
     weighted = "Dashed: the weighted test. " if any(WEIGHTED in cell for cell in marked) else ""
     figure = chart(
         panels,
@@ -200,7 +201,7 @@ def _rivals(_experiment: Experiment, quantities: Sequence[Quantity], about: Abou
         top=104,
         better="upper left",
     )
-    return {"rivals": figure} if marked else {}
+    return {"rivals": figure}
 
 
 _OF_VIEW: "dict[Step, Callable[[Experiment, Sequence[Quantity], About], dict[str, Figure]]]" = {

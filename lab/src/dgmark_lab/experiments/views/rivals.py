@@ -17,7 +17,7 @@ from dgmark.rows.jsonl import Row
 from dgmark_lab.evaluate.diversity import distinct_ngrams
 from dgmark_lab.evaluate.estimates import Estimate, mean, percent, perplexity, quantile
 from dgmark_lab.experiments.cells import CellRows, StoredRun
-from dgmark_lab.experiments.conditions import RIVAL_CONDITIONS
+from dgmark_lab.experiments.conditions import CONDITIONS, Condition
 from dgmark_lab.experiments.made_with import identifier
 from dgmark_lab.experiments.store import digest
 from dgmark_lab.experiments.tables import Quantity, Section, quantity_table
@@ -25,22 +25,25 @@ from dgmark_lab.experiments.views.drawn import WEIGHTED, About, figures_of
 
 RATE = 1e-4
 _COUNT = "count"
-_COLUMNS = {
-    "perplexity": "perplexity",
-    "worst decile": "worst decile",
-    "distinct-2": "distinct-2",
-    **{f"found, {name}, %": f"found, {name}" for name in RIVAL_CONDITIONS},
-    "seconds a text": "seconds",
-}
-_DIGITS = {"perplexity": 1, "worst decile": 1, **{f"found, {name}": 0 for name in RIVAL_CONDITIONS}}
+_DIGITS = {"perplexity": 1, "worst decile": 1}
 
 
 def rivals(run: StoredRun) -> Section:
-    """Show cost, diversity and the shares found of each cell, twice if its rule has a weighted test."""
+    """Show cost, diversity, the shares found and the evidence of each cell, twice if its rule has a weighted test."""
     quantities = [q for cell in run.present for q in _of_cell(run, cell)]
     cells = dict.fromkeys(q.cell for q in quantities)
-    table = quantity_table(f"Cost, and what is found at p <= {RATE:g}", cells, quantities, _COLUMNS)
-    return Section(quantities, [table], figures=figures_of(run.experiment, quantities, About.of(run)))
+    columns = {name: name for name in ("perplexity", "worst decile", "distinct-2")}
+    columns |= {f"found, {name}, %": f"found, {name}" for name in _conditions(run)}
+    tables = {
+        f"Cost, and what is found at p <= {RATE:g}": {**columns, "seconds a text": "seconds"},
+        "Digits of evidence: -log10 of p": {name: f"digits, {name}" for name in _conditions(run)},
+    }
+    shown = [quantity_table(title, cells, quantities, columns) for title, columns in tables.items()]
+    return Section(quantities, shown, figures=figures_of(run.experiment, quantities, About.of(run)))
+
+
+def _conditions(run: StoredRun) -> Mapping[str, Condition]:
+    return CONDITIONS[run.experiment.conditions]
 
 
 def make_scores(
@@ -62,9 +65,9 @@ def make_scores(
         for one in readers:
             file = _file(cell, None if one is None else identity)
             todo = {
-                _score_id(row, condition): row
-                for condition, steps in RIVAL_CONDITIONS.items()
-                for row in run.attacked(cell, steps).rows
+                _score_id(row, name): row
+                for name, condition in _conditions(run).items()
+                for row in run.attacked(cell, condition.steps).rows
             }
 
             def make(rows: list[Row], cell: CellRows = cell, model: LanguageModel | None = one) -> list[Row]:
@@ -123,17 +126,19 @@ def _cost(run: StoredRun, cell: CellRows) -> dict[str, Estimate]:
 
 
 def _shares(run: StoredRun, cell: CellRows, file: str) -> dict[str, Estimate]:
-    """The shares found under each condition that all texts were scored under, and the median time as written."""
+    """What is found, and the evidence, where all texts were scored, and the median time as written."""
     stored = run.store.read("scores", file)
     found: dict[str, Estimate] = {}
-    for condition in RIVAL_CONDITIONS:
-        rows = [stored[one] for row in cell.rows if (one := _score_id(row, condition)) in stored]
+    for name, condition in _conditions(run).items():
+        rows = [stored[one] for row in cell.rows if (one := _score_id(row, name)) in stored]
         if len(rows) == len(cell.rows):
-            found[f"found, {condition}"] = percent(np.array([row["p"] for row in rows]) <= RATE)
-            if not RIVAL_CONDITIONS[condition]:
+            p = np.array([row["p"] for row in rows])
+            found |= {f"found, {name}": percent(p <= RATE), f"digits, {name}": mean(-np.log10(p))}
+            if not condition.steps:
                 found["seconds"] = Estimate(float(np.median([row["seconds"] for row in rows])), count=len(rows))
     return found
 
 
 def _named(cell: str, estimates: Mapping[str, Estimate]) -> list[Quantity]:
-    return [Quantity(cell, name, estimate, digits=_DIGITS.get(name, 3)) for name, estimate in estimates.items()]
+    digits = {**_DIGITS, **{name: int("digits" in name) for name in estimates if ", " in name}}
+    return [Quantity(cell, name, estimate, digits=digits.get(name, 3)) for name, estimate in estimates.items()]

@@ -1,18 +1,17 @@
-"""The power benchmark: its oracle's chances against all keys, the decode that it follows, and paired differences."""
+"""The oracle: its chances against all keys, the decode that it follows, and its table."""
 
 import importlib
 import itertools
+import json
 import math
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
-from dgmark import generate, load_model
+from dgmark import Detector, generate, load_model
 from dgmark.decode.proposals import keyed_shares
 from dgmark.models.loaded import LoadedModel
 from support.known_keys import known_key
@@ -21,16 +20,11 @@ KEY = known_key("oracle", rule="bigram", subkeys=8)
 
 
 @pytest.fixture(scope="module")
-def power() -> Iterator[Any]:
+def oracle() -> Iterator[Any]:
     """The benchmark."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
-        yield importlib.import_module("weighted_power")
-
-
-@pytest.fixture(scope="module")
-def oracle(power: Any) -> Any:
-    return sys.modules[power.oracle_digits.__module__]
+        yield importlib.import_module("oracle")
 
 
 @pytest.fixture(scope="module")
@@ -84,11 +78,22 @@ def test_a_trace_of_another_decode_is_refused(oracle: Any, model: LoadedModel, r
         oracle.oracle_digits(model, {**row, "trace": trace}, KEY)
 
 
-def test_the_interval_of_a_difference_holds_it(power: Any) -> None:
-    rng, held = np.random.default_rng(7), 0
-    for _ in range(1000):  # of the same 63 texts .9 are found by a test and .8 by the count: by one alone .14 and .04
-        kind = rng.choice(4, 63, p=(0.76, 0.14, 0.04, 0.06))
-        shown = power.difference(kind <= 1, (kind == 0) | (kind == 2))
-        low, high = map(float, shown[shown.index("[") + 1 : -1].split(","))
-        held += low <= 0.1 <= high
-    assert held >= 910  # 95 % of 1000, less five deviations and a little for rounding
+def test_the_table_has_a_column_for_each_test(
+    oracle: Any,
+    row: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    KEY.save(tmp_path / "key.json")
+    monkeypatch.setattr(oracle, "oracle_digits", lambda *_: {"best weights": 12.34})
+    monkeypatch.setattr(
+        "sys.argv", ["oracle.py", *(str(tmp_path / name) for name in ("rows.jsonl", "key.json")), "storyteller"]
+    )
+    oracle.main()
+    p = Detector(KEY.subkey(3)).detect(row["text"]).p_value
+    assert capsys.readouterr().out.splitlines()[::2] == [
+        "| texts | the count | best weights |",
+        f"| 1 | {-math.log10(p):.1f} | 12.3 |",
+    ]
