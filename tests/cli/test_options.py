@@ -86,6 +86,8 @@ def test_every_option_that_a_message_names_is_there() -> None:
         (["infill", "--no-watermark", "Once [mask:4]", "--max-new-tokens", "9"], "No such option: --max-new-tokens"),
         (["infill", "--no-watermark", "Once upon a time"], "there is no hole: write [mask:N]"),
         (["infill", "--no-watermark", "hole.txt"], "there is no file hole.txt: check its path"),
+        (["infill", "--no-watermark", "--prompt", "Once"], "--prompt (here it is an argument, without a name)"),
+        (["detect", "--key", "KEY", "--text", "x.txt"], "--text (here it is an argument, without a name)"),
         (["detect", "--key", "KEY", "Once upon a time"], "to check a text itself, give it on standard input"),
         (["detect", "--key", "KEY", "x.txt", "--threshold", "1"], "--threshold (here it is --fpr)"),
     ],

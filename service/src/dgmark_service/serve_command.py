@@ -42,8 +42,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 Fields = dict[str, Any]
 # a text of the storyteller, and the key that marks it, which everybody knows
 _SAMPLE = Path(__file__).with_name("sample") / "sample.txt"
-# options that are taken and not shown: `dgmark generate --help` shows them
-_HIDDEN = ("device_map", "compile", *LLAMA_OPTIONS)
+_LOADING = ("device", "dtype", "device_map", "compile", *LLAMA_OPTIONS)
 # fields of the settings that are for writing texts, and their options
 _WRITING = {
     "generate_keys": "--generate-key",
@@ -76,7 +75,7 @@ def _plain_options() -> OptionGroup:
     Access="public public_rate proxy root_path connections allow_open_keys",
     Checking="fpr tokenizer surprisal_model surprisal_context workers queue",
     Reports="sign trust commitments",
-    Writing="device dtype generate_key enforce payloads settings bias rows text_seconds",
+    Writing=["generate_key", "enforce", "payloads", "settings", "bias", "rows", "text_seconds", *_LOADING],
     Logs="log_level access_log audit",
 )
 @option_groups
@@ -105,10 +104,7 @@ def serve(
     model: Annotated[
         list[str], Option(metavar="MODEL", help="Also write marked texts with this model; repeatable.")
     ] = [],  # noqa: B006
-    loading: Annotated[  # for a GGUF file those of `dgmark generate`
-        Loading,
-        loading_options("device", "dtype", "device_map", "compile", *LLAMA_OPTIONS, hidden=_HIDDEN),
-    ],
+    loading: Annotated[Loading, loading_options(*_LOADING)],
     generate_key: Annotated[
         list[str], Option(metavar="NAME", help="Key to mark with; repeatable.", show_default="the only fit")
     ] = [],  # noqa: B006

@@ -7,9 +7,8 @@ command with the `T` that `make` returns. So a command declares only its own opt
 import functools
 import inspect
 from collections.abc import Callable, Collection
-from copy import copy
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 R = TypeVar("R")
 
@@ -21,20 +20,16 @@ class OptionGroup:
     Attributes:
         make: a function or dataclass whose parameters are annotated like those of a command.
         only: the parameters of `make` that are options; by default all.
-        hidden: options that are taken and not shown on the help page.
     """
 
     make: Callable[..., Any]
     only: Collection[str] = ()
-    hidden: Collection[str] = ()
 
     @property
     def options(self) -> list[inspect.Parameter]:
         """The parameters of `make`."""
-        chosen = [
-            one for one in inspect.signature(self.make).parameters.values() if not self.only or one.name in self.only
-        ]
-        return [_unshown(one) if one.name in self.hidden else one for one in chosen]
+        every = inspect.signature(self.make).parameters.values()
+        return [one for one in every if not self.only or one.name in self.only]
 
 
 def option_groups(command: Callable[..., R]) -> Callable[..., R]:
@@ -59,10 +54,3 @@ def option_groups(command: Callable[..., R]) -> Callable[..., R]:
         [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in options]
     )
     return run
-
-
-def _unshown(option: inspect.Parameter) -> inspect.Parameter:
-    kind, info = get_args(option.annotation)
-    info = copy(info)
-    info.hidden = True
-    return option.replace(annotation=Annotated[kind, info])

@@ -128,9 +128,9 @@ def model_to_load(
 ModelOptions = Annotated[Loading, OptionGroup(model_to_load)]
 
 
-def loading_options(*names: str, hidden: Collection[str] = ()) -> OptionGroup:
+def loading_options(*names: str) -> OptionGroup:
     """The named options of `load_model`, for a command that names its model in another way."""
-    return OptionGroup(model_to_load, names, hidden)
+    return OptionGroup(model_to_load, names)
 
 
 def set_options(options: dict[str, Any]) -> dict[str, Any]:

@@ -10,11 +10,12 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _ELSEWHERE = {
     "length": "max-tokens max-new-tokens max-length num-predict",
     "prompt": "text",
-    "prompts": "texts file input",
-    "texts": "prompts file input",
+    "prompts": "texts",
+    "texts": "prompts",
     "out": "output",
     "fpr": "threshold",
 }
+_ARGUMENTS = ("prompt", "text", "file", "files", "input")
 
 
 def panels(**names: Iterable[str] | str) -> Callable[[Command], Command]:
@@ -47,7 +48,9 @@ class PanelCommand(TyperCommand):
         """What to say of an option that this command does not have; None for click's own words."""
         there, name = _names(self.get_params(ctx)), option.removeprefix("--")
         ours = (f"--{one}" for one, names in _ELSEWHERE.items() if name in names.split())
-        return next((f"here it is {one}" for one in ours if one in there), None)
+        takes = name in _ARGUMENTS and any(one.param_type_name == "argument" for one in self.params)
+        argument = "here it is an argument, without a name" if takes else None
+        return next((f"here it is {one}" for one in ours if one in there), argument)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the help of the options, panel by panel."""

@@ -5,6 +5,7 @@ meaning of the rows.
 """
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -225,11 +226,9 @@ def _outcomes(
 
 
 def _check_ids(tasks: Sequence[Task[Any] | BadRow]) -> None:
-    seen: set[str] = set()
-    for task in tasks:
-        if task.row_id in seen:
-            raise InputError(f"two rows have the id {task.row_id!r}: give each row its own id")
-        seen.add(task.row_id)
+    for row_id, count in Counter(task.row_id for task in tasks).items():
+        if count > 1:
+            raise InputError(f"two rows have the id {row_id!r}: give each row its own id")
 
 
 def _check_finished(tasks: Sequence[Task[Any] | BadRow], finished: dict[str, Row], output: RowOutput) -> None:

@@ -202,23 +202,18 @@ def rule_with_options(options: Mapping[str, Any]) -> str:
     Raises:
         SettingsError: none has them all.
     """
-    for name, rule in OWN.items():
-        if options.keys() <= {*options_of(rule.spec), "subkeys"}:
+    own = {name: {*options_of(rule.spec), "subkeys"} for name, rule in OWN.items()}
+    for name, known in own.items():
+        if options.keys() <= known:
             return name
-    owners = {
-        option: next((name for name, rule in OWN.items() if option in options_of(rule.spec)), None)
-        for option in sorted(options)
-    }
-    for option in (option for option, owner in owners.items() if owner is None):
+    for option in sorted(options.keys() - set().union(*own.values())):
         having = [name for name in sorted(_added()) if option in _options_of_added(name)]
         if not having:
             raise SettingsError(f"there is no option {option} of keys: leave it out")
         raise SettingsError(f"is needed with {option}, which is an option of: {', '.join(having)}", field="rule")
-    named: dict[str | None, str] = {}
-    for option, owner in owners.items():
-        named.setdefault(owner, option)
-    (first, one), (second, other) = list(named.items())[:2]
-    raise SettingsError(f"{one} is for the {first} rule and {other} for the {second} rule: leave one of them out")
+    of = {option: next(name for name, known in own.items() if option in known) for option in sorted(options)}
+    one, other = next(iter(of)), next(option for option in of if of[option] != next(iter(of.values())))
+    raise SettingsError(f"{one} is for the {of[one]} rule and {other} for the {of[other]} rule: leave one of them out")
 
 
 def spec_of(fields: Mapping[str, Any], distribution: str = "") -> WatermarkSpec:
