@@ -10,6 +10,8 @@ import torch
 
 from support import covering, shape_checks
 
+gc.disable()  # until all is collected
+
 # The same examples in each run, so that a run fails for what was changed; `--hypothesis-profile search` tries others.
 # There is no deadline: speed is measured in benchmarks.
 hypothesis.settings.register_profile("dgmark", deadline=None, derandomize=True)
@@ -33,8 +35,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """What is imported and collected by now stays, so it is not searched for what can be freed: a sixth of all time."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_setup() -> None:

@@ -13,13 +13,14 @@ from dgmark.errors import DgmarkError, KeyFileError, NoTexts, PromptTooLong, Set
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.position import tables_of
 from dgmark_lab.experiments.cells import cell_keys
-from dgmark_lab.experiments.plan import RunOptions, Subject, recipe_hash
+from dgmark_lab.experiments.plan import BASE_JUDGE, RunOptions, Subject, recipe_hash
 from dgmark_lab.experiments.report import make_report, to_page, write_report
 from dgmark_lab.experiments.run import TimeLeft, run_experiment, run_key
 from dgmark_lab.experiments.spec import Cell, Experiment, experiment_names, load_experiment
 from dgmark_lab.experiments.store import Store, checkpoint_hash
 from dgmark_lab.rule_keys import rule_key
 from dgmark_lab.toml_files import parse_toml
+from support import tiny_gguf
 from support.toy_experiments import SMALL, TOY, report_toy, run_toy, toy_subject
 
 MARKED = """
@@ -71,8 +72,12 @@ def for_the_toy(experiment: Experiment) -> Experiment:
 
 
 @pytest.mark.parametrize("name", experiment_names())
-def test_every_experiment_runs_and_is_reported(name: str, shared_runs: Path) -> None:
+def test_every_experiment_runs_and_is_reported(
+    name: str, shared_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     experiment = for_the_toy(load_experiment(name))
+    if experiment.builtin.reader == BASE_JUDGE:
+        tiny_gguf.as_base(tmp_path, monkeypatch)
     prompts = {experiment.prompt_set(cell, "builtin")[0] for cell in experiment.cells_of("builtin")}
     needed = {"c4", "writingprompts"} & prompts
     store = run_toy(experiment, shared_runs / "rows", files=dict.fromkeys(needed, shared_runs / "prompts.jsonl"))

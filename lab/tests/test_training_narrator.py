@@ -10,8 +10,7 @@ import torch
 from torch.nn import functional
 from transformers import LlamaForCausalLM
 
-from dgmark.models import builtin_base
-from dgmark.models.assembly import BASE_VARIABLE, CACHE_VARIABLE, Base
+from dgmark.models.assembly import BASE_VARIABLE, CACHE_VARIABLE
 from dgmark.models.builtin_base import write_base
 from dgmark.models.load import load_model
 from dgmark_lab.toml_files import read_toml
@@ -186,13 +185,8 @@ def test_many_texts_at_once_are_those_of_one_at_a_time() -> None:
 def material(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A tiny base as a folder, its own texts, documents."""
     folder = tmp_path_factory.mktemp("material")
-    gguf = folder / "base.gguf"
-    tiny_gguf.write(gguf, tiny_gguf.llama())
     with pytest.MonkeyPatch.context() as patch:
-        digest = hashlib.sha256(gguf.read_bytes()).hexdigest()
-        base = Base("some-package", "1.0", "base.gguf", digest, "Apache-2.0")
-        patch.setattr(builtin_base, "smollm2", lambda: base)
-        patch.setenv(BASE_VARIABLE, str(gguf))
+        tiny_gguf.as_base(folder, patch)
         write_base(folder / "base")
     write_own_texts(folder / "base", folder / "own.jsonl", settings().own_texts)
     rows = [

@@ -1,16 +1,20 @@
 """Tiny networks as GGUF files, written by the gguf package with rows ordered as llama.cpp has them."""
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from gguf import MODEL_ARCH_NAMES, GGMLQuantizationType, GGUFWriter, LlamaFileType, get_tensor_name_map, quantize
 from tokenizers import pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from dgmark.models import builtin_base
+from dgmark.models.assembly import BASE_VARIABLE, Base
 from dgmark.models.load import NetworkDenoiser, load_model
 from dgmark.models.loaded import LoadedModel
 from support import tiny_checkpoints
@@ -187,3 +191,13 @@ def adapters(network: LlamaForCausalLM, rank: int = 2) -> dict[str, torch.Tensor
             made[f"{name}.down"] = random(rank, module.in_features)
             made[f"{name}.up"] = random(module.out_features, rank)
     return made
+
+
+def as_base(folder: Path, patch: pytest.MonkeyPatch) -> Path:
+    """Let a tiny network be the narrator's base, from a file in this folder."""
+    write(path := folder / "base.gguf", llama())
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    base = Base("some-package", "1.0", path.name, digest, "Apache-2.0")
+    patch.setattr(builtin_base, "smollm2", lambda: base)
+    patch.setenv(BASE_VARIABLE, str(path))
+    return path
