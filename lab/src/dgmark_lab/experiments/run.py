@@ -26,7 +26,7 @@ from dgmark_lab.chat_endpoint import ChatEndpoint
 from dgmark_lab.evaluate.likelihood import score_texts
 from dgmark_lab.evaluate.rating import QUESTION_VERSION, Rater, win_of
 from dgmark_lab.experiments.cells import StoredRun, attack_hash, attacked_id, pair_id
-from dgmark_lab.experiments.conditions import CONDITIONS, Steps
+from dgmark_lab.experiments.conditions import Steps
 from dgmark_lab.experiments.plan import (
     BASE_JUDGE,
     NO_JUDGE,
@@ -230,7 +230,7 @@ def _make_attacked(
         for value in attack.values
     }
     if experiment.view in ("frontier", "rivals"):
-        wanted = {name: condition.steps for name, condition in CONDITIONS[experiment.conditions].items()}
+        wanted = {name: condition.steps for name, condition in experiment.scored_under.items()}
     texts = store.read("texts", one.hash, one.row_ids[: options.limit])
     for name, steps in wanted.items():
         if steps:  # the report reads texts that nothing is done to

@@ -16,7 +16,7 @@ from dgmark.decode.config import DecodeSettings
 from dgmark.errors import SettingsError
 from dgmark.watermark.rules import find_rule, rule_with_options
 from dgmark.watermark.spec import options_of
-from dgmark_lab.experiments.conditions import ConditionSet
+from dgmark_lab.experiments.conditions import CONDITIONS, Condition, ConditionSet
 from dgmark_lab.rule_keys import rule_spec
 from dgmark_lab.toml_files import read_toml
 
@@ -310,7 +310,8 @@ class Experiment(_Table):
         view: how the report shows the experiment.
         notes: remarks for readers of the report.
         perplexity: whether to measure perplexity in addition to detection.
-        conditions: for views "frontier" and "rivals": what is done to the texts before they are scored.
+        conditions: for views "frontier" (by default "edits") and "rivals" (by default "rivals"): what is done to the
+            texts before they are scored.
         keys: number of keys that mark the texts of a cell in turn.
         windows: window lengths of the window statistic.
         null_keys: number of random keys, in addition to the run's, that unmarked texts are scored with.
@@ -327,7 +328,7 @@ class Experiment(_Table):
     view: Step
     notes: str = ""
     perplexity: bool = False
-    conditions: ConditionSet = "edits"
+    conditions: ConditionSet | None = None
     keys: int = Field(default=1, ge=1)
     windows: list[int] = [8]
     null_keys: int = Field(default=20, ge=0)
@@ -342,6 +343,11 @@ class Experiment(_Table):
     def cells(self) -> list[Cell]:
         """All cells: those that the file lists, at each of their temperatures."""
         return [cell for listed in self.listed for cell in listed.points]
+
+    @property
+    def scored_under(self) -> Mapping[str, Condition]:
+        """What is done to the texts before they are scored, by name."""
+        return CONDITIONS[self.conditions or ("rivals" if self.view == "rivals" else "edits")]
 
     @model_validator(mode="after")
     def _names_agree(self) -> "Experiment":

@@ -123,7 +123,7 @@ def _scores(run: StoredRun, cell: CellRows) -> dict[str, Scores]:
     found: dict[str, Scores] = {}
     if cell.cell.key is None:
         return found
-    for name, condition in CONDITIONS[run.experiment.conditions].items():
+    for name, condition in run.experiment.scored_under.items():
         attacked = run.attacked(cell, condition.steps)
         if len(attacked.rows) < len(cell.rows):
             continue

@@ -17,7 +17,6 @@ from dgmark.rows.jsonl import Row
 from dgmark_lab.evaluate.diversity import distinct_ngrams
 from dgmark_lab.evaluate.estimates import Estimate, mean, percent, perplexity, quantile
 from dgmark_lab.experiments.cells import CellRows, StoredRun
-from dgmark_lab.experiments.conditions import CONDITIONS, Condition
 from dgmark_lab.experiments.made_with import identifier
 from dgmark_lab.experiments.store import digest
 from dgmark_lab.experiments.tables import Quantity, Section, quantity_table
@@ -33,17 +32,13 @@ def rivals(run: StoredRun) -> Section:
     quantities = [q for cell in run.present for q in _of_cell(run, cell)]
     cells = dict.fromkeys(q.cell for q in quantities)
     columns = {name: name for name in ("perplexity", "worst decile", "distinct-2")}
-    columns |= {f"found, {name}, %": f"found, {name}" for name in _conditions(run)}
+    columns |= {f"found, {name}, %": f"found, {name}" for name in run.experiment.scored_under}
     tables = {
         f"Cost, and what is found at p <= {RATE:g}": {**columns, "seconds a text": "seconds"},
-        "Digits of evidence: -log10 of p": {name: f"digits, {name}" for name in _conditions(run)},
+        "Digits of evidence: -log10 of p": {name: f"digits, {name}" for name in run.experiment.scored_under},
     }
     shown = [quantity_table(title, cells, quantities, columns) for title, columns in tables.items()]
     return Section(quantities, shown, figures=figures_of(run.experiment, quantities, About.of(run)))
-
-
-def _conditions(run: StoredRun) -> Mapping[str, Condition]:
-    return CONDITIONS[run.experiment.conditions]
 
 
 def make_scores(
@@ -66,7 +61,7 @@ def make_scores(
             file = _file(cell, None if one is None else identity)
             todo = {
                 _score_id(row, name): row
-                for name, condition in _conditions(run).items()
+                for name, condition in run.experiment.scored_under.items()
                 for row in run.attacked(cell, condition.steps).rows
             }
 
@@ -129,7 +124,7 @@ def _shares(run: StoredRun, cell: CellRows, file: str) -> dict[str, Estimate]:
     """What is found, and the evidence, where all texts were scored, and the median time as written."""
     stored = run.store.read("scores", file)
     found: dict[str, Estimate] = {}
-    for name, condition in _conditions(run).items():
+    for name, condition in run.experiment.scored_under.items():
         rows = [stored[one] for row in cell.rows if (one := _score_id(row, name)) in stored]
         if len(rows) == len(cell.rows):
             p = np.array([row["p"] for row in rows])
