@@ -290,8 +290,8 @@ def _why_not(value: Any) -> str:
     kind = type(value).__name__
     if is_missing(value):
         return f"it is missing ({value}): leave it out"
-    if is_of(value, bytes, bytearray, memoryview):
-        return "these are bytes: decode them to a text first, with bytes.decode()"
+    if is_of(value, bytes, bytearray, memoryview) or (is_column(value) and _type_of(value) in ("int8", "uint8")):
+        return "these are bytes: decode them to a text first, with bytes.decode(), or give token ids of 16 bits or more"
     if is_of(value, Mapping) or is_from(value, _TABLES):
         return "this is a mapping or a table: give what one of its keys or columns holds, such as texts['text']"
     if is_of(value, os.PathLike):
