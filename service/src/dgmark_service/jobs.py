@@ -15,7 +15,7 @@ from dgmark.errors import DgmarkError, SettingsError
 from dgmark.watermark.key import WatermarkKey
 
 # the settings that requests do not name as they are: max_tokens and num_denoising_steps stand for the first two
-_OWN = ("length", "steps", "schedule", "cache", "lookahead_proposals", "round_trip_check")
+_OWN = ("length", "steps", "schedule", "cache", "round_trip_check")
 REQUEST_SETTINGS = tuple(one.name for one in setting_fields() if one.name not in _OWN)
 # what a request may choose where every text must be marked
 FREE_SETTINGS = ("temperature", "top_p", "top_k", "edit_threshold")
