@@ -176,7 +176,8 @@ function renderFacts(answer) {
     const counts = answer.pairs ?? tokens;
     const many = `${number(counts.matched)} of ${number(counts.scored)}`;
     const [low, high] = answer.matched_by_chance.map(number);
-    const byChance = `; by chance about ${low === high ? low : `${low} to ${high}`} would match`;
+    const about = low === high ? low : `${low} to ${high}`;
+    const byChance = answer.verdict === "uncertain" ? "" : `; by chance about ${about} would match`; // too few to tell
     rows.push([`Matching ${answer.pairs ? "pairs" : "tokens"}`, many + byChance]);
   }
   rows.push(["Text", `${number(answer.text.length)} characters, SHA-256 `, code(answer.text.sha256)]);
