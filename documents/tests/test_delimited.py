@@ -236,7 +236,7 @@ REFUSED = {
     "two other columns": ("text,note,note\na,b,c\n", 'has 2 columns "note"'),
     "escaped marks": ('id,text\n1,"say \\"no\\", man"\n', "line 2"),
     "escaped separators": ("id,text\n1,a\\, b\n", "line 2"),
-    "blanks before marks": ('id,text\n1, "a\n2, b"\n', "line 2 stands behind a separator and a blank"),
+    "blanks before marks": ('id,text\n1, "a\n2, b"\n', "line 2 stands after a separator and a blank"),
 }  # fmt: skip
 
 

@@ -84,7 +84,7 @@ def numbered_key(number: int, modulus: int, rotation: int = 0, code_length: int 
 
 
 def p_value(key: WatermarkKey, ids: list[int], phase: Phase) -> float:
-    """The exact p-value, less what it pays for the balance of the group tables."""
+    """The exact p-value, less its correction for the balance of the group tables."""
     detector = Detector(key, tokenizer=builtin_tokenizer(), phase=phase)
     with patch("dgmark.detection.position.balance_of", return_value=1.0):
         return detector.detect(ids).p_value

@@ -28,7 +28,7 @@ FAULT = DgmarkError.exit_code
 # the signs of Unicode for the control characters of ASCII; further ones, and those that turn the direction of a line
 _SIGNS = {code: 0x2400 + code for code in range(32)} | {0x7F: 0x2421}
 _SIGNS |= dict.fromkeys([*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)], 0xFFFD)
-_UNBROKEN = 1_000_000  # columns of what is no terminal: no line is that long
+_UNBROKEN = 1_000_000  # columns of what is not a terminal: no line is that long
 _SIGNS_IN_LINES = {code: sign for code, sign in _SIGNS.items() if chr(code) not in "\n\t"}
 
 
@@ -48,7 +48,7 @@ class _Terminal(Console):
     def print(self, *objects: Any, **options: Any) -> None:
         """Print strings with signs for their control characters, and anything else as it is.
 
-        What is no character, as in the name of a file that is not UTF-8, is escaped, so that the name can be told.
+        What is not a character, as in the name of a file that is not UTF-8, is escaped, so that the name can be told.
         """
         shown = [
             visible(one.encode(errors="backslashreplace").decode(), lines=True) if isinstance(one, str) else one

@@ -193,7 +193,7 @@ def report_counts(out: str | Path, tally: Tally) -> None:
 
 
 def _report_skipped(files: list[str]) -> None:
-    """Name the files of folders that were not read, as they are no documents."""
+    """Name the files of folders that were not read, as they are not documents."""
     if files:
         more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
         stderr().print(

@@ -125,7 +125,7 @@ class DetectOptions:
                 self.key and self.steps and (self.spans or self.show or self.only)
             ),
             "--keys excludes --normalise, --spans, --show, --only and --report: find the key first, then give it with "
-            "--key (its p-value alone does not pay for the other keys)": (
+            "--key (its p-value alone is not corrected for the other keys)": (
                 self.keys and (self.show or self.spans or self.only or self.steps or self.report)
             ),
         }

@@ -205,7 +205,7 @@ def _gaps(content: str | list[int], spans: Sequence[Span]) -> list[tuple[int, in
 
 
 def _statistics(detection: Detection) -> Iterator[tuple[str, str]]:
-    """The numbers behind the verdict."""
+    """The numbers that decide the verdict."""
     yield "p-value", f"{detection.p_value:.3g}, held to a false-positive rate of {detection.fpr:g}"
     if detection.p_published is not None:
         yield "published p-value", f"{detection.p_published:.3g}, by the publication of rule {detection.rule}"
@@ -220,7 +220,7 @@ def _statistics(detection: Detection) -> Iterator[tuple[str, str]]:
     yield "z-score", f"{detection.z_score:.2f}, as in the paper, for comparison only"
     tried = f", the likeliest of {detection.keys_tested:,}" if detection.keys_tested > 1 else ""
     if detection.subkeys_tested > 1:
-        tried += f"; {detection.subkeys_tested:,} sub-keys tried, which the p-value pays for"
+        tried += f"; {detection.subkeys_tested:,} sub-keys tried, which the p-value is corrected for"
     yield "key", detection.key_fingerprint + tried
 
 
@@ -258,7 +258,7 @@ def _boxes(console: OutputConsole, ids: Sequence[str], names: Sequence[str], cel
 
 
 def _broken(name: str, width: int) -> str:
-    """A name on lines of `width` characters that end behind a sign: names of files hold no spaces to break at."""
+    """A name on lines of `width` characters that end after a sign: names of files hold no spaces to break at."""
     lines = [""]
     for piece in re.findall(r"[^/_\s.-]*[/_\s.-]|[^/_\s.-]+", name):
         if lines[-1] and len(lines[-1] + piece) > width:

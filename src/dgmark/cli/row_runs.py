@@ -122,7 +122,7 @@ def make_rows(
 ) -> None:
     """Make the rows that the file does not hold yet, batch by batch.
 
-    Rows with an error are written behind all others, so that the next run can cut them off and make them again.
+    Rows with an error are written after all others, so that the next run can cut them off and make them again.
 
     Args:
         tasks: the tasks, one for each row, in order; bad rows keep their place.

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from dgmark.errors import InputError
 
 _DELIMITERS = ",;\t|"
-_ONE_COLUMN = "\uffff"  # as the separator of a table of one column, which has none: it is no character
+_ONE_COLUMN = "\uffff"  # as the separator of a table of one column, which has none: it is not a character
 _STATED = re.compile(r"sep=([^\w\n\"' ])\n", re.IGNORECASE)  # a first line for Excel
 _REMEDY = "save it with quotation marks around every cell, and with two for each that a text holds, or as JSON Lines"
 
@@ -43,7 +43,7 @@ class _Way(NamedTuple):
 
     Attributes:
         rows: the rows, up to the first that does not fit.
-        fault: why the file is no table in this way; None if it is one.
+        fault: why the file is not a table in this way; None if it is one.
     """
 
     rows: list[Row]
@@ -51,7 +51,7 @@ class _Way(NamedTuple):
 
 
 def read_delimited(text: str, is_header: IsHeader) -> list[Row]:
-    """Read the rows of a table; the first of them names the columns. Blank lines are no rows.
+    """Read the rows of a table; the first of them names the columns. Blank lines are not rows.
 
     Args:
         text: the file, with a line feed at the end of each line.
@@ -146,10 +146,10 @@ def _refuse_escapes(text: str, rows: list[Row], delimiter: str) -> None:
     behind = set(re.findall(r"\\([^\\]|\\|\Z)", text))  # those of texts stand before other letters, too
     if behind and behind <= {'"', "\\", "\n", "", delimiter, *(_DELIMITERS if delimiter == _ONE_COLUMN else "")}:
         line = text.count("\n", 0, text.index("\\")) + 1
-        raise _unclear(line, "backslash", "escapes what stands behind it, or is a letter of a text")
+        raise _unclear(line, "backslash", "escapes what stands after it, or is a letter of a text")
     for row in rows:
         if any(re.match(' +"', cell) and cell.count('"') % 2 for cell in row.cells):
-            raise _unclear(row.line, "quotation mark", "stands behind a separator and a blank")
+            raise _unclear(row.line, "quotation mark", "stands after a separator and a blank")
 
 
 def _unclear(line: int, sign: str, meaning: str) -> InputError:
