@@ -113,11 +113,7 @@ def is_id(value: object) -> bool:
 def is_missing(value: Any) -> bool:
     """Whether a value stands for none: None, NaN, or what a library has in their place."""
     value = _plain(value)
-    if (
-        value is None
-        or value is np.ma.masked
-        or is_from(value, {"pandas": ("api.typing.NAType", "api.typing.NaTType")})
-    ):
+    if value is None or value is np.ma.masked or is_from(value, _PANDAS_NULLS):
         return True
     return is_of(value, float, np.floating) and bool(value != value)
 
@@ -245,7 +241,7 @@ def _content(value: Any) -> Content | None:
     """
     value = _plain(value)
     if is_of(value, str):
-        return as_text(value)
+        return str.__str__(value)
     if is_of(value, list, tuple):
         if all(type(one) is int or is_id(one) for one in value) and all(abs(int(one)) <= MAX_ID for one in value):
             return np.array([int(one) for one in value], dtype=np.int64)

@@ -5,22 +5,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, Unpack, overload
 
 from dgmark.arguments.checks import Errors, flag, returns_errors
-from dgmark.decode.canvas import (
-    BatchEvents,
-    BlockFinished,
-    Committed,
-    Completed,
-    Progress,
-    Response,
-    check_progress,
-    collect,
-)
-from dgmark.decode.config import settings_of
-from dgmark.decode.own_check import checker_of
+from dgmark.decode.canvas import BatchEvents, BlockFinished, Committed, Completed, Progress, Response, collect
 from dgmark.decode.prepared import Prepared
-from dgmark.decode.requests import Prompt, Prompts, RowArguments, prompts_or_errors, requests_of
+from dgmark.decode.requests import AskedRows, Prompt, Prompts, RowArguments, prompts_or_errors
 from dgmark.decode.written import MarkTally, Written, written_fields
-from dgmark.errors import DgmarkError, ModelFault, without_errors
+from dgmark.errors import DgmarkError, ModelFault, SettingsError, without_errors
 from dgmark.models.denoiser import Denoiser
 
 GENERATION_SCHEMA = 1
@@ -126,8 +115,7 @@ def generate(
         InputError: a prompt is empty, or has an id that the model does not have; or two rows have the same id.
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
-    strict, progress = not returns_errors(errors), arguments.pop("progress", None)
-    check_progress(progress)
+    strict, progress = not returns_errors(errors), arguments.get("progress")
     prepared = _prepared(model, prompts_or_errors(prompts), strict, **arguments)
     made = [one for rows in prepared.chunks() for one in generations_or_errors(prepared, rows, progress, strict=strict)]
     MarkTally.of(one for one in made if isinstance(one, Generation)).warn()
@@ -149,6 +137,8 @@ def stream_generate(model: Denoiser, prompts: Prompts, **arguments: Unpack[Gener
         SettingsError: see `generate`.
         KeyFileError: see `generate`.
     """
+    if "progress" in arguments:
+        raise SettingsError("stream_generate yields an event for each step: leave progress out")
     return _warning_events(events_of(_prepared(model, without_errors(prompts_or_errors(prompts)), True, **arguments)))
 
 
@@ -157,27 +147,22 @@ def _prepared(
     prompts: Sequence[Any],
     strict: bool,
     *,
-    key: Any,
-    subkey: Any = None,
-    seed: Any = 0,
-    ids: Any = None,
-    batch_size: Any = 8,
-    chat: Any = False,
-    pad: Any = None,
-    check: Any = False,
-    config: Any = None,
-    **settings: Any,
+    batch_size: int = 8,
+    chat: bool = False,
+    pad: bool | None = None,
+    **arguments: Any,
 ) -> Prepared:
     """Check the arguments of `generate`, and prepare its rows."""
+    asked = AskedRows.of(model, **arguments)
     return Prepared.of(
         model,
-        requests_of(prompts, key, seed, subkey, ids),
-        settings_of(config, settings),
+        asked.requests(prompts),
+        asked.settings,
         chat=chat,
         pad=pad,
         batch_size=batch_size,
         strict=strict,
-        checker=checker_of(model, key, check),
+        checker=asked.checker,
     )
 
 

@@ -1,20 +1,20 @@
 """Infilling: fill the holes of a text with marked tokens. The text around the holes stays as it is."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, Unpack, overload
+from typing import Any, Literal, Unpack, overload
 
 from dgmark.arguments.checks import Errors, returns_errors
-from dgmark.decode.canvas import Progress, Response, Trace, check_progress
-from dgmark.decode.config import DecodeConfig, settings_of
+from dgmark.decode.canvas import Progress, Response, Trace
+from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.generation import responses_of
 from dgmark.decode.holes import HoledText, Parts, added_text, holed_text, sequence_of
-from dgmark.decode.own_check import TextChecker, checker_of
+from dgmark.decode.own_check import TextChecker
 from dgmark.decode.prepared import Prepared
 from dgmark.decode.remasking import Remasker, Remasking
-from dgmark.decode.requests import Request, RowArguments, prompts_or_errors, requests_of
+from dgmark.decode.requests import AskedRows, Request, RowArguments, prompts_or_errors
 from dgmark.decode.written import MarkTally, Written, written_fields
 from dgmark.errors import DgmarkError, InputError, SettingsError, each, without_errors
 from dgmark.models.denoiser import Denoiser, check_model, traits_of
@@ -114,11 +114,10 @@ def infill(
     """
     check_model(model)
     strict = not returns_errors(errors)
-    check_progress(arguments.get("progress"))
     for name in ("length", "steps"):
         if arguments.get(name) is not None:
             raise SettingsError(f"infilling takes no {name}, because the holes set the number of tokens: leave it out")
-    asked = _asked(model, **arguments)
+    asked = AskedRows.of(model, **arguments)
     if share is None:
         if keep is not None or target is not None:
             raise SettingsError("keep and target say how holes are chosen: give the share of tokens to mask, too")
@@ -129,38 +128,13 @@ def infill(
     return made
 
 
-class _Asked(NamedTuple):
-    """What both ways to fill take from the arguments of `infill`: `requests` makes those of some prompts."""
-
-    key: Any
-    requests: Callable[[Sequence[Any]], list[Request]]
-    settings: dict[str, Any]
-    checker: TextChecker | None
-    progress: Progress | None
-
-
-def _asked(
-    model: Denoiser,
-    *,
-    key: Any,
-    subkey: Any = None,
-    seed: Any = 0,
-    ids: Any = None,
-    check: Any = False,
-    progress: Any = None,
-    config: Any = None,
-    **settings: Any,
-) -> _Asked:
-    """The arguments of `infill`, without the settings that follow from the holes."""
-    requests = partial(requests_of, key=key, seed=seed, subkey=subkey, ids=ids)
-    own = {name: one for name, one in settings_of(config, settings).items() if name not in ("length", "steps")}
-    return _Asked(key, requests, own, checker_of(model, key, check), progress)
-
-
-def _fill_given_holes(model: Denoiser, texts: Any, asked: _Asked, strict: bool) -> list[Infilling | DgmarkError]:
+def _fill_given_holes(model: Denoiser, texts: Any, asked: AskedRows, strict: bool) -> list[Infilling | DgmarkError]:
     """Fill the holes of texts, those of one shape in batches."""
     requests = asked.requests(each(partial(holed_text, model), sequence_of(texts)))
-    config, encode = DecodeConfig.of(model, **asked.settings), partial(HoledText.canvas, mask_id=model.mask_id)
+    config, encode = (
+        DecodeConfig.of(model, **_settings_of_holes(asked)),
+        partial(HoledText.canvas, mask_id=model.mask_id),
+    )
     prepared = Prepared.of(model, requests, config, encode=encode, strict=strict)
 
     def infilling(made: tuple[Request, Response]) -> Infilling:
@@ -176,10 +150,10 @@ def _fill_given_holes(model: Denoiser, texts: Any, asked: _Asked, strict: bool) 
 
 
 def _fill_chosen_words(
-    model: Denoiser, texts: Any, choice: tuple[float, str | None, float | None], asked: _Asked, strict: bool
+    model: Denoiser, texts: Any, choice: tuple[float, str | None, float | None], asked: AskedRows, strict: bool
 ) -> list[Infilling | DgmarkError]:
     """Mask and fill some words of each text, one text after the other, as each takes turns of its own."""
-    config, requests = config_of_remasking(model, asked.settings), asked.requests(_whole(texts))
+    config, requests = config_of_remasking(model, _settings_of_holes(asked)), asked.requests(_whole(texts))
     keys: list[Any] = [*asked.key] if isinstance(asked.key, list | tuple) else [asked.key] * len(requests)
     for one in keys:
         check_key(one, or_none=True)
@@ -193,6 +167,11 @@ def _fill_chosen_words(
 
     rows = zip(requests, keys, strict=True)
     return [fill(row) for row in rows] if strict else each(fill, rows)
+
+
+def _settings_of_holes(asked: AskedRows) -> Settings:
+    """The settings but those that follow from the holes."""
+    return {name: one for name, one in asked.settings.items() if name not in ("length", "steps")}
 
 
 def _whole(texts: Any) -> list[str | DgmarkError]:

@@ -2,18 +2,21 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Required
 
 import numpy as np
 
 from dgmark.arguments.checks import is_of, several, shown
 from dgmark.arguments.contents import TextOrIds, as_text, contents_or_errors, id_of_row
-from dgmark.decode.canvas import Progress
-from dgmark.decode.config import DecodeConfig, DecodeSettings
+from dgmark.decode.canvas import Progress, check_progress
+from dgmark.decode.config import DecodeConfig, DecodeSettings, Settings, settings_of
 from dgmark.decode.draws import check_seed
+from dgmark.decode.own_check import TextChecker, checker_of
 from dgmark.errors import DgmarkError, InputError, SettingsError
+from dgmark.models.denoiser import Denoiser
 from dgmark.watermark.key import WatermarkKey, check_key, subkey_of
 
 Prompt = str | list[int]
@@ -175,3 +178,45 @@ def _of_rows(value: Any, number: int, name: str) -> list[Any]:
     if len(value) != number:
         raise SettingsError(f"{name} is a list of {len(value)} for {number} rows: give one for each row")
     return [*value]
+
+
+@dataclass(frozen=True)
+class AskedRows:
+    """The keyword arguments of a function that writes texts (`RowArguments`), taken apart.
+
+    Attributes:
+        key: the key of all rows, or of each.
+        requests: makes the requests of prompts, see `requests_of`.
+        settings: the decoding settings that were given.
+        checker: checks each text that is written; None to check none.
+        progress: called after each step with the number of tokens it committed.
+    """
+
+    key: Any
+    requests: Callable[[Sequence[Any]], list[Request]]
+    settings: Settings
+    checker: TextChecker | None
+    progress: Progress | None
+
+    @classmethod
+    def of(
+        cls,
+        model: Denoiser,
+        *,
+        key: Any,
+        subkey: Any = None,
+        seed: Any = 0,
+        ids: Any = None,
+        check: Any = False,
+        progress: Any = None,
+        config: Any = None,
+        **settings: Any,
+    ) -> "AskedRows":
+        """Take the arguments of a call apart.
+
+        Raises:
+            SettingsError: there is no key to check with, a config comes beside settings, or progress is not callable.
+        """
+        check_progress(progress)
+        requests = partial(requests_of, key=key, seed=seed, subkey=subkey, ids=ids)
+        return cls(key, requests, settings_of(config, settings), checker_of(model, key, check), progress)
