@@ -64,6 +64,7 @@ class LanguageModel:
 
     Attributes:
         name: the name or path that it was loaded by.
+        folder: the folder of its weights, or its GGUF file.
         tokenizer: the model's own tokenizer; it encodes all texts, whatever tokenizer they were written with.
         network: the transformers model.
         context_length: most tokens that it reads at once.
@@ -99,11 +100,11 @@ class LanguageModel:
         target = device_named(device)
         wanted = dtype_named(dtype, target)
         checkpoint, self.tokenizer = _find(name_or_path, revision, tokenizer)
-        self._folder = checkpoint.folder
+        self.folder = checkpoint.folder
         placement: dict[str, Any] = {"device": target, "dtype": wanted, "device_map": device_map}
-        if self._folder.is_file():
+        if self.folder.is_file():
             self.network = load_causal_gguf(checkpoint, **placement)
-            self.opening = _opening_of_gguf(read_header(self._folder))
+            self.opening = _opening_of_gguf(read_header(self.folder))
         else:
             self.network = load_network(checkpoint, _ARCHITECTURE, **placement)
             self.opening = _opening(checkpoint, self.tokenizer)
@@ -140,11 +141,11 @@ class LanguageModel:
         """
         digest = hashlib.sha256(b"dgmark/language-model/v2\0" + self.tokenizer.fingerprint.encode())
         digest.update(json.dumps([*self.opening, *self._before, self.context_length]).encode())
-        if self._folder.is_file():
-            digest.update(_statements(read_header(self._folder)) + _sample_of(self._folder))
+        if self.folder.is_file():
+            digest.update(_statements(read_header(self.folder)) + _sample_of(self.folder))
         else:
-            digest.update((self._folder / "config.json").read_bytes())
-            for path in sorted(self._folder.glob("*.safetensors")):
+            digest.update((self.folder / "config.json").read_bytes())
+            for path in sorted(self.folder.glob("*.safetensors")):
                 digest.update(path.name.encode() + b"\0" + _sample_of(path))
         return digest.hexdigest()[:16]
 

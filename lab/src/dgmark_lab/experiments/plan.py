@@ -14,6 +14,7 @@ from dgmark.checkpoint.folder import find_checkpoint
 from dgmark.decode import DecodeConfig
 from dgmark.decode.prepared import check_marking
 from dgmark.errors import SettingsError
+from dgmark.models.builtin_base import NARRATOR_BASE
 from dgmark.models.chat import template_of
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.models.language_model import BUILTIN_JUDGE
@@ -27,7 +28,7 @@ from dgmark_lab.experiments.store import ROW_VERSION, Store, checkpoint_hash, di
 
 NO_JUDGE = "none"
 # the model that the narrator was trained from; it judges the narrator's texts after their prompts as a chat
-BASE_JUDGE = "narrator-base"
+BASE_JUDGE = NARRATOR_BASE
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dgmark.checkpoint.folder import BUILTIN, builtin_folder, find_checkpoint
+from dgmark.checkpoint.folder import BUILTIN
 from dgmark.decode.generation import generations
 from dgmark.decode.prepared import Prepared
 from dgmark.decode.requests import Request
@@ -17,7 +17,7 @@ from dgmark.errors import SettingsError
 from dgmark.files.outputs import atomic_write
 from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import Denoiser
-from dgmark.models.language_model import BUILTIN_JUDGE, LanguageModel
+from dgmark.models.language_model import LanguageModel
 from dgmark.rows.jsonl import Row
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab import attacks
@@ -88,7 +88,7 @@ def run_experiment(
             _make_attacked(experiment, store, one, subject.model, options, progress)
         judge_name = options.judge or shared.judge
         if experiment.perplexity and judge_name != NO_JUDGE:
-            judge = _load_judge(store, judge_name)
+            judge = _load_judge(judge_name)
             identity = judge_identity(judge)
             for one in planned:
                 rows = list(store.read("texts", one.hash, one.row_ids).values())
@@ -290,21 +290,13 @@ def _load_attack(store: Store, kind: str, options: Mapping[str, Any], model: Any
 # --- perplexity ---
 
 
-def _load_judge(store: Store, name: str) -> LanguageModel:
-    if name != BASE_JUDGE:
-        return LanguageModel(name)
-    from dgmark.models.builtin_base import write_base
-
-    folder = store.root / BASE_JUDGE
-    if not folder.exists():
-        write_base(folder)
-    return LanguageModel(str(folder), dtype="fp32")
+def _load_judge(name: str) -> LanguageModel:
+    return LanguageModel(name, dtype="fp32" if name == BASE_JUDGE else None)
 
 
 def judge_identity(judge: LanguageModel) -> dict[str, Any]:
     """Return name, weights and number format of a judge, and their hash, which names the file of its scores."""
-    folder = builtin_folder("judge") if judge.name == BUILTIN_JUDGE else find_checkpoint(judge.name).folder
-    known = {"weights": checkpoint_hash(folder), "dtype": judge.dtype}
+    known = {"weights": checkpoint_hash(judge.folder), "dtype": judge.dtype}
     return {"name": judge.name, **known, "hash": digest([known, ROW_VERSION])}
 
 
@@ -335,7 +327,7 @@ def _score(
 ) -> None:
     """Make the scores of view "rivals", and write the language model that reads along into the plan."""
     name = experiment.setup(options.setup).reader
-    reader = _load_judge(store, name) if name else None
+    reader = _load_judge(name) if name else None
     identity = None if reader is None else judge_identity(reader)
     tokenizers = {model.tokenizer.fingerprint: model.tokenizer}
     run = StoredRun.read(experiment, store, options.setup, {key.fingerprint: key}, tokenizers)

@@ -4,7 +4,7 @@
     attacked/<attack>.jsonl     attacked texts
     perplexity/<judge>.jsonl    nats and tokens of a text under a judge
     ratings/<rater>.jsonl       scores of a text by a language model, and its raw answer
-    scores/<test>.jsonl         p-values of texts under a test that may need a model, and the time they took
+    scores/<test>.jsonl         p-values of texts under a test that may need a model
     comparisons/<rater>.jsonl   which of a marked and an unmarked text of a prompt it takes for the better one
     plans/<experiment>.json     the rows of each cell
     keys/<tokenizer>.json       keys

@@ -4,7 +4,6 @@ Scores are made by the run and stored, as a test may need a model: that of Repla
 along where the rule has a weighted test.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -34,7 +33,7 @@ def rivals(run: StoredRun) -> Section:
     columns = {name: name for name in ("perplexity", "worst decile", "distinct-2")}
     columns |= {f"found, {name}, %": f"found, {name}" for name in run.experiment.scored_under}
     tables = {
-        f"Cost, and what is found at p <= {RATE:g}": {**columns, "seconds a text": "seconds"},
+        f"Cost, and what is found at p <= {RATE:g}": columns,
         "Digits of evidence: -log10 of p": {name: f"digits, {name}" for name in run.experiment.scored_under},
     }
     shown = [quantity_table(title, cells, quantities, columns) for title, columns in tables.items()]
@@ -84,14 +83,13 @@ def _score_id(row: Row, condition: str) -> str:
 
 
 def _scored(cell: CellRows, row: Row, reader: LanguageModel | None) -> Row:
-    """The p-value of a text as `dgmark detect` has it, and the processor time that it took."""
-    start = time.process_time()
+    """The p-value of a text as `dgmark detect` has it."""
     if reader is None:
         p = float(cell.over([row]).score([row["text"]], deployed=True).p[0])
     else:
         detector = Detector(cell.key_of(row), tokenizer=cell.tokenizer, surprisal_model=reader)
         p = detector.detect(row["text"]).p_value
-    return {"p": p, "seconds": time.process_time() - start}
+    return {"p": p}
 
 
 def _of_cell(run: StoredRun, cell: CellRows) -> list[Quantity]:
@@ -121,16 +119,14 @@ def _cost(run: StoredRun, cell: CellRows) -> dict[str, Estimate]:
 
 
 def _shares(run: StoredRun, cell: CellRows, file: str) -> dict[str, Estimate]:
-    """What is found, and the evidence, where all texts were scored, and the median time as written."""
+    """What is found, and the evidence, where all texts were scored."""
     stored = run.store.read("scores", file)
     found: dict[str, Estimate] = {}
-    for name, condition in run.experiment.scored_under.items():
+    for name in run.experiment.scored_under:
         rows = [stored[one] for row in cell.rows if (one := _score_id(row, name)) in stored]
         if len(rows) == len(cell.rows):
             p = np.array([row["p"] for row in rows])
             found |= {f"found, {name}": percent(p <= RATE), f"digits, {name}": mean(-np.log10(p))}
-            if not condition.steps:
-                found["seconds"] = Estimate(float(np.median([row["seconds"] for row in rows])), count=len(rows))
     return found
 
 
