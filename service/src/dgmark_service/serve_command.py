@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import gc
 import inspect
 import ipaddress
 import signal
@@ -170,6 +171,7 @@ def _run(app: "FastAPI", host: str, port: int) -> None:
             if hasattr(signal, "SIGHUP"):
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
             await super().startup(sockets)
+            gc.freeze()  # to look through what lasts for ever would hold the loop for over 100 ms
             if state.failure is not None:
                 # once this has returned, because a server that is to end before it has begun leaves its work as it is
                 asyncio.get_running_loop().call_soon(self.give_up)

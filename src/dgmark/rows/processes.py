@@ -13,6 +13,7 @@ import os
 import pickle
 import signal
 import traceback
+from _thread import start_new_thread
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -50,7 +51,7 @@ def in_thread(function: Callable[..., Output], *arguments: Any) -> "Future[Outpu
             future.set_exception(error)
 
     future.set_running_or_notify_cancel()
-    Thread(target=run, daemon=True).start()
+    start_new_thread(run, ())  # `Thread.start` waits until the thread runs, which is long on a busy machine
     return future
 
 
