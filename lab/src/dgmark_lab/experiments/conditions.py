@@ -6,7 +6,7 @@ from dgmark.checkpoint.folder import BUILTIN
 from dgmark_lab.attacks.published import WAYS
 
 Steps = tuple[tuple[str, dict[str, Any]], ...]  # names and options of attacks, one after the other
-ConditionSet = Literal["edits", "attacks", "rivals", "published"]
+ConditionSet = Literal["edits", "attacks", "rivals", "deletion", "published"]
 
 
 class Condition(NamedTuple):
@@ -67,6 +67,7 @@ CONDITIONS: dict[ConditionSet, dict[str, Condition]] = {
         "as written": Condition(),
         **{name: EDITS[name] for name in ("deletion 0.1", "insertion 0.2", "substitution 0.2")},
     },
+    "deletion": {"as written": Condition(), "deletion 0.1": EDITS["deletion 0.1"]},
     "published": {
         "as written": Condition(),
         **{way: Condition((("published", {"way": way}),)) for way in WAYS},

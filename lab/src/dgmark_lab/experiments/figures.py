@@ -61,7 +61,8 @@ class Line:
     """The points of one line, with their intervals.
 
     Attributes:
-        name: the name beside its last point, by which it has its colour.
+        name: the name beside its last point, by which it has its colour; a dashed line next to a solid one of its
+            colour has none.
         points: x and y of each point.
         labels: a label for each point; empty for none.
         sizes: the size of each dot; empty for the usual one.
@@ -219,7 +220,10 @@ def _name_lines(figure: "Figure", lines: Mapping[Any, Sequence[Line]], colours: 
         paths = [axes.transData.transform([(x.value, y.value) for x, y in line.points]) for line in drawn]
         dots = np.concatenate(paths) if paths else np.zeros((0, 2))
         strokes = np.concatenate([_along(path) for path in paths]) if paths else dots
+        solid = {colours[line.name] for line in drawn if not line.dashed}
         for line, path in zip(drawn, paths, strict=True):
+            if line.dashed and colours[line.name] in solid:
+                continue
             _place(axes, line.name, path[-1], colours[line.name], boxes, dots, strokes, room, size=_NAME_SIZE)
         for line, path in zip(drawn, paths, strict=True):
             for label, point in zip(line.labels, path, strict=False):
