@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from dgmark.arguments.checks import field_problems
 from dgmark.errors import SettingsError
 
 Content = TypeVar("Content", bound=BaseModel)
@@ -45,5 +46,4 @@ def parse_toml(content: str, kind: type[Content], source: str) -> Content:
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'the file'}: {one['msg']}" for one in error.errors())
-        raise SettingsError(f"{source}: {problems}") from None
+        raise SettingsError(f"{source}: {field_problems(error)}") from None

@@ -42,6 +42,11 @@ def wrong_fields(error: ValidationError) -> str:
     return ", ".join(sorted({".".join(map(str, one["loc"])) for one in error.errors()})) or "all"
 
 
+def field_problems(error: ValidationError) -> str:
+    """The fields of a file that pydantic refuses, each with the reason."""
+    return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'the file'}: {one['msg']}" for one in error.errors())
+
+
 def shown(value: object, most: int = 80) -> str:
     """A value as a message quotes it: its `repr`, cut short; its type if it has none."""
     try:

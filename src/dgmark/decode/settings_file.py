@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from dgmark.arguments.checks import FirstVersion, as_path
+from dgmark.arguments.checks import FirstVersion, as_path, field_problems
 from dgmark.checkpoint.folder import model_option
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.errors import SettingsError
@@ -69,8 +69,7 @@ def read_settings_file(path: Path) -> TunedSettings:
     try:
         tuned = TunedSettings.model_validate(content)
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'the file'}: {e['msg']}" for e in error.errors())
-        raise SettingsError(f"{path} is not a valid settings file: {problems}") from None
+        raise SettingsError(f"{path} is not a valid settings file: {field_problems(error)}") from None
     try:
         decoding: Any = tuned.decoding
         DecodeConfig(**decoding)

@@ -49,11 +49,9 @@ def matched_by_chance(spec: WatermarkSpec, found: Finding) -> tuple[int, int]:
         spec: the spec of the key that the detection shows.
         found: the detection.
     """
-    scored = found.pairs.scored if found.pairs else found.num_tokens_scored
-    shifts = found.position.shifts_tested if found.position else 1
-    tries = found.keys_tested * found.subkeys_tested * shifts
+    _, _, scored = found.counts
     mean, deviation = scored * spec.chance, sqrt(scored * spec.chance * (1 - spec.chance))
-    best = mean + deviation * NormalDist().inv_cdf(0.5 ** (1 / tries)) if tries > 1 else mean
+    best = mean + deviation * NormalDist().inv_cdf(0.5 ** (1 / found.tries)) if found.tries > 1 else mean
     return round(mean), min(scored, round(best))
 
 

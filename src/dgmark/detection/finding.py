@@ -166,6 +166,19 @@ class Finding:
     key_name: str | None = field(default=None, repr=False)
 
     @property
+    def counts(self) -> tuple[str, int, int]:
+        """What is counted as matching, "pairs" or "tokens", how many of them match, and of how many."""
+        if self.pairs:
+            return "pairs", self.pairs.matched, self.pairs.scored
+        return "tokens", self.num_tokens_matched, self.num_tokens_scored
+
+    @property
+    def tries(self) -> int:
+        """How many keys, sub-keys and shifts were tried, which the p-value is corrected for."""
+        shifts = self.position.shifts_tested if self.position else 1
+        return self.keys_tested * self.subkeys_tested * shifts
+
+    @property
     def disguised(self) -> bool:
         """Whether a disguise was undone, so that places in what was scored are not places in the text."""
         return not set(self.normalised) <= LAYOUT.keys()

@@ -172,9 +172,8 @@ def counted(found: Finding) -> str:
 
 def matches(found: Finding) -> tuple[str, str]:
     """What is counted as matching, "pairs" or "tokens", and how many of how many: "350 of 555"."""
-    if found.pairs:
-        return "pairs", f"{found.pairs.matched:,} of {found.pairs.scored:,}"
-    return "tokens", f"{found.num_tokens_matched:,} of {found.num_tokens_scored:,}"
+    what, matched, scored = found.counts
+    return what, f"{matched:,} of {scored:,}"
 
 
 def numbers_between(low: int, high: int) -> str:

@@ -168,7 +168,7 @@ def _diversity(experiment: Experiment, quantities: Sequence[Quantity], about: Ab
 
 
 def _rivals(_experiment: Experiment, quantities: Sequence[Quantity], about: About) -> "dict[str, Figure]":
-    """What is found by what it costs, as written and after one word in ten is deleted."""
+    """What is found by what it costs, as written and after one word in ten is deleted, over several temperatures."""
     known = {(q.cell, q.name): q.ours for q in quantities if q.ours is not None}
     judged = dict.fromkeys(cell for cell, name in known if name == "perplexity")
     cells = sorted(judged, key=lambda cell: float(cell.split(_AT)[1]))
@@ -185,8 +185,10 @@ def _rivals(_experiment: Experiment, quantities: Sequence[Quantity], about: Abou
                 line = lines.setdefault(name, Line(name, dashed=name.endswith(WEIGHTED)))
                 line.points.append((known[cell, "perplexity"], found))
                 line.sizes.append(4 + 5 * temperatures.index(at) / max(1, len(temperatures) - 1))
-        if lines:
+        if any(len(line.points) > 1 for line in lines.values()):
             panels.append(Panel(title, [*lines.values()], spans))
+    if not panels:
+        return {}
     weighted = "Dashed: the weighted test. " if any(WEIGHTED in cell for cell in marked) else ""
     figure = chart(
         panels,
