@@ -17,6 +17,7 @@ from dgmark.models.loaded import LoadedModel
 from dgmark.watermark.key import WatermarkKey
 from support import tiny_checkpoints
 from support.command_line import run
+from support.harness_tasks import write_task
 from support.services import bearer, tiny_service
 
 ITEMS = [{"question": f"w{place + 1} w{place + 2} w{place + 3}", "answer": "w1"} for place in range(10)]
@@ -24,25 +25,6 @@ pytestmark = pytest.mark.slow
 
 Served = tuple[str, FastAPI, LoadedModel, dict[str, WatermarkKey]]
 SEED = 1234  # the harness's own
-TASK = """
-task: served_generation
-output_type: generate_until
-dataset_path: json
-dataset_kwargs:
-  data_files: {data}
-  cache_dir: {cache}
-test_split: train
-doc_to_text: "{{{{question}}}}"
-doc_to_target: "{{{{answer}}}}"
-generation_kwargs:
-  until: ["nowhere", "not here"]
-  max_gen_toks: 16
-  temperature: 0.5
-metric_list:
-  - metric: exact_match
-    aggregation: mean
-    higher_is_better: true
-"""
 
 
 @pytest.fixture(scope="module")
@@ -78,13 +60,11 @@ def test_the_harness_sends_lists_of_prompts_and_gets_each_text_back(
 ) -> None:
     url, app, model, keys = served
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    (tmp_path / "tasks").mkdir()
-    data = tmp_path / "tasks" / "items.json"
-    data.write_text("".join(json.dumps(one) + "\n" for one in ITEMS))
-    (tmp_path / "tasks" / "served.yaml").write_text(TASK.format(data=data, cache=tmp_path / "cache"))
+    settings = {"until": ["nowhere", "not here"], "max_gen_toks": 16, "temperature": 0.5}
+    tasks = write_task(tmp_path, "served_generation", ITEMS, **settings)
     arguments = f"model=tiny,base_url={url}/v1/completions,tokenizer_backend=None,tokenized_requests=False"
     command = ["lm_eval", "run", "--model", "local-completions", "--model_args", arguments, "--batch_size", "4"]
-    command += ["--tasks", "served_generation", "--include_path", str(tmp_path / "tasks")]
+    command += ["--tasks", "served_generation", "--include_path", str(tasks)]
     monkeypatch.setattr("sys.argv", [*command, "--log_samples", "--output_path", str(tmp_path / "out")])
     cli_evaluate()
     (requests,) = app.state.service.metrics.requests.collect()
