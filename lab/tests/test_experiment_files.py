@@ -85,6 +85,7 @@ def test_files_that_are_not_toml_or_not_experiments_are_refused() -> None:
             "rule=kgw,delta=2,strategy=confidence",
             {"key": {"rule": "kgw", "delta": 2}, "decoding": {"strategy": "confidence"}, "at": 1.0},
         ),
+        ("rule=gloaguen,offsets=[-1,1]", {"key": {"rule": "gloaguen", "offsets": [-1, 1]}, "decoding": {}}),
         ("model=narrator,code_length=16", {"model": "narrator", "key": {"rule": "position", "code_length": 16}}),
     ],
 )

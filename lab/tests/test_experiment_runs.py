@@ -80,11 +80,13 @@ def test_every_experiment_runs_and_is_reported(
         tiny_gguf.as_base(tmp_path, monkeypatch)
     prompts = {experiment.prompt_set(cell, "builtin")[0] for cell in experiment.cells_of("builtin")}
     needed = {"c4", "writingprompts"} & prompts
-    store = run_toy(experiment, shared_runs / "rows", files=dict.fromkeys(needed, shared_runs / "prompts.jsonl"))
+    texts = 1 if len(experiment.cells) > 7 and name != "answers" else 2
+    files = dict.fromkeys(needed, shared_runs / "prompts.jsonl")
+    store = run_toy(experiment, shared_runs / "rows", files=files, limit=texts)
     report = report_toy(experiment, store)
     for cell in report.run.cells.values():
         if "builtin" in cell.cell.setups:
-            assert len(cell.rows) == 2, cell.name
+            assert len(cell.rows) >= texts, cell.name
     assert report.section.quantities
     assert report.complete is False
     assert "incomplete" in to_page(report)

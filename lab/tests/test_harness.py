@@ -17,6 +17,7 @@ from dgmark.models.chat import template_of
 from dgmark.models.load import load_model
 from dgmark.models.toy import ToyDenoiser
 from dgmark_lab.evaluate.harness import DiffusionLM
+from support.harness_tasks import write_task
 from support.known_keys import bound_key
 
 TOY = ToyDenoiser(end_ids=())
@@ -116,43 +117,15 @@ QUESTIONS = [
     {"question": "Once upon a time there was a", "answer": "king"},
     {"question": "The sun was shining on the", "answer": "sea"},
 ]
-TASK = """
-task: local_generation
-output_type: generate_until
-dataset_path: json
-dataset_kwargs:
-  data_files: {data}
-  cache_dir: {cache}
-test_split: train
-doc_to_text: "{{{{question}}}}"
-doc_to_target: "{{{{answer}}}}"
-generation_kwargs:
-  until: [","]
-  max_gen_toks: 6
-metric_list:
-  - metric: exact_match
-    aggregation: mean
-    higher_is_better: true
-"""
-
-
-@pytest.fixture
-def local_tasks(tmp_path: Path) -> Path:
-    """Task files with two questions, read from this machine alone."""
-    folder = tmp_path / "tasks"
-    folder.mkdir()
-    data = folder / "questions.json"
-    data.write_text("".join(json.dumps(one) + "\n" for one in QUESTIONS))
-    (folder / "local_generation.yaml").write_text(TASK.format(data=data, cache=tmp_path / "cache"))
-    return folder
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_the_harness_s_own_command_end_to_end_on_the_built_in_model(
-    local_tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    local_tasks = write_task(tmp_path, "local_generation", QUESTIONS, until=[","], max_gen_toks=6)
     key = bound_key("harness", load_model(device="cpu", dtype="fp32"))
     key.save(tmp_path / "key.json")
     arguments = f"key={tmp_path / 'key.json'},block_length=8,seed=5,dtype=fp32,temperature=0.7"

@@ -1,9 +1,11 @@
-"""The lm-evaluation-harness as a client of `dgmark serve`: a task of ten items, in lists of prompts."""
+"""Clients of `dgmark serve`: the lm-evaluation-harness, with lists of prompts, and `dgmark-lab rate`."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fastapi import FastAPI
 
 pytest.importorskip("lm_eval.models")  # which the harness imports only where it knows no model yet, not even dgmark's
 pytest.importorskip("tenacity")  # without which the harness asks no service
@@ -11,53 +13,61 @@ pytest.importorskip("tenacity")  # without which the harness asks no service
 from lm_eval.__main__ import cli_evaluate
 
 from dgmark.decode import generate
+from dgmark.models.loaded import LoadedModel
+from dgmark.watermark.key import WatermarkKey
 from support import tiny_checkpoints
+from support.command_line import run
+from support.harness_tasks import write_task
 from support.services import bearer, tiny_service
 
 ITEMS = [{"question": f"w{place + 1} w{place + 2} w{place + 3}", "answer": "w1"} for place in range(10)]
+pytestmark = pytest.mark.slow
+
+Served = tuple[str, FastAPI, LoadedModel, dict[str, WatermarkKey]]
 SEED = 1234  # the harness's own
-TASK = """
-task: served_generation
-output_type: generate_until
-dataset_path: json
-dataset_kwargs:
-  data_files: {data}
-  cache_dir: {cache}
-test_split: train
-doc_to_text: "{{{{question}}}}"
-doc_to_target: "{{{{answer}}}}"
-generation_kwargs:
-  until: ["nowhere", "not here"]
-  max_gen_toks: 16
-  temperature: 0.5
-metric_list:
-  - metric: exact_match
-    aggregation: mean
-    higher_is_better: true
-"""
 
 
-@pytest.mark.slow
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A service of a tiny model, whose client knows its token."""
+    folder = tmp_path_factory.mktemp("served")
+    tiny_checkpoints.write(folder / "tiny", "llada")
+    tokens = folder / "tokens.json"
+    token = bearer(tokens, "client", "generate")["authorization"].removeprefix("Bearer ")
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        tiny_service(folder, "tiny", tokens=tokens, generate_keys=("main",)) as service,
+    ):
+        patch.setenv("OPENAI_API_KEY", token)
+        yield service
+
+
+def test_dgmark_serve_can_be_asked_though_its_tiny_model_rates_nothing(served: Served, tmp_path: Path) -> None:
+    texts = tmp_path / "t.jsonl"
+    texts.write_text('{"id": "a", "text": "w1 w2 w3"}\n{"id": "b", "text": "w4 w5"}\n')
+    arguments = ["--base-url", f"{served[0]}/v1", "--out", tmp_path / "out.jsonl", "--temperature", 0.7]
+    result = run("rate", texts, *arguments)
+    assert result.exit_code == 0, result.stderr
+    ratings = [json.loads(line)["rating"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [rating["problem"] for rating in ratings] == ["unparsable"] * 2
+    assert all(rating["answer"] for rating in ratings)
+    assert "no answer holds scores" in result.stderr
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_the_harness_sends_lists_of_prompts_and_gets_each_text_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    url, app, model, keys = served
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    tiny_checkpoints.write(tmp_path / "tiny", "llada")
-    (tmp_path / "tasks").mkdir()
-    data = tmp_path / "tasks" / "items.json"
-    data.write_text("".join(json.dumps(one) + "\n" for one in ITEMS))
-    (tmp_path / "tasks" / "served.yaml").write_text(TASK.format(data=data, cache=tmp_path / "cache"))
-    tokens = tmp_path / "tokens.json"
-    token = bearer(tokens, "harness", "generate")["authorization"].removeprefix("Bearer ")
-    monkeypatch.setenv("OPENAI_API_KEY", token)
-    with tiny_service(tmp_path, "tiny", tokens=tokens, generate_keys=("main",)) as (url, app, model, keys):
-        arguments = f"model=tiny,base_url={url}/v1/completions,tokenizer_backend=None,tokenized_requests=False"
-        command = ["lm_eval", "run", "--model", "local-completions", "--model_args", arguments, "--batch_size", "4"]
-        command += ["--tasks", "served_generation", "--include_path", str(tmp_path / "tasks")]
-        monkeypatch.setattr("sys.argv", [*command, "--log_samples", "--output_path", str(tmp_path / "out")])
-        cli_evaluate()
-        (requests,) = app.state.service.metrics.requests.collect()
+    settings = {"until": ["nowhere", "not here"], "max_gen_toks": 16, "temperature": 0.5}
+    tasks = write_task(tmp_path, "served_generation", ITEMS, **settings)
+    arguments = f"model=tiny,base_url={url}/v1/completions,tokenizer_backend=None,tokenized_requests=False"
+    command = ["lm_eval", "run", "--model", "local-completions", "--model_args", arguments, "--batch_size", "4"]
+    command += ["--tasks", "served_generation", "--include_path", str(tasks)]
+    monkeypatch.setattr("sys.argv", [*command, "--log_samples", "--output_path", str(tmp_path / "out")])
+    cli_evaluate()
+    (requests,) = app.state.service.metrics.requests.collect()
     asked = [one.value for one in requests.samples if one.labels.get("path") == "/v1/completions"]
     assert asked[0] == 3  # ten items, four in each request
     (samples,) = (tmp_path / "out").rglob("samples_*.jsonl")

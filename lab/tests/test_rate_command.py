@@ -14,9 +14,7 @@ from dgmark_lab.attacks import attack
 from dgmark_lab.evaluate.rating import Preference, read_better, read_scores, win_of
 from dgmark_lab.experiments.spec import Experiment, load_experiment
 from dgmark_lab.toml_files import parse_toml
-from support import tiny_checkpoints
 from support.command_line import run
-from support.services import bearer, tiny_service
 from support.stub_servers import Serve, stub_servers
 from support.toy_experiments import report_toy, run_toy
 
@@ -152,24 +150,6 @@ def test_a_server_that_stops_loses_no_finished_row(serve: Serve, tmp_path: Path)
     mended.append(1)
     assert run(*arguments).exit_code == 0
     assert [row["id"] for row in rows(tmp_path / "out.jsonl")] == [f"t{n}" for n in range(6)]
-
-
-@pytest.mark.slow
-def test_dgmark_serve_can_be_asked_though_its_tiny_model_rates_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tiny_checkpoints.write(tmp_path / "tiny", "llada")
-    tokens = tmp_path / "tokens.json"
-    token = bearer(tokens, "rater", "generate")["authorization"].removeprefix("Bearer ")
-    monkeypatch.setenv("OPENAI_API_KEY", token)
-    texts = write_texts(tmp_path / "t.jsonl", ["w1 w2 w3", "w4 w5"])
-    with tiny_service(tmp_path, "tiny", tokens=tokens, generate_keys=("main",)) as (url, *_):
-        arguments = ["--base-url", f"{url}/v1", "--out", tmp_path / "out.jsonl", "--temperature", 0.7]
-        result = run("rate", texts, *arguments)
-    assert result.exit_code == 0, result.stderr
-    assert [row["rating"]["problem"] for row in rows(tmp_path / "out.jsonl")] == ["unparsable"] * 2
-    assert all(row["rating"]["answer"] for row in rows(tmp_path / "out.jsonl"))
-    assert "no answer holds scores" in result.stderr
 
 
 SMALL = """

@@ -23,13 +23,13 @@ def fresh_compiler() -> Any:
 
 
 def test_each_shape_is_compiled_once_and_the_texts_stay(tmp_path: Path) -> None:
-    tiny.write(tmp_path, "llada")
+    tiny.write(tmp_path, "llada", n_layers=1)
     code = f"""
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 from dgmark import generate, load_model
 from dgmark.models.compiled import compile_network
-options = dict(key=None, length=80, block_length=8, steps=20, round_trip_check=False)
+options = dict(key=None, length=56, block_length=8, steps=14, round_trip_check=False)
 for cache in ("none", "prefix"):
     torch._dynamo.reset()
     model, backend = load_model({str(tmp_path)!r}, dtype="fp32", device="cpu"), CompileCounterWithBackend("eager")

@@ -12,32 +12,24 @@ from dgmark_lab.baselines.prf import PRF_VERSION
 MAX_OFFSET = 16
 
 Form = Literal["normal", "predictive", "bidirectional", "predictive-bidirectional"]
-# share of green pairs; bias on the logits
-Gamma = Annotated[
-    float,
-    Field(
-        gt=0,
-        lt=1,
-        description="above 0 and below 1",
-        json_schema_extra={"help": "Share of green tokens, or of green pairs."},
-    ),
-]
-Delta = Annotated[
-    float,
-    Field(
-        ge=0,
-        le=100,
-        allow_inf_nan=False,
-        description="in 0..100",
-        json_schema_extra={"help": "Bias on the logits."},
-    ),
-]
-NewOnly = Annotated[
-    bool,
-    Field(
-        description="true or false", json_schema_extra={"help": "Favour only pairs that the text does not hold yet."}
-    ),
-]
+
+
+def _option(default: Any, what: str, allowed: str, *, default_text: str | None = None, **limits: Any) -> Any:
+    """A field that is an option: what it does, the values that it takes, its default in words, and its limits."""
+    extra: dict[str, Any] = {"help": what} if default_text is None else {"help": what, "default_text": default_text}
+    return Field(default, description=allowed, json_schema_extra=extra, **limits)
+
+
+def _gamma() -> Any:
+    return _option(0.5, "Share of green tokens, or of green pairs.", "above 0 and below 1", gt=0, lt=1)
+
+
+def _delta(default: float = 2.0) -> Any:
+    return _option(default, "Bias on the logits.", "in 0..100", ge=0, le=100, allow_inf_nan=False)
+
+
+def _new_only() -> Any:
+    return _option(False, "Favour only pairs that the text does not hold yet.", "true or false")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +48,8 @@ class GreenListSpec(PublishedSpec):
         delta: bias on the logits of green tokens; with two neighbours it is added once for each.
     """
 
-    gamma: Gamma = 0.5
-    delta: Delta = 2.0
+    gamma: float = _gamma()
+    delta: float = _delta()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,14 +85,12 @@ class DMarkSpec(GreenListSpec):
     """
 
     rule: Literal["dmark"] = "dmark"
-    form: Annotated[
-        Form,
-        Field(
-            description=f"one of: {', '.join(get_args(Form))}",
-            json_schema_extra={"help": "Which neighbours a bias looks at, known or predicted."},
-        ),
-    ] = "predictive-bidirectional"
-    new_only: NewOnly = False
+    form: Form = _option(
+        "predictive-bidirectional",
+        "Which neighbours a bias looks at, known or predicted.",
+        f"one of: {', '.join(get_args(Form))}",
+    )
+    new_only: bool = _new_only()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +104,7 @@ class LrDwmSpec(GreenListSpec):
     """
 
     rule: Literal["lr-dwm"] = "lr-dwm"
-    new_only: NewOnly = False
+    new_only: bool = _new_only()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,16 +117,8 @@ class PatternMarkSpec(PublishedSpec):
     """
 
     rule: Literal["pattern-mark"] = "pattern-mark"
-    delta: Delta = 2.0
-    pattern_length: Annotated[
-        int,
-        Field(
-            ge=2,
-            le=16,
-            description="in 2..16",
-            json_schema_extra={"help": "Length in tokens of the alternating patterns."},
-        ),
-    ] = 2
+    delta: float = _delta()
+    pattern_length: int = _option(2, "Length in tokens of the alternating patterns.", "in 2..16", ge=2, le=16)
 
 
 def _split(value: Any) -> Any:
@@ -156,24 +138,12 @@ class GloaguenSpec(PublishedSpec):
     """
 
     rule: Literal["gloaguen"] = "gloaguen"
-    gamma: Gamma = 0.5
-    delta: Delta = 2.0
-    offsets: Annotated[
-        tuple[int, ...],
-        BeforeValidator(_split),
-        Field(
-            description="a list of whole numbers, such as -1 or -1,1",
-            json_schema_extra={"help": "Neighbours whose tokens make the context, such as -1,1."},
-        ),
-    ] = (-1,)
-    top_k: Annotated[
-        int,
-        Field(
-            ge=1,
-            description="at least 1",
-            json_schema_extra={"help": "Tokens and contexts of a position that an expectation runs over."},
-        ),
-    ] = 50
+    gamma: float = _gamma()
+    delta: float = _delta()
+    offsets: Annotated[tuple[int, ...], BeforeValidator(_split)] = _option(
+        (-1,), "Neighbours whose tokens make the context, such as -1,1.", "a list of whole numbers, such as -1 or -1,1"
+    )
+    top_k: int = _option(50, "Tokens and contexts of a position that an expectation runs over.", "at least 1", ge=1)
 
     def check(self) -> None:
         """Refuse offsets that are not neighbours."""
@@ -193,7 +163,7 @@ class CdMarkSpec(PublishedSpec):
     """
 
     rule: Literal["cdmark"] = "cdmark"
-    delta: Delta = 2.0
+    delta: float = _delta()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,15 +175,7 @@ class GumbelSpec(PublishedSpec):
     """
 
     rule: Literal["gumbel"] = "gumbel"
-    period: Annotated[
-        int,
-        Field(
-            ge=1,
-            le=2**16,
-            description="in 1..65536",
-            json_schema_extra={"help": "Positions after which the uniforms repeat."},
-        ),
-    ] = 256
+    period: int = _option(256, "Positions after which the uniforms repeat.", "in 1..65536", ge=1, le=2**16)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,29 +192,14 @@ class TangoSpec(PublishedSpec):
     """
 
     rule: Literal["tango"] = "tango"
-    delta: Delta = 5.0
-    classes: Annotated[
-        int, Field(ge=2, le=16, description="in 2..16", json_schema_extra={"help": "Number of colours."})
-    ] = 3
-    lag: Annotated[
-        int,
-        Field(ge=1, le=16, description="in 1..16", json_schema_extra={"help": "Distance of the two tokens of a pair."}),
-    ] = 2
-    colours: Annotated[
-        Literal["embeddings", "hash"],
-        Field(
-            description="one of: embeddings, hash",
-            json_schema_extra={"help": "Colours by the token embeddings, or each token's alone."},
-        ),
-    ] = "embeddings"
-    embeddings: Annotated[
-        str,
-        Field(
-            description="a text",
-            json_schema_extra={"help": "Model whose embeddings are projected.", "default_text": "the key's"},
-        ),
-    ] = ""
-    new_only: NewOnly = False
+    delta: float = _delta(5.0)
+    classes: int = _option(3, "Number of colours.", "in 2..16", ge=2, le=16)
+    lag: int = _option(2, "Distance of the two tokens of a pair.", "in 1..16", ge=1, le=16)
+    colours: Literal["embeddings", "hash"] = _option(
+        "embeddings", "Colours by the token embeddings, or each token's alone.", "one of: embeddings, hash"
+    )
+    embeddings: str = _option("", "Model whose embeddings are projected.", "a text", default_text="the key's")
+    new_only: bool = _new_only()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,43 +218,13 @@ class ReplayMarkSpec(PublishedSpec):
     """
 
     rule: Literal["replaymark"] = "replaymark"
-    text_length: Annotated[
-        int, Field(ge=1, description="at least 1", json_schema_extra={"help": "Tokens of the longest marked text."})
-    ] = 256
-    block: Annotated[int, Field(ge=1, description="at least 1", json_schema_extra={"help": "Tokens of a block."})] = 32
-    draw_temperature: Annotated[
-        float,
-        Field(
-            gt=0,
-            allow_inf_nan=False,
-            description="above 0",
-            json_schema_extra={"help": "Temperature of the draws."},
-        ),
-    ] = 0.8
-    draws: Annotated[
-        int, Field(ge=1, description="at least 1", json_schema_extra={"help": "Most draws at a carrier."})
-    ] = 16
-    readings: Annotated[
-        int,
-        Field(ge=2, le=64, description="in 2..64", json_schema_extra={"help": "Readings of the context of a block."}),
-    ] = 8
-    least_split: Annotated[
-        float,
-        Field(ge=0, le=1, description="in 0..1", json_schema_extra={"help": "Evenness that makes a place a carrier."}),
-    ] = 0.5
-    least_likely: Annotated[
-        float,
-        Field(
-            ge=0,
-            le=1,
-            description="in 0..1",
-            json_schema_extra={"help": "Least probability of a repeated draw, over that of the likeliest token."},
-        ),
-    ] = 0.05
-    reader: Annotated[
-        str,
-        Field(
-            description="a text",
-            json_schema_extra={"help": "Model that reads the context.", "default_text": "the key's"},
-        ),
-    ] = ""
+    text_length: int = _option(256, "Tokens of the longest marked text.", "at least 1", ge=1)
+    block: int = _option(32, "Tokens of a block.", "at least 1", ge=1)
+    draw_temperature: float = _option(0.8, "Temperature of the draws.", "above 0", gt=0, allow_inf_nan=False)
+    draws: int = _option(16, "Most draws at a carrier.", "at least 1", ge=1)
+    readings: int = _option(8, "Readings of the context of a block.", "in 2..64", ge=2, le=64)
+    least_split: float = _option(0.5, "Evenness that makes a place a carrier.", "in 0..1", ge=0, le=1)
+    least_likely: float = _option(
+        0.05, "Least probability of a repeated draw, over that of the likeliest token.", "in 0..1", ge=0, le=1
+    )
+    reader: str = _option("", "Model that reads the context.", "a text", default_text="the key's")

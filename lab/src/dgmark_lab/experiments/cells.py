@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -302,27 +302,24 @@ class StoredRun:
 
     def perplexities(self, cell: CellRows) -> list[Row]:
         """Read nats and tokens of the cell's texts under the run's judge, where they exist."""
-        judge = self.plan.get("judge")
-        if judge is None:
-            return []
-        return self._read_by("perplexity", judge, [row["id"] for row in cell.rows])
+        return self._read_by("perplexity", "judge", [row["id"] for row in cell.rows])
 
     def ratings(self, cell: CellRows) -> list[Row]:
         """Read what the run's rater says of the cell's texts, where it was asked."""
-        rater = self.plan.get("rater")
-        return [] if rater is None else self._read_by("ratings", rater, [row["id"] for row in cell.rows])
+        return self._read_by("ratings", "rater", [row["id"] for row in cell.rows])
 
     def comparisons(self, cell: CellRows) -> list[Row]:
         """Read what the run's rater says of the cell's texts beside the unmarked ones of their prompts."""
-        rater, null = self.plan.get("rater"), self.null_of(cell)
-        if rater is None or null is None:
+        null = self.null_of(cell)
+        if null is None:
             return []
         unmarked = {(row["prompt"], row["seed"]): row["id"] for row in null.rows}
         found = [(row["id"], unmarked.get((row["prompt"], row["seed"]))) for row in cell.rows]
         ids = [pair_id(one, other) for one, other in found if other is not None]
-        return self._read_by("comparisons", rater, ids)
+        return self._read_by("comparisons", "rater", ids)
 
-    def _read_by(self, kind: Kind, reader: Mapping[str, Any], ids: list[str]) -> list[Row]:
-        """Read the rows of a kind that a judge or rater made, in the order of `ids`."""
-        stored = self.store.read(kind, reader["hash"], ids)
+    def _read_by(self, kind: Kind, role: Literal["judge", "rater"], ids: list[str]) -> list[Row]:
+        """Read the rows of a kind that the run's judge or rater made, in the order of `ids`; none if it had none."""
+        reader = self.plan.get(role)
+        stored = {} if reader is None else self.store.read(kind, reader["hash"], ids)
         return [stored[row_id] for row_id in ids if row_id in stored]

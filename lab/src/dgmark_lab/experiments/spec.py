@@ -5,6 +5,7 @@ two setups (a built-in model, and the paper's), attacks, and the numbers that th
 """
 
 import json
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -220,7 +221,7 @@ class Cell(_Table):
             SettingsError: a part is not "setting=value", no setting has its name, or a value is of a wrong type.
         """
         settings: dict[str, Any] = {}
-        for part in text.split(","):
+        for part in re.split(r",(?![^\[]*\])", text):  # at commas outside of lists
             name, equals, value = part.partition("=")
             if not equals:
                 raise SettingsError(f"{part!r} of the cell {text!r} is not setting=value")

@@ -17,6 +17,7 @@ import importlib.metadata
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -58,6 +59,7 @@ def _content_hash(file: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
+@cache
 def versions() -> dict[str, str]:
     """Return the versions of dgmark and of the packages that decode, for the rows."""
     return {"dgmark": __version__, **{name: importlib.metadata.version(name) for name in _REPORTED}}
