@@ -18,6 +18,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from dgmark.arguments.contents import text_of
+from dgmark.errors import InputError
 from dgmark.rows.documents import read_document
 
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # characters that XML cannot hold
@@ -65,7 +66,7 @@ class RoundTrip:
     format: Literal["word", "markdown"] = "word"
 
     def __call__(self, text: str, rng: np.random.Generator) -> str:  # noqa: ARG002 (every attack has this signature)
-        """Return the text as it is read from the document."""
+        """Return the text as it is read from the document; nothing if it is full of signs that no reader takes."""
         text = text_of(text)
         if not text.strip():
             return text
@@ -73,7 +74,10 @@ class RoundTrip:
         with TemporaryDirectory() as folder:
             path = Path(folder) / f"text{suffix}"
             write(path, text)
-            return read_document(path).text
+            try:
+                return read_document(path).text
+            except InputError:
+                return ""
 
 
 def _write_docx(path: Path, text: str) -> None:

@@ -167,15 +167,20 @@ def _diversity(experiment: Experiment, quantities: Sequence[Quantity], about: Ab
     return {"perplexity-by-diversity": figure}
 
 
-def _rivals(_experiment: Experiment, quantities: Sequence[Quantity], about: About) -> "dict[str, Figure]":
-    """What is found by what it costs, as written and after one word in ten is deleted, over several temperatures."""
+def _rivals(experiment: Experiment, quantities: Sequence[Quantity], about: About) -> "dict[str, Figure]":
+    """What is found by what it costs, as written and after one word in ten is deleted, over several temperatures.
+
+    An experiment on several prompt sets has no picture, as what differs between them is not what differs between rules.
+    """
+    if len({cell.prompts for cell in experiment.cells}) > 1:
+        return {}
     known = {(q.cell, q.name): q.ours for q in quantities if q.ours is not None}
     judged = dict.fromkeys(cell for cell, name in known if name == "perplexity")
     cells = sorted(judged, key=lambda cell: float(cell.split(_AT)[1]))
     if not (marked := [cell for cell in cells if (cell, "found, as written") in known]):
         return {}
     spans = {f"unmarked{_AT}{cell.split(_AT)[1]}": known[cell, "perplexity"] for cell in cells if cell not in marked}
-    temperatures = list(dict.fromkeys(cell.split(_AT)[1] for cell in cells))
+    temperatures = list(dict.fromkeys(cell.split(_AT)[1] for cell in marked))
     panels = []
     for condition, title in (("as written", "as written"), ("deletion 0.1", "10 % of the words deleted")):
         lines: dict[str, Line] = {}
@@ -185,8 +190,10 @@ def _rivals(_experiment: Experiment, quantities: Sequence[Quantity], about: Abou
                 line = lines.setdefault(name, Line(name, dashed=name.endswith(WEIGHTED)))
                 line.points.append((known[cell, "perplexity"], found))
                 line.sizes.append(4 + 5 * temperatures.index(at) / max(1, len(temperatures) - 1))
-        if any(len(line.points) > 1 for line in lines.values()):
-            panels.append(Panel(title, [*lines.values()], spans))
+        if curves := [line for line in lines.values() if len(line.points) > 1]:
+            dearest = max(cost.value for line in curves for cost, _ in line.points)
+            near = {name: span for name, span in spans.items() if span.value <= dearest}
+            panels.append(Panel(title, curves, near))
     if not panels:
         return {}
     weighted = "Dashed: the weighted test. " if any(WEIGHTED in cell for cell in marked) else ""
