@@ -56,8 +56,7 @@ def test_a_run_in_pieces_is_the_run_in_one_go_and_learns_and_leaves_a_model(tmp_
         optimizer={"muon_lr": 0.05, "adamw_lr": 0.05},
     )
     config, data = write_toml(tmp_path / "tiny.toml", content), write_tales(tmp_path / "tales.jsonl.xz")
-    heldout, pieces = write_tales(tmp_path / "heldout.jsonl", 6, seed=7), tmp_path / "pieces"
-    whole = tmp_path / "whole" if kind == "storyteller" else pieces  # a judge's steps draw no masks: one run is enough
+    heldout, whole, pieces = write_tales(tmp_path / "heldout.jsonl", 6, seed=7), tmp_path / "whole", tmp_path / "pieces"
     command = ["train", kind, "--data", data, "--heldout", heldout, "--config", config, "--device", "cpu", "--out"]
     for step in (1, 2):
         piece = run(*command, pieces, "--max-seconds", 0)
@@ -65,7 +64,7 @@ def test_a_run_in_pieces_is_the_run_in_one_go_and_learns_and_leaves_a_model(tmp_
         assert "unfinished: run the same command again" in piece.stdout
     with open(pieces / "log.jsonl", "a") as file:  # rows of work that a crash lost, the last one torn
         file.write('{"step": 3, "loss": 1.0, "tokens": 1}\n{"step": 4, "lo')
-    assert all("; finished" in run(*command, out).stdout for out in {whole, pieces})
+    assert all("; finished" in run(*command, out).stdout for out in (whole, pieces))
     tensors = load_state(whole / "state.pt")["tensors"]
     assert_close(load_state(pieces / "state.pt")["tensors"], tensors, rtol=0, atol=0)
     log, other = ([row | {"seconds": 0} for row in read_log(out / "log.jsonl")] for out in (whole, pieces))

@@ -5,7 +5,7 @@ import re
 from typing import Any, get_type_hints
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai.types import chat
 from openai.types.chat.completion_create_params import CompletionCreateParamsBase as ChatParams
@@ -49,6 +49,7 @@ def errors_of(model: type[RequestFields], body: Any) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_a_wrong_field_is_named_in_plain_words(model: type[RequestFields], data: st.DataObject) -> None:
     names = st.sampled_from([*model.model_fields, "colour"])
