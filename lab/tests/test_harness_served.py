@@ -15,10 +15,9 @@ from lm_eval.__main__ import cli_evaluate
 from dgmark.decode import generate
 from dgmark.models.loaded import LoadedModel
 from dgmark.watermark.key import WatermarkKey
-from support import tiny_checkpoints
 from support.command_line import run
 from support.harness_tasks import write_task
-from support.services import bearer, tiny_service
+from support.services import served_to_client
 
 ITEMS = [{"question": f"w{place + 1} w{place + 2} w{place + 3}", "answer": "w1"} for place in range(10)]
 pytestmark = pytest.mark.slow
@@ -30,16 +29,12 @@ SEED = 1234  # the harness's own
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A service of a tiny model, whose client knows its token."""
-    folder = tmp_path_factory.mktemp("served")
-    tiny_checkpoints.write(folder / "tiny", "llada")
-    tokens = folder / "tokens.json"
-    token = bearer(tokens, "client", "generate")["authorization"].removeprefix("Bearer ")
     with (
         pytest.MonkeyPatch.context() as patch,
-        tiny_service(folder, "tiny", tokens=tokens, generate_keys=("main",)) as service,
+        served_to_client(tmp_path_factory.mktemp("served"), generate_keys=("main",)) as (token, url, app, model, keys),
     ):
         patch.setenv("OPENAI_API_KEY", token)
-        yield service
+        yield url, app, model, keys
 
 
 def test_dgmark_serve_can_be_asked_though_its_tiny_model_rates_nothing(served: Served, tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ import pytest
 import dgmark
 from dgmark.models.chat import chat_prompt
 from dgmark.models.loaded import LoadedModel
-from support import tiny_checkpoints
-from support.services import bearer, tiny_service, wait_for
+from support.services import served_to_client, wait_for
 
 pytestmark = pytest.mark.slow
 SHORT: dict[str, Any] = {"model": "tiny", "max_tokens": 24, "seed": 5, "extra_body": {"block_length": 8}}
@@ -32,15 +31,9 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("openai")
-    tiny_checkpoints.write(folder / "tiny", "llada")
-    tokens = folder / "tokens.json"
-    token = bearer(tokens, "client", "generate")["authorization"].removeprefix("Bearer ")
+    service = served_to_client(tmp_path_factory.mktemp("openai"), generate_keys=("main", "many"), payloads=True)
     with (
-        tiny_service(folder, "tiny", tokens=tokens, generate_keys=("main", "many"), payloads=True) as (
-            *(url, app, model),
-            keys,
-        ),
+        service as (token, url, app, model, keys),
         openai.OpenAI(base_url=f"{url}/v1", api_key=token, max_retries=0) as client,
     ):
         yield Served(url, client, app, model, keys)

@@ -18,6 +18,7 @@ from dgmark.watermark.key import WatermarkKey
 from dgmark_service.app import create_app
 from dgmark_service.settings import ModelSource, ServiceSettings
 from dgmark_service.token_file import TokenFile
+from support import tiny_checkpoints
 from support.known_keys import bound_key, known_key
 
 
@@ -84,6 +85,18 @@ def tiny_service(
     with listening(app) as url:
         wait_for(lambda: app.state.service.ready)
         yield url, app, model, keys
+
+
+@contextmanager
+def served_to_client(
+    folder: Path, **settings: Any
+) -> Iterator[tuple[str, str, FastAPI, LoadedModel, dict[str, WatermarkKey]]]:
+    """A running service of a tiny model that a client with a token may let write: the token, and `tiny_service`'s."""
+    tiny_checkpoints.write(folder / "tiny", "llada")
+    tokens = folder / "tokens.json"
+    token = bearer(tokens, "client", "generate")["authorization"].removeprefix("Bearer ")
+    with tiny_service(folder, "tiny", tokens=tokens, **settings) as service:
+        yield token, *service
 
 
 def bearer(tokens: Path, name: str, *scopes: str) -> dict[str, str]:
