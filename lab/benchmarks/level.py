@@ -57,6 +57,7 @@ def main() -> None:
         test, found = cell.name + ", weighted" * weighs, dict[str, dict[str, PValues]]()
         for kind, texts in kinds.items():
             read = texts if weighs else [replace(one, surprisal=None) for one in texts]
+            # built texts of a kind share so many tokens that a key which matches one by chance matches them all
             own = args.share == "none" or (kind in BUILT and args.share == "human")
             first = 1000 * (kind in BUILT) if own else None
             rows = rounds(cell, spec, read, model if weighs else None, args.keys, first)

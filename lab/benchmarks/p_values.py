@@ -38,11 +38,11 @@ def rounds(
 
     def make(chosen: list[int]) -> list[Row]:
         (number,), begin = chosen, time.process_time()
-        own = [number] * len(texts) if first is None else range(first + number * len(texts), 10**9)
-        detectors = {
-            one: Detector(key_of(cell, spec, one), fpr=1e-3, surprisal_model=reader) for one in own[: len(texts)]
-        }
-        p_values = [p_values_of(detectors[one], text) for one, text in zip(own, texts, strict=False)]
+        own = [number] * len(texts)
+        if first is not None:
+            own = [first + number * len(texts) + place for place in range(len(texts))]
+        detectors = {one: Detector(key_of(cell, spec, one), fpr=1e-3, surprisal_model=reader) for one in {*own}}
+        p_values = [p_values_of(detectors[one], text) for one, text in zip(own, texts, strict=True)]
         p = {name: [each[name] for each in p_values] for name in p_values[0]}
         return [{"p": p, "seconds": time.process_time() - begin}]
 
