@@ -238,6 +238,11 @@ def test_a_document_is_read_as_the_detector_reads_it(kind: str) -> None:
     assert trip(" \n", dice()) == " \n"
 
 
+def test_nothing_is_read_from_a_page_of_controls() -> None:
+    pytest.importorskip("lxml")
+    assert attack("document", format="markdown")("\x01\x02 a \x03 " * 20, dice()) == ""
+
+
 def test_every_attack_says_what_it_does_in_a_line() -> None:
     assert all(summary_of(kind).endswith(".") and len(summary_of(kind)) < 120 for kind in ATTACKS.values())
 

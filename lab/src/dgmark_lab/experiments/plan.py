@@ -27,8 +27,6 @@ from dgmark_lab.experiments.spec import Cell, Experiment, SetupName
 from dgmark_lab.experiments.store import ROW_VERSION, Store, checkpoint_hash, digest
 
 NO_JUDGE = "none"
-# the model that the narrator was trained from; it judges the narrator's texts after their prompts as a chat
-BASE_JUDGE = NARRATOR_BASE
 
 
 @dataclass(frozen=True)
@@ -127,7 +125,7 @@ def check_plan(experiment: Experiment, cells: Sequence[Cell], options: RunOption
         DecodeConfig(**_settings(experiment, cell, options))
         load_prompts(*experiment.prompt_set(cell, options.setup), shared.texts, options.files)
     judge = options.judge or shared.judge
-    if experiment.perplexity and judge not in (NO_JUDGE, BASE_JUDGE, BUILTIN_JUDGE):
+    if experiment.perplexity and judge not in (NO_JUDGE, NARRATOR_BASE, BUILTIN_JUDGE):
         find_checkpoint(judge)
 
 

@@ -15,6 +15,7 @@ from dgmark.decode.prepared import Prepared
 from dgmark.decode.requests import Request
 from dgmark.errors import SettingsError
 from dgmark.files.outputs import atomic_write
+from dgmark.models.builtin_base import NARRATOR_BASE
 from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import Denoiser
 from dgmark.models.language_model import LanguageModel
@@ -27,16 +28,7 @@ from dgmark_lab.evaluate.likelihood import score_texts
 from dgmark_lab.evaluate.rating import QUESTION_VERSION, Rater, win_of
 from dgmark_lab.experiments.cells import StoredRun, attack_hash, attacked_id, pair_id
 from dgmark_lab.experiments.conditions import Steps
-from dgmark_lab.experiments.plan import (
-    BASE_JUDGE,
-    NO_JUDGE,
-    PlannedCell,
-    RunOptions,
-    Subject,
-    check_plan,
-    plan_cell,
-    write_plan,
-)
+from dgmark_lab.experiments.plan import NO_JUDGE, PlannedCell, RunOptions, Subject, check_plan, plan_cell, write_plan
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
 from dgmark_lab.experiments.spec import Cell, Experiment
 from dgmark_lab.experiments.store import ROW_VERSION, Store, checkpoint_hash, digest
@@ -92,7 +84,8 @@ def run_experiment(
             identity = judge_identity(judge)
             for one in planned:
                 rows = list(store.read("texts", one.hash, one.row_ids).values())
-                chat = subject.model if judge_name == BASE_JUDGE else None
+                # the narrator's base reads the narrator's texts after their prompts as a chat, as they were written
+                chat = subject.model if judge_name == NARRATOR_BASE else None
                 make_perplexities(store, judge, identity, rows, chat)
                 progress(f"{one.cell.name}, perplexity", len(rows), len(rows))
             write_plan(store, experiment, planned, key, options, judge=identity)
@@ -291,7 +284,7 @@ def _load_attack(store: Store, kind: str, options: Mapping[str, Any], model: Any
 
 
 def _load_judge(name: str) -> LanguageModel:
-    return LanguageModel(name, dtype="fp32" if name == BASE_JUDGE else None)
+    return LanguageModel(name, dtype="fp32" if name == NARRATOR_BASE else None)
 
 
 def judge_identity(judge: LanguageModel) -> dict[str, Any]:

@@ -191,8 +191,8 @@ def _rivals(experiment: Experiment, quantities: Sequence[Quantity], about: About
                 line.points.append((known[cell, "perplexity"], found))
                 line.sizes.append(4 + 5 * temperatures.index(at) / max(1, len(temperatures) - 1))
         if curves := [line for line in lines.values() if len(line.points) > 1]:
-            dearest = max(cost.value for line in curves for cost, _ in line.points)
-            near = {name: span for name, span in spans.items() if span.value <= dearest}
+            most = max(cost.value for line in curves for cost, _ in line.points)
+            near = {name: span for name, span in spans.items() if span.value <= most}
             panels.append(Panel(title, curves, near))
     if not panels:
         return {}
