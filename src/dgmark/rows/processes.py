@@ -34,6 +34,8 @@ Output = TypeVar("Output")
 
 # until an interpreter reads what it is to do, and until it has imported the main script and says so
 _SPAWN_SECONDS, START_SECONDS = 20.0, 300.0
+# how much a process yields the processor to the one that started it, which answers others: a third of the share
+_NICENESS = 5
 
 
 class WorkerLost(DgmarkError):
@@ -195,6 +197,7 @@ def _run(connection: Connection) -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if resource is not None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold the keys
+        os.nice(_NICENESS)
     inbox = SimpleQueue[Any]()
     Thread(target=_listen, args=(connection, inbox), daemon=True).start()
     with suppress(OSError):
