@@ -29,7 +29,7 @@ def test_answers_of_the_service_name_the_model(tmp_path: Path) -> None:
         rate = app.state.service.workers.shared.chars_per_second
         without = client.post("/v1/detect", json={"text": marked_text(key, 200)}).json()
     assert (found["verdict"], found["test"]) == ("watermarked", "weighted")
-    assert found["weights"]["fingerprint"] == LanguageModel().fingerprint
+    assert found["figures"]["weights"]["fingerprint"] == LanguageModel().fingerprint
     assert any("as the language model builtin sees the text" in one for one in found["meaning"])
     assert found["shades"]
     for one in found["shades"]:

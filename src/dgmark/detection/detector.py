@@ -215,7 +215,7 @@ class Detector(ReadingScorer):
         Raises:
             SettingsError: `detection` is not a detection, or `text` is not a text.
         """
-        if instance("the detection", detection, Detection).weights is None or not detection.spans:
+        if instance("the detection", detection, Detection).figures.weights is None or not detection.spans:
             return []
         tokens, text = dict[int | None, list[ScoredToken]](), instance("the text", text, str)
         shades = list[Shade]()
@@ -310,7 +310,7 @@ class Detector(ReadingScorer):
             keys_tested=self.keys_tested,
             subkeys_tested=self.key.num_subkeys,
             uncertain_because=uncertain,
-            **{"num_tokens_scored": scored, **test.figures(verdict == "watermarked")},
+            **{"num_tokens_scored": scored, **test.fields(verdict == "watermarked")},
         )
 
 

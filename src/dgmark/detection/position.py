@@ -141,6 +141,11 @@ class PositionTest(TextTest):
         return spec.table_size * (tokens / spec.rotation * of_text + crops * _TABLE_SECONDS)
 
     @classmethod
+    def figures_type(cls) -> type[PositionFigures]:
+        """Of the shift and the window statistic."""
+        return PositionFigures
+
+    @classmethod
     def no_spans(cls) -> str:
         """Why it finds none."""
         return "it needs a key of rule bigram, and this key is of rule position"
@@ -167,7 +172,7 @@ class PositionTest(TextTest):
         p_different = adjusted_p(different.p_value_of(min(typical, different.null.largest)), share)
         return "repetitive" if p_different <= level else "short"
 
-    def figures(self, found: bool) -> dict[str, Any]:  # noqa: ARG002 (the protocol's)
+    def fields(self, found: bool) -> dict[str, Any]:  # noqa: ARG002 (the protocol's)
         """The fields of a `Detection` that this rule computes; `found`: whether the text is marked."""
         scored, modulus, best = len(self.tokens.ids), self.tables.spec.modulus, self.best
         (matched,) = self._matching(best.shift)
@@ -176,7 +181,7 @@ class PositionTest(TextTest):
             "green_fraction": best.matched / scored if scored else 0.0,
             "num_tokens_matched": best.matched,
             "test": "count",
-            "position": PositionFigures(best.shift, self._shifts, float(window_statistic(matched, modulus))),
+            "figures": PositionFigures(best.shift, self._shifts, float(window_statistic(matched, modulus))),
         }
 
     @classmethod
@@ -191,7 +196,8 @@ class PositionTest(TextTest):
 
     def matched_tokens(self, detection: Finding) -> Bool[np.ndarray, " n"]:
         """Which tokens match at the shift of a detection of this text."""
-        shift = detection.position.shift if detection.position else self.best.shift
+        figures = detection.figures
+        shift = figures.shift if isinstance(figures, PositionFigures) else self.best.shift
         (matched,) = self._matching(shift)
         return matched
 

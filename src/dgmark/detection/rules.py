@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from dgmark.arguments.checks import whole
-from dgmark.detection.finding import TOKENS, Finding, Phase, TokenSpan, Uncertain
+from dgmark.detection.finding import TOKENS, Finding, Phase, RuleFigures, TokenSpan, Uncertain
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import DgmarkError, SettingsError, each
@@ -66,7 +66,7 @@ class TextTest(Protocol):
     """The test of one key, or of any sub-key of it, on one text.
 
     A rule's test is a class that inherits from this. It must write `__init__`, `p_value`, `uncertain_because` and
-    `figures`; each of the others says what it means that a rule leaves it out.
+    `fields`; each of the others says what it means that a rule leaves it out.
 
     Args:
         key: a key of the rule.
@@ -101,6 +101,11 @@ class TextTest(Protocol):
     def units(cls) -> tuple[str, str]:
         """What `num_tokens_scored` counts, one and many, in words."""
         return TOKENS
+
+    @classmethod
+    def figures_type(cls) -> type[RuleFigures]:
+        """The class of what it finds beside the fields of every detection. By default it finds nothing more."""
+        return RuleFigures
 
     @classmethod
     def weighs(cls) -> bool:
@@ -149,15 +154,15 @@ class TextTest(Protocol):
         """
         ...
 
-    def figures(self, found: bool) -> dict[str, Any]:
+    def fields(self, found: bool) -> dict[str, Any]:
         """The fields of a `Detection` that the rule computes.
 
         Args:
             found: whether the text is marked.
 
         Returns:
-            `z_score`, `green_fraction` and `num_tokens_matched`, and any of `test`, `pairs`, `weights`, `position`,
-            `subkey`, `subkey_confidence`, `p_published` and `num_tokens_scored` (by default all tokens that were read).
+            `z_score`, `green_fraction` and `num_tokens_matched`, and any of `figures` (of `figures_type`), `test`,
+            `subkey`, `subkey_confidence` and `num_tokens_scored` (by default all tokens that were read).
         """
         ...
 
