@@ -52,7 +52,7 @@ def test_a_text_that_the_model_would_not_read_in_time_is_refused_before_it_begin
     checker.chars_per_second = 1000.0
     most = checker.most_chars(key)
     assert 59_000 < most <= 60_000
-    options = Options(("one",), False, 1e-4, 1e-4, "any", 0)
+    options = Options(("one",), False, 1e-4, 1e-4)
     with pytest.raises(ErrorAnswer, match=f"reading along for this text .* parts of up to {most:,} characters"):
         checker.detect(DetectRequest(text="a word " * 10_000), None, options)
 

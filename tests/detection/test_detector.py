@@ -230,7 +230,7 @@ def test_how_a_text_is_shifted_matters_for_the_keys_alone_that_it_concerns() -> 
     pairs, positions = known_key("pairs", rule="bigram"), known_key("positions")
     ids = marked_ids(positions, 80)
     for name, value in shifts.items():
-        with pytest.raises(SettingsError, match=f"{name} concerns keys whose marks count positions") as caught:
+        with pytest.raises(SettingsError, match=f"{name} is no option of rule bigram") as caught:
             Detector(pairs, **{name: value})
         assert caught.value.field == name
     both, alone = Keyring([pairs, positions], **shifts), Detector(positions, **shifts)
