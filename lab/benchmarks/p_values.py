@@ -17,6 +17,7 @@ from dgmark.detection.rules import TextTest
 from dgmark.rows.jsonl import Row
 from dgmark.watermark.position import tables_of
 from dgmark.watermark.spec import WatermarkSpec
+from dgmark_lab.baselines.published import PublishedFigures
 from dgmark_lab.experiments.made_with import identifier
 from dgmark_lab.experiments.spec import Cell
 from dgmark_lab.experiments.store import Store, digest
@@ -61,7 +62,7 @@ def p_values_of(detector: Detector, text: ScoredIds) -> dict[str, float]:
     """
     test = detector.test(text)
     found = detector.detection(test, len(text.ids), 1.0)
-    published = {} if found.p_published is None else {"published": found.p_published}
+    published = {"published": found.figures.p_published} if isinstance(found.figures, PublishedFigures) else {}
     return {"p": found.p_value, **published, **_of_rule(test, detector.key, text)}
 
 

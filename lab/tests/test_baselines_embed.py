@@ -16,7 +16,6 @@ from torch import Tensor
 
 from dgmark import Detector, Generation, generate, load_tokenizer, stream_generate
 from dgmark.decode import DecodeConfig, NoMark, OneKeySide, RowFinished, Step, Window, decode, side_of_rows
-from dgmark.detection.finding import PositionFigures
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
@@ -26,10 +25,12 @@ from dgmark_lab.baselines.cdmark import spreading_vector
 from dgmark_lab.baselines.decode.gumbel import GumbelNoise
 from dgmark_lab.baselines.pattern_mark import first_part, parts_of
 from dgmark_lab.baselines.prf import HashKey, states, threshold, uniform_bits
+from dgmark_lab.baselines.published import PublishedFigures
 from dgmark_lab.baselines.specs import GloaguenSpec
 from dgmark_lab.baselines.tango import colour_of
 from dgmark_lab.rule_keys import rule_key
 from support.command_line import run
+from support.known_keys import figures_of
 from support.toy_experiments import ANY_LENGTH, toy_baseline
 
 TOY = ToyDenoiser(words=12, padding=4, end_ids=())
@@ -382,7 +383,7 @@ def test_a_token_had_a_choice_where_changed_logits_decide(
 def test_gumbel_finds_the_shift_of_a_text_without_its_front() -> None:
     ids = marked("gumbel", {}).token_ids
     found = Detector(rule_key("gumbel", LARGE_KEY), tokenizer=LARGE.tokenizer).detect(ids[11:])
-    assert (found.verdict, found.position) == ("watermarked", PositionFigures(11, 256))
+    assert (found.verdict, figures_of(found, PublishedFigures).shift, found.tries) == ("watermarked", 11, 256)
 
 
 # ---- the command line ----
@@ -409,7 +410,7 @@ def test_the_commands_make_mark_and_detect_by_a_key_of_the_rule(tmp_path: Path) 
     scored = [i for i in written["token_ids"] if i not in load_tokenizer().special_ids]
     assert (row["rule"], row["num_tokens_scored"], row["schema"]) == ("pattern-mark", len(scored) - 1, 1)
     assert row["green_fraction"] > 0.7
-    assert row["p_published"] < 0.01
+    assert row["figures"]["p_published"] < 0.01
     other = tmp_path / "other.json"
     assert run("keygen", other, "--rule", "pattern-mark", "--delta", 8).exit_code == 0
     again = run("generate", "--key", other, *GENERATE, "--out", out)

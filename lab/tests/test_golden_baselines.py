@@ -12,9 +12,10 @@ import pytest
 from dgmark import Detection, Detector, Generation, generate
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
+from dgmark_lab.baselines.published import PublishedFigures
 from dgmark_lab.rule_keys import rule_key
 from support.goldens import check_equal, forty_texts, order_of_commits, read_golden, words_of, write_golden
-from support.known_keys import bound_key, builtin_tokenizer, known_key
+from support.known_keys import bound_key, builtin_tokenizer, figures_of, known_key
 from support.toy_experiments import ANY_LENGTH
 from support.unchecked import unchecked
 
@@ -73,16 +74,16 @@ def detections(key: WatermarkKey, contents: Any, tokenizer: Any) -> list[list[An
 
 def listed(found: Detection) -> list[Any]:
     """Verdict, why it is uncertain, p-values, z-score, what was scored and matched, and the shift."""
-    shift = None if found.position is None else [found.position.shift, found.position.shifts_tested]
+    figures = figures_of(found, PublishedFigures)
     return [
         found.verdict,
         found.uncertain_because,
         found.p_value,
-        found.p_published,
+        figures.p_published,
         found.z_score,
         found.num_tokens_scored,
         found.num_tokens_matched,
-        shift,
+        [figures.shift, figures.shifts_tested],
     ]
 
 

@@ -16,12 +16,13 @@ from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines.decode.replaymark import repeated
 from dgmark_lab.baselines.prf import HashKey, states, uniform_bits
+from dgmark_lab.baselines.published import PublishedFigures
 from dgmark_lab.baselines.replaymark import Readings, left_out, lend, replay
 from dgmark_lab.baselines.specs import ReplayMarkSpec
 from dgmark_lab.experiments.cells import CellRows
 from dgmark_lab.experiments.spec import Cell
 from dgmark_lab.rule_keys import rule_key
-from support.known_keys import bound_key
+from support.known_keys import bound_key, figures_of
 
 TOY = ToyDenoiser(words=40, padding=4, spread=6.0, end_bias=-60.0, forbidden_bias=-60.0, end_ids=())
 KEY = bound_key("replay", TOY)
@@ -160,7 +161,7 @@ def test_a_detector_reads_the_text_without_a_prompt() -> None:
     ids = generate(TOY, PROMPT, key=key_of(), seed=3, **SETTINGS)[0].token_ids
     found = Detector(key_of(), tokenizer=TOY.tokenizer).detect(ids)
     assert found.p_value == replay(key_of(), [], ids, 0.01).p_value
-    assert found.p_published == found.p_value
+    assert figures_of(found, PublishedFigures).p_published == found.p_value
 
 
 def test_a_cell_is_scored_behind_its_prompts() -> None:

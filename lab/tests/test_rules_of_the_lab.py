@@ -64,7 +64,7 @@ def test_detect_finds_the_text_and_names_the_rule(written: Written, tmp_path: Pa
     }
     for row in verdicts.values():
         assert (row["rule"], row["key_fingerprint"]) == (written.key.spec.rule, written.key.fingerprint)
-        assert 0 <= row["p_published"] <= 1
+        assert 0 <= row["figures"]["p_published"] <= 1
     assert verdicts["marked"]["p_value"] <= 1e-4 < verdicts["plain"]["p_value"]
     card = run("detect", "--key", written.key_file, tmp_path / "marked.txt").stdout
     assert f"The {written.title} watermark of key {written.key.fingerprint} was found" in card

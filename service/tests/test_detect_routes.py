@@ -14,7 +14,6 @@ from starlette.testclient import TestClient
 
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
-from dgmark.detection.rules import DEFAULT_MAX_CROP
 from dgmark.errors import DgmarkError
 from dgmark.report.page import to_html, to_json
 from dgmark.report.signing import SigningKey, verify_report
@@ -49,7 +48,7 @@ CHECKER = checker_of(one=KEY, two=OTHER)
 
 
 def options_of(*keys: str, public: bool = False) -> Options:
-    return Options(keys, public, fpr=1e-4, service_fpr=1e-4, phase="any", max_crop=DEFAULT_MAX_CROP)
+    return Options(keys, public, fpr=1e-4, service_fpr=1e-4)
 
 
 def checked(text: str, *, checker: Checker = CHECKER, keys: tuple[str, ...] = ("one",), public: bool = False) -> Any:

@@ -114,7 +114,7 @@ def test_wrong_requests_for_texts_are_refused_as_described(tmp_path: Path, monke
 # no schema knows the service's keys and models, nor what stands last in a list or is equal in two fields
 UNSAID = re.compile(
     "there is no (model|key)|the keys are|the models: |has no sub-keys|without a mark|this text is to have none"
-    "|marks count positions|lies outside the key's|the last message is a user's|more than 1,000,000 characters"
+    "|is no option of rule|lies outside the key's|the last message is a user's|more than 1,000,000 characters"
     "|the value of n|holds no (readable )?text|cannot be read|no text that can be read|not recognised|packed archive"
     "|nothing under|holds no signature of dgmark|not a JSON report of a text|the name of a text|is no JSON"
     "|is an Office file"

@@ -29,7 +29,7 @@ def test_answers_of_the_service_name_the_model(tmp_path: Path) -> None:
         rate = app.state.service.workers.shared.chars_per_second
         without = client.post("/v1/detect", json={"text": marked_text(key, 200)}).json()
     assert (found["verdict"], found["test"]) == ("watermarked", "weighted")
-    assert found["weights"]["fingerprint"] == LanguageModel().fingerprint
+    assert found["figures"]["weights"]["fingerprint"] == LanguageModel().fingerprint
     assert any("as the language model builtin sees the text" in one for one in found["meaning"])
     assert found["shades"]
     for one in found["shades"]:
@@ -52,7 +52,7 @@ def test_a_text_that_the_model_would_not_read_in_time_is_refused_before_it_begin
     checker.chars_per_second = 1000.0
     most = checker.most_chars(key)
     assert 59_000 < most <= 60_000
-    options = Options(("one",), False, 1e-4, 1e-4, "any", 0)
+    options = Options(("one",), False, 1e-4, 1e-4)
     with pytest.raises(ErrorAnswer, match=f"reading along for this text .* parts of up to {most:,} characters"):
         checker.detect(DetectRequest(text="a word " * 10_000), None, options)
 

@@ -81,7 +81,7 @@ def test_the_public_form_has_no_numbers(client: TestClient, tokens: Path) -> Non
     answer = client.post("/v1/detect", json={"text": MARKED, "spans": True}, headers=headers).json()
     PublicAnswer.model_validate(answer)
     assert (answer["verdict"], answer["form"]) == ("watermarked", "public")
-    assert not {"p_value", "z_score", "num_tokens_matched", "pairs", "summary", "rarity"} & set(answer)
+    assert not {"p_value", "z_score", "num_tokens_matched", "figures", "summary", "rarity"} & set(answer)
     assert "1 in 10,000" in answer["sentence"]
     for field, value in (("fpr", 0.5), ("phase", "start"), ("token_ids", [5]), ("normalise", ["nfc"])):
         body = {field: value} if field == "token_ids" else {"text": MARKED, field: value}

@@ -25,7 +25,8 @@ def test_detect_says_which_model_has_read_the_text(key: Path, text: Path, tmp_pa
     options = ("detect", "--key", key, "--surprisal-model", "builtin")
     (row,) = json.loads(run(*options, "--format", "json", text).stdout)
     fingerprint = LanguageModel().fingerprint
-    assert (row["test"], row["weights"]["model"], row["weights"]["fingerprint"]) == ("weighted", "builtin", fingerprint)
+    weights = row["figures"]["weights"]
+    assert (row["test"], weights["model"], weights["fingerprint"]) == ("weighted", "builtin", fingerprint)
     card = " ".join(run(*options, "--verbose", text).stdout.split())
     assert f"builtin ({fingerprint})" in card
     assert "as the language model builtin sees the text" in card
@@ -109,7 +110,7 @@ def test_a_context_may_be_chosen(key: Path, text: Path) -> None:
         for options in ([], ["--context", "64"])
     ]
     assert found[0]["verdict"] == found[1]["verdict"] == "watermarked"
-    assert found[0]["weights"]["fingerprint"] != found[1]["weights"]["fingerprint"]
+    assert found[0]["figures"]["weights"]["fingerprint"] != found[1]["figures"]["weights"]["fingerprint"]
 
 
 def test_a_key_without_weights_is_refused_before_a_model_is_loaded(tmp_path: Path, text: Path) -> None:

@@ -73,7 +73,7 @@ def test_a_key_of_words_finds_the_same_in_tokens_that_read_alike() -> None:
     for key in (WORDS, WORDS.subkey(9)):
         found, again = (BigramTest(key, scored(one)) for one in (ids, other))
         assert again.p_value() == found.p_value() < 1e-9
-        assert again.figures(True) == found.figures(True)
+        assert again.fields(True) == found.fields(True)
         assert again.spans(1e-4) == found.spans(1e-4)
     exact = known_key("words", subkeys=64).subkey(9)
     marked = marked_ids(exact, 200, rate=0.75)

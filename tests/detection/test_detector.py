@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dgmark.detection.detector import DEFAULT_FPR, Detector, detect
+from dgmark.detection.finding import PairFigures, PositionFigures
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.sentences import matches
 from dgmark.errors import SettingsError
 from dgmark.watermark.position import tables_of
-from support.known_keys import builtin_tokenizer, known_key, position_of
+from support.known_keys import builtin_tokenizer, figures_of, known_key
 from support.marked_texts import Ids, marked_ids, marked_text
 from support.unchecked import unchecked
 
@@ -28,9 +29,8 @@ END, START, MASK = 0, 1, 2  # of the built-in tokenizer
 FIRST = 4  # the ids below are special
 ROW = [
     "id", "verdict", "p_value", "z_score", "green_fraction", "num_tokens_scored", "num_tokens_matched", "fpr",
-    "key_fingerprint", "guaranteed", "summary", "pairs", "position", "test", "weights", "normalised",
-    "normalise_would_change", "spans", "marked_share", "keys_tested", "rule", "p_published", "uncertain_because",
-    "schema",
+    "key_fingerprint", "guaranteed", "summary", "figures", "test", "normalised", "normalise_would_change", "spans",
+    "marked_share", "keys_tested", "rule", "uncertain_because", "schema",
 ]  # fmt: skip
 
 
@@ -141,7 +141,7 @@ def test_tokens_may_be_missing_at_the_front(modulus: int, rotation: int, code_le
     detector = detector_of(modulus=modulus, rotation=rotation, code_length=code_length, max_crop=128)
     found = detector.detect(marked_ids(detector.key, 300)[missing:])
     assert found.verdict == "watermarked"
-    place, period = position_of(found), code_length or modulus
+    place, period = figures_of(found, PositionFigures), code_length or modulus
     assert (place.shift, place.shifts_tested) == ((missing, 129) if rotation else (missing % period, period))
 
 
@@ -175,7 +175,7 @@ def test_the_counts_are_those_of_the_definition(ids: list[int], modulus: int, ro
     detector = detector_of(modulus=modulus, rotation=rotation, max_crop=9)
     found = detector.detect(ids)
     tables = tables_of(detector.key)
-    shift = position_of(found).shift
+    shift = figures_of(found, PositionFigures).shift
     matched = [
         tables.table((i + shift) // rotation if rotation else 0)[token] == (i + shift) % modulus
         for i, token in enumerate(ids)
@@ -230,7 +230,7 @@ def test_how_a_text_is_shifted_matters_for_the_keys_alone_that_it_concerns() -> 
     pairs, positions = known_key("pairs", rule="bigram"), known_key("positions")
     ids = marked_ids(positions, 80)
     for name, value in shifts.items():
-        with pytest.raises(SettingsError, match=f"{name} concerns keys whose marks count positions") as caught:
+        with pytest.raises(SettingsError, match=f"{name} is no option of rule bigram") as caught:
             Detector(pairs, **{name: value})
         assert caught.value.field == name
     both, alone = Keyring([pairs, positions], **shifts), Detector(positions, **shifts)
@@ -280,7 +280,7 @@ def test_the_tokens_add_up_to_the_detection(text: str, options: dict[str, Any]) 
     assert sum(token.matched is True for token in tokens) == found.num_tokens_matched
     assert sum(token.matched is not None for token in tokens) == found.num_tokens_scored
     unit, counted = matches(found)
-    assert unit == ("pairs" if found.pairs else "tokens")
+    assert unit == ("tokens" if found.figures.pairs is None else "pairs")
     matched, scored = (int(number.replace(",", "")) for number in counted.split(" of "))
     assert found.green_fraction == (matched / scored if scored else 0.0)
 
@@ -299,8 +299,7 @@ def test_a_row_is_plain_json_and_has_the_values_of_the_detection(content: Any, o
     assert (row["id"], row["schema"], row["summary"]) == ("row 7", 1, found.summary)
     fields = asdict(found) | {"normalised": [], "normalise_would_change": []}
     assert {name: fields[name] for name in fields if name in row} == {name: row[name] for name in row if name in fields}
-    assert (row["pairs"] is None, row["position"] is None) == (not found.pairs, not found.position)
-    assert (found.pairs is None) != (found.position is None)
+    assert type(found.figures) is (PairFigures if options.get("rule") else PositionFigures)
     assert json.loads(json.dumps(row, allow_nan=False)) == row
     assert {type(value) for value in row.values()} <= {str, int, float, bool, list, dict, type(None)}
 

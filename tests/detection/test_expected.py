@@ -9,6 +9,7 @@ import pytest
 
 from dgmark.detection.detector import Detector
 from dgmark.detection.expected import expected_p, matched_by_chance, tokens_needed
+from dgmark.detection.finding import PositionFigures
 from dgmark.watermark.bigram import BigramSpec
 from dgmark.watermark.measured import PAIRS as MEASURED
 from dgmark.watermark.measured import match_of_pairs, match_of_tokens
@@ -105,12 +106,12 @@ def test_what_matches_by_chance_is_what_texts_without_the_key_show(options: dict
     for number in range(40):
         key = known_key(f"chance-{number}", **options)
         found = Detector(key).detect(text)
-        scored = found.pairs.scored if found.pairs else found.num_tokens_scored
-        counts.append(found.pairs.matched if found.pairs else found.num_tokens_matched)
+        _, matched, scored = found.counts
+        counts.append(matched)
         told.add(matched_by_chance(key.spec, found))
         errors.add(1.2533 * math.sqrt(scored * key.spec.chance * (1 - key.spec.chance) / 40))
     ((low, high),), (error,) = told, errors
-    assert (low == high) == (found.subkeys_tested == 1 and found.position is None)
+    assert (low == high) == (found.subkeys_tested == 1 and not isinstance(found.figures, PositionFigures))
     assert low - 5 * error - 1 < np.median(counts) < high + 5 * error + 1
     assert high - low < 0.1 * scored
 

@@ -15,7 +15,7 @@ import pytest
 from dgmark import Detector, Keyring, WatermarkKey
 from dgmark.detection.result import PAYLOAD_FIELDS, Detection
 from support.goldens import Rows, check_equal, forty_texts, read_golden, write_golden
-from support.known_keys import builtin_tokenizer, known_key
+from support.known_keys import builtin_tokenizer, known_key, weight_figures
 from support.marked_texts import marked_ids
 from support.surprisal_models import HASHED
 from support.unchecked import unchecked
@@ -45,7 +45,7 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 COMPUTED = (
     *("verdict", "p_value", "num_tokens_scored", "num_tokens_matched", "z_score", "key_fingerprint"),
-    *("pairs", "position"),
+    "figures",
 )
 
 
@@ -167,17 +167,14 @@ def weighted_figures() -> dict[str, list[Any]]:
         texts = forty_texts(key.subkey(200) if key.num_subkeys > 1 else key)
         detector = Detector(key, tokenizer=builtin_tokenizer(), surprisal_model=HASHED)
         for title, detection in zip(texts, detector.detect_many(texts.values()), strict=True):
-            assert detection.weights is not None
             spans = [list(asdict(span).values()) for span in detector.spans(texts[title])]
-            found[f"{name}/{title}"] = [*listed(detection), list(asdict(detection.weights).values()), spans]
+            found[f"{name}/{title}"] = [*listed(detection), list(asdict(weight_figures(detection)).values()), spans]
     return found
 
 
 def listed(detection: Detection) -> list[Any]:
     """The figures of a detection in one list."""
-    own = [
-        None if figures is None else list(asdict(figures).values()) for figures in (detection.pairs, detection.position)
-    ]
+    own = [value for name, value in asdict(detection.figures).items() if name != "weights"]
     return [
         detection.verdict,
         detection.uncertain_because,
@@ -185,7 +182,7 @@ def listed(detection: Detection) -> list[Any]:
         detection.z_score,
         detection.num_tokens_scored,
         detection.num_tokens_matched,
-        *own,
+        own,
         list(detection.normalised),
         detection.subkey,
         detection.subkey_confidence,

@@ -22,7 +22,7 @@ from dgmark.detection.surprisal import checked_surprisal, nats_of_tokens, text_o
 from dgmark.detection.weighted_coins import WeightedCoins
 from dgmark.errors import ModelFault, SettingsError
 from dgmark.watermark.bigram import matching_pairs, pair_key, pair_words
-from support.known_keys import builtin_tokenizer, known_key
+from support.known_keys import builtin_tokenizer, known_key, weight_figures
 from support.marked_texts import marked_ids, marked_text
 from support.part_scan import smallest_p
 from support.surprisal_models import ALL_ALIKE, FIRST_SEEN, HASHED, MODELS, Read, RuleModel
@@ -78,8 +78,8 @@ def test_equal_weights_give_the_p_value_and_the_sub_key_of_the_count(key: Waterm
         assert set(weighed.evidence.values.tolist()) == {round(2.0 * 1.25 / STEP)}
         assert weighed.p_value() == pytest.approx(counted.p_value(), rel=1e-9)
         assert weighed.subkey == counted.subkey
-        assert weighed.figures(True)["subkey_confidence"] == pytest.approx(counted.figures(True)["subkey_confidence"])
-        assert weighed.figures(True)["z_score"] == pytest.approx(counted.figures(True)["z_score"])
+        assert weighed.fields(True)["subkey_confidence"] == pytest.approx(counted.fields(True)["subkey_confidence"])
+        assert weighed.fields(True)["z_score"] == pytest.approx(counted.fields(True)["z_score"])
         assert weighed.uncertain_because(1, 1e-4) == counted.uncertain_because(1, 1e-4)
 
 
@@ -137,7 +137,7 @@ def test_the_p_value_holds_its_level_whatever_the_weights(kind: str, model: str)
 def test_weights_do_not_depend_on_the_key() -> None:
     text = marked_text(PLAIN, 90)
     digests = {
-        Detector(known_key(f"other {n}", rule="bigram"), surprisal_model=HASHED).detect(text).weights.digest  # type: ignore[union-attr]
+        weight_figures(Detector(known_key(f"other {n}", rule="bigram"), surprisal_model=HASHED).detect(text)).digest
         for n in range(5)
     }
     assert len(digests) == 1
@@ -234,7 +234,7 @@ def test_ids_have_the_surprisal_of_their_text() -> None:
     detector, text = Detector(PLAIN, surprisal_model=HASHED), marked_text(PLAIN, 90)
     ids = builtin_tokenizer().encode(text)
     by_text, by_ids = detector.detect(text), detector.detect(ids)
-    assert (by_ids.weights, by_ids.p_value) == (by_text.weights, by_text.p_value)
+    assert (by_ids.figures, by_ids.p_value) == (by_text.figures, by_text.p_value)
 
 
 def test_the_characters_of_ids_that_their_text_is_not_read_as() -> None:
@@ -252,12 +252,11 @@ def test_the_characters_of_ids_that_their_text_is_not_read_as() -> None:
 def test_a_row_says_which_test_was_run_and_by_which_model() -> None:
     text = marked_text(PLAIN, 120)
     weighed, counted = (Detector(PLAIN, surprisal_model=model).detect(text).to_row("t") for model in (HASHED, None))
-    assert (counted["test"], counted["weights"]) == ("count", None)
-    assert weighed["test"] == "weighted"
-    assert weighed["weights"]["model"] == "hashed"
-    assert weighed["weights"]["fingerprint"] == HASHED.fingerprint
-    assert 0 < weighed["weights"]["matched"] <= weighed["weights"]["scored"]
-    assert 1 < weighed["weights"]["effective_pairs"] <= weighed["pairs"]["scored"]
+    assert (counted["test"], counted["figures"]["weights"]) == ("count", None)
+    weights = weighed["figures"]["weights"]
+    assert (weighed["test"], weights["model"], weights["fingerprint"]) == ("weighted", "hashed", HASHED.fingerprint)
+    assert 0 < weights["matched"] <= weights["scored"]
+    assert 1 < weights["effective_pairs"] <= weighed["figures"]["pairs_scored"]
     assert Detector(known_key("groups")).detect(text).test == "count"
 
 
@@ -280,7 +279,7 @@ def test_a_keyring_weighs_each_key_and_pays_for_all() -> None:
     of_two = Keyring([known_key("another", rule="bigram"), PLAIN], surprisal_model=FIRST_SEEN).detect(text)
     assert of_two.key_fingerprint == PLAIN.fingerprint
     assert of_two.p_value == pytest.approx(2 * alone.p_value)
-    assert of_two.weights == alone.weights
+    assert of_two.figures == alone.figures
 
 
 def test_ranges_are_scored_with_the_surprisal_of_the_whole_text() -> None:
@@ -347,6 +346,6 @@ def test_a_model_that_leaves_a_text_out_is_a_fault() -> None:
 def test_any_text_can_be_weighed(text: str) -> None:
     found = Detector(MANY, surprisal_model=HASHED).detect(text)
     assert 0 < found.p_value <= 1
-    assert found.weights is not None
+    assert found.figures.weights is not None
     assert pickle.loads(pickle.dumps(found)) == found
     assert ALL_ALIKE.surprisals([text])[0][0].shape[1] == 2

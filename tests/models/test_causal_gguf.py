@@ -26,7 +26,7 @@ from dgmark.checkpoint.tokenizer import read_tokenizer
 from dgmark.errors import CheckpointFormat, ModelNotFound, SettingsError
 from dgmark.models.surprisal_models import load_surprisal_model
 from support import tiny_gguf
-from support.known_keys import known_key
+from support.known_keys import known_key, weight_figures
 from support.marked_texts import marked_text
 
 TEXTS = ["the cat sat on a mat, and the hat", "", "naïve — 1234", "a the " * 150]
@@ -206,8 +206,7 @@ def test_a_text_is_weighed_by_a_file(tmp_path: Path) -> None:
     key = known_key("language model", rule="bigram")
     model = load_surprisal_model(str(tmp_path / "model.gguf"), key.spec.tokenizer_fingerprint, device="cpu")
     found = Detector(key, surprisal_model=model).detect(marked_text(key, 90))
-    assert found.weights is not None
-    assert (found.test, found.weights.fingerprint) == ("weighted", model.fingerprint)
+    assert (found.test, weight_figures(found).fingerprint) == ("weighted", model.fingerprint)
 
 
 def test_a_tokenizer_that_is_not_in_the_file_is_given_beside_it(tmp_path: Path) -> None:

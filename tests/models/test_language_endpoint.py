@@ -10,7 +10,7 @@ from dgmark import Detector, LanguageEndpoint
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.errors import ModelError, SettingsError
 from dgmark.models.surprisal_models import load_surprisal_model
-from support.known_keys import known_key
+from support.known_keys import known_key, weight_figures
 from support.marked_texts import marked_text
 from support.stub_servers import Answer, Serve, stub_servers
 
@@ -96,9 +96,8 @@ def test_a_detector_weighs_by_a_server(serve: Any) -> None:
     key, (url, _) = known_key("endpoint", rule="bigram"), serve(echoed)
     endpoint = load_surprisal_model(f"{url}#small", key.spec.tokenizer_fingerprint)
     found = Detector(key, surprisal_model=endpoint).detect(marked_text(key, 60))
-    assert found.weights is not None
-    assert (found.test, found.weights.model) == ("weighted", "small")
-    assert found.weights.fingerprint == LanguageEndpoint("http://another/v1", "small").fingerprint
+    assert (found.test, weight_figures(found).model) == ("weighted", "small")
+    assert weight_figures(found).fingerprint == LanguageEndpoint("http://another/v1", "small").fingerprint
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from dgmark import Detector, LanguageModel
 from dgmark.checkpoint.folder import builtin_folder
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.surprisal_models import load_surprisal_model
-from support.known_keys import builtin_tokenizer, known_key
+from support.known_keys import builtin_tokenizer, known_key, weight_figures
 from support.marked_texts import marked_text
 
 TEXT = "Once upon a time there was a miller who had three sons, and the youngest was called Hans — naïve Hans."
@@ -75,8 +75,11 @@ def test_another_process_loads_the_model_again(model: LanguageModel) -> None:
 def test_a_text_is_weighed_by_a_model(model: LanguageModel) -> None:
     key = known_key("language model", rule="bigram")
     found = Detector(key, surprisal_model=model).detect(marked_text(key, 90))
-    assert found.weights is not None
-    assert (found.test, found.weights.model, found.weights.fingerprint) == ("weighted", "builtin", model.fingerprint)
+    assert (found.test, weight_figures(found).model, weight_figures(found).fingerprint) == (
+        "weighted",
+        "builtin",
+        model.fingerprint,
+    )
 
 
 def test_a_model_is_named_wherever_keys_are_tested(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,14 +3,14 @@
 import hashlib
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
 
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
-from dgmark.detection.finding import PositionFigures
+from dgmark.detection.finding import RuleFigures, WeightFigures
 from dgmark.detection.result import Detection
 from dgmark.watermark.bigram import DISTANCES, BigramSpec, matching_pairs, pair_key, pair_words, pairs_of
 from dgmark.watermark.key import ModelLike, WatermarkKey
@@ -18,6 +18,8 @@ from dgmark.watermark.position import tables_of
 from dgmark.watermark.rules import spec_of
 from dgmark.watermark.spec import spec_as
 from dgmark.watermark.word_classes import WordClasses, told_apart
+
+Figures = TypeVar("Figures", bound=RuleFigures)
 
 
 @cache
@@ -73,10 +75,16 @@ def matches(key: WatermarkKey, token: int, position: int) -> bool:
     return bool(tables_of(key).table(segment)[token] == tables_of(key).code[position % tables_of(key).spec.period])
 
 
-def position_of(found: Detection) -> PositionFigures:
-    """The figures of rule "position" in a detection that has them."""
-    assert found.position is not None
-    return found.position
+def figures_of(found: Detection, kind: type[Figures]) -> Figures:
+    """The figures of a detection by a rule that has such figures."""
+    assert isinstance(found.figures, kind)
+    return found.figures
+
+
+def weight_figures(found: Detection) -> WeightFigures:
+    """The figures of the weighted test in a detection that has them."""
+    assert found.figures.weights is not None
+    return found.figures.weights
 
 
 def net_matches(key: WatermarkKey | None, ids: list[int]) -> int:

@@ -169,7 +169,8 @@ def _options(state: ServiceState, caller: Caller, asked: schemas.TextToCheck) ->
         # each key has the same share whichever are named, so that a choice of keys is no choice of the rate
         own *= len(keys) / len(state.keys)
     fpr = own if asked.fpr is None else asked.fpr
-    return Options(keys, caller.public, fpr, own, asked.phase, asked.max_crop, tuple(asked.normalise))
+    of_rules = tuple(asked.model_dump(include={"phase", "max_crop"}, exclude_none=True).items())
+    return Options(keys, caller.public, fpr, own, of_rules, tuple(asked.normalise))
 
 
 async def _checked(

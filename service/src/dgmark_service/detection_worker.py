@@ -19,7 +19,7 @@ from dgmark.arguments.digests import sha256_of
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
 from dgmark.detection.detector import Detector
 from dgmark.detection.expected import matched_by_chance
-from dgmark.detection.finding import Phase, Span
+from dgmark.detection.finding import Span
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.legibility import of_document
 from dgmark.detection.p_values import bonferroni_p
@@ -61,21 +61,21 @@ class Upload:
 
 @dataclass(frozen=True)
 class Options:
-    """How texts are checked; see `Detector` for the last three.
+    """How texts are checked; see `Detector` for the last one.
 
     Attributes:
         keys: names of the keys to look for.
         public: leave out what guides the removal of the mark.
         fpr: false-positive rate over all of them.
         service_fpr: the service's own rate over all of them, which is that of requests that name none.
+        of_rules: options of the keys' rules, by name.
     """
 
     keys: tuple[str, ...]
     public: bool
     fpr: float
     service_fpr: float
-    phase: Phase
-    max_crop: int
+    of_rules: tuple[tuple[str, Any], ...] = ()
     normalise: tuple[str, ...] = ()
 
 
@@ -280,8 +280,7 @@ class Checker:
             "tokenizer": self._tokenizer,
             "surprisal_model": self._surprisal_model,
             "fpr": options.fpr,
-            "phase": options.phase,
-            "max_crop": options.max_crop,
+            **dict(options.of_rules),
         }
         if len(keys) == 1:
             return Detector(keys[0], normalise=options.normalise, **shared)

@@ -8,9 +8,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInf
 from dgmark.arguments.checks import MAX_TEXT_NAME, check_name
 from dgmark.detection.detector import MIN_FPR
 from dgmark.detection.disguises.normalise import STEPS
-from dgmark.detection.finding import Phase, Verdict
+from dgmark.detection.finding import PairFigures, Phase, PositionFigures, Verdict
+from dgmark.detection.position import DEFAULT_MAX_CROP
 from dgmark.detection.result import DETECTION_FIELDS, Detection
-from dgmark.detection.rules import DEFAULT_MAX_CROP
 from dgmark.report.joined import MAX_REPORTS
 from dgmark_service.error_answers import ErrorAnswer
 
@@ -96,11 +96,16 @@ class TextToCheck(RequestFields):
     fpr: Rate | None = Field(
         None, description="False-positive rate over all keys; if not the service's, the heading says so."
     )
-    phase: Phase = Field(
-        "any", description="Position keys: any if tokens may be missing at the front, start if the text is complete."
+    phase: Phase | None = Field(
+        None,
+        description="Position keys: any (the default) if tokens may be missing at the front, start if the text is "
+        "complete.",
     )
-    max_crop: int = Field(
-        DEFAULT_MAX_CROP, ge=0, le=100_000, description="Rotating keys: how many tokens may be missing."
+    max_crop: int | None = Field(
+        None,
+        ge=0,
+        le=100_000,
+        description=f"Rotating keys: how many tokens may be missing; by default {DEFAULT_MAX_CROP}.",
     )
     normalise: Few[Step] = Field([], max_length=len(STEPS), description="Disguises to undo if no mark is found.")
 
@@ -215,7 +220,7 @@ _Row = create_model(  # type: ignore[call-overload]
     **{
         field.name: (field.type, ...)
         for field in fields(Detection)
-        if field.name in DETECTION_FIELDS and field.name not in (*_Checked.model_fields, "spans")
+        if field.name in DETECTION_FIELDS and field.name not in (*_Checked.model_fields, "figures", "spans")
     },
 )
 
@@ -230,6 +235,7 @@ class FullAnswer(_Row):
 
     form: Literal["full"]
     summary: str
+    figures: PairFigures | PositionFigures | dict[str, Any]  # of a rule that another package adds
     subkeys_tested: int | None = None
     rarity: str
     matched_by_chance: tuple[int, int]

@@ -10,13 +10,14 @@ import typer
 
 from dgmark.cli.console import stderr
 from dgmark.cli.option_groups import OptionGroup
-from dgmark.cli.options import AllowOpenKey, AsRows, KeyColumn, ModelContext
+from dgmark.cli.options import AllowOpenKey, AsRows, KeyColumn, ModelContext, set_options
 from dgmark.detection.detector import DEFAULT_FPR, Detector
 from dgmark.detection.finding import Phase
 from dgmark.detection.keyring import Keyring, load_keys, named_keys
+from dgmark.detection.position import DEFAULT_MAX_CROP
 from dgmark.detection.reader import Ranges, Reader
 from dgmark.detection.row_keys import AnyScorer, RowKeys
-from dgmark.detection.rules import DEFAULT_MAX_CROP, language_model
+from dgmark.detection.rules import language_model
 from dgmark.errors import DgmarkError, SettingsError, each
 from dgmark.report.page import check_report_path
 from dgmark.report.signing import SigningKey
@@ -46,8 +47,13 @@ class DetectOptions:
         None
     )
     fpr: Annotated[float, typer.Option(help="False-positive rate that verdicts are held to.")] = DEFAULT_FPR
-    phase: Annotated[Phase, typer.Option(help="Position keys: start if the front is not cut off.")] = "any"
-    max_crop: Annotated[int, typer.Option(help="Rotating keys: how many tokens may be missing.")] = DEFAULT_MAX_CROP
+    phase: Annotated[
+        Phase | None, typer.Option(help="Position keys: start if the front is not cut off.", show_default="any")
+    ] = None
+    max_crop: Annotated[
+        int | None,
+        typer.Option(help="Rotating keys: how many tokens may be missing.", show_default=str(DEFAULT_MAX_CROP)),
+    ] = None
     normalise: Annotated[
         list[str] | None,
         typer.Option(metavar="STEP", help="Undo all disguises, or those named; repeatable."),
@@ -201,8 +207,7 @@ class DetectOptions:
         shared: dict[str, Any] = {
             "tokenizer": self.tokenizer,
             "fpr": self.fpr,
-            "phase": self.phase,
-            "max_crop": self.max_crop,
+            **set_options({"phase": self.phase, "max_crop": self.max_crop}),
         }
         named: dict[str, WatermarkKey] = {}
         if self.key is not None:

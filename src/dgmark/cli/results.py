@@ -207,16 +207,9 @@ def _gaps(content: str | list[int], spans: Sequence[Span]) -> list[tuple[int, in
 def _statistics(detection: Detection) -> Iterator[tuple[str, str]]:
     """The numbers that decide the verdict."""
     yield "p-value", f"{detection.p_value:.3g}, held to a false-positive rate of {detection.fpr:g}"
-    if detection.p_published is not None:
-        yield "published p-value", f"{detection.p_published:.3g}, by the publication of rule {detection.rule}"
     what, number = matches(detection)
     yield "matching", f"{number} {what} match ({detection.green_fraction:.1%})"
-    if weights := detection.weights:
-        yield (
-            "weights",
-            f"{weights.matched:,} of {weights.scored:,} match, as telling as {weights.effective_pairs:.0f} equal pairs",
-        )
-        yield "language model", f"{weights.model} ({weights.fingerprint})"
+    yield from detection.figures.lines()
     yield "z-score", f"{detection.z_score:.2f}, as in the paper, for comparison only"
     tried = f", the likeliest of {detection.keys_tested:,}" if detection.keys_tested > 1 else ""
     if detection.subkeys_tested > 1:

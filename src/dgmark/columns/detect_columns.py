@@ -24,7 +24,7 @@ from dgmark.detection.finding import Phase
 from dgmark.detection.keyring import Keyring, named_keys
 from dgmark.detection.result import DETECT_FIELDS
 from dgmark.detection.row_keys import AnyScorer, RowKeys
-from dgmark.detection.rules import DetectionSettings, check_settings, check_weighs
+from dgmark.detection.rules import check_weighs, options_for
 from dgmark.detection.scorer import Scorer
 from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import DgmarkError, KeyFileError, SettingsError
@@ -119,7 +119,7 @@ class DetectColumns:
             if unknown := settings.keys() & {"normalise", "keys_tested"}:
                 raise SettingsError(f"a folder of keys takes no {', '.join(sorted(unknown))}: give one key")
             check_fpr(settings.pop("fpr", DEFAULT_FPR), sum(key.num_subkeys for key in keys))
-            check_settings(keys, DetectionSettings(DEFAULT_FPR, **settings))
+            options_for(keys, settings)
         else:
             for key in keys:
                 Detector(key, **settings)

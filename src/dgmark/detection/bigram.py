@@ -68,6 +68,11 @@ class BigramTest(TextTest):
         return tests
 
     @classmethod
+    def figures_type(cls) -> type[PairFigures]:
+        """Of the distinct pairs and their weights."""
+        return PairFigures
+
+    @classmethod
     def weighs(cls) -> bool:
         """It takes weights."""
         return True
@@ -120,7 +125,7 @@ class BigramTest(TextTest):
         """The p-value of the likeliest sub-key, or of the key, at its whole rate."""
         return self._best.p_value
 
-    def figures(self, found: bool) -> dict[str, Any]:
+    def fields(self, found: bool) -> dict[str, Any]:
         """The fields of a `Detection` that this rule computes; `found`: whether the text is marked."""
         subkey, matches = self.subkey, self.matches(self.subkey)
         matched, confidence = int(matches.sum()), None
@@ -131,8 +136,7 @@ class BigramTest(TextTest):
             "z_score": self.evidence.z_score(matches),
             "green_fraction": matched / self.pairs if self.pairs else 0.0,
             "num_tokens_matched": int(np.count_nonzero(self.net_matches(subkey) > 0)),
-            "pairs": PairFigures(self.pairs, matched),
-            "weights": self.evidence.figures(matches),
+            "figures": PairFigures(self.pairs, matched, self.evidence.figures(matches)),
             "subkey": subkey if found else None,
             "subkey_confidence": confidence,
         }

@@ -6,7 +6,7 @@ z-score; here it is on the p-value. Knows nothing of models and prompts, and nee
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, TypedDict, Unpack
 
 from dgmark.arguments.checks import instance, number, shown, whole
@@ -18,14 +18,7 @@ from dgmark.detection.finding import Phase, ScoredToken, Span
 from dgmark.detection.p_values import adjusted_p, bonferroni_p
 from dgmark.detection.reader import Ranges, Reader, ScoredIds, at_words
 from dgmark.detection.result import Detection, verdict_of
-from dgmark.detection.rules import (
-    DEFAULT_MAX_CROP,
-    DetectionSettings,
-    TextTest,
-    check_weighs,
-    language_model,
-    rule_test,
-)
+from dgmark.detection.rules import DetectionSettings, TextTest, check_weighs, language_model, options_for, rule_test
 from dgmark.detection.scorer import ReadingScorer, ReadText
 from dgmark.detection.shading import Shade, shades_of
 from dgmark.detection.surprisal import SurprisalModel
@@ -47,10 +40,6 @@ class Detector(ReadingScorer):
         key: the key.
         tokenizer: the model's tokenizer, or its folder or file; by default the one the key names.
         fpr: false-positive rate to hold over all keys that are tried, from 1e-300 to below 1.
-        phase: for a key of rule position: "any" allows for tokens missing at the front and pays for it; "start" takes
-            the text as complete. Other rules refuse it: under rule bigram a missing beginning moves no pair.
-        max_crop: with a rotating key and phase "any", the largest number of tokens that may be missing. For other keys
-            of rule position all numbers of missing tokens are looked at.
         normalise: steps of `normalise.STEPS` that undo disguises, or "all" of them, tried if the unchanged text does
             not show the mark. Ids are never changed.
         keys_tested: how many keys are tried, including this one: a whole number of at least 1. P-values are corrected
@@ -58,6 +47,8 @@ class Detector(ReadingScorer):
         surprisal_model: a language model that reads the texts, such as a `dgmark.LanguageModel`, or what names one:
             "builtin", a folder, a GGUF file, a hub id, or the address of a server. Each pair of tokens
             then has a weight by how much choice the tokens had; see docs/statistics.md. Only for keys of rule bigram.
+        options: the options of the rule's test: for a key of rule position those of `PositionOptions`, `phase` and
+            `max_crop`. Rule bigram has none: a missing beginning moves no pair.
 
     A text that the steps change, that is hard-wrapped, or whose words stand in signs of markup or on lines of their
     own, is tried as it is and with all of that undone, and pays for both readings.
@@ -76,11 +67,10 @@ class Detector(ReadingScorer):
         *,
         tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
         fpr: float = DEFAULT_FPR,
-        phase: Phase = "any",
-        max_crop: int = DEFAULT_MAX_CROP,
         normalise: Sequence[str] = (),
         keys_tested: int = 1,
         surprisal_model: SurprisalModel | str | None = None,
+        **options: Any,
     ) -> None:
         check_key(key)
         keys_tested = whole("keys tested", keys_tested)
@@ -91,9 +81,9 @@ class Detector(ReadingScorer):
         weighted = surprisal_model is not None
         if weighted:
             check_weighs(key)
-        self._settings = DetectionSettings(fpr / keys_tested / key.num_subkeys, phase, max_crop, weighted)
+        (own,) = options_for([key], options)
+        self._settings = DetectionSettings(fpr / keys_tested / key.num_subkeys, own, weighted)
         self._test = rule_test(key)
-        self._test.check(self._settings)
         self.key, self.keys_tested, self.fpr = key, keys_tested, float(fpr)
         self.normalise = steps
         self.reader = Reader(key, tokenizer, language_model(surprisal_model, [key]))
@@ -109,9 +99,8 @@ class Detector(ReadingScorer):
         return {
             "keys": [setting_of(self.key)],
             "fpr": self.fpr,
-            "phase": self._settings.phase,
-            "max_crop": self._settings.max_crop,
             "normalise": sorted(set(self.normalise)),
+            **asdict(self._settings.options),
             **model_settings(self.reader),
         }
 
@@ -215,7 +204,7 @@ class Detector(ReadingScorer):
         Raises:
             SettingsError: `detection` is not a detection, or `text` is not a text.
         """
-        if instance("the detection", detection, Detection).weights is None or not detection.spans:
+        if instance("the detection", detection, Detection).figures.weights is None or not detection.spans:
             return []
         tokens, text = dict[int | None, list[ScoredToken]](), instance("the text", text, str)
         shades = list[Shade]()
@@ -310,7 +299,7 @@ class Detector(ReadingScorer):
             keys_tested=self.keys_tested,
             subkeys_tested=self.key.num_subkeys,
             uncertain_because=uncertain,
-            **{"num_tokens_scored": scored, **test.figures(verdict == "watermarked")},
+            **{"num_tokens_scored": scored, **test.fields(verdict == "watermarked")},
         )
 
 

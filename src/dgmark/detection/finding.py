@@ -38,19 +38,6 @@ class Span:
 
 
 @dataclass(frozen=True)
-class PairFigures:
-    """What rule "bigram" counts in a text.
-
-    Attributes:
-        scored: number of distinct pairs of tokens.
-        matched: number of them that match.
-    """
-
-    scored: int
-    matched: int
-
-
-@dataclass(frozen=True)
 class WeightFigures:
     """What the weighted test finds in a text; weights are whole numbers of quarter nats.
 
@@ -72,19 +59,77 @@ class WeightFigures:
 
 
 @dataclass(frozen=True)
-class PositionFigures:
-    """What rule "position", or another one that knows positions, finds of the place of a text.
+class RuleFigures:
+    """What the test of one rule finds beside the fields of every detection: a dataclass of plain JSON values.
+
+    A rule that finds more has a subclass with fields of its own, which its test names (`TextTest.figures_type`).
+    """
+
+    @property
+    def pairs(self) -> tuple[int, int] | None:
+        """How many pairs match, and of how many; None if the rule counts tokens."""
+        return None
+
+    @property
+    def tries(self) -> int:
+        """How many hypotheses were tried with each key, which the p-value is corrected for."""
+        return 1
+
+    @property
+    def weights(self) -> WeightFigures | None:
+        """What the weighted test finds; None without a language model."""
+        return None
+
+    def lines(self) -> tuple[tuple[str, str], ...]:
+        """What `dgmark detect` shows of them: labels and values."""
+        return ()
+
+
+@dataclass(frozen=True)
+class PairFigures(RuleFigures):
+    """What rule "bigram" finds.
+
+    Attributes:
+        pairs_scored: number of distinct pairs of tokens in the whole text.
+        pairs_matched: number of them that match.
+        weights: what the weighted test finds; None without a language model.
+    """
+
+    pairs_scored: int
+    pairs_matched: int
+    weights: WeightFigures | None = None
+
+    @property
+    def pairs(self) -> tuple[int, int]:
+        """How many pairs match, and of how many."""
+        return self.pairs_matched, self.pairs_scored
+
+    def lines(self) -> tuple[tuple[str, str], ...]:
+        """The weights and the language model, if there is one."""
+        if (of := self.weights) is None:
+            return ()
+        weights = f"{of.matched:,} of {of.scored:,} match, as telling as {of.effective_pairs:.0f} equal pairs"
+        return ("weights", weights), ("language model", f"{of.model} ({of.fingerprint})")
+
+
+@dataclass(frozen=True)
+class PositionFigures(RuleFigures):
+    """What rule "position" finds of the place of a text.
 
     Attributes:
         shift: how many tokens are taken to be missing at the front (modulo the code's period without rotation).
         shifts_tested: how many shifts were tried; the p-value is corrected for them.
-        z_window: the paper's window statistic (mean squared z of 8 tokens), for comparison; mean 1 on fair coins. None
-            for other rules.
+        z_window: the paper's window statistic (mean squared z of 8 tokens), for comparison; mean 1 on fair coins.
     """
 
     shift: int
     shifts_tested: int
-    z_window: float | None = None
+    z_window: float
+
+    @property
+    def tries(self) -> int:
+        """How many shifts were tried."""
+        return self.shifts_tested
 
 
 @dataclass(frozen=True)
@@ -103,11 +148,10 @@ class Finding:
         fpr: false-positive rate that the verdict was held to.
         key_fingerprint: identifies the key.
         guaranteed: whether the p-value rests on a secret key; false for grouping token-id.
-        pairs: what rule "bigram" counts; None for others.
-        position: what rule "position" finds of the place of the text; None for others.
+        figures: what the test of the key's rule finds beside these fields, in a class of the rule's own: `PairFigures`
+            for rule "bigram", `PositionFigures` for rule "position".
         test: "count" if all tokens or pairs count alike, "weighted" if each pair has a weight by how much choice its
             tokens had, as a language model sees the text; None for published rules of the lab.
-        weights: what the weighted test finds; None for the other tests.
         normalised: what was undone in the text before it was scored: disguises, by the steps' names, and the layout,
             by the names of `readings.LAYOUT`; empty if the text was scored unchanged.
         normalise_would_change: the steps that would undo disguises of many words of a text in which no mark was found,
@@ -118,7 +162,6 @@ class Finding:
         keys_tested: how many keys the p-value is corrected for; the result is that of the likeliest key.
         rule: the rule of the key. For published rules of the lab, "tokens scored" are what their statistic counts
             (pairs or windows).
-        p_published: the p-value by the rule's own publication, for comparison; None for dgmark's own rules.
         uncertain_because: why the verdict is "uncertain": "empty" (no token is scored), "short" (as many different
             tokens would not tell either), "repetitive", "unread" (of the document that held the text, so much was not
             read, or makes no words, that it cannot be called not detected), "not_shown" (so much of the text is not
@@ -145,17 +188,14 @@ class Finding:
     fpr: float
     key_fingerprint: str
     guaranteed: bool
-    pairs: PairFigures | None = None
-    position: PositionFigures | None = None
+    figures: RuleFigures = RuleFigures()
     test: TestKind | None = None
-    weights: WeightFigures | None = None
     normalised: tuple[str, ...] = ()
     normalise_would_change: tuple[str, ...] = ()
     spans: tuple[Span, ...] | None = None
     marked_share: float | None = None
     keys_tested: int = 1
     rule: str = field(kw_only=True)
-    p_published: float | None = None
     uncertain_because: Uncertain | None = None
     subkeys_tested: int = 1
     subkey: int | None = field(default=None, repr=False)
@@ -168,15 +208,14 @@ class Finding:
     @property
     def counts(self) -> tuple[str, int, int]:
         """What is counted as matching, "pairs" or "tokens", how many of them match, and of how many."""
-        if self.pairs:
-            return "pairs", self.pairs.matched, self.pairs.scored
+        if self.figures.pairs is not None:
+            return "pairs", *self.figures.pairs
         return "tokens", self.num_tokens_matched, self.num_tokens_scored
 
     @property
     def tries(self) -> int:
-        """How many keys, sub-keys and shifts were tried, which the p-value is corrected for."""
-        shifts = self.position.shifts_tested if self.position else 1
-        return self.keys_tested * self.subkeys_tested * shifts
+        """How many keys, sub-keys and hypotheses of the rule were tried, which the p-value is corrected for."""
+        return self.keys_tested * self.subkeys_tested * self.figures.tries
 
     @property
     def disguised(self) -> bool:

@@ -7,6 +7,7 @@ sub-keys. Knows nothing of models and prompts. Ours.
 import math
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,9 @@ from dgmark.arguments.checks import as_path, check_name, several
 from dgmark.arguments.contents import Content
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import DEFAULT_FPR, Detector, model_settings, setting_of
-from dgmark.detection.finding import Phase
 from dgmark.detection.reader import Reader
 from dgmark.detection.result import Detection
-from dgmark.detection.rules import DEFAULT_MAX_CROP, DetectionSettings, check_settings, language_model
+from dgmark.detection.rules import language_model, options_for
 from dgmark.detection.scorer import ReadingScorer, ReadText, Scorer
 from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import DgmarkError, KeyFileNotFound, SettingsError, each
@@ -37,9 +37,8 @@ class Keyring(Scorer):
         keys: the keys, at least one.
         tokenizer: the model's tokenizer, or its folder or file; by default each key's own.
         fpr: false-positive rate to hold over all keys together.
-        phase: see `Detector`.
-        max_crop: see `Detector`.
         surprisal_model: see `Detector`; each key must be of a rule that takes weights.
+        options: see `Detector`; those that the rule of one of the keys has.
 
     Raises:
         SettingsError: there is no key, an item is not a key, or a setting is invalid.
@@ -52,25 +51,17 @@ class Keyring(Scorer):
         *,
         tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
         fpr: float = DEFAULT_FPR,
-        phase: Phase = "any",
-        max_crop: int = DEFAULT_MAX_CROP,
         surprisal_model: SurprisalModel | str | None = None,
+        **options: Any,
     ) -> None:
         self.keys = _checked_keys(keys)
-        settings = check_settings(self.keys, DetectionSettings(fpr, phase, max_crop))
-        self._phase, self._max_crop = phase, max_crop
+        of_tests = options_for(self.keys, options)
         model = language_model(surprisal_model, self.keys)
         detectors = [
-            Detector(
-                key,
-                fpr=fpr,
-                keys_tested=len(self.keys),
-                phase=one.phase,
-                max_crop=one.max_crop,
-                surprisal_model=model,
-            )
-            for key, one in zip(self.keys, settings, strict=True)
+            Detector(key, fpr=fpr, keys_tested=len(self.keys), surprisal_model=model, **asdict(own))
+            for key, own in zip(self.keys, of_tests, strict=True)
         ]
+        self._options = {name: value for own in of_tests for name, value in asdict(own).items()}
         of_models: dict[tuple[str, int], list[Detector]] = {}
         for detector in detectors:
             spec = detector.key.spec
@@ -84,8 +75,7 @@ class Keyring(Scorer):
     def settings(self) -> dict[str, Any]:
         """Everything that a detection depends on except the text."""
         keys = sorted(setting_of(key) for key in self.keys)
-        own = {"keys": keys, "phase": self._phase, "max_crop": self._max_crop}
-        return self._of_models[0].settings | own
+        return self._of_models[0].settings | {"keys": keys} | self._options
 
     def _detections(self, contents: list[Content]) -> list[Detection | DgmarkError]:
         found = [model.detect_many(contents, errors="return") for model in self._of_models]

@@ -9,22 +9,25 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from dgmark.detection.finding import Finding, PositionFigures, Uncertain
+from dgmark.arguments.checks import whole
+from dgmark.detection.finding import Finding, Phase, PositionFigures, Uncertain
 from dgmark.detection.match_null import MatchNull, residue_counts
 from dgmark.detection.p_values import adjusted_p, z_score
 from dgmark.detection.reader import ScoredIds
-from dgmark.detection.rules import DEFAULT_MAX_CROP, DetectionSettings, Expectation, TextTest
+from dgmark.detection.rules import DetectionSettings, Expectation, RuleOptions, TextTest
+from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.position import FEW_TOKENS, PositionSpec, tables_of
 from dgmark.watermark.spec import spec_as
 
 # the share of the rate that a rotating key's test of the whole text has
 UNCROPPED_SHARE = 0.5
+DEFAULT_MAX_CROP = 1024
 DEFAULT_WINDOW = 8
 # seconds of one core that a group table takes for each token id, and what it takes where a few tokens are ranked alone
 _TABLE_SECONDS, _FEW_SECONDS = 9e-8, 1.5e-8
@@ -106,14 +109,36 @@ class Hypothesis:
         return adjusted_p(self.balance * self.null.tail(matched), self.weight)
 
 
+@dataclass(frozen=True)
+class PositionOptions(RuleOptions):
+    """The options of the test of rule "position".
+
+    Attributes:
+        phase: "any" allows for tokens missing at the front and pays for it; "start" takes the text as complete.
+        max_crop: with a rotating key and phase "any", the largest number of tokens that may be missing. For other keys
+            all numbers of missing tokens are looked at.
+
+    Raises:
+        SettingsError: the phase is unknown, or the crop is negative or no whole number.
+    """
+
+    phase: Phase = "any"
+    max_crop: int = DEFAULT_MAX_CROP
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.phase, str) or self.phase not in get_args(Phase):
+            raise SettingsError(f"{self.phase!r} is not one of: {', '.join(get_args(Phase))}", field="phase")
+        if whole("max_crop", self.max_crop) < 0:
+            raise SettingsError(f"{self.max_crop} is negative", field="max_crop")
+
+
 class PositionTest(TextTest):
     """The test of one key on one text.
 
     Args:
         key: a key of rule "position".
         tokens: the scored tokens.
-        settings: the phase ("any" allows for tokens missing at the front and pays for it; "start" takes the text as
-            complete) and, with a rotating key and phase "any", the largest number of tokens that may be missing.
+        settings: those of the detector, with `PositionOptions`.
 
     Raises:
         VocabularyMismatch: an id lies outside the key's vocabulary.
@@ -121,14 +146,12 @@ class PositionTest(TextTest):
 
     def __init__(self, key: WatermarkKey, tokens: ScoredIds, settings: DetectionSettings) -> None:
         self.tables, self.tokens = tables_of(key), tokens
-        self._phase, self._max_crop = settings.phase, settings.max_crop
+        options = settings.options
+        assert isinstance(options, PositionOptions)
+        self._phase, self._max_crop = options.phase, options.max_crop
         self._matched: dict[int, Bool[np.ndarray, " n"]] = {}
         self.hypotheses = self._hypotheses(tokens.ids, tokens.positions)
         self.best = min(self.hypotheses, key=lambda hypothesis: hypothesis.p_value)
-
-    @classmethod
-    def check(cls, settings: DetectionSettings) -> None:
-        """Accept every phase and crop: this mark counts positions."""
 
     @classmethod
     def seconds(cls, key: WatermarkKey, tokens: float) -> float:
@@ -139,6 +162,16 @@ class PositionTest(TextTest):
         of_text = _FEW_SECONDS if 2 * spec.rotation <= FEW_TOKENS else _TABLE_SECONDS
         crops = (min(tokens, _TOKENS_FOR_CROP) + DEFAULT_MAX_CROP) / spec.rotation
         return spec.table_size * (tokens / spec.rotation * of_text + crops * _TABLE_SECONDS)
+
+    @classmethod
+    def options_type(cls) -> type[PositionOptions]:
+        """The phase and the largest crop."""
+        return PositionOptions
+
+    @classmethod
+    def figures_type(cls) -> type[PositionFigures]:
+        """Of the shift and the window statistic."""
+        return PositionFigures
 
     @classmethod
     def no_spans(cls) -> str:
@@ -167,7 +200,7 @@ class PositionTest(TextTest):
         p_different = adjusted_p(different.p_value_of(min(typical, different.null.largest)), share)
         return "repetitive" if p_different <= level else "short"
 
-    def figures(self, found: bool) -> dict[str, Any]:  # noqa: ARG002 (the protocol's)
+    def fields(self, found: bool) -> dict[str, Any]:  # noqa: ARG002 (the protocol's)
         """The fields of a `Detection` that this rule computes; `found`: whether the text is marked."""
         scored, modulus, best = len(self.tokens.ids), self.tables.spec.modulus, self.best
         (matched,) = self._matching(best.shift)
@@ -176,7 +209,7 @@ class PositionTest(TextTest):
             "green_fraction": best.matched / scored if scored else 0.0,
             "num_tokens_matched": best.matched,
             "test": "count",
-            "position": PositionFigures(best.shift, self._shifts, float(window_statistic(matched, modulus))),
+            "figures": PositionFigures(best.shift, self._shifts, float(window_statistic(matched, modulus))),
         }
 
     @classmethod
@@ -191,7 +224,8 @@ class PositionTest(TextTest):
 
     def matched_tokens(self, detection: Finding) -> Bool[np.ndarray, " n"]:
         """Which tokens match at the shift of a detection of this text."""
-        shift = detection.position.shift if detection.position else self.best.shift
+        figures = detection.figures
+        shift = figures.shift if isinstance(figures, PositionFigures) else self.best.shift
         (matched,) = self._matching(shift)
         return matched
 

@@ -11,6 +11,7 @@ from dgmark.arguments.contents import Content, TextOrIds, content_of
 from dgmark.detection.finding import Finding, Span, Verdict
 from dgmark.detection.sentences import summary
 from dgmark.errors import SettingsError
+from dgmark.watermark.rules import OWN, find_rule
 
 DETECTION_SCHEMA = 1
 # raised whenever a text's p-value changes, so that no file mixes p-values of two versions
@@ -75,19 +76,27 @@ class Detection(Finding):
         return {"id": row_id, **row, "schema": DETECTION_SCHEMA}
 
     @classmethod
-    def arrow_schema(cls, *, payload: bool = False) -> Any:
+    def arrow_schema(cls, *, payload: bool = False, rules: Sequence[str] = tuple(OWN)) -> Any:
         """The schema of pyarrow of what `to_row` gives, in which no column is of type null, whatever the rows hold.
+
+        Args:
+            payload: include the sub-key found and its confidence.
+            rules: the rules of the keys, whose figures the column `figures` has the fields of.
 
         Raises:
             ImportError: pyarrow is not installed.
-            SettingsError: `payload` is neither true nor false.
+            SettingsError: `payload` is neither true nor false, or there is no such rule.
         """
         import pyarrow as pa
 
         kinds = {"id": str, **get_type_hints(cls), "summary": str, "schema": int}
         asked = PAYLOAD_FIELDS if flag("payload", payload) else ()
         names = ["id", *DETECTION_FIELDS, "subkeys_tested", *asked, "schema"]
-        return pa.schema([(name, _arrow_type(kinds[name])) for name in names])
+        figures = [find_rule(rule).test().figures_type() for rule in several(rules, "rules")]
+        of_rules = {name: kind for one in figures for name, kind in get_type_hints(one).items()}
+        types = {name: _arrow_type(kinds[name]) for name in names if name != "figures"}
+        types["figures"] = pa.struct([(name, _arrow_type(kind)) for name, kind in of_rules.items()])
+        return pa.schema([(name, types[name]) for name in names])
 
 
 def _arrow_type(kind: Any) -> Any:

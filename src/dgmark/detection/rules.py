@@ -1,24 +1,26 @@
 """`TextTest`: what detection asks of a rule; the test of one key on one text. Knows no rule by name."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pkgutil import resolve_name
-from typing import Any, NamedTuple, Protocol, get_args, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from dgmark.arguments.checks import whole
-from dgmark.detection.finding import TOKENS, Finding, Phase, TokenSpan, Uncertain
+from dgmark.detection.finding import TOKENS, Finding, RuleFigures, TokenSpan, Uncertain
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import DgmarkError, SettingsError, each
 from dgmark.watermark.key import WatermarkKey
 
-DEFAULT_MAX_CROP = 1024
-
 # the sub-key of a span, None for a key without sub-keys, and the span
 SubkeySpan = tuple[int | None, TokenSpan]
+
+
+@dataclass(frozen=True)
+class RuleOptions:
+    """The options of a rule's test: none, unless the rule has a subclass with fields, each of which has a default."""
 
 
 @dataclass(frozen=True)
@@ -27,24 +29,13 @@ class DetectionSettings:
 
     Attributes:
         fpr: the p-value that the test must reach: the false-positive rate of its key, or of each of its sub-keys.
-        phase: "any" allows for tokens missing at the front; "start" takes the text as complete.
-        max_crop: the largest number of tokens that may be missing, where all numbers cannot be tried.
+        options: those of the rule's test, of the class that it names.
         weighted: whether a language model reads along, so that tokens have a surprisal.
-
-    Raises:
-        SettingsError: the phase is unknown, or the crop is negative or no whole number.
     """
 
     fpr: float
-    phase: Phase = "any"
-    max_crop: int = DEFAULT_MAX_CROP
+    options: RuleOptions = RuleOptions()
     weighted: bool = False
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.phase, str) or self.phase not in get_args(Phase):
-            raise SettingsError(f"{self.phase!r} is not one of: {', '.join(get_args(Phase))}", field="phase")
-        if whole("max_crop", self.max_crop) < 0:
-            raise SettingsError(f"{self.max_crop} is negative", field="max_crop")
 
 
 class Expectation(NamedTuple):
@@ -66,12 +57,12 @@ class TextTest(Protocol):
     """The test of one key, or of any sub-key of it, on one text.
 
     A rule's test is a class that inherits from this. It must write `__init__`, `p_value`, `uncertain_because` and
-    `figures`; each of the others says what it means that a rule leaves it out.
+    `fields`; each of the others says what it means that a rule leaves it out.
 
     Args:
         key: a key of the rule.
         tokens: the scored tokens.
-        settings: those of the detector, which `check` has accepted.
+        settings: those of the detector.
 
     Raises:
         VocabularyMismatch: an id lies outside the key's vocabulary.
@@ -103,6 +94,16 @@ class TextTest(Protocol):
         return TOKENS
 
     @classmethod
+    def options_type(cls) -> type[RuleOptions]:
+        """The class of its options, which are arguments of `Detector`. By default there are none."""
+        return RuleOptions
+
+    @classmethod
+    def figures_type(cls) -> type[RuleFigures]:
+        """The class of what it finds beside the fields of every detection. By default it finds nothing more."""
+        return RuleFigures
+
+    @classmethod
     def weighs(cls) -> bool:
         """Whether it takes weights where tokens have a surprisal. By default they all count alike, and none may."""
         return False
@@ -116,18 +117,6 @@ class TextTest(Protocol):
         By default each is made by itself; a rule may do for all of them at once what costs much for each.
         """
         return each(lambda tokens: cls(key, tokens, settings), texts)
-
-    @classmethod
-    def check(cls, settings: DetectionSettings) -> None:
-        """Refuse settings that mean nothing to this test. By default these are those of positions.
-
-        Raises:
-            SettingsError: a setting has no meaning; it names the field.
-        """
-        if settings.phase != "any":
-            raise SettingsError(_NO_POSITIONS, field="phase")
-        if settings.max_crop != DEFAULT_MAX_CROP:
-            raise SettingsError(_NO_POSITIONS, field="max_crop")
 
     def p_value(self) -> float:
         """The chance that a random key fits this very text as well.
@@ -149,15 +138,15 @@ class TextTest(Protocol):
         """
         ...
 
-    def figures(self, found: bool) -> dict[str, Any]:
+    def fields(self, found: bool) -> dict[str, Any]:
         """The fields of a `Detection` that the rule computes.
 
         Args:
             found: whether the text is marked.
 
         Returns:
-            `z_score`, `green_fraction` and `num_tokens_matched`, and any of `test`, `pairs`, `weights`, `position`,
-            `subkey`, `subkey_confidence`, `p_published` and `num_tokens_scored` (by default all tokens that were read).
+            `z_score`, `green_fraction` and `num_tokens_matched`, and any of `figures` (of `figures_type`), `test`,
+            `subkey`, `subkey_confidence` and `num_tokens_scored` (by default all tokens that were read).
         """
         ...
 
@@ -225,9 +214,6 @@ def work_of(keys: Sequence[WatermarkKey]) -> str:
     return f"trying {subkeys:,} sub-keys" if subkeys > len(keys) else "making the groups of a key that rotates"
 
 
-_NO_POSITIONS = "concerns keys whose marks count positions, and this key's does not: leave it out"
-
-
 def rule_test(key: WatermarkKey) -> type[TextTest]:
     """The test of a key's rule."""
     test: type[TextTest] = key.rule.test()
@@ -271,20 +257,15 @@ def language_model(
     return loaded
 
 
-def check_settings(keys: Sequence[WatermarkKey], settings: DetectionSettings) -> list[DetectionSettings]:
-    """The settings of each key's test: those that its rule knows, if the rule of any key knows them all.
+def options_for(keys: Sequence[WatermarkKey], options: Mapping[str, Any]) -> list[RuleOptions]:
+    """The options of each key's test: those of some options that its rule has.
 
     Raises:
-        SettingsError: a setting means nothing to any of the keys.
+        SettingsError: the rule of no key has such an option, or a value is invalid.
     """
-    checked, refused = [], list[SettingsError]()
-    for key in keys:
-        try:
-            rule_test(key).check(settings)
-            checked.append(settings)
-        except SettingsError as error:
-            refused.append(error)
-            checked.append(DetectionSettings(settings.fpr))
-    if len(refused) == len(keys):
-        raise refused[0]
-    return checked
+    kinds = [rule_test(key).options_type() for key in keys]
+    known = {kind: {field.name for field in fields(kind)} for kind in kinds}
+    for name in options.keys() - set().union(*known.values()):
+        rules = " and ".join(dict.fromkeys(key.spec.rule for key in keys))
+        raise SettingsError(f"is no option of rule {rules}: leave it out", field=name)
+    return [kind(**{name: options[name] for name in options.keys() & known[kind]}) for kind in kinds]

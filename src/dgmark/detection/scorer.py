@@ -33,7 +33,7 @@ class Scorer(ABC):
     def settings(self) -> dict[str, Any]:
         """Everything that a detection depends on except the text, as plain JSON values.
 
-        Every scorer has the fields keys (fingerprints), fpr, phase, max_crop and normalise.
+        Every scorer has the fields keys (fingerprints), fpr and normalise, and the options of the keys' rules.
         """
 
     @abstractmethod

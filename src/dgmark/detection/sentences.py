@@ -141,10 +141,10 @@ def meaning(found: Finding) -> list[str]:
         sentences.append("A watermark fades when a text is paraphrased, translated or heavily edited.")
         if found.uncertain_because is None and 0 < found.num_tokens_scored < MIN_TOKENS:
             sentences.append("The text is short: the shorter a marked text, the more often it is missed.")
-    if found.weights:
+    if (weights := found.figures.weights) is not None:
         sentences.append(
-            f"Words counted by how much choice they left the writer, as the language model {found.weights.model} sees "
-            "the text."
+            f"Words counted by how much choice they left the writer, as the language model {weights.model} sees the "
+            "text."
         )
     if found.disguised:
         undone = ", ".join(step for step in found.normalised if step not in LAYOUT)
@@ -163,10 +163,10 @@ _LAYOUT_UNDONE = {
 
 def counted(found: Finding) -> str:
     """How much of the text was tested."""
-    scored = found.num_tokens_scored
+    scored, (what, _, number) = found.num_tokens_scored, found.counts
     pairs = ""
-    if found.pairs and found.pairs.scored:
-        pairs = f", and {found.pairs.scored:,} different pairs of them" if found.pairs.scored > 1 else ", and one pair"
+    if what == "pairs" and number:
+        pairs = f", and {number:,} different pairs of them" if number > 1 else ", and one pair"
     return f"{scored:,} {found.units[scored != 1]}, which are words or parts of words{pairs}"
 
 

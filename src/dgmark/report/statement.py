@@ -153,7 +153,7 @@ class Report:
 
     def to_fields(self) -> dict[str, Any]:
         """The report as plain JSON values (docs/formats.md)."""
-        detection = self.detection
+        detection, weights = self.detection, self.detection.figures.weights
         fields = {
             "format": "dgmark-report",
             "version": REPORT_VERSION,
@@ -179,8 +179,8 @@ class Report:
                 "keys_tested": detection.keys_tested,
                 "subkeys_tested": detection.subkeys_tested,
                 "test": detection.test,
-                "language_model": detection.weights and detection.weights.model,
-                "language_model_fingerprint": detection.weights and detection.weights.fingerprint,
+                "language_model": weights and weights.model,
+                "language_model_fingerprint": weights and weights.fingerprint,
                 "tokenizer": self.tokenizer[0],
                 "tokenizer_fingerprint": self.tokenizer[1],
                 "dgmark": __version__,

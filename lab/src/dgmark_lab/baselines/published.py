@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Int
 
-from dgmark.detection.finding import PositionFigures, Uncertain
+from dgmark.detection.finding import RuleFigures, Uncertain
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.rules import DetectionSettings, TextTest
 from dgmark.detection.sentences import MIN_TOKENS
@@ -44,6 +44,30 @@ class Score:
     shifts_tested: int = 1
 
 
+@dataclass(frozen=True)
+class PublishedFigures(RuleFigures):
+    """What the test of a published watermark finds.
+
+    Attributes:
+        p_published: the p-value as the watermark's publication computes it, for comparison.
+        shift: how many tokens are taken to be missing at the front.
+        shifts_tested: how many shifts were tried; the p-value is corrected for them.
+    """
+
+    p_published: float
+    shift: int
+    shifts_tested: int
+
+    @property
+    def tries(self) -> int:
+        """How many shifts were tried."""
+        return self.shifts_tested
+
+    def lines(self) -> tuple[tuple[str, str], ...]:
+        """The p-value of the publication."""
+        return (("published p-value", f"{self.p_published:.3g}, by the rule's own publication"),)
+
+
 @runtime_checkable
 class ReadsPrompts(Protocol):
     """What the test of a rule has that scores a text better with its prompt: experiments, which know it, give it."""
@@ -68,6 +92,11 @@ class PublishedTest(TextTest):
         check_ids(tokens.ids, key.spec.table_size)
         self._tokens = len(tokens.ids)
         self.score = self.scored(key, tokens.ids, tokens.positions, settings.fpr)
+
+    @classmethod
+    def figures_type(cls) -> type[PublishedFigures]:
+        """Of the publication's p-value and the shift."""
+        return PublishedFigures
 
     @classmethod
     def scores_layout(cls) -> bool:
@@ -103,7 +132,7 @@ class PublishedTest(TextTest):
             return "empty"
         return "short" if self._tokens < MIN_TOKENS else "repetitive"
 
-    def figures(self, found: bool) -> dict[str, Any]:  # noqa: ARG002 (the protocol's)
+    def fields(self, found: bool) -> dict[str, Any]:  # noqa: ARG002 (the protocol's)
         """The score, with the p-value of the publication."""
         score = self.score
         return {
@@ -111,6 +140,5 @@ class PublishedTest(TextTest):
             "green_fraction": score.matched / score.scored if score.scored else 0.0,
             "num_tokens_scored": score.scored,
             "num_tokens_matched": score.matched,
-            "position": PositionFigures(score.shift, score.shifts_tested),
-            "p_published": score.p_published,
+            "figures": PublishedFigures(score.p_published, score.shift, score.shifts_tested),
         }

@@ -11,10 +11,10 @@ from jaxtyping import Float
 
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import Detector
-from dgmark.detection.finding import Phase
+from dgmark.detection.position import PositionOptions
 from dgmark.detection.reader import Reader
 from dgmark.detection.result import Detection
-from dgmark.detection.rules import DetectionSettings, rule_test
+from dgmark.detection.rules import rule_test
 from dgmark.errors import KeyFileError, SettingsError
 from dgmark.rows.jsonl import Row
 from dgmark.watermark.key import SECRET_BYTES, WatermarkKey
@@ -88,15 +88,6 @@ def _of_score(one: Score) -> tuple[float, float, float, int]:
 
 def _of_detection(one: Detection) -> tuple[float, float, float, int]:
     return one.p_value, one.z_score, one.green_fraction, one.num_tokens_scored
-
-
-def _counts_positions(key: WatermarkKey) -> bool:
-    """Whether the rule of a key can be told that nothing is missing before a text."""
-    try:
-        rule_test(key).check(DetectionSettings(_FPR, phase="start"))
-    except SettingsError:
-        return False
-    return True
 
 
 @dataclass(frozen=True)
@@ -190,8 +181,8 @@ class CellRows:
             return lambda text, row: _of_score(
                 test.after_prompt(key, row["prompt"], self._ids_of(text), chat=row["chat"], fpr=_FPR)
             )
-        phase: Phase = "start" if not deployed and _counts_positions(key) else "any"
-        detector = Detector(key, tokenizer=self.tokenizer, fpr=_FPR, normalise=normalise, phase=phase)
+        whole: dict[str, Any] = {} if deployed or test.options_type() is not PositionOptions else {"phase": "start"}
+        detector = Detector(key, tokenizer=self.tokenizer, fpr=_FPR, normalise=normalise, **whole)
         return lambda text, _: _of_detection(detector.detect(text))
 
     def _ids_of(self, text: str | Sequence[int]) -> Sequence[int]:

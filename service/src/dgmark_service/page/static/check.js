@@ -172,13 +172,15 @@ function renderFacts(answer) {
   rows.push(["False-positive rate", `${answer.fpr_rarity}, set when the service was started`]);
   if (answer.form === "full") {
     rows.push(["p-value", pValue(answer.p_value)]);
-    const tokens = { matched: answer.num_tokens_matched, scored: answer.num_tokens_scored };
-    const counts = answer.pairs ?? tokens;
-    const many = `${number(counts.matched)} of ${number(counts.scored)}`;
+    const pairs = "pairs_scored" in answer.figures;
+    const [matched, scored] = pairs
+      ? [answer.figures.pairs_matched, answer.figures.pairs_scored]
+      : [answer.num_tokens_matched, answer.num_tokens_scored];
+    const many = `${number(matched)} of ${number(scored)}`;
     const [low, high] = answer.matched_by_chance.map(number);
     const about = low === high ? low : `${low} to ${high}`;
     const byChance = answer.verdict === "uncertain" ? "" : `; by chance about ${about} would match`; // too few to tell
-    rows.push([`Matching ${answer.pairs ? "pairs" : "tokens"}`, many + byChance]);
+    rows.push([`Matching ${pairs ? "pairs" : "tokens"}`, many + byChance]);
   }
   rows.push(["Text", `${number(answer.text.length)} characters, SHA-256 `, code(answer.text.sha256)]);
   showFacts($("facts"), rows);
