@@ -132,8 +132,6 @@ _FILLING: dict[str, Maker] = {
 _DETECTOR: dict[str, Maker] = {
     "tokenizer": builtin_tokenizer,
     "fpr": lambda: 1e-3,
-    "phase": lambda: "any",
-    "max_crop": lambda: 1024,
     "surprisal_model": lambda: None,
 }
 _KEY: dict[str, Maker] = {"model": lambda: TOY, "expected_match": lambda: None, "name": lambda: "ACME"}
@@ -183,7 +181,10 @@ CALLS: dict[str, Call] = {
         dgmark.Detector,
         {"key": key, **_DETECTOR, "normalise": lambda: ["nfc"], "keys_tested": lambda: 3},
     ),
-    "Detector, rotating": (dgmark.Detector, {"key": position_key, **_DETECTOR}),
+    "Detector, rotating": (
+        dgmark.Detector,
+        {"key": position_key, **_DETECTOR, "phase": lambda: "any", "max_crop": lambda: 1024},
+    ),
     "Detector.detect": (
         lambda **given: detector().detect(**given),
         {"text_or_ids": lambda: TEXT, "only": lambda: [(0, 8)]},

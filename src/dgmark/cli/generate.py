@@ -11,7 +11,6 @@ import typer
 
 from dgmark.checkpoint.families import family_of
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
-from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.cli import options as opt
 from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.option_groups import OptionGroup, option_groups
@@ -32,7 +31,8 @@ from dgmark.rows.texts import row_id_of
 from dgmark.watermark.key import WatermarkKey, check_has_key, subkey_of
 
 if TYPE_CHECKING:
-    from dgmark.decode.generation import Event, Generation
+    from dgmark.decode.generation import Generation
+    from dgmark.decode.written import MarkTally
     from dgmark.models.loaded import LoadedModel
 
 # (prompt, seed, key, sub-key)
@@ -145,7 +145,7 @@ def generate(
     if live and (len(tasks) != 1 or out is not None):
         raise SettingsError("--stream shows one text: give a single prompt, and leave --out out")
     with needed_extra("generate", "generating"):
-        from dgmark.decode.generation import GENERATION_SCHEMA, stream_generate
+        from dgmark.decode.generation import GENERATION_SCHEMA
         from dgmark.decode.generation import generate as generate_texts
         from dgmark.decode.prepared import check_marking, config_of
         from dgmark.decode.written import MarkTally
@@ -180,23 +180,29 @@ def generate(
         made_with |= {name: getattr(prompts, name) for name in ("prompt_column", "id_column", "key_column")}
         fields = {**GENERATE_FIELDS, **(CHECK_FIELDS if check else {})}
         target = ParquetTarget(str(out), [prompts.source or ""], {**made_with, "check": check}, fields, prefix)
-        target.schema  # noqa: B018 (before the work)
-        resumed = target.is_finished()
-        if not resumed:
-            make(replace(output, out=target.rows_file, finish=partial(_write_table, target, check)))
-        written, tally = table_counts(target.fields, target.count)
-        written.resumed = written.scored if resumed else 0
-        tell_written(target.place, written)
+        tally = _make_table(target, output, make, check)
     elif live:
         task = tasks[0]
         if isinstance(task, BadRow):
             raise task.kind(task.error)
-        text, seed, key, subkey = task.content
-        events = stream_generate(model, [text], key=key, seed=seed, subkey=subkey, **given)
-        output.print([row_of(task, _show_live(events, model.tokenizer, config.length, key is not None))], single=True)
+        output.print([row_of(task, _show_live(model, task.content, given))], single=True)
     else:
         make(output)
     tell_of_marks(tally)
+
+
+def _make_table(
+    target: ParquetTarget, output: RowOutput, make: Callable[[RowOutput], object], check: bool
+) -> "MarkTally":
+    """Write a table unless it is there already, say so on stderr, and count the marks of its texts."""
+    target.schema  # noqa: B018 (before the work)
+    resumed = target.is_finished()
+    if not resumed:
+        make(replace(output, out=target.rows_file, finish=partial(_write_table, target, check)))
+    written, tally = table_counts(target.fields, target.count)
+    written.resumed = written.scored if resumed else 0
+    tell_written(target.place, written)
+    return tally
 
 
 def _write_table(target: ParquetTarget, check: bool, rows: Iterator[Row]) -> None:
@@ -242,7 +248,7 @@ def _shared_fields(model: "LoadedModel", config: DecodeConfig, marks: opt.Marks,
     return {**fields, "key_fingerprint": fingerprint, "rule": rule}
 
 
-def _show_live(events: "Iterator[Event]", tokenizer: Tokenizer, length: int, marked: bool) -> "Generation":
+def _show_live(model: "LoadedModel", prompted: Prompted, given: dict[str, Any]) -> "Generation":
     """Show the canvas of the only text on stderr while it is decoded, if that is a terminal, and return the text.
 
     Matching tokens are green (under a rule without matches all), masked positions shaded.
@@ -251,13 +257,17 @@ def _show_live(events: "Iterator[Event]", tokenizer: Tokenizer, length: int, mar
     from rich.text import Text
 
     from dgmark.decode import Committed, RowFinished
+    from dgmark.decode.generation import stream_generate
 
+    text, seed, key, subkey = prompted
+    events = stream_generate(model, [text], key=key, seed=seed, subkey=subkey, **given)
+    length, marked = given["config"].length, key is not None
     console, pieces = stderr(), [Text("░", style="dim") for _ in range(length)]
     with Live(console=console, transient=True, refresh_per_second=12, redirect_stdout=sys.stdout.isatty()) as live:
         for event in events:
             if isinstance(event, Committed):
                 for position, token, matched in zip(event.positions, event.token_ids, event.matched, strict=True):
-                    text, style = tokenizer.decode([token]), "green" if matched and marked else "default"
+                    text, style = model.tokenizer.decode([token]), "green" if matched and marked else "default"
                     pieces[position] = Text(visible(text, lines=True), style=style)
                 if console.is_terminal:
                     live.update(Text.assemble(*pieces))

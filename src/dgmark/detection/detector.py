@@ -7,18 +7,26 @@ z-score; here it is on the p-value. Knows nothing of models and prompts, and nee
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 from dgmark.arguments.checks import instance, number, shown, whole
 from dgmark.arguments.contents import TextOrIds, content_of
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.disguises.normalise import checked_steps
 from dgmark.detection.disguises.readings import TextReading, readings
-from dgmark.detection.finding import Phase, ScoredToken, Span
+from dgmark.detection.finding import ScoredToken, Span
 from dgmark.detection.p_values import adjusted_p, bonferroni_p
 from dgmark.detection.reader import Ranges, Reader, ScoredIds, at_words
 from dgmark.detection.result import Detection, verdict_of
-from dgmark.detection.rules import DetectionSettings, TextTest, check_weighs, language_model, options_for, rule_test
+from dgmark.detection.rules import (
+    DetectionSettings,
+    OwnRuleOptions,
+    TextTest,
+    check_weighs,
+    language_model,
+    options_for,
+    rule_test,
+)
 from dgmark.detection.scorer import ReadingScorer, ReadText
 from dgmark.detection.shading import Shade, shades_of
 from dgmark.detection.surprisal import SurprisalModel
@@ -70,7 +78,7 @@ class Detector(ReadingScorer):
         normalise: Sequence[str] = (),
         keys_tested: int = 1,
         surprisal_model: SurprisalModel | str | None = None,
-        **options: Any,
+        **options: Unpack[OwnRuleOptions],
     ) -> None:
         check_key(key)
         keys_tested = whole("keys tested", keys_tested)
@@ -316,12 +324,10 @@ def _batches(texts: Sequence[ReadText]) -> Iterator[list[ReadText]]:
         yield batch
 
 
-class ScoringSettings(TypedDict, total=False):
+class ScoringSettings(OwnRuleOptions, total=False):
     """The keyword arguments of `Detector` but the tokenizer, for type checkers."""
 
     fpr: float
-    phase: Phase
-    max_crop: int
     normalise: Sequence[str]
     keys_tested: int
     surprisal_model: SurprisalModel | str | None

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from dgmark.arguments.checks import as_path, check_name, several
 from dgmark.arguments.contents import Content
@@ -18,7 +18,7 @@ from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import DEFAULT_FPR, Detector, model_settings, setting_of
 from dgmark.detection.reader import Reader
 from dgmark.detection.result import Detection
-from dgmark.detection.rules import language_model, options_for
+from dgmark.detection.rules import OwnRuleOptions, language_model, options_for
 from dgmark.detection.scorer import ReadingScorer, ReadText, Scorer
 from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import DgmarkError, KeyFileNotFound, SettingsError, each
@@ -52,7 +52,7 @@ class Keyring(Scorer):
         tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
         fpr: float = DEFAULT_FPR,
         surprisal_model: SurprisalModel | str | None = None,
-        **options: Any,
+        **options: Unpack[OwnRuleOptions],
     ) -> None:
         self.keys = _checked_keys(keys)
         of_tests = options_for(self.keys, options)
