@@ -52,7 +52,7 @@ def main() -> None:
     cells = [Cell.parse(test) for test in args.test or ["rule=bigram"]]
     both = [(cell, weighs) for cell in cells for weighs in (False, True)]
     for cell, weighs in both:
-        if weighs and (model is None or not rule_test(key_of(cell, spec, 0)).weighs()):
+        if weighs and (model is None or not rule_test(key_of(cell, spec, 0)).weighs):
             continue
         test, found = cell.name + ", weighted" * weighs, dict[str, dict[str, PValues]]()
         for kind, texts in kinds.items():

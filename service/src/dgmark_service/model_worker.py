@@ -214,7 +214,7 @@ def _check_mark(model: Denoiser, key: WatermarkKey, job: jobs.Job, config: Decod
         raise ErrorAnswer(400, str(error), param=error.field if error.field in job.settings else None) from None
     # one token at a time leaves no choice of order, and tokens of one step complete no pair together
     at_once = config.steps is not None and config.steps <= -(-tokens // config.block_length)
-    by_order = decode_side([key]).marks_by_order()
+    by_order = decode_side([key]).marks_by_order
     if (by_order and block == 1 < tokens) or (at_once and block > 1):
         raise ErrorAnswer(
             400,

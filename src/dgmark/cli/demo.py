@@ -107,7 +107,7 @@ def demo(
     console.print(sides)
     console.print(
         Text.assemble(
-            "In a text with the mark: ", (rule_test(key).shown_match(), _MATCHED), "  ", ("other token", _UNMATCHED)
+            "In a text with the mark: ", (rule_test(key).shown_match, _MATCHED), "  ", ("other token", _UNMATCHED)
         )
     )
     console.print(_panel("with the mark, its first sentence cut off", without_first_sentence(marked), detector))

@@ -1,7 +1,7 @@
 """`KeyedSide`: the decode side of a rule, which takes a key for each row; and the table's way from keys to it."""
 
+from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,8 +14,7 @@ from dgmark.models.host import waits
 from dgmark.watermark.key import WatermarkKey
 
 
-@runtime_checkable
-class KeyedSide(DecodeSide, Protocol):
+class KeyedSide(DecodeSide):
     """The decode side of a rule: a `DecodeSide` with a key, or none, for each row.
 
     A class that inherits from this must write `empty`, `put` and `marked`. The loop makes a side for each batch;
@@ -37,6 +36,7 @@ class KeyedSide(DecodeSide, Protocol):
         return key
 
     @classmethod
+    @abstractmethod
     def empty(
         cls, keys: Iterable[WatermarkKey], slots: int, device: torch.device | str, *, fixed_shapes: bool = False
     ) -> "KeyedSide":
@@ -52,15 +52,14 @@ class KeyedSide(DecodeSide, Protocol):
         Raises:
             SettingsError: keys like these mark no batch together, or the rule has no steps of fixed shapes.
         """
-        ...
 
+    @abstractmethod
     def put(self, slot: int, key: WatermarkKey) -> None:
         """Give a row a key.
 
         Raises:
             SettingsError: see `check_key`.
         """
-        ...
 
     def check_key(self, key: WatermarkKey) -> None:  # noqa: ARG002
         """Refuse a key that no row of this side can have.

@@ -33,6 +33,7 @@ class PositionSide(KeyedSide):
         rotating: the keys of rows whose groups change with the position: they are looked up on the CPU.
     """
 
+    marks_by_order = True
     tables: UInt8[Tensor, "batch vocab"]
     codes: UInt8[Tensor, "batch code"]
     lengths: Int[Tensor, " batch"]
@@ -117,11 +118,6 @@ class PositionSide(KeyedSide):
     def alpha(cls, config: DecodeConfig) -> float:
         """0 by default: the order alone marks, as in the paper."""
         return 0.0 if config.greedy or config.alpha is None else config.alpha
-
-    @classmethod
-    def marks_by_order(cls) -> bool:
-        """It does."""
-        return True
 
     def had_choice(
         self, drawn: Bool[Tensor, "rows window"], left: Int[Tensor, " rows"], config: DecodeConfig

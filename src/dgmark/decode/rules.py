@@ -5,9 +5,10 @@ without bits change the logits (green lists) or bring the noise of the draw (Gum
 watermark by name and no key.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int, Int8, Shaped
@@ -124,8 +125,7 @@ class Step:
         return tokens.masked_fill(~exists | (tokens == self.window.mask_id), -1)
 
 
-@runtime_checkable
-class DecodeSide(Protocol):
+class DecodeSide(ABC):
     """What a watermark does to the steps of a batch of rows, some of which are marked.
 
     A class that inherits from this marks nothing until it overrides something; it must write `marked`. There are three
@@ -137,11 +137,17 @@ class DecodeSide(Protocol):
     - `noise`, which draws the candidates.
 
     `preferred` makes an order by matches of it (paper, Algorithm 2). A rule's side takes keys, too (`KeyedSide`).
+
+    Attributes:
+        marks_by_order: whether the order of commits carries the mark, so that steps which leave no order to choose
+            take it away.
     """
 
+    marks_by_order: ClassVar[bool] = False
+
+    @abstractmethod
     def marked(self, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
         """Which of these rows have a key; row -1 has none."""
-        ...
 
     @classmethod
     def check(cls, config: DecodeConfig) -> None:
@@ -208,11 +214,6 @@ class DecodeSide(Protocol):
         In rows without a key, draws are plain all the same.
         """
         return None
-
-    @classmethod
-    def marks_by_order(cls) -> bool:
-        """Whether the order of commits carries the mark, so that steps which leave no order to choose take it away."""
-        return False
 
     def had_choice(
         self,

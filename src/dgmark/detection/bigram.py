@@ -44,11 +44,16 @@ class BigramTest(TextTest):
         VocabularyMismatch: an id lies outside the key's vocabulary.
     """
 
+    figures_type = PairFigures
+    weighs = True
+    no_spans = None
+    shown_match = "token of which most pairs match"
+
     def __init__(
         self,
         key: WatermarkKey,
         tokens: ScoredIds,
-        settings: DetectionSettings | None = None,  # noqa: ARG002 (the protocol's)
+        settings: DetectionSettings | None = None,  # noqa: ARG002 (of every rule)
     ) -> None:
         self.key, self.spec, self.tokens = key, spec_as(BigramSpec, key), tokens
         self.distinct = DistinctPairs(self.spec, tokens)
@@ -66,16 +71,6 @@ class BigramTest(TextTest):
         number = key.number or 0
         PairHashes.compute_together(hashes, range(number, number + key.num_subkeys))
         return tests
-
-    @classmethod
-    def figures_type(cls) -> type[PairFigures]:
-        """Of the distinct pairs and their weights."""
-        return PairFigures
-
-    @classmethod
-    def weighs(cls) -> bool:
-        """It takes weights."""
-        return True
 
     @classmethod
     def seconds(cls, key: WatermarkKey, tokens: float) -> float:
@@ -111,15 +106,6 @@ class BigramTest(TextTest):
     @cached_property
     def _best(self) -> TokenSpan:
         return self.best_part(self.subkey)
-
-    @classmethod
-    def no_spans(cls) -> None:
-        """It finds spans."""
-
-    @classmethod
-    def shown_match(cls) -> str:
-        """What `matched_tokens` shows."""
-        return "token of which most pairs match"
 
     def p_value(self) -> float:
         """The p-value of the likeliest sub-key, or of the key, at its whole rate."""

@@ -138,7 +138,7 @@ class Detector(ReadingScorer):
     @property
     def reads_layout(self) -> bool:
         """Whether the key's rule reads a text once more without its layout."""
-        return not self._test.scores_layout()
+        return not self._test.scores_layout
 
     @property
     def no_spans(self) -> str | None:
@@ -146,7 +146,7 @@ class Detector(ReadingScorer):
 
         The subject of the sentence is the setting, as `SettingsError` takes it.
         """
-        why = self._test.no_spans()
+        why = self._test.no_spans
         if why is None:
             return None
         return f"finds nothing, as {why}: leave it out, or give ranges that were chosen without the key"
@@ -302,7 +302,7 @@ class Detector(ReadingScorer):
             key_name=self.key.name,
             rule=self.key.spec.rule,
             rule_title=self.key.rule.title,
-            units=self._test.units(),
+            units=self._test.units,
             guaranteed=not self.key.keyless,
             keys_tested=self.keys_tested,
             subkeys_tested=self.key.num_subkeys,

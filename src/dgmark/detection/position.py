@@ -144,6 +144,10 @@ class PositionTest(TextTest):
         VocabularyMismatch: an id lies outside the key's vocabulary.
     """
 
+    options_type = PositionOptions
+    figures_type = PositionFigures
+    no_spans = "it needs a key of rule bigram, and this key is of rule position"
+
     def __init__(self, key: WatermarkKey, tokens: ScoredIds, settings: DetectionSettings) -> None:
         self.tables, self.tokens = tables_of(key), tokens
         options = settings.options
@@ -162,21 +166,6 @@ class PositionTest(TextTest):
         of_text = _FEW_SECONDS if 2 * spec.rotation <= FEW_TOKENS else _TABLE_SECONDS
         crops = (min(tokens, _TOKENS_FOR_CROP) + DEFAULT_MAX_CROP) / spec.rotation
         return spec.table_size * (tokens / spec.rotation * of_text + crops * _TABLE_SECONDS)
-
-    @classmethod
-    def options_type(cls) -> type[PositionOptions]:
-        """The phase and the largest crop."""
-        return PositionOptions
-
-    @classmethod
-    def figures_type(cls) -> type[PositionFigures]:
-        """Of the shift and the window statistic."""
-        return PositionFigures
-
-    @classmethod
-    def no_spans(cls) -> str:
-        """Why it finds none."""
-        return "it needs a key of rule bigram, and this key is of rule position"
 
     def p_value(self) -> float:
         """The p-value at the whole rate of the key."""
@@ -200,7 +189,7 @@ class PositionTest(TextTest):
         p_different = adjusted_p(different.p_value_of(min(typical, different.null.largest)), share)
         return "repetitive" if p_different <= level else "short"
 
-    def fields(self, found: bool) -> dict[str, Any]:  # noqa: ARG002 (the protocol's)
+    def fields(self, found: bool) -> dict[str, Any]:  # noqa: ARG002 (of every rule)
         """The fields of a `Detection` that this rule computes; `found`: whether the text is marked."""
         scored, modulus, best = len(self.tokens.ids), self.tables.spec.modulus, self.best
         (matched,) = self._matching(best.shift)

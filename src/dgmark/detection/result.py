@@ -92,7 +92,7 @@ class Detection(Finding):
         kinds = {"id": str, **get_type_hints(cls), "summary": str, "schema": int}
         asked = PAYLOAD_FIELDS if flag("payload", payload) else ()
         names = ["id", *DETECTION_FIELDS, "subkeys_tested", *asked, "schema"]
-        figures = [find_rule(rule).test().figures_type() for rule in several(rules, "rules")]
+        figures = [find_rule(rule).test().figures_type for rule in several(rules, "rules")]
         of_rules = {name: kind for one in figures for name, kind in get_type_hints(one).items()}
         types = {name: _arrow_type(kinds[name]) for name in names if name != "figures"}
         types["figures"] = pa.struct([(name, _arrow_type(kind)) for name, kind in of_rules.items()])

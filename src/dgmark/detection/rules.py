@@ -1,9 +1,10 @@
 """`TextTest`: what detection asks of a rule; the test of one key on one text. Knows no rule by name."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pkgutil import resolve_name
-from typing import Any, NamedTuple, Protocol, TypedDict, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, TypedDict
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -59,8 +60,7 @@ class Expectation(NamedTuple):
     share: float
 
 
-@runtime_checkable
-class TextTest(Protocol):
+class TextTest(ABC):
     """The test of one key, or of any sub-key of it, on one text.
 
     A rule's test is a class that inherits from this. It must write `__init__`, `p_value`, `uncertain_because` and
@@ -71,49 +71,30 @@ class TextTest(Protocol):
         tokens: the scored tokens.
         settings: those of the detector.
 
+    Attributes:
+        options_type: the class of its options, which are arguments of `Detector`.
+        figures_type: the class of what it finds beside the fields of every detection.
+        weighs: whether it takes weights where tokens have a surprisal; otherwise all count alike, and none may.
+        scores_layout: whether a text is scored only as it is, unless the caller asks for steps that undo disguises.
+            Otherwise one with markup or wrapped lines is read once more without them, and both readings share the rate.
+        no_spans: why there are no spans, in half a sentence; None if `spans` finds them.
+        units: what `num_tokens_scored` counts, one and many, in words.
+        shown_match: what `matched_tokens` shows, in words.
+
     Raises:
         VocabularyMismatch: an id lies outside the key's vocabulary.
     """
 
+    options_type: ClassVar[type[RuleOptions]] = RuleOptions
+    figures_type: ClassVar[type[RuleFigures]] = RuleFigures
+    weighs: ClassVar[bool] = False
+    scores_layout: ClassVar[bool] = False
+    no_spans: ClassVar[str | None] = "this key's rule tests whole texts only"
+    units: ClassVar[tuple[str, str]] = TOKENS
+    shown_match: ClassVar[str] = "matching token"
+
+    @abstractmethod
     def __init__(self, key: WatermarkKey, tokens: ScoredIds, settings: DetectionSettings) -> None: ...
-
-    @classmethod
-    def no_spans(cls) -> str | None:
-        """Why there are no spans, in half a sentence; None if `spans` finds them."""
-        return "this key's rule tests whole texts only"
-
-    @classmethod
-    def scores_layout(cls) -> bool:
-        """Whether a text is scored only as it is, unless the caller asks for steps that undo disguises.
-
-        By default a text with markup or wrapped lines is read once more without them, and both readings share the rate.
-        """
-        return False
-
-    @classmethod
-    def shown_match(cls) -> str:
-        """What `matched_tokens` shows, in words."""
-        return "matching token"
-
-    @classmethod
-    def units(cls) -> tuple[str, str]:
-        """What `num_tokens_scored` counts, one and many, in words."""
-        return TOKENS
-
-    @classmethod
-    def options_type(cls) -> type[RuleOptions]:
-        """The class of its options, which are arguments of `Detector`. By default there are none."""
-        return RuleOptions
-
-    @classmethod
-    def figures_type(cls) -> type[RuleFigures]:
-        """The class of what it finds beside the fields of every detection. By default it finds nothing more."""
-        return RuleFigures
-
-    @classmethod
-    def weighs(cls) -> bool:
-        """Whether it takes weights where tokens have a surprisal. By default they all count alike, and none may."""
-        return False
 
     @classmethod
     def of_texts(
@@ -125,14 +106,15 @@ class TextTest(Protocol):
         """
         return each(lambda tokens: cls(key, tokens, settings), texts)
 
+    @abstractmethod
     def p_value(self) -> float:
         """The chance that a random key fits this very text as well.
 
         It has paid for what the test itself tries (shifts, parts), but for no sub-keys and nothing that is tried beside
         it.
         """
-        ...
 
+    @abstractmethod
     def uncertain_because(self, share: float, level: float) -> Uncertain | None:
         """Why this test would not find a typical mark in a text like this: "empty", "short" or "repetitive".
 
@@ -143,8 +125,8 @@ class TextTest(Protocol):
         Returns:
             None if it would find it.
         """
-        ...
 
+    @abstractmethod
     def fields(self, found: bool) -> dict[str, Any]:
         """The fields of a `Detection` that the rule computes.
 
@@ -155,7 +137,6 @@ class TextTest(Protocol):
             `z_score`, `green_fraction` and `num_tokens_matched`, and any of `figures` (of `figures_type`), `test`,
             `subkey`, `subkey_confidence` and `num_tokens_scored` (by default all tokens that were read).
         """
-        ...
 
     def matched_tokens(self, detection: Finding) -> Bool[np.ndarray, " n"] | None:  # noqa: ARG002
         """Which tokens match at the shift, or under the sub-key, of a detection of this text; None if none are shown.
@@ -233,7 +214,7 @@ def check_weighs(key: WatermarkKey) -> None:
     Raises:
         SettingsError: it takes none.
     """
-    if not rule_test(key).weighs():
+    if not rule_test(key).weighs:
         raise SettingsError(
             f"the rule of key {key.fingerprint}, {key.spec.rule}, has no weighted test: leave the surprisal model out"
         )
@@ -270,7 +251,7 @@ def options_for(keys: Sequence[WatermarkKey], options: Mapping[str, Any]) -> lis
     Raises:
         SettingsError: the rule of no key has such an option, or a value is invalid.
     """
-    kinds = [rule_test(key).options_type() for key in keys]
+    kinds = [rule_test(key).options_type for key in keys]
     known = {kind: {field.name for field in fields(kind)} for kind in kinds}
     for name in options.keys() - set().union(*known.values()):
         rules = " and ".join(dict.fromkeys(key.spec.rule for key in keys))

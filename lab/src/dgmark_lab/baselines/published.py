@@ -86,27 +86,16 @@ class ReadsPrompts(Protocol):
 
 
 class PublishedTest(TextTest):
-    """The test of a published watermark: a subclass writes `scored`."""
+    """The test of a published watermark, which scores a text as it is: a subclass writes `scored`."""
+
+    figures_type = PublishedFigures
+    scores_layout = True
+    units = ("token or group of tokens", "tokens or groups of tokens")
 
     def __init__(self, key: WatermarkKey, tokens: ScoredIds, settings: DetectionSettings) -> None:
         check_ids(tokens.ids, key.spec.table_size)
         self._tokens = len(tokens.ids)
         self.score = self.scored(key, tokens.ids, tokens.positions, settings.fpr)
-
-    @classmethod
-    def figures_type(cls) -> type[PublishedFigures]:
-        """Of the publication's p-value and the shift."""
-        return PublishedFigures
-
-    @classmethod
-    def scores_layout(cls) -> bool:
-        """A published test scores the text as it is."""
-        return True
-
-    @classmethod
-    def units(cls) -> tuple[str, str]:
-        """Pairs, tokens or windows of tokens, by rule."""
-        return "token or group of tokens", "tokens or groups of tokens"
 
     @classmethod
     @abstractmethod
@@ -132,7 +121,7 @@ class PublishedTest(TextTest):
             return "empty"
         return "short" if self._tokens < MIN_TOKENS else "repetitive"
 
-    def fields(self, found: bool) -> dict[str, Any]:  # noqa: ARG002 (the protocol's)
+    def fields(self, found: bool) -> dict[str, Any]:  # noqa: ARG002 (of every rule)
         """The score, with the p-value of the publication."""
         score = self.score
         return {

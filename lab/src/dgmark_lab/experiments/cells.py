@@ -181,7 +181,7 @@ class CellRows:
             return lambda text, row: _of_score(
                 test.after_prompt(key, row["prompt"], self._ids_of(text), chat=row["chat"], fpr=_FPR)
             )
-        whole: dict[str, Any] = {} if deployed or test.options_type() is not PositionOptions else {"phase": "start"}
+        whole: dict[str, Any] = {} if deployed or test.options_type is not PositionOptions else {"phase": "start"}
         detector = Detector(key, tokenizer=self.tokenizer, fpr=_FPR, normalise=normalise, **whole)
         return lambda text, _: _of_detection(detector.detect(text))
 

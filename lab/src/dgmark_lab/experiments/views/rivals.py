@@ -55,7 +55,7 @@ def make_scores(
         progress: called as texts are scored.
     """
     for cell in (cell for cell in run.present if cell.cell.key is not None):
-        readers = [None] if reader is None or not rule_test(cell.key).weighs() else [None, reader]
+        readers = [None] if reader is None or not rule_test(cell.key).weighs else [None, reader]
         for one in readers:
             file = _file(cell, None if one is None else identity)
             todo = {
