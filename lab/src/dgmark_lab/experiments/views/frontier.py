@@ -136,14 +136,14 @@ def _scores(run: StoredRun, cell: CellRows) -> dict[str, Scores]:
 
 def _measured(run: StoredRun, cell: CellRows, scores: Mapping[str, Scores]) -> Measured | None:
     """Measure the texts of a cell; None if a perplexity is missing."""
-    judged = run.perplexities(cell)
-    if len(judged) < len(cell.rows):
+    nats, tokens = run.nats_and_tokens(cell)
+    if len(nats) < len(cell.rows):
         return None
     return Measured(
         temperature=float(cell.cell.at or 0.0),
         diversity=_diversity(cell),
-        nats=np.array([float(row["nats"]) for row in judged]),
-        tokens=np.array([float(row["tokens"]) for row in judged]),
+        nats=nats,
+        tokens=tokens,
         others=_others(cell, scores),
         found=_found(scores),
     )

@@ -110,10 +110,9 @@ def _of_cell(run: StoredRun, cell: CellRows) -> list[Quantity]:
 def _cost(run: StoredRun, cell: CellRows) -> dict[str, Estimate]:
     """Diversity, and the perplexity if all texts were judged."""
     cost = {"distinct-2": mean(np.array([distinct_ngrams(ids, 2) for ids in cell.ids]))}
-    judged = run.perplexities(cell)
-    if len(judged) < len(cell.rows):
+    nats, tokens = run.nats_and_tokens(cell)
+    if len(nats) < len(cell.rows):
         return cost
-    nats, tokens = (np.array([float(row[name]) for row in judged]) for name in ("nats", "tokens"))
     each = np.exp(nats / np.maximum(tokens, 1))
     return {"perplexity": perplexity(nats, tokens), "worst decile": quantile(each, 0.9), **cost}
 
