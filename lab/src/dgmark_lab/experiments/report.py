@@ -1,7 +1,7 @@
 """The report of a run, as a folder: report.md, numbers.csv and figures."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from dgmark_lab.experiments.spec import Experiment, SetupName, Step
 from dgmark_lab.experiments.store import Store
 from dgmark_lab.experiments.tables import Section, Table, read_csv, to_csv, to_markdown
 from dgmark_lab.experiments.views.answers import answers
-from dgmark_lab.experiments.views.curves import area_under_curve, length_curve
+from dgmark_lab.experiments.views.curves import area_under_curve
 from dgmark_lab.experiments.views.detection import detection
 from dgmark_lab.experiments.views.drawn import About, figures_of
 from dgmark_lab.experiments.views.frontier import frontier
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 VIEWS: dict[Step, Callable[[StoredRun], Section]] = {
     "detection": detection,
     "auc": area_under_curve,
-    "length-curve": length_curve,
+    "length-curve": detection,
     "ratios": ratios,
     "samples": samples,
     "frontier": frontier,
@@ -84,7 +84,9 @@ def make_report(
         KeyFileError: a key is missing.
     """
     run = StoredRun.read(experiment, store, setup, keys, tokenizers)
-    return Report(run, VIEWS[experiment.view](run))
+    section = VIEWS[experiment.view](run)
+    drawn = figures_of(run.experiment, section.quantities, About.of(run))
+    return Report(run, replace(section, figures={**drawn, **section.figures}))
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:

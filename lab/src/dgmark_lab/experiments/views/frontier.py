@@ -16,7 +16,6 @@ from dgmark_lab.experiments.conditions import CONDITIONS, EDITS
 from dgmark_lab.experiments.matched_curves import WORST, Matched, Measured, matched
 from dgmark_lab.experiments.spec import Experiment
 from dgmark_lab.experiments.tables import Quantity, Section, quantity_table
-from dgmark_lab.experiments.views.drawn import About, figures_of
 
 RATE = 1e-4
 EDITED = "mean of edits"
@@ -88,7 +87,7 @@ def frontier(run: StoredRun) -> Section:
             quantities += _named(names[-1], figures)
         title = f"At equal diversity; found at p <= {RATE:g}, in percent"
         tables.append(quantity_table(title, names, quantities, _AT_EQUAL_DIVERSITY))
-    return Section(quantities, tables, figures=figures_of(run.experiment, quantities, About.of(run)))
+    return Section(quantities, tables)
 
 
 def _sweeps(experiment: Experiment) -> dict[str, list[str]]:
