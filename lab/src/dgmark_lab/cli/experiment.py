@@ -166,6 +166,28 @@ def report(
         stderr().print("warning: some texts are missing; the report says which cells are incomplete", markup=False)
 
 
+@experiment_app.command("compare")
+@command_errors
+def compare(
+    name: Name,
+    cells: Annotated[list[str], typer.Argument(help="Names of cells; the first is what the others are compared with.")],
+    runs: Runs = Path("runs"),
+    model: ModelName = "builtin",
+    key: KeyFile = None,
+) -> None:
+    """Compare the evidence in the texts of cells of a run, prompt by prompt: a table in Markdown."""
+    from dgmark_lab.experiments.cells import StoredRun
+    from dgmark_lab.experiments.report import keys_of
+    from dgmark_lab.experiments.spec import load_experiment
+    from dgmark_lab.experiments.store import Store
+    from dgmark_lab.experiments.tables import to_markdown
+    from dgmark_lab.experiments.views.paired import paired
+
+    store = Store(runs)
+    run = StoredRun.read(load_experiment(name), store, _setup(model)[0], keys_of(store, key))
+    print(to_markdown(paired(run, cells)), end="")
+
+
 @experiment_app.command("draw")
 @command_errors
 def draw(
