@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig
 
 from dgmark.checkpoint.families import FAMILIES
 from dgmark.decode import Canvas, DecodeConfig, decode_steps, side_of_rows
@@ -227,7 +227,7 @@ class Bench:
         next(iterator)  # the first step begins the block
         self.synchronize()
         begin, tokens, count = time.perf_counter(), 0, 0
-        with counted_waits(self.device if watched else None) as waits:
+        with warnings_of_waits(self.device if watched else None) as given:
             for commits in iterator:
                 tokens, count = tokens + len(commits.row), count + 1
                 if count == size.steps:
@@ -238,7 +238,7 @@ class Bench:
             "ms": 1e3 * seconds / count,
             "tokens a second": tokens / seconds,
             "peak": peak(self.device),
-            "waits": waits_of(waits) / count,
+            "waits": sum("synchronizing CUDA operation" in str(one.message) for one in given) / count,
         }
 
     def _canvas(self, batch: int) -> Canvas:
@@ -278,13 +278,8 @@ def random_network(size: Size, device: torch.device) -> NetworkDenoiser:
     config.is_causal = False
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     torch.manual_seed(0)
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        with device:
-            network = LlamaForCausalLM(config)
-    finally:
-        torch.set_default_dtype(before)
+    with device:
+        network = AutoModelForCausalLM.from_config(config, dtype=dtype)  # type: ignore[no-untyped-call]
     network.train(False)
     toy = ToyDenoiser(words=size.vocabulary - PADDING - 2, padding=PADDING)
     return NetworkDenoiser(
@@ -323,11 +318,8 @@ def peak(device: torch.device, *, reset: bool = False) -> int:
 
 
 @contextmanager
-def counted_waits(device: torch.device | None) -> Iterator[list[warnings.WarningMessage]]:
-    """The warnings of CUDA's debug mode, which gives one for each wait of the host inside the block.
-
-    None where nothing is counted: without a device, or on another one.
-    """
+def warnings_of_waits(device: torch.device | None) -> Iterator[list[warnings.WarningMessage]]:
+    """The warnings inside the block, one for each wait of the host in CUDA's debug mode; none without a CUDA device."""
     if device is None or device.type != "cuda":
         yield []
         return
@@ -338,11 +330,6 @@ def counted_waits(device: torch.device | None) -> Iterator[list[warnings.Warning
             yield given
         finally:
             torch.cuda.set_sync_debug_mode("default")
-
-
-def waits_of(given: list[warnings.WarningMessage]) -> int:
-    """How many of these warnings are of waits."""
-    return sum("synchronizing CUDA operation" in str(one.message) for one in given)
 
 
 if __name__ == "__main__":
