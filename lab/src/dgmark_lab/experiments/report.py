@@ -1,13 +1,12 @@
 """The report of a run, as a folder: report.md, numbers.csv and figures."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dgmark.checkpoint.folder import BUILTINS
-from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.errors import InputError
 from dgmark.files.outputs import atomic_write
 from dgmark.watermark.key import WatermarkKey
@@ -70,21 +69,9 @@ def keys_of(store: Store, path: Path | None) -> dict[str, WatermarkKey]:
     return {key.fingerprint: key for key in keys}
 
 
-def make_report(
-    experiment: Experiment,
-    store: Store,
-    setup: SetupName,
-    keys: Mapping[str, WatermarkKey],
-    tokenizers: Mapping[str, Tokenizer] | None = None,
-) -> Report:
-    """Score the texts of a run (see `StoredRun.read`).
-
-    Raises:
-        NoTexts: the experiment was not run.
-        KeyFileError: a key is missing.
-    """
-    run = StoredRun.read(experiment, store, setup, keys, tokenizers)
-    section = VIEWS[experiment.view](run)
+def make_report(run: StoredRun) -> Report:
+    """Score the texts of a run."""
+    section = VIEWS[run.experiment.view](run)
     drawn = figures_of(run.experiment, section.quantities, About.of(run))
     return Report(run, replace(section, figures={**drawn, **section.figures}))
 
