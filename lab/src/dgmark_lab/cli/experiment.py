@@ -135,8 +135,7 @@ def _setup(model: str) -> "tuple[SetupName, str | None]":
 
 def _stored(name: str, runs: Path, model: str, key: Path | None) -> "StoredRun":
     """The run of an experiment that a runs folder holds."""
-    from dgmark_lab.experiments.cells import StoredRun
-    from dgmark_lab.experiments.report import keys_of
+    from dgmark_lab.experiments.cells import StoredRun, keys_of
     from dgmark_lab.experiments.spec import load_experiment
     from dgmark_lab.experiments.store import Store
 

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -29,6 +30,17 @@ _NULL_SEED = 11
 _FPR = 1e-4
 # what unmarked texts are scored under: the paper's i mod 2
 _UNMARKED = "position"
+
+
+def keys_of(store: Store, path: Path | None) -> dict[str, WatermarkKey]:
+    """Load the keys of runs by fingerprint: those in the runs folder, and one from a file.
+
+    Raises:
+        KeyFileError: a file is not a key.
+    """
+    own = sorted((store.root / "keys").glob("*.json"))
+    keys = [WatermarkKey.load(file) for file in [*own, *([] if path is None else [path])]]
+    return {key.fingerprint: key for key in keys}
 
 
 def cell_keys(base: WatermarkKey, cell: Cell, count: int) -> list[WatermarkKey]:

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 from dgmark.checkpoint.folder import BUILTINS
 from dgmark.errors import InputError
 from dgmark.files.outputs import atomic_write
-from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.experiments.cells import StoredRun
 from dgmark_lab.experiments.made_with import made_with
 from dgmark_lab.experiments.spec import Experiment, SetupName, Step
-from dgmark_lab.experiments.store import Store
 from dgmark_lab.experiments.tables import Section, Table, read_csv, to_csv, to_markdown
 from dgmark_lab.experiments.views.answers import answers
 from dgmark_lab.experiments.views.curves import area_under_curve
@@ -56,17 +54,6 @@ class Report:
     def complete(self) -> bool:
         """Whether every cell of the setup has all its texts."""
         return all(cell.complete for cell in self.run.to_run)
-
-
-def keys_of(store: Store, path: Path | None) -> dict[str, WatermarkKey]:
-    """Load the keys of runs by fingerprint: those in the runs folder, and one from a file.
-
-    Raises:
-        KeyFileError: a file is not a key.
-    """
-    own = sorted((store.root / "keys").glob("*.json"))
-    keys = [WatermarkKey.load(file) for file in [*own, *([] if path is None else [path])]]
-    return {key.fingerprint: key for key in keys}
 
 
 def make_report(run: StoredRun) -> Report:

@@ -27,7 +27,7 @@ from dgmark_lab.baselines.replaymark import lend
 from dgmark_lab.chat_endpoint import ChatEndpoint
 from dgmark_lab.evaluate.likelihood import score_texts
 from dgmark_lab.evaluate.rating import QUESTION_VERSION, Rater, win_of
-from dgmark_lab.experiments.cells import StoredRun, attack_hash, attacked_id
+from dgmark_lab.experiments.cells import StoredRun, attack_hash, attacked_id, keys_of
 from dgmark_lab.experiments.conditions import Steps
 from dgmark_lab.experiments.plan import NO_JUDGE, PlannedCell, RunOptions, Subject, check_plan, plan_cell, write_plan
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
@@ -91,7 +91,7 @@ def run_experiment(
                 progress(f"{one.cell.name}, perplexity", len(rows), len(rows))
             write_plan(store, experiment, planned, key, options, judge=identity)
         tokenizers = {subject.model.tokenizer.fingerprint: subject.model.tokenizer}
-        run = partial(StoredRun.read, experiment, store, options.setup, {key.fingerprint: key}, tokenizers)
+        run = partial(StoredRun.read, experiment, store, options.setup, keys_of(store, options.key), tokenizers)
         if experiment.view == "rivals":
             reader = _load_judge(shared.reader) if shared.reader else None
             of_reader = None if reader is None else judge_identity(reader)
