@@ -28,7 +28,6 @@ from dgmark_lab.chat_endpoint import ChatEndpoint
 from dgmark_lab.evaluate.likelihood import score_texts
 from dgmark_lab.evaluate.rating import QUESTION_VERSION, Rater, win_of
 from dgmark_lab.experiments.cells import StoredRun, attack_hash, attacked_id, keys_of
-from dgmark_lab.experiments.conditions import Steps
 from dgmark_lab.experiments.plan import NO_JUDGE, PlannedCell, RunOptions, Subject, check_plan, plan_cell, write_plan
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
 from dgmark_lab.experiments.spec import Cell, Experiment
@@ -233,32 +232,17 @@ def _make_attacked(
         wanted = {name: condition.steps for name, condition in experiment.scored_under.items()}
     texts = store.read("texts", one.hash, one.row_ids[: options.limit])
     for name, steps in wanted.items():
+        attacked: Mapping[str, Row] = texts
+        for step in steps:
+            attacked = _make_step(store, *step, attacked, model)
         if steps:  # the report reads texts that nothing is done to
-            make_attacked(store, steps, texts, model)
             progress(f"{one.cell.name}, {name}", len(texts), len(texts))
-
-
-def make_attacked(store: Store, steps: Steps, texts: Mapping[str, Row], model: Any) -> None:
-    """Attack texts in several steps, as far as it was not done yet, each text with its own random generator.
-
-    Args:
-        store: the store of the rows; it keeps the texts after every step.
-        steps: names and options of attacks; they use the texts' own tokenizer, and their model if they need one.
-        texts: stored texts by id.
-        model: their model.
-
-    Raises:
-        SettingsError: no attack or option has this name.
-        MissingExtra: an attack needs a package or data that is not installed.
-    """
-    for kind, options in steps:
-        texts = _make_step(store, kind, options, texts, model)
 
 
 def _make_step(
     store: Store, kind: str, options: dict[str, Any], texts: Mapping[str, Row], model: Any
 ) -> Mapping[str, Row]:
-    """Attack texts once, and return the attacked ones by their own ids."""
+    """Attack texts once, each with its own random generator, and return the attacked ones by their own ids."""
     name, loaded = attack_hash(kind, options), list[attacks.Attack]()
 
     def make(batch: list[tuple[str, Row]]) -> list[Row]:
