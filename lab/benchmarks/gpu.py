@@ -5,7 +5,6 @@ first. `--small` takes a tiny network, on any device. What no time or memory is 
 is what fails. The results are written row by row.
 """
 
-import hashlib
 import json
 import platform
 import time
@@ -18,7 +17,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig
 
 from dgmark.checkpoint.families import FAMILIES
 from dgmark.decode import Canvas, DecodeConfig, decode_steps, side_of_rows
@@ -26,7 +25,7 @@ from dgmark.models.compiled import compile_network
 from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import SECRET_BYTES, WatermarkKey
-from shared import arguments, print_header, print_row
+from shared import arguments, bench_key, print_header, print_row
 
 Row = dict[str, Any]
 # whose keys the rows of a batch have: the first is what the others are compared with
@@ -189,6 +188,7 @@ class Bench:
     def __init__(self, size: Size, device: torch.device) -> None:
         self.size, self.device = size, device
         self.model = random_network(size, device)
+        self.synchronize = torch.get_device_module(device).synchronize  # waits for the device
         self._compiled: bool | None = None
         self._made_keys: dict[tuple[str, int], list[WatermarkKey | None]] = {}
 
@@ -225,20 +225,20 @@ class Bench:
         peak(self.device, reset=True)
         iterator = decode_steps(self.model, self._canvas(mode.batch), config, side, list(range(mode.batch)))
         next(iterator)  # the first step begins the block
-        synchronized(self.device)
+        self.synchronize()
         begin, tokens, count = time.perf_counter(), 0, 0
-        with counted_waits(self.device if watched else None) as waits:
+        with warnings_of_waits(self.device if watched else None) as given:
             for commits in iterator:
                 tokens, count = tokens + len(commits.row), count + 1
                 if count == size.steps:
                     break
-        synchronized(self.device)
+        self.synchronize()
         seconds = time.perf_counter() - begin
         return {
             "ms": 1e3 * seconds / count,
             "tokens a second": tokens / seconds,
             "peak": peak(self.device),
-            "waits": waits_of(waits) / count,
+            "waits": sum("synchronizing CUDA operation" in str(one.message) for one in given) / count,
         }
 
     def _canvas(self, batch: int) -> Canvas:
@@ -257,10 +257,10 @@ class Bench:
         owner, stop = torch.arange(mode.batch), canvas.start + self.size.block
         session.begin(canvas.ids, canvas.start, stop)
         session.step(canvas.ids, owner, canvas.start, stop)
-        synchronized(self.device)
+        self.synchronize()
         begin = time.perf_counter()
         session.step(canvas.ids, owner, canvas.start, stop)
-        synchronized(self.device)
+        self.synchronize()
         return time.perf_counter() - begin
 
 
@@ -278,13 +278,8 @@ def random_network(size: Size, device: torch.device) -> NetworkDenoiser:
     config.is_causal = False
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     torch.manual_seed(0)
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        with device:
-            network = LlamaForCausalLM(config)
-    finally:
-        torch.set_default_dtype(before)
+    with device:
+        network = AutoModelForCausalLM.from_config(config, dtype=dtype)  # type: ignore[no-untyped-call]
     network.train(False)
     toy = ToyDenoiser(words=size.vocabulary - PADDING - 2, padding=PADDING)
     return NetworkDenoiser(
@@ -300,30 +295,17 @@ def random_network(size: Size, device: torch.device) -> NetworkDenoiser:
     )
 
 
-def key_for(model: Any, rule: str, subkeys: int = 1) -> WatermarkKey:
-    """The benchmark's key for the vocabulary of a model; its secret is public, and protects nothing."""
-    options: Row = {"subkeys": subkeys} if rule == "bigram" else {"code_length": 0}
-    fresh = WatermarkKey.generate(model, rule=rule, **options)
-    return replace(fresh, secret=hashlib.sha256(b"dgmark benchmark key: not a secret").digest(), key_id="benchmark")
-
-
-def keys_of(kind: str, batch: int, model: Any) -> list[WatermarkKey | None]:
+def keys_of(kind: str, batch: int, model: NetworkDenoiser) -> list[WatermarkKey | None]:
     """The keys of a batch: none, one, sub-keys of one, one of its own for each row, or one of rule position."""
     if kind == "none":
         return [None] * batch
     if kind == "256":
-        key = key_for(model, "bigram", 256)
+        key = bench_key("bigram", model, 256)
         return [key.subkey(37 * row % 256) for row in range(batch)]
-    key = key_for(model, "position" if kind == "position" else "bigram")
+    key = bench_key("position" if kind == "position" else "bigram", model)
     if kind == "each":
         return [replace(key, secret=bytes([row]) * SECRET_BYTES) for row in range(batch)]
     return [key] * batch
-
-
-def synchronized(device: torch.device) -> None:
-    """Wait for the device."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def peak(device: torch.device, *, reset: bool = False) -> int:
@@ -336,11 +318,8 @@ def peak(device: torch.device, *, reset: bool = False) -> int:
 
 
 @contextmanager
-def counted_waits(device: torch.device | None) -> Iterator[list[warnings.WarningMessage]]:
-    """The warnings of CUDA's debug mode, which gives one for each wait of the host inside the block.
-
-    None where nothing is counted: without a device, or on another one.
-    """
+def warnings_of_waits(device: torch.device | None) -> Iterator[list[warnings.WarningMessage]]:
+    """The warnings inside the block, one for each wait of the host in CUDA's debug mode; none without a CUDA device."""
     if device is None or device.type != "cuda":
         yield []
         return
@@ -351,11 +330,6 @@ def counted_waits(device: torch.device | None) -> Iterator[list[warnings.Warning
             yield given
         finally:
             torch.cuda.set_sync_debug_mode("default")
-
-
-def waits_of(given: list[warnings.WarningMessage]) -> int:
-    """How many of these warnings are of waits."""
-    return sum("synchronizing CUDA operation" in str(one.message) for one in given)
 
 
 if __name__ == "__main__":

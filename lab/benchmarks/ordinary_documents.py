@@ -18,8 +18,8 @@ from typing import Any
 
 from dgmark import Detector, DgmarkError, WatermarkKey, detect_file, generate, load_model, read_document
 from dgmark.checkpoint.folder import BUILTIN
-from ordinary_corpus import KINDS, WORDS, Chosen, choose, fetch
-from ordinary_places import placed
+from ordinary_corpus import WORDS, Chosen, choose, fetch
+from ordinary_kinds import KINDS
 from shared import RUNS, arguments, bench_key, print_header, print_made_with, print_row
 
 PROMPTS = ("The old man looked at the sea.", "There was a time when nobody in the village")
@@ -92,7 +92,7 @@ def place_and_score(key: WatermarkKey, chosen: Sequence[Chosen], out: Path) -> l
     text = marked_text(key)
     documents, without = {}, []
     for one in chosen:
-        content = placed(one.path.read_bytes(), one.kind, text)
+        content = KINDS[one.kind].placed(one.path.read_bytes(), text)
         if content is None:
             without.append(Verdict(one, NO_PLACE))
             continue

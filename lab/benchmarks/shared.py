@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dgmark.watermark.key import SECRET_BYTES, WatermarkKey
+from dgmark.checkpoint.folder import BUILTIN
+from dgmark.watermark.key import SECRET_BYTES, ModelLike, WatermarkKey
 from dgmark.watermark.spec import WatermarkSpec
 from dgmark_lab.experiments.made_with import made_with
 
@@ -21,13 +22,13 @@ def arguments() -> ArgumentParser:
     return ArgumentParser(description=(sys.modules["__main__"].__doc__ or "").split("\n")[0])
 
 
-def bench_key(rule: str = "position") -> WatermarkKey:
-    """Make the benchmark's key, bound to the built-in model: the paper's i mod 2, or pairs without sub-keys.
+def bench_key(rule: str = "position", model: str | ModelLike = BUILTIN, subkeys: int = 1) -> WatermarkKey:
+    """Make the benchmark's key for a model: the paper's i mod 2, or pairs, by default without sub-keys.
 
     It is derived from a public phrase, so that everybody gets the same texts on a machine with the same rounding; it
     protects nothing.
     """
-    fresh = WatermarkKey.generate(rule=rule, code_length=0 if rule == "position" else None, subkeys=1)
+    fresh = WatermarkKey.generate(model, rule=rule, code_length=0 if rule == "position" else None, subkeys=subkeys)
     secret = hashlib.sha256(b"dgmark benchmark key: not a secret").digest()
     return WatermarkKey(spec=fresh.spec, key_id="benchmark", secret=secret)
 

@@ -49,6 +49,12 @@ def test_an_experiment_is_run_and_reported(tmp_path: Path) -> None:
     perplexity = next(line for line in page.splitlines() if line.startswith("| dgmark k = 1 |") and "5.27" in line)
     assert float(perplexity.split("|")[-3].split()[0]) > 1
     assert len(stored(runs)) == 2
+    head, _, row = run("experiment", "compare", file, "dgmark k = 1", "dgmark k = 1", *base).stdout.splitlines()
+    assert head.startswith("| cell | texts | digits of the first | digits | ratio |")
+    name, texts, first, digits, *_ = (part.strip() for part in row.split("|")[1:])
+    assert (name, texts, first) == ("dgmark k = 1", "1", digits)
+    result = run("experiment", "compare", file, "unmarked", "kgw", *base)
+    assert (result.exit_code, "the run has no texts of 'kgw'; it has unmarked, " in result.stderr) == (2, True)
     again = run("experiment", "run", file, *base, "--limit", 1, "--device", "cpu", "--dtype", "fp32")
     assert "dgmark k = 1, perplexity: 1 of 1" in again.stderr  # what there is counts, made now or before
 

@@ -110,7 +110,7 @@ def golden_store(root: Path) -> tuple[Store, WatermarkKey]:
 def test_the_report_of_a_small_store_is_as_it_was(tmp_path: Path) -> None:
     store, key = golden_store(tmp_path / "runs")
     experiment = parse_toml(EXPERIMENT, Experiment, "golden.toml")
-    report = make_report(experiment, store, "builtin", {key.fingerprint: key})
+    report = make_report(StoredRun.read(experiment, store, "builtin", {key.fingerprint: key}))
     write_report(report, tmp_path / "out")
     made = made_with("position", storyteller="01234567")
     golden_page = (GOLDEN / "report.md").read_text().replace("MADE WITH", made)
@@ -138,7 +138,7 @@ def test_texts_that_do_not_survive_retokenization_fail_the_exact_test(tmp_path: 
     plan = store.read_plan("golden")
     plan["cells"]["dgmark k = 1"]["recipe"] += "-read-otherwise"
     store.write_plan("golden", plan)
-    report = make_report(experiment, store, "builtin", {key.fingerprint: key})
+    report = make_report(StoredRun.read(experiment, store, "builtin", {key.fingerprint: key}))
     found = {(q.cell, q.name): q.ours for q in report.section.quantities}
     for way, percent in (("TPR p<=1%", 0.0), ("TPR deployed p<=1%", 0.0), ("TPR ids p<=1%", 100.0)):
         ours = found["dgmark k = 1", way]

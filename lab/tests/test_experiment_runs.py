@@ -13,9 +13,9 @@ from dgmark.errors import DgmarkError, KeyFileError, NoTexts, PromptTooLong, Set
 from dgmark.models.builtin_base import NARRATOR_BASE
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.position import tables_of
-from dgmark_lab.experiments.cells import cell_keys
+from dgmark_lab.experiments.cells import StoredRun, cell_keys
 from dgmark_lab.experiments.plan import RunOptions, Subject, recipe_hash
-from dgmark_lab.experiments.report import make_report, to_page, write_report
+from dgmark_lab.experiments.report import to_page, write_report
 from dgmark_lab.experiments.run import TimeLeft, run_experiment, run_key
 from dgmark_lab.experiments.spec import Cell, Experiment, experiment_names, load_experiment
 from dgmark_lab.experiments.store import Store, checkpoint_hash
@@ -284,7 +284,7 @@ def test_a_runs_folder_without_a_key_gets_one_of_i_mod_2_and_keeps_it(tmp_path: 
 def test_a_report_needs_the_key_of_its_run_and_leaves_out_texts_of_other_settings(tmp_path: Path) -> None:
     store = run_toy(small(), tmp_path)
     with pytest.raises(KeyFileError, match="was run with key"):
-        make_report(small(), store, "builtin", {})
+        StoredRun.read(small(), store, "builtin", {})
     assert "| marked | 2 | 5 | incomplete |" in to_page(report_toy(small(), store))
     changed = small(MARKED + "decoding = { temperature = 0.5 }\n")
     assert "| marked | 0 | 5 | not run |" in to_page(report_toy(changed, store))

@@ -7,8 +7,9 @@ from dgmark.models.denoiser import CacheMode, Session, open_session
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines import BASELINES
+from dgmark_lab.experiments.cells import StoredRun, keys_of
 from dgmark_lab.experiments.plan import RunOptions, Subject
-from dgmark_lab.experiments.report import Report, keys_of, make_report
+from dgmark_lab.experiments.report import Report, make_report
 from dgmark_lab.experiments.run import run_experiment
 from dgmark_lab.experiments.spec import Experiment
 from dgmark_lab.experiments.store import Store
@@ -62,7 +63,7 @@ def report_toy(experiment: Experiment, store: Store) -> Report:
     """The report of such a run."""
     few = experiment.model_copy(update={"null_keys": 2})
     tokenizers = {TOY.tokenizer.fingerprint: TOY.tokenizer}
-    return make_report(few, store, "builtin", keys_of(store, None), tokenizers)
+    return make_report(StoredRun.read(few, store, "builtin", keys_of(store, None), tokenizers))
 
 
 SMALL = """

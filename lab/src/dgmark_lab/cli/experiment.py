@@ -14,6 +14,7 @@ from dgmark.cli.option_groups import option_groups
 from dgmark.cli.options import BatchSize, Loading, Pad, loading_options
 
 if TYPE_CHECKING:
+    from dgmark_lab.experiments.cells import StoredRun
     from dgmark_lab.experiments.spec import SetupName
 
 experiment_app = typer.Typer(no_args_is_help=True, help="Reproduce the paper's tables and figures.")
@@ -132,6 +133,16 @@ def _setup(model: str) -> "tuple[SetupName, str | None]":
     return ("paper", None) if model == "paper" else ("paper", model)
 
 
+def _stored(name: str, runs: Path, model: str, key: Path | None) -> "StoredRun":
+    """The run of an experiment that a runs folder holds."""
+    from dgmark_lab.experiments.cells import StoredRun, keys_of
+    from dgmark_lab.experiments.spec import load_experiment
+    from dgmark_lab.experiments.store import Store
+
+    store = Store(runs)
+    return StoredRun.read(load_experiment(name), store, _setup(model)[0], keys_of(store, key))
+
+
 def _show_progress(bar: RowBar, what: str, done: int, total: int) -> None:
     """Show unfinished work as a bar and finished work as a line; without a bar, show all work as lines."""
     if bar.shown and done < total:
@@ -153,17 +164,30 @@ def report(
     ] = None,
 ) -> None:
     """Write the results of a run next to the paper's numbers: report.md, numbers.csv and pictures."""
-    from dgmark_lab.experiments.report import keys_of, make_report, write_report
-    from dgmark_lab.experiments.spec import load_experiment
-    from dgmark_lab.experiments.store import Store
+    from dgmark_lab.experiments.report import make_report, write_report
 
-    experiment, store = load_experiment(name), Store(runs)
-    (setup, _), keys = _setup(model), keys_of(store, key)
-    made = make_report(experiment, store, setup, keys)
-    for path in write_report(made, out or runs / "reports" / experiment.plan_name(setup)):
+    run = _stored(name, runs, model, key)
+    made = make_report(run)
+    for path in write_report(made, out or runs / "reports" / run.experiment.plan_name(run.setup)):
         print(path)
     if not made.complete:
         stderr().print("warning: some texts are missing; the report says which cells are incomplete", markup=False)
+
+
+@experiment_app.command("compare")
+@command_errors
+def compare(
+    name: Name,
+    cells: Annotated[list[str], typer.Argument(help="Names of cells; the first is what the others are compared with.")],
+    runs: Runs = Path("runs"),
+    model: ModelName = "builtin",
+    key: KeyFile = None,
+) -> None:
+    """Compare the evidence in the texts of cells of a run, prompt by prompt: a table in Markdown."""
+    from dgmark_lab.experiments.tables import to_markdown
+    from dgmark_lab.experiments.views.paired import paired
+
+    print(to_markdown(paired(_stored(name, runs, model, key), cells)), end="")
 
 
 @experiment_app.command("draw")

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -31,6 +32,17 @@ _FPR = 1e-4
 _UNMARKED = "position"
 
 
+def keys_of(store: Store, path: Path | None) -> dict[str, WatermarkKey]:
+    """Load the keys of runs by fingerprint: those in the runs folder, and one from a file.
+
+    Raises:
+        KeyFileError: a file is not a key.
+    """
+    own = sorted((store.root / "keys").glob("*.json"))
+    keys = [WatermarkKey.load(file) for file in [*own, *([] if path is None else [path])]]
+    return {key.fingerprint: key for key in keys}
+
+
 def cell_keys(base: WatermarkKey, cell: Cell, count: int) -> list[WatermarkKey]:
     """Return the keys that mark a cell's texts in turn: one with the secret of the run's key, and others derived.
 
@@ -52,11 +64,6 @@ def attack_hash(name: str, options: Mapping[str, Any]) -> str:
 def attacked_id(attack: str, text_id: str) -> str:
     """Return the id of an attacked text, from the attack's hash and the id of the text."""
     return digest([attack, text_id])
-
-
-def pair_id(text_id: str, other_id: str) -> str:
-    """Return the id of the comparison of two texts, from their ids."""
-    return digest([text_id, other_id])
 
 
 TextOrIds = str | Sequence[int]
@@ -291,23 +298,26 @@ class StoredRun:
             found = {row_id: {**row, "text": stored[row_id]["text"]} for row_id, row in of.items() if row_id in stored}
         return cell.over([*found.values()])
 
-    def perplexities(self, cell: CellRows) -> list[Row]:
-        """Read nats and tokens of the cell's texts under the run's judge, where they exist."""
-        return self._read_by("perplexity", "judge", [row["id"] for row in cell.rows])
+    def nats_and_tokens(self, cell: CellRows) -> tuple[PerText, PerText]:
+        """Read nats and tokens of the cell's texts under the run's judge, of those that it has read."""
+        judged = self._read_by("perplexity", "judge", [row["id"] for row in cell.rows])
+        nats, tokens = (np.array([float(row[name]) for row in judged]) for name in ("nats", "tokens"))
+        return nats, tokens
 
     def ratings(self, cell: CellRows) -> list[Row]:
         """Read what the run's rater says of the cell's texts, where it was asked."""
         return self._read_by("ratings", "rater", [row["id"] for row in cell.rows])
 
+    def pairs(self, cell: CellRows) -> dict[str, tuple[Row, Row]]:
+        """The cell's texts beside the unmarked ones of their prompts, by the id of their comparison."""
+        null = self.null_of(cell)
+        unmarked = {} if null is None else {(row["prompt"], row["seed"]): row for row in null.rows}
+        found = [(row, unmarked.get((row["prompt"], row["seed"]))) for row in cell.rows]
+        return {digest([row["id"], other["id"]]): (row, other) for row, other in found if other is not None}
+
     def comparisons(self, cell: CellRows) -> list[Row]:
         """Read what the run's rater says of the cell's texts beside the unmarked ones of their prompts."""
-        null = self.null_of(cell)
-        if null is None:
-            return []
-        unmarked = {(row["prompt"], row["seed"]): row["id"] for row in null.rows}
-        found = [(row["id"], unmarked.get((row["prompt"], row["seed"]))) for row in cell.rows]
-        ids = [pair_id(one, other) for one, other in found if other is not None]
-        return self._read_by("comparisons", "rater", ids)
+        return self._read_by("comparisons", "rater", [*self.pairs(cell)])
 
     def _read_by(self, kind: Kind, role: Literal["judge", "rater"], ids: list[str]) -> list[Row]:
         """Read the rows of a kind that the run's judge or rater made, in the order of `ids`; none if it had none."""

@@ -26,23 +26,28 @@ class Measured:
     Attributes:
         temperature: the cell's temperature.
         diversity: distinct-2 of each text.
-        nats: nats of each text under the judge.
-        tokens: judge tokens of each text.
+        nats: nats of each text under the judge; empty, or fewer than there are texts, if some were not judged.
+        tokens: judge tokens of each of these.
         others: further figures of each text, by name, of which the mean is taken.
         found: by name, 100 for each text that was found and 0 for each other.
     """
 
     temperature: float
     diversity: Float[np.ndarray, " texts"]
-    nats: Float[np.ndarray, " texts"]
-    tokens: Float[np.ndarray, " texts"]
+    nats: Float[np.ndarray, " judged"]
+    tokens: Float[np.ndarray, " judged"]
     others: Mapping[str, Float[np.ndarray, " texts"]]
     found: Mapping[str, Float[np.ndarray, " texts"]]
 
     @property
-    def each(self) -> Float[np.ndarray, " texts"]:
+    def judged(self) -> int:
+        """The number of texts if all were judged, else 0."""
+        return len(self.nats) if len(self.nats) == len(self.diversity) else 0
+
+    @property
+    def each(self) -> Float[np.ndarray, " judged"]:
         """The perplexity of each text; 1 for an empty one."""
-        each: Float[np.ndarray, " texts"] = np.exp(self.nats / np.maximum(self.tokens, 1))
+        each: Float[np.ndarray, " judged"] = np.exp(self.nats / np.maximum(self.tokens, 1))
         return each
 
     def at(self, drawn: Int[np.ndarray, "draws texts"]) -> dict[str, Float[np.ndarray, " draws"]]:

@@ -207,7 +207,7 @@ def write_plan(
     planned: Sequence[PlannedCell],
     key: WatermarkKey,
     options: RunOptions,
-    **readers: dict[str, Any],
+    **readers: dict[str, Any] | None,
 ) -> None:
     """Add cells to the plan of an experiment: which rows they consist of.
 
@@ -217,8 +217,8 @@ def write_plan(
         planned: the cells; they replace cells of the same name.
         key: the run's key.
         options: how they are run; cells of a run with another model or length are dropped.
-        readers: the "judge" and the "rater" of the run, as far as it had them; else the plan keeps that of the run
-            before.
+        readers: the "judge", "reader" and "rater" of the run, as far as it had them; else the plan keeps that of the
+            run before.
     """
     name = experiment.plan_name(options.setup)
     before = store.read_plan(name) if store.has_plan(name) else {}

@@ -1,23 +1,20 @@
 """The report of a run, as a folder: report.md, numbers.csv and figures."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dgmark.checkpoint.folder import BUILTINS
-from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.errors import InputError
 from dgmark.files.outputs import atomic_write
-from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.experiments.cells import StoredRun
 from dgmark_lab.experiments.made_with import made_with
 from dgmark_lab.experiments.spec import Experiment, SetupName, Step
-from dgmark_lab.experiments.store import Store
 from dgmark_lab.experiments.tables import Section, Table, read_csv, to_csv, to_markdown
 from dgmark_lab.experiments.views.answers import answers
-from dgmark_lab.experiments.views.curves import area_under_curve, length_curve
+from dgmark_lab.experiments.views.curves import area_under_curve
 from dgmark_lab.experiments.views.detection import detection
 from dgmark_lab.experiments.views.drawn import About, figures_of
 from dgmark_lab.experiments.views.frontier import frontier
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
 VIEWS: dict[Step, Callable[[StoredRun], Section]] = {
     "detection": detection,
     "auc": area_under_curve,
-    "length-curve": length_curve,
+    "length-curve": detection,
     "ratios": ratios,
     "samples": samples,
     "frontier": frontier,
@@ -59,32 +56,11 @@ class Report:
         return all(cell.complete for cell in self.run.to_run)
 
 
-def keys_of(store: Store, path: Path | None) -> dict[str, WatermarkKey]:
-    """Load the keys of runs by fingerprint: those in the runs folder, and one from a file.
-
-    Raises:
-        KeyFileError: a file is not a key.
-    """
-    own = sorted((store.root / "keys").glob("*.json"))
-    keys = [WatermarkKey.load(file) for file in [*own, *([] if path is None else [path])]]
-    return {key.fingerprint: key for key in keys}
-
-
-def make_report(
-    experiment: Experiment,
-    store: Store,
-    setup: SetupName,
-    keys: Mapping[str, WatermarkKey],
-    tokenizers: Mapping[str, Tokenizer] | None = None,
-) -> Report:
-    """Score the texts of a run (see `StoredRun.read`).
-
-    Raises:
-        NoTexts: the experiment was not run.
-        KeyFileError: a key is missing.
-    """
-    run = StoredRun.read(experiment, store, setup, keys, tokenizers)
-    return Report(run, VIEWS[experiment.view](run))
+def make_report(run: StoredRun) -> Report:
+    """Score the texts of a run."""
+    section = VIEWS[run.experiment.view](run)
+    drawn = figures_of(run.experiment, section.quantities, About.of(run))
+    return Report(run, replace(section, figures={**drawn, **section.figures}))
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,7 @@ from dgmark_lab.baselines.replaymark import lend
 from dgmark_lab.chat_endpoint import ChatEndpoint
 from dgmark_lab.evaluate.likelihood import score_texts
 from dgmark_lab.evaluate.rating import QUESTION_VERSION, Rater, win_of
-from dgmark_lab.experiments.cells import StoredRun, attack_hash, attacked_id, pair_id
-from dgmark_lab.experiments.conditions import Steps
+from dgmark_lab.experiments.cells import StoredRun, attack_hash, attacked_id, keys_of
 from dgmark_lab.experiments.plan import NO_JUDGE, PlannedCell, RunOptions, Subject, check_plan, plan_cell, write_plan
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
 from dgmark_lab.experiments.spec import Cell, Experiment
@@ -89,13 +89,19 @@ def run_experiment(
                 make_perplexities(store, judge, identity, rows, chat)
                 progress(f"{one.cell.name}, perplexity", len(rows), len(rows))
             write_plan(store, experiment, planned, key, options, judge=identity)
+        tokenizers = {subject.model.tokenizer.fingerprint: subject.model.tokenizer}
+        run = partial(StoredRun.read, experiment, store, options.setup, keys_of(store, options.key), tokenizers)
         if experiment.view == "rivals":
-            _score(experiment, store, options, subject.model, key, progress)
+            reader = _load_judge(shared.reader) if shared.reader else None
+            of_reader = None if reader is None else judge_identity(reader)
+            make_scores(run(), reader, of_reader, progress)
+            write_plan(store, experiment, planned, key, options, reader=of_reader)
         if options.rater is not None:
             rater = Rater(ChatEndpoint.at(options.rater))
             of_rater = rater_identity(rater)
+            stored = run()
             for one in planned:
-                _make_ratings(experiment, store, rater, of_rater, one, planned, progress)
+                _make_ratings(stored, one.cell.name, rater, of_rater, progress)
             write_plan(store, experiment, planned, key, options, rater=of_rater)
 
 
@@ -226,32 +232,17 @@ def _make_attacked(
         wanted = {name: condition.steps for name, condition in experiment.scored_under.items()}
     texts = store.read("texts", one.hash, one.row_ids[: options.limit])
     for name, steps in wanted.items():
+        attacked: Mapping[str, Row] = texts
+        for step in steps:
+            attacked = _make_step(store, *step, attacked, model)
         if steps:  # the report reads texts that nothing is done to
-            make_attacked(store, steps, texts, model)
             progress(f"{one.cell.name}, {name}", len(texts), len(texts))
-
-
-def make_attacked(store: Store, steps: Steps, texts: Mapping[str, Row], model: Any) -> None:
-    """Attack texts in several steps, as far as it was not done yet, each text with its own random generator.
-
-    Args:
-        store: the store of the rows; it keeps the texts after every step.
-        steps: names and options of attacks; they use the texts' own tokenizer, and their model if they need one.
-        texts: stored texts by id.
-        model: their model.
-
-    Raises:
-        SettingsError: no attack or option has this name.
-        MissingExtra: an attack needs a package or data that is not installed.
-    """
-    for kind, options in steps:
-        texts = _make_step(store, kind, options, texts, model)
 
 
 def _make_step(
     store: Store, kind: str, options: dict[str, Any], texts: Mapping[str, Row], model: Any
 ) -> Mapping[str, Row]:
-    """Attack texts once, and return the attacked ones by their own ids."""
+    """Attack texts once, each with its own random generator, and return the attacked ones by their own ids."""
     name, loaded = attack_hash(kind, options), list[attacks.Attack]()
 
     def make(batch: list[tuple[str, Row]]) -> list[Row]:
@@ -307,27 +298,6 @@ def make_perplexities(
     store.complete("perplexity", identity["hash"], same, {row["id"]: row for row in rows}, make)
 
 
-# --- scores ---
-
-
-def _score(
-    experiment: Experiment,
-    store: Store,
-    options: RunOptions,
-    model: Denoiser,
-    key: WatermarkKey,
-    progress: Progress,
-) -> None:
-    """Make the scores of view "rivals", and write the language model that reads along into the plan."""
-    name = experiment.setup(options.setup).reader
-    reader = _load_judge(name) if name else None
-    identity = None if reader is None else judge_identity(reader)
-    tokenizers = {model.tokenizer.fingerprint: model.tokenizer}
-    run = StoredRun.read(experiment, store, options.setup, {key.fingerprint: key}, tokenizers)
-    make_scores(run, reader, identity, progress)
-    store.write_plan(experiment.plan_name(options.setup), {**run.plan, "reader": identity})
-
-
 # --- ratings by a language model ---
 
 
@@ -337,36 +307,23 @@ def rater_identity(rater: Rater) -> dict[str, Any]:
     return {**known, "hash": digest([known, ROW_VERSION])}
 
 
-def _make_ratings(
-    experiment: Experiment,
-    store: Store,
-    rater: Rater,
-    identity: dict[str, Any],
-    one: PlannedCell,
-    planned: Sequence[PlannedCell],
-    progress: Progress,
-) -> None:
+def _make_ratings(run: StoredRun, name: str, rater: Rater, identity: dict[str, Any], progress: Progress) -> None:
     """Rate each text of a cell, and compare it with the unmarked text of its prompt, as far as it was not done yet."""
-    texts = store.read("texts", one.hash, one.row_ids)
+    cell = run.cells[name]
+    texts, pairs = {row["id"]: row for row in cell.rows}, run.pairs(cell)
     same = {"rater": identity["hash"], "rater_name": identity["name"]}
 
     def rated(batch: list[Row]) -> list[Row]:
         return [asdict(rater.rate(row["text"], row["seed"])) for row in batch]
 
     def compared(batch: list[tuple[Row, Row]]) -> list[Row]:
-        pairs = [rater.compare(row["text"], other["text"], row["seed"]) for row, other in batch]
-        return [{"comparisons": [asdict(answer) for answer in pair], "win": win_of(*pair)} for pair in pairs]
+        made = [rater.compare(row["text"], other["text"], row["seed"]) for row, other in batch]
+        return [{"comparisons": [asdict(answer) for answer in pair], "win": win_of(*pair)} for pair in made]
 
     def told(what: str, of: int) -> Callable[[int], None]:
-        return lambda done: progress(f"{one.cell.name}, {what}", done, of)
+        return lambda done: progress(f"{name}, {what}", done, of)
 
-    store.complete("ratings", identity["hash"], same, texts, rated, batch=4, progress=told("ratings", len(texts)))
-    null = next((other for other in planned if other.cell.name == experiment.null_of(one.cell)), None)
-    if one.cell.key is None or null is None:
-        return
-    unmarked = {(row["prompt"], row["seed"]): row for row in store.read("texts", null.hash, null.row_ids).values()}
-    found = [(row, unmarked.get((row["prompt"], row["seed"]))) for row in texts.values()]
-    pairs = {pair_id(row["id"], other["id"]): (row, other) for row, other in found if other is not None}
-    store.complete(
-        "comparisons", identity["hash"], same, pairs, compared, batch=4, progress=told("comparisons", len(pairs))
-    )
+    complete = partial(run.store.complete, name=identity["hash"], same=same, batch=4)
+    complete("ratings", todo=texts, make=rated, progress=told("ratings", len(texts)))
+    if pairs:
+        complete("comparisons", todo=pairs, make=compared, progress=told("comparisons", len(pairs)))

@@ -1,6 +1,5 @@
-"""Curves: detectability by length of the text, and detectability under attacks by their strength."""
+"""Curves: detectability under attacks by their strength."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,27 +15,20 @@ from dgmark_lab.experiments.cells import CellRows, PerText, StoredRun
 from dgmark_lab.experiments.figures import roc
 from dgmark_lab.experiments.spec import Attack
 from dgmark_lab.experiments.tables import Quantity, Section, Table, number, with_interval
-from dgmark_lab.experiments.views.detection import detection
-from dgmark_lab.experiments.views.drawn import About, figures_of
+from dgmark_lab.experiments.views.drawn import About
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def length_curve(run: StoredRun) -> Section:
-    """Show detectability by length: the tables, and for each false-positive rate one line per group."""
-    tables = detection(run)
-    return replace(tables, figures=figures_of(run.experiment, tables.quantities, About.of(run)))
-
-
 def area_under_curve(run: StoredRun) -> Section:
     """Show the AUC of every marked cell under every attack, by strength and window, and ROC curves of the strongest."""
     parts = [_under_attack(run, attack) for attack in run.experiment.attacks]
-    quantities = [q for part in parts for q in part.quantities]
-    drawn = figures_of(run.experiment, quantities, About.of(run))
-    for part in parts:
-        drawn |= part.figures
-    return Section(quantities, [table for part in parts for table in part.tables], figures=drawn)
+    return Section(
+        [q for part in parts for q in part.quantities],
+        [table for part in parts for table in part.tables],
+        figures={name: figure for part in parts for name, figure in part.figures.items()},
+    )
 
 
 def _under_attack(run: StoredRun, attack: Attack) -> Section:

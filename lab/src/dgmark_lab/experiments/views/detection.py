@@ -77,9 +77,9 @@ def _measured(run: StoredRun, cell: CellRows) -> dict[str, Estimate]:
         "tokens": mean(cell.scores.tokens),
         "repeated 4-grams": mean(100 * np.array([repeated_ngrams(ids) for ids in cell.ids])),
     }
-    judged = [row for row in run.perplexities(cell) if row["tokens"]]  # an empty text has no perplexity
-    if judged:
-        nats, tokens = (np.array([float(row[name]) for row in judged]) for name in ("nats", "tokens"))
+    nats, tokens = run.nats_and_tokens(cell)
+    nats, tokens = nats[tokens > 0], tokens[tokens > 0]  # an empty text has no perplexity
+    if len(nats):
         found["perplexity"] = perplexity(nats, tokens)
         if cell.cell.paper.median_perplexity is not None:
             found["median perplexity"] = quantile(np.exp(nats / tokens), 0.5)

@@ -1,8 +1,8 @@
 """The figures of a report that follow from its numbers alone, so that they can be drawn again without the texts."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dgmark_lab.evaluate.estimates import Estimate
 from dgmark_lab.experiments.figures import Line, Panel, chart
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from dgmark_lab.experiments.cells import StoredRun
+
+    Figures = Mapping[str, Figure | None]
 
 WEIGHTED = ", weighted"
 _AT = ", T = "
@@ -58,79 +60,77 @@ class About:
 def figures_of(experiment: Experiment, quantities: Sequence[Quantity], about: About) -> "dict[str, Figure]":
     """Draw the figures of an experiment from its numbers, by file name without a suffix."""
     draw = _OF_VIEW.get(experiment.view)
-    return {} if draw is None else draw(experiment, quantities, about)
+    drawn = {} if draw is None else draw(experiment, quantities, about)
+    return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
-def _of_places(lines: Iterable[tuple[Line, Line]]) -> list[Panel]:
-    """A panel for what was measured here and one for the paper's, as far as there is something in them."""
-    pairs = list(lines)
-    panels = [Panel(place, [pair[number] for pair in pairs]) for number, place in enumerate(_PLACES)]
-    return [panel for panel in panels if any(line.points for line in panel.lines)]
+def _beside(
+    points: Sequence[tuple[str, float, Quantity]], about: About, question: str, caption: str, **axes: Any
+) -> "Figure | None":
+    """Lines of what was measured here beside those of the paper; None if there is nothing to draw.
 
-
-def _beside(line: Line, paper: Line, x: float, q: Quantity) -> None:
-    """Add a point to our line and to the paper's."""
-    if q.ours is not None:
-        line.points.append((Estimate(x), q.ours))
-    if q.paper is not None:
-        paper.points.append((Estimate(x), Estimate(q.paper)))
+    Args:
+        points: the name of the line, x and the number of each point.
+        about: what the title and the caption say of the run.
+        question: what the figure answers.
+        caption: what else is said below.
+        axes: arguments of `chart`.
+    """
+    panels = []
+    for number, place in enumerate(_PLACES):
+        lines = {name: Line(name) for name, _, _ in points}
+        for name, x, q in points:
+            y = (q.ours, None if q.paper is None else Estimate(q.paper))[number]
+            if y is not None:
+                lines[name].points.append((Estimate(x), y))
+        if any(line.points for line in lines.values()):
+            panels.append(Panel(place, [*lines.values()]))
+    shown = about.caption((q.ours for _, _, q in points), caption)
+    return chart(panels, question=about.question(question), caption=shown, beside=True, **axes) if panels else None
 
 
 # --- by view ---
 
 
-def _lengths(experiment: Experiment, quantities: Sequence[Quantity], about: About) -> "dict[str, Figure]":
+def _lengths(experiment: Experiment, quantities: Sequence[Quantity], about: About) -> "Figures":
     """TPR by length for each false-positive rate, a line for each group; no point beyond a shortened run's length."""
     known = {(q.cell, q.name): q for q in quantities}
+    cells = sorted(experiment.cells, key=lambda cell: cell.at or 0.0)
     figures = {}
     for rate in RATES:
-        lines: dict[str, tuple[Line, Line]] = {}
-        drawn = []
-        for cell in sorted(experiment.cells, key=lambda cell: cell.at or 0.0):
-            q = known.get((cell.name, f"TPR p<={rate}"))
-            if cell.at is None or q is None:
-                continue
-            if about.length is not None and cell.at > about.length:
-                q = replace(q, ours=None)
-            drawn.append(q.ours)
-            _beside(*lines.setdefault(cell.group, (Line(cell.group), Line(cell.group))), cell.at, q)
-        if panels := _of_places(lines.values()):
-            figures[f"tpr-at-{rate.rstrip('%').replace('.', '_')}-percent"] = chart(
-                panels,
-                question=about.question(f"How long must a text be to be found at a false-positive rate of {rate}?"),
-                caption=about.caption(drawn, "Bands: 95 % intervals."),
-                x="length of the text, tokens",
-                y="TPR, % of marked texts",
-                top=103,
-                log_x=True,
-                beside=True,
-            )
+        found = [(cell, known.get((cell.name, f"TPR p<={rate}"))) for cell in cells]
+        figures[f"tpr-at-{rate.rstrip('%').replace('.', '_')}-percent"] = _beside(
+            [
+                (cell.group, cell.at, replace(q, ours=None) if about.length and cell.at > about.length else q)
+                for cell, q in found
+                if cell.at is not None and q is not None
+            ],
+            about,
+            f"How long must a text be to be found at a false-positive rate of {rate}?",
+            "Bands: 95 % intervals.",
+            x="length of the text, tokens",
+            y="TPR, % of marked texts",
+            top=103,
+            log_x=True,
+        )
     return figures
 
 
-def _areas(experiment: Experiment, quantities: Sequence[Quantity], about: About) -> "dict[str, Figure]":
+def _areas(experiment: Experiment, quantities: Sequence[Quantity], about: About) -> "Figures":
     """AUC under each attack of several strengths, a line for each cell and window."""
-    figures = {}
-    for attack in (attack for attack in experiment.attacks if len(attack.values) > 1):
-        lines: dict[str, tuple[Line, Line]] = {}
-        drawn = []
-        for q in quantities:
-            if (found := _strength(q.name, attack)) is None:
-                continue
-            drawn.append(q.ours)
-            suffix, value = found
-            _beside(*lines.setdefault(q.cell + suffix, (Line(q.cell + suffix), Line(q.cell + suffix))), value, q)
-        if panels := _of_places(lines.values()):
-            figures[f"auc-{attack.slug}"] = chart(
-                panels,
-                question=about.question(f"Are marked texts told from unmarked ones after {attack.label}?"),
-                caption=about.caption(drawn, "Bands: 95 % intervals; .5 is chance."),
-                x="budget, share of the tokens" if attack.option == "budget" else attack.option,
-                y="AUC against unmarked text",
-                top=1.03,
-                beside=True,
-            )
-    return figures
+    return {
+        f"auc-{attack.slug}": _beside(
+            [(q.cell + found[0], found[1], q) for q in quantities if (found := _strength(q.name, attack))],
+            about,
+            f"Are marked texts told from unmarked ones after {attack.label}?",
+            "Bands: 95 % intervals; .5 is chance.",
+            x="budget, share of the tokens" if attack.option == "budget" else attack.option,
+            y="AUC against unmarked text",
+            top=1.03,
+        )
+        for attack in experiment.attacks
+        if len(attack.values) > 1
+    }
 
 
 def _strength(name: str, attack: Attack) -> tuple[str, float] | None:
@@ -141,7 +141,7 @@ def _strength(name: str, attack: Attack) -> tuple[str, float] | None:
     return (suffix, float(value)) if of_attack and (not suffix or suffix.startswith(", w = ")) else None
 
 
-def _diversity(experiment: Experiment, quantities: Sequence[Quantity], about: About) -> "dict[str, Figure]":
+def _diversity(experiment: Experiment, quantities: Sequence[Quantity], about: About) -> "Figures":
     """Perplexity by diversity, a line for each curve of several temperatures."""
     known = {(q.cell, q.name): q.ours for q in quantities if q.ours is not None}
     lines: dict[str, Line] = {}
@@ -167,7 +167,7 @@ def _diversity(experiment: Experiment, quantities: Sequence[Quantity], about: Ab
     return {"perplexity-by-diversity": figure}
 
 
-def _rivals(experiment: Experiment, quantities: Sequence[Quantity], about: About) -> "dict[str, Figure]":
+def _rivals(experiment: Experiment, quantities: Sequence[Quantity], about: About) -> "Figures":
     """What is found by what it costs, as written and after one word in ten is deleted, over several temperatures.
 
     An experiment on several prompt sets has no picture, as what differs between them is not what differs between rules.
@@ -213,7 +213,7 @@ def _rivals(experiment: Experiment, quantities: Sequence[Quantity], about: About
     return {"rivals": figure}
 
 
-_OF_VIEW: "dict[Step, Callable[[Experiment, Sequence[Quantity], About], dict[str, Figure]]]" = {
+_OF_VIEW: "dict[Step, Callable[[Experiment, Sequence[Quantity], About], Figures]]" = {
     "length-curve": _lengths,
     "auc": _areas,
     "frontier": _diversity,

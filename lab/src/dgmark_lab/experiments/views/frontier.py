@@ -16,7 +16,6 @@ from dgmark_lab.experiments.conditions import CONDITIONS, EDITS
 from dgmark_lab.experiments.matched_curves import WORST, Matched, Measured, matched
 from dgmark_lab.experiments.spec import Experiment
 from dgmark_lab.experiments.tables import Quantity, Section, quantity_table
-from dgmark_lab.experiments.views.drawn import About, figures_of
 
 RATE = 1e-4
 EDITED = "mean of edits"
@@ -68,16 +67,16 @@ _DIGITS = {
 def frontier(run: StoredRun) -> Section:
     """Show every cell, and every watermark at the diversity of unmarked text."""
     scores = {cell.name: _scores(run, cell) for cell in run.present}
-    measured = {cell.name: one for cell in run.present if (one := _measured(run, cell, scores[cell.name])) is not None}
+    measured = {cell.name: _measured(run, cell, scores[cell.name]) for cell in run.present}
     sweeps = _sweeps(run.experiment)
-    quantities = [q for cell in run.present for q in _quantities(cell, measured.get(cell.name), scores[cell.name])]
+    quantities = [q for cell in run.present for q in _quantities(cell, measured[cell.name], scores[cell.name])]
     tables = [
         quantity_table(title, [cell for cells in sweeps.values() for cell in cells], quantities, columns)
         for title, columns in _TABLES.items()
     ]
     # cells are compared prompt by prompt, so only those that have all texts
     curves = {
-        name: [cell for cell in cells if cell in measured and len(run.cells[cell].rows) == run.cells[cell].requested]
+        name: [cell for cell in cells if cell in measured and measured[cell].judged == run.cells[cell].requested]
         for name, cells in sweeps.items()
     }
     for reference in _references(run, curves):
@@ -88,7 +87,7 @@ def frontier(run: StoredRun) -> Section:
             quantities += _named(names[-1], figures)
         title = f"At equal diversity; found at p <= {RATE:g}, in percent"
         tables.append(quantity_table(title, names, quantities, _AT_EQUAL_DIVERSITY))
-    return Section(quantities, tables, figures=figures_of(run.experiment, quantities, About.of(run)))
+    return Section(quantities, tables)
 
 
 def _sweeps(experiment: Experiment) -> dict[str, list[str]]:
@@ -134,23 +133,17 @@ def _scores(run: StoredRun, cell: CellRows) -> dict[str, Scores]:
     return found
 
 
-def _measured(run: StoredRun, cell: CellRows, scores: Mapping[str, Scores]) -> Measured | None:
-    """Measure the texts of a cell; None if a perplexity is missing."""
-    judged = run.perplexities(cell)
-    if len(judged) < len(cell.rows):
-        return None
+def _measured(run: StoredRun, cell: CellRows, scores: Mapping[str, Scores]) -> Measured:
+    """Measure the texts of a cell."""
+    nats, tokens = run.nats_and_tokens(cell)
     return Measured(
         temperature=float(cell.cell.at or 0.0),
-        diversity=_diversity(cell),
-        nats=np.array([float(row["nats"]) for row in judged]),
-        tokens=np.array([float(row["tokens"]) for row in judged]),
+        diversity=np.array([distinct_ngrams(ids, 2) for ids in cell.ids]),
+        nats=nats,
+        tokens=tokens,
         others=_others(cell, scores),
         found=_found(scores),
     )
-
-
-def _diversity(cell: CellRows) -> PerText:
-    return np.array([distinct_ngrams(ids, 2) for ids in cell.ids])
 
 
 def _others(cell: CellRows, scores: Mapping[str, Scores]) -> dict[str, PerText]:
@@ -193,15 +186,15 @@ def _sizes(cell: CellRows) -> dict[str, Estimate]:
     }
 
 
-def _quantities(cell: CellRows, measured: Measured | None, scores: Mapping[str, Scores]) -> list[Quantity]:
+def _quantities(cell: CellRows, measured: Measured, scores: Mapping[str, Scores]) -> list[Quantity]:
     """The numbers of a cell, with perplexities if all its texts have one."""
     estimates = {
-        "distinct-2": mean(_diversity(cell)),
-        **{name: mean(values) for name, values in _others(cell, scores).items()},
-        **{name: percent(values) for name, values in _found(scores).items()},
+        "distinct-2": mean(measured.diversity),
+        **{name: mean(values) for name, values in measured.others.items()},
+        **{name: percent(values) for name, values in measured.found.items()},
         **{f"median p, {name}": Estimate(float(np.median(found.p))) for name, found in scores.items()},
     }
-    if measured is not None:
+    if measured.judged:
         estimates["perplexity"] = perplexity(measured.nats, measured.tokens)
         estimates["worst decile"] = quantile(measured.each, WORST)
     if scores:

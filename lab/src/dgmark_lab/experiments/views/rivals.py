@@ -19,7 +19,7 @@ from dgmark_lab.experiments.cells import CellRows, StoredRun
 from dgmark_lab.experiments.made_with import identifier
 from dgmark_lab.experiments.store import digest
 from dgmark_lab.experiments.tables import Quantity, Section, quantity_table
-from dgmark_lab.experiments.views.drawn import WEIGHTED, About, figures_of
+from dgmark_lab.experiments.views.drawn import WEIGHTED
 
 RATE = 1e-4
 _COUNT = "count"
@@ -37,7 +37,7 @@ def rivals(run: StoredRun) -> Section:
         "Digits of evidence: -log10 of p": {name: f"digits, {name}" for name in run.experiment.scored_under},
     }
     shown = [quantity_table(title, cells, quantities, columns) for title, columns in tables.items()]
-    return Section(quantities, shown, figures=figures_of(run.experiment, quantities, About.of(run)))
+    return Section(quantities, shown)
 
 
 def make_scores(
@@ -110,10 +110,9 @@ def _of_cell(run: StoredRun, cell: CellRows) -> list[Quantity]:
 def _cost(run: StoredRun, cell: CellRows) -> dict[str, Estimate]:
     """Diversity, and the perplexity if all texts were judged."""
     cost = {"distinct-2": mean(np.array([distinct_ngrams(ids, 2) for ids in cell.ids]))}
-    judged = run.perplexities(cell)
-    if len(judged) < len(cell.rows):
+    nats, tokens = run.nats_and_tokens(cell)
+    if len(nats) < len(cell.rows):
         return cost
-    nats, tokens = (np.array([float(row[name]) for row in judged]) for name in ("nats", "tokens"))
     each = np.exp(nats / np.maximum(tokens, 1))
     return {"perplexity": perplexity(nats, tokens), "worst decile": quantile(each, 0.9), **cost}
 
