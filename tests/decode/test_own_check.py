@@ -107,6 +107,7 @@ def values(made: dgmark.Generation | dgmark.Infilling) -> tuple[str, float, floa
     return made.check.verdict, made.check.p_value, made.check.fpr
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("key", [*KEYS.values(), MANY, MANY.subkey(3)])
 @pytest.mark.parametrize("settings", [{}, {"length": 16}, {"temperature": 0.3}], ids=str)
 def test_a_check_is_what_a_checker_with_the_same_key_finds(key: dgmark.WatermarkKey, settings: dict[str, Any]) -> None:
