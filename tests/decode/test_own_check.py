@@ -222,7 +222,8 @@ def test_verdicts_of_the_built_in_model_are_those_of_detect(storyteller: Network
     key = known_key("check", rule="bigram", subkeys=256)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dgmark.MarkWarning)
-        made = dgmark.generate(storyteller, ["The sea was", "Once upon a time"], key=key, check=True, length=64)
+        prompts = ["The sea was", "Once upon a time"]
+        made = dgmark.generate(storyteller, prompts, key=key, check=True, length=64, cache="dual")
     assert [values(one) for one in made] == [
         (found.verdict, found.p_value, found.fpr)
         for found in map(dgmark.Detector(key).detect, (one.text for one in made))
