@@ -9,7 +9,10 @@ import dgmark
 
 SOURCES = Path(dgmark.__file__).parents[1]
 # the packages that the calls hand nothing of to their callers; to analyse them takes minutes
-SKIPPED = ("torch", "transformers", "numpy", "scipy", "tokenizers", "safetensors", "jaxtyping", "pydantic", "rich")
+SKIPPED = (
+    *("torch", "transformers", "numpy", "scipy", "tokenizers", "safetensors", "jaxtyping", "pydantic", "rich"),
+    *("openai", "httpx2", "joserfc", "jinja2"),
+)
 CALLS = """
 import dgmark
 

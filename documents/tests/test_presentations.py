@@ -1,41 +1,23 @@
 """PowerPoint: the slides in their order, and what is seen beside them; what nobody sees acquits no text."""
 
 import re
-import tempfile
 from pathlib import Path
-from typing import BinaryIO, cast
 
 import pytest
 
-from dgmark import Detector, read_document
-from dgmark.detection.legibility import of_document
-from dgmark_documents.presentation import read_pptx
+from dgmark import read_document
 from dgmark_documents.reading import Limits, Reading, Refusal
-from dgmark_documents.zip_archive import ZipArchive
-from support.known_keys import known_key
-from support.marked_texts import marked_text
+from support import unread_documents
 from support.office_documents import Slide, deck, shape, slide, with_part
+from support.unread_documents import DECOY, HUMAN, pieces, verdict_on
+from support.unread_documents import LETTERS as TEXT
 
-KEY = known_key("slides", rule="bigram")
-DETECTOR = Detector(KEY)
-TEXT = " ".join(re.findall(r"[A-Za-z]+[.,]?", marked_text(KEY, 330)))
-HUMAN = re.sub(r"[^A-Za-z., ]", "", " ".join((Path(__file__).parents[2] / "LICENSE").read_text("utf-8").split()))
-BODY, DECOY = HUMAN[:3000], HUMAN[3000:9500]  # the decoy has 1,000 words
+BODY = HUMAN[:3000]
 PLAIN = slide(shape(BODY))
 
 
 def read(content: bytes, limits: Limits | None = None) -> Reading:
-    with tempfile.TemporaryFile() as opened:
-        file = cast(BinaryIO, opened)
-        file.write(content)
-        return read_pptx(ZipArchive(file, limits or Limits()), limits or Limits())
-
-
-def verdict_on(reading: Reading) -> str:
-    because = reading.uncertain_because
-    return of_document(
-        DETECTOR.detect(reading.text), DETECTOR.reader, reading.text, incomplete=False, uncertain_because=because
-    ).verdict
+    return unread_documents.read(".pptx", content, limits)
 
 
 def with_shape(inner: str, more: dict[str, tuple[str, str]] | None = None) -> bytes:
@@ -83,12 +65,11 @@ BESIDE: dict[str, tuple[str, str, str]] = {
 @pytest.mark.parametrize("place", [*SEEN, *BESIDE])
 @pytest.mark.parametrize("size", [0, 90, 10])
 def test_what_is_seen_is_read_wherever_it_stands_and_in_pieces(place: str, size: int) -> None:
-    pieces = [TEXT[at : at + size] for at in range(0, len(TEXT), size)] if size else [TEXT]
     if place in SEEN:
-        content = with_shape("".join(SEEN[place].replace("{}", piece) for piece in pieces))
+        content = with_shape("".join(SEEN[place].replace("{}", piece) for piece in pieces(TEXT, size)))
     else:
         on_slide, kind, inner = BESIDE[place]
-        whole = "".join(inner.replace("{}", piece) for piece in pieces)
+        whole = "".join(inner.replace("{}", piece) for piece in pieces(TEXT, size))
         content = with_shape(on_slide, {"ppt/x.xml": (kind, whole)})
     reading = read(content)
     if size == 0:

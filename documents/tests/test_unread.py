@@ -1,37 +1,18 @@
 """What readers of a document see is read, or noted, or the document is refused: one table over kinds and constructs."""
 
 import base64
-import re
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
-from typing import BinaryIO, cast
 
 import pytest
 
-from dgmark import Detector
-from dgmark.detection.legibility import of_document
 from dgmark.errors import InputError
 from dgmark.rows.documents import Document
-from dgmark_documents.epub import read_epub
-from dgmark_documents.html_text import read_html
-from dgmark_documents.mail import read_mail
-from dgmark_documents.opendocument import read_odt
-from dgmark_documents.pdf import read_pdf
-from dgmark_documents.reading import Limits, Reading, Refusal
-from dgmark_documents.rtf import read_rtf
-from dgmark_documents.word import read_docx
-from dgmark_documents.zip_archive import ZipArchive
+from dgmark_documents.reading import Reading, Refusal
+from support import unread_documents
 from support.documents import document_from
-from support.known_keys import known_key
-from support.marked_texts import marked_text
 from support.office_documents import opendocument, packed, root
+from support.unread_documents import BODY, TEXT, verdict_on
 
-KEY = known_key("unread", rule="bigram")
-DETECTOR = Detector(KEY)
-# stands in the construct; with commas, as text has
-TEXT = ", ".join(re.findall(r"(?:\S+ ){40}\S+", marked_text(KEY, 330)))
-BODY = re.sub(r'[()"]', "", " ".join((Path(__file__).parents[2] / "LICENSE").read_text("utf-8").split()))[:3000]
 SHORT = BODY[:400]
 SCRAMBLED = TEXT.translate(str.maketrans("abcdefghijklmnopqrstuvwxyz", "qwertyuiopasdfghjklzxcvbnm"))
 READ, REFUSED = "read", "refused: is not read for the most part"
@@ -216,29 +197,8 @@ CASES = {
 }  # fmt: skip
 
 
-PLAIN = {".html": read_html, ".rtf": read_rtf, ".eml": read_mail}
-PACKED = {".docx": read_docx, ".odt": read_odt}
-
-
 def read(kind: str, content: bytes) -> Reading | Document:
-    if kind in PLAIN:
-        return PLAIN[kind](content)
-    if kind == ".csv":
-        return document_from(content, "table.csv")
-    with tempfile.TemporaryFile() as opened:
-        file = cast(BinaryIO, opened)
-        file.write(content)
-        file.seek(0)
-        if kind == ".pdf":
-            return read_pdf(file, Limits())
-        archive = ZipArchive(file, Limits())
-        return read_epub(archive, Limits()) if kind == ".epub" else PACKED[kind](archive)
-
-
-def verdict_on(reading: Reading | Document) -> str:
-    detection = DETECTOR.detect(reading.text)
-    because = reading.uncertain_because
-    return of_document(detection, DETECTOR.reader, reading.text, incomplete=False, uncertain_because=because).verdict
+    return document_from(content, "table.csv") if kind == ".csv" else unread_documents.read(kind, content)
 
 
 def outcome(kind: str, content: bytes) -> str:
@@ -365,12 +325,12 @@ def test_marked_text_in_any_node_is_never_called_not_marked(kind: str) -> None:
 def test_what_is_not_read_is_named_with_its_place() -> None:
     letters = f"{sum(one.isalpha() for one in TEXT):,} letters in"
     named = {
-        "element p": read_html(html(f'<template class="x"><p>{TEXT}</p></template>')),
+        "element p": read(".html", html(f'<template class="x"><p>{TEXT}</p></template>')),
         "word/x.xml, element t": read(".docx", docx("", kind="own", part=W)),
         "styles.xml, element p": read(".odt", odt("", styles=f"<style:header>{T}</style:header>")),
         "o/c 1, element p": read(".epub", epub(P, ordered=False)),
-        "group own": read_rtf(rtf(f"{{\\*\\own {TEXT}}}")),
-        "text/plain": read_mail(mail("text/plain", BODY, f"\n--B\n{ATTACHMENT}\n\n{TEXT}\n")),
+        "group own": read(".rtf", rtf(f"{{\\*\\own {TEXT}}}")),
+        "text/plain": read(".eml", mail("text/plain", BODY, f"\n--B\n{ATTACHMENT}\n\n{TEXT}\n")),
     }
     for place, reading in named.items():
         assert reading.notes == (f"{letters} {place} were not read",)
@@ -387,6 +347,6 @@ def test_what_is_not_read_is_named_with_its_place() -> None:
     ],
 )
 def test_a_tenth_that_is_not_read_makes_a_text_uncertain(inner: str, much: bool) -> None:
-    reading = read_html(html(inner))
+    reading = read(".html", html(inner))
     assert reading.uncertain_because == ("unread" if much else None)
     assert verdict_on(reading) == ("uncertain" if much else "not_detected")

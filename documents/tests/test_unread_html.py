@@ -1,35 +1,17 @@
 """Pages, books and e-mails: marked text that a reader sees is found, or the verdict says what was not read."""
 
 import base64
-import re
-import tempfile
 from collections.abc import Iterator
 from html import escape
-from pathlib import Path
-from typing import BinaryIO, cast
 from urllib.parse import quote
 
-from dgmark import Detector
-from dgmark.detection.legibility import of_document
-from dgmark_documents.epub import read_epub
-from dgmark_documents.html_text import read_html
-from dgmark_documents.mail import read_mail
-from dgmark_documents.reading import Limits, Reading, Refusal
-from dgmark_documents.zip_archive import ZipArchive
-from support.known_keys import known_key
-from support.marked_texts import marked_text
+from dgmark_documents.reading import Reading, Refusal
+from support import unread_documents
 from support.office_documents import packed
+from support.unread_documents import BODY, TEXT, pieces
 
-KEY = known_key("unread", rule="bigram")
-DETECTOR = Detector(KEY)
-TEXT = ", ".join(re.findall(r"(?:\S+ ){40}\S+", marked_text(KEY, 330)))
-BODY = re.sub(r'[()"]', "", " ".join((Path(__file__).parents[2] / "LICENSE").read_text("utf-8").split()))[:3000]
 DECOYS = (BODY * 3).lower().split()[:1000]
 SIZES = (1, 10, 90)
-
-
-def pieces(size: int) -> list[str]:
-    return [TEXT[at : at + size] for at in range(0, len(TEXT), size)]
 
 
 def page(inner: str, head: str = "") -> str:
@@ -60,29 +42,16 @@ def mail(kind: str, *parts: tuple[str, str], header: str = "") -> bytes:
 
 
 def read(content: bytes) -> Reading:
-    if content.startswith(b"From"):
-        return read_mail(content)
-    if not content.startswith(b"PK"):
-        return read_html(content)
-    with tempfile.TemporaryFile() as opened:
-        file = cast(BinaryIO, opened)
-        file.write(content)
-        file.seek(0)
-        return read_epub(ZipArchive(file, Limits()), Limits())
+    kind = ".eml" if content.startswith(b"From") else ".epub" if content.startswith(b"PK") else ".html"
+    return unread_documents.read(kind, content)
 
 
 def outcome(content: bytes) -> str:
     """The verdict, "noted" for one that is not detected with a note, or "refused"."""
     try:
-        reading = read(content)
+        return unread_documents.outcome(read(content))
     except Refusal:
         return "refused"
-    detection = DETECTOR.detect(reading.text)
-    because = reading.uncertain_because
-    verdict = of_document(
-        detection, DETECTOR.reader, reading.text, incomplete=bool(reading.notes), uncertain_because=because
-    ).verdict
-    return "noted" if verdict == "not_detected" and reading.notes else verdict
 
 
 def string(text: str) -> str:
@@ -100,40 +69,28 @@ def attributes() -> Iterator[tuple[str, str]]:
     }
     for name, element in elements.items():
         for size in (90, len(TEXT)):
-            held = "".join(element.format(f'{name}="{escape(one)}"') for one in pieces(size))
+            held = "".join(element.format(f'{name}="{escape(one)}"') for one in pieces(TEXT, size))
             yield f"{name} in pieces of {size}", page(f"<select>{held}</select>" if name == "label" else held)
     for size in (*SIZES, len(TEXT)):
-        held = "".join(f'<x-w t="{escape(one)}"></x-w>' for one in pieces(size))
+        held = "".join(f'<x-w t="{escape(one)}"></x-w>' for one in pieces(TEXT, size))
         yield f"own attribute, shown, {size}", page(held, "<style>x-w::before{content:attr(t)}</style>")
         yield f"own attribute, shown behind, {size}", page(held, "<style>x-w:after{content:'' attr(t)}</style>")
 
 
 def inline() -> Iterator[tuple[str, str]]:
     """Pages with the text in pieces of elements that stand in a line."""
-    elements = ["b", "span", "i", "a", "em", "u", "font", "x-own", "button", "label", "tt", "bdi", "mark"]
-    around = [
-        "div",
-        "p",
-        "nav",
-        "aside",
-        "header",
-        "footer",
-        "td",
-        "dialog-open",
-        "li",
-        "blockquote",
-        "pre",
-        "figcaption",
-        "details",
-        "section",
-    ]
+    elements = "b span i a em u font x-own button label tt bdi mark"
+    around = "div p nav aside header footer td dialog-open li blockquote pre figcaption details section"
     for size in SIZES:
-        for element in elements:
-            yield f"{element} of {size}", page("".join(f"<{element}>{one}</{element}>" for one in pieces(size)))
-        held = "".join(f"<b>{one}</b>" for one in pieces(size))
-        for element in around:
+        for element in elements.split():
+            yield f"{element} of {size}", page("".join(f"<{element}>{one}</{element}>" for one in pieces(TEXT, size)))
+        held = "".join(f"<b>{one}</b>" for one in pieces(TEXT, size))
+        for element in around.split():
             yield f"b of {size} in {element}", page(f"<{element.replace('-', ' ')}>{held}</{element.split('-')[0]}>")
-        yield f"inline blocks of {size}", page("".join(f"<s style='display:inline'>{one}</s>" for one in pieces(size)))
+        yield (
+            f"inline blocks of {size}",
+            page("".join(f"<s style='display:inline'>{one}</s>" for one in pieces(TEXT, size))),
+        )
 
 
 def words() -> Iterator[tuple[str, str]]:
@@ -249,15 +206,15 @@ def books() -> Iterator[tuple[str, bytes]]:
     chapter = '<item id="c" href="c.xhtml" media-type="application/xhtml+xml" {}/>'
     order = '<itemref idref="c"/>'
     for size in SIZES:
-        held = "".join(f"<b>{one}</b>" for one in pieces(size))
+        held = "".join(f"<b>{one}</b>" for one in pieces(TEXT, size))
         for element in ("p", "aside", "nav", "header", "footer", "div role='note'"):
             name = element.split()[0]
             part = f"<html><body><{element}>{held}</{name}></body></html>"
             yield f"{element}, {size}", book({"c.xhtml": part}, chapter.format(""), order)
-    lines = "".join(f"<li><a href='x'>{one}</a></li>" for one in pieces(90))
+    lines = "".join(f"<li><a href='x'>{one}</a></li>" for one in pieces(TEXT, 90))
     contents = f"<html><body><nav><ol>{lines}</ol></nav></body></html>"
     yield "contents", book({"c.xhtml": contents}, chapter.format('properties="nav"'))
-    points = "".join(f"<navPoint><navLabel><text>{one}</text></navLabel></navPoint>" for one in pieces(90))
+    points = "".join(f"<navPoint><navLabel><text>{one}</text></navLabel></navPoint>" for one in pieces(TEXT, 90))
     ncx = '<item id="n" href="n.ncx" media-type="application/x-dtbncx+xml"/>'
     yield "old contents", book({"n.ncx": f"<ncx><navMap>{points}</navMap></ncx>"}, ncx)
     for name in ("title", "description", "rights", "subject"):
@@ -305,64 +262,27 @@ def mails() -> Iterator[tuple[str, bytes]]:
 
 
 HIDING = (
-    "display:none",
-    "visibility:hidden",
-    "font-size:0",
-    "font:0/0 a",
-    "font-size:.5px",
-    "opacity:0",
-    "color:#fff",
-    "color:rgb(255 255 254)",
-    "color:transparent",
-    "position:absolute;left:-9999px",
-    "position:fixed;top:-200em",
-    "text-indent:-9999px",
-    "position:absolute;clip:rect(0 0 0 0)",
-    "clip-path:inset(50%)",
-    "clip-path:circle(0)",
-    "display:block;height:0;overflow:hidden",
-    "max-width:0;overflow:hidden",
-    "transform:scale(0)",
-    "transform:translateX(-9999px)",
-    "display:inline-block;scale:0",
-    "zoom:.01",
-    "filter:opacity(0)",
-    "content-visibility:hidden",
-    "margin-left:-9999px",
-    "background:#000",
-    "position:relative;z-index:-1",
-    "--x:none;display:var(--x)",
-    "-webkit-text-fill-color:#fff",
-    "letter-spacing:-1em",
-    "color:white;background:white",
-    "visibility:collapse",
-    "position:absolute;inset:-9999px",
+    "display:none", "visibility:hidden", "font-size:0", "font:0/0 a", "font-size:.5px", "opacity:0", "color:#fff",
+    "color:rgb(255 255 254)", "color:transparent", "position:absolute;left:-9999px", "position:fixed;top:-200em",
+    "text-indent:-9999px", "position:absolute;clip:rect(0 0 0 0)", "clip-path:inset(50%)", "clip-path:circle(0)",
+    "display:block;height:0;overflow:hidden", "max-width:0;overflow:hidden", "transform:scale(0)",
+    "transform:translateX(-9999px)", "display:inline-block;scale:0", "zoom:.01", "filter:opacity(0)",
+    "content-visibility:hidden", "margin-left:-9999px", "background:#000", "position:relative;z-index:-1",
+    "--x:none;display:var(--x)", "-webkit-text-fill-color:#fff", "letter-spacing:-1em", "color:white;background:white",
+    "visibility:collapse", "position:absolute;inset:-9999px",
     # by sides of the line, under old names, and computed
-    "position:absolute;inset-inline-start:-9999px",
-    "margin-inline:-9999px 0",
-    "display:block;margin-block-start:-9999px",
-    "display:inline-block;inline-size:0;overflow:hidden",
-    "display:block;max-block-size:0;overflow:clip",
-    "-webkit-transform:scale(0);display:inline-block",
-    "-webkit-opacity:0",
-    "font-size:calc(1px - 1px)",
-    "font-size:clamp(0px, 0em, 0px)",
-    "font-size:max(0px, min(0px, 1em))",
-    "--n:-1;position:absolute;left:calc(9999px * var(--n))",
-    "opacity:calc(1 - 1)",
-    "font-size:calc(1px * own(0))",
-    "mask-image:linear-gradient(transparent, transparent)",
-    "filter:url(#a)",
-    "filter:invert(1)",
-    "display:inline-block;rotate:x 90deg",
-    "display:inline-block;transform:rotate3d(1,0,0,90deg)",
-    "font-size-adjust:0",
-    "display:inline-block;contain:strict;width:0;height:0",
-    "display:block;line-height:0;overflow:hidden",
-    "display:block;text-indent:100%;white-space:nowrap;overflow:hidden",
-    "animation:gone 1s forwards",
+    "position:absolute;inset-inline-start:-9999px", "margin-inline:-9999px 0",
+    "display:block;margin-block-start:-9999px", "display:inline-block;inline-size:0;overflow:hidden",
+    "display:block;max-block-size:0;overflow:clip", "-webkit-transform:scale(0);display:inline-block",
+    "-webkit-opacity:0", "font-size:calc(1px - 1px)", "font-size:clamp(0px, 0em, 0px)",
+    "font-size:max(0px, min(0px, 1em))", "--n:-1;position:absolute;left:calc(9999px * var(--n))",
+    "opacity:calc(1 - 1)", "font-size:calc(1px * own(0))", "mask-image:linear-gradient(transparent, transparent)",
+    "filter:url(#a)", "filter:invert(1)", "display:inline-block;rotate:x 90deg",
+    "display:inline-block;transform:rotate3d(1,0,0,90deg)", "font-size-adjust:0",
+    "display:inline-block;contain:strict;width:0;height:0", "display:block;line-height:0;overflow:hidden",
+    "display:block;text-indent:100%;white-space:nowrap;overflow:hidden", "animation:gone 1s forwards",
     "animation-name:never",
-)
+)  # fmt: skip
 FRAMES = "@keyframes gone{from{opacity:1}to{opacity:0}}@keyframes never{from,to{visibility:hidden}}"
 # of a part of a drawing
 HIDING_ATTRIBUTES = (

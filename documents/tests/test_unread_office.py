@@ -1,55 +1,23 @@
 """Word, OpenDocument and RTF: what is seen is read wherever it stands, and decoys that nobody sees acquit no text."""
 
 import re
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
 
 import pytest
 
-from dgmark import Detector, read_document
-from dgmark.detection.legibility import of_document
+from dgmark import read_document
 from dgmark.errors import InputError
-from dgmark_documents.opendocument import read_odt
-from dgmark_documents.reading import Limits, Reading, Refusal
-from dgmark_documents.rtf import read_rtf
-from dgmark_documents.word import read_docx
-from dgmark_documents.zip_archive import ZipArchive
-from support.known_keys import known_key
-from support.marked_texts import marked_text
+from dgmark_documents.reading import Reading, Refusal
 from support.office_documents import opendocument, paragraph, root, rtf, with_part, word
+from support.unread_documents import DECOY, HUMAN, pieces, read, verdict_on
+from support.unread_documents import LETTERS as TEXT
 
-KEY = known_key("unread", rule="bigram")
-DETECTOR = Detector(KEY)
-TEXT = " ".join(re.findall(r"[A-Za-z]+[.,]?", marked_text(KEY, 330)))  # of letters and signs that need no escapes
-HUMAN = re.sub(r"[^A-Za-z., ]", "", " ".join((Path(__file__).parents[2] / "LICENSE").read_text("utf-8").split()))
-BODY, DECOY = HUMAN[:3000], HUMAN[3000:9500]  # the decoy has 1,000 words
+BODY = HUMAN[:3000]
 LETTERHEAD = (
     "Society of Letters, Harbour Street, Old Town, near the bridge of stone, open on all working days of the week"
 )
 FOOT = "Bank of the Harbour, account of the society, tax office of the county"
-
-
-def read(kind: str, content: bytes) -> Reading:
-    if kind == ".rtf":
-        return read_rtf(content)
-    with tempfile.TemporaryFile() as opened:
-        file = cast(BinaryIO, opened)
-        file.write(content)
-        archive = ZipArchive(file, Limits())
-        return read_docx(archive) if kind == ".docx" else read_odt(archive)
-
-
-def verdict_on(reading: Reading) -> str:
-    because = reading.uncertain_because
-    return of_document(
-        DETECTOR.detect(reading.text), DETECTOR.reader, reading.text, incomplete=False, uncertain_because=because
-    ).verdict
-
-
-def pieces(size: int) -> list[str]:
-    return [TEXT[at : at + size] for at in range(0, len(TEXT), size)] if size else [TEXT]
 
 
 def w(inner: str) -> str:
@@ -132,7 +100,7 @@ def test_what_is_seen_is_read_in_any_node_and_in_pieces(kind: str, size: int) ->
     places, make = MAKERS[kind]
     wrong = []
     for place, node in places.items():
-        reading = read(kind, make("".join(node.format(piece) for piece in pieces(size))))
+        reading = read(kind, make("".join(node.format(piece) for piece in pieces(TEXT, size))))
         try:
             verdict = verdict_on(reading)
         except InputError:  # letters on lines of their own are no text
@@ -336,15 +304,15 @@ def test_text_that_can_be_seen_is_not_taken_for_hidden(look: str, about: str) ->
 
 @pytest.mark.parametrize("gap", ["~", "tab ", "_"])
 def test_spaces_and_hyphens_that_hold_words_together_read_as_plain_ones(gap: str) -> None:
-    reading = read_rtf(rtf(TEXT.replace(" ", f"\\{gap}") if gap != "_" else TEXT.replace("-", "\\_")))
+    reading = read(".rtf", rtf(TEXT.replace(" ", f"\\{gap}") if gap != "_" else TEXT.replace("-", "\\_")))
     assert reading.text == TEXT
 
 
 def test_a_rtf_file_of_brackets_is_read_in_time_that_grows_with_its_size() -> None:
     depth = 30_000
-    assert read_rtf(rtf("{" * depth + TEXT + "}" * depth)).text == TEXT
+    assert read(".rtf", rtf("{" * depth + TEXT + "}" * depth)).text == TEXT
     with pytest.raises(Refusal, match="cut off"):
-        read_rtf(b"{\\rtf1 " + b"{" * depth)
+        read(".rtf", b"{\\rtf1 " + b"{" * depth)
 
 
 @pytest.mark.parametrize("name", ["letter.docm", "letter.dotx", "letter.dotm", "letter.ott"])

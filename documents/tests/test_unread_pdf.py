@@ -1,25 +1,13 @@
 """What a PDF shows is read, or noted, or makes the verdict uncertain; what it does not show never acquits a text."""
 
 import random
-import re
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
-from typing import BinaryIO, cast
 
 import pytest
 
-from dgmark import Detector
-from dgmark.detection.legibility import of_document
-from dgmark_documents.pdf import damaged_streams, read_pdf
-from dgmark_documents.reading import Limits, Reading
-from support.known_keys import known_key
-from support.marked_texts import marked_text
+from dgmark_documents.pdf import damaged_streams
+from support.unread_documents import BODY, TEXT, outcome, read
 
-KEY = known_key("unread", rule="bigram")
-DETECTOR = Detector(KEY)
-TEXT = ", ".join(re.findall(r"(?:\S+ ){40}\S+", marked_text(KEY, 330)))
-BODY = re.sub(r'[()"]', "", " ".join((Path(__file__).parents[2] / "LICENSE").read_text("utf-8").split()))[:3000]
 DECOYS = (BODY * 4).split()[:1000]
 FONTS = "/Font<</F 3 0 R>>"
 
@@ -76,22 +64,6 @@ def form(content: str, fields: str = "") -> str:
     return stream(content, f"/Type/XObject/Subtype/Form/BBox[0 0 600 800]/Resources<<{FONTS}>>{fields}")
 
 
-def read(content: bytes) -> Reading:
-    with tempfile.TemporaryFile() as opened:
-        file = cast(BinaryIO, opened)
-        file.write(content)
-        file.seek(0)
-        return read_pdf(file, Limits())
-
-
-def outcome(content: bytes) -> str:
-    reading = read(content)
-    detection = DETECTOR.detect(reading.text)
-    because = reading.uncertain_because
-    verdict = of_document(detection, DETECTOR.reader, reading.text, incomplete=False, uncertain_because=because).verdict
-    return "noted" if verdict == "not_detected" and reading.notes else str(verdict)
-
-
 ANNOTATIONS = (
     "Text Link FreeText Line Square Circle Polygon PolyLine Highlight Underline Squiggly StrikeOut Stamp Caret Ink "
     "FileAttachment Sound Movie Widget Screen PrinterMark TrapNet Watermark 3D Redact RichMedia Projection Own"
@@ -143,7 +115,7 @@ def read_constructs() -> Iterator[tuple[str, bytes]]:
 
 @pytest.mark.parametrize(("construct", "content"), [pytest.param(*one, id=one[0]) for one in read_constructs()])
 def test_what_a_page_shows_is_read(construct: str, content: bytes) -> None:
-    assert outcome(content) == "watermarked", construct
+    assert outcome(read(".pdf", content)) == "watermarked", construct
 
 
 def noted_constructs() -> Iterator[tuple[str, bytes]]:
@@ -178,9 +150,9 @@ def noted_constructs() -> Iterator[tuple[str, bytes]]:
 
 @pytest.mark.parametrize(("construct", "content"), [pytest.param(*one, id=one[0]) for one in noted_constructs()])
 def test_what_is_not_read_or_not_shown_is_never_passed_over(construct: str, content: bytes) -> None:
-    assert outcome(content) in ("noted", "uncertain", "watermarked"), construct
+    assert outcome(read(".pdf", content)) in ("noted", "uncertain", "watermarked"), construct
     if "decoys" in construct:
-        assert outcome(content) != "noted"
+        assert outcome(read(".pdf", content)) != "noted"
 
 
 SCAN = "/W 300 /H 400 /BPC 1 /IM true"
@@ -202,7 +174,7 @@ def ordinary() -> Iterator[tuple[str, bytes]]:
 
 @pytest.mark.parametrize(("construct", "content"), [pytest.param(*one, id=one[0]) for one in ordinary()])
 def test_ordinary_pages_are_not_uncertain(construct: str, content: bytes) -> None:
-    reading = read(content)
+    reading = read(".pdf", content)
     assert reading.uncertain_because is None, (construct, reading.notes)
     shown = "".join(filter(str.isalpha, BODY[:300] if "columns" not in construct else ""))
     assert shown in "".join(filter(str.isalpha, reading.text))

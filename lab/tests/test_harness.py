@@ -8,7 +8,6 @@ import pytest
 
 pytest.importorskip("lm_eval")
 
-from lm_eval.__main__ import cli_evaluate
 from lm_eval.api.instance import Instance
 
 from dgmark.decode import generate
@@ -17,7 +16,7 @@ from dgmark.models.chat import template_of
 from dgmark.models.load import load_model
 from dgmark.models.toy import ToyDenoiser
 from dgmark_lab.evaluate.harness import DiffusionLM
-from support.harness_tasks import write_task
+from support.harness_tasks import run_harness, write_task
 from support.known_keys import bound_key
 
 TOY = ToyDenoiser(end_ids=())
@@ -124,15 +123,12 @@ QUESTIONS = [
 def test_the_harness_s_own_command_end_to_end_on_the_built_in_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     local_tasks = write_task(tmp_path, "local_generation", QUESTIONS, until=[","], max_gen_toks=6)
     key = bound_key("harness", load_model(device="cpu", dtype="fp32"))
     key.save(tmp_path / "key.json")
     arguments = f"key={tmp_path / 'key.json'},block_length=8,seed=5,dtype=fp32,temperature=0.7"
-    command = ["lm_eval", "run", "--model", "dgmark", "--model_args", arguments, "--tasks", "local_generation"]
-    command += ["--include_path", str(local_tasks), "--device", "cpu", "--log_samples", "--output_path", str(tmp_path)]
-    monkeypatch.setattr("sys.argv", command)
-    cli_evaluate()
+    of_model = ("--model", "dgmark", "--model_args", arguments, "--device", "cpu")
+    run_harness(monkeypatch, local_tasks, *of_model, "--output_path", str(tmp_path))
     (results,) = tmp_path.rglob("results_*.json")
     recorded = json.loads(results.read_text())
     assert recorded["n-samples"]["local_generation"] == {"original": 2, "effective": 2}

@@ -10,13 +10,11 @@ from fastapi import FastAPI
 pytest.importorskip("lm_eval.models")  # which the harness imports only where it knows no model yet, not even dgmark's
 pytest.importorskip("tenacity")  # without which the harness asks no service
 
-from lm_eval.__main__ import cli_evaluate
-
 from dgmark.decode import generate
 from dgmark.models.loaded import LoadedModel
 from dgmark.watermark.key import WatermarkKey
 from support.command_line import run
-from support.harness_tasks import write_task
+from support.harness_tasks import run_harness, write_task
 from support.services import served_to_client
 
 ITEMS = [{"question": f"w{place + 1} w{place + 2} w{place + 3}", "answer": "w1"} for place in range(10)]
@@ -54,14 +52,11 @@ def test_the_harness_sends_lists_of_prompts_and_gets_each_text_back(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, app, model, keys = served
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     settings = {"until": ["nowhere", "not here"], "max_gen_toks": 16, "temperature": 0.5}
     tasks = write_task(tmp_path, "served_generation", ITEMS, **settings)
     arguments = f"model=tiny,base_url={url}/v1/completions,tokenizer_backend=None,tokenized_requests=False"
-    command = ["lm_eval", "run", "--model", "local-completions", "--model_args", arguments, "--batch_size", "4"]
-    command += ["--tasks", "served_generation", "--include_path", str(tasks)]
-    monkeypatch.setattr("sys.argv", [*command, "--log_samples", "--output_path", str(tmp_path / "out")])
-    cli_evaluate()
+    of_model = ("--model", "local-completions", "--model_args", arguments, "--batch_size", "4")
+    run_harness(monkeypatch, tasks, *of_model, "--output_path", str(tmp_path / "out"))
     (requests,) = app.state.service.metrics.requests.collect()
     asked = [one.value for one in requests.samples if one.labels.get("path") == "/v1/completions"]
     assert asked[0] == 3  # ten items, four in each request

@@ -23,8 +23,8 @@ def without_matches(scores: Tensor, masked: Tensor, preferred: Tensor, *rest: An
 
 @cache
 def of_a_few_prompts() -> dict[str, str]:
-    """The identifier of each part, of a tenth of the prompts."""
-    with patch("dgmark_lab.experiments.made_with.builtin_prompts", lambda: builtin_prompts()[::10]):
+    """The identifier of each part, of a twentieth of the prompts."""
+    with patch("dgmark_lab.experiments.made_with.builtin_prompts", lambda: builtin_prompts()[::20]):
         return {part: identifier.__wrapped__(part) for part in PARTS}
 
 

@@ -47,7 +47,7 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         made = run("keygen", "--rule", rule, "--delta", 5, *options, key_file)
     assert made.exit_code == 0, made.stderr
     assert f"dgmark generate --key {key_file} 'Once upon a time'" in made.stderr
-    settings = ("--length", 192, "--temperature", 1.2, "--cache", "dual")
+    settings = ("--length", 128, "--temperature", 1.2, "--cache", "dual")
     done = run("generate", "--key", key_file, "--prompt", "Once upon a time", *settings)
     assert done.exit_code == 0, done.stderr
     return Written(title, key_file, done.stdout)

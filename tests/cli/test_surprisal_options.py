@@ -10,6 +10,7 @@ from dgmark import LanguageModel
 from support.command_line import rows, run
 from support.known_keys import key_file_of, known_key
 from support.marked_texts import marked_text
+from support.stub_servers import ask_again_soon
 
 KEY = known_key("surprisal options", rule="bigram")
 key = key_file_of(KEY)
@@ -81,7 +82,10 @@ def test_signed_reports_name_the_model_and_its_fingerprint(key: Path, text: Path
         ("storyteller", 6, "no autoregressive model"),
     ],
 )
-def test_a_model_that_cannot_read_is_an_error(key: Path, text: Path, model: str, code: int, reason: str) -> None:
+def test_a_model_that_cannot_read_is_an_error(
+    key: Path, text: Path, model: str, code: int, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask_again_soon(monkeypatch)
     refused = run("detect", "--key", key, "--surprisal-model", model, text)
     assert refused.exit_code == code
     assert reason in " ".join(refused.stderr.split())

@@ -117,7 +117,8 @@ def test_holes_are_read_out_of_a_text() -> None:
 def test_the_mark_is_found_in_the_holes_alone(storyteller: NetworkDenoiser) -> None:
     key = known_key("infill", rule="bigram")
     given = "The old man sat down by the fire, and after a while he said to the children: "
-    (made,) = dgmark.infill(storyteller, [[given, 60, " Then they all went home. ", 40]], key=key, seed=3)
+    parts: list[str | int] = [given, 60, " Then they all went home. ", 40]
+    (made,) = dgmark.infill(storyteller, [parts], key=key, seed=3, cache="dual")
     assert made.text.startswith(given)
     (first, second) = made.spans
     assert made.text[first[1] : second[0]].strip() == "Then they all went home."

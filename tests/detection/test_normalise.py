@@ -163,20 +163,9 @@ def _within_words(sign: str) -> Callable[[str], str]:
 
 
 ODD_SPACES = (
-    "\u00a0",
-    "\u2009",
-    "\u3000",
-    "  ",
-    " \u2003",
-    "\x0b",
-    "\x0c",
-    "\x1f",
-    "\u3164",
-    "\u1160",
-    "\u2028",
-    "\u2029",
+    "\u00a0", "\u2009", "\u3000", "  ", " \u2003", "\x0b", "\x0c", "\x1f", "\u3164", "\u1160", "\u2028", "\u2029",
     "\x85",
-)
+)  # fmt: skip
 DISGUISES: dict[str, list[Callable[[str], str]]] = {
     "ansi": [
         lambda t: t.replace(" ", "\x1b[0m \x1b[32m"),

@@ -12,7 +12,7 @@ from dgmark.errors import ModelError, SettingsError
 from dgmark.models.surprisal_models import load_surprisal_model
 from support.known_keys import known_key, weight_figures
 from support.marked_texts import marked_text
-from support.stub_servers import Answer, Serve, stub_servers
+from support.stub_servers import Answer, Serve, ask_again_soon, stub_servers
 
 
 @pytest.fixture
@@ -118,7 +118,9 @@ def test_other_answers_are_errors_and_nothing_is_counted(serve: Any, answer: Ans
         Detector(key, surprisal_model=LanguageEndpoint(url)).detect("some text of a few words")
 
 
-def test_a_server_that_is_late_away_or_of_many_models_is_an_error(serve: Any) -> None:
+def test_a_server_that_is_late_away_or_of_many_models_is_an_error(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask_again_soon(monkeypatch)
+
     def late(asked: dict[str, Any]) -> dict[str, Any]:
         time.sleep(0.5)
         return echoed(asked)
@@ -141,7 +143,8 @@ def test_what_is_not_an_address_is_refused_and_no_password_is_shown(url: str) ->
     assert "secret" not in str(raised.value)
 
 
-def test_errors_show_no_password() -> None:
+def test_errors_show_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask_again_soon(monkeypatch)
     with pytest.raises(ModelError, match=r"http://\*\*\*@127.0.0.1:9/v1 cannot be reached") as raised:
         LanguageEndpoint("http://user:sec@ret@127.0.0.1:9/v1", "small", timeout=1).surprisals(["a"])
     assert "ret" not in str(raised.value).replace("reached", "")

@@ -1,8 +1,13 @@
 """A task of the lm-evaluation-harness, read from this machine alone."""
 
+import functools
 import json
 from collections.abc import Sequence
 from pathlib import Path
+
+import pytest
+from lm_eval.__main__ import cli_evaluate
+from lm_eval.tasks import TaskManager
 
 TASK = """
 task: {name}
@@ -31,3 +36,14 @@ def write_task(folder: Path, name: str, items: Sequence[dict[str, str]], **setti
     written = TASK.format(name=name, data=data, cache=folder / "cache", settings=json.dumps(settings))
     (tasks / f"{name}.yaml").write_text(written)
     return tasks
+
+
+def run_harness(patch: pytest.MonkeyPatch, tasks: Path, *arguments: str) -> None:
+    """Run `lm_eval` on the task of a folder; it does not list its own tasks, of which there are thousands."""
+    patch.setenv("HF_HUB_OFFLINE", "1")
+    alone = functools.partialmethod(TaskManager.__init__, include_defaults=False)
+    patch.setattr(TaskManager, "__init__", alone)
+    (task,) = tasks.glob("*.yaml")
+    command = ["lm_eval", "run", "--tasks", task.stem, "--include_path", str(tasks), "--log_samples", *arguments]
+    patch.setattr("sys.argv", command)
+    cli_evaluate()

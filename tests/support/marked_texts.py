@@ -53,6 +53,7 @@ def whole_words() -> list[int]:
     return [token for token, word in words if re.fullmatch(" [a-z]+", word) and tokenizer.encode(word) == [token]]
 
 
+@cache
 def marked_text(key: WatermarkKey, length: int, *, seed: int = 0) -> str:
     """A text from position 0 whose tokens all fit."""
     dice, words = random.Random(seed), np.array(whole_words())

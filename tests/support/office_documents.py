@@ -4,28 +4,8 @@ import io
 import zipfile
 from collections.abc import Iterable
 
-_NAMES = " ".join(
-    f'xmlns:{name}="urn:{name}"'
-    for name in (
-        "a",
-        "c",
-        "dc",
-        "dgm",
-        "draw",
-        "fo",
-        "form",
-        "mc",
-        "meta",
-        "o",
-        "office",
-        "p",
-        "pic",
-        "r",
-        "style",
-        "svg",
-    )
-)
-_NAMES += " " + " ".join(f'xmlns:{name}="urn:{name}"' for name in ("table", "text", "v", "w", "wp", "wps", "xlink"))
+_PREFIXES = "a c dc dgm draw fo form mc meta o office p pic r style svg table text v w wp wps xlink"
+_NAMES = " ".join(f'xmlns:{name}="urn:{name}"' for name in _PREFIXES.split())
 
 
 def packed(parts: dict[str, str]) -> bytes:

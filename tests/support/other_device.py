@@ -3,14 +3,13 @@
 Its tensors claim the device "meta" and hold a tensor of the CPU, on which each operation runs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map_only
 
 DEVICE = torch.device("meta")
 # of an operation on values of the device: what it gives, or its size, is on the host
@@ -69,7 +68,8 @@ class OtherDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
         composite = func.decompose(*args, **kwargs) if func.has_kernel_for_dispatch_key(_IMPLICIT) else NotImplemented
         if composite is not NotImplemented:
             return composite
-        tensors = [one for one in tree_flatten((args, kwargs))[0] if isinstance(one, Tensor)]
+        tensors = list[Tensor]()
+        _each(Tensor, tensors.append, (args, kwargs))
         far, name = any(isinstance(one, Far) for one in tensors), func.__name__.split(".")[0]
         to = kwargs.get("device")
         if self._waits(name, args, kwargs, far) and self._counts:
@@ -77,7 +77,7 @@ class OtherDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name not in COPIES | INDEXED and far:
             strangers = [one for one in tensors if not isinstance(one, Far) and one.dim()]
             assert not strangers, f"{func} has arguments on two devices"
-        near_args, near_kwargs = tree_map_only(Far, lambda one: one.near, (args, kwargs))
+        near_args, near_kwargs = _each(Far, lambda one: one.near, (args, kwargs))
         if to is not None:
             near_kwargs = {**near_kwargs, "device": torch.device("cpu")}
         found = func(*near_args, **near_kwargs)
@@ -85,7 +85,7 @@ class OtherDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return args[0]
         if name in {"_local_scalar_dense", "equal", "is_nonzero"} or not (far if to is None else to == DEVICE):
             return found
-        return tree_map_only(Tensor, Far, found)
+        return _each(Tensor, Far, found)
 
     def _waits(self, name: str, args: Any, kwargs: Any, far: bool) -> bool:
         """Whether a device would keep the host waiting."""
@@ -102,6 +102,17 @@ class OtherDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
             indices = [one for one in args[1] if one is not None]
             return any(one.dtype == torch.bool or not isinstance(one, Far) for one in indices)
         return name in WAITING or (name == "repeat_interleave" and "output_size" not in kwargs)
+
+
+def _each(kind: type, change: Callable[[Any], Any], value: Any) -> Any:
+    """The value with each tensor of a kind replaced, within lists, tuples and dictionaries; torch's own is slow."""
+    if isinstance(value, kind):
+        return change(value)
+    if isinstance(value, tuple | list):
+        return type(value)(_each(kind, change, one) for one in value)
+    if isinstance(value, dict):
+        return {name: _each(kind, change, one) for name, one in value.items()}
+    return value
 
 
 _IMPLICIT = torch._C.DispatchKey.CompositeImplicitAutograd

@@ -7,9 +7,16 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import pytest
+
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 # starts a server that answers so, with these models; returns its address and the list of what it is asked
 Serve = Callable[..., tuple[str, list[dict[str, Any]]]]
+
+
+def ask_again_soon(patch: pytest.MonkeyPatch) -> None:
+    """Let OpenAI's client wait for no time that counts before it asks a server again."""
+    patch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.001)
 
 
 @contextmanager
@@ -41,7 +48,8 @@ def stub_servers() -> Iterator[Serve]:
                 pass
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        # which looks for its end so often
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         servers.append(server)
         return f"http://127.0.0.1:{server.server_port}/v1", asked
 
