@@ -16,6 +16,7 @@ from dgmark.cli.detect_options import DetectOptions
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.panels import panels
 from dgmark.cli.results import WRITERS
+from dgmark.cli.row_runs import tell_counts
 from dgmark.detection.row_keys import AnyScorer, RowKeys
 from dgmark.detection.rules import seconds_to_check, work_of
 from dgmark.errors import InputError, SettingsError
@@ -188,8 +189,7 @@ def _with_notes(items: Iterable[Item | BadRow], scorer: AnyScorer) -> Iterator[I
 def report_counts(out: str | Path, tally: Tally) -> None:
     """Say on stderr what an output holds."""
     counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(tally.verdicts.items())) or "none"
-    before = f"; of these, {tally.resumed} there already" if tally.resumed else ""
-    stderr().print(f"{out}: {tally.scored} scored ({counts}), {tally.unusable} cannot be used{before}", markup=False)
+    tell_counts(out, tally, f"scored ({counts})", "cannot be used")
 
 
 def _report_skipped(files: list[str]) -> None:
@@ -213,7 +213,7 @@ def check_exit(tally: Tally, check: bool, *, empty: bool = False) -> None:
     """
     first = tally.first_unusable
     if first and (check or not tally.scored):
-        raise first.kind(f"{first.name}: {first.error}")
+        raise first.as_error()
     if tally.unusable:
         stderr().print(f"{tally.unusable} of {tally.unusable + tally.scored} inputs cannot be used")
     elif not (tally.scored or empty):

@@ -171,16 +171,21 @@ def make_rows(
         stderr().print(f"errors in {len(errors)} of {len(left)} rows")
 
 
+def tell_counts(out: str | Path, tally: Tally, made: str, not_made: str) -> None:
+    """Say on stderr what an output holds: how many rows have what was to be made, and how many have not."""
+    before = f"; of these, {tally.resumed} there already" if tally.resumed else ""
+    stderr().print(f"{out}: {tally.scored} {made}, {tally.unusable} {not_made}{before}", markup=False)
+
+
 def tell_written(out: str, tally: Tally) -> None:
     """Say on stderr what a table of generated texts holds.
 
     Raises:
         DgmarkError: it holds errors alone: that of the first row.
     """
-    before = f"; of these, {tally.resumed} there already" if tally.resumed else ""
-    stderr().print(f"{out}: {tally.scored} written, {tally.unusable} with errors{before}", markup=False)
+    tell_counts(out, tally, "written", "with errors")
     if tally.first_unusable and not tally.scored:
-        raise tally.first_unusable.kind(f"{tally.first_unusable.row_id}: {tally.first_unusable.error}")
+        raise tally.first_unusable.as_error()
 
 
 def table_counts(

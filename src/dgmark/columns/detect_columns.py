@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -23,11 +23,11 @@ from dgmark.detection.detector import DEFAULT_FPR, Detector, check_fpr
 from dgmark.detection.finding import Phase
 from dgmark.detection.keyring import Keyring, named_keys
 from dgmark.detection.result import DETECT_FIELDS
-from dgmark.detection.row_keys import AnyScorer, RowKeys
+from dgmark.detection.row_keys import AnyScorer, RowKeys, detect_rows
 from dgmark.detection.rules import check_weighs, options_for
 from dgmark.detection.scorer import Scorer
 from dgmark.detection.surprisal import SurprisalModel
-from dgmark.errors import DgmarkError, KeyFileError, SettingsError
+from dgmark.errors import KeyFileError, SettingsError, together
 from dgmark.watermark.key import WatermarkKey
 
 
@@ -154,17 +154,9 @@ class DetectColumns:
         contents = contents_of_column(batch, self.column)
         if self.id_column is not None:
             contents = with_errors_of(ids_of_column(batch, self.id_column), contents)
-        names = None if self.key_column is None else names_of_column(batch, self.key_column)
-        good = [place for place, one in enumerate(contents) if not isinstance(one, DgmarkError)]
-        usable, scorer = [contents[place] for place in good], self.scorer
-        if isinstance(scorer, RowKeys):
-            assert names is not None
-            found = scorer.detect_many(usable, [names[place] for place in good])
-        else:
-            found = scorer.detect_many(usable, errors="return")
-        results: list[Any] = list(contents)
-        for place, one in zip(good, found, strict=True):
-            results[place] = one
+        names = [None] * len(contents) if self.key_column is None else names_of_column(batch, self.key_column)
+        rows = with_errors_of(contents, list(zip(contents, names, strict=True)))
+        results = together(partial(detect_rows, self.scorer), rows)
         return with_results(batch, results, DETECT_FIELDS, self.prefix, left_out=() if self.payload else ("subkey",))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -186,10 +178,9 @@ def _scorer(
     """The scorer of a key or of the keys of a folder, made once a process."""
     folder = isinstance(source, str) and os.path.isdir(source)
     given: dict[str, Any] = {"tokenizer": tokenizer, "surprisal_model": model, **dict(settings)}
-    keys = named_keys(str(source), allow_open=allow_open) if named else None
-    listed = read_keys(source, allow_open=allow_open) if keys is None else list(keys.values())
-    if keys is not None:
-        return RowKeys(keys, **given)
-    scorer: Scorer = Keyring(listed, **given) if folder else Detector(listed[0], **given)
+    if named:
+        return RowKeys(named_keys(str(source), allow_open=allow_open), **given)
+    keys = read_keys(source, allow_open=allow_open)
+    scorer: Scorer = Keyring(keys, **given) if folder else Detector(keys[0], **given)
     scorer.reader.tokenizer  # noqa: B018 (a wrong tokenizer is an error of the job, not of each row)
     return scorer

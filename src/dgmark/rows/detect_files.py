@@ -8,6 +8,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -20,7 +21,7 @@ from dgmark.detection.keyring import Keyring
 from dgmark.detection.legibility import of_document
 from dgmark.detection.reader import Ranges, checked_ranges
 from dgmark.detection.result import DETECT_FIELDS, DETECTION_SCHEMA, STATISTICS_VERSION, Detection
-from dgmark.detection.row_keys import AnyScorer, RowKeys
+from dgmark.detection.row_keys import AnyScorer, RowKeys, detect_rows
 from dgmark.detection.scorer import Scorer
 from dgmark.errors import DgmarkError, InputError, ResumeMismatch, SettingsError
 from dgmark.files.inputs import names_of
@@ -200,64 +201,70 @@ def detect_file(
             left unchanged.
         InputError: the file cannot be written, or another process is writing it.
     """
-    check_workers(workers)
-    for name, column in (("text", text_column), ("ids", id_column), ("keys", key_column)):
-        if column is not None:
-            instance(f"the column of {name}", column, str)
-    if isinstance(scorer, RowKeys) == (key_column is None):
-        raise SettingsError("a column of keys belongs to a RowKeys, which has the keys that it names: give both")
-    reading = RowReading(text_column, id_column, key_column, flag("ids", ids))
-    scoring = ScoringOptions(checked_ranges(only), flag("spans", spans), flag("payload", payload))
     if on_rows is not None and not callable(on_rows):
         raise SettingsError(f"on_rows is a function of a list of rows, not a {type(on_rows).__name__}")
-    scorer = scoring.check(scorer)
-    sources, tally = names_of(inputs), Tally()
-    settings = settings_hash(scorer, scoring, ids=reading.prefer_ids)
-    target = None
+    if isinstance(scorer, RowKeys) == (key_column is None):
+        raise SettingsError("a column of keys belongs to a RowKeys, which has the keys that it names: give both")
+    check_workers(workers)
+    reading = RowReading(text_column, id_column, key_column, flag("ids", ids))
+    scoring = ScoringOptions(checked_ranges(only), flag("spans", spans), flag("payload", payload))
+    job = _Job(scoring.check(scorer), reading, scoring, workers, on_rows)
     if is_parquet(as_path(out, "the output")):
-        target = _parquet_target(
-            os.fspath(out),
-            sources,
-            scoring,
-            {"settings": settings, "columns": [text_column, id_column, key_column]},
-            prefix,
-        )
+        return job.into_table(os.fspath(out), names_of(inputs), instance("the prefix", prefix, str))
+    return job.into_rows(Path(out), names_of(inputs))
+
+
+@dataclass(frozen=True)
+class _Job:
+    """How texts are read, scored and written; see `detect_file`, of which these are arguments."""
+
+    scorer: AnyScorer
+    reading: RowReading
+    scoring: ScoringOptions
+    workers: int
+    on_rows: Callable[[list[Row]], object] | None
+
+    @property
+    def _settings(self) -> str:
+        return settings_hash(self.scorer, self.scoring, ids=self.reading.prefer_ids)
+
+    def into_rows(self, out: Path, inputs: Sequence[str]) -> Tally:
+        """Write a file of rows."""
+        sources, tally = [one if is_parquet(one) else str(Path(one)) for one in inputs], Tally()
+        check_output(out, sources)
+        items = read_sources(sources, self.reading, on_skip=tally.skipped.append)
+        with self._written(out, items, tally):
+            return tally
+
+    def into_table(self, out: str, inputs: Sequence[str], prefix: str) -> Tally:
+        """Write a Parquet file, from a file of rows beside it."""
+        if not self.scoring.plain:
+            raise SettingsError("columns of Parquet hold no spans: leave spans and ranges out, or write JSON Lines")
+        columns = [self.reading.text_column, self.reading.id_column, self.reading.key_column]
+        made_with = {"settings": self._settings, "columns": columns}
+        target, tally = ParquetTarget(out, files_of(inputs), made_with, DETECT_FIELDS, prefix), Tally()
+        target.schema  # noqa: B018 (before the work)
         if target.is_finished():
             target.count([*DETECT_FIELDS], tally.count_row)
             tally.resumed = tally.scored + tally.unusable
             return tally
-        items: Iterator[Item | BadRow] = chain.from_iterable(read_texts(one, reading) for one in target.sources)
-    else:
-        sources = [one if is_parquet(one) else str(Path(one)) for one in sources]
-        check_output(Path(out), sources)
-        items = read_sources(sources, reading, on_skip=tally.skipped.append)
-    file_of_rows = Path(out) if target is None else target.rows_file
-    with RowFile(file_of_rows, {"schema": DETECTION_SCHEMA, **shared_fields(scorer), SETTINGS: settings}) as file:
-        tally.resumed = _skip_finished(file, items, tally, scorer)
-        scored = tally.count(score(scorer, items, scoring, workers))
-        while chunk := [to_row(one, payload=scoring.payload) for one in islice(scored, CHUNK)]:
-            file.append(chunk)
-            if on_rows is not None:
-                on_rows(chunk)
-        if target is not None:
+        items = chain.from_iterable(read_texts(one, self.reading) for one in target.sources)
+        with self._written(target.rows_file, items, tally) as file:
             target.write(file.rows())
-    return tally
+        return tally
 
-
-def _parquet_target(
-    out: str, sources: Sequence[str], scoring: ScoringOptions, made_with: Row, prefix: str
-) -> ParquetTarget:
-    """The Parquet file to make of sources, whose columns are fit for it.
-
-    Raises:
-        SettingsError: a source is not Parquet, or ranges or spans are wanted.
-        InputError: a source cannot be read, or has other columns than the first one, or columns of the added names.
-    """
-    if not scoring.plain:
-        raise SettingsError("columns of Parquet hold no spans: leave spans and ranges out, or write JSON Lines")
-    target = ParquetTarget(out, files_of(sources), made_with, DETECT_FIELDS, instance("the prefix", prefix, str))
-    target.schema  # noqa: B018 (before the work)
-    return target
+    @contextmanager
+    def _written(self, path: Path, items: Iterator[Item | BadRow], tally: Tally) -> Iterator[RowFile]:
+        """A file of the rows of all items, of which the missing ones are made, and which are counted."""
+        shared = {"schema": DETECTION_SCHEMA, **shared_fields(self.scorer), SETTINGS: self._settings}
+        with RowFile(path, shared) as file:
+            tally.resumed = _skip_finished(file, items, tally, self.scorer)
+            scored = tally.count(score(self.scorer, items, self.scoring, self.workers))
+            while chunk := [to_row(one, payload=self.scoring.payload) for one in islice(scored, CHUNK)]:
+                file.append(chunk)
+                if self.on_rows is not None:
+                    self.on_rows(chunk)
+            yield file
 
 
 def _skip_finished(file: RowFile, items: Iterator[Item | BadRow], tally: Tally, scorer: AnyScorer) -> int:
@@ -358,10 +365,8 @@ def _length(item: Item | BadRow) -> int:
 def _score_chunk(chunk: list[Item | BadRow], scorer: AnyScorer, scoring: ScoringOptions) -> list[Detection | BadRow]:
     """Score a few items: together, unless spans or ranges are wanted."""
     items = [item for item in chunk if isinstance(item, Item)]
-    if isinstance(scorer, RowKeys):
-        found = scorer.detect_many([item.content for item in items], [item.key for item in items])
-    elif scoring.plain:
-        found = scorer.detect_many([item.content for item in items], errors="return")
+    if scoring.plain:
+        found = detect_rows(scorer, [(item.content, item.key) for item in items])
     else:
         found = [_detect(one_key(scorer), item, scoring) for item in items]
     detected = iter(found)

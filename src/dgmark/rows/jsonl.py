@@ -51,6 +51,10 @@ class BadRow:
         """What a person is told that the line is called."""
         return self.row_id if self.file is None else f"{self.file}:{self.row_id}"
 
+    def as_error(self) -> DgmarkError:
+        """The error to raise if no other line is usable."""
+        return self.kind(f"{self.name}: {self.error}")
+
     def to_row(self, schema: int) -> Row:
         """The row that takes the line's place in the output."""
         known = {"file": self.file, SOURCE_SHA256: self.source_sha256}
@@ -207,7 +211,7 @@ def read_good_rows(path: str) -> Iterator[Row]:
     """
     for row in read_rows(path):
         if isinstance(row, BadRow):
-            raise InputError(f"{row.row_id}: {row.error}")
+            raise row.as_error()
         yield row
 
 

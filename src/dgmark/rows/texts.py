@@ -12,6 +12,7 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from dgmark.arguments.checks import instance
 from dgmark.arguments.contents import as_text, id_of_row, is_id
 from dgmark.detection.disguises.markup_signs import markup_note
 from dgmark.errors import InputError, NoTexts
@@ -71,6 +72,9 @@ class RowReading:
         key_column: the column or field that names the key of each row.
         prefer_ids: take the ids of a row that holds both a text and "token_ids".
         name_files: state the file of each row, as where several files may have rows of one id.
+
+    Raises:
+        SettingsError: the name of a column is not a text.
     """
 
     text_column: str | None = None
@@ -78,6 +82,11 @@ class RowReading:
     key_column: str | None = None
     prefer_ids: bool = False
     name_files: bool = False
+
+    def __post_init__(self) -> None:
+        for name, column in (("texts", self.text_column), ("ids", self.id_column), ("keys", self.key_column)):
+            if column is not None:
+                instance(f"the column of {name}", column, str)
 
     @property
     def column(self) -> str:
