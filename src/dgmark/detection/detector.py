@@ -7,26 +7,18 @@ z-score; here it is on the p-value. Knows nothing of models and prompts, and nee
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from typing import Any, Unpack
+from typing import Any, TypedDict, Unpack
 
 from dgmark.arguments.checks import instance, number, shown, whole
 from dgmark.arguments.contents import TextOrIds, content_of
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.disguises.normalise import checked_steps
 from dgmark.detection.disguises.readings import TextReading, readings
-from dgmark.detection.finding import ScoredToken, Span
+from dgmark.detection.finding import Phase, ScoredToken, Span
 from dgmark.detection.p_values import adjusted_p, bonferroni_p
 from dgmark.detection.reader import Ranges, Reader, ScoredIds, at_words
 from dgmark.detection.result import Detection, verdict_of
-from dgmark.detection.rules import (
-    DetectionSettings,
-    OwnRuleOptions,
-    TextTest,
-    check_weighs,
-    language_model,
-    options_for,
-    rule_test,
-)
+from dgmark.detection.rules import DetectionSettings, TextTest, check_weighs, language_model, options_for, rule_test
 from dgmark.detection.scorer import ReadingScorer, ReadText
 from dgmark.detection.shading import Shade, shades_of
 from dgmark.detection.surprisal import SurprisalModel
@@ -39,6 +31,13 @@ MIN_FPR = 1e-300
 _MOST_KEYS = 10**15
 # tokens of texts that are tested together
 _TOKENS_AT_ONCE = 2**14
+
+
+class OwnRuleOptions(TypedDict, total=False):
+    """The options of the tests of dgmark's own rules as arguments, for type checkers; see `PositionOptions`."""
+
+    phase: Phase
+    max_crop: int
 
 
 class Detector(ReadingScorer):

@@ -113,23 +113,32 @@ class PairFigures(RuleFigures):
 
 
 @dataclass(frozen=True)
-class PositionFigures(RuleFigures):
-    """What rule "position" finds of the place of a text.
+class ShiftFigures(RuleFigures):
+    """What a rule that knows positions finds of the place of a text.
 
     Attributes:
         shift: how many tokens are taken to be missing at the front (modulo the code's period without rotation).
         shifts_tested: how many shifts were tried; the p-value is corrected for them.
-        z_window: the paper's window statistic (mean squared z of 8 tokens), for comparison; mean 1 on fair coins.
     """
 
     shift: int
     shifts_tested: int
-    z_window: float
 
     @property
     def tries(self) -> int:
         """How many shifts were tried."""
         return self.shifts_tested
+
+
+@dataclass(frozen=True)
+class PositionFigures(ShiftFigures):
+    """What rule "position" finds.
+
+    Attributes:
+        z_window: the paper's window statistic (mean squared z of 8 tokens), for comparison; mean 1 on fair coins.
+    """
+
+    z_window: float
 
 
 @dataclass(frozen=True)

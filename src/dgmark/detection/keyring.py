@@ -15,10 +15,10 @@ from typing import Any, Unpack
 from dgmark.arguments.checks import as_path, check_name, several
 from dgmark.arguments.contents import Content
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.detection.detector import DEFAULT_FPR, Detector, model_settings, setting_of
+from dgmark.detection.detector import DEFAULT_FPR, Detector, OwnRuleOptions, model_settings, setting_of
 from dgmark.detection.reader import Reader
 from dgmark.detection.result import Detection
-from dgmark.detection.rules import OwnRuleOptions, language_model, options_for
+from dgmark.detection.rules import language_model, options_for
 from dgmark.detection.scorer import ReadingScorer, ReadText, Scorer
 from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import DgmarkError, KeyFileNotFound, SettingsError, each

@@ -94,9 +94,8 @@ class Detection(Finding):
         names = ["id", *DETECTION_FIELDS, "subkeys_tested", *asked, "schema"]
         figures = [find_rule(rule).test().figures_type for rule in several(rules, "rules")]
         of_rules = {name: kind for one in figures for name, kind in get_type_hints(one).items()}
-        types = {name: _arrow_type(kinds[name]) for name in names if name != "figures"}
-        types["figures"] = pa.struct([(name, _arrow_type(kind)) for name, kind in of_rules.items()])
-        return pa.schema([(name, types[name]) for name in names])
+        types = pa.struct([(name, _arrow_type(kind)) for name, kind in of_rules.items()])
+        return pa.schema([(name, types if name == "figures" else _arrow_type(kinds[name])) for name in names])
 
 
 def _arrow_type(kind: Any) -> Any:

@@ -4,12 +4,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pkgutil import resolve_name
-from typing import Any, ClassVar, NamedTuple, TypedDict
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from dgmark.detection.finding import TOKENS, Finding, Phase, RuleFigures, TokenSpan, Uncertain
+from dgmark.detection.finding import TOKENS, Finding, RuleFigures, TokenSpan, Uncertain
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import DgmarkError, SettingsError, each
@@ -22,13 +22,6 @@ SubkeySpan = tuple[int | None, TokenSpan]
 @dataclass(frozen=True)
 class RuleOptions:
     """The options of a rule's test: none, unless the rule has a subclass with fields, each of which has a default."""
-
-
-class OwnRuleOptions(TypedDict, total=False):
-    """The options of the tests of dgmark's own rules as arguments, for type checkers; see `PositionOptions`."""
-
-    phase: Phase
-    max_crop: int
 
 
 @dataclass(frozen=True)

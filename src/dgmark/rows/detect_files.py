@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 from typing import cast
@@ -224,7 +225,7 @@ class _Job:
     workers: int
     on_rows: Callable[[list[Row]], object] | None
 
-    @property
+    @cached_property
     def _settings(self) -> str:
         return settings_hash(self.scorer, self.scoring, ids=self.reading.prefer_ids)
 

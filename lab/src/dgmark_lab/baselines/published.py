@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Int
 
-from dgmark.detection.finding import RuleFigures, Uncertain
+from dgmark.detection.finding import ShiftFigures, Uncertain
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.rules import DetectionSettings, TextTest
 from dgmark.detection.sentences import MIN_TOKENS
@@ -45,23 +45,14 @@ class Score:
 
 
 @dataclass(frozen=True)
-class PublishedFigures(RuleFigures):
+class PublishedFigures(ShiftFigures):
     """What the test of a published watermark finds.
 
     Attributes:
         p_published: the p-value as the watermark's publication computes it, for comparison.
-        shift: how many tokens are taken to be missing at the front.
-        shifts_tested: how many shifts were tried; the p-value is corrected for them.
     """
 
     p_published: float
-    shift: int
-    shifts_tested: int
-
-    @property
-    def tries(self) -> int:
-        """How many shifts were tried."""
-        return self.shifts_tested
 
     def lines(self) -> tuple[tuple[str, str], ...]:
         """The p-value of the publication."""
@@ -129,5 +120,5 @@ class PublishedTest(TextTest):
             "green_fraction": score.matched / score.scored if score.scored else 0.0,
             "num_tokens_scored": score.scored,
             "num_tokens_matched": score.matched,
-            "figures": PublishedFigures(score.p_published, score.shift, score.shifts_tested),
+            "figures": PublishedFigures(score.shift, score.shifts_tested, score.p_published),
         }

@@ -188,7 +188,8 @@ class CellRows:
             return lambda text, row: _of_score(
                 test.after_prompt(key, row["prompt"], self._ids_of(text), chat=row["chat"], fpr=_FPR)
             )
-        whole: dict[str, Any] = {} if deployed or test.options_type is not PositionOptions else {"phase": "start"}
+        counts_positions = issubclass(test.options_type, PositionOptions)
+        whole: dict[str, Any] = {"phase": "start"} if counts_positions and not deployed else {}
         detector = Detector(key, tokenizer=self.tokenizer, fpr=_FPR, normalise=normalise, **whole)
         return lambda text, _: _of_detection(detector.detect(text))
 
