@@ -69,9 +69,10 @@ def cluster() -> Iterator[str]:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A folder of two files of 60 rows each: one of each is marked, and one has no text."""
+    """A folder, as Spark writes it, of two files of 60 rows each: one of each is marked, and one has no text."""
     folder = tmp_path / "texts"
     folder.mkdir()
+    (folder / "_SUCCESS").touch()
     for number in range(2):
         texts: list[str | None] = [f"This is text {n} of file {number}." for n in range(60)]
         ids = [f"{number}-{n}" for n in range(60)]
@@ -324,15 +325,19 @@ def test_a_table_that_cannot_be_used_is_refused_before_the_work(source: Path, tm
     (tmp_path / "hidden" / "_a.parquet").write_bytes((source / "0.parquet").read_bytes())
     rows = [{"id": "a", "text": "One.", "source": 1}, {"id": "b", "text": "Two.", "source": "web"}]
     (tmp_path / "types.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "both").mkdir()
+    (tmp_path / "both" / "a.parquet").write_bytes((source / "0.parquet").read_bytes())
+    (tmp_path / "both" / "b.jsonl").write_text(json.dumps(rows[1]) + "\n")
     (tmp_path / "types").mkdir()
     for name, column in (("a", pa.array(["x"])), ("b", pa.array(["x"]).dictionary_encode())):
         pq.write_table(pa.table({"id": [name], "text": ["One."], "k": column}), tmp_path / "types" / f"{name}.parquet")
     target = tmp_path / "found"
     for code, message, arguments in (
-        (4, "_a.parquet has a name that begins with _", (tmp_path / "hidden", target)),
+        (4, "begins with neither _ nor a dot", (tmp_path / "hidden", target)),
+        (4, "holds Parquet and JSON Lines", (tmp_path / "both", target)),
         (4, "'source' is a number in row a", (tmp_path / "types.jsonl", target)),
-        (4, "'k' is the type string in", (tmp_path / "types", target)),
-        (4, "is not there, or empty", (tmp_path / "none", target)),
+        (4, "Field k has incompatible types: string vs dictionary", (tmp_path / "types", target)),
+        (4, "is not there, or holds no file", (tmp_path / "none", target)),
         (4, "holds no file that ends in .parquet", (tmp_path / "empty", target)),
         (4, "no column 'body': the columns are 'id', 'n', 'text'", (source, target, "--text-column", "body")),
         (4, "no column 'key'", (source, target, "--id-column", "key")),

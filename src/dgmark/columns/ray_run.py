@@ -77,19 +77,10 @@ class RayRun:
             ResumeMismatch: the target was made from other files or with other settings, or not by dgmark.
             DgmarkError: Ray did not start, or stopped. What is finished is kept.
         """
-        sources = files_in(self.source)
-        if not sources:
-            raise NoTexts(
-                f"{self.source} is not there, or empty: give Parquet or JSON Lines, a file or a folder of them"
-            )
-        hidden = [place for place in sources if place.rpartition("/")[2].startswith("_")]
-        if hidden:
-            raise InputError(f"{hidden[0]} has a name that begins with _, and Ray leaves such files out: rename it")
+        read, sources = _sources_in(self.source)
         with self._state(sources), self._cluster() as actors, _plain_errors(self.target, sources):
-            table = _reader(self.source, sources)(self.source)
-            schema = table.schema()
-            assert schema is not None
-            rows = self._check(pa.schema(list(zip(schema.names, schema.types, strict=True))), table)
+            table = read(self.source)
+            rows = self._check(table)
             finished = self._rows_written()
             self._write(table, actors)
         written = self._rows_written()
@@ -169,12 +160,14 @@ class RayRun:
 
     # ---- the table ----
 
-    def _check(self, schema: pa.Schema, table: "ray.data.Dataset") -> int:
+    def _check(self, table: "ray.data.Dataset") -> int:
         """Refuse a source without the columns, or whose rows have no ids of their own, and return the number of rows.
 
         All ids are in memory, as those of finished rows are in each process that leaves rows out.
         """
-        empty, id_column = schema.empty_table(), str(self.work.id_column)
+        schema, id_column = table.schema(), str(self.work.id_column)
+        assert schema is not None
+        empty = pa.schema(list(zip(schema.names, schema.types, strict=True))).empty_table()
         check_texts(column_of(empty, self.work.column), self.work.column)
         kind = column_of(empty, id_column).type
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind)):
@@ -277,49 +270,50 @@ def files_in(place: str) -> list[str]:
     return [filesystem.unstrip_protocol(name) if is_url(place) else name for name in sorted(names)]
 
 
-def _reader(source: str, files: list[str]) -> Any:
-    """What reads a source: a function of Ray Data.
+def _sources_in(place: str) -> tuple[Any, list[str]]:
+    """What reads a source, a function of Ray Data, and the files that it reads.
 
     Raises:
-        NoTexts: it holds neither Parquet nor JSON Lines.
+        NoTexts: there is no Parquet and no JSON Lines there.
+        InputError: there are both.
     """
-    if any(map(is_parquet, files)):
-        return ray.data.read_parquet
-    if any(name.lower().endswith((*SUFFIXES, ".json", ".json.gz")) for name in files):
-        return ray.data.read_json
-    raise NoTexts(f"{source} holds no file that ends in .parquet or .jsonl: give Parquet or JSON Lines")
+    # Ray leaves out what begins with _ or ., as Spark does, whose folders hold _SUCCESS
+    seen = [name for name in files_in(place) if not name.rpartition("/")[2].startswith(("_", "."))]
+    parquet = [name for name in seen if is_parquet(name)]
+    rows = [name for name in seen if name.lower().endswith((*SUFFIXES, ".json", ".json.gz"))]
+    if parquet and rows:
+        raise InputError(f"{place} holds Parquet and JSON Lines: give a folder of one of them")
+    if parquet or rows:
+        return ray.data.read_parquet if parquet else ray.data.read_json, parquet or rows
+    raise NoTexts(
+        f"{place} is not there, or holds no file that ends in .parquet or .jsonl and begins with neither _ nor a dot: "
+        "give Parquet or JSON Lines, a file or a folder of them"
+    )
 
 
 def _check_types(sources: list[str]) -> None:
-    """Refuse files whose fields have no one type, which a column needs. URLs are not read for this.
+    """Refuse JSON Lines of which a field has two types, as a column has one. URLs are not read for this.
 
     Raises:
-        InputError: a field of JSON Lines, or a column of Parquet files, has two types.
+        InputError: a field has two types, or a line is not a row.
     """
-    types: dict[str, tuple[str, str]] = {}
+    first: dict[str, tuple[str, str]] = {}
     for source in sources:
-        for place, name, kind in () if is_url(source) else _types_in(source):
-            first, there = types.setdefault(name, (kind, place))
-            if kind != first:
-                raise InputError(
-                    f"{shown(name)} is {first} in {there} and {kind} in {place}, and Ray reads columns of one type: "
-                    "give all rows the same, or use `dgmark`, which reads each row by itself"
-                )
-
-
-def _types_in(source: str) -> Iterator[tuple[str, str, str]]:
-    """Where each field of a file stands, its name, and its type in words."""
-    if is_parquet(source):
-        with open_parquet(source) as file:
-            yield from ((source, one.name, f"the type {one.type}") for one in file.schema_arrow)
-        return
-    for row in read_rows(source):
-        if isinstance(row, BadRow):
-            raise InputError(f"{row.row_id}: {row.error}")
-        for name, value in row.items():
-            if value is not None:
+        for row in () if is_parquet(source) or is_url(source) else read_rows(source):
+            if isinstance(row, BadRow):
+                raise row.as_error()
+            for name, value in row.items():
+                if value is None:
+                    continue
                 number = isinstance(value, int | float) and not isinstance(value, bool)
-                yield f"row {row['id']} of {source}", name, "a number" if number else f"a {type(value).__name__}"
+                kind = "a number" if number else f"a {type(value).__name__}"
+                there, place = first.setdefault(name, (kind, row["id"]))
+                if kind != there:
+                    raise InputError(
+                        f"{shown(name)} is {there} in row {place} and {kind} in row {row['id']} of {source}, and Ray "
+                        "reads columns of one type: give all rows the same, or use `dgmark`, which reads each row by "
+                        "itself"
+                    )
 
 
 @contextmanager
@@ -332,7 +326,7 @@ def _plain_errors(target: str, sources: list[str]) -> Iterator[None]:
         if isinstance(cause, DgmarkError):
             raise cause from None
         _check_types(sources)
-        kind = InputError if isinstance(cause, OSError) else DgmarkError
+        kind = InputError if isinstance(cause, OSError | pa.ArrowException) else DgmarkError
         said = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
         what = said.strip().splitlines() or [type(cause).__name__]
         raise kind(
