@@ -136,15 +136,6 @@ def read_bytes(path: str | os.PathLike[str], what: str = "a file") -> bytes:
         return checked_size(file.read(MAX_LINE_BYTES + 1), STDIN_NAME if name == STDIN else name)
 
 
-def read_stdin() -> str:
-    """The text of standard input.
-
-    Raises:
-        InputError: it cannot be read, is not UTF-8, or is longer than `MAX_LINE_BYTES` bytes.
-    """
-    return decode(read_bytes(STDIN, "a text"), STDIN_NAME)
-
-
 def checked_size(content: bytes, source: str = STDIN_NAME) -> bytes:
     """Refuse more than `MAX_LINE_BYTES` bytes.
 
