@@ -49,7 +49,8 @@ def outcome(number: int, folder: Path) -> str:
     left, source = fives(text), fives(source_of(name))
     if len(source & left) > 0.4 * len(source):
         return "read"
-    return "noted" if document.incomplete or DETECTOR.detect(text).verdict == "uncertain" else "lost"
+    noted = document.incomplete or "cut off" in " ".join(document.notes)
+    return "noted" if noted or DETECTOR.detect(text).verdict == "uncertain" else "lost"
 
 
 def fives(text: str) -> set[tuple[str, ...]]:

@@ -51,6 +51,12 @@ def test_tags_spaces_and_characters(page: str, text: str) -> None:
     assert read_html(page.encode()).text == text
 
 
+def test_a_page_that_is_cut_off_says_so() -> None:
+    cut = read_html(PAGE[: PAGE.index("<table>")].encode())
+    assert "its end tags are missing, as where a file is cut off" in cut.how
+    assert cut.text.startswith(TEXT[: TEXT.index("left")])
+
+
 def test_the_page_names_its_character_set() -> None:
     page = '<meta charset="iso-8859-2"><p>księżniczka</p>'
     assert read_html(page.encode("iso-8859-2")).text == "księżniczka"

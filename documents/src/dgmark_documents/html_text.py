@@ -67,6 +67,7 @@ _TECHNICAL = re.compile(
     r"class|style|rel|headers|sizes|srcset|accept|allow|sandbox|autocomplete|item(prop|type|scope)|property|typeof|on.+"
     r"|xmlns.*|aria-(labelledby|describedby|controls|owns)|d|points|href|src|" + "|".join(_LABEL_ATTRIBUTES)
 )
+_OPENED, _CLOSED = (re.compile(f"<{end}(html|body)\\b", re.IGNORECASE) for end in ("", "/"))
 _UNSEEN = ("meta", "link", "script", "style", "base", "html", "head", "param", "source", "option", "button", "data")
 
 
@@ -77,6 +78,8 @@ def read_html(content: bytes) -> Reading:
         Refusal: the page is nested too deeply, or most of it is not read.
     """
     page, how = decode_page(content)
+    if _OPENED.search(page) and not _CLOSED.search(page):
+        how = [*how, "its end tags are missing, as where a file is cut off"]
     builder, account = TextBuilder(), Account()
     add_html(builder, page, account)
     account.held += page_pieces(page)

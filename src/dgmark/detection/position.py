@@ -14,7 +14,7 @@ from typing import Any, get_args
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from dgmark.arguments.checks import whole
+from dgmark.arguments.checks import is_of, shown, whole
 from dgmark.detection.finding import Finding, Phase, PositionFigures, Uncertain
 from dgmark.detection.match_null import MatchNull, residue_counts
 from dgmark.detection.p_values import adjusted_p, z_score
@@ -126,8 +126,8 @@ class PositionOptions(RuleOptions):
     max_crop: int = DEFAULT_MAX_CROP
 
     def __post_init__(self) -> None:
-        if not isinstance(self.phase, str) or self.phase not in get_args(Phase):
-            raise SettingsError(f"{self.phase!r} is not one of: {', '.join(get_args(Phase))}", field="phase")
+        if not is_of(self.phase, str) or self.phase not in get_args(Phase):
+            raise SettingsError(f"{shown(self.phase)} is not one of: {', '.join(get_args(Phase))}", field="phase")
         if whole("max_crop", self.max_crop) < 0:
             raise SettingsError(f"{self.max_crop} is negative", field="max_crop")
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dgmark.arguments.checks import shown
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.key_store import SLOTS, KeyStore
@@ -83,7 +84,7 @@ class Policy(MarkingPolicy):
             raise SettingsError(f"there are several keys ({', '.join(keys)}): say with `key` which one to take")
         policy = settings.get("policy", "default")
         if policy not in ("default", "enforce"):
-            raise SettingsError(f"policy {policy!r} is not one of: default, enforce")
+            raise SettingsError(f"policy {shown(policy)} is not one of: default, enforce")
         return cls(keys, default, policy == "enforce", config=config, slots=settings.get("slots", SLOTS))
 
     def key_of(self, fields: Mapping[str, Any] | None, request_id: str) -> WatermarkKey | None:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from dgmark.arguments.checks import instance
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.errors import SettingsError, needed_extra
@@ -29,10 +30,10 @@ def load_surprisal_model(
 
     Raises:
         ModelError: the model cannot be loaded.
-        SettingsError: there is no name, or the model cannot read that much context.
+        SettingsError: the name is no text or empty, or the model cannot read that much context.
         MissingExtra: a package that is needed is not installed.
     """
-    if not name.strip():
+    if not instance("the surprisal model", name, str).strip():
         raise SettingsError(
             "a surprisal model has a name: builtin, a folder, a GGUF file, a hub id or the address of a server"
         )
