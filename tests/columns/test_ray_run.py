@@ -333,7 +333,7 @@ def test_a_table_that_cannot_be_used_is_refused_before_the_work(source: Path, tm
         pq.write_table(pa.table({"id": [name], "text": ["One."], "k": column}), tmp_path / "types" / f"{name}.parquet")
     target = tmp_path / "found"
     for code, message, arguments in (
-        (4, "begins with neither _ nor a dot", (tmp_path / "hidden", target)),
+        (4, "_a.parquet has a name that begins with _", (tmp_path / "hidden", target)),
         (4, "holds Parquet and JSON Lines", (tmp_path / "both", target)),
         (4, "'source' is a number in row a", (tmp_path / "types.jsonl", target)),
         (4, "Field k has incompatible types: string vs dictionary", (tmp_path / "types", target)),

@@ -275,20 +275,24 @@ def _sources_in(place: str) -> tuple[Any, list[str]]:
 
     Raises:
         NoTexts: there is no Parquet and no JSON Lines there.
-        InputError: there are both.
+        InputError: there are both, or a file that Ray leaves out.
     """
-    # Ray leaves out what begins with _ or ., as Spark does, whose folders hold _SUCCESS
-    seen = [name for name in files_in(place) if not name.rpartition("/")[2].startswith(("_", "."))]
+    seen = files_in(place)
     parquet = [name for name in seen if is_parquet(name)]
     rows = [name for name in seen if name.lower().endswith((*SUFFIXES, ".json", ".json.gz"))]
     if parquet and rows:
         raise InputError(f"{place} holds Parquet and JSON Lines: give a folder of one of them")
-    if parquet or rows:
-        return ray.data.read_parquet if parquet else ray.data.read_json, parquet or rows
-    raise NoTexts(
-        f"{place} is not there, or holds no file that ends in .parquet or .jsonl and begins with neither _ nor a dot: "
-        "give Parquet or JSON Lines, a file or a folder of them"
-    )
+    if not (parquet or rows):
+        raise NoTexts(
+            f"{place} is not there, or holds no file that ends in .parquet or .jsonl: give Parquet or JSON Lines, a "
+            "file or a folder of them"
+        )
+    hidden = [name for name in (parquet or rows) if name.rpartition("/")[2].startswith(("_", "."))]
+    if hidden:
+        raise InputError(
+            f"{hidden[0]} has a name that begins with _ or a dot, and Ray leaves such files out: rename it"
+        )
+    return ray.data.read_parquet if parquet else ray.data.read_json, parquet or rows
 
 
 def _check_types(sources: list[str]) -> None:
