@@ -21,11 +21,11 @@ from dgmark.report.statement import Report
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey
 from dgmark_documents.kinds import SUFFIXES, TABLES, Kind
-from dgmark_documents.reading import Limits
 from dgmark_service import detection_worker
 from dgmark_service.detection_worker import Checker, Options
 from dgmark_service.error_answers import ErrorAnswer
 from dgmark_service.schemas import DetectRequest, FullAnswer, PublicAnswer, ReportRequest, VerifyAnswer
+from dgmark_service.settings import ServiceSettings
 from support.known_keys import known_key
 from support.marked_texts import marked_ids, marked_text
 from support.services import service
@@ -39,9 +39,7 @@ MIXED = PLAIN + MARKED + PLAIN
 
 
 def checker_of(**keys: WatermarkKey) -> Checker:
-    return Checker(
-        keys, None, None, max_chars=10**6, seconds=60, limits={True: Limits(), False: Limits()}, commitments={}
-    )
+    return Checker(ServiceSettings(Path("keys")), keys, {})
 
 
 CHECKER = checker_of(one=KEY, two=OTHER)

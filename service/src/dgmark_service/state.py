@@ -3,13 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property, partial
 
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import named_keys
 from dgmark.detection.rules import check_weighs
 from dgmark.errors import DgmarkError
-from dgmark.rows.documents import document_limits
 from dgmark.rows.processes import ChildProcess, in_thread
 from dgmark.watermark.commitment import KeyCommitment, load_commitments
 from dgmark.watermark.key import WatermarkKey
@@ -84,24 +84,8 @@ class ServiceState:
         )
 
     def _checker(self) -> Checker:
-        settings = self.settings
-        sizes = {
-            "file_bytes": settings.body_bytes,
-            "unpacked_bytes": 8 * settings.body_bytes,
-            "text_bytes": 4 * settings.max_chars,
-            "memory_bytes": min(2**30, settings.worker_bytes),
-        }
-        seconds = {False: settings.seconds / 2, True: min(settings.public_seconds, settings.seconds) / 2}
-        return Checker(
-            self.keys,
-            tokenizer=settings.tokenizer,
-            surprisal_model=settings.surprisal_model,
-            surprisal_context=settings.surprisal_context,
-            max_chars=settings.max_chars,
-            seconds=settings.seconds,
-            limits={public: document_limits(seconds=most, **sizes) for public, most in seconds.items()},
-            commitments=self.commitments,
-        )
+        """What checks texts under the keys, without the secrets that this does not need."""
+        return Checker(replace(self.settings, signer=None, api_token=None), self.keys, self.commitments)
 
     @cached_property
     def model_process(self) -> ModelProcess | None:
