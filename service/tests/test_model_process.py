@@ -116,7 +116,8 @@ def test_a_worker_that_dies_while_it_loads_again_is_started_again(monkeypatch: p
     monkeypatch.setattr(model_process, "PAUSE", 0.01)
 
     async def run() -> None:
-        async with watched() as made, made.process.run(job("lost")) as messages:
+        async with watched() as made:
+            messages = made.process.take(job("lost"))
             made.workers[0].kill()
             assert isinstance(await messages.get(), WorkerLost)
             await until(lambda: len(made.workers) == 2)
@@ -140,8 +141,7 @@ def test_a_text_has_its_time_and_a_worker_that_hangs_is_ended(hangs: bool) -> No
         async with watched(seconds=seconds) as made:
             (worker,) = made.workers
             speaking = asyncio.create_task(speak(worker)) if not hangs else None
-            async with made.process.run(job("late")) as messages:
-                error = await messages.get()
+            error = await made.process.take(job("late")).get()
             assert isinstance(error, ErrorAnswer)
             assert f"within {seconds:g} seconds" in str(error)
             assert made.process.held == 0
@@ -160,8 +160,8 @@ def test_a_worker_that_says_nothing_to_whoever_left_is_ended() -> None:
     async def run() -> None:
         async with watched(seconds=2) as made:
             await asyncio.sleep(1.1)  # for a while nobody asked for anything, which does not count
-            async with made.process.run(job("left")):
-                pass
+            made.process.take(job("left"))
+            made.process.drop("left")
             await asyncio.sleep(0.05)
             assert not made.workers[0].killed
             await until(lambda: made.workers[0].killed)

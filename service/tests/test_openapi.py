@@ -13,8 +13,8 @@ from starlette.testclient import TestClient
 from dgmark.report.signing import SigningKey
 from dgmark_service.app import create_app
 from dgmark_service.error_answers import ErrorAnswer
+from dgmark_service.model_process import ModelProcess
 from dgmark_service.settings import ModelSource, ServiceSettings
-from dgmark_service.state import ServiceState
 from support.services import bearer, key_folder, listening
 
 schemathesis = pytest.importorskip("schemathesis")
@@ -98,7 +98,7 @@ def test_answers_are_as_described(served: tuple[str, dict[str, Any]], forms: boo
 
 
 def test_wrong_requests_for_texts_are_refused_as_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ServiceState, "model_process", None)  # what reached it would be a fault
+    monkeypatch.setattr(ModelProcess, "start", lambda _: None)  # what reached it would have a 503, which is a fault
     source = ModelSource({"name_or_path": "storyteller", "device": "cpu"})
     app = create_app(ServiceSettings(keys=key_folder(tmp_path, "one"), workers=1, models=(source,)))
     paths = ("/v1/generate", "/v1/infill", "/v1/completions", "/v1/chat/completions")
@@ -124,11 +124,11 @@ UNSAID = re.compile(
 def test_what_the_description_allows_is_refused_only_for_what_no_schema_can_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def accepted(_: object) -> None:
+    def accepted(*_: object) -> None:
         raise ErrorAnswer(503, "accepted")
 
-    monkeypatch.setattr(ServiceState, "model_process", None)
-    monkeypatch.setattr("dgmark_service.generation_task.check_room", accepted)
+    monkeypatch.setattr(ModelProcess, "start", lambda _: None)
+    monkeypatch.setattr(ModelProcess, "check_room", accepted)
     source = ModelSource({"name_or_path": "storyteller", "device": "cpu"})
     fields: Any = {"workers": 1, "models": (source,), "signer": SigningKey.generate()}
     app = create_app(ServiceSettings(key_folder(tmp_path, "one"), **fields))

@@ -144,7 +144,7 @@ def _about(state: ServiceState, caller: Caller) -> schemas.About:
 
 
 def _model(state: ServiceState, caller: Caller, offer: Offer) -> schemas.ModelFields:
-    facts = state.model_facts(offer.source.name)
+    facts = state.model_process.facts.get(offer.source.name)
     return schemas.ModelFields(
         name=offer.source.name,
         ready=facts is not None,

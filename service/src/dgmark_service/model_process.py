@@ -8,12 +8,12 @@ import logging
 import logging.config
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 from dgmark.errors import DgmarkError
 from dgmark.rows.processes import ChildProcess, WorkerLost
@@ -26,6 +26,14 @@ PAUSE = 5.0  # seconds before a model is loaded again that could not be loaded
 _LOADING = "the model is being loaded: try again in a few seconds"
 _NOT_LOADED = "the model could not be loaded; the operator finds the reason in the service's log"
 _STOPPING = "the service is being stopped, so this text is not finished: ask again"
+
+
+class _Held(NamedTuple):
+    """A job that is under way or waits: what comes of it, when it began, and what ends it when its time is up."""
+
+    outcomes: asyncio.Queue[jobs.Outcome]
+    began: float
+    limit: asyncio.TimerHandle
 
 
 @dataclass
@@ -55,7 +63,7 @@ class ModelProcess:
     def __post_init__(self) -> None:
         self._last_message = time.monotonic()
         self._was_ready = self._stopping = False
-        self._queues: dict[str, asyncio.Queue[jobs.Outcome]] = {}
+        self._held: dict[str, _Held] = {}
         self._sender = ThreadPoolExecutor(1, "dgmark-send")
         self._mean = 1.0
         self._failure = _LOADING
@@ -68,7 +76,7 @@ class ModelProcess:
     @property
     def held(self) -> int:
         """The number of jobs that are under way or wait."""
-        return len(self._queues)
+        return len(self._held)
 
     def start(self) -> None:
         """Start the process; it loads the models after that. It is called in the event loop."""
@@ -91,39 +99,32 @@ class ModelProcess:
         if self.held + number > self.rows + self.queue:
             raise Busy(self.held * self._mean / self.rows)
 
-    @asynccontextmanager
-    async def run(self, job: jobs.Job) -> AsyncIterator[asyncio.Queue[jobs.Outcome]]:
-        """Give the process a job, and yield what comes of it; whoever leaves before the end cancels the job.
+    def take(self, job: jobs.Job) -> asyncio.Queue[jobs.Outcome]:
+        """Give the process a job, and return the queue of what comes of it; whoever needs no more of it drops the job.
 
         Raises:
             DgmarkError: see `check_room`.
         """
         self.check_room(1)
-        began = time.monotonic()
-        if not self._queues:  # it had nothing to say before
+        began, limit = time.monotonic(), self._loop.call_later(self.seconds, self._out_of_time, job.id)
+        if not self._held:  # it had nothing to say before
             self._last_message = began
-        messages = self._queues[job.id] = asyncio.Queue()
-        limit = self._loop.call_later(self.seconds, self._out_of_time, job.id)
+        self._held[job.id] = held = _Held(asyncio.Queue(), began, limit)
         self._send(job)
-        try:
-            yield messages
-        finally:
-            limit.cancel()
-            if self._queues.pop(job.id, None) is None:
-                self._mean += SMOOTHING * (time.monotonic() - began - self._mean)
-            else:
-                self._cancel(job.id)
+        return held.outcomes
 
     def _out_of_time(self, job: str) -> None:
-        messages = self._queues.pop(job, None)
-        if messages is not None:
-            detail = f"the text was not finished within {self.seconds:g} seconds, waiting included, which is all that "
-            detail += "a text may take here: ask for a shorter one, or again when the service has less to do"
-            messages.put_nowait(ErrorAnswer(503, detail))
-            self._cancel(job)
+        outcomes = self._held[job].outcomes
+        self.drop(job)
+        detail = f"the text was not finished within {self.seconds:g} seconds, waiting included, which is all that a "
+        detail += "text may take here: ask for a shorter one, or again when the service has less to do"
+        outcomes.put_nowait(ErrorAnswer(503, detail))
 
-    def _cancel(self, job: str) -> None:
-        """Let a job go. The process answers to that, so one that says nothing for long hangs."""
+    def drop(self, job: str) -> None:
+        """Let a job go, unless it has ended. The process answers to that, so one that says nothing for long hangs."""
+        if job not in self._held:
+            return
+        self._held.pop(job).limit.cancel()
         self._send(job)
         last_message, process, silence = self._last_message, self._process, self.seconds / 2
 
@@ -172,10 +173,17 @@ class ModelProcess:
             self.facts, self._was_ready = outcome, True
         elif job is None and isinstance(outcome, DgmarkError):
             self._not_loaded(outcome)
-        elif outcome is not None and job in self._queues:  # not cancelled
-            self._queues[job].put_nowait(outcome)
-            if isinstance(outcome, jobs.Finished | DgmarkError):
-                del self._queues[job]
+        elif job is not None and isinstance(outcome, jobs.Finished | DgmarkError):
+            self._end(job, outcome)
+        elif outcome is not None and job in self._held:  # not dropped
+            self._held[job].outcomes.put_nowait(outcome)
+
+    def _end(self, job: str, outcome: jobs.Outcome) -> None:
+        """Tell whoever waits for a job the last that comes of it."""
+        if held := self._held.pop(job, None):
+            held.limit.cancel()
+            held.outcomes.put_nowait(outcome)
+            self._mean += SMOOTHING * (time.monotonic() - held.began - self._mean)
 
     def _lost(self) -> None:
         if self._stopping:
@@ -197,9 +205,8 @@ class ModelProcess:
             self.on_failed(why)
 
     def _give_up(self, error: DgmarkError) -> None:
-        held, self._queues = self._queues, {}
-        for messages in held.values():
-            messages.put_nowait(error)
+        for job in list(self._held):
+            self._end(job, error)
 
 
 def work(

@@ -9,12 +9,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from dgmark.errors import DgmarkError
 from dgmark.rows.processes import Worker, WorkerLost, in_thread
 from dgmark_service.error_answers import ErrorAnswer
 
+Shared = TypeVar("Shared")
 _ATTEMPTS = 2
 
 
@@ -27,7 +28,7 @@ class _Worker(Worker):
 
 
 @dataclass
-class WorkerPool:
+class WorkerPool(Generic[Shared]):
     """Runs functions in processes that share one object, which each of them gets once.
 
     Attributes:
@@ -40,8 +41,8 @@ class WorkerPool:
         ready: whether the processes are warmed up.
     """
 
-    shared: Any
-    warm: Callable[[Any], Any]
+    shared: Shared
+    warm: Callable[[Shared], Any]
     workers: int
     seconds: float
     memory: int
@@ -82,7 +83,7 @@ class WorkerPool:
                 return await self._attempt(shared, work, arguments)
         raise WorkerLost("the process that checked this ended before it had a result, twice: there is no result")
 
-    async def _attempt(self, shared: Any, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    async def _attempt(self, shared: Shared, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         worker = await self._warm_worker()
         if worker.shared[0] is not shared:  # renewed while this waited: it gets the old object for this one time
             worker.shared = (shared,)
@@ -126,7 +127,7 @@ class WorkerPool:
             if not usable:
                 self.on_lost()
 
-    def renew(self, shared: Any) -> None:
+    def renew(self, shared: Shared) -> None:
         """Share another object from now on: work that is under way or waits ends with the old one."""
         self.shared = shared
         for _ in range(self._idle.qsize()):
