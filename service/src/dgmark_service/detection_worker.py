@@ -39,8 +39,8 @@ from dgmark.rows.documents import Document, document_limits, read_opened
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey
 from dgmark_service.error_answers import ErrorAnswer
-from dgmark_service.json_fields import fields_of
-from dgmark_service.schemas import DetectRequest, JoinRequest, ReportRequest, RequestFields, VerifyAnswer
+from dgmark_service.json_fields import R, fields_of
+from dgmark_service.schemas import DetectRequest, JoinRequest, ReportRequest, VerifyAnswer
 from dgmark_service.settings import ServiceSettings
 
 Content = str | list[int]
@@ -174,7 +174,7 @@ class Checker:
             report = replace(report, detection=replace(report.detection, spans=_paid(report.spans, options)))
         return Answer((to_html if asked.format == "html" else to_json)(report), detection.verdict)
 
-    def fields(self, body: bytes, model: type[RequestFields], document: bool | None) -> RequestFields:
+    def fields(self, body: bytes, model: type[R], document: bool | None) -> R:
         """The fields of a body; see `fields_of`."""
         return fields_of(body, model, document)
 

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 from dgmark.errors import DgmarkError
 from dgmark.rows.processes import ChildProcess, WorkerLost
 from dgmark_service import jobs
-from dgmark_service.error_answers import ErrorAnswer
-from dgmark_service.turns import SMOOTHING, Busy
+from dgmark_service.error_answers import Busy, ErrorAnswer, smoothed
 
 log = logging.getLogger("dgmark_service")
 PAUSE = 5.0  # seconds before a model is loaded again that could not be loaded
@@ -183,7 +182,7 @@ class ModelProcess:
         if held := self._held.pop(job, None):
             held.limit.cancel()
             held.outcomes.put_nowait(outcome)
-            self._mean += SMOOTHING * (time.monotonic() - held.began - self._mean)
+            self._mean = smoothed(self._mean, time.monotonic() - held.began)
 
     def _lost(self) -> None:
         if self._stopping:

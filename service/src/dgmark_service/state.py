@@ -19,7 +19,6 @@ from dgmark_service.model_process import ModelProcess, work
 from dgmark_service.offers import Offer, offers_of
 from dgmark_service.settings import ServiceSettings
 from dgmark_service.telemetry import AuditLog, Metrics
-from dgmark_service.turns import Turns
 from dgmark_service.worker_pool import WorkerPool
 
 log = logging.getLogger("dgmark_service")
@@ -34,7 +33,6 @@ class ServiceState:
         audit: its audit log.
         auth: tells who asks.
         metrics: its metrics.
-        turns: whose text is checked next.
         workers: the processes that check texts.
         model_process: the process that writes texts, which is started if there are models.
         offers: its models by name.
@@ -56,17 +54,16 @@ class ServiceState:
         checker, self.offers = _read_keys(settings)
         self.auth = Authenticator(settings)
         self.metrics = Metrics()
-        self.turns = turns = Turns(settings.processes, settings.queue)
-        self.metrics.held.set_function(lambda: turns.held)
-        self.metrics.waiting.labels("checks").set_function(lambda: max(0, turns.held - turns.places))
-        self.workers = WorkerPool(
+        self.workers = pool = WorkerPool(
             checker,
-            Checker.warm,
             workers=settings.processes,
+            queue=settings.queue,
             seconds=settings.seconds,
             memory=settings.worker_bytes,
             on_lost=self.metrics.lost.inc,
         )
+        self.metrics.held.set_function(lambda: pool.held)
+        self.metrics.waiting.labels("checks").set_function(lambda: max(0, pool.held - pool.workers))
         models = {name: offer.source.loading for name, offer in self.offers.items()}
         self.model_process = process = ModelProcess(
             partial(ChildProcess, work, settings.logging, models, settings.rows),
