@@ -6,7 +6,6 @@ The event loop never waits for it: threads read its messages, and write those to
 import asyncio
 import logging
 import logging.config
-import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from dgmark.errors import DgmarkError
-from dgmark.rows.processes import ChildProcess, WorkerLost
+from dgmark.rows.processes import ChildProcess, WorkerLost, in_thread
 from dgmark_service import jobs
 from dgmark_service.error_answers import Busy, ErrorAnswer, smoothed
 
@@ -66,6 +65,7 @@ class ModelProcess:
         self._sender = ThreadPoolExecutor(1, "dgmark-send")
         self._mean = 1.0
         self._failure = _LOADING
+        self._watching: asyncio.Future[None] | None = None
 
     @property
     def ready(self) -> bool:
@@ -79,11 +79,25 @@ class ModelProcess:
 
     def start(self) -> None:
         """Start the process; it loads the models after that. It is called in the event loop."""
-        if self._stopping:
-            return
         self._loop = asyncio.get_running_loop()
         self._process = self.launch()
-        threading.Thread(target=self._receive, args=(self._process,), name="dgmark-receive", daemon=True).start()
+        self._watching = asyncio.ensure_future(self._watch())
+
+    async def _watch(self) -> None:
+        """Wait until the process ends, and start another one, unless the models could not be loaded at the start."""
+        while True:
+            await asyncio.wrap_future(in_thread(self._receive, self._process))
+            was_ready, self.facts = bool(self.facts), {}
+            self._give_up(WorkerLost("the process that runs the model ended, so this text is not finished: ask again"))
+            if self._failure == _LOADING and not was_ready:
+                self._not_loaded(WorkerLost("the process that runs the model ended before the model was loaded"))
+            if not self._was_ready:
+                return
+            log.error("the process that runs the model ended; another one takes its place")
+            self._failure = _LOADING
+            self.on_lost()
+            await asyncio.sleep(0 if was_ready else PAUSE)
+            self._process = self.launch()
 
     def check_room(self, number: int) -> None:
         """Refuse so many jobs if the process cannot take all of them now.
@@ -138,12 +152,14 @@ class ModelProcess:
     def stop(self) -> None:
         """Take no more jobs, and give up those that are under way."""
         self._stopping = True
+        if self._watching is not None:
+            self._watching.cancel()
         self._give_up(ErrorAnswer(503, _STOPPING))
 
     def close(self) -> None:
         """End the process."""
         self.stop()
-        if hasattr(self, "_process"):
+        if self._watching is not None:
             self._process.kill()
         self._sender.shutdown(wait=False, cancel_futures=True)
 
@@ -151,19 +167,16 @@ class ModelProcess:
         process = self._process
 
         def send() -> None:
-            with suppress(WorkerLost):  # `_lost` informs whoever waits
+            with suppress(WorkerLost):  # `_watch` informs whoever waits
                 process.send(message)
 
         self._sender.submit(send)
 
     def _receive(self, process: ChildProcess) -> None:
-        """Read what the process says, in a thread."""
-        with suppress(RuntimeError):  # the event loop has ended
-            try:
-                while True:
-                    self._loop.call_soon_threadsafe(self._on_message, process.receive())
-            except WorkerLost:
-                self._loop.call_soon_threadsafe(self._lost)
+        """Read what the process says until it ends, in a thread."""
+        with suppress(WorkerLost, RuntimeError):  # the latter if the event loop has ended
+            while True:
+                self._loop.call_soon_threadsafe(self._on_message, process.receive())
 
     def _on_message(self, message: jobs.FromWorker) -> None:
         self._last_message = time.monotonic()
@@ -183,19 +196,6 @@ class ModelProcess:
             held.limit.cancel()
             held.outcomes.put_nowait(outcome)
             self._mean = smoothed(self._mean, time.monotonic() - held.began)
-
-    def _lost(self) -> None:
-        if self._stopping:
-            return
-        was_ready, self.facts = self.ready, {}
-        self._give_up(WorkerLost("the process that runs the model ended, so this text is not finished: ask again"))
-        if self._failure == _LOADING and not was_ready:
-            self._not_loaded(WorkerLost("the process that runs the model ended before the model was loaded"))
-        if self._was_ready:
-            log.error("the process that runs the model ended; another one takes its place")
-            self._failure = _LOADING
-            self.on_lost()
-            self._loop.call_later(0 if was_ready else PAUSE, self.start)
 
     def _not_loaded(self, why: DgmarkError) -> None:
         self._failure = _NOT_LOADED
