@@ -187,7 +187,7 @@ def test_a_text_too_long_for_spans_has_a_verdict_and_says_so(monkeypatch: pytest
 
 def test_a_document_is_read_and_its_text_answered(client: TestClient) -> None:
     page = f"<html><body><p>{MARKED}</p></body></html>"
-    form = {"options": json.dumps({"key": "one", "include_text": True, "spans": True, "fpr": 0.001})}
+    form = {"options": json.dumps({"keys": ["one"], "include_text": True, "spans": True, "fpr": 0.001})}
     fields = client.post("/v1/detect", data=form, files={"document": ("essay.html", page)}).json()
     assert fields["verdict"] == "watermarked"
     assert fields["fpr"] == 0.001

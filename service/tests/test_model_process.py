@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from queue import Queue
 from typing import Any
 
@@ -14,6 +15,7 @@ from dgmark_service import model_process
 from dgmark_service.error_answers import ErrorAnswer
 from dgmark_service.jobs import Job, ModelFacts
 from dgmark_service.model_process import ModelProcess
+from dgmark_service.settings import ServiceSettings
 
 LOADED = None, {"toy": ModelFacts(512, 32, chat=False)}
 BROKEN = None, ModelError("the weights are damaged")
@@ -52,14 +54,8 @@ class Watched:
 
     def __init__(self, seconds: float) -> None:
         self.workers, self.failures, self.lost = list[Worker](), list[DgmarkError](), list[int]()
-        self.process = ModelProcess(
-            self.launch,
-            rows=1,
-            queue=4,
-            seconds=seconds,
-            on_lost=lambda: self.lost.append(1),
-            on_failed=self.failures.append,
-        )
+        settings = ServiceSettings(Path("keys"), rows=1, queue=4, text_seconds=seconds)
+        self.process = ModelProcess(self.launch, settings, lambda: self.lost.append(1), self.failures.append)
 
     def launch(self) -> Any:
         self.workers.append(Worker())

@@ -1,6 +1,7 @@
 """OpenAI's interface, asked by OpenAI's own client, on a real server with a tiny model."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import openai
@@ -136,8 +137,7 @@ def test_texts_of_which_one_cannot_be_written_are_refused_together(served: Serve
 def test_texts_of_which_only_some_could_wait_are_refused_before_any_is_begun(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(served.process, "queue", 0)
-    monkeypatch.setattr(served.process, "rows", 3)
+    monkeypatch.setattr(served.process, "settings", replace(served.process.settings, queue=0, rows=3))
     sent: list[Any] = []
     with monkeypatch.context() as watched:
         watched.setattr(served.process, "_send", sent.append)

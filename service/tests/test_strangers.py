@@ -44,7 +44,7 @@ def test_a_stranger_has_seconds_of_a_minute_and_of_a_document_and_a_token_holder
         assert "all the time" in refused.json()["detail"]
         assert client.post("/v1/detect", **document, headers=holder).status_code == 200
         app: Any = client.app
-        assert app.state.service.workers.workers == 2  # of one worker, strangers would leave none
+        assert app.state.service.workers.places == 2  # of one worker, strangers would leave none
 
 
 def test_a_tenant_has_keys_and_an_end(tmp_path: Path) -> None:

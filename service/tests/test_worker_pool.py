@@ -6,8 +6,9 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from dgmark.errors import SettingsError
 from dgmark.rows.processes import WorkerLost
 from dgmark_service.error_answers import Busy, ErrorAnswer
+from dgmark_service.settings import ServiceSettings
 from dgmark_service.worker_pool import WorkerPool
 
 T = TypeVar("T")
@@ -55,9 +57,8 @@ class Shared:
 def pool_of(workers: int = 1, *, queue: int = 9, seconds: float = 30) -> tuple[WorkerPool[Shared], list[int]]:
     """A pool, which is not started, and a number for each worker that it loses."""
     lost: list[int] = []
-    shared = Shared("shared")
-    limits: Any = {"workers": workers, "queue": queue, "seconds": seconds, "memory": MEMORY}
-    return WorkerPool(shared, **limits, on_lost=lambda: lost.append(1)), lost
+    settings = ServiceSettings(Path("keys"), workers=workers, queue=queue, seconds=seconds, worker_bytes=MEMORY)
+    return WorkerPool(Shared("shared"), settings, lambda: lost.append(1)), lost
 
 
 async def run(pool: WorkerPool[Shared], work: Callable[..., T], *arguments: Any) -> T:
@@ -184,10 +185,11 @@ def test_one_pool_through_everything_that_goes_wrong() -> None:
             shared = workers.shared
 
             # work that takes too long
-            workers.seconds = 0.2
+            settings = workers.settings
+            workers.settings = replace(settings, seconds=0.2)
             with pytest.raises(ErrorAnswer, match="longer than"):
                 await ask(shared.sleep, 60)
-            workers.seconds = 30
+            workers.settings = settings
             assert (await ask(shared.answer, 9))[1] == 9
 
     asyncio.run(everything())

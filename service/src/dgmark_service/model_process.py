@@ -18,6 +18,7 @@ from dgmark.errors import DgmarkError
 from dgmark.rows.processes import ChildProcess, WorkerLost, in_thread
 from dgmark_service import jobs
 from dgmark_service.error_answers import Busy, ErrorAnswer, smoothed
+from dgmark_service.settings import ServiceSettings
 
 log = logging.getLogger("dgmark_service")
 PAUSE = 5.0  # seconds before a model is loaded again that could not be loaded
@@ -40,10 +41,9 @@ class ModelProcess:
 
     Attributes:
         launch: starts the process, which does `work`.
-        rows: the most texts that are written at once.
-        queue: how many jobs may wait.
-        seconds: the longest that a job may take, waiting included. A process that says nothing for half of that while
-            somebody waits for a word of it is taken to hang, and another one takes its place.
+        settings: the service's settings, which have the most texts that are written at once, how many may wait, and the
+            longest that a job may take, waiting included. A process that says nothing for half of that while somebody
+            waits for a word of it is taken to hang, and another one takes its place.
         on_lost: called when the process ends by itself.
         on_failed: called with the reason if the models cannot be loaded at the start. If they cannot be loaded again
             later, it is tried again after a pause.
@@ -51,9 +51,7 @@ class ModelProcess:
     """
 
     launch: Callable[[], ChildProcess]
-    rows: int
-    queue: int
-    seconds: float
+    settings: ServiceSettings
     on_lost: Callable[[], object]
     on_failed: Callable[[DgmarkError], object]
     facts: Mapping[str, jobs.ModelFacts] = field(default_factory=dict)
@@ -109,8 +107,8 @@ class ModelProcess:
             raise ErrorAnswer(503, _STOPPING)
         if not self.facts:
             raise ErrorAnswer(503, self._failure, headers={"retry-after": "5"})
-        if self.held + number > self.rows + self.queue:
-            raise Busy(self.held * self._mean / self.rows)
+        if self.held + number > self.settings.rows + self.settings.queue:
+            raise Busy(self.held * self._mean / self.settings.rows)
 
     def take(self, job: jobs.Job) -> asyncio.Queue[jobs.Outcome]:
         """Give the process a job, and return the queue of what comes of it; whoever needs no more of it drops the job.
@@ -119,7 +117,7 @@ class ModelProcess:
             DgmarkError: see `check_room`.
         """
         self.check_room(1)
-        began, limit = time.monotonic(), self._loop.call_later(self.seconds, self._out_of_time, job.id)
+        began, limit = time.monotonic(), self._loop.call_later(self.settings.text_seconds, self._out_of_time, job.id)
         if not self._held:  # it had nothing to say before
             self._last_message = began
         self._held[job.id] = held = _Held(asyncio.Queue(), began, limit)
@@ -127,10 +125,10 @@ class ModelProcess:
         return held.outcomes
 
     def _out_of_time(self, job: str) -> None:
-        outcomes = self._held[job].outcomes
+        outcomes, seconds = self._held[job].outcomes, self.settings.text_seconds
         self.drop(job)
-        detail = f"the text was not finished within {self.seconds:g} seconds, waiting included, which is all that a "
-        detail += "text may take here: ask for a shorter one, or again when the service has less to do"
+        detail = f"the text was not finished within {seconds:g} seconds, waiting included, which is all that a text "
+        detail += "may take here: ask for a shorter one, or again when the service has less to do"
         outcomes.put_nowait(ErrorAnswer(503, detail))
 
     def drop(self, job: str) -> None:
@@ -139,7 +137,7 @@ class ModelProcess:
             return
         self._held.pop(job).limit.cancel()
         self._send(job)
-        last_message, process, silence = self._last_message, self._process, self.seconds / 2
+        last_message, process, silence = self._last_message, self._process, self.settings.text_seconds / 2
 
         def check() -> None:
             """End the process if it has said nothing since."""

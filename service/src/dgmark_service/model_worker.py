@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from operator import methodcaller
 from queue import Empty, SimpleQueue
-from threading import Semaphore, Thread
+from threading import Thread
 from typing import Any
 
 from dgmark.decode.canvas import BatchEvents, BlockFinished, Canvas, Committed, Completed
@@ -386,20 +386,15 @@ def in_steps(work: Callable[[Tell], None]) -> Generator[jobs.Outcome | None]:
     Raises:
         Exception: what the work raises.
     """
-    turn, told, closed = Semaphore(0), SimpleQueue[Any](), False
-
-    def wait() -> None:
-        turn.acquire()
-        if closed:
-            raise GeneratorExit
+    go_on, told = SimpleQueue[bool](), SimpleQueue[Any]()
 
     def tell(outcome: jobs.Outcome | None) -> None:
         told.put(outcome)
-        wait()
+        if not go_on.get():
+            raise GeneratorExit
 
     def run() -> None:
         try:
-            wait()
             work(tell)
             told.put(StopIteration())
         except BaseException as error:
@@ -407,15 +402,13 @@ def in_steps(work: Callable[[Tell], None]) -> Generator[jobs.Outcome | None]:
 
     Thread(target=run, name="dgmark-mark", daemon=True).start()
     try:
-        turn.release()
         while not isinstance(outcome := told.get(), BaseException):
             yield outcome
-            turn.release()
+            go_on.put(True)
         if not isinstance(outcome, StopIteration):
             raise outcome
     finally:
-        closed = True
-        turn.release()
+        go_on.put(False)
 
 
 def _marked_as(job: jobs.Job) -> tuple[str, float]:

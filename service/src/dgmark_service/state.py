@@ -54,27 +54,14 @@ class ServiceState:
         checker, self.offers = _read_keys(settings)
         self.auth = Authenticator(settings)
         self.metrics = Metrics()
-        self.workers = pool = WorkerPool(
-            checker,
-            workers=settings.processes,
-            queue=settings.queue,
-            seconds=settings.seconds,
-            memory=settings.worker_bytes,
-            on_lost=self.metrics.lost.inc,
-        )
+        self.workers = pool = WorkerPool(checker, settings, self.metrics.lost.inc)
         self.metrics.held.set_function(lambda: pool.held)
-        self.metrics.waiting.labels("checks").set_function(lambda: max(0, pool.held - pool.workers))
+        self.metrics.waiting.labels("checks").set_function(lambda: max(0, pool.held - pool.places))
         models = {name: offer.source.loading for name, offer in self.offers.items()}
-        self.model_process = process = ModelProcess(
-            partial(ChildProcess, work, settings.logging, models, settings.rows),
-            rows=settings.rows,
-            queue=settings.queue,
-            seconds=settings.text_seconds,
-            on_lost=self.metrics.lost.inc,
-            on_failed=self._fail,
-        )
+        launch = partial(ChildProcess, work, settings.logging, models, settings.rows)
+        self.model_process = process = ModelProcess(launch, settings, self.metrics.lost.inc, self._fail)
         self.metrics.writing.set_function(lambda: process.held)
-        self.metrics.waiting.labels("texts").set_function(lambda: max(0, process.held - process.rows))
+        self.metrics.waiting.labels("texts").set_function(lambda: max(0, process.held - settings.rows))
         self.failure: DgmarkError | None = None
         self.on_failure: Callable[[], object] = lambda: None
         self.given_up = 0

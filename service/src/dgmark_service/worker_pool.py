@@ -17,6 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from dgmark.errors import DgmarkError
 from dgmark.rows.processes import Worker, WorkerLost, in_thread
 from dgmark_service.error_answers import Busy, ErrorAnswer, smoothed
+from dgmark_service.settings import ServiceSettings
 
 _ATTEMPTS = 2
 
@@ -46,25 +47,23 @@ class WorkerPool(Generic[Shared]):
 
     Attributes:
         shared: the object.
-        workers: number of processes, and of those who may use one at once. Strangers may use half of them.
-        queue: how many token holders may wait, and how many strangers.
-        seconds: the longest that one piece of work may take.
-        memory: bytes that one process may have, where the system can limit it.
+        settings: the service's settings, which have the number of processes, how many token holders and how many
+            strangers may wait, and how much time and memory one piece of work may take. As many as there are processes
+            may use one at once; strangers may use half of them.
         on_lost: called for each worker that ends before its work does.
+        places: the number of processes.
         ready: whether the processes are warmed up.
     """
 
     shared: Shared
-    workers: int
-    queue: int
-    seconds: float
-    memory: int
+    settings: ServiceSettings
     on_lost: Callable[[], object]
     ready: bool = False
 
     def __post_init__(self) -> None:
         self._processes, self._idle = set[_Worker](), deque[_Worker]()
-        self._free, self._for_strangers = asyncio.Semaphore(self.workers), asyncio.Semaphore(max(1, self.workers // 2))
+        self.places = self.settings.processes
+        self._free, self._for_strangers = asyncio.Semaphore(self.places), asyncio.Semaphore(max(1, self.places // 2))
         self._held, self._mean = {True: 0, False: 0}, 0.1
 
     @property
@@ -78,7 +77,7 @@ class WorkerPool(Generic[Shared]):
         Raises:
             DgmarkError: the warm-up fails.
         """
-        for _ in range(self.workers):
+        for _ in range(self.places):
             self._add()
         found = await asyncio.gather(*(asyncio.wrap_future(worker.warmed) for worker in self._processes))
         self.ready = True
@@ -91,8 +90,8 @@ class WorkerPool(Generic[Shared]):
         Raises:
             Busy: there is no room to wait.
         """
-        if self._held[stranger] >= self.workers + self.queue:
-            raise Busy(self._held[stranger] * self._mean / self.workers)
+        if self._held[stranger] >= self.places + self.settings.queue:
+            raise Busy(self._held[stranger] * self._mean / self.places)
         self._held[stranger] += 1
         try:
             async with self._for_strangers if stranger else nullcontext(), self._free:
@@ -125,12 +124,12 @@ class WorkerPool(Generic[Shared]):
             worker.shared = (work.__self__,)
         usable = False
         try:
-            call = partial(worker.call, work.__func__, *arguments, seconds=self.seconds)
+            call = partial(worker.call, work.__func__, *arguments, seconds=self.settings.seconds)
             result = await asyncio.wrap_future(in_thread(call))
             usable = True
             return result
         except TimeoutError as error:
-            detail = f"checking this took longer than {self.seconds:g} seconds: check it in parts"
+            detail = f"checking this took longer than {self.settings.seconds:g} seconds: check it in parts"
             raise ErrorAnswer(503, detail) from error
         except MemoryError as error:
             usable = True
@@ -176,7 +175,7 @@ class WorkerPool(Generic[Shared]):
         self._add()
 
     def _add(self) -> None:
-        worker = _Worker(self.shared, self.memory)
+        worker = _Worker(self.shared, self.settings.worker_bytes)
         self._processes.add(worker)
         self._idle.append(worker)
 
