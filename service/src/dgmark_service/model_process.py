@@ -80,6 +80,7 @@ class ModelProcess:
         self._loop = asyncio.get_running_loop()
         self._process = self.launch()
         self._watching = asyncio.ensure_future(self._watch())
+        self._watching.add_done_callback(lambda one: one.cancelled() or one.result())  # the event loop logs a fault
 
     async def _watch(self) -> None:
         """Wait until the process ends, and start another one, unless the models could not be loaded at the start."""
