@@ -141,18 +141,15 @@ def nginx(tmp_path: Path) -> Iterator[tuple[int, int]]:
     certificate = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=dgmark.example", "-days", "1"]
     files = ["-keyout", str(tmp_path / "key.pem"), "-out", str(tmp_path / "cert.pem")]
     subprocess.run(["openssl", *certificate, *files], check=True, capture_output=True)
-    text = proxy().replace("/etc/ssl/dgmark.pem", str(tmp_path / "cert.pem"))
-    text = text.replace("/etc/ssl/dgmark.key", str(tmp_path / "key.pem"))
-    text = re.sub(r"listen \[::\].*;", "", text)
-    text = text.replace("listen 80", f"listen 127.0.0.1:{ports[0]}").replace(
-        "listen 443", f"listen 127.0.0.1:{ports[1]}"
-    )
-    paths = "".join(
-        f"{name}_temp_path {tmp_path}/{name};" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    (tmp_path / "nginx.conf").write_text(
-        f"daemon off; pid {tmp_path}/pid; events {{}} http {{ access_log off; {paths}\n{text}}}"
-    )
+    text = re.sub(r"listen \[::\].*;", "", proxy())
+    local = {"listen 80": f"listen 127.0.0.1:{ports[0]}", "listen 443": f"listen 127.0.0.1:{ports[1]}"}
+    local |= {f"/etc/ssl/dgmark.{end}": f"{tmp_path}/{name}.pem" for end, name in (("pem", "cert"), ("key", "key"))}
+    for there, here in local.items():
+        text = text.replace(there, here)
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    paths = "".join(f"{kind}_temp_path {tmp_path}/{kind};" for kind in kinds)
+    settings = f"daemon off; pid {tmp_path}/pid; events {{}} http {{ access_log off; {paths}\n{text}}}"
+    (tmp_path / "nginx.conf").write_text(settings)
     process = subprocess.Popen([program, "-c", str(tmp_path / "nginx.conf"), "-e", str(tmp_path / "log")])
     try:
         wait_for(lambda: answers(ports[1]))

@@ -21,11 +21,11 @@ from dgmark.report.statement import Report
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey
 from dgmark_documents.kinds import SUFFIXES, TABLES, Kind
-from dgmark_documents.reading import Limits
 from dgmark_service import detection_worker
 from dgmark_service.detection_worker import Checker, Options
 from dgmark_service.error_answers import ErrorAnswer
 from dgmark_service.schemas import DetectRequest, FullAnswer, PublicAnswer, ReportRequest, VerifyAnswer
+from dgmark_service.settings import ServiceSettings
 from support.known_keys import known_key
 from support.marked_texts import marked_ids, marked_text
 from support.services import service
@@ -39,9 +39,7 @@ MIXED = PLAIN + MARKED + PLAIN
 
 
 def checker_of(**keys: WatermarkKey) -> Checker:
-    return Checker(
-        keys, None, None, max_chars=10**6, seconds=60, limits={True: Limits(), False: Limits()}, commitments={}
-    )
+    return Checker(ServiceSettings(Path("keys")), keys, {})
 
 
 CHECKER = checker_of(one=KEY, two=OTHER)
@@ -189,7 +187,7 @@ def test_a_text_too_long_for_spans_has_a_verdict_and_says_so(monkeypatch: pytest
 
 def test_a_document_is_read_and_its_text_answered(client: TestClient) -> None:
     page = f"<html><body><p>{MARKED}</p></body></html>"
-    form = {"options": json.dumps({"key": "one", "include_text": True, "spans": True, "fpr": 0.001})}
+    form = {"options": json.dumps({"keys": ["one"], "include_text": True, "spans": True, "fpr": 0.001})}
     fields = client.post("/v1/detect", data=form, files={"document": ("essay.html", page)}).json()
     assert fields["verdict"] == "watermarked"
     assert fields["fpr"] == 0.001

@@ -2,49 +2,58 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
-from queue import Queue
+from pathlib import Path
+from queue import Empty, Queue
+from threading import Event
 from typing import Any
 
 import pytest
 
 from dgmark.errors import DgmarkError, ModelError
-from dgmark.rows.processes import WorkerLost
+from dgmark.rows.processes import WorkerLost, in_thread
 from dgmark_service import model_process
 from dgmark_service.error_answers import ErrorAnswer
 from dgmark_service.jobs import Job, ModelFacts
 from dgmark_service.model_process import ModelProcess
+from dgmark_service.settings import ServiceSettings
 
-LOADED = None, {"toy": ModelFacts(512, 32, chat=False)}
-BROKEN = None, ModelError("the weights are damaged")
+LOADED = {"toy": ModelFacts(512, 32, chat=False)}
+BROKEN = ModelError("the weights are damaged")
 
 
 class Worker:
-    """A worker that says what the test says."""
+    """A process that answers its calls as the test says."""
 
     def __init__(self) -> None:
-        self.sent, self.said = Queue[Any](), Queue[Any]()
-        self.killed = False
+        self.asked, self.said, self.ended = list[Any](), Queue[Any](), Event()
+        self.alive = True
 
-    def send(self, message: Any) -> None:
-        self.sent.put(message)
+    def submit(self, _: object, *arguments: Any, seconds: float | None = None) -> Future[Any]:
+        self.asked += arguments
+        return in_thread(self._answer, seconds)
 
-    def receive(self) -> Any:
-        message = self.said.get()
-        if message is WorkerLost:
-            raise WorkerLost("ended")
-        return message
+    def _answer(self, seconds: float | None) -> Any:
+        try:
+            answer = self.said.get(timeout=seconds)
+        except Empty:
+            raise TimeoutError from None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def kill(self) -> None:
-        if not self.killed:
-            self.killed = True
-            self.say(WorkerLost)
+        if self.alive:
+            self.alive = False
+            self.ended.set()
+            self.say(WorkerLost("ended"))
 
-    def say(self, message: Any) -> None:
-        self.said.put(message)
+    def say(self, answer: Any) -> None:
+        self.said.put(answer)
 
-    async def received(self) -> Any:
-        return await asyncio.to_thread(self.sent.get)
+    def wait_ended(self) -> None:
+        self.ended.wait()
 
 
 class Watched:
@@ -52,14 +61,8 @@ class Watched:
 
     def __init__(self, seconds: float) -> None:
         self.workers, self.failures, self.lost = list[Worker](), list[DgmarkError](), list[int]()
-        self.process = ModelProcess(
-            self.launch,
-            rows=1,
-            queue=4,
-            seconds=seconds,
-            on_lost=lambda: self.lost.append(1),
-            on_failed=self.failures.append,
-        )
+        settings = ServiceSettings(Path("keys"), rows=1, queue=4, text_seconds=seconds)
+        self.process = ModelProcess(self.launch, settings, lambda: self.lost.append(1), self.failures.append)
 
     def launch(self) -> Any:
         self.workers.append(Worker())
@@ -89,7 +92,7 @@ async def until(what: Callable[[], bool]) -> None:
 
 async def speak(worker: Worker) -> None:
     while True:
-        worker.say(("other", None))
+        worker.say([])
         await asyncio.sleep(0.01)
 
 
@@ -106,7 +109,7 @@ def test_a_model_that_cannot_be_loaded_at_the_start_is_not_tried_again(says: boo
             made.workers[0].kill()
             await until(lambda: bool(made.failures))
             await asyncio.sleep(0.05)
-            assert [str(one) for one in made.failures] == [str(BROKEN[1])] if says else len(made.failures) == 1
+            assert [str(one) for one in made.failures] == [str(BROKEN)] if says else len(made.failures) == 1
             assert (len(made.workers), made.lost) == (1, [])
 
     asyncio.run(run())
@@ -116,13 +119,13 @@ def test_a_worker_that_dies_while_it_loads_again_is_started_again(monkeypatch: p
     monkeypatch.setattr(model_process, "PAUSE", 0.01)
 
     async def run() -> None:
-        async with watched() as made, made.process.run(job("lost")) as messages:
+        async with watched() as made:
+            messages = made.process.take(job("lost"))
             made.workers[0].kill()
             assert isinstance(await messages.get(), WorkerLost)
             await until(lambda: len(made.workers) == 2)
-            made.workers[1].say(BROKEN)
             for number in (1, 2):
-                made.workers[number].kill()
+                made.workers[number].say(BROKEN if number == 1 else WorkerLost("ended"))
                 await until(lambda wanted=number + 2: len(made.workers) == wanted)  # type: ignore[misc]
                 assert not made.process.ready
             made.workers[3].say(LOADED)
@@ -140,17 +143,18 @@ def test_a_text_has_its_time_and_a_worker_that_hangs_is_ended(hangs: bool) -> No
         async with watched(seconds=seconds) as made:
             (worker,) = made.workers
             speaking = asyncio.create_task(speak(worker)) if not hangs else None
-            async with made.process.run(job("late")) as messages:
-                error = await messages.get()
-            assert isinstance(error, ErrorAnswer)
-            assert f"within {seconds:g} seconds" in str(error)
+            error = await made.process.take(job("late")).get()
             assert made.process.held == 0
             if speaking is None:
-                await until(lambda: worker.killed)
+                assert isinstance(error, WorkerLost)
+                assert not worker.alive
                 return
-            assert [await worker.received(), await worker.received()] == [job("late"), "late"]
+            assert isinstance(error, ErrorAnswer)
+            assert f"within {seconds:g} seconds" in str(error)
+            await until(lambda: ["late"] in worker.asked)
+            assert worker.asked[0] == [job("late")]
             await asyncio.sleep(0.6 * seconds)
-            assert not worker.killed
+            assert worker.alive
             speaking.cancel()
 
     asyncio.run(run())
@@ -160,10 +164,20 @@ def test_a_worker_that_says_nothing_to_whoever_left_is_ended() -> None:
     async def run() -> None:
         async with watched(seconds=2) as made:
             await asyncio.sleep(1.1)  # for a while nobody asked for anything, which does not count
-            async with made.process.run(job("left")):
-                pass
+            made.process.take(job("left"))
+            made.process.drop("left")
             await asyncio.sleep(0.05)
-            assert not made.workers[0].killed
-            await until(lambda: made.workers[0].killed)
+            assert made.workers[0].alive
+            await until(lambda: not made.workers[0].alive)
+
+    asyncio.run(run())
+
+
+def test_a_worker_that_dies_while_nobody_asks_is_replaced() -> None:
+    async def run() -> None:
+        async with watched() as made:
+            made.workers[0].kill()
+            await until(lambda: len(made.workers) == 2)
+            assert not made.process.ready
 
     asyncio.run(run())

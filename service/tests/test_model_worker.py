@@ -2,6 +2,7 @@
 
 import pickle
 import secrets
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from dgmark.decode.holes import holes_in
 from dgmark.errors import DgmarkError
 from dgmark.models.denoiser import Denoiser
 from dgmark.models.toy import ToyDenoiser
-from dgmark_service.jobs import Finished, FromWorker, Job, Marked, Started, Stepped
+from dgmark_service.jobs import Finished, Job, Marked, Started, Stepped
 from dgmark_service.model_worker import ModelWorker, readable_after
 from support.known_keys import bound_key
 from support.word_model import WordModel, text_of
@@ -48,26 +49,27 @@ def job(prompt: str | list[int] = "w1 w2", *, settings: dict[str, Any] = SHORT, 
     return Job(id=given.pop("id", secrets.token_hex(4)), prompt=prompt, settings=settings, **given)
 
 
-class Told(list[FromWorker]):
-    """What a worker said."""
+class Writer(ModelWorker):
+    """A worker that has taken some jobs, and keeps what it said."""
+
+    def __init__(self, *jobs: Job, rows: int = 16, batches: int = 4, **models: Denoiser) -> None:
+        super().__init__({"toy": TOY, **models}, rows=rows, batches=batches)
+        for one in jobs:
+            self.take(one)
 
     def of(self, kind: type, one: Job | None = None) -> list[Any]:
-        return [outcome for job, outcome in self if isinstance(outcome, kind) and (one is None or job == one.id)]
+        return [outcome for job, outcome in self.said if isinstance(outcome, kind) and (one is None or job == one.id)]
+
+    def until(self, over: Callable[[], object]) -> "Writer":
+        while not over():
+            self.advance()
+        return self
 
 
-def writer(told: Told, *, rows: int = 16, batches: int = 4, **models: Denoiser) -> ModelWorker:
-    return ModelWorker({"toy": TOY, **models}, told.append, rows=rows, batches=batches)
-
-
-def done(*jobs: Job, **models: Any) -> Told:
+def done(*jobs: Job, **given: Any) -> Writer:
     """What comes of jobs that all wait when the worker begins."""
-    told = Told()
-    one = writer(told, **models)
-    for each in jobs:
-        one.take(each)
-    while one.busy:
-        one.advance()
-    return told
+    writer = Writer(*jobs, **given)
+    return writer.until(lambda: not writer.busy)
 
 
 STRANGERS = [
@@ -136,31 +138,23 @@ def test_like_jobs_share_their_forwards() -> None:
 
 
 def test_a_job_that_comes_later_does_not_wait_for_the_end() -> None:
-    told = Told()
-    one, first, second = writer(told), job(max_tokens=200), job(max_tokens=4)
-    one.take(first)
-    one.advance()
-    one.take(second)
-    while not told.of(Finished, second):
-        one.advance()
+    first, second = job(max_tokens=200), job(max_tokens=4)
+    told = Writer(first)
+    told.advance()
+    told.take(second)
+    told.until(lambda: told.of(Finished, second))
     assert not told.of(Finished, first)
 
 
 def test_a_cancelled_job_frees_its_place_and_the_others_go_on() -> None:
-    told = Told()
     stays, leaves, waits, never = (job(seed=n, model="endless") for n in range(4))
-    one = writer(told, rows=2, endless=ToyDenoiser(end_ids=()))
-    for each in (stays, leaves, waits, never):
-        one.take(each)
-    one.advance()
-    one.advance()
-    one.take(leaves.id)
-    one.take(never.id)
-    assert (leaves.id, None) in told
-    assert (never.id, None) in told
+    told = Writer(stays, leaves, waits, never, rows=2, endless=ToyDenoiser(end_ids=()))
+    told.advance()
+    told.advance()
+    told.take(leaves.id)
+    told.take(never.id)
     written = len(told.of(Stepped, leaves))
-    while one.busy:
-        one.advance()
+    told.until(lambda: not told.busy)
     assert len(told.of(Stepped, leaves)) <= written + 1
     assert [len(told.of(Finished, each)) for each in (stays, leaves, waits, never)] == [1, 0, 1, 0]
     model = ToyDenoiser(end_ids=())
@@ -212,7 +206,7 @@ HOLES = {"prompt": "w1 [mask:4] w2 [mask:3]", "fills": True, "max_tokens": None}
 def test_what_cannot_be_written_is_refused_at_once(asked: dict[str, Any], wrong: str, param: str | None) -> None:
     told = done(job(**asked))
     (error,) = told.of(DgmarkError)
-    assert len(told) == 1
+    assert len(told.said) == 1
     assert wrong in str(error)
     assert "--" not in str(error)
     if param is not None:
@@ -247,9 +241,8 @@ def test_what_cannot_be_written_is_refused_at_once(asked: dict[str, Any], wrong:
 def test_whole_blocks_and_the_services_own_settings_give_way_to_a_request(
     asked: dict[str, Any], own: dict[str, Any], settings: dict[str, Any]
 ) -> None:
-    told, bias = Told(), {"bias": 2.0}
-    writer(told).take(job(**{"key": "plain", "settings": {}, **asked, "own": own | bias}))
-    (started,) = told.of(Started)
+    bias = {"bias": 2.0}
+    (started,) = Writer(job(**{"key": "plain", "settings": {}, **asked, "own": own | bias})).of(Started)
     assert {name: started.settings[name] for name in settings | bias} == settings | bias
 
 
@@ -271,25 +264,20 @@ def test_holes_are_filled_as_infill_fills_them() -> None:
 def test_a_text_that_is_marked_takes_turns_and_stops_when_nobody_waits() -> None:
     model = WordModel(words=676)
     fields: dict[str, Any] = {"max_tokens": None, "fills": True, "remask": {"share": 0.5, "keep": None, "target": None}}
-    told = Told()
-    worker = writer(told, rows=4, toy=model)
     long, written = job(text_of(80), **fields), job("W1 W2")
-    worker.take(long)
-    worker.advance()
-    worker.take(written)
-    while not told.of(Marked, long):
-        worker.advance()
-    while not told.of(Finished, written):
-        worker.advance()
+    told = Writer(long, rows=4, toy=model)
+    told.advance()
+    told.take(written)
+    told.until(lambda: told.of(Marked, long) and told.of(Finished, written))
     assert told.of(Stepped, written)
     first = told.of(Marked, long)[0]
     assert 0 < first.filled <= first.of == round(0.5 * len(model.tokenizer.encode(long.prompt)))
     assert not told.of(Finished, long)
-    worker.take(long.id)
-    worker.advance()
-    assert not worker.busy
-    worker._speeds[(long.model, 0.5)] = 100.0  # seconds a token, as if the last text had taken so long
-    worker.take(slow := replace(long, id="slow"))
+    told.take(long.id)
+    told.advance()
+    assert not told.busy
+    told._speeds[(long.model, 0.5)] = 100.0  # seconds a token, as if the last text had taken so long
+    told.take(slow := replace(long, id="slow"))
     assert "mark it in parts of up to" in str(told.of(DgmarkError, slow)[0])
 
 
@@ -301,14 +289,10 @@ def test_a_share_of_a_text_is_masked_as_infill_does_it() -> None:
     marked = replace(job(text, **fields), key=many.for_text(3))
     asked = [marked, job(text, **fields), job("W1 W2", **fields)]
     short = replace(job("Start ab cd", enforced=True, **fields), key=plain)
-    told = Told()
-    worker = writer(told, rows=2, toy=model)
     dropped = job(text, **fields)
-    for one in [dropped, *asked, short]:
-        worker.take(one)
-    worker.take(dropped.id)
-    while worker.busy:
-        worker.advance()
+    told = Writer(dropped, *asked, short, rows=2, toy=model)
+    told.take(dropped.id)
+    told.until(lambda: not told.busy)
     for one, key in zip(asked, (many, None), strict=False):
         subkey = None if key is None else 3
         settings: dict[str, Any] = SHORT

@@ -1,6 +1,7 @@
 """OpenAI's interface, asked by OpenAI's own client, on a real server with a tiny model."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import openai
@@ -86,23 +87,6 @@ def test_a_list_of_prompts_comes_back_in_order(served: Served, prompts: Any) -> 
     assert answer.usage.prompt_tokens == 3
 
 
-@pytest.mark.parametrize("chat", [False, True])
-def test_several_texts_are_streamed_side_by_side(served: Served, chat: bool) -> None:
-    client: Any = served.client.chat if chat else served.client
-    asked = {**SHORT, "n": 4, **({"messages": USER} if chat else {"prompt": "w3 w4"})}
-    whole = client.completions.create(**asked)
-    *chunks, counts = client.completions.create(**asked, stream=True, stream_options={"include_usage": True})
-    for own in whole.choices:
-        parts = [chunk.choices[0] for chunk in chunks if chunk.choices[0].index == own.index]
-        pieces = [part.delta.content or "" if chat else part.text for part in parts]
-        assert "".join(pieces) == (own.message.content if chat else own.text)
-        assert [part.finish_reason for part in parts] == [None] * (len(parts) - 1) + [own.finish_reason]
-        assert not chat or parts[0].delta.role == "assistant"
-    order = [chunk.choices[0].index for chunk in chunks]
-    assert order != sorted(order)  # none waits for another one to end
-    assert (counts.choices, counts.usage) == ([], whole.usage)
-
-
 def test_each_of_several_texts_has_a_subkey_of_its_own_and_a_seed_that_cannot_repeat_it_is_said(served: Served) -> None:
     for watermark in ({"key_id": "many"}, {"key_id": "many", "subkey": 3}, False, None):
         extra = {"block_length": 8, "watermark": watermark}
@@ -136,8 +120,7 @@ def test_texts_of_which_one_cannot_be_written_are_refused_together(served: Serve
 def test_texts_of_which_only_some_could_wait_are_refused_before_any_is_begun(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(served.process, "queue", 0)
-    monkeypatch.setattr(served.process, "rows", 3)
+    monkeypatch.setattr(served.process, "settings", replace(served.process.settings, queue=0, rows=3))
     sent: list[Any] = []
     with monkeypatch.context() as watched:
         watched.setattr(served.process, "_send", sent.append)
@@ -148,27 +131,32 @@ def test_texts_of_which_only_some_could_wait_are_refused_before_any_is_begun(
 
 
 @pytest.mark.parametrize("chat", [False, True])
-def test_chunks_add_up_to_the_answer_and_stop_ends_it(served: Served, chat: bool) -> None:
+def test_chunks_add_up_to_the_answers_side_by_side_and_stop_ends_them(served: Served, chat: bool) -> None:
     client: Any = served.client.chat if chat else served.client
     whole = served.alone("w3 w4", chat=chat).text
     stop = max(whole.split(), key=whole.index)  # as a stop is found: within words too
-    asked: dict[str, Any] = {"stop": ["nowhere", stop] if chat else stop, "n": 1, **SHORT}
-    asked |= {"messages": USER} if chat else {"prompt": "w3 w4"}
-    answer = client.completions.create(**asked)
-    *chunks, counts = client.completions.create(**asked, stream=True, stream_options={"include_usage": True})
-    (own,), parts = answer.choices, [chunk.choices[0] for chunk in chunks]
-    pieces = [choice.delta.content or "" if chat else choice.text for choice in parts]
-    assert "".join(pieces) == (own.message.content if chat else own.text) == whole[: whole.index(stop)]
-    assert [choice.finish_reason for choice in parts] == [None] * (len(parts) - 1) + ["stop"]
-    assert own.finish_reason == "stop"
-    uncounted = client.completions.create(**asked, stream=True)
-    assert all("usage" not in chunk.model_fields_set for chunk in uncounted)
-    assert not chat or [choice.delta.role for choice in parts] == ["assistant"] + [None] * (len(parts) - 1)
+    for more in ({"n": 4}, {"n": 1, "stop": ["nowhere", stop] if chat else stop}):
+        asked: dict[str, Any] = {**SHORT, **more, **({"messages": USER} if chat else {"prompt": "w3 w4"})}
+        answer = client.completions.create(**asked)
+        *chunks, counts = client.completions.create(**asked, stream=True, stream_options={"include_usage": True})
+        for own in answer.choices:
+            parts = [chunk.choices[0] for chunk in chunks if chunk.choices[0].index == own.index]
+            text = "".join(part.delta.content or "" if chat else part.text for part in parts)
+            assert text == (own.message.content if chat else own.text)
+            assert [part.finish_reason for part in parts] == [None] * (len(parts) - 1) + [own.finish_reason]
+            assert not chat or [part.delta.role for part in parts] == ["assistant"] + [None] * (len(parts) - 1)
+        assert len({chunk.id for chunk in [*chunks, counts]}) == 1
+        assert [chunk.usage for chunk in chunks] == [None] * len(chunks)
+        if "stop" not in more:
+            order = [chunk.choices[0].index for chunk in chunks]
+            assert order != sorted(order)  # none waits for another one to end
+            assert (counts.choices, counts.usage) == ([], answer.usage)
+    assert (text, own.finish_reason) == (whole[: whole.index(stop)], "stop")
     assert len(parts) > 2  # how many steps a chunk has depends on how fast they are read
     assert chunks[-1].watermark["enabled"] is True
-    assert len({chunk.id for chunk in [*chunks, counts]}) == 1
-    assert [chunk.usage for chunk in chunks] == [None] * len(chunks)
     assert (counts.choices, counts.usage.prompt_tokens) == ([], answer.usage.prompt_tokens)
+    uncounted = client.completions.create(**asked, stream=True)
+    assert all("usage" not in chunk.model_fields_set for chunk in uncounted)
 
 
 def test_the_models_are_listed(served: Served) -> None:

@@ -13,8 +13,8 @@ from starlette.testclient import TestClient
 from dgmark.report.signing import SigningKey
 from dgmark_service.app import create_app
 from dgmark_service.error_answers import ErrorAnswer
+from dgmark_service.model_process import ModelProcess
 from dgmark_service.settings import ModelSource, ServiceSettings
-from dgmark_service.state import ServiceState
 from support.services import bearer, key_folder, listening
 
 schemathesis = pytest.importorskip("schemathesis")
@@ -22,6 +22,7 @@ schemathesis = pytest.importorskip("schemathesis")
 pytest.importorskip("schemathesis.specs.openapi.schemas")
 pytestmark = pytest.mark.slow
 FORM = "multipart/form-data"
+STORYTELLER = ModelSource({"name_or_path": "storyteller", "device": "cpu"})
 
 
 @pytest.fixture(scope="module")
@@ -98,9 +99,8 @@ def test_answers_are_as_described(served: tuple[str, dict[str, Any]], forms: boo
 
 
 def test_wrong_requests_for_texts_are_refused_as_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ServiceState, "model_process", None)  # what reached it would be a fault
-    source = ModelSource({"name_or_path": "storyteller", "device": "cpu"})
-    app = create_app(ServiceSettings(keys=key_folder(tmp_path, "one"), workers=1, models=(source,)))
+    monkeypatch.setattr(ModelProcess, "start", lambda _: None)  # what reached it would have a 503, which is a fault
+    app = create_app(ServiceSettings(keys=key_folder(tmp_path, "one"), workers=1, models=(STORYTELLER,)))
     paths = ("/v1/generate", "/v1/infill", "/v1/completions", "/v1/chat/completions")
     document = deepcopy(app.openapi())
     document["paths"] = {path: document["paths"][path] for path in paths}
@@ -124,13 +124,12 @@ UNSAID = re.compile(
 def test_what_the_description_allows_is_refused_only_for_what_no_schema_can_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def accepted(_: object) -> None:
+    def accepted(*_: object) -> None:
         raise ErrorAnswer(503, "accepted")
 
-    monkeypatch.setattr(ServiceState, "model_process", None)
-    monkeypatch.setattr("dgmark_service.generation_task.check_room", accepted)
-    source = ModelSource({"name_or_path": "storyteller", "device": "cpu"})
-    fields: Any = {"workers": 1, "models": (source,), "signer": SigningKey.generate()}
+    monkeypatch.setattr(ModelProcess, "start", lambda _: None)
+    monkeypatch.setattr(ModelProcess, "check_room", accepted)
+    fields: Any = {"workers": 1, "models": (STORYTELLER,), "signer": SigningKey.generate()}
     app = create_app(ServiceSettings(key_folder(tmp_path, "one"), **fields))
     answers: dict[int, list[str]] = {}
     with listening(app) as address:
@@ -157,8 +156,7 @@ def test_who_may_ask_what_is_described(tmp_path: Path, access: dict[str, Any]) -
     headers = {scope: bearer(tmp_path / "tokens.json", scope.replace(":", "-"), scope) for scope in scopes}
     if "tokens" in access:
         access = {**access, "tokens": tmp_path / "tokens.json"}
-    source = ModelSource({"name_or_path": "storyteller", "device": "cpu"})
-    settings: Any = {"models": (source,), "signer": SigningKey.generate(), **access}
+    settings: Any = {"models": (STORYTELLER,), "signer": SigningKey.generate(), **access}
     app = create_app(ServiceSettings(key_folder(tmp_path, "one"), **settings))
     document, client = app.openapi(), TestClient(app, "http://localhost", raise_server_exceptions=False)
     assert list(document["components"]["securitySchemes"]) == ["accessToken"]

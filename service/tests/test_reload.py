@@ -3,7 +3,9 @@
 import asyncio
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -15,7 +17,7 @@ from dgmark_service.state import ServiceState
 from dgmark_service.telemetry import AuditLog
 from dgmark_service.token_file import TokenFile
 from support.known_keys import known_key
-from support.services import key_folder
+from support.services import key_folder, service, wait_for
 
 ONE, TWO = (known_key(name, rule="bigram") for name in ("one", "two"))
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
@@ -55,11 +57,26 @@ def test_a_reload_has_its_time_and_holds_up_neither_the_next_nor_the_end(
         slow.setattr(state_module, "_read_keys", lambda _: never.wait())
         asyncio.run(state.reload())
     assert "not read within 0.05 seconds" in caplog.text
-    assert all(one.daemon for one in threading.enumerate() if one.name == "dgmark-reload")
     TWO.save(tmp_path / "keys" / "two.json")
     asyncio.run(state.reload())
     assert list(state.keys) == ["one", "two"]
     never.set()
+
+
+def test_a_check_that_waits_ends_with_the_keys_that_it_began_with(tmp_path: Path) -> None:
+    with service(tmp_path, "one", "two") as client, ThreadPoolExecutor(1) as elsewhere:
+        asked: dict[str, Any] = {"url": "/v1/detect", "json": {"text": "some words", "key": "two"}}
+        state, portal = cast(Any, client.app).state.service, client.portal
+        assert portal is not None
+        turn = state.workers.turn()
+        portal.call(turn.__aenter__)
+        waiting = elsewhere.submit(client.post, **asked)
+        wait_for(lambda: state.workers.held == 2)
+        (tmp_path / "keys" / "two.json").unlink()
+        portal.call(state.reload)
+        portal.call(turn.__aexit__, None, None, None)
+        assert waiting.result().json()["key"] == "two"
+        assert client.post(**asked).status_code == 400
 
 
 def test_nobody_waits_for_a_pipe_in_place_of_another_file(tmp_path: Path) -> None:

@@ -120,11 +120,6 @@ def test_a_form_is_in_utf_8(client: TestClient, charset: str) -> None:
     assert (answer.status_code, answer.json()["errors"][0]["param"]) == (400, "options")
 
 
-def test_options_of_a_form_are_those_of_a_body_without_a_document(client: TestClient) -> None:
-    answer = client.post("/v1/detect", **form(b'{"keys": ["one"], "fpr": 0.001, "include_text": true}')).json()
-    assert (answer["fpr"], answer["text"]["content"], answer["document"]["kind"]) == (0.001, "some words", "text")
-
-
 @pytest.mark.parametrize(
     "body",
     [

@@ -30,25 +30,16 @@ MARKED = marked_text(known_key("one", rule="bigram"), 200)
 AT_ONCE, CONNECTIONS = 200, 210
 
 
+def command_of(keys: Path, port: int, *options: str) -> list[str]:
+    own = ["--keys", str(keys), "--port", str(port), "--workers", "1"]
+    return [sys.executable, "-m", "dgmark", "serve", *own, *options]
+
+
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    keys = key_folder(tmp_path, "one")
-    command = [sys.executable, "-m", "dgmark", "serve", "--keys", str(keys), "--port", "0"]
-    server = subprocess.Popen(
-        [
-            *command,
-            "--workers",
-            "1",
-            "--queue",
-            "50",
-            "--connections",
-            str(CONNECTIONS),
-            "--audit",
-            str(tmp_path / "audit.jsonl"),
-        ],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    options = f"--queue 50 --connections {CONNECTIONS} --audit".split()
+    command = command_of(key_folder(tmp_path, "one"), 0, *options, str(tmp_path / "audit.jsonl"))
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert server.stderr
     said = next(filter(None, (re.search(r"running on http://127\.0\.0\.1:(\d+)", line) for line in server.stderr)))
     port = int(said[1])  # the one that it has, not the 0 that was asked for
@@ -169,8 +160,7 @@ def test_sighup_reads_the_keys_again_and_the_audit_log_follows_its_rotation(
 
 def test_a_port_that_is_taken_is_not_announced(served: tuple[subprocess.Popen[str], int], tmp_path: Path) -> None:
     _, port = served
-    keys = tmp_path / "keys"
-    command = [sys.executable, "-m", "dgmark", "serve", "--keys", str(keys), "--workers", "1", "--port", str(port)]
+    command = command_of(tmp_path / "keys", port)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode != 0
     assert "running on" not in done.stderr

@@ -47,7 +47,7 @@ def test_answers_of_the_service_name_the_model(tmp_path: Path) -> None:
 
 def test_a_text_that_the_model_would_not_read_in_time_is_refused_before_it_begins() -> None:
     key = known_key("one", rule="bigram")
-    checker = Checker({"one": key}, None, "builtin", max_chars=10**6, seconds=60, limits={}, commitments={})
+    checker = Checker(ServiceSettings(Path("keys"), surprisal_model="builtin"), {"one": key}, {})
     assert checker.most_chars(key) == 10**6
     checker.chars_per_second = 1000.0
     most = checker.most_chars(key)

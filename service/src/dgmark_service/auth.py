@@ -18,9 +18,9 @@ from limits import parse
 
 from dgmark.errors import DgmarkError
 from dgmark_service.error_answers import ErrorAnswer, Refused
+from dgmark_service.moving_window import MovingWindow
 from dgmark_service.settings import ServiceSettings
 from dgmark_service.token_file import ALL_SCOPES, Scope, TokenFile, find
-from dgmark_service.turns import MovingWindow
 
 log = logging.getLogger("dgmark_service")
 # headers by which a proxy says that somebody else asked

@@ -1,7 +1,6 @@
 """The routes that check texts, and make and verify reports. Bodies are JSON, or a form with a document."""
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import TypeVar
 
@@ -48,7 +47,7 @@ def routes(state: ServiceState) -> APIRouter:
     )
     async def detect(request: Request, caller: Detecting) -> Response:
         """The verdict, in the form that your token gives."""
-        _, answer = await _checked(state, request, caller, schemas.DetectRequest, Checker.detect)
+        _, answer = await _checked(state, request, caller, schemas.DetectRequest)
         return Response(answer.content, media_type="application/json")
 
     @router.post(
@@ -60,7 +59,7 @@ def routes(state: ServiceState) -> APIRouter:
     )
     async def report(request: Request, caller: Detecting) -> Response:
         """The report as a page or as JSON, signed if the service has a signing key."""
-        asked, answer = await _checked(state, request, caller, schemas.ReportRequest, Checker.report)
+        asked, answer = await _checked(state, request, caller, schemas.ReportRequest)
         return await _file(answer.content, asked.format, state.settings.signer)
 
     @router.post(
@@ -74,7 +73,7 @@ def routes(state: ServiceState) -> APIRouter:
         """A table of what the reports found. If the service signs, it takes only reports that it signed itself."""
         asked = await read_json(request, schemas.JoinRequest)
         signer = state.settings.signer
-        joined = await in_worker(request, Checker.join, asked, signer.to_jwks() if signer else None)
+        joined = await in_worker(request, state.workers.shared.join, asked, signer.to_jwks() if signer else None)
         state.audit.note(request, "join", reports=len(asked.reports))
         return await _file(joined, asked.format, signer)
 
@@ -95,10 +94,8 @@ def routes(state: ServiceState) -> APIRouter:
             document = await request.body()
             if not document:
                 raise ErrorAnswer(400, "the body is empty: send the file of the report", param="body")
-            own = state.settings.signer and state.settings.signer.key_id
-            found: schemas.VerifyAnswer = await in_worker(
-                request, Checker.verify, document, state.settings.report_keys, own
-            )
+            own, work = state.settings.signer and state.settings.signer.key_id, state.workers.shared.verify
+            found = await in_worker(request, work, document, state.settings.report_keys, own)
             state.audit.note(request, "verify", valid=found.valid, signature_key=found.key_id)
             return found
 
@@ -144,7 +141,7 @@ def _about(state: ServiceState, caller: Caller) -> schemas.About:
 
 
 def _model(state: ServiceState, caller: Caller, offer: Offer) -> schemas.ModelFields:
-    facts = state.model_facts(offer.source.name)
+    facts = state.model_process.facts.get(offer.source.name)
     return schemas.ModelFields(
         name=offer.source.name,
         ready=facts is not None,
@@ -154,9 +151,9 @@ def _model(state: ServiceState, caller: Caller, offer: Offer) -> schemas.ModelFi
     )
 
 
-def _options(state: ServiceState, caller: Caller, asked: schemas.TextToCheck) -> Options:
+def _options(checker: Checker, caller: Caller, asked: schemas.TextToCheck) -> Options:
     """How a text is checked, with keys that the caller may use."""
-    known = caller.own(state.keys)
+    known = caller.own(checker.keys)
     named = asked.keys or ([asked.key] if asked.key is not None else list(known))
     for name in named:
         if name not in known:
@@ -164,18 +161,16 @@ def _options(state: ServiceState, caller: Caller, asked: schemas.TextToCheck) ->
     if not named:
         raise Refused(403, "this access token is for keys that the service does not have: tell the operator")
     keys = tuple(dict.fromkeys(named))
-    own = state.settings.fpr
+    own = checker.settings.fpr
     if caller.public:
         # each key has the same share whichever are named, so that a choice of keys is no choice of the rate
-        own *= len(keys) / len(state.keys)
+        own *= len(keys) / len(checker.keys)
     fpr = own if asked.fpr is None else asked.fpr
     of_rules = tuple(asked.model_dump(include={"phase", "max_crop"}, exclude_none=True).items())
     return Options(keys, caller.public, fpr, own, of_rules, tuple(asked.normalise))
 
 
-async def _checked(
-    state: ServiceState, request: Request, caller: Caller, model: type[T], work: Callable[..., Answer]
-) -> tuple[T, Answer]:
+async def _checked(state: ServiceState, request: Request, caller: Caller, model: type[T]) -> tuple[T, Answer]:
     """What a request about one text, or a list of texts, asks for, and the answer of a worker.
 
     Raises:
@@ -188,9 +183,10 @@ async def _checked(
     if caller.public:
         for name in sorted(asked.model_fields_set - _PUBLIC_FIELDS):
             raise Refused(403, f"{name} can be chosen only with a token of the scope detect:full", param=name)
-    options, texts = _options(state, caller, asked), getattr(asked, "texts", None)
+    checker = state.workers.shared  # with its keys, also if others are read while this waits
+    options, texts = _options(checker, caller, asked), getattr(asked, "texts", None)
     if texts is None:
-        return asked, await _answer(request, caller, work, asked, upload, options)
+        return asked, await _answer(request, checker, asked, upload, options)
     if sum(map(len, texts)) > state.settings.max_chars:
         detail = f"the texts have more than {state.settings.max_chars:,} characters, which is all that one request "
         raise ErrorAnswer(413, f"{detail}may have", param="texts")
@@ -199,20 +195,19 @@ async def _checked(
     for text in texts:
         one = asked.model_copy(update={"text": text, "texts": None})
         try:
-            answers.append((await _answer(request, caller, work, one, None, options)).content)
+            answers.append((await _answer(request, checker, one, None, options)).content)
         except DgmarkError as error:
             answers.append(json.dumps({"error": answer_to(error, request).problem(request.state.request_id)}).encode())
     return asked, Answer(b'{"results":[' + b",".join(answers) + b"]}", "")
 
 
-async def _answer(
-    request: Request, caller: Caller, work: Callable[..., Answer], asked: T, upload: Upload | None, options: Options
-) -> Answer:
+async def _answer(request: Request, checker: Checker, asked: T, upload: Upload | None, options: Options) -> Answer:
     """The answer of a worker about one text, which is counted and logged; see `in_worker` for what is raised."""
     state: ServiceState = request.app.state.service
-    answer: Answer = await in_worker(request, work, asked, upload, options)
+    work = checker.report if isinstance(asked, schemas.ReportRequest) else checker.detect
+    answer = await in_worker(request, work, asked, upload, options)
     state.metrics.verdicts.labels(answer.verdict).inc()
-    what, form = request.scope["route"].path.removeprefix("/v1/"), "public" if caller.public else "full"
-    tried = [state.keys[name] for name in options.keys if name in state.keys]
+    what, form = request.scope["route"].path.removeprefix("/v1/"), "public" if options.public else "full"
+    tried = [checker.keys[name] for name in options.keys]
     state.audit.note(request, "check", tried, path=what, form=form, fpr=options.fpr)
     return answer

@@ -35,12 +35,13 @@ from dgmark.report.page import to_html, to_json
 from dgmark.report.rate import ChosenRate
 from dgmark.report.signed import read_signed_report
 from dgmark.report.statement import Report
-from dgmark.rows.documents import Document, read_opened
+from dgmark.rows.documents import Document, document_limits, read_opened
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey
 from dgmark_service.error_answers import ErrorAnswer
-from dgmark_service.json_fields import fields_of
-from dgmark_service.schemas import DetectRequest, JoinRequest, ReportRequest, RequestFields, VerifyAnswer
+from dgmark_service.json_fields import R, fields_of
+from dgmark_service.schemas import DetectRequest, JoinRequest, ReportRequest, VerifyAnswer
+from dgmark_service.settings import ServiceSettings
 
 Content = str | list[int]
 # of one text: its spans take a third of the time of a request for most keys
@@ -92,39 +93,26 @@ class Checker:
     """Checks texts under the keys of one service.
 
     Attributes:
+        settings: the service's settings: its limits, tokenizer and language model.
         keys: the keys by name.
-        tokenizer: the keys' tokenizer, or its folder or file; None for the ones that the keys name.
-        surprisal_model: name of the language model that reads along; None for none.
-        max_chars: characters of a text (ids, if ids are given).
-        seconds: longest time that one text may take.
-        limits: what a document may cost, by whether its answer has the public form.
         commitments: commitments to keys, by the keys' fingerprints.
-        surprisal_context: the most tokens that the language model reads at once; None for all it can.
         chars_per_second: how fast the language model checks a text, as `warm` measures it; None without one.
     """
 
+    settings: ServiceSettings
     keys: Mapping[str, WatermarkKey]
-    tokenizer: str | None
-    surprisal_model: str | None
-    max_chars: int
-    seconds: float
-    limits: Mapping[bool, Any]
     commitments: Mapping[str, KeyCommitment]
-    surprisal_context: int | None = None
     chars_per_second: float | None = None
 
     @cached_property
     def _tokenizer(self) -> Tokenizer | None:
-        return None if self.tokenizer is None else load_tokenizer(self.tokenizer)
+        return None if self.settings.tokenizer is None else load_tokenizer(self.settings.tokenizer)
 
     @cached_property
     def _surprisal_model(self) -> SurprisalModel | None:
-        if self.surprisal_model is None:
-            return None
-        key = next(iter(self.keys.values()))
-        return load_surprisal_model(
-            self.surprisal_model, key.spec.tokenizer_fingerprint, context=self.surprisal_context
-        )
+        name, fingerprint = self.settings.surprisal_model, next(iter(self.keys.values())).spec.tokenizer_fingerprint
+        context = self.settings.surprisal_context
+        return None if name is None else load_surprisal_model(name, fingerprint, context=context)
 
     def warm(self) -> float | None:
         """Load what the first request of each key would wait for, and measure `chars_per_second`."""
@@ -186,7 +174,7 @@ class Checker:
             report = replace(report, detection=replace(report.detection, spans=_paid(report.spans, options)))
         return Answer((to_html if asked.format == "html" else to_json)(report), detection.verdict)
 
-    def fields(self, body: bytes, model: type[RequestFields], document: bool | None) -> RequestFields:
+    def fields(self, body: bytes, model: type[R], document: bool | None) -> R:
         """The fields of a body; see `fields_of`."""
         return fields_of(body, model, document)
 
@@ -219,7 +207,7 @@ class Checker:
             with tempfile.TemporaryFile() as file:
                 file.write(source.content)
                 file.seek(0)
-                document = read_opened(file, name, limits=self.limits[options.public])
+                document = read_opened(file, name, limits=self._limits(public=options.public))
             if document.rows:
                 raise InputError(
                     f"this is a table with {len(document.rows)} texts: send each as a text, or check the file with "
@@ -228,25 +216,31 @@ class Checker:
             content: Content = document.text
         else:
             content, document = source, None
-        if len(content) > self.max_chars:
-            raise ErrorAnswer(
-                413,
-                f"the text has {len(content):,} characters or ids, and one request may hold {self.max_chars:,}: "
-                "check it in parts",
-            )
+        _check_size(content, "one request may hold", self.settings.max_chars)
         return content, document
+
+    def _limits(self, *, public: bool) -> Any:
+        """What a document may cost."""
+        settings = self.settings
+        return document_limits(
+            seconds=(min(settings.public_seconds, settings.seconds) if public else settings.seconds) / 2,
+            file_bytes=settings.body_bytes,
+            unpacked_bytes=8 * settings.body_bytes,
+            text_bytes=4 * settings.max_chars,
+            memory_bytes=min(2**30, settings.worker_bytes),
+        )
 
     def _judge(self, content: Content, document: Document | None, options: Options) -> Detection:
         """The verdict on one text, if the keys can be looked for in it within the time of a request."""
         keys = [self.keys[name] for name in options.keys]
         chars = len(content) if isinstance(content, str) else len(content) * CHARS_A_TOKEN
         seconds = self._seconds(chars, keys)
-        if seconds > self.seconds:
+        if seconds > self.settings.seconds:
             what = "reading along" if seconds > 2 * seconds_to_check(chars, keys) else work_of(keys)
             raise ErrorAnswer(
                 413,
                 f"{what} for this text would take about {seconds:.0f} seconds, and a request may take "
-                f"{self.seconds:g}: check it in parts of up to {self.most_chars(*keys):,} characters",
+                f"{self.settings.seconds:g}: check it in parts of up to {self.most_chars(*keys):,} characters",
             )
         scorer = self._scorer(options)
         found = scorer.detect(content)
@@ -262,8 +256,8 @@ class Checker:
 
     def most_chars(self, *keys: WatermarkKey) -> int:
         """The longest text that can be checked for these keys within the time of a request."""
-        lengths = range(self.max_chars + 1)
-        return max(0, bisect_right(lengths, self.seconds, key=lambda chars: self._seconds(chars, keys)) - 1)
+        lengths, most = range(self.settings.max_chars + 1), self.settings.seconds
+        return max(0, bisect_right(lengths, most, key=lambda chars: self._seconds(chars, keys)) - 1)
 
     def _seconds(self, chars: int, keys: Sequence[WatermarkKey]) -> float:
         """About how long it takes to look for keys in so many characters, and to read them by the language model."""
@@ -347,9 +341,10 @@ def _paid(spans: tuple[Span, ...], options: Options) -> tuple[Span, ...]:
 
 
 def _check_span_size(content: Content) -> None:
-    if len(content) > MAX_SPAN_CHARS:
-        raise ErrorAnswer(
-            413,
-            f"the text has {len(content):,} characters or ids, and spans are found in up to {MAX_SPAN_CHARS:,}: "
-            "check it in parts",
-        )
+    _check_size(content, "spans are found in up to", MAX_SPAN_CHARS)
+
+
+def _check_size(content: Content, what: str, most: int) -> None:
+    if len(content) > most:
+        detail = f"the text has {len(content):,} characters or ids, and {what} {most:,}: check it in parts"
+        raise ErrorAnswer(413, detail)

@@ -4,6 +4,7 @@ No message names a path or a key file.
 """
 
 import copyreg
+import math
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -58,3 +59,21 @@ class ErrorAnswer(DgmarkError):
 
 class Refused(ErrorAnswer):
     """A policy does not allow what was asked, which the audit log notes."""
+
+
+class Busy(ErrorAnswer):
+    """All who can work are at work, and as many requests as may wait are waiting.
+
+    Args:
+        seconds: time in which there is probably room.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        later = math.ceil(max(1.0, seconds))
+        detail = f"the service has more to do than it can: try again in {later} seconds"
+        super().__init__(429, detail, headers={"retry-after": str(later)})
+
+
+def smoothed(mean: float, seconds: float) -> float:
+    """The mean time of a request, of which the last one took so long."""
+    return mean + 0.1 * (seconds - mean)

@@ -158,7 +158,7 @@ def offer_of(state: ServiceState, name: str | None) -> Offer:
 def _check_prompts(state: ServiceState, jobs: Sequence[Job]) -> None:
     """Refuse prompts that are too long together, or that the model does not take."""
     job = jobs[0]
-    facts = state.model_facts(job.model)
+    facts = state.model_process.facts.get(job.model)
     if job.chat and facts is not None and not facts.chat:
         raise ErrorAnswer(400, f"{job.model} has no chat template: send a prompt", param="messages")
     if sum(job.size for job in jobs) > state.settings.max_chars:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -64,11 +63,10 @@ class GenerationTask:
     written: str = ""
     started: Started = field(init=False)
     finished: Finished = field(init=False)
-    _outcome: str = "cancelled"
+    _outcome: str = ""  # until the worker has the job
     _began: float = field(default_factory=time.perf_counter)
     _first: tuple[float, int] | None = None  # when the first tokens came, and how many
     _messages: asyncio.Queue[Outcome] = field(init=False)
-    _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     def head(self) -> dict[str, Any]:
         """What is known of the text before it is written."""
@@ -122,20 +120,30 @@ class GenerationTask:
         Raises:
             DgmarkError: it did not.
         """
-        process = self.state.model_process
-        assert process is not None
-        self._messages = await self._stack.enter_async_context(process.run(self.job))
-        self._stack.callback(self._count)
-        message = await self._messages.get()
-        if isinstance(message, DgmarkError):
-            raise self._given_up(message)
+        self._messages, self._outcome = self.state.model_process.take(self.job), "cancelled"
+        message = await self._message()
         assert isinstance(message, Started)
         self.started = message
         self.note("mark" if self.job.remask is not None else "fill" if self.job.fills else "write")
 
-    async def close(self) -> None:
+    async def _message(self) -> Outcome:
+        """What comes next of the text.
+
+        Raises:
+            DgmarkError: it is given up.
+        """
+        message = await self._messages.get()
+        if isinstance(message, DgmarkError):
+            self._outcome = "refused" if status_of(message) < 500 else "failed"
+            raise message
+        return message
+
+    def close(self) -> None:
         """Let the text go, written or not."""
-        await self._stack.aclose()
+        self.state.model_process.drop(self.job.id)
+        if self._outcome:
+            self._count()
+            self._outcome = ""
 
     async def steps(self) -> AsyncIterator[Stepped | Marked]:
         """The steps of the text, which is finished after them.
@@ -144,9 +152,7 @@ class GenerationTask:
             DgmarkError: the text is given up.
         """
         while self._outcome == "cancelled":
-            message = await self._messages.get()
-            if isinstance(message, DgmarkError):
-                raise self._given_up(message)
+            message = await self._message()
             if isinstance(message, Stepped):
                 self._first = self._first or (time.perf_counter(), len(message.positions))
                 self.written, stopped = self._up_to_stop(self.written + message.added)
@@ -157,10 +163,10 @@ class GenerationTask:
                 yield message
             elif isinstance(message, Started):  # what is known better than before
                 self.started = message
-            else:
+            elif isinstance(message, Finished):
                 text, stopped = self._up_to_stop(message.text)
                 self._finish(replace(message, text=text, ended=message.ended or stopped))
-        await self.close()
+        self.close()
 
     def _up_to_stop(self, text: str) -> tuple[str, bool]:
         """A text up to the first stop in it, and whether there is one."""
@@ -171,10 +177,6 @@ class GenerationTask:
         self._outcome, self.finished = "finished", finished
         if finished.check is not None or finished.figures:
             self.note("check of a written text")
-
-    def _given_up(self, error: DgmarkError) -> DgmarkError:
-        self._outcome = "refused" if status_of(error) < 500 else "failed"
-        return error
 
     def _count(self) -> None:
         metrics, marked = self.state.metrics, str(self.job.key is not None).lower()
@@ -201,31 +203,20 @@ async def answer(
         DgmarkError: a text cannot be written or was not accepted, or only some of them could wait.
     """
 
-    async def close() -> None:
+    def close() -> None:
         for text in texts:
-            await text.close()
+            text.close()
 
-    check_room(texts)
+    texts[0].state.model_process.check_room(len(texts))
     works, done = [text.write() if events is None else text.start() for text in texts], False
     try:
         done = await unless_gone(texts[0].request, _together(works))
     finally:
         if not done or events is None:
-            await close()
+            close()
     if not done:
         return Response(status_code=GONE)
     return JSONResponse(fields()) if events is None else EventStream(events, close)
-
-
-def check_room(texts: Sequence[GenerationTask]) -> None:
-    """Refuse texts of which only some could wait.
-
-    Raises:
-        DgmarkError: see `ModelProcess.check_room`.
-    """
-    process = texts[0].state.model_process
-    assert process is not None
-    process.check_room(len(texts))
 
 
 async def merged(streams: Sequence[AsyncIterator[Event]]) -> AsyncIterator[Event]:
@@ -255,7 +246,7 @@ async def _together(works: Sequence[Coroutine[Any, Any, None]]) -> None:
 class EventStream(EventSourceResponse):
     """A stream of events, after which `close` is called, however the stream ends."""
 
-    def __init__(self, events: AsyncIterator[Event], close: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    def __init__(self, events: AsyncIterator[Event], close: Callable[[], object]) -> None:
         super().__init__(events, sep="\n", ping=_HEARTBEAT_SECONDS)
         self._close = close
 
@@ -264,4 +255,4 @@ class EventStream(EventSourceResponse):
         try:
             await super().__call__(scope, receive, send)
         finally:
-            await self._close()
+            self._close()

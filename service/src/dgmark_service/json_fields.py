@@ -51,8 +51,9 @@ def invalid_field(error: ValidationError) -> tuple[str, str]:
 
     Neither has a value of the input, which may be somebody's text.
     """
-    placed = [(_place(one["loc"]), one) for one in error.errors()]
-    place = max((place for place, _ in placed if place[:1] == placed[0][0][:1]), key=len)
+    errors = error.errors(include_url=False, include_input=False)
+    placed = [(_place(one["loc"]), one) for one in errors if one["loc"][:1] == errors[0]["loc"][:1]]
+    place = max((place for place, _ in placed), key=len)
     errors = [one for its, one in placed if its == place]
     reasons = [one for one in errors if _type(one) is None]
     said = _reason(reasons[0]) if reasons else f"it must be {' or '.join(dict.fromkeys(map(str, map(_type, errors))))}"

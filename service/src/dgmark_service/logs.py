@@ -4,7 +4,7 @@ import logging
 from collections import Counter
 from typing import Any
 
-from dgmark_service.turns import MovingWindow
+from dgmark_service.moving_window import MovingWindow
 
 # whoever can connect causes these messages: requests that are none, refused connections, no file left for a connection
 _CAUSED_BY_ANYBODY = ("uvicorn.error", "asyncio")

@@ -1,25 +1,23 @@
 """The model worker as the service sees it: a process that is started, given jobs, watched, and started again.
 
-The event loop never waits for it: threads read its messages, and write those to it. Needs no torch.
+It is asked for news as long as it has work, and waits for nothing meanwhile. Needs no torch.
 """
 
 import asyncio
 import logging
 import logging.config
-import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Any
+from threading import Thread
+from typing import NamedTuple
 
-from dgmark.errors import DgmarkError
-from dgmark.rows.processes import ChildProcess, WorkerLost
+from dgmark.errors import DgmarkError, ModelError
+from dgmark.rows.processes import Worker, WorkerLost, in_thread
 from dgmark_service import jobs
-from dgmark_service.error_answers import ErrorAnswer
-from dgmark_service.turns import SMOOTHING, Busy
+from dgmark_service.error_answers import Busy, ErrorAnswer, smoothed
+from dgmark_service.settings import ServiceSettings
 
 log = logging.getLogger("dgmark_service")
 PAUSE = 5.0  # seconds before a model is loaded again that could not be loaded
@@ -28,37 +26,92 @@ _NOT_LOADED = "the model could not be loaded; the operator finds the reason in t
 _STOPPING = "the service is being stopped, so this text is not finished: ask again"
 
 
+class Writer:
+    """What writes in the process of the models, by the service's settings: a thread, which waits for no caller."""
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        self.settings = settings
+
+    def load(self) -> Mapping[str, jobs.ModelFacts]:
+        """Load the models, and return what is known of each.
+
+        Raises:
+            DgmarkError: they cannot be loaded.
+        """
+        if self.settings.logging is not None:
+            logging.config.dictConfig(self.settings.logging)
+        # torch, which the process that serves does not need
+        from dgmark.models.load import load_model
+        from dgmark_service.model_worker import ModelWorker
+
+        models = {one.name: load_model(**one.loading) for one in self.settings.models}
+        worker = ModelWorker(models, self.settings.rows)
+        self._inbox, self._said = SimpleQueue[jobs.ToWorker](), SimpleQueue[list[jobs.FromWorker] | Exception]()
+        Thread(target=self._write, args=(worker.run,), name="dgmark-write", daemon=True).start()
+        return worker.facts
+
+    def _write(self, run: Callable[..., None]) -> None:
+        try:
+            run(self._inbox, self._said.put)
+        except Exception as error:
+            self._said.put(error)
+
+    def news(self, messages: Sequence[jobs.ToWorker]) -> list[jobs.FromWorker]:
+        """Pass messages on, wait for a step if none was done since the last call, and return what came of all steps.
+
+        Raises:
+            Exception: a fault ended the thread.
+        """
+        for message in messages:
+            self._inbox.put(message)
+        steps = [self._said.get()]
+        while not self._said.empty():
+            steps.append(self._said.get())
+        news = list[jobs.FromWorker]()
+        for said in steps:
+            if isinstance(said, Exception):
+                raise said
+            news += said
+        return news
+
+
+class _Held(NamedTuple):
+    """A job that is under way or waits: what comes of it, when it began, and what ends it when its time is up."""
+
+    outcomes: asyncio.Queue[jobs.Outcome]
+    began: float
+    limit: asyncio.TimerHandle
+
+
 @dataclass
 class ModelProcess:
     """A process that writes texts.
 
     Attributes:
-        launch: starts the process, which does `work`.
-        rows: the most texts that are written at once.
-        queue: how many jobs may wait.
-        seconds: the longest that a job may take, waiting included. A process that says nothing for half of that while
-            somebody waits for a word of it is taken to hang, and another one takes its place.
+        launch: starts the process, which shares a `Writer`.
+        settings: the service's settings, which have the most texts that are written at once, how many may wait, and the
+            longest that a job may take, waiting included. A process that says nothing for half of that while it has
+            work is taken to hang, and another one takes its place.
         on_lost: called when the process ends by itself.
         on_failed: called with the reason if the models cannot be loaded at the start. If they cannot be loaded again
             later, it is tried again after a pause.
         facts: what is known of each model; empty until they are loaded.
     """
 
-    launch: Callable[[], ChildProcess]
-    rows: int
-    queue: int
-    seconds: float
+    launch: Callable[[], Worker]
+    settings: ServiceSettings
     on_lost: Callable[[], object]
     on_failed: Callable[[DgmarkError], object]
     facts: Mapping[str, jobs.ModelFacts] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._last_message = time.monotonic()
         self._was_ready = self._stopping = False
-        self._queues: dict[str, asyncio.Queue[jobs.Outcome]] = {}
-        self._sender = ThreadPoolExecutor(1, "dgmark-send")
-        self._mean = 1.0
+        self._held: dict[str, _Held] = {}
+        self._messages: list[jobs.ToWorker] = []
+        self._wake = asyncio.Event()
+        self._mean, self._patience = 1.0, self.settings.text_seconds / 2
         self._failure = _LOADING
+        self._watching: asyncio.Future[None] | None = None
 
     @property
     def ready(self) -> bool:
@@ -68,15 +121,71 @@ class ModelProcess:
     @property
     def held(self) -> int:
         """The number of jobs that are under way or wait."""
-        return len(self._queues)
+        return len(self._held)
 
     def start(self) -> None:
         """Start the process; it loads the models after that. It is called in the event loop."""
-        if self._stopping:
-            return
         self._loop = asyncio.get_running_loop()
         self._process = self.launch()
-        threading.Thread(target=self._receive, args=(self._process,), name="dgmark-receive", daemon=True).start()
+        self._watching = asyncio.ensure_future(self._watch())
+        self._watching.add_done_callback(lambda one: one.cancelled() or one.result())  # the event loop logs a fault
+
+    async def _watch(self) -> None:
+        """Let the process work, and start another one when it ends, unless the models cannot be loaded at the start."""
+        while True:
+            error: Exception
+            try:
+                await self._work()
+            except Exception as one:
+                error = one
+            self._process.kill()
+            was_ready, self.facts, self._messages = bool(self.facts), {}, []
+            self._give_up(WorkerLost("the process that runs the model ended, so this text is not finished: ask again"))
+            if not was_ready:
+                why = error if isinstance(error, DgmarkError) else ModelError(f"{type(error).__name__}: {error}")
+                log.error("the model could not be loaded: %s", why)
+                if not self._was_ready:
+                    self._failure = _NOT_LOADED
+                    self.on_failed(why)
+                    return
+            if isinstance(error, TimeoutError):
+                log.error("the process that runs the model said nothing for %g seconds: it is ended", self._patience)
+            fault = None if isinstance(error, DgmarkError | TimeoutError) else error
+            log.error("the process that runs the model ended; another one takes its place", exc_info=fault)
+            self.on_lost()
+            await asyncio.sleep(0 if was_ready else PAUSE)
+            self._process = self.launch()
+
+    async def _work(self) -> None:
+        """Let the process load its models, and then work whenever there is anything to do.
+
+        Raises:
+            TimeoutError: it hangs.
+            DgmarkError: the models cannot be loaded, or the process has ended.
+        """
+        process = self._process
+
+        def wake_at_its_end() -> None:
+            process.wait_ended()
+            self._loop.call_soon_threadsafe(self._wake.set)
+
+        in_thread(wake_at_its_end)
+        try:
+            self.facts = await asyncio.wrap_future(process.submit(Writer.load))
+        except WorkerLost as error:
+            raise WorkerLost("the process that runs the model ended before the model was loaded") from error
+        self._was_ready = True
+        while True:
+            if not self._held and not self._messages and process.alive:
+                self._wake.clear()
+            await self._wake.wait()
+            messages, self._messages = self._messages, []
+            news = process.submit(Writer.news, messages, seconds=self._patience)
+            for job, outcome in await asyncio.wrap_future(news):
+                if isinstance(outcome, jobs.Finished | DgmarkError):
+                    self._end(job, outcome)
+                elif job in self._held:  # not dropped
+                    self._held[job].outcomes.put_nowait(outcome)
 
     def check_room(self, number: int) -> None:
         """Refuse so many jobs if the process cannot take all of them now.
@@ -88,130 +197,58 @@ class ModelProcess:
             raise ErrorAnswer(503, _STOPPING)
         if not self.facts:
             raise ErrorAnswer(503, self._failure, headers={"retry-after": "5"})
-        if self.held + number > self.rows + self.queue:
-            raise Busy(self.held * self._mean / self.rows)
+        if self.held + number > self.settings.rows + self.settings.queue:
+            raise Busy(self.held * self._mean / self.settings.rows)
 
-    @asynccontextmanager
-    async def run(self, job: jobs.Job) -> AsyncIterator[asyncio.Queue[jobs.Outcome]]:
-        """Give the process a job, and yield what comes of it; whoever leaves before the end cancels the job.
+    def take(self, job: jobs.Job) -> asyncio.Queue[jobs.Outcome]:
+        """Give the process a job, and return the queue of what comes of it; whoever needs no more of it drops the job.
 
         Raises:
             DgmarkError: see `check_room`.
         """
         self.check_room(1)
-        began = time.monotonic()
-        if not self._queues:  # it had nothing to say before
-            self._last_message = began
-        messages = self._queues[job.id] = asyncio.Queue()
-        limit = self._loop.call_later(self.seconds, self._out_of_time, job.id)
+        limit = self._loop.call_later(self.settings.text_seconds, self._out_of_time, job.id)
+        self._held[job.id] = held = _Held(asyncio.Queue(), time.monotonic(), limit)
         self._send(job)
-        try:
-            yield messages
-        finally:
-            limit.cancel()
-            if self._queues.pop(job.id, None) is None:
-                self._mean += SMOOTHING * (time.monotonic() - began - self._mean)
-            else:
-                self._cancel(job.id)
+        return held.outcomes
 
     def _out_of_time(self, job: str) -> None:
-        messages = self._queues.pop(job, None)
-        if messages is not None:
-            detail = f"the text was not finished within {self.seconds:g} seconds, waiting included, which is all that "
-            detail += "a text may take here: ask for a shorter one, or again when the service has less to do"
-            messages.put_nowait(ErrorAnswer(503, detail))
-            self._cancel(job)
+        outcomes, seconds = self._held[job].outcomes, self.settings.text_seconds
+        self.drop(job)
+        detail = f"the text was not finished within {seconds:g} seconds, waiting included, which is all that a text "
+        detail += "may take here: ask for a shorter one, or again when the service has less to do"
+        outcomes.put_nowait(ErrorAnswer(503, detail))
 
-    def _cancel(self, job: str) -> None:
-        """Let a job go. The process answers to that, so one that says nothing for long hangs."""
-        self._send(job)
-        last_message, process, silence = self._last_message, self._process, self.seconds / 2
+    def drop(self, job: str) -> None:
+        """Let a job go, unless it has ended."""
+        if job in self._held:
+            self._held.pop(job).limit.cancel()
+            self._send(job)
 
-        def check() -> None:
-            """End the process if it has said nothing since."""
-            if self._last_message == last_message and self._process is process and not self._stopping:
-                log.error("the process that runs the model said nothing for %g seconds: it is ended", silence)
-                process.kill()
+    def _send(self, message: jobs.ToWorker) -> None:
+        self._messages.append(message)
+        self._wake.set()
 
-        self._loop.call_later(max(0.0, last_message + silence - time.monotonic()), check)
+    def _end(self, job: str, outcome: jobs.Outcome) -> None:
+        """Tell whoever waits for a job the last that comes of it."""
+        if held := self._held.pop(job, None):
+            held.limit.cancel()
+            held.outcomes.put_nowait(outcome)
+            self._mean = smoothed(self._mean, time.monotonic() - held.began)
+
+    def _give_up(self, error: DgmarkError) -> None:
+        for job in list(self._held):
+            self._end(job, error)
 
     def stop(self) -> None:
         """Take no more jobs, and give up those that are under way."""
         self._stopping = True
+        if self._watching is not None:
+            self._watching.cancel()
         self._give_up(ErrorAnswer(503, _STOPPING))
 
     def close(self) -> None:
         """End the process."""
         self.stop()
-        if hasattr(self, "_process"):
+        if self._watching is not None:
             self._process.kill()
-        self._sender.shutdown(wait=False, cancel_futures=True)
-
-    def _send(self, message: jobs.ToWorker) -> None:
-        process = self._process
-
-        def send() -> None:
-            with suppress(WorkerLost):  # `_lost` informs whoever waits
-                process.send(message)
-
-        self._sender.submit(send)
-
-    def _receive(self, process: ChildProcess) -> None:
-        """Read what the process says, in a thread."""
-        with suppress(RuntimeError):  # the event loop has ended
-            try:
-                while True:
-                    self._loop.call_soon_threadsafe(self._on_message, process.receive())
-            except WorkerLost:
-                self._loop.call_soon_threadsafe(self._lost)
-
-    def _on_message(self, message: jobs.FromWorker) -> None:
-        self._last_message = time.monotonic()
-        job, outcome = message
-        if isinstance(outcome, Mapping):
-            self.facts, self._was_ready = outcome, True
-        elif job is None and isinstance(outcome, DgmarkError):
-            self._not_loaded(outcome)
-        elif outcome is not None and job in self._queues:  # not cancelled
-            self._queues[job].put_nowait(outcome)
-            if isinstance(outcome, jobs.Finished | DgmarkError):
-                del self._queues[job]
-
-    def _lost(self) -> None:
-        if self._stopping:
-            return
-        was_ready, self.facts = self.ready, {}
-        self._give_up(WorkerLost("the process that runs the model ended, so this text is not finished: ask again"))
-        if self._failure == _LOADING and not was_ready:
-            self._not_loaded(WorkerLost("the process that runs the model ended before the model was loaded"))
-        if self._was_ready:
-            log.error("the process that runs the model ended; another one takes its place")
-            self._failure = _LOADING
-            self.on_lost()
-            self._loop.call_later(0 if was_ready else PAUSE, self.start)
-
-    def _not_loaded(self, why: DgmarkError) -> None:
-        self._failure = _NOT_LOADED
-        log.error("the model could not be loaded: %s", why)
-        if not self._was_ready:
-            self.on_failed(why)
-
-    def _give_up(self, error: DgmarkError) -> None:
-        held, self._queues = self._queues, {}
-        for messages in held.values():
-            messages.put_nowait(error)
-
-
-def work(
-    inbox: "SimpleQueue[jobs.ToWorker]",
-    send: Callable[[jobs.FromWorker], None],
-    log_config: dict[str, Any] | None,
-    models: Mapping[str, Mapping[str, Any]],
-    rows: int,
-) -> None:
-    """What the process does, as the main function of a `ChildProcess`; see `serve_jobs`."""
-    if log_config is not None:
-        logging.config.dictConfig(log_config)
-    from dgmark_service.model_worker import serve_jobs  # torch, which the process that serves does not need
-
-    serve_jobs(inbox, send, models, rows)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from operator import methodcaller
-from queue import Empty, SimpleQueue
-from threading import Semaphore, Thread
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 from dgmark.decode.canvas import BatchEvents, BlockFinished, Canvas, Committed, Completed
@@ -27,16 +27,14 @@ from dgmark.decode.prepared import BatchKind, Prepared, batches_of, check_markin
 from dgmark.decode.requests import Request
 from dgmark.decode.written import MarkWarning
 from dgmark.detection.reader import Ranges
-from dgmark.errors import DgmarkError, InputError, ModelError, PromptTooLong, SettingsError
+from dgmark.errors import DgmarkError, InputError, PromptTooLong, SettingsError
 from dgmark.models.chat import chat_prompt, template_of
 from dgmark.models.denoiser import Denoiser, traits_of
-from dgmark.models.load import load_model
 from dgmark.watermark.key import WatermarkKey
 from dgmark_service import jobs
 from dgmark_service.error_answers import ErrorAnswer
 
 log = logging.getLogger("dgmark_service")
-Send = Callable[[jobs.FromWorker], None]
 # of a character that is not whole yet
 _UNFINISHED = "\ufffd"
 
@@ -47,17 +45,17 @@ class ModelWorker:
 
     Attributes:
         models: the models by name.
-        send: is given what becomes of the jobs.
         rows: the most texts that are written at once.
         batches: the most batches that take turns.
         facts: what the service knows of each model.
+        said: what became of the jobs.
     """
 
     models: Mapping[str, Denoiser]
-    send: Send
     rows: int
     batches: int = 4
     facts: Mapping[str, jobs.ModelFacts] = field(init=False)
+    said: list[jobs.FromWorker] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.facts = {name: _facts(model) for name, model in self.models.items()}
@@ -71,13 +69,23 @@ class ModelWorker:
         """Whether there is anything to do."""
         return bool(self._waiting or self._running)
 
+    def run(self, inbox: "SimpleQueue[jobs.ToWorker]", tell: Callable[[list[jobs.FromWorker]], object]) -> None:
+        """Do jobs for ever as they come, and tell after each step what became of them, if only that it was done."""
+        while True:
+            if not self.busy:
+                self.take(inbox.get())
+            while not inbox.empty():
+                self.take(inbox.get())
+            self.advance()
+            said, self.said = self.said, []
+            tell(said)
+
     def take(self, message: jobs.ToWorker) -> None:
         """Accept a job, or let one go."""
         if isinstance(message, str):
             self._waiting = deque(text for text in self._waiting if text.job.id != message)
             for batch in self._running:
                 batch.drop(message)
-            self.send((message, None))
             return
         try:
             text = self._prepared(message)
@@ -94,7 +102,7 @@ class ModelWorker:
             self._fail([message.id], error)
         else:
             self._waiting.append(text)
-            self.send((message.id, text.started))
+            self.said.append((message.id, text.started))
 
     def advance(self) -> None:
         """Begin a batch if there is room, and do one step of the batch whose turn it is."""
@@ -103,8 +111,7 @@ class ModelWorker:
             return
         batch = self._running.popleft()
         try:
-            for message in batch.step():
-                self.send(message)
+            self.said.extend(batch.step())
         except Exception as error:
             # the others go on: a decode shares nothing with the next one
             self._fail(batch.left, error)
@@ -170,8 +177,7 @@ class ModelWorker:
         if not isinstance(error, DgmarkError):
             log.error("jobs %s failed", ", ".join(ids), exc_info=error)
             error = DgmarkError("the model could not write this text")
-        for job in ids:
-            self.send((job, error))
+        self.said += [(job, error) for job in ids]
 
     def _prepared(self, job: jobs.Job) -> "_Text | _Marking":
         """Check and encode a job."""
@@ -386,20 +392,15 @@ def in_steps(work: Callable[[Tell], None]) -> Generator[jobs.Outcome | None]:
     Raises:
         Exception: what the work raises.
     """
-    turn, told, closed = Semaphore(0), SimpleQueue[Any](), False
-
-    def wait() -> None:
-        turn.acquire()
-        if closed:
-            raise GeneratorExit
+    go_on, told = SimpleQueue[bool](), SimpleQueue[Any]()
 
     def tell(outcome: jobs.Outcome | None) -> None:
         told.put(outcome)
-        wait()
+        if not go_on.get():
+            raise GeneratorExit
 
     def run() -> None:
         try:
-            wait()
             work(tell)
             told.put(StopIteration())
         except BaseException as error:
@@ -407,52 +408,18 @@ def in_steps(work: Callable[[Tell], None]) -> Generator[jobs.Outcome | None]:
 
     Thread(target=run, name="dgmark-mark", daemon=True).start()
     try:
-        turn.release()
         while not isinstance(outcome := told.get(), BaseException):
             yield outcome
-            turn.release()
+            go_on.put(True)
         if not isinstance(outcome, StopIteration):
             raise outcome
     finally:
-        closed = True
-        turn.release()
+        go_on.put(False)
 
 
 def _marked_as(job: jobs.Job) -> tuple[str, float]:
     """What the time of marking depends on, beside the text's length."""
     return job.model, (job.remask or {}).get("share", 0.0)
-
-
-def serve_jobs(
-    inbox: "SimpleQueue[jobs.ToWorker]",
-    send: Send,
-    models: Mapping[str, Mapping[str, Any]],
-    rows: int,
-) -> None:
-    """Load the models, and do jobs for ever.
-
-    Args:
-        inbox: jobs as they come.
-        send: is given what becomes of them.
-        models: by the name of each model, the arguments that load it.
-        rows: the most texts that are written at once.
-    """
-    try:
-        loaded = {name: load_model(**arguments) for name, arguments in models.items()}
-    except Exception as error:
-        known = error if isinstance(error, DgmarkError) else ModelError(f"{type(error).__name__}: {error}")
-        send((None, known))
-        return
-    worker = ModelWorker(loaded, send, rows)
-    send((None, worker.facts))
-    while True:
-        if not worker.busy:
-            worker.take(inbox.get())
-        try:
-            while True:
-                worker.take(inbox.get_nowait())
-        except Empty:
-            worker.advance()
 
 
 def _facts(model: Denoiser) -> jobs.ModelFacts:

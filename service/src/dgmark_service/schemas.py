@@ -54,15 +54,6 @@ class RequestFields(BaseModel):
         if rules:
             schema["allOf"] = rules
 
-    @model_validator(mode="before")
-    @classmethod
-    def _one_unknown(cls, value: object) -> object:
-        """The fields without all unknown ones but the first, whose error stands for the others."""
-        if not isinstance(value, dict):
-            return value
-        unknown = [name for name in value if name not in cls.model_fields][:1]
-        return {name: one for name, one in value.items() if name in cls.model_fields or name in unknown}
-
     @model_validator(mode="after")
     def _check_rules(self, info: ValidationInfo) -> "RequestFields":
         given = {name for name, value in self if value is not None}

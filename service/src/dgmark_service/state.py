@@ -2,31 +2,27 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
-from functools import cached_property, partial
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import named_keys
 from dgmark.detection.rules import check_weighs
 from dgmark.errors import DgmarkError
-from dgmark.rows.documents import document_limits
-from dgmark.rows.processes import ChildProcess, in_thread
-from dgmark.watermark.commitment import KeyCommitment, load_commitments
+from dgmark.rows.processes import Worker, in_thread
+from dgmark.watermark.commitment import load_commitments
 from dgmark.watermark.key import WatermarkKey
 from dgmark_service.auth import Authenticator
 from dgmark_service.detection_worker import Checker
-from dgmark_service.jobs import ModelFacts
-from dgmark_service.model_process import ModelProcess, work
+from dgmark_service.model_process import ModelProcess, Writer
 from dgmark_service.offers import Offer, offers_of
 from dgmark_service.settings import ServiceSettings
 from dgmark_service.telemetry import AuditLog, Metrics
-from dgmark_service.turns import Turns
 from dgmark_service.worker_pool import WorkerPool
 
 log = logging.getLogger("dgmark_service")
 RELOAD_SECONDS = 60.0  # in which keys must be read again
-# the keys by name, the commitments, and the models that are marked with the keys
-KeysRead = tuple[dict[str, WatermarkKey], dict[str, KeyCommitment], dict[str, Offer]]
 
 
 class ServiceState:
@@ -37,9 +33,8 @@ class ServiceState:
         audit: its audit log.
         auth: tells who asks.
         metrics: its metrics.
-        turns: whose text is checked next.
-        keys: its keys by name.
-        commitments: the commitments to its keys and to former ones, by the keys' fingerprints.
+        workers: the processes that check texts.
+        model_process: the process that writes texts, which is started if there are models.
         offers: its models by name.
         failure: why its models could not be loaded at the start; None if they could.
         on_failure: called when that is known.
@@ -56,76 +51,30 @@ class ServiceState:
     def __init__(self, settings: ServiceSettings) -> None:
         self.settings = settings
         self.audit = AuditLog(settings.audit)
-        self.keys, self.commitments, self.offers = _read_keys(settings)
-        if settings.surprisal_model is not None:
-            for key in self.keys.values():
-                check_weighs(key)
+        checker, self.offers = _read_keys(settings)
         self.auth = Authenticator(settings)
         self.metrics = Metrics()
-        self.turns = turns = Turns(settings.processes, settings.queue)
-        self.metrics.held.set_function(lambda: turns.held)
-        self.metrics.waiting.labels("checks").set_function(lambda: max(0, turns.held - turns.places))
+        self.workers = pool = WorkerPool(checker, settings, self.metrics.lost.inc)
+        self.metrics.held.set_function(lambda: pool.held)
+        self.metrics.waiting.labels("checks").set_function(lambda: max(0, pool.held - pool.places))
+        launch = partial(Worker, Writer(checker.settings))  # without the secrets, as what checks
+        self.model_process = process = ModelProcess(launch, settings, self.metrics.lost.inc, self._fail)
+        self.metrics.writing.set_function(lambda: process.held)
+        self.metrics.waiting.labels("texts").set_function(lambda: max(0, process.held - settings.rows))
         self.failure: DgmarkError | None = None
         self.on_failure: Callable[[], object] = lambda: None
         self.given_up = 0
         self._changing = asyncio.Lock()
 
-    @cached_property
-    def workers(self) -> WorkerPool:
-        """The processes that check texts."""
-        settings = self.settings
-        return WorkerPool(
-            self._checker(),
-            Checker.warm,
-            workers=settings.processes,
-            seconds=settings.seconds,
-            memory=settings.worker_bytes,
-            on_lost=self.metrics.lost.inc,
-        )
-
-    def _checker(self) -> Checker:
-        settings = self.settings
-        sizes = {
-            "file_bytes": settings.body_bytes,
-            "unpacked_bytes": 8 * settings.body_bytes,
-            "text_bytes": 4 * settings.max_chars,
-            "memory_bytes": min(2**30, settings.worker_bytes),
-        }
-        seconds = {False: settings.seconds / 2, True: min(settings.public_seconds, settings.seconds) / 2}
-        return Checker(
-            self.keys,
-            tokenizer=settings.tokenizer,
-            surprisal_model=settings.surprisal_model,
-            surprisal_context=settings.surprisal_context,
-            max_chars=settings.max_chars,
-            seconds=settings.seconds,
-            limits={public: document_limits(seconds=most, **sizes) for public, most in seconds.items()},
-            commitments=self.commitments,
-        )
-
-    @cached_property
-    def model_process(self) -> ModelProcess | None:
-        """The process that writes texts; None without models."""
-        settings = self.settings
-        if not self.offers:
-            return None
-        models = {name: offer.source.loading for name, offer in self.offers.items()}
-        process = ModelProcess(
-            partial(ChildProcess, work, settings.logging, models, settings.rows),
-            rows=settings.rows,
-            queue=settings.queue,
-            seconds=settings.text_seconds,
-            on_lost=self.metrics.lost.inc,
-            on_failed=self._fail,
-        )
-        self.metrics.writing.set_function(lambda: process.held)
-        self.metrics.waiting.labels("texts").set_function(lambda: max(0, process.held - process.rows))
-        return process
+    @property
+    def keys(self) -> Mapping[str, WatermarkKey]:
+        """Its keys by name."""
+        return self.workers.shared.keys
 
     async def start(self) -> None:
         """Start the processes, and wait until texts can be checked; models are loaded after that."""
         async with self._changing:
-            if self.model_process is not None:
+            if self.offers:
                 self.model_process.start()
             rates = [rate for rate in await self.workers.start() if rate is not None]
             self.workers.shared.chars_per_second = min(rates, default=None)
@@ -139,12 +88,11 @@ class ServiceState:
             # a thread that waits for a disk for ever holds up neither a later reload nor the end of the process
             reading = asyncio.wrap_future(in_thread(_read_keys, self.settings))
             try:
-                self.keys, self.commitments, self.offers = await asyncio.wait_for(reading, RELOAD_SECONDS)
+                checker, self.offers = await asyncio.wait_for(reading, RELOAD_SECONDS)
             except (DgmarkError, TimeoutError) as error:
                 why = str(error) or f"they were not read within {RELOAD_SECONDS:g} seconds"
                 log.error("the keys stay as they were: %s", why)
                 return
-            checker = self._checker()
             checker.chars_per_second = self.workers.shared.chars_per_second  # the model stays
             self.workers.renew(checker)
         log.warning("the keys are now: %s", ", ".join(self.keys))
@@ -152,18 +100,13 @@ class ServiceState:
     def close(self) -> None:
         """End the processes and the log."""
         self.workers.close()
-        if self.model_process is not None:
-            self.model_process.close()
+        self.model_process.close()
         self.audit.close()
 
     @property
     def ready(self) -> bool:
         """Whether the service can do everything that it was started for, and leave evidence of it."""
-        return self.workers.ready and self.audit.works() and (self.model_process is None or self.model_process.ready)
-
-    def model_facts(self, model: str) -> ModelFacts | None:
-        """What is known of a model; None until it is loaded."""
-        return None if self.model_process is None else self.model_process.facts.get(model)
+        return self.workers.ready and self.audit.works() and (self.model_process.ready or not self.offers)
 
     def _fail(self, why: DgmarkError) -> None:
         self.failure = why
@@ -171,18 +114,20 @@ class ServiceState:
 
     def stop_generation(self) -> None:
         """Give up the texts that are being written: the service ends."""
-        if self.model_process is not None:
-            self.given_up += self.model_process.held
-            self.model_process.stop()
+        self.given_up += self.model_process.held
+        self.model_process.stop()
 
 
-def _read_keys(settings: ServiceSettings) -> KeysRead:
-    """The keys by name, the commitments, and the models that are marked with the keys.
+def _read_keys(settings: ServiceSettings) -> tuple[Checker, dict[str, Offer]]:
+    """What checks texts under the keys, and the models that are marked with them.
 
     See `ServiceState` for what is raised.
     """
     keys = named_keys(settings.keys, allow_open=settings.allow_open_keys)
     for key in keys.values():
         Detector(key, tokenizer=settings.tokenizer).tokenizer  # noqa: B018 (an error now, not at each request)
+        if settings.surprisal_model is not None:
+            check_weighs(key)
     commitments = load_commitments(settings.commitments, keys.values()) if settings.commitments else {}
-    return keys, commitments, offers_of(settings, keys)
+    # no process that checks needs to know the other secrets
+    return Checker(replace(settings, signer=None, api_token=None), keys, commitments), offers_of(settings, keys)

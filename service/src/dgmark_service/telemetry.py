@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from dgmark.arguments.checks import as_path
 from dgmark.errors import InputError
 from dgmark.watermark.key import WatermarkKey
-from dgmark_service.turns import MovingWindow
+from dgmark_service.moving_window import MovingWindow
 
 log = logging.getLogger("dgmark_service")
 # rows of the audit log about refused requests without a valid token: anybody can send them without end

@@ -4,29 +4,32 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from dgmark_service.state import ServiceState
 
+Output = TypeVar("Output")
 
-async def in_worker(request: Request, work: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of `work(checker, *arguments)` in a worker. Who leaves before the turn of a request gives it up.
 
-    Whatever takes long with what strangers send is done so: a thread would hold up the event loop.
+async def in_worker(request: Request, work: Callable[..., Output], *arguments: Any) -> Output:
+    """The result of `work(*arguments)`, a method of a `Checker`, in a worker.
+
+    Who leaves before the turn of a request gives it up. Whatever takes long with what strangers send is done so: a
+    thread would hold up the event loop.
 
     Raises:
         ErrorAnswer: a stranger's time is used up.
         ClientDisconnect: nobody waits for it any more.
-        DgmarkError: see `Turns.place` and `WorkerPool.run`.
+        DgmarkError: see `WorkerPool.turn` and `WorkerPool.run`.
     """
     state: ServiceState = request.app.state.service
     caller = request.state.caller
     async with AsyncExitStack() as stack:
-        turn = state.turns.place(stranger=caller.stranger)
-        if not await unless_gone(request, stack.enter_async_context(turn)):
+        turn = stack.enter_async_context(state.workers.turn(stranger=caller.stranger))
+        if not await unless_gone(request, turn):
             raise ClientDisconnect
         state.auth.check_seconds(caller)  # others of the same caller may have used them up meanwhile
         began = time.monotonic()

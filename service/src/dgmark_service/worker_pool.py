@@ -1,98 +1,134 @@
-"""The processes that check texts: each for so long, and with so much memory.
+"""The processes that check texts: each for so long, and with so much memory; who waits for one takes a turn.
 
 Work that a killed worker had begun is given to another one, once, and a new worker takes the place of the lost one.
-Knows nothing of HTTP and of what the work is.
+Strangers are those without a token where others have one. Knows nothing of HTTP and of what the work is.
 """
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from types import MethodType
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from dgmark.errors import DgmarkError
-from dgmark.rows.processes import Worker, WorkerLost, in_thread
-from dgmark_service.error_answers import ErrorAnswer
+from dgmark.rows.processes import Worker, WorkerLost
+from dgmark_service.error_answers import Busy, ErrorAnswer, smoothed
+from dgmark_service.settings import ServiceSettings
 
 _ATTEMPTS = 2
+
+
+class Warmed(Protocol):
+    """What the processes share: its method `warm` is called in each that starts, so that fewer requests wait."""
+
+    def warm(self) -> Any:
+        """Do what the first work would wait for."""
+
+
+Output = TypeVar("Output")
+Shared = TypeVar("Shared", bound=Warmed)
 
 
 class _Worker(Worker):
     """One process, which is started and warmed up at once."""
 
-    def __init__(self, warm: Callable[[Any], Any], shared: Any, memory: int) -> None:
+    def __init__(self, shared: Warmed, memory: int) -> None:
         super().__init__(shared, memory=memory)
-        self.warmed = in_thread(self.call, warm)
+        self.warmed = self.submit(type(shared).warm)
 
 
 @dataclass
-class WorkerPool:
-    """Runs functions in processes that share one object, which each of them gets once.
+class WorkerPool(Generic[Shared]):
+    """Calls methods of one object in processes, each of which gets the object once.
 
     Attributes:
-        shared: the first argument of all work.
-        warm: called with it when a process starts, so that fewer requests wait for it.
-        workers: number of processes.
-        seconds: the longest that one piece of work may take.
-        memory: bytes that one process may have, where the system can limit it.
+        shared: the object.
+        settings: the service's settings, which have the number of processes, how many token holders and how many
+            strangers may wait, and how much time and memory one piece of work may take. As many as there are processes
+            may use one at once; strangers may use half of them.
         on_lost: called for each worker that ends before its work does.
+        places: the number of processes.
         ready: whether the processes are warmed up.
     """
 
-    shared: Any
-    warm: Callable[[Any], Any]
-    workers: int
-    seconds: float
-    memory: int
+    shared: Shared
+    settings: ServiceSettings
     on_lost: Callable[[], object]
     ready: bool = False
 
     def __post_init__(self) -> None:
-        self._processes: set[_Worker] = set()
-        self._idle: asyncio.Queue[_Worker] = asyncio.Queue()
+        self._processes, self._idle = set[_Worker](), deque[_Worker]()
+        self.places = self.settings.processes
+        self._free, self._for_strangers = asyncio.Semaphore(self.places), asyncio.Semaphore(max(1, self.places // 2))
+        self._held, self._mean = {True: 0, False: 0}, 0.1
+
+    @property
+    def held(self) -> int:
+        """How many use a process or wait for one."""
+        return sum(self._held.values())
 
     async def start(self) -> list[Any]:
-        """Start the processes, wait until they are warmed up, and return what `warm` returned in each.
+        """Start the processes, wait until they are warmed up, and return what `warm` returns in each.
 
         Raises:
             DgmarkError: the warm-up fails.
         """
-        for _ in range(self.workers):
+        for _ in range(self.places):
             self._add()
         found = await asyncio.gather(*(asyncio.wrap_future(worker.warmed) for worker in self._processes))
         self.ready = True
         return found
 
-    async def run(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """The result of `work(shared, *arguments)` from one of the processes, with what is shared now.
+    @asynccontextmanager
+    async def turn(self, *, stranger: bool = False) -> AsyncIterator[None]:
+        """Wait for a process, and keep it free for `run`.
+
+        Raises:
+            Busy: there is no room to wait.
+        """
+        if self._held[stranger] >= self.places + self.settings.queue:
+            raise Busy(self._held[stranger] * self._mean / self.places)
+        self._held[stranger] += 1
+        try:
+            async with self._for_strangers if stranger else nullcontext(), self._free:
+                began = time.monotonic()
+                yield
+                self._mean = smoothed(self._mean, time.monotonic() - began)
+        finally:
+            self._held[stranger] -= 1
+
+    async def run(self, work: Callable[..., Output], *arguments: Any) -> Output:
+        """The result of `work(*arguments)` from one of the processes, by whoever has a turn.
 
         Args:
-            work: a module-level function, or a method of the shared object's class.
-            arguments: its other arguments.
+            work: a method of the object that is shared, or was when the work was asked for.
+            arguments: its arguments.
 
         Raises:
             ErrorAnswer: it took too long, and its process was ended, or it needs more memory than a process has.
             WorkerLost: two processes ended over it.
             DgmarkError: what the work raises.
         """
-        shared = self.shared
         for _ in range(_ATTEMPTS):
             with suppress(WorkerLost):
-                return await self._attempt(shared, work, arguments)
+                return cast(Output, await self._attempt(cast(MethodType, work), arguments))
         raise WorkerLost("the process that checked this ended before it had a result, twice: there is no result")
 
-    async def _attempt(self, shared: Any, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    async def _attempt(self, work: MethodType, arguments: tuple[Any, ...]) -> Any:
         worker = await self._warm_worker()
-        if worker.shared[0] is not shared:  # renewed while this waited: it gets the old object for this one time
-            worker.shared = (shared,)
+        if worker.shared[0] is not work.__self__:  # renewed while this waited: it gets the old object for this one time
+            worker.shared = (work.__self__,)
         usable = False
         try:
-            result = await asyncio.wrap_future(in_thread(partial(worker.call, work, *arguments, seconds=self.seconds)))
+            call = worker.submit(work.__func__, *arguments, seconds=self.settings.seconds)
+            result = await asyncio.wrap_future(call)
             usable = True
             return result
         except TimeoutError as error:
-            detail = f"checking this took longer than {self.seconds:g} seconds: check it in parts"
+            detail = f"checking this took longer than {self.settings.seconds:g} seconds: check it in parts"
             raise ErrorAnswer(503, detail) from error
         except MemoryError as error:
             usable = True
@@ -107,7 +143,7 @@ class WorkerPool:
     async def _warm_worker(self) -> _Worker:
         """A worker that is warmed up and has nothing to do; those that ended while they were idle are replaced."""
         while True:
-            worker = await self._idle.get()
+            worker = self._idle.popleft()
             try:
                 await asyncio.wrap_future(worker.warmed)
             except BaseException as error:
@@ -120,17 +156,17 @@ class WorkerPool:
     def _give_back(self, worker: _Worker, *, usable: bool) -> None:
         """Let the worker take other work, or put a new one in its place."""
         if usable and worker.shared[0] is self.shared:
-            self._idle.put_nowait(worker)
+            self._idle.append(worker)
         else:
             self._replace(worker)
             if not usable:
                 self.on_lost()
 
-    def renew(self, shared: Any) -> None:
+    def renew(self, shared: Shared) -> None:
         """Share another object from now on: work that is under way or waits ends with the old one."""
         self.shared = shared
-        for _ in range(self._idle.qsize()):
-            self._replace(self._idle.get_nowait())
+        for _ in range(len(self._idle)):
+            self._replace(self._idle.popleft())
 
     def _replace(self, worker: _Worker) -> None:
         self._processes.discard(worker)
@@ -138,9 +174,9 @@ class WorkerPool:
         self._add()
 
     def _add(self) -> None:
-        worker = _Worker(self.warm, self.shared, self.memory)
+        worker = _Worker(self.shared, self.settings.worker_bytes)
         self._processes.add(worker)
-        self._idle.put_nowait(worker)
+        self._idle.append(worker)
 
     def close(self) -> None:
         """End the processes. Work that has not ended has no result."""

@@ -1,82 +1,15 @@
-"""Whose text is checked next, and what a stranger may spend in a minute."""
+"""What a stranger may spend in a minute, and a tenant with keys and an end."""
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dgmark_service.moving_window import MovingWindow
 from dgmark_service.token_file import TokenFile
-from dgmark_service.turns import Busy, MovingWindow, Turns
 from support.known_keys import known_key
 from support.services import bearer, service
-
-
-class Asking:
-    """Somebody who waits for a place, and holds it until they are to go."""
-
-    def __init__(self, turns: Turns, *, stranger: bool) -> None:
-        self.over = asyncio.Event()
-        self.has_it = False
-        self.task = asyncio.create_task(self._ask(turns, stranger))
-
-    async def _ask(self, turns: Turns, stranger: bool) -> None:
-        async with turns.place(stranger=stranger):
-            self.has_it = True
-            await self.over.wait()
-
-
-async def soon() -> None:
-    """Let everybody do what they can without anything else."""
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
-def test_strangers_leave_half_of_the_places_and_the_queue_to_token_holders() -> None:
-    async def asking() -> None:
-        turns = Turns(places=4, queue=3)
-        strangers, holders = ([Asking(turns, stranger=one) for _ in range(7)] for one in (True, False))
-        await soon()
-        for everybody in (strangers, holders):
-            assert [one.has_it for one in everybody] == [True] * 2 + [False] * 5
-        for stranger in (True, False):  # the queue of each is full
-            with pytest.raises(Busy) as refused:
-                await turns.place(stranger=stranger).__aenter__()
-            assert int((refused.value.headers or {})["retry-after"]) >= 1
-        strangers[0].over.set()
-        await soon()
-        assert holders[2].has_it  # before the strangers that have waited for longer
-        assert not strangers[2].has_it
-        assert turns.held == 13
-        for one in (*strangers, *holders):
-            one.over.set()
-        await asyncio.gather(*(one.task for one in (*strangers, *holders)))
-        assert turns.held == 0
-
-    asyncio.run(asking())
-
-
-def test_who_leaves_the_queue_holds_nothing() -> None:
-    async def asking() -> None:
-        turns = Turns(places=1, queue=1)
-        first = Asking(turns, stranger=False)
-        for stranger in (True, False) * 3:
-            waiting = Asking(turns, stranger=stranger)
-            await soon()
-            assert not waiting.has_it
-            waiting.task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await waiting.task
-        assert turns.held == 1
-        first.over.set()
-        for stranger in (True, False):
-            async with turns.place(stranger=stranger):
-                pass
-        await first.task
-        assert turns.held == 0
-
-    asyncio.run(asking())
 
 
 def test_a_window_moves_with_a_clock_that_nobody_sets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +44,7 @@ def test_a_stranger_has_seconds_of_a_minute_and_of_a_document_and_a_token_holder
         assert "all the time" in refused.json()["detail"]
         assert client.post("/v1/detect", **document, headers=holder).status_code == 200
         app: Any = client.app
-        assert app.state.service.turns.places == 2  # of one worker, strangers would leave none
+        assert app.state.service.workers.places == 2  # of one worker, strangers would leave none
 
 
 def test_a_tenant_has_keys_and_an_end(tmp_path: Path) -> None:
