@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from case_tables import CASES
 
 from dgmark_lab.attacks import ATTACKS, attack
 from support.command_line import run
@@ -75,17 +76,7 @@ def test_one_text_comes_out_as_text() -> None:
     assert result.stdout == "three four\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["no-such", "-"], "there is no attack 'no-such'"),
-        (["deletion", "-", "--option", "colour=red"], "deletion has no option colour"),
-        (["crop", "-", "--budget", "0.1"], "crop has no option budget"),
-        (["deletion", "-", "--option", "budget=much"], "option budget of attack deletion is 'much'"),
-        (["deletion", "-", "--seed", "-1"], "--seed"),
-        ([], "--list"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), CASES["refused arguments of attack"])
 def test_an_invalid_option_is_refused(arguments: list[str], message: str) -> None:
     result = run("attack", *arguments, stdin="a text")
     assert result.exit_code == 2

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from case_tables import CASES
 from scipy import stats
 from torch import Tensor
 
@@ -333,20 +334,7 @@ LARGE_KEY, OTHER_KEY = (
     )
     for first in (1, 2)
 )
-MARKS: list[tuple[str, dict[str, Any]]] = [
-    ("kgw", {"delta": 4.0}),
-    ("unigram", {"delta": 4.0}),
-    ("pattern-mark", {"delta": 4.0}),
-    ("pattern-mark", {"delta": 4.0, "pattern_length": 4}),
-    ("gloaguen", {"delta": 12.0}),
-    ("gloaguen", {"delta": 24.0, "offsets": (-1, 1), "top_k": 20}),
-    ("dmark", {"delta": 4.0}),
-    ("dmark", {"delta": 4.0, "form": "bidirectional"}),
-    ("lr-dwm", {"delta": 6.0}),
-    ("cdmark", {"delta": 2.0}),
-    ("gumbel", {}),
-    ("tango", {"colours": "hash"}),
-]
+MARKS: list[tuple[str, dict[str, Any]]] = CASES["strong marks"]
 
 
 def marked(name: str, options: dict[str, Any]) -> Generation:
@@ -429,17 +417,7 @@ def test_a_file_of_detections_belongs_to_one_key(tmp_path: Path) -> None:
     assert run("detect", "--key", tmp_path / "unigram.json", text, "--out", detected).exit_code == 4
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--rule", "kwg"), "the rule is not one of: bigram, position, cdmark"),
-        (("--rule", "kgw", "--subkeys", 4), "rule kgw has no sub-keys: leave that out"),
-        (("--rule", "kgw", "--delta", -1), "delta -1.0 is not in 0..100"),
-        (("--rule", "gloaguen", "--offsets", "-1;1"), "offsets is not a list of whole numbers, such as -1 or -1,1"),
-        (("--delta", 1), "--rule is needed with delta, which is an option of: cdmark, dmark, gloaguen, kgw"),
-        (("--rule", "kgw", "--expected-match", 0.7), "--expected-match has no meaning for rule kgw"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), CASES["refused arguments of keygen"])
 def test_what_keygen_cannot_make_is_refused(tmp_path: Path, options: tuple[Any, ...], message: str) -> None:
     made = run("keygen", tmp_path / "key.json", *options)
     assert made.exit_code == 2

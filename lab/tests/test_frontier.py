@@ -11,10 +11,9 @@ from dgmark_lab.evaluate.estimates import Estimate
 from dgmark_lab.experiments.conditions import EDITS
 from dgmark_lab.experiments.figures import heat_figure
 from dgmark_lab.experiments.matched_curves import Measured, matched
-from dgmark_lab.experiments.spec import Experiment
+from dgmark_lab.experiments.spec import load_experiment
 from dgmark_lab.experiments.store import Store
 from dgmark_lab.experiments.views.frontier import EDITED, tokens_needed
-from dgmark_lab.toml_files import parse_toml
 from support.toy_experiments import report_toy, run_toy
 
 TEXTS = 400
@@ -114,34 +113,12 @@ def test_cells_over_different_prompts_are_refused() -> None:
         matched([cell(0.4), half], cell(0.6))
 
 
-SWEPT = """
-name = "swept"
-title = "Swept"
-source = "nowhere"
-view = "frontier"
-null = "plain, T = 1"
-perplexity = true
-[builtin]
-prompts = "some"
-texts = 6
-[prompts.some]
-dataset = "six prompts"
-texts = ["one", "two", "three", "four", "five", "six"]
-[[cells]]
-name = "plain"
-temperatures = [1.0]
-[[cells]]
-name = "dgmark"
-key = { rule = "position", code_length = 4 }
-decoding = { min_relative_reward = 0.1 }
-temperatures = [0.5, 2.0]
-"""
+SWEPT = load_experiment(str(Path(__file__).parent / "experiments" / "swept.toml"))
 
 
 def test_a_sweep_is_one_cell_a_temperature_in_the_order_of_the_file() -> None:
-    experiment = parse_toml(SWEPT, Experiment, "test")
-    assert [cell.name for cell in experiment.cells] == ["plain, T = 1", "dgmark, T = 0.5", "dgmark, T = 2"]
-    hot = experiment.cells[2]
+    assert [cell.name for cell in SWEPT.cells] == ["plain, T = 1", "dgmark, T = 0.5", "dgmark, T = 2"]
+    hot = SWEPT.cells[2]
     assert (hot.group, hot.at, hot.decoding) == ("dgmark", 2.0, {"min_relative_reward": 0.1, "temperature": 2.0})
     assert (hot.rule, hot.options) == ("position", {"code_length": 4})
 
@@ -171,11 +148,10 @@ def judged(store: Store, plan: str) -> None:
 
 
 def test_the_report_compares_schemes_at_equal_diversity(tmp_path: Path) -> None:
-    experiment = parse_toml(SWEPT, Experiment, "test")
-    store = run_toy(experiment, tmp_path, limit=6, length=32)
+    store = run_toy(SWEPT, tmp_path, limit=6, length=32)
     with_words(store, "swept", {"dgmark, T = 0.5": 3, "plain, T = 1": 6, "dgmark, T = 2": 12})
     judged(store, "swept")
-    section = report_toy(experiment, store).section
+    section = report_toy(SWEPT, store).section
     shown = {(q.cell, q.name): q.ours for q in section.quantities}
     hot = shown["dgmark, T = 2", "perplexity"]
     assert hot is not None
@@ -200,7 +176,7 @@ def test_the_report_compares_schemes_at_equal_diversity(tmp_path: Path) -> None:
 
 
 def test_the_tokens_needed_are_those_of_the_shortest_beginning_that_is_found(tmp_path: Path) -> None:
-    experiment = parse_toml(SWEPT.replace("[builtin]", "keys = 2\n[builtin]", 1), Experiment, "test")
+    experiment = SWEPT.model_copy(update={"keys": 2})
     report = report_toy(experiment, run_toy(experiment, tmp_path, limit=6, length=64))
     cell = report.run.cells["dgmark, T = 2"]
     p = {first: cell.score([ids[:first] for ids in cell.ids], deployed=True).p for first in (16, 32, 48, 64)}
@@ -213,12 +189,11 @@ def test_the_tokens_needed_are_those_of_the_shortest_beginning_that_is_found(tmp
 
 
 def test_cells_without_all_texts_or_perplexities_are_left_out_of_the_curves(tmp_path: Path) -> None:
-    experiment = parse_toml(SWEPT, Experiment, "test")
-    store = run_toy(experiment, tmp_path, limit=5, length=8)
-    unjudged = report_toy(experiment, store).section
+    store = run_toy(SWEPT, tmp_path, limit=5, length=8)
+    unjudged = report_toy(SWEPT, store).section
     assert {"distinct-2", "bits", "none"} < {q.name for q in unjudged.quantities}
     assert "perplexity" not in {q.name for q in unjudged.quantities}
     judged(store, "swept")
-    section = report_toy(experiment, store).section
+    section = report_toy(SWEPT, store).section
     assert {q.ours.count for q in section.quantities if q.name == "perplexity" and q.ours} == {5}
     assert [table.title[:12] for table in section.tables if table] == ["What it cost", "How many tok", "What survive"]

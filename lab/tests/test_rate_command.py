@@ -12,8 +12,7 @@ import pytest
 from dgmark.errors import InputError
 from dgmark_lab.attacks import attack
 from dgmark_lab.evaluate.rating import Preference, read_better, read_scores, win_of
-from dgmark_lab.experiments.spec import Experiment, load_experiment
-from dgmark_lab.toml_files import parse_toml
+from dgmark_lab.experiments.spec import load_experiment
 from support.command_line import run
 from support.stub_servers import Serve, stub_servers
 from support.toy_experiments import report_toy, run_toy
@@ -152,35 +151,15 @@ def test_a_server_that_stops_loses_no_finished_row(serve: Serve, tmp_path: Path)
     assert [row["id"] for row in rows(tmp_path / "out.jsonl")] == [f"t{n}" for n in range(6)]
 
 
-SMALL = """
-name = "judge"
-title = "Ratings"
-source = "Table 13"
-view = "ratings"
-null = "unmarked"
-[builtin]
-prompts = "three"
-texts = 3
-[prompts.three]
-dataset = "three prompts"
-texts = ["one", "two", "three"]
-[[cells]]
-name = "unmarked"
-[cells.paper]
-ratings = { coherence = 4.5, overall = 4.25 }
-[[cells]]
-name = "marked"
-key = { rule = "position" }
-"""
+SMALL = load_experiment(str(Path(__file__).parent / "experiments" / "ratings.toml"))
 
 
 def test_the_paper_s_table_is_rendered_from_ratings_and_pairs(serve: Serve, tmp_path: Path) -> None:
     url, asked = serve(rates)
-    experiment = parse_toml(SMALL, Experiment, "judge.toml")
-    store = run_toy(experiment, tmp_path, limit=3, rater=f"{url}#small")
+    store = run_toy(SMALL, tmp_path, limit=3, rater=f"{url}#small")
     assert len(asked) == 6 + 2 * 3
     assert {one["model"] for one in asked} == {"small"}
-    report = report_toy(experiment, store)
+    report = report_toy(SMALL, store)
     found = {(one.cell, one.name): one for one in report.section.quantities}
     overall = found["unmarked", "overall"]
     assert overall.ours is not None
@@ -189,7 +168,7 @@ def test_the_paper_s_table_is_rendered_from_ratings_and_pairs(serve: Serve, tmp_
     assert won is not None
     assert (won.value, won.count) == (0.5, 3)
     assert ("unmarked", "share of pairs won") not in found
-    run_toy(experiment, tmp_path, limit=3, rater=f"{url}#small")
+    run_toy(SMALL, tmp_path, limit=3, rater=f"{url}#small")
     assert len(asked) == 6 + 2 * 3
     assert load_experiment("judge").cells[-1].paper.ratings["overall"] == 4.58
 
