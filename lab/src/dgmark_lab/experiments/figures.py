@@ -204,19 +204,20 @@ def _arrow(axes: Any, corner: str) -> None:
 # --- names beside lines ---
 
 _NAME_SIZE = 8.0  # points
-Box = tuple[float, float, float, float]  # left, bottom, right, top, in pixels
 
 
 def _name_lines(figure: "Figure", lines: Mapping[Any, Sequence[Line]], colours: Mapping[str, str]) -> None:
     """Write the name of each line near its last point, and the labels of points, so that none lies on another."""
+    from matplotlib.transforms import Bbox
+
     figure.draw_without_rendering()
     last = [*lines][-1]
     for axes, own in lines.items():
         frame = axes.get_window_extent()
-        room = frame.x0 + 1, frame.y0 + 1, figure.bbox.width - 2 if axes is last else frame.x1, frame.y1 + 4
+        right = figure.bbox.width - 2 if axes is last else frame.x1
+        room = Bbox.from_extents(frame.x0 + 1, frame.y0 + 1, right, frame.y1 + 4)
         drawn = [line for line in own if line.points]
-        taken = [text.get_window_extent() for text in axes.texts]
-        boxes: list[Box] = [(one.x0, one.y0, one.x1, one.y1) for one in taken]
+        boxes = [text.get_window_extent() for text in axes.texts]
         paths = [axes.transData.transform([(x.value, y.value) for x, y in line.points]) for line in drawn]
         dots = np.concatenate(paths) if paths else np.zeros((0, 2))
         strokes = np.concatenate([_along(path) for path in paths]) if paths else dots
@@ -265,14 +266,16 @@ def _place(
     text: str,
     point: Float[np.ndarray, " 2"],
     colour: str,
-    boxes: list[Box],
+    boxes: list[Any],
     dots: Float[np.ndarray, "d 2"],
     strokes: Float[np.ndarray, "s 2"],
-    room: Box,
+    room: Any,
     *,
     size: float,
 ) -> None:
     """Write a text where it touches no other one and as little as may be of points and lines, near its point."""
+    from matplotlib.transforms import Bbox
+
     label = axes.annotate(
         text, point, point, xycoords="figure pixels", textcoords="figure pixels", color=colour,
         fontsize=size, va="center", ha="left", annotation_clip=False,
@@ -280,41 +283,30 @@ def _place(
     label.set_in_layout(False)
     extent = label.get_window_extent()
     wide, high = extent.width + 4, extent.height
-    best: tuple[float, Box] | None = None
+    free: list[tuple[float, Any]] = []  # what a place costs, and its box
     for radius in np.arange(9.0, 160.0, 6.0):
         for angle in np.linspace(0, 2 * np.pi, 24, endpoint=False):
             x, y = map(float, point + radius * np.array([np.cos(angle), np.sin(angle)]))
             left = x if np.cos(angle) > 0.3 else x - wide if np.cos(angle) < -0.3 else x - wide / 2
-            box = (left, y - high / 2, left + wide, y + high / 2)
-            inside = box[0] > room[0] and box[1] > room[1] and box[2] < room[2] and box[3] < room[3]
-            if not inside or any(_meet(box, other) for other in boxes):
-                continue
-            cost = radius / 10 + 4 * _inside(box, dots) + 1.2 * _inside(box, strokes)
-            if best is None or cost < best[0]:
-                best = cost, box
-    if best is None:
+            box = Bbox.from_bounds(left, y - high / 2, wide, high)
+            inside = (box.min > room.min).all() and (box.max < room.max).all()
+            if inside and not (boxes and box.count_overlaps(boxes)):
+                around = box.padded(2)
+                cost = radius / 10 + 4 * around.count_contains(dots) + 1.2 * around.count_contains(strokes)
+                free.append((cost, box))
+    if not free:
         label.remove()
         return
-    box = best[1]
+    _, box = min(free, key=lambda one: one[0])
     boxes.append(box)
-    label.set_position((box[0] + 2, (box[1] + box[3]) / 2))
-    near = np.clip(point, box[:2], box[2:])
+    label.set_position((box.x0 + 2, (box.y0 + box.y1) / 2))
+    near = np.clip(point, box.min, box.max)
     if np.hypot(*(near - point)) > 14:
         line = axes.annotate(
             "", point, near, xycoords="figure pixels", textcoords="figure pixels", annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "alpha": 0.7},
         )  # fmt: skip
         line.set_in_layout(False)
-
-
-def _meet(one: Box, other: Box) -> bool:
-    return bool(one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3])
-
-
-def _inside(box: Box, points: Float[np.ndarray, "n 2"]) -> int:
-    """How many points lie in a box."""
-    low, high = np.array(box[:2]) - 2, np.array(box[2:]) + 2
-    return int(((points > low) & (points < high)).all(axis=1).sum())
 
 
 # --- other figures ---
