@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from case_tables import CASES
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lab_support import CASES
 
 from dgmark import load_tokenizer
 from dgmark.detection.disguises.normalise import normalise

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from case_tables import CASES
+from lab_support import CASES
 from numpy.typing import NDArray
 from scipy import stats
 from transformers import PretrainedConfig, WatermarkDetector, WatermarkingConfig

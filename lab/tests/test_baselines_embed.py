@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from case_tables import CASES
+from lab_support import CASES
 from scipy import stats
 from torch import Tensor
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from case_tables import CASES
+from lab_support import CASES
 
 from dgmark.errors import NoTexts, SettingsError
 from dgmark_lab.experiments.prompt_sets import fetch_prompts, load_prompts, named_files, stored_prompts

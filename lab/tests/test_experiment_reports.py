@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lab_support import experiment_of, numbers_of
 from scipy import stats
 
 from dgmark.rows.row_file import RowFile
@@ -17,14 +18,13 @@ from dgmark_lab.experiments.cells import StoredRun
 from dgmark_lab.experiments.figures import roc
 from dgmark_lab.experiments.made_with import made_with
 from dgmark_lab.experiments.report import make_report, write_report
-from dgmark_lab.experiments.spec import load_experiment
 from dgmark_lab.experiments.store import Store
 from dgmark_lab.experiments.tables import Table, to_markdown
 from support.known_keys import builtin_tokenizer, known_key
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden" / "experiment"
 
-EXPERIMENT = load_experiment(str(Path(__file__).parent / "experiments" / "golden.toml"))
+EXPERIMENT = experiment_of("golden")
 
 
 def words(number: int, key: WatermarkKey | None) -> list[int]:
@@ -102,10 +102,9 @@ def test_texts_that_do_not_survive_retokenization_fail_the_exact_test(tmp_path: 
     plan["cells"]["dgmark k = 1"]["recipe"] += "-read-otherwise"
     store.write_plan("golden", plan)
     report = make_report(StoredRun.read(EXPERIMENT, store, "builtin", {key.fingerprint: key}))
-    found = {(q.cell, q.name): q.ours for q in report.section.quantities}
+    found = numbers_of(report.section)
     for way, percent in (("TPR p<=1%", 0.0), ("TPR deployed p<=1%", 0.0), ("TPR ids p<=1%", 100.0)):
         ours = found["dgmark k = 1", way]
-        assert ours is not None
         assert (ours.value, ours.count) == (percent, 3)
 
 

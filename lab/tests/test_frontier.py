@@ -1,17 +1,16 @@
 """Curves at equal diversity against a curve known in closed form; sweeps; the frontier's report on the toy model."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from lab_support import experiment_of, numbers_of, rows_of, write_rows
 
 from dgmark_lab.evaluate.estimates import Estimate
 from dgmark_lab.experiments.conditions import EDITS
 from dgmark_lab.experiments.figures import heat_figure
 from dgmark_lab.experiments.matched_curves import Measured, matched
-from dgmark_lab.experiments.spec import load_experiment
 from dgmark_lab.experiments.store import Store
 from dgmark_lab.experiments.views.frontier import EDITED, tokens_needed
 from support.toy_experiments import report_toy, run_toy
@@ -113,7 +112,7 @@ def test_cells_over_different_prompts_are_refused() -> None:
         matched([cell(0.4), half], cell(0.6))
 
 
-SWEPT = load_experiment(str(Path(__file__).parent / "experiments" / "swept.toml"))
+SWEPT = experiment_of("swept")
 
 
 def test_a_sweep_is_one_cell_a_temperature_in_the_order_of_the_file() -> None:
@@ -128,9 +127,8 @@ def with_words(store: Store, plan: str, words: dict[str, int]) -> None:
     for name, cell in store.read_plan(plan)["cells"].items():
         path = store.path("texts", cell["recipe"])
         dice = np.random.default_rng(words[name])
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
-        new = [{**row, "text": " ".join(f"w{i}" for i in dice.integers(words[name], size=32))} for row in rows]
-        path.write_text("".join(json.dumps(row) + "\n" for row in new))
+        new = [{**row, "text": " ".join(f"w{i}" for i in dice.integers(words[name], size=32))} for row in rows_of(path)]
+        write_rows(path, new)
 
 
 def judged(store: Store, plan: str) -> None:
@@ -152,27 +150,18 @@ def test_the_report_compares_schemes_at_equal_diversity(tmp_path: Path) -> None:
     with_words(store, "swept", {"dgmark, T = 0.5": 3, "plain, T = 1": 6, "dgmark, T = 2": 12})
     judged(store, "swept")
     section = report_toy(SWEPT, store).section
-    shown = {(q.cell, q.name): q.ours for q in section.quantities}
-    hot = shown["dgmark, T = 2", "perplexity"]
-    assert hot is not None
-    assert hot.value == pytest.approx(np.exp(3))
-    ends = [shown[f"dgmark, T = {t}", "distinct-2"] for t in ("0.5", "2")]
-    plain = shown["plain, T = 1", "distinct-2"]
-    assert plain is not None
-    low, high = (one.value for one in ends if one is not None)
-    share = (plain.value - low) / (high - low)
+    shown = numbers_of(section)
+    assert shown["dgmark, T = 2", "perplexity"].value == pytest.approx(np.exp(3))
+    low, high = (shown[f"dgmark, T = {t}", "distinct-2"].value for t in ("0.5", "2"))
+    share = (shown["plain, T = 1", "distinct-2"].value - low) / (high - low)
     assert 0 < share < 1
-    there = shown["dgmark, as diverse as plain, T = 1", "perplexity ratio"]
-    assert there is not None
-    assert there.value == pytest.approx(np.exp(share))
+    assert shown["dgmark, as diverse as plain, T = 1", "perplexity ratio"].value == pytest.approx(np.exp(share))
     titles = ["What it cost", "How many tok", "What survive", "At equal div"]
     assert [table.title[:12] for table in section.tables if table] == titles
     assert max(len(table.columns) for table in section.tables if table) <= 6
     assert set(section.figures) == {"perplexity-by-diversity"}
-    edited = [shown["dgmark, T = 2", name] for name in EDITS]
-    of_edits = shown["dgmark, T = 2", EDITED]
-    assert of_edits is not None
-    assert of_edits.value == pytest.approx(np.mean([one.value for one in edited if one]))
+    edited = [shown["dgmark, T = 2", name].value for name in EDITS]
+    assert shown["dgmark, T = 2", EDITED].value == pytest.approx(np.mean(edited))
 
 
 def test_the_tokens_needed_are_those_of_the_shortest_beginning_that_is_found(tmp_path: Path) -> None:
@@ -183,9 +172,7 @@ def test_the_tokens_needed_are_those_of_the_shortest_beginning_that_is_found(tmp
     needed = [next((first for first in p if p[first][text] <= 1e-4), np.inf) for text in range(6)]
     assert tokens_needed(cell).tolist() == needed
     assert len(set(needed)) > 1
-    half = {(q.cell, q.name): q.ours for q in report.section.quantities}["dgmark, T = 2", "tokens for 50 %"]
-    assert half is not None
-    assert half.value == sorted(needed)[2]
+    assert numbers_of(report.section)["dgmark, T = 2", "tokens for 50 %"].value == sorted(needed)[2]
 
 
 def test_cells_without_all_texts_or_perplexities_are_left_out_of_the_curves(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """The benchmark for GPUs runs with a tiny network on a machine without one."""
 
-import importlib
 import json
 import re
 from collections.abc import Callable
@@ -9,19 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from lab_support import benchmark
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The benchmark as a module."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("gpu")
+gpu = benchmark("gpu")
 
 
 @pytest.fixture
-def run(gpu: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Run it as a command on the CPU; gives what it prints."""
 
     def main(*arguments: str) -> str:
@@ -32,7 +25,7 @@ def run(gpu: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
     return main
 
 
-def test_every_mode_runs_with_a_tiny_network(gpu: Any, run: Callable[..., str], tmp_path: Path) -> None:
+def test_every_mode_runs_with_a_tiny_network(run: Callable[..., str], tmp_path: Path) -> None:
     printed = run("--small", "--out", str(tmp_path / "found.json"))
     found = json.loads((tmp_path / "found.json").read_text())
     assert (found["failed"], found["left out"]) == ({}, [])
@@ -74,7 +67,6 @@ def test_without_a_gpu_or_time_it_says_what_is_left_out(run: Callable[..., str],
     ],
 )
 def test_what_the_large_network_lacks_is_one_sentence(
-    gpu: Any,
     version: str | None,
     trouble: str | None,
     free: float,
@@ -99,7 +91,7 @@ def test_what_the_large_network_lacks_is_one_sentence(
         assert re.search(says, problem)
 
 
-def test_a_mode_that_fails_leaves_what_it_measured_and_the_others(gpu: Any, tmp_path: Path) -> None:
+def test_a_mode_that_fails_leaves_what_it_measured_and_the_others(tmp_path: Path) -> None:
     def broken() -> Any:
         yield {"a": 1}
         raise RuntimeError("out of memory\nand more")

@@ -1,6 +1,5 @@
 """Ratings by a language model: what is asked, how answers are read, files that go on, and the paper's table."""
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lab_support import experiment_of, numbers_of, rows_of, write_rows
 
 from dgmark.errors import InputError
 from dgmark_lab.attacks import attack
@@ -44,13 +44,8 @@ def rates(asked: dict[str, Any]) -> dict[str, Any]:
     return said('{"better": "B"}' if "fine" in second else '{"better": "A"}')
 
 
-def rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def write_texts(path: Path, texts: list[str]) -> Path:
-    path.write_text("".join(json.dumps({"id": f"t{n}", "text": text}) + "\n" for n, text in enumerate(texts)))
-    return path
+    return write_rows(path, ({"id": f"t{n}", "text": text} for n, text in enumerate(texts)))
 
 
 @pytest.mark.parametrize(
@@ -91,9 +86,9 @@ def test_rows_hold_scores_raw_answers_and_pairs(serve: Serve, tmp_path: Path) ->
     arguments = ["rate", texts, "--against", others, "--base-url", url, "--out", out, "--seed", 7]
     result = run(*arguments)
     assert result.exit_code == 0, result.stderr
-    assert [row["win"] for row in rows(out)] == [1.0, 0.0, 0.5]
-    assert [row["seed"] for row in rows(out)] == [7, 8, 9]
-    for row in rows(out):
+    assert [row["win"] for row in rows_of(out)] == [1.0, 0.0, 0.5]
+    assert [row["seed"] for row in rows_of(out)] == [7, 8, 9]
+    for row in rows_of(out):
         assert row["rating"]["scores"] == {"coherence": 4.0, "clarity": 5.0, "naturalness": 3.0, "overall": 4.0}
         assert GOOD in row["other_rating"]["answer"]
         assert (row["rater"], row["temperature"], row["compared"], row["schema"]) == ("small", 0.0, True, 1)
@@ -123,7 +118,7 @@ def test_answers_that_say_nothing_are_counted_and_none_becomes_a_score(serve: Se
     out = tmp_path / "out.jsonl"
     result = run("rate", texts, "--base-url", serve(bad)[0], "--model", "small", "--out", out)
     assert result.exit_code == 0, result.stderr
-    found = {row["id"]: row["rating"] for row in rows(out) if "error" not in row}
+    found = {row["id"]: row["rating"] for row in rows_of(out) if "error" not in row}
     assert [found[f"t{n}"]["problem"] for n in range(4)] == ["unparsable", "refused", "refused", None]
     assert [found[f"t{n}"]["scores"] is None for n in range(4)] == [True, True, True, False]
     assert found["t0"]["answer"] == "I would rather not rate this."
@@ -145,13 +140,13 @@ def test_a_server_that_stops_loses_no_finished_row(serve: Serve, tmp_path: Path)
     failed = run(*arguments)
     assert failed.exit_code == 6
     assert "no credit is left" in failed.stderr
-    assert [row["id"] for row in rows(tmp_path / "out.jsonl")] == ["t0", "t1"]
+    assert [row["id"] for row in rows_of(tmp_path / "out.jsonl")] == ["t0", "t1"]
     mended.append(1)
     assert run(*arguments).exit_code == 0
-    assert [row["id"] for row in rows(tmp_path / "out.jsonl")] == [f"t{n}" for n in range(6)]
+    assert [row["id"] for row in rows_of(tmp_path / "out.jsonl")] == [f"t{n}" for n in range(6)]
 
 
-SMALL = load_experiment(str(Path(__file__).parent / "experiments" / "ratings.toml"))
+SMALL = experiment_of("ratings")
 
 
 def test_the_paper_s_table_is_rendered_from_ratings_and_pairs(serve: Serve, tmp_path: Path) -> None:
@@ -161,11 +156,9 @@ def test_the_paper_s_table_is_rendered_from_ratings_and_pairs(serve: Serve, tmp_
     assert {one["model"] for one in asked} == {"small"}
     report = report_toy(SMALL, store)
     found = {(one.cell, one.name): one for one in report.section.quantities}
-    overall = found["unmarked", "overall"]
-    assert overall.ours is not None
-    assert (overall.ours.value, overall.ours.count, overall.paper) == (4.0, 3, 4.25)
-    won = found["marked", "share of pairs won"].ours
-    assert won is not None
+    ours = numbers_of(report.section)
+    overall, won = ours["unmarked", "overall"], ours["marked", "share of pairs won"]
+    assert (overall.value, overall.count, found["unmarked", "overall"].paper) == (4.0, 3, 4.25)
     assert (won.value, won.count) == (0.5, 3)
     assert ("unmarked", "share of pairs won") not in found
     run_toy(SMALL, tmp_path, limit=3, rater=f"{url}#small")
