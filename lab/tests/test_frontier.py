@@ -15,7 +15,7 @@ from dgmark_lab.experiments.store import Store
 from dgmark_lab.experiments.views.frontier import EDITED, tokens_needed
 from support.toy_experiments import report_toy, run_toy
 
-TEXTS = 400
+TEXTS, RATIO = 400, "perplexity ratio"
 EFFORT = np.random.default_rng(5).normal(size=TEXTS)  # how diverse each prompt's texts are, whatever the scheme
 
 
@@ -30,16 +30,22 @@ def cell(temperature: float, cost: float = 1.0, noise: float = 0.02, seed: int =
     )
 
 
+def at_diversity(curve: list[Measured], reference: Measured) -> dict[str, Estimate]:
+    """What `matched` finds, which is something."""
+    found = matched(curve, reference)
+    assert found is not None
+    return found
+
+
 def test_a_curve_is_read_at_the_diversity_of_the_reference() -> None:
     reference = cell(0.6)
-    found = matched([cell(0.4, 1.5), cell(1.0, 1.5), cell(0.8, 1.5)], reference)
-    assert found is not None
+    found = at_diversity([cell(0.4, 1.5), cell(1.0, 1.5), cell(0.8, 1.5)], reference)
     # closed form: diversity is T / 2 for both, so T = .6 and the ratio is the cost, 1.5; the interval is 4 s.e. wide
-    assert found.temperature.value == pytest.approx(0.6, abs=0.02)
-    assert found.ratio.value == pytest.approx(1.5, rel=0.02)
-    assert found.figures["bits"].value == pytest.approx(1.4, abs=0.02)
-    assert found.ratio.low < found.ratio.value < found.ratio.high
-    assert found.ratio.high - found.ratio.low < 0.1
+    assert found["temperature"].value == pytest.approx(0.6, abs=0.02)
+    assert found[RATIO].value == pytest.approx(1.5, rel=0.02)
+    assert found["bits"].value == pytest.approx(1.4, abs=0.02)
+    assert found[RATIO].low < found[RATIO].value < found[RATIO].high
+    assert found[RATIO].high - found[RATIO].low < 0.1
 
 
 def test_a_heat_map_says_its_numbers_in_the_cells() -> None:
@@ -52,23 +58,20 @@ def test_a_heat_map_says_its_numbers_in_the_cells() -> None:
 
 def test_prompts_are_drawn_together_so_what_they_differ_in_cancels_out() -> None:
     curve = [cell(0.4, 1.5, noise=0.001), cell(0.8, 1.5, noise=0.001)]
-    paired = matched(curve, cell(0.6, noise=0.001))
+    paired = at_diversity(curve, cell(0.6, noise=0.001))
     order = np.random.default_rng(1).permutation(TEXTS)
     other = cell(0.6, noise=0.001)
     shuffled = Measured(0.6, other.diversity[order], other.nats[order], other.tokens, {}, {})
-    apart = matched(curve, shuffled)
-    assert paired is not None
-    assert apart is not None
-    assert apart.ratio.high - apart.ratio.low > 5 * (paired.ratio.high - paired.ratio.low)
+    apart = at_diversity(curve, shuffled)
+    assert apart[RATIO].high - apart[RATIO].low > 5 * (paired[RATIO].high - paired[RATIO].low)
 
 
 def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
     # 100 intervals of 95 %; fewer than 81 cover with probability 8e-8 (binomial), if they hold what they say
     hits = 0
     for seed in range(1, 101):
-        found = matched([cell(0.4, 1.5, 0.1, seed), cell(0.8, 1.5, 0.1, seed)], cell(0.6, 1.0, 0.1, 1000 + seed))
-        assert found is not None
-        hits += found.ratio.low <= 1.5 <= found.ratio.high
+        found = at_diversity([cell(0.4, 1.5, 0.1, seed), cell(0.8, 1.5, 0.1, seed)], cell(0.6, 1.0, 0.1, 1000 + seed))
+        hits += found[RATIO].low <= 1.5 <= found[RATIO].high
     assert hits >= 81
 
 
@@ -80,16 +83,14 @@ def test_a_diversity_outside_the_curve_has_no_figures() -> None:
 
 def test_shares_stay_within_their_range_and_keep_some_doubt() -> None:
     ends = [replace(one, found={"found": np.full(TEXTS, 100.0)}) for one in (cell(0.4), cell(0.8))]
-    found = matched(ends, cell(0.6))
-    assert found is not None
-    sure = found.figures["found"]
+    found = at_diversity(ends, cell(0.6))
+    sure = found["found"]
     # Wilson's interval of 400 of 400; every draw of the bootstrap is 100 %
     assert (sure.value, sure.high) == (100, 100)
     assert sure.low == pytest.approx(99.05, abs=0.01)
     steep = [replace(ends[0], found={"found": np.zeros(TEXTS)}), ends[1]]
-    edge = matched(steep, cell(0.79, noise=0.1))
-    assert edge is not None
-    assert 0 <= edge.figures["found"].low < edge.figures["found"].high <= 100
+    edge = at_diversity(steep, cell(0.79, noise=0.1))
+    assert 0 <= edge["found"].low < edge["found"].high <= 100
 
 
 def test_draws_far_outside_a_flat_curve_give_wide_but_finite_intervals() -> None:
@@ -99,10 +100,9 @@ def test_draws_far_outside_a_flat_curve_give_wide_but_finite_intervals() -> None
         for at, way in ((0.5, -1), (0.7, 1))
     ]
     noise = np.random.default_rng(2).normal(size=TEXTS)
-    found = matched(ends, replace(middle, diversity=middle.diversity + 0.3 * (noise - noise.mean())))
-    assert found is not None
-    assert found.ratio.value == pytest.approx(1)
-    assert 0 < found.ratio.low < 1e-9 < 1e9 < found.ratio.high < np.inf
+    found = at_diversity(ends, replace(middle, diversity=middle.diversity + 0.3 * (noise - noise.mean())))
+    assert found[RATIO].value == pytest.approx(1)
+    assert 0 < found[RATIO].low < 1e-9 < 1e9 < found[RATIO].high < np.inf
 
 
 def test_cells_over_different_prompts_are_refused() -> None:

@@ -64,16 +64,6 @@ class TangoTest(PublishedTest):
         )
 
 
-def colour_of(key: WatermarkKey) -> UInt8[np.ndarray, " vocab"]:
-    """Return the colour of each token of the key's vocabulary.
-
-    Raises:
-        SettingsError: the model's embeddings are not those of the key's vocabulary.
-        ModelNotFound: the model is not on this machine.
-    """
-    return _colour_of(spec_as(TangoSpec, key), HashKey.of(key, "tango"))
-
-
 def _redrawn(spec: TangoSpec, tokens: Int[np.ndarray, " tokens"], first: int, count: int) -> Colours:
     """The colours of some tokens under random keys, which are the same for every text."""
     if spec.colours == "hash":
@@ -127,7 +117,14 @@ def unit_embeddings(model: str) -> Float32[np.ndarray, "vocab width"]:
 
 
 @lru_cache(maxsize=8)
-def _colour_of(spec: TangoSpec, hash_key: HashKey) -> UInt8[np.ndarray, " vocab"]:
+def colour_of(key: WatermarkKey) -> UInt8[np.ndarray, " vocab"]:
+    """Return the colour of each token of the key's vocabulary.
+
+    Raises:
+        SettingsError: the model's embeddings are not those of the key's vocabulary.
+        ModelNotFound: the model is not on this machine.
+    """
+    spec, hash_key = spec_as(TangoSpec, key), HashKey.of(key, "tango")
     model, size = spec.embeddings or spec.tokenizer, spec.table_size
     if spec.colours == "hash":
         colours = _hashed(hash_key, np.zeros(1, dtype=np.int64), np.arange(size), spec.classes)

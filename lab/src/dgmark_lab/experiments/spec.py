@@ -254,7 +254,7 @@ class Cell(_Table):
     def _of_a_rule(cls, key: dict[str, Option] | None) -> dict[str, Option] | None:
         if key is not None:
             try:
-                rule_spec(*_split(key), _ANY_MODEL)
+                rule_spec(str(key.get("rule")), _options(key), _ANY_MODEL)
             except SettingsError as error:
                 raise ValueError(str(error)) from None
         return key
@@ -268,12 +268,12 @@ class Cell(_Table):
     @property
     def rule(self) -> str | None:
         """The rule that marks; None leaves no mark."""
-        return None if self.key is None else _split(self.key)[0]
+        return None if self.key is None else str(self.key["rule"])
 
     @property
     def options(self) -> dict[str, Any]:
         """The options of the rule that the cell states."""
-        return {} if self.key is None else _split(self.key)[1]
+        return _options(self.key or {})
 
     @property
     def points(self) -> list["Cell"]:
@@ -296,9 +296,8 @@ class Cell(_Table):
         return self.model_dump(exclude={"paper", "group", "at", "temperatures", "null", "setups", "min_tokens"})
 
 
-def _split(key: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The rule of a cell's key, and its options."""
-    return str(key.get("rule")), {name: value for name, value in key.items() if name != "rule"}
+def _options(key: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in key.items() if name != "rule"}
 
 
 class Experiment(_Table):

@@ -13,7 +13,7 @@ from dgmark_lab.evaluate.diversity import distinct_ngrams, repeated_ngrams
 from dgmark_lab.evaluate.estimates import Estimate, mean, percent, perplexity, quantile
 from dgmark_lab.experiments.cells import CellRows, PerText, Scores, StoredRun, TextOrIds
 from dgmark_lab.experiments.conditions import CONDITIONS, EDITS
-from dgmark_lab.experiments.matched_curves import WORST, Matched, Measured, matched
+from dgmark_lab.experiments.matched_curves import WORST, Measured, matched
 from dgmark_lab.experiments.spec import Experiment
 from dgmark_lab.experiments.tables import Quantity, Section, quantity_table
 
@@ -81,8 +81,7 @@ def frontier(run: StoredRun) -> Section:
     }
     for reference in _references(run, curves):
         names = []
-        for scheme, there in _all_matched(curves, measured, reference).items():
-            figures = {"temperature": there.temperature, "perplexity ratio": there.ratio, **there.figures}
+        for scheme, figures in _all_matched(curves, measured, reference).items():
             names.append(f"{scheme}, as diverse as {reference}")
             quantities += _named(names[-1], figures)
         title = f"At equal diversity; found at p <= {RATE:g}, in percent"
@@ -107,7 +106,7 @@ def _references(run: StoredRun, curves: Mapping[str, Sequence[str]]) -> list[str
 
 def _all_matched(
     curves: Mapping[str, Sequence[str]], measured: Mapping[str, Measured], reference: str
-) -> dict[str, Matched]:
+) -> dict[str, dict[str, Estimate]]:
     """Every other curve at the diversity of the reference, by its name."""
     others = {name: cells for name, cells in curves.items() if reference not in cells}
     found = {name: matched([measured[cell] for cell in cells], measured[reference]) for name, cells in others.items()}
