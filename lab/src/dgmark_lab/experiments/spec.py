@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, RootModel, field_validator, model_validator
 
 from dgmark.decode.config import DecodeSettings
 from dgmark.errors import SettingsError
@@ -52,7 +52,7 @@ class PromptSet(_Table):
     """
 
     dataset: str
-    hub: tuple[str, str, str] | None = None
+    hub: list[str] | None = None
     package_file: str | None = None
     texts: list[str] | None = None
     field: str = "prompt"
@@ -63,26 +63,7 @@ class PromptSet(_Table):
 
 
 # what every experiment may name; it may define others
-PROMPT_SETS = {
-    "story": PromptSet(
-        dataset="the openings of public-domain stories that come with dgmark", package_file="prompts.jsonl"
-    ),
-    "requests": PromptSet(
-        dataset="the requests for prose that come with dgmark", package_file="requests.jsonl", chat=True
-    ),
-    "c4": PromptSet(
-        dataset="the news-like subset of C4 (allenai/c4, realnewslike)",
-        hub=("allenai/c4", "realnewslike", "validation"),
-        field="text",
-        characters=300,
-        chat=True,
-    ),
-    "writingprompts": PromptSet(
-        dataset="Writing Prompts (Fan, Lewis and Dauphin, 2018)",
-        hub=("euclaire/writingprompts", "default", "validation"),
-        chat=True,
-    ),
-}
+PROMPT_SETS = read_toml(Path(__file__).with_name("prompt_sets.toml"), RootModel[dict[str, PromptSet]]).root
 
 
 class Setup(_Table):
