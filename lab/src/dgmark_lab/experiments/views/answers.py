@@ -17,7 +17,7 @@ from dgmark.rows.jsonl import Row
 from dgmark_lab.evaluate.diversity import distinct_ngrams, repeated_ngrams
 from dgmark_lab.evaluate.estimates import Estimate, mean
 from dgmark_lab.experiments.cells import CellRows, StoredRun
-from dgmark_lab.experiments.tables import Quantity, Section, quantity_table
+from dgmark_lab.experiments.tables import Quantity, Section, quantities_of, quantity_table
 
 PERMUTATIONS = 10_000
 _ALIKE = ("distinct-2", "distinct-2 of all", "overlap", "repeated 4-grams")
@@ -29,21 +29,17 @@ Answers = list[list[list[int]]]
 
 def answers(run: StoredRun) -> Section:
     """Show how alike the answers of each cell are, and its drifts from the unmarked cell with other seeds."""
-    quantities = []
+    quantities = list[Quantity]()
     for cell in run.present:
         rows = _by_prompt(cell)
         found = likeness(_ids(rows)) if rows else {}
         reference = _reference(run, cell)
         if rows and reference is not None:
             found |= _drifts(run, rows, _by_prompt(reference))
-        quantities += [
-            Quantity(cell.name, name, one, digits=4 if name[:2] == "p " else 3) for name, one in found.items()
-        ]
-    tables = [
-        quantity_table("How alike the answers are", run.cells, quantities, {name: name for name in _ALIKE}),
-        quantity_table("What shows a mark without its key", run.cells, quantities, {name: name for name in _DRIFTS}),
-    ]
-    return Section(quantities, tables)
+        quantities += quantities_of(cell.name, found, digits=lambda name: 4 if name[:2] == "p " else 3)
+    tables = {"How alike the answers are": _ALIKE, "What shows a mark without its key": _DRIFTS}
+    shown = [quantity_table(title, run.cells, quantities, columns) for title, columns in tables.items()]
+    return Section(quantities, shown)
 
 
 def _by_prompt(cell: CellRows) -> list[list[Row]]:

@@ -18,7 +18,7 @@ from dgmark_lab.evaluate.estimates import Estimate, mean, percent, perplexity, q
 from dgmark_lab.experiments.cells import CellRows, StoredRun
 from dgmark_lab.experiments.made_with import identifier
 from dgmark_lab.experiments.store import digest
-from dgmark_lab.experiments.tables import Quantity, Section, quantity_table
+from dgmark_lab.experiments.tables import Quantity, Section, quantities_of, quantity_table
 from dgmark_lab.experiments.views.drawn import WEIGHTED
 
 RATE = 1e-4
@@ -97,13 +97,14 @@ def _of_cell(run: StoredRun, cell: CellRows) -> list[Quantity]:
     cost = _cost(run, cell)
     at = f", T = {cell.cell.at or 0.0:g}"
     if cell.cell.key is None:
-        return _named(f"{cell.cell.group or cell.name}{at}", cost)
+        return quantities_of(f"{cell.cell.group or cell.name}{at}", cost, digits=_digits)
     found = []
     for suffix, reader in (("", None), (WEIGHTED, run.plan.get("reader"))):
         if suffix and reader is None:
             continue
         if shares := _shares(run, cell, _file(cell, reader)):
-            found += _named(f"{cell.cell.group or cell.name}{suffix}{at}", {**cost, **shares})
+            name = f"{cell.cell.group or cell.name}{suffix}{at}"
+            found += quantities_of(name, {**cost, **shares}, digits=_digits)
     return found
 
 
@@ -129,6 +130,5 @@ def _shares(run: StoredRun, cell: CellRows, file: str) -> dict[str, Estimate]:
     return found
 
 
-def _named(cell: str, estimates: Mapping[str, Estimate]) -> list[Quantity]:
-    digits = {**_DIGITS, **{name: int("digits" in name) for name in estimates if ", " in name}}
-    return [Quantity(cell, name, estimate, digits=digits.get(name, 3)) for name, estimate in estimates.items()]
+def _digits(name: str) -> int:
+    return int("digits" in name) if ", " in name else _DIGITS.get(name, 3)
