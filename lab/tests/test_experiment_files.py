@@ -54,30 +54,12 @@ def test_files_that_are_not_toml_or_not_experiments_are_refused() -> None:
         load_experiment("no-such-file.toml")
 
 
-@pytest.mark.parametrize(
-    ("text", "fields"),
-    [
-        ("temperature=1.0", {"key": None, "decoding": {"temperature": 1.0}, "group": "unmarked", "at": 1.0}),
-        (
-            "rule=bigram,farthest=4,temperature=0.5,commit=threshold",
-            {
-                "key": {"rule": "bigram", "farthest": 4},
-                "decoding": {"temperature": 0.5, "commit": "threshold"},
-                "group": "rule bigram, farthest 4, commit threshold",
-            },
-        ),
-        (
-            "rule=kgw,delta=2,strategy=confidence",
-            {"key": {"rule": "kgw", "delta": 2}, "decoding": {"strategy": "confidence"}, "at": 1.0},
-        ),
-        ("rule=gloaguen,offsets=[-1,1]", {"key": {"rule": "gloaguen", "offsets": [-1, 1]}, "decoding": {}}),
-        ("model=narrator,code_length=16", {"model": "narrator", "key": {"rule": "position", "code_length": 16}}),
-    ],
-)
+@pytest.mark.parametrize(("text", "fields"), CASES["cells written out"])
 def test_a_cell_is_written_out_as_settings(text: str, fields: dict[str, Any]) -> None:
     made = Cell.parse(text)
     assert made.name == text
-    assert {name: getattr(made, name) for name in fields} == fields
+    expected = {"key": None, **fields}
+    assert {name: getattr(made, name) for name in expected} == expected
 
 
 @pytest.mark.parametrize(("text", "problem"), CASES["refused cells"])

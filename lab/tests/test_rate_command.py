@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lab_support import experiment_of, numbers_of, rows_of, write_rows
+from lab_support import CASES, experiment_of, numbers_of, rows_of, write_rows
 
 from dgmark.errors import InputError
 from dgmark_lab.attacks import attack
@@ -48,24 +48,10 @@ def write_texts(path: Path, texts: list[str]) -> Path:
     return write_rows(path, ({"id": f"t{n}", "text": text} for n, text in enumerate(texts)))
 
 
-@pytest.mark.parametrize(
-    ("answer", "scores"),
-    [
-        (GOOD, (4.0, 5.0, 3.0, 4.0)),
-        (f"Sure! {GOOD} I hope that helps.", (4.0, 5.0, 3.0, 4.0)),
-        ('{"note": 1} {"coherence": 1.5, "clarity": 1, "naturalness": 2}', (1.5, 1.0, 2.0, 1.5)),
-        ('{"coherence": 4, "clarity": 5}', None),
-        ('{"coherence": 0, "clarity": 5, "naturalness": 3}', None),
-        ('{"coherence": true, "clarity": 5, "naturalness": 3}', None),
-        ('{"coherence": "4", "clarity": 5, "naturalness": 3}', None),
-        ('{"coherence": NaN, "clarity": 5, "naturalness": 3}', None),
-        ("coherence 4, clarity 5, naturalness 3", None),
-        ("", None),
-    ],
-)
-def test_scores_are_read_from_answers_and_averaged_here(answer: str, scores: tuple[float, ...] | None) -> None:
+@pytest.mark.parametrize(("answer", "scores"), CASES["answers of raters"])
+def test_scores_are_read_from_answers_and_averaged_here(answer: str, scores: list[float]) -> None:
     found = read_scores(answer)
-    assert (None if found is None else tuple(found.values())) == scores
+    assert (None if found is None else [*found.values()]) == (scores or None)
 
 
 @pytest.mark.parametrize(
