@@ -79,9 +79,11 @@ def frontier(run: StoredRun) -> Section:
     }
     for reference in _references(run, curves):
         names = []
-        for scheme, figures in _all_matched(curves, measured, reference).items():
-            names.append(f"{scheme}, as diverse as {reference}")
-            quantities += quantities_of(names[-1], figures, digits=_digits)
+        for scheme, cells in curves.items():
+            figures = None if reference in cells else matched([measured[cell] for cell in cells], measured[reference])
+            if figures is not None:
+                names.append(f"{scheme}, as diverse as {reference}")
+                quantities += quantities_of(names[-1], figures, digits=_digits)
         title = f"At equal diversity; found at p <= {RATE:g}, in percent"
         tables.append(quantity_table(title, names, quantities, _AT_EQUAL_DIVERSITY))
     return Section(quantities, tables)
@@ -100,15 +102,6 @@ def _references(run: StoredRun, curves: Mapping[str, Sequence[str]]) -> list[str
     null = run.experiment.null
     curve = next((cells for cells in curves.values() if null in cells), [])
     return [str(null), *(name for name in reversed(curve) if name != null)] if curve else []
-
-
-def _all_matched(
-    curves: Mapping[str, Sequence[str]], measured: Mapping[str, Measured], reference: str
-) -> dict[str, dict[str, Estimate]]:
-    """Every other curve at the diversity of the reference, by its name."""
-    others = {name: cells for name, cells in curves.items() if reference not in cells}
-    found = {name: matched([measured[cell] for cell in cells], measured[reference]) for name, cells in others.items()}
-    return {name: one for name, one in found.items() if one is not None}
 
 
 # --- numbers of a cell ---
