@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -231,15 +231,11 @@ def _make_step(
     store: Store, kind: str, options: dict[str, Any], texts: Mapping[str, Row], model: Any
 ) -> Mapping[str, Row]:
     """Attack texts once, each with its own random generator, and return the attacked ones by their own ids."""
-    name, loaded = attack_hash(kind, options), list[attacks.Attack]()
+    name, load = attack_hash(kind, options), cache(partial(_load_attack, store, kind, options, model))
 
     def make(batch: list[tuple[str, Row]]) -> list[Row]:
-        if not loaded:
-            loaded.append(_load_attack(store, kind, options, model))
-        return [
-            {"of": row["id"], "text": loaded[0](row["text"], np.random.default_rng(int(row_id, 16)))}
-            for row_id, row in batch
-        ]
+        changed = [load()(row["text"], np.random.default_rng(int(row_id, 16))) for row_id, row in batch]
+        return [{"of": row["id"], "text": text} for (_, row), text in zip(batch, changed, strict=True)]
 
     todo = {row_id: (row_id, row) for row_id, row in ((attacked_id(name, one), row) for one, row in texts.items())}
     same = {"attack": name, "attack_name": kind, "attack_options": options}

@@ -1,6 +1,7 @@
 """The decode sides of KGW, DMark and LR-DWM: tokens that are green with a neighbour are favoured by a bias."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
@@ -18,7 +19,12 @@ from dgmark_lab.baselines.specs import DMarkSpec, GreenListSpec, LrDwmSpec
 _CACHED_BYTES = 2**26
 
 
-class GreenRows:
+# the rows of some tokens
+GreenRows = Callable[[Int[Tensor, " n"]], Bool[Tensor, "n vocab"]]
+
+
+@lru_cache(maxsize=8)  # kept from batch to batch of a key
+def green_rows(hash_key: HashKey, gamma: float, vocab_size: int, device: torch.device, *, right: bool) -> GreenRows:
     """Rows of the green relation B[left, right] over the vocabulary, computed when first needed and then cached.
 
     One step needs nearly the same rows as the step before. The whole relation would be too large to keep.
@@ -30,28 +36,16 @@ class GreenRows:
         device: where the rows are needed.
         right: whether the tokens of the rows stand on the right of their pairs.
     """
+    vocabulary = torch.arange(vocab_size, device=device)
 
-    def __init__(
-        self, hash_key: HashKey, gamma: float, vocab_size: int, device: torch.device, *, right: bool = False
-    ) -> None:
-        vocabulary = torch.arange(vocab_size, device=device)
+    @lru_cache(maxsize=max(1, _CACHED_BYTES // vocab_size))
+    def row(token: int) -> Bool[Tensor, " vocab"]:
+        one = torch.tensor([token], device=device)
+        left, beside = (vocabulary, one) if right else (one, vocabulary)
+        green: Bool[Tensor, " vocab"] = is_green(hash_key, left, beside, gamma)
+        return green
 
-        @lru_cache(maxsize=max(1, _CACHED_BYTES // vocab_size))
-        def row(token: int) -> Bool[Tensor, " vocab"]:
-            one = torch.tensor([token], device=device)
-            green: Bool[Tensor, " vocab"]
-            green = is_green(hash_key, vocabulary, one, gamma) if right else is_green(hash_key, one, vocabulary, gamma)
-            return green
-
-        self.row = row
-
-    def __call__(self, tokens: Int[Tensor, " n"]) -> Bool[Tensor, "n vocab"]:
-        """Return the row of each token."""
-        return torch.stack([self.row(token) for token in tokens.tolist()])
-
-
-# kept from batch to batch of a key
-green_rows = lru_cache(maxsize=8)(GreenRows)
+    return lambda tokens: torch.stack([row(token) for token in tokens.tolist()])
 
 
 def without_held(
@@ -93,7 +87,7 @@ class NeighbourSide(OneKeySide):
         """The offset of each neighbour, and the rows for it."""
 
     def rows(self, hash_key: HashKey, *, right: bool = False) -> GreenRows:
-        """The rows of a relation of the key; see `GreenRows`."""
+        """The rows of a relation of the key; see `green_rows`."""
         return green_rows(hash_key, gamma_of(self.key), self.key.spec.table_size, self.device, right=right)
 
     def change(self, step: Step) -> Float[Tensor, "k vocab"]:
