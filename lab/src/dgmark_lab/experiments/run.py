@@ -31,14 +31,11 @@ from dgmark_lab.experiments.cells import StoredRun, attack_hash, attacked_id, ke
 from dgmark_lab.experiments.plan import NO_JUDGE, PlannedCell, RunOptions, Subject, check_plan, plan_cell, write_plan
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
 from dgmark_lab.experiments.spec import Cell, Experiment
-from dgmark_lab.experiments.store import ROW_VERSION, Store, checkpoint_hash, digest
+from dgmark_lab.experiments.store import ROW_VERSION, Progress, Store, checkpoint_hash, digest
 from dgmark_lab.experiments.views.rivals import make_scores
 from dgmark_lab.options import defaults_of
 
 _LEAST_SECONDS = 60  # a shorter time is not told
-
-# (name of the current part, rows finished, rows in all)
-Progress = Callable[[str, int, int], None]
 
 
 def run_experiment(
@@ -187,18 +184,12 @@ def _make_texts(
             for place, text in texts
         ]
 
+    def tell(name: str, done: int, of: int) -> None:
+        progress(name + left.after(one.hash, _work(one, of - done)), done, of)
+
     todo = {one.row_ids[place]: place for place in range(len(prompts))}
-    store.complete(
-        "texts",
-        one.hash,
-        {"recipe": one.hash},
-        todo,
-        make,
-        batch=options.batch_size,
-        progress=lambda done: progress(
-            one.cell.name + left.after(one.hash, _work(one, len(todo) - done)), done, len(todo)
-        ),
-    )
+    same, batch = {"recipe": one.hash}, options.batch_size
+    store.complete("texts", one.hash, same, todo, make, batch=batch, what=one.cell.name, progress=tell)
 
 
 # --- attacked texts ---
@@ -303,7 +294,7 @@ def _rate_texts(run: StoredRun, cells: Sequence[str], server: str, progress: Pro
     known: Row = {"name": rater.endpoint.name, "temperature": rater.temperature, "questions": QUESTION_VERSION}
     identity = {**known, "hash": digest([known, ROW_VERSION])}
     same = {"rater": identity["hash"], "rater_name": identity["name"]}
-    complete = partial(run.store.complete, name=identity["hash"], same=same, batch=4)
+    complete = partial(run.store.complete, name=identity["hash"], same=same, batch=4, progress=progress)
 
     def rated(batch: list[Row]) -> list[Row]:
         return [asdict(rater.rate(row["text"], row["seed"])) for row in batch]
@@ -312,12 +303,9 @@ def _rate_texts(run: StoredRun, cells: Sequence[str], server: str, progress: Pro
         made = [rater.compare(row["text"], other["text"], row["seed"]) for row, other in batch]
         return [{"comparisons": [asdict(answer) for answer in pair], "win": win_of(*pair)} for pair in made]
 
-    def told(what: str, of: int) -> Callable[[int], None]:
-        return lambda done: progress(what, done, of)
-
     for cell in (run.cells[name] for name in cells):
         texts, pairs = {row["id"]: row for row in cell.rows}, run.pairs(cell)
-        complete("ratings", todo=texts, make=rated, progress=told(f"{cell.name}, ratings", len(texts)))
+        complete("ratings", todo=texts, make=rated, what=f"{cell.name}, ratings")
         if pairs:
-            complete("comparisons", todo=pairs, make=compared, progress=told(f"{cell.name}, comparisons", len(pairs)))
+            complete("comparisons", todo=pairs, make=compared, what=f"{cell.name}, comparisons")
     return identity
