@@ -260,15 +260,6 @@ def test_a_bias_gets_the_canvas_and_the_models_logits(form: Any) -> None:
     assert (seen[-1].neighbours(7) == -1).all()
 
 
-def test_kgw_decodes_left_to_right_by_default() -> None:
-    settings: dict[str, Any] = {"length": 12, "block_length": 6}
-    (made,) = generate(TOY, "w1", key=rule_key("kgw", KEY), **settings)
-    assert made.settings["strategy"] == "left_to_right"
-    (naive,) = generate(TOY, "w1", key=rule_key("kgw", KEY), strategy="random", **settings)
-    assert naive.settings["strategy"] == "random"
-    assert naive.trace.position != sorted(naive.trace.position)
-
-
 @pytest.mark.parametrize("name", ANY_LENGTH)
 def test_rows_are_the_same_alone_and_together_and_streamed(name: str) -> None:
     prompts = ["w1 w2", "w3 w4", "w5 w6"]
