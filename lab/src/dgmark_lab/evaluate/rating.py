@@ -8,9 +8,9 @@ import json
 import re
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -85,13 +85,16 @@ class Rater:
         scores = read_scores(answer.text)
         return Rating(answer.text, scores, None if scores else "unparsable")
 
-    def compare(self, first: str, second: str, seed: int = 0) -> tuple[Preference, Preference]:
+    def compare(self, first: str, second: str, seed: int = 0) -> dict[str, Any]:
         """Compare two texts twice: as A and B, and as B and A, since raters prefer a place.
+
+        Returns "comparisons", the fields of both preferences, and "win", how far the first text is the better one.
 
         Raises:
             ModelError: the server does not answer.
         """
-        return self._prefer(first, second, seed), self._prefer(second, first, seed)
+        pair = self._prefer(first, second, seed), self._prefer(second, first, seed)
+        return {"comparisons": [asdict(one) for one in pair], "win": win_of(*pair)}
 
     def _prefer(self, first: str, second: str, seed: int) -> Preference:
         answer = self._ask(_QUESTIONS["compare"] % (first, second), seed)

@@ -26,7 +26,7 @@ from dgmark_lab import attacks
 from dgmark_lab.baselines.replaymark import lend
 from dgmark_lab.chat_endpoint import ChatEndpoint
 from dgmark_lab.evaluate.likelihood import score_texts
-from dgmark_lab.evaluate.rating import QUESTION_VERSION, Rater, win_of
+from dgmark_lab.evaluate.rating import QUESTION_VERSION, Rater
 from dgmark_lab.experiments.cells import StoredRun, attack_hash, attacked_id, keys_of
 from dgmark_lab.experiments.plan import NO_JUDGE, PlannedCell, RunOptions, Subject, check_plan, plan_cell, write_plan
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
@@ -300,8 +300,7 @@ def _rate_texts(run: StoredRun, cells: Sequence[str], server: str, progress: Pro
         return [asdict(rater.rate(row["text"], row["seed"])) for row in batch]
 
     def compared(batch: list[tuple[Row, Row]]) -> list[Row]:
-        made = [rater.compare(row["text"], other["text"], row["seed"]) for row, other in batch]
-        return [{"comparisons": [asdict(answer) for answer in pair], "win": win_of(*pair)} for pair in made]
+        return [rater.compare(row["text"], other["text"], row["seed"]) for row, other in batch]
 
     for cell in (run.cells[name] for name in cells):
         texts, pairs = {row["id"]: row for row in cell.rows}, run.pairs(cell)
