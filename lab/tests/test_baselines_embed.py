@@ -23,7 +23,7 @@ from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.position import PositionSpec
 from dgmark.watermark.spec import spec_as
 from dgmark_lab.baselines.cdmark import spreading_vector
-from dgmark_lab.baselines.decode.gumbel import GumbelNoise
+from dgmark_lab.baselines.decode.gumbel import gumbel_noise
 from dgmark_lab.baselines.pattern_mark import first_part, parts_of
 from dgmark_lab.baselines.prf import HashKey, states, threshold, uniform_bits
 from dgmark_lab.baselines.published import PublishedFigures
@@ -307,7 +307,8 @@ def test_unsuitable_settings_are_refused(name: str, settings: dict[str, Any], me
 def test_gumbel_noise_keeps_the_law_of_the_draw() -> None:
     """Fails with chance 1e-7 if it does."""
     p = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
-    noise = GumbelNoise(HashKey.of(KEY, "gumbel"), 40_000, 4, torch.device("cpu"))(torch.arange(40_000))
+    key = rule_key("gumbel", replace(KEY, spec=replace(KEY.spec, table_size=4)), period=40_000)
+    noise = gumbel_noise(key, torch.arange(40_000))
     counts = torch.bincount((p.log() + noise).argmax(-1), minlength=4)
     assert stats.chisquare(counts.numpy(), 40_000 * p.numpy()).pvalue > 1e-7
     assert noise.isfinite().all()
