@@ -10,7 +10,6 @@ distribution that each token was drawn from; no draw is made again. That it is t
 the trace.
 """
 
-import json
 import math
 from collections.abc import Iterator
 from functools import partial
@@ -24,13 +23,14 @@ from torch import Tensor
 from dgmark import Detector, LanguageModel, WatermarkKey, load_model
 from dgmark.decode.config import settings_of
 from dgmark.decode.prepared import Prepared
-from dgmark.decode.proposals import KeyedWeights, Proposer, filter_weights, keyed_draw, keyed_shares
+from dgmark.decode.proposals import KeyedWeights, Proposer, keyed_draw, keyed_shares, sampled_weights
 from dgmark.decode.requests import requests_of
 from dgmark.decode.rules import Places
 from dgmark.decode.selection import blocks_to_fill
 from dgmark.detection.weighted_coins import WeightedCoins
 from dgmark.models.denoiser import open_session
 from dgmark.models.loaded import LoadedModel
+from dgmark.rows.jsonl import read_good_rows
 from shared import arguments, print_header, print_row
 
 # random keys by which the chance of a match is found, the unit of weights in nats, and the largest chance
@@ -50,7 +50,7 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(1)
     key = WatermarkKey.load(asked.key)
-    rows = [json.loads(line) for line in asked.file.read_text().splitlines()][: asked.texts]
+    rows = list(read_good_rows(str(asked.file)))[: asked.texts]
     readers: dict[str, Any] = {"the count": {}}
     if asked.surprisal_model is not None:
         readers[asked.surprisal_model] = {"surprisal_model": LanguageModel(asked.surprisal_model)}
@@ -117,9 +117,7 @@ def _draws(model: LoadedModel, row: dict[str, Any], key: WatermarkKey) -> Iterat
             confidence = float(here.softmax(-1)[0, token])
             if not low <= place < high or abs(confidence - reward) > _TOLERANCE:
                 raise ValueError(f"{row['id']}: another decode: place {place}, reward {reward}, here {confidence}")
-            permitted = here.index_fill(-1, proposer.forbidden, -torch.inf)
-            shares = torch.softmax(permitted / config.temperature, -1)
-            shares = filter_weights(shares, config.top_k, config.top_p)
+            shares = sampled_weights(here.index_fill(-1, proposer.forbidden, -torch.inf), config)
             places = Places(proposer.window(ids, rows, low, high - low), rows, torch.tensor([place - low]))
             draw = keyed_draw(batch.side, config, partial(batch.side.signs, places=places))
             moved = draw.apply(shares.clone())

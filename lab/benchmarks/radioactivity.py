@@ -27,6 +27,7 @@ from dgmark import Detector, WatermarkKey
 from dgmark.checkpoint.folder import BUILTIN, builtin_folder
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.files.outputs import atomic_write
+from dgmark.rows.jsonl import read_good_rows
 from dgmark.watermark.bigram import matching_pairs, pair_key
 from dgmark_lab.evaluate.estimates import share
 from dgmark_lab.evaluate.pooled import pairs_in, pooled_p
@@ -58,7 +59,7 @@ def main() -> None:
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     prompts = write_prompts(args.prompts, args.out / "prompts.jsonl")
-    rows = [json.loads(line) for path in args.marked for line in path.read_text().splitlines()]
+    rows = [row for path in args.marked for row in read_good_rows(str(path))]
     marked = [row["prompt"] + row["text"] for row in rows][: args.texts]
     if len(marked) < max(args.shares) * args.texts:
         sys.exit(f"there are {len(marked)} marked texts, and {max(args.shares):.0%} of {args.texts} are needed")
@@ -133,7 +134,7 @@ def generate(folder: Path, prompts: Path) -> list[list[int]]:
     command += ["--prompts", str(prompts), "--out", str(out), "--temperature", "1"]
     command += ["--length", str(LENGTH), "--cache", "dual", "--batch-size", "20"]
     subprocess.run(command, check=True, stdout=sys.stderr)
-    return [json.loads(line)["token_ids"] for line in out.read_text().splitlines()]
+    return [row["token_ids"] for row in read_good_rows(str(out))]
 
 
 def figures(key: WatermarkKey, texts: Sequence[Sequence[int]]) -> list[str]:

@@ -8,7 +8,6 @@ he may have a --bias. Under a key with sub-keys he counts over all responses; wi
 them share the most frequent sub-key.
 """
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +26,7 @@ from dgmark.decode.keyed_side import side_of_rows
 from dgmark.decode.position import PositionSide
 from dgmark.decode.rules import DecodeSide, Places
 from dgmark.models.load import NetworkDenoiser
+from dgmark.rows.jsonl import read_good_rows
 from dgmark_lab.attacks.stealing import StolenKey, StolenPositions, nothing_of, residue_words, scrub
 from dgmark_lab.attacks.text_edits import decode as text_of
 from dgmark_lab.attacks.text_edits import ordinary_ids
@@ -93,7 +93,7 @@ def main() -> None:
 
 def _rows(path: Path, tokenizer: Tokenizer) -> list[Row]:
     """Read the texts of rows, encoded from text as an adversary would."""
-    rows = [json.loads(line) for line in path.read_bytes().splitlines()]
+    rows = list(read_good_rows(str(path)))
     encoded = tokenizer.encode_batch([row["text"] for row in rows])
     ids = [np.array(each[:LENGTH], dtype=np.int64) for each in encoded]
     return [Row(each, row.get("subkey")) for each, row in zip(ids, rows, strict=True) if len(each) >= MIN_TOKENS]
@@ -116,9 +116,8 @@ def _forged(
     batch = torch.tensor([each for each in prompts if len(each) == 16])
     config = DecodeConfig.of(model, length=LENGTH, cache="dual", **settings)
     rule = _believed_rule(stolen, key, len(batch))
-    detector = Detector(key)
     responses = decode(model, batch, config, rule, list(range(len(batch))))
-    return np.array([detector.detect(model.tokenizer.decode(each.token_ids)).p_value for each in responses])
+    return _p_values(key, [model.tokenizer.decode(each.token_ids) for each in responses])
 
 
 def _believed_rule(stolen: StolenKey, key: WatermarkKey, texts: int) -> DecodeSide:
@@ -153,10 +152,13 @@ def _scrubbed(
     share: float,
 ) -> str:
     """The share of marked texts that are no longer found after a share of their tokens is replaced."""
-    detector = Detector(key)
     edited = [scrub(row.ids, stolen, share, law, np.random.default_rng([number, 7])) for number, row in enumerate(rows)]
-    p = np.array([detector.detect(text_of(tokenizer, ids.tolist())).p_value for ids in edited])
+    p = _p_values(key, [text_of(tokenizer, ids.tolist()) for ids in edited])
     return with_interval(percent(p > RATE), 0)
+
+
+def _p_values(key: WatermarkKey, texts: list[str]) -> Float[np.ndarray, " texts"]:
+    return np.array([found.p_value for found in Detector(key).detect_many(texts)])
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ FILE holds rows of `dgmark generate --json`, KEY is their key. Both run on this 
 weights move, and how far, and of the p-values the changes in digits and the verdicts that change at the default rate.
 """
 
-import json
 import math
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import torch
 
 from dgmark import Detector, LanguageModel, WatermarkKey
 from dgmark.detection.bigram import BigramTest
+from dgmark.rows.jsonl import read_good_rows
 from shared import arguments
 
 
@@ -28,7 +28,7 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(1)
     key = WatermarkKey.load(asked.key)
-    texts = [json.loads(line)["text"] for line in asked.file.read_text().splitlines()][: asked.texts]
+    texts = [row["text"] for row in read_good_rows(str(asked.file))][: asked.texts]
     weights, digits, verdicts = [], [], []
     for dtype in ("fp32", "bf16"):
         detector = Detector(key, surprisal_model=LanguageModel(asked.model, device="cpu", dtype=dtype))

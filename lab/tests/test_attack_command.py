@@ -1,12 +1,11 @@
 """`dgmark-lab attack` as a user meets it: rows, resuming, bad rows, the list."""
 
 import hashlib
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from lab_support import CASES, rows_of, write_rows
 
 from dgmark_lab.attacks import ATTACKS, attack
 from support.command_line import run
@@ -14,24 +13,18 @@ from support.command_line import run
 TEXTS = ["one two three four five six", "Die Möwe – und das Meer 漢字", "a b c d"]
 
 
-def rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 @pytest.fixture
 def texts(tmp_path: Path) -> Path:
-    path = tmp_path / "in.jsonl"
-    made = [{"id": f"t{n}", "prompt": f"p{n}", "text": text, "token_ids": [9]} for n, text in enumerate(TEXTS)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in made))
-    return path
+    made = ({"id": f"t{n}", "prompt": f"p{n}", "text": text, "token_ids": [9]} for n, text in enumerate(TEXTS))
+    return write_rows(tmp_path / "in.jsonl", made)
 
 
 def test_rows_say_what_was_done(texts: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     result = run("attack", "deletion", texts, "--budget", ".5", "--option", "unit=word", "--seed", 7, "--out", out)
     assert result.exit_code == 0, result.stderr
-    assert [row["id"] for row in rows(out)] == ["t0", "t1", "t2"]
-    for number, (row, text) in enumerate(zip(rows(out), TEXTS, strict=True)):
+    assert [row["id"] for row in rows_of(out)] == ["t0", "t1", "t2"]
+    for number, (row, text) in enumerate(zip(rows_of(out), TEXTS, strict=True)):
         edit = attack("deletion", budget=0.5, unit="word")
         assert row == {
             "id": f"t{number}",
@@ -67,7 +60,7 @@ def test_a_bad_row_becomes_an_error_row(texts: Path, tmp_path: Path) -> None:
     result = run("attack", "insertion", texts, "--out", out)
     assert result.exit_code == 0
     assert "errors in 3 of 6 rows" in result.stderr
-    assert [row.get("error", "")[:10] for row in rows(out)] == ["", "", "", 'no "text"', "not valid ", "too long"]
+    assert [row.get("error", "")[:10] for row in rows_of(out)] == ["", "", "", 'no "text"', "not valid ", "too long"]
 
 
 def test_one_text_comes_out_as_text() -> None:
@@ -75,17 +68,7 @@ def test_one_text_comes_out_as_text() -> None:
     assert result.stdout == "three four\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["no-such", "-"], "there is no attack 'no-such'"),
-        (["deletion", "-", "--option", "colour=red"], "deletion has no option colour"),
-        (["crop", "-", "--budget", "0.1"], "crop has no option budget"),
-        (["deletion", "-", "--option", "budget=much"], "option budget of attack deletion is 'much'"),
-        (["deletion", "-", "--seed", "-1"], "--seed"),
-        ([], "--list"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), CASES["refused arguments of attack"])
 def test_an_invalid_option_is_refused(arguments: list[str], message: str) -> None:
     result = run("attack", *arguments, stdin="a text")
     assert result.exit_code == 2

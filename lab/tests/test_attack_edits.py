@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lab_support import CASES
 
 from dgmark import load_tokenizer
 from dgmark.detection.disguises.normalise import normalise
@@ -28,17 +29,8 @@ STORY = (
     'Once upon a time, an old king lived by the sea. "Who is there?" he asked.  Nobody answered! The youngest\n'
     "daughter laughed; her sisters slept. In the morning they went out."
 )
-EDITORS = [
-    "substitution",
-    "deletion",
-    "insertion",
-    "crop",
-    "sentence-swap",
-    "homoglyphs",
-    "whitespace",
-    "zero-width",
-    "ocr",
-]
+OF_UNITS = ["substitution", "deletion", "insertion", "crop"]
+EDITORS = [*OF_UNITS, "sentence-swap", "homoglyphs", "whitespace", "zero-width", "ocr"]
 WORDS = {"unit": "word"}
 
 units = st.lists(st.integers(0, 40), max_size=80)
@@ -99,7 +91,7 @@ def test_the_same_dice_edit_a_text_in_the_same_way(text: str, budget: float, see
 @pytest.mark.parametrize("name", EDITORS)
 def test_a_text_that_nothing_can_be_done_to_stays(name: str, text: str) -> None:
     options: dict[str, Any] = {"crop": {"front": 0}, "sentence-swap": {}}.get(name, {"budget": 0})
-    units = [{}, WORDS] if name in ("substitution", "deletion", "insertion", "crop") else [{}]
+    units = [{}, WORDS] if name in OF_UNITS else [{}]
     assert all(attack(name, **options, **unit)(text, dice()) == text for unit in units)
 
 
@@ -192,26 +184,10 @@ def test_wrapping_breaks_lines_between_words_only() -> None:
     assert attack("wrap", width=1)("ab-cd\nef", dice()) == "ab-cd\nef"
 
 
-PUBLISHED = {
-    "curly": "“I’m home—at last,” he said…\n\nit was a fine office. i slept.",
-    "one-paragraph": '"I\'m home--at last," he said... it was a fine office. i slept.',
-    "one-line-end": '"I\'m home--at last," he said...\nit was a fine office. i slept.',
-    "lower-case": '"i\'m home--at last," he said...\n\nit was a fine office. i slept.',
-    "title-case": '"I\'m Home--At Last," He Said...\n\nIt Was A Fine Office. I Slept.',
-    "lines-of-72": '"I\'m home--at last," he said...\n\nit was a fine office. i slept.',
-    "mail": 'On Tue, 3 Nov 2026 at 10:12, Anna Berg <anna@example.org> wrote:\n> "I\'m home--at last," he said...\n>\n'
-    "> it was a fine office. i slept.\n\n-- \nJo Winter\nOffice 12\n",
-    "markdown": '"I\'m home--at last," he said...\n\nit was a fine office. i slept.',
-    "html": '"I\'m home--at last," he said...\n\nit was a fine office. i slept.',
-    "autocorrected": "“I’m home—at last,” he said…\n\nIt was a fine office. I slept.",
-    "latex": "“I’m home—at last,” he said…\n\nit was a ﬁne oﬃce. i slept.",
-}
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_publishing_does_what_its_programs_do(way: str) -> None:
     typed = '"I\'m home--at last," he said...\n\nit was a fine office. i slept.'
-    assert attack("published", way=way)(typed, dice()) == PUBLISHED[way]
+    assert attack("published", way=way)(typed, dice()) == CASES["published"][way]
 
 
 def test_typesetting_hyphenates_full_lines_and_loses_no_letter() -> None:
@@ -247,20 +223,7 @@ def test_every_attack_says_what_it_does_in_a_line() -> None:
     assert all(summary_of(kind).endswith(".") and len(summary_of(kind)) < 120 for kind in ATTACKS.values())
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("no-such", {}, "the attacks are: substitution"),
-        ("deletion", {"colour": "red"}, "attack deletion has no option colour; its options are: unit, tokenizer"),
-        ("deletion", {"budget": 1.1}, "option budget of attack deletion is 1.1: .*less than or equal to 1"),
-        ("substitution", {"unit": "letter"}, "option unit .* 'token' or 'word'"),
-        ("crop", {"front": 0.7, "back": 0.7}, "together"),
-        ("copy-paste", {}, "needs human text"),
-        ("refill", {"settings": "{"}, "option settings of attack refill"),
-        ("refill", {"settings": {"length": 3}}, "takes no length"),
-        ("paraphrase", {"max_tokens": 0}, "option max_tokens of attack paraphrase is 0"),
-    ],
-)
+@pytest.mark.parametrize(("name", "options", "message"), CASES["refused options of attacks"])
 def test_invalid_options_are_refused(name: str, options: dict[str, Any], message: str) -> None:
     with unchecked(), pytest.raises(SettingsError, match=message):
         attack(name, **options)

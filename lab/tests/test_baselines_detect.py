@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from lab_support import CASES
 from numpy.typing import NDArray
 from scipy import stats
 from transformers import PretrainedConfig, WatermarkDetector, WatermarkingConfig
@@ -38,23 +39,7 @@ from support.unmarked_texts import texts
 
 KEY = known_key("baselines")
 VOCAB = KEY.spec.table_size
-FORMS: dict[str, tuple[str, dict[str, object]]] = {
-    "kgw": ("kgw", {}),
-    "kgw, gamma 1/4": ("kgw", {"gamma": 0.25}),
-    "unigram": ("unigram", {}),
-    "pattern-mark": ("pattern-mark", {}),
-    "pattern-mark, m 4": ("pattern-mark", {"pattern_length": 4}),
-    "gloaguen": ("gloaguen", {}),
-    "gloaguen, both sides": ("gloaguen", {"offsets": (-1, 1)}),
-    "gloaguen, two left": ("gloaguen", {"offsets": (-2, -1), "gamma": 0.25}),
-    "dmark": ("dmark", {}),
-    "lr-dwm": ("lr-dwm", {}),
-    "lr-dwm, gamma 1/4": ("lr-dwm", {"gamma": 0.25}),
-    "cdmark": ("cdmark", {}),
-    "gumbel": ("gumbel", {"period": 16}),
-    "tango": ("tango", {}),
-    "tango, hash": ("tango", {"colours": "hash", "classes": 2, "lag": 1}),
-}
+FORMS: dict[str, tuple[str, dict[str, object]]] = CASES["forms of baselines"]
 
 
 def key_of(form: str, key: WatermarkKey = KEY) -> WatermarkKey:
@@ -388,26 +373,7 @@ def test_a_keyless_key_is_refused(name: str) -> None:
 # ---- names and options ----
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("kwg", {}, "the rule is not one of: bigram, position"),
-        ("kgw", {"delat": 1}, "rule kgw has no delat: leave that out"),
-        ("kgw", {"gamma": 0}, "gamma 0 is not above 0 and below 1"),
-        ("kgw", {"delta": -1}, r"delta -1 is not in 0\.\.100"),
-        ("kgw", {"delta": float("nan")}, r"delta nan is not in 0\.\.100"),
-        ("pattern-mark", {"pattern_length": 1}, r"pattern length 1 is not in 2\.\.16"),
-        ("gloaguen", {"delta": "two"}, r"delta is not in 0\.\.100"),
-        ("gloaguen", {"offsets": "-1;1"}, "offsets is not a list of whole numbers, such as -1 or -1,1"),
-        ("gloaguen", {"offsets": ()}, "not distinct neighbours"),
-        ("gloaguen", {"offsets": (-1, -1)}, "not distinct neighbours"),
-        ("gloaguen", {"offsets": (0,)}, "and not 0"),
-        ("gloaguen", {"top_k": 0}, "top k 0 is not at least 1"),
-        ("dmark", {"form": "x"}, "form is not one of: normal, predictive"),
-        ("tango", {"classes": 1}, r"classes 1 is not in 2\.\.16"),
-        ("gumbel", {"period": 0}, r"period 0 is not in 1\.\.65536"),
-    ],
-)
+@pytest.mark.parametrize(("name", "options", "message"), CASES["refused options of baselines"])
 def test_invalid_options_are_refused(name: str, options: dict[str, object], message: str) -> None:
     with unchecked(), pytest.raises(SettingsError, match=message):
         rule_key(name, KEY, **options)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from lab_support import CASES
 from scipy import stats
 from torch import Tensor
 
@@ -22,7 +23,7 @@ from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.position import PositionSpec
 from dgmark.watermark.spec import spec_as
 from dgmark_lab.baselines.cdmark import spreading_vector
-from dgmark_lab.baselines.decode.gumbel import GumbelNoise
+from dgmark_lab.baselines.decode.gumbel import gumbel_noise
 from dgmark_lab.baselines.pattern_mark import first_part, parts_of
 from dgmark_lab.baselines.prf import HashKey, states, threshold, uniform_bits
 from dgmark_lab.baselines.published import PublishedFigures
@@ -259,15 +260,6 @@ def test_a_bias_gets_the_canvas_and_the_models_logits(form: Any) -> None:
     assert (seen[-1].neighbours(7) == -1).all()
 
 
-def test_kgw_decodes_left_to_right_by_default() -> None:
-    settings: dict[str, Any] = {"length": 12, "block_length": 6}
-    (made,) = generate(TOY, "w1", key=rule_key("kgw", KEY), **settings)
-    assert made.settings["strategy"] == "left_to_right"
-    (naive,) = generate(TOY, "w1", key=rule_key("kgw", KEY), strategy="random", **settings)
-    assert naive.settings["strategy"] == "random"
-    assert naive.trace.position != sorted(naive.trace.position)
-
-
 @pytest.mark.parametrize("name", ANY_LENGTH)
 def test_rows_are_the_same_alone_and_together_and_streamed(name: str) -> None:
     prompts = ["w1 w2", "w3 w4", "w5 w6"]
@@ -315,7 +307,8 @@ def test_unsuitable_settings_are_refused(name: str, settings: dict[str, Any], me
 def test_gumbel_noise_keeps_the_law_of_the_draw() -> None:
     """Fails with chance 1e-7 if it does."""
     p = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
-    noise = GumbelNoise(HashKey.of(KEY, "gumbel"), 40_000, 4, torch.device("cpu"))(torch.arange(40_000))
+    key = rule_key("gumbel", replace(KEY, spec=replace(KEY.spec, table_size=4)), period=40_000)
+    noise = gumbel_noise(key, torch.arange(40_000))
     counts = torch.bincount((p.log() + noise).argmax(-1), minlength=4)
     assert stats.chisquare(counts.numpy(), 40_000 * p.numpy()).pvalue > 1e-7
     assert noise.isfinite().all()
@@ -333,20 +326,7 @@ LARGE_KEY, OTHER_KEY = (
     )
     for first in (1, 2)
 )
-MARKS: list[tuple[str, dict[str, Any]]] = [
-    ("kgw", {"delta": 4.0}),
-    ("unigram", {"delta": 4.0}),
-    ("pattern-mark", {"delta": 4.0}),
-    ("pattern-mark", {"delta": 4.0, "pattern_length": 4}),
-    ("gloaguen", {"delta": 12.0}),
-    ("gloaguen", {"delta": 24.0, "offsets": (-1, 1), "top_k": 20}),
-    ("dmark", {"delta": 4.0}),
-    ("dmark", {"delta": 4.0, "form": "bidirectional"}),
-    ("lr-dwm", {"delta": 6.0}),
-    ("cdmark", {"delta": 2.0}),
-    ("gumbel", {}),
-    ("tango", {"colours": "hash"}),
-]
+MARKS: list[tuple[str, dict[str, Any]]] = CASES["strong marks"]
 
 
 def marked(name: str, options: dict[str, Any]) -> Generation:
@@ -429,17 +409,7 @@ def test_a_file_of_detections_belongs_to_one_key(tmp_path: Path) -> None:
     assert run("detect", "--key", tmp_path / "unigram.json", text, "--out", detected).exit_code == 4
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--rule", "kwg"), "the rule is not one of: bigram, position, cdmark"),
-        (("--rule", "kgw", "--subkeys", 4), "rule kgw has no sub-keys: leave that out"),
-        (("--rule", "kgw", "--delta", -1), "delta -1.0 is not in 0..100"),
-        (("--rule", "gloaguen", "--offsets", "-1;1"), "offsets is not a list of whole numbers, such as -1 or -1,1"),
-        (("--delta", 1), "--rule is needed with delta, which is an option of: cdmark, dmark, gloaguen, kgw"),
-        (("--rule", "kgw", "--expected-match", 0.7), "--expected-match has no meaning for rule kgw"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), CASES["refused arguments of keygen"])
 def test_what_keygen_cannot_make_is_refused(tmp_path: Path, options: tuple[Any, ...], message: str) -> None:
     made = run("keygen", tmp_path / "key.json", *options)
     assert made.exit_code == 2

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from lab_support import write_rows
+from typer.testing import Result
 
 from dgmark.models.language_model import LanguageModel
-from dgmark_lab.cli import app
 from dgmark_lab.evaluate.likelihood import perplexity
+from support import command_line
 
 PROMPT = "Once upon a time there was"
 ROWS = [
@@ -22,17 +23,12 @@ ROWS = [
 
 def run(*arguments: object) -> Result:
     # the default depends on the processor, and 16 bits give other digits in other batches
-    return CliRunner().invoke(app, [*map(str, arguments), "--dtype", "fp32"])
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return command_line.run(*arguments, "--dtype", "fp32")
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    return write(tmp_path / "rows.jsonl", ROWS)
+    return write_rows(tmp_path / "rows.jsonl", ROWS)
 
 
 def test_figures_are_the_librarys(source: Path) -> None:
@@ -53,7 +49,7 @@ def test_figures_are_the_librarys(source: Path) -> None:
 
 def test_two_sets_are_compared_pair_by_pair(source: Path, tmp_path: Path) -> None:
     worse = [{**row, "text": " ".join(reversed(row["text"].split()))} for row in reversed(ROWS)]
-    other = write(tmp_path / "other.jsonl", [*worse, {"id": "d", "prompt": "x", "text": "y"}])
+    other = write_rows(tmp_path / "other.jsonl", [*worse, {"id": "d", "prompt": "x", "text": "y"}])
     done = run("evaluate", source, "--against", other, "--json")
     assert done.exit_code == 0, done.stderr
     assert "3 pairs; 1 rows are in no pair" in done.stderr
@@ -68,7 +64,9 @@ def test_two_sets_are_compared_pair_by_pair(source: Path, tmp_path: Path) -> Non
 
 
 def test_ids_are_scored_as_they_are_on_request(tmp_path: Path) -> None:
-    source = write(tmp_path / "ids.jsonl", [{"id": "a", "prompt": PROMPT, "text": "", "token_ids": [300, 400, 500]}])
+    source = write_rows(
+        tmp_path / "ids.jsonl", [{"id": "a", "prompt": PROMPT, "text": "", "token_ids": [300, 400, 500]}]
+    )
     document = json.loads(run("evaluate", source, "--ids", "--json").stdout)
     assert document["sets"][0]["perplexity"]["num_tokens"] == 3
     assert document["sets"][0]["diversity"]["unit"] == "token"
@@ -90,12 +88,12 @@ def test_without_a_judge_there_is_no_perplexity(source: Path) -> None:
     ],
 )
 def test_rows_that_cannot_be_evaluated(tmp_path: Path, rows: list[dict[str, Any]], message: str) -> None:
-    done = run("evaluate", write(tmp_path / "rows.jsonl", rows), "--judge", "none")
+    done = run("evaluate", write_rows(tmp_path / "rows.jsonl", rows), "--judge", "none")
     assert done.exit_code == 4
     assert message in done.stderr
 
 
 @pytest.mark.parametrize(("change", "message"), [({"prompt": "x"}, "different prompts"), ({"id": "z"}, "share no id")])
 def test_sets_that_are_no_pairs(source: Path, tmp_path: Path, change: dict[str, str], message: str) -> None:
-    other = write(tmp_path / "other.jsonl", [{**ROWS[0], **change}])
+    other = write_rows(tmp_path / "other.jsonl", [{**ROWS[0], **change}])
     assert message in run("evaluate", source, "--against", other, "--judge", "none").stderr

@@ -1,10 +1,9 @@
 """`dgmark-lab experiment` as a user meets it, on the built-in model."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
+from lab_support import rows_of
 
 from dgmark_lab.experiments.spec import experiment_names
 from support.command_line import run
@@ -17,10 +16,6 @@ EXPERIMENT = (
     .replace('["one", "two"]', '["The king went to the", "The queen went to the"]')
     + '[[cells]]\nname = "dgmark k = 1"\nkey = { rule = "position" }\n[cells.paper]\nperplexity = 5.27\n'
 )
-
-
-def stored(root: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for path in sorted((root / "texts").iterdir()) for line in path.read_text().splitlines()]
 
 
 def test_the_experiments_are_listed() -> None:
@@ -48,7 +43,7 @@ def test_an_experiment_is_run_and_reported(tmp_path: Path) -> None:
     assert str(runs / "reports" / "small" / "report.md") in result.stdout
     perplexity = next(line for line in page.splitlines() if line.startswith("| dgmark k = 1 |") and "5.27" in line)
     assert float(perplexity.split("|")[-3].split()[0]) > 1
-    assert len(stored(runs)) == 2
+    assert len(rows_of(*(runs / "texts").iterdir())) == 2
     head, _, row = run("experiment", "compare", file, "dgmark k = 1", "dgmark k = 1", *base).stdout.splitlines()
     assert head.startswith("| cell | texts | digits of the first | digits | ratio |")
     name, texts, first, digits, *_ = (part.strip() for part in row.split("|")[1:])

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab_support import CASES
 
 from dgmark.errors import NoTexts, SettingsError
 from dgmark_lab.experiments.prompt_sets import fetch_prompts, load_prompts, named_files, stored_prompts
@@ -36,23 +37,7 @@ def test_every_file_is_an_experiment_whose_marked_cells_have_unmarked_ones_with_
                     assert null.decoding.get(shared) == one.decoding.get(shared)
 
 
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        ('name = "unmarked"', "there is no"),
-        ("colour = 3", "cells.0.colour: Extra inputs are not permitted"),
-        ('key = { rule = "kgw" }\nnull = "nobody"', "there is no cell nobody"),
-        ('prompts = "three"', "there is no prompt set three"),
-        ('[[cells]]\nname = "unmarked"', "two cells are called unmarked"),
-        ('key = { rule = "kwg" }', "cells.0.key: Value error, the rule is not one of: bigram, position"),
-        ("key = { modulus = 3 }", "cells.0.key: Value error, the rule is not one of"),
-        ('key = { rule = "kgw", epsilon = 3 }', "rule kgw has no epsilon: leave that out"),
-        ("at = true", "cells.0.at"),
-        ("temperatures = [1.0]\ngroup = 'x'", "temperatures set temperature, at and group"),
-        ("temperatures = [0.5, 0.5]", "two cells are called unmarked, T = 0.5"),
-        ("paper = {tpr_at = {'5%' = 3.0}}", "cells.0.paper.tpr_at.5%"),
-    ],
-)
+@pytest.mark.parametrize(("change", "problem"), CASES["refused lines of experiments"])
 def test_invalid_fields_are_named(change: str, problem: str) -> None:
     content = SMALL.replace('view = "detection"', 'view = "pie"') if problem == "there is no" else SMALL + change
     expected = "view: Input should be" if problem == "there is no" else problem
@@ -69,42 +54,15 @@ def test_files_that_are_not_toml_or_not_experiments_are_refused() -> None:
         load_experiment("no-such-file.toml")
 
 
-@pytest.mark.parametrize(
-    ("text", "fields"),
-    [
-        ("temperature=1.0", {"key": None, "decoding": {"temperature": 1.0}, "group": "unmarked", "at": 1.0}),
-        (
-            "rule=bigram,farthest=4,temperature=0.5,commit=threshold",
-            {
-                "key": {"rule": "bigram", "farthest": 4},
-                "decoding": {"temperature": 0.5, "commit": "threshold"},
-                "group": "rule bigram, farthest 4, commit threshold",
-            },
-        ),
-        (
-            "rule=kgw,delta=2,strategy=confidence",
-            {"key": {"rule": "kgw", "delta": 2}, "decoding": {"strategy": "confidence"}, "at": 1.0},
-        ),
-        ("rule=gloaguen,offsets=[-1,1]", {"key": {"rule": "gloaguen", "offsets": [-1, 1]}, "decoding": {}}),
-        ("model=narrator,code_length=16", {"model": "narrator", "key": {"rule": "position", "code_length": 16}}),
-    ],
-)
+@pytest.mark.parametrize(("text", "fields"), CASES["cells written out"])
 def test_a_cell_is_written_out_as_settings(text: str, fields: dict[str, Any]) -> None:
     made = Cell.parse(text)
     assert made.name == text
-    assert {name: getattr(made, name) for name in fields} == fields
+    expected = {"key": None, **fields}
+    assert {name: getattr(made, name) for name in expected} == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("rule=bigram,cold", "'cold' of the cell 'rule=bigram,cold' is not setting=value"),
-        ("rule=trigram", "the rule is not one of: bigram, position"),
-        ("rule=bigram,delta=2", "rule bigram has no delta"),
-        ("delta=2", "rule is needed with delta, which is an option of: cdmark"),
-        ("baseline=kgw", "there is no option baseline of keys"),
-    ],
-)
+@pytest.mark.parametrize(("text", "problem"), CASES["refused cells"])
 def test_a_cell_of_unknown_form_is_refused(text: str, problem: str) -> None:
     with pytest.raises(SettingsError, match=problem):
         Cell.parse(text)

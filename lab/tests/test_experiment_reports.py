@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lab_support import experiment_of, numbers_of
 from scipy import stats
 
 from dgmark.rows.row_file import RowFile
@@ -17,48 +18,13 @@ from dgmark_lab.experiments.cells import StoredRun
 from dgmark_lab.experiments.figures import roc
 from dgmark_lab.experiments.made_with import made_with
 from dgmark_lab.experiments.report import make_report, write_report
-from dgmark_lab.experiments.spec import Experiment
 from dgmark_lab.experiments.store import Store
 from dgmark_lab.experiments.tables import Table, to_markdown
-from dgmark_lab.toml_files import parse_toml
 from support.known_keys import builtin_tokenizer, known_key
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden" / "experiment"
 
-EXPERIMENT = """
-name = "golden"
-title = "A small table"
-source = "Table 0"
-view = "detection"
-notes = "Made by hand."
-null = "unmarked"
-null_keys = 3
-perplexity = true
-[builtin]
-texts = 8
-min_tokens = 20
-[[cells]]
-name = "unmarked"
-[cells.paper]
-perplexity = 4.0
-[[cells]]
-name = "dgmark k = 1"
-key = { rule = "position" }
-[cells.paper]
-perplexity = 5.27
-z4 = { fpr = 0.0, tpr = 0.929 }
-tpr_at = { "10%" = 100.0, "1%" = 100.0, "0.1%" = 99.41, "0.01%" = 95.29 }
-[[cells]]
-name = "kgw delta 3"
-key = { rule = "kgw", delta = 3.0 }
-setups = ["paper"]
-[cells.paper]
-perplexity = 7.87
-[[cells]]
-name = "dgmark k = 3"
-key = { rule = "position" }
-decoding = { lookahead = 3 }
-"""
+EXPERIMENT = experiment_of("golden")
 
 
 def words(number: int, key: WatermarkKey | None) -> list[int]:
@@ -78,10 +44,9 @@ def words(number: int, key: WatermarkKey | None) -> list[int]:
 def golden_store(root: Path) -> tuple[Store, WatermarkKey]:
     """Two cells of known texts: one complete with a text that is too short, and one that lacks a text."""
     key, store = known_key("report"), Store(root)
-    experiment = parse_toml(EXPERIMENT, Experiment, "golden.toml")
     cells: dict[str, Any] = {}
     for name, count in (("unmarked", 8), ("dgmark k = 1", 3)):
-        cell = next(one for one in experiment.cells if one.name == name)
+        cell = next(one for one in EXPERIMENT.cells if one.name == name)
         marked = cell.key is not None
         recipe: dict[str, Any] = {
             "recipe": f"recipe of {name}",
@@ -109,8 +74,7 @@ def golden_store(root: Path) -> tuple[Store, WatermarkKey]:
 
 def test_the_report_of_a_small_store_is_as_it_was(tmp_path: Path) -> None:
     store, key = golden_store(tmp_path / "runs")
-    experiment = parse_toml(EXPERIMENT, Experiment, "golden.toml")
-    report = make_report(StoredRun.read(experiment, store, "builtin", {key.fingerprint: key}))
+    report = make_report(StoredRun.read(EXPERIMENT, store, "builtin", {key.fingerprint: key}))
     write_report(report, tmp_path / "out")
     made = made_with("position", storyteller="01234567")
     golden_page = (GOLDEN / "report.md").read_text().replace("MADE WITH", made)
@@ -127,7 +91,6 @@ def test_the_report_of_a_small_store_is_as_it_was(tmp_path: Path) -> None:
 
 def test_texts_that_do_not_survive_retokenization_fail_the_exact_test(tmp_path: Path) -> None:
     store, key = golden_store(tmp_path)
-    experiment = parse_toml(EXPERIMENT, Experiment, "golden.toml")
     planned = store.read_plan("golden")["cells"]["dgmark k = 1"]
     plain = words(7, None)
     for row in store.read("texts", planned["recipe"], planned["rows"]).values():
@@ -138,19 +101,16 @@ def test_texts_that_do_not_survive_retokenization_fail_the_exact_test(tmp_path: 
     plan = store.read_plan("golden")
     plan["cells"]["dgmark k = 1"]["recipe"] += "-read-otherwise"
     store.write_plan("golden", plan)
-    report = make_report(StoredRun.read(experiment, store, "builtin", {key.fingerprint: key}))
-    found = {(q.cell, q.name): q.ours for q in report.section.quantities}
+    report = make_report(StoredRun.read(EXPERIMENT, store, "builtin", {key.fingerprint: key}))
+    found = numbers_of(report.section)
     for way, percent in (("TPR p<=1%", 0.0), ("TPR deployed p<=1%", 0.0), ("TPR ids p<=1%", 100.0)):
         ours = found["dgmark k = 1", way]
-        assert ours is not None
         assert (ours.value, ours.count) == (percent, 3)
 
 
 def test_unmarked_texts_are_scored_once_for_cells_of_one_key(tmp_path: Path) -> None:
     store, key = golden_store(tmp_path)
-    context = StoredRun.read(
-        parse_toml(EXPERIMENT, Experiment, "golden.toml"), store, "builtin", {key.fingerprint: key}
-    )
+    context = StoredRun.read(EXPERIMENT, store, "builtin", {key.fingerprint: key})
     cell, null = context.cells["dgmark k = 1"], context.cells["unmarked"]
     found = context.null_scores(cell, null)
     assert [len(scores.p) for scores in found] == [7] * 4

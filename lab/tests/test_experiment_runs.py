@@ -1,11 +1,11 @@
 """Running experiments: every one runs, rows are made once, and what was made before is found again."""
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from lab_support import rows_of, write_rows
 
 from dgmark.decode import generate
 from dgmark.detection.detector import Detector
@@ -42,9 +42,7 @@ def small(more: str = MARKED, prompts: str = "two") -> Experiment:
 
 
 def lines(root: Path, kind: str = "texts") -> list[dict[str, Any]]:
-    return [
-        json.loads(line) for path in sorted((root / kind).glob("*.jsonl")) for line in path.read_text().splitlines()
-    ]
+    return rows_of(*sorted((root / kind).glob("*.jsonl")))
 
 
 # one experiment of each view with pictures: drawing takes longest
@@ -54,9 +52,8 @@ DRAWN = ("paraphrase", "generation-length", "matching-ratios")
 @pytest.fixture(scope="module")
 def shared_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("runs")
-    prompts = root / "prompts.jsonl"
-    rows = [{"id": f"p{i}", "prompt": f"w{i} w2", "text": f"w{i} " * 150} for i in range(50)]
-    prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows = ({"id": f"p{i}", "prompt": f"w{i} w2", "text": f"w{i} " * 150} for i in range(50))
+    write_rows(root / "prompts.jsonl", rows)
     return root
 
 

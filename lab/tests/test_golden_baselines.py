@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab_support import CASES
 
 from dgmark import Detection, Detector, Generation, generate
 from dgmark.models.toy import ToyDenoiser
@@ -29,27 +30,11 @@ PROMPTS = [" ".join(f"w{(7 * row + 3 * place) % 40}" for place in range(1 + row 
 FPR = 1e-3  # which bounds how many keys are drawn where p-values are by rank
 
 # two settings of each baseline, and the decoding settings of each
-SETTINGS: list[tuple[str, Options, Options]] = [
-    ("kgw", {}, {}),
-    ("kgw", {"gamma": 0.25, "delta": 4.0}, {"strategy": "confidence"}),
-    ("unigram", {}, {}),
-    ("unigram", {"gamma": 0.25, "delta": 3.0}, {"temperature": 0.0}),
-    ("pattern-mark", {}, {"strategy": "left_to_right"}),
-    ("pattern-mark", {"delta": 4.0, "pattern_length": 4}, {}),
-    ("gloaguen", {"delta": 8.0}, {}),
-    ("gloaguen", {"offsets": (-1, 1), "delta": 16.0, "gamma": 0.25, "top_k": 20}, {"strategy": "random"}),
-    ("dmark", {}, {}),
-    ("dmark", {"form": "bidirectional", "delta": 4.0, "new_only": True}, {"strategy": "random"}),
-    ("lr-dwm", {}, {}),
-    ("lr-dwm", {"gamma": 0.25, "delta": 4.0, "new_only": True}, {"temperature": 0.0}),
-    ("cdmark", {}, {}),
-    ("cdmark", {"delta": 3.0}, {"temperature": 0.7, "top_k": 30}),
-    ("gumbel", {}, {}),
-    ("gumbel", {"period": 16}, {"strategy": "left_to_right", "top_p": 0.9}),
-    ("tango", {"colours": "hash"}, {}),
-    ("tango", {"colours": "hash", "classes": 2, "lag": 1, "new_only": True}, {"strategy": "random"}),
+SETTINGS: list[tuple[str, Options, Options]] = CASES["settings of golden texts"]
+NAMES = [
+    " ".join([name, *(f"{field}={tuple(one) if isinstance(one, list) else one}" for field, one in options.items())])
+    for name, options, _ in SETTINGS
 ]
-NAMES = [" ".join([name, *(f"{field}={value}" for field, value in options.items())]) for name, options, _ in SETTINGS]
 
 
 def write_texts(key: WatermarkKey, settings: Options) -> list[Generation]:

@@ -1,6 +1,5 @@
 """The benchmark for GPUs runs with a tiny network on a machine without one."""
 
-import importlib
 import json
 import re
 from collections.abc import Callable
@@ -9,19 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from lab_support import CASES, benchmark
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The benchmark as a module."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("gpu")
+gpu = benchmark("gpu")
 
 
 @pytest.fixture
-def run(gpu: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Run it as a command on the CPU; gives what it prints."""
 
     def main(*arguments: str) -> str:
@@ -32,7 +25,7 @@ def run(gpu: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
     return main
 
 
-def test_every_mode_runs_with_a_tiny_network(gpu: Any, run: Callable[..., str], tmp_path: Path) -> None:
+def test_every_mode_runs_with_a_tiny_network(run: Callable[..., str], tmp_path: Path) -> None:
     printed = run("--small", "--out", str(tmp_path / "found.json"))
     found = json.loads((tmp_path / "found.json").read_text())
     assert (found["failed"], found["left out"]) == ({}, [])
@@ -55,43 +48,25 @@ def test_without_a_gpu_or_time_it_says_what_is_left_out(run: Callable[..., str],
         assert json.loads((tmp_path / f"{name}.json").read_text())["rows"] == []
 
 
-@pytest.mark.parametrize(
-    ("version", "trouble", "free", "batches", "says"),
-    [
-        (None, None, 80e9, (), "is built for CPUs: nothing is measured"),
-        (
-            "13.0",
-            "The driver is too old (found version 11040).\nUpdate",
-            80e9,
-            (),
-            r"used \(The .* old \(found version 11040\)\)",
-        ),
-        ("13.0", "Found no NVIDIA driver on your system.", 80e9, (), r"used \(Found no NVIDIA driver on your system\)"),
-        ("13.0", None, 10e9, (), "10 GB of this one are free: enough for none of them"),
-        ("13.0", None, 17e9, (1,), "17 GB of this one are free: enough for batch 1"),
-        ("13.0", None, 20e9, (1, 8), "20 GB of this one are free: enough for batch 1 and 8"),
-        ("13.0", None, 80e9, (1, 8, 32), None),
-    ],
-)
+@pytest.mark.parametrize(("version", "trouble", "free", "batches", "says"), CASES["what a GPU lacks"])
 def test_what_the_large_network_lacks_is_one_sentence(
-    gpu: Any,
-    version: str | None,
-    trouble: str | None,
+    version: str,
+    trouble: str,
     free: float,
-    batches: tuple[int, ...],
-    says: str | None,
+    batches: list[int],
+    says: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def init() -> None:
         if trouble:
             raise RuntimeError(trouble)
 
-    monkeypatch.setattr(torch.version, "cuda", version)
+    monkeypatch.setattr(torch.version, "cuda", version or None)
     monkeypatch.setattr(torch.cuda, "init", init)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, 80e9))
     found, problem = gpu.fitting(gpu.LLADA, torch.device("cuda"))
-    assert found == batches
-    if says is None:
+    assert found == tuple(batches)
+    if not says:
         assert problem is None
     else:
         assert problem.endswith(".")
@@ -99,7 +74,7 @@ def test_what_the_large_network_lacks_is_one_sentence(
         assert re.search(says, problem)
 
 
-def test_a_mode_that_fails_leaves_what_it_measured_and_the_others(gpu: Any, tmp_path: Path) -> None:
+def test_a_mode_that_fails_leaves_what_it_measured_and_the_others(tmp_path: Path) -> None:
     def broken() -> Any:
         yield {"a": 1}
         raise RuntimeError("out of memory\nand more")

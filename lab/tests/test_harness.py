@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("lm_eval")
 
+from lab_support import CASES
 from lm_eval.api.instance import Instance
 
 from dgmark.decode import generate
@@ -54,19 +55,10 @@ def test_the_tasks_number_of_tokens_is_decoded() -> None:
     assert toy(length=12, block_length=4).config({"max_gen_toks": 5}).length == 12
 
 
-@pytest.mark.parametrize(
-    ("task", "temperature", "top_k"),
-    [
-        ({"top_k": 3}, 0.0, None),
-        ({"do_sample": False, "temperature": 0.7, "top_k": 3}, 0.0, None),
-        ({"do_sample": True, "top_k": 3, "top_p": 0.9}, 1.0, 3),
-        ({"do_sample": True, "temperature": 0.7}, 0.7, None),
-        ({"temperature": 0.4, "top_k": 3}, 0.4, 3),
-    ],
-)
-def test_sampling_is_the_tasks_unless_it_is_given(task: dict[str, Any], temperature: float, top_k: int | None) -> None:
+@pytest.mark.parametrize(("task", "temperature", "top_k"), CASES["sampling of tasks"])
+def test_sampling_is_the_tasks_unless_it_is_given(task: dict[str, Any], temperature: float, top_k: int) -> None:
     config = toy(length=8, block_length=4).config(task)
-    assert (config.temperature, config.top_k) == (temperature, top_k)
+    assert (config.temperature, config.top_k) == (temperature, top_k or None)
     assert config.top_p == (task.get("top_p") if temperature else None)
     assert toy(length=8, block_length=4, temperature=0.5).config(task).temperature == 0.5
 

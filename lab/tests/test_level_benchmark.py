@@ -1,10 +1,10 @@
 """The table of levels: its lines, what they count, and a run that goes on."""
 
-import importlib
 import sys
 from pathlib import Path
 
 import pytest
+from lab_support import benchmark
 
 LINES = ["--passages", "2", "--keys", "3", "--test", "rule=bigram", "--test", "rule=kgw,delta=2"]
 
@@ -12,9 +12,7 @@ LINES = ["--passages", "2", "--keys", "3", "--test", "rule=bigram", "--test", "r
 def test_levels_of_texts_that_a_program_makes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
-    level, p_values = (importlib.import_module(name) for name in ("level", "p_values"))
-
+    level, p_values = benchmark("level"), benchmark("p_values")
     human = tmp_path / "human.jsonl"
     human.write_text("".join(f'{{"id": "{n}", "text": "{"one two three four five " * 20}"}}\n' for n in range(2)))
     monkeypatch.setattr(p_values, "RUNS", tmp_path)

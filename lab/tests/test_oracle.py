@@ -1,15 +1,13 @@
 """The oracle: its chances against all keys, the decode that it follows, and its table."""
 
-import importlib
 import itertools
-import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from lab_support import benchmark, write_rows
 
 from dgmark import Detector, generate, load_model
 from dgmark.decode.proposals import keyed_shares
@@ -17,14 +15,7 @@ from dgmark.models.loaded import LoadedModel
 from support.known_keys import known_key
 
 KEY = known_key("oracle", rule="bigram", subkeys=8)
-
-
-@pytest.fixture(scope="module")
-def oracle() -> Iterator[Any]:
-    """The benchmark."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
-        yield importlib.import_module("oracle")
+oracle = benchmark("oracle")
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +32,7 @@ def row(model: LoadedModel) -> dict[str, Any]:
     return made.to_row("text")
 
 
-def test_chances_of_matches_are_those_over_all_keys(oracle: Any) -> None:
+def test_chances_of_matches_are_those_over_all_keys() -> None:
     before = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
     signs = torch.tensor([[1, -1], [1, 0], [-1, 1]], dtype=torch.int8)  # the second candidate completes one bit
     places = signs.nonzero().tolist()
@@ -62,9 +53,7 @@ def test_chances_of_matches_are_those_over_all_keys(oracle: Any) -> None:
             assert chance == pytest.approx(weight[bit] / total, abs=0.12)  # 5 deviations of 512 keys
 
 
-def test_the_key_that_marked_a_text_is_likelier_than_the_others(
-    oracle: Any, model: LoadedModel, row: dict[str, Any]
-) -> None:
+def test_the_key_that_marked_a_text_is_likelier_than_the_others(model: LoadedModel, row: dict[str, Any]) -> None:
     own, *others = (oracle.oracle_digits(model, {**row, "subkey": number}, KEY) for number in (3, 0, 7))
     for test, least in (("best weights", 2), ("likelihood ratio", 6)):
         assert own[test] > max(least, *(one[test] for one in others))
@@ -72,20 +61,19 @@ def test_the_key_that_marked_a_text_is_likelier_than_the_others(
     assert max(one["likelihood ratio"] for one in others) < math.log10(2 / 1e-3)
 
 
-def test_a_trace_of_another_decode_is_refused(oracle: Any, model: LoadedModel, row: dict[str, Any]) -> None:
+def test_a_trace_of_another_decode_is_refused(model: LoadedModel, row: dict[str, Any]) -> None:
     trace = {**row["trace"], "reward": [*row["trace"]["reward"][:9], 0.123456, *row["trace"]["reward"][10:]]}
     with pytest.raises(ValueError, match="text: another decode"):
         oracle.oracle_digits(model, {**row, "trace": trace}, KEY)
 
 
 def test_the_table_has_a_column_for_each_test(
-    oracle: Any,
     row: dict[str, Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    write_rows(tmp_path / "rows.jsonl", [row])
     KEY.save(tmp_path / "key.json")
     monkeypatch.setattr(oracle, "oracle_digits", lambda *_: {"best weights": 12.34})
     monkeypatch.setattr(

@@ -1,6 +1,5 @@
 """Ratings by a language model: what is asked, how answers are read, files that go on, and the paper's table."""
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lab_support import CASES, experiment_of, numbers_of, rows_of, write_rows
 
 from dgmark.errors import InputError
 from dgmark_lab.attacks import attack
 from dgmark_lab.evaluate.rating import Preference, read_better, read_scores, win_of
-from dgmark_lab.experiments.spec import Experiment, load_experiment
-from dgmark_lab.toml_files import parse_toml
+from dgmark_lab.experiments.spec import load_experiment
 from support.command_line import run
 from support.stub_servers import Serve, stub_servers
 from support.toy_experiments import report_toy, run_toy
@@ -45,33 +44,14 @@ def rates(asked: dict[str, Any]) -> dict[str, Any]:
     return said('{"better": "B"}' if "fine" in second else '{"better": "A"}')
 
 
-def rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def write_texts(path: Path, texts: list[str]) -> Path:
-    path.write_text("".join(json.dumps({"id": f"t{n}", "text": text}) + "\n" for n, text in enumerate(texts)))
-    return path
+    return write_rows(path, ({"id": f"t{n}", "text": text} for n, text in enumerate(texts)))
 
 
-@pytest.mark.parametrize(
-    ("answer", "scores"),
-    [
-        (GOOD, (4.0, 5.0, 3.0, 4.0)),
-        (f"Sure! {GOOD} I hope that helps.", (4.0, 5.0, 3.0, 4.0)),
-        ('{"note": 1} {"coherence": 1.5, "clarity": 1, "naturalness": 2}', (1.5, 1.0, 2.0, 1.5)),
-        ('{"coherence": 4, "clarity": 5}', None),
-        ('{"coherence": 0, "clarity": 5, "naturalness": 3}', None),
-        ('{"coherence": true, "clarity": 5, "naturalness": 3}', None),
-        ('{"coherence": "4", "clarity": 5, "naturalness": 3}', None),
-        ('{"coherence": NaN, "clarity": 5, "naturalness": 3}', None),
-        ("coherence 4, clarity 5, naturalness 3", None),
-        ("", None),
-    ],
-)
-def test_scores_are_read_from_answers_and_averaged_here(answer: str, scores: tuple[float, ...] | None) -> None:
+@pytest.mark.parametrize(("answer", "scores"), CASES["answers of raters"])
+def test_scores_are_read_from_answers_and_averaged_here(answer: str, scores: list[float]) -> None:
     found = read_scores(answer)
-    assert (None if found is None else tuple(found.values())) == scores
+    assert (None if found is None else [*found.values()]) == (scores or None)
 
 
 @pytest.mark.parametrize(
@@ -92,9 +72,9 @@ def test_rows_hold_scores_raw_answers_and_pairs(serve: Serve, tmp_path: Path) ->
     arguments = ["rate", texts, "--against", others, "--base-url", url, "--out", out, "--seed", 7]
     result = run(*arguments)
     assert result.exit_code == 0, result.stderr
-    assert [row["win"] for row in rows(out)] == [1.0, 0.0, 0.5]
-    assert [row["seed"] for row in rows(out)] == [7, 8, 9]
-    for row in rows(out):
+    assert [row["win"] for row in rows_of(out)] == [1.0, 0.0, 0.5]
+    assert [row["seed"] for row in rows_of(out)] == [7, 8, 9]
+    for row in rows_of(out):
         assert row["rating"]["scores"] == {"coherence": 4.0, "clarity": 5.0, "naturalness": 3.0, "overall": 4.0}
         assert GOOD in row["other_rating"]["answer"]
         assert (row["rater"], row["temperature"], row["compared"], row["schema"]) == ("small", 0.0, True, 1)
@@ -124,7 +104,7 @@ def test_answers_that_say_nothing_are_counted_and_none_becomes_a_score(serve: Se
     out = tmp_path / "out.jsonl"
     result = run("rate", texts, "--base-url", serve(bad)[0], "--model", "small", "--out", out)
     assert result.exit_code == 0, result.stderr
-    found = {row["id"]: row["rating"] for row in rows(out) if "error" not in row}
+    found = {row["id"]: row["rating"] for row in rows_of(out) if "error" not in row}
     assert [found[f"t{n}"]["problem"] for n in range(4)] == ["unparsable", "refused", "refused", None]
     assert [found[f"t{n}"]["scores"] is None for n in range(4)] == [True, True, True, False]
     assert found["t0"]["answer"] == "I would rather not rate this."
@@ -146,50 +126,28 @@ def test_a_server_that_stops_loses_no_finished_row(serve: Serve, tmp_path: Path)
     failed = run(*arguments)
     assert failed.exit_code == 6
     assert "no credit is left" in failed.stderr
-    assert [row["id"] for row in rows(tmp_path / "out.jsonl")] == ["t0", "t1"]
+    assert [row["id"] for row in rows_of(tmp_path / "out.jsonl")] == ["t0", "t1"]
     mended.append(1)
     assert run(*arguments).exit_code == 0
-    assert [row["id"] for row in rows(tmp_path / "out.jsonl")] == [f"t{n}" for n in range(6)]
+    assert [row["id"] for row in rows_of(tmp_path / "out.jsonl")] == [f"t{n}" for n in range(6)]
 
 
-SMALL = """
-name = "judge"
-title = "Ratings"
-source = "Table 13"
-view = "ratings"
-null = "unmarked"
-[builtin]
-prompts = "three"
-texts = 3
-[prompts.three]
-dataset = "three prompts"
-texts = ["one", "two", "three"]
-[[cells]]
-name = "unmarked"
-[cells.paper]
-ratings = { coherence = 4.5, overall = 4.25 }
-[[cells]]
-name = "marked"
-key = { rule = "position" }
-"""
+SMALL = experiment_of("ratings")
 
 
 def test_the_paper_s_table_is_rendered_from_ratings_and_pairs(serve: Serve, tmp_path: Path) -> None:
     url, asked = serve(rates)
-    experiment = parse_toml(SMALL, Experiment, "judge.toml")
-    store = run_toy(experiment, tmp_path, limit=3, rater=f"{url}#small")
+    store = run_toy(SMALL, tmp_path, limit=3, rater=f"{url}#small")
     assert len(asked) == 6 + 2 * 3
     assert {one["model"] for one in asked} == {"small"}
-    report = report_toy(experiment, store)
+    report = report_toy(SMALL, store)
     found = {(one.cell, one.name): one for one in report.section.quantities}
-    overall = found["unmarked", "overall"]
-    assert overall.ours is not None
-    assert (overall.ours.value, overall.ours.count, overall.paper) == (4.0, 3, 4.25)
-    won = found["marked", "share of pairs won"].ours
-    assert won is not None
+    ours = numbers_of(report.section)
+    overall, won = ours["unmarked", "overall"], ours["marked", "share of pairs won"]
+    assert (overall.value, overall.count, found["unmarked", "overall"].paper) == (4.0, 3, 4.25)
     assert (won.value, won.count) == (0.5, 3)
     assert ("unmarked", "share of pairs won") not in found
-    run_toy(experiment, tmp_path, limit=3, rater=f"{url}#small")
+    run_toy(SMALL, tmp_path, limit=3, rater=f"{url}#small")
     assert len(asked) == 6 + 2 * 3
     assert load_experiment("judge").cells[-1].paper.ratings["overall"] == 4.58
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from lab_support import rows_of, write_rows
 from torch.nn import functional
 from transformers import LlamaForCausalLM
 
@@ -189,10 +190,8 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         tiny_gguf.as_base(folder, patch)
         write_base(folder / "base")
     write_own_texts(folder / "base", folder / "own.jsonl", settings().own_texts)
-    rows = [
-        {"id": f"tale-{n}", "paragraphs": [f"the cat and the hen {n} sat there all the day long"]} for n in range(6)
-    ]
-    (folder / "documents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said = "the cat and the hen {} sat there all the day long"
+    write_rows(folder / "documents.jsonl", ({"id": f"tale-{n}", "paragraphs": [said.format(n)]} for n in range(6)))
     return {name: folder / name for name in ("base", "own.jsonl", "documents.jsonl", "base.gguf")}
 
 
@@ -265,7 +264,7 @@ def test_two_stages_in_pieces_are_those_in_one_go_and_ship_what_was_trained(
         torch.testing.assert_close(load_state(pieces / stage / STATE)["tensors"], state, rtol=0, atol=0)
     moved = [(second["trained"][name] - one).abs().max() for name, one in first["trained"].items()]
     assert 0 < max(moved) < 0.11  # two steps of Adam at rates up to .05; other beginnings are much further away
-    log = [json.loads(line) for line in (pieces / LOG).read_text().splitlines()]
+    log = rows_of(pieces / LOG)
     assert [row["step"] for row in log if "loss" in row] == list(range(1, 9))
     bounds = [row["heldout_own"] for row in log if "heldout_own" in row]
     assert len(bounds) == 3

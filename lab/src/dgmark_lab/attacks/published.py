@@ -39,14 +39,9 @@ class Published:
 
     way: Way = "curly"
 
-    def __call__(self, text: str, rng: np.random.Generator) -> str:
+    def __call__(self, text: str, rng: np.random.Generator) -> str:  # noqa: ARG002 (every attack has this signature)
         """Return the published text."""
-        text = text_of(text)
-        return _markdown(text, rng) if self.way == "markdown" else _WAYS[self.way](text)
-
-
-def _markdown(text: str, rng: np.random.Generator) -> str:
-    return RoundTrip("markdown")(text, rng)
+        return _WAYS[self.way](text_of(text))
 
 
 def _curly(text: str) -> str:
@@ -116,6 +111,7 @@ _WAYS: dict[Way, Callable[[str], str]] = {
     "title-case": lambda text: re.sub(r"[^\W\d_]+(?:['’][^\W\d_]+)?", lambda word: word[0].capitalize(), text),
     "lines-of-72": _wrapped,
     "mail": _mailed,
+    "markdown": lambda text: RoundTrip("markdown")(text, np.random.default_rng()),  # which draws nothing
     "html": lambda text: "\n\n".join(_paragraphs(text)),
     "autocorrected": _autocorrected,
     "latex": _typeset,

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from jaxtyping import Bool, Float, Int, Integer
 
+from dgmark.detection.pairs import DistinctPairs
+from dgmark.detection.reader import ScoredIds
 from dgmark.errors import SettingsError
-from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words, pairs_of
+from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key
 from dgmark.watermark.hashes import Words
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.position import tables_of
 from dgmark.watermark.spec import spec_as
-from dgmark.watermark.word_classes import told_apart
 from dgmark_lab.attacks.budgets import edit_count
 
 Ids = Int[np.ndarray, " n"]
@@ -93,9 +94,8 @@ class StolenPairs(StolenKey):
 
     def count(self, ids: Ids) -> tuple[Int[np.ndarray, " words"], ...]:
         """The pairs, their left and their right tokens."""
-        left, right = pairs_of(np.arange(len(ids)), self.spec.nearest, self.spec.farthest)
-        ids = told_apart(self.spec, ids)
-        return pair_words(ids[left], ids[right]), left, right
+        pairs = DistinctPairs(self.spec, ScoredIds(ids, np.arange(len(ids))))
+        return pairs.words[pairs.number], pairs.left, pairs.right
 
     def matches(self, key: WatermarkKey, ids: Ids) -> Bool[np.ndarray, " words"]:
         """Which pairs have the bit 1 under the key, or under the sub-key that it is."""

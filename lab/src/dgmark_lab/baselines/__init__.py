@@ -3,18 +3,4 @@
 from dgmark.watermark.rules import Rule
 from dgmark_lab.baselines import rules
 
-BASELINES: dict[str, Rule] = {
-    rule.name: rule
-    for rule in (
-        rules.KGW,
-        rules.UNIGRAM,
-        rules.PATTERN_MARK,
-        rules.GLOAGUEN,
-        rules.DMARK,
-        rules.LR_DWM,
-        rules.CDMARK,
-        rules.GUMBEL,
-        rules.TANGO,
-        rules.REPLAYMARK,
-    )
-}
+BASELINES: dict[str, Rule] = {one.name: one for one in vars(rules).values() if isinstance(one, Rule)}

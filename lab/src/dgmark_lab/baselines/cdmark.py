@@ -20,8 +20,10 @@ from scipy.stats import norm, t
 
 from dgmark.detection.p_values import MIN_P
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.spec import spec_as
 from dgmark_lab.baselines.prf import BITS, HashKey, states, uniform_bits
 from dgmark_lab.baselines.published import Ids, PublishedTest, Score
+from dgmark_lab.baselines.specs import CdMarkSpec
 
 # mean of the vector over the distinct tokens of a typical mark (chance: 0, with deviation 1)
 _TYPICAL = 0.5
@@ -49,6 +51,12 @@ class CdMarkTest(PublishedTest):
             p_published=max(MIN_P, float(norm.sf(vector[ids].sum() / math.sqrt(len(ids))))),
             detectable=p_value <= fpr or tail(weights, _TYPICAL * len(distinct)) <= fpr,
         )
+
+
+def cdmark_biases(key: WatermarkKey) -> Float[np.ndarray, "1 vocab"]:
+    """The bias of each token."""
+    spec = spec_as(CdMarkSpec, key)
+    return spec.delta * spreading_vector(HashKey.of(key, "cdmark"), spec.table_size)[None]
 
 
 @lru_cache(maxsize=4)

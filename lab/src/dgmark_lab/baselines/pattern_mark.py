@@ -10,13 +10,13 @@ from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Float, Int, UInt8
-from scipy.stats import binom, norm
+from scipy.stats import norm
 
 from dgmark.detection.p_values import MIN_P
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import spec_as
 from dgmark_lab.baselines.prf import HashKey, states, uniform_bits
-from dgmark_lab.baselines.published import Ids, PublishedTest, Score
+from dgmark_lab.baselines.published import Ids, PublishedTest, Score, binomial_p
 from dgmark_lab.baselines.specs import PatternMarkSpec
 
 # tokens up to which the distribution of the window count is computed (a second)
@@ -68,6 +68,14 @@ def parts_of(key: WatermarkKey, tokens: Ids) -> UInt8[np.ndarray, " n"]:
     bits = uniform_bits(states(HashKey.of(key, "pattern-mark"), np.zeros(1, dtype=np.int64)), tokens)
     part: UInt8[np.ndarray, " n"] = (bits & 1).astype(np.uint8)
     return part
+
+
+def pattern_mark_biases(key: WatermarkKey) -> Float[np.ndarray, "2 vocab"]:
+    """The bias of each token at even and at odd positions: position i is biased to part (i + start) mod 2."""
+    spec, start = spec_as(PatternMarkSpec, key), first_part(key)
+    part = parts_of(key, np.arange(spec.table_size))
+    biases: Float[np.ndarray, "2 vocab"] = (part == np.array([[start], [1 - start]])) * spec.delta
+    return biases
 
 
 def first_part(key: WatermarkKey) -> int:
@@ -164,8 +172,8 @@ def published_tail(tokens: int, length: int, matched: int) -> float:
     if matched <= 0 or windows < 1:
         return 1.0
     if length == 2:
-        tail = binom.sf(matched - 1, windows, 0.5)
-    elif tokens > _MAX_EXACT_TOKENS:
+        return binomial_p(matched, windows, 0.5)
+    if tokens > _MAX_EXACT_TOKENS:
         tail = norm.sf(_standard_score(tokens, length, matched - 0.5))
     else:
         tail = _law(tokens, length)[matched:].sum()

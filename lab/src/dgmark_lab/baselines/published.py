@@ -7,8 +7,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int
+from scipy.stats import binom
 
 from dgmark.detection.finding import ShiftFigures, Uncertain
+from dgmark.detection.p_values import MIN_P
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.rules import DetectionSettings, TextTest
 from dgmark.detection.sentences import MIN_TOKENS
@@ -17,6 +19,11 @@ from dgmark.watermark.spec import check_ids
 
 # token ids, or their positions
 Ids = Int[np.ndarray, " n"]
+
+
+def binomial_p(matched: int, scored: int, chance: float) -> float:
+    """P(at least `matched` of `scored` coins of this chance); never 0."""
+    return max(MIN_P, float(binom.sf(matched - 1, scored, chance)))
 
 
 @dataclass(frozen=True)

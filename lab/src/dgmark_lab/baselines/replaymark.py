@@ -19,13 +19,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.stats import binom
 
-from dgmark.detection.p_values import MIN_P
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import spec_as
 from dgmark_lab.baselines.prf import HashKey, states, uniform_bits
-from dgmark_lab.baselines.published import Ids, PublishedTest, Score
+from dgmark_lab.baselines.published import Ids, PublishedTest, Score, binomial_p
 from dgmark_lab.baselines.specs import ReplayMarkSpec
 
 if TYPE_CHECKING:
@@ -80,8 +78,8 @@ def replay(key: WatermarkKey, prompt: Sequence[int], text: Sequence[int], fpr: f
         hits = readings.wanted(first)[np.arange(len(block)), block]
         carriers = readings.carriers[: len(block)]
         scored, matched = scored + int(carriers.sum()), matched + int(hits[carriers].sum())
-    p_value = max(MIN_P, float(binom.sf(matched - 1, scored, 0.5)))
-    typical = float(binom.sf(round(_TYPICAL * scored) - 1, scored, 0.5))
+    p_value = binomial_p(matched, scored, 0.5)
+    typical = binomial_p(round(_TYPICAL * scored), scored, 0.5)
     return Score(
         scored=scored,
         matched=matched,

@@ -6,12 +6,14 @@ from dgmark.watermark.rules import Rule
 from dgmark_lab.baselines import specs
 
 
-def _published(spec: type[specs.PublishedSpec], module: str, title: str, **more: Any) -> Rule:
-    """A rule whose sides stand in modules of one name."""
+def _published(
+    spec: type[specs.PublishedSpec], module: str, title: str, *, decoding: str | None = None, **more: Any
+) -> Rule:
+    """A rule whose sides stand in modules of one name, unless `decoding` names another decode side."""
     name = spec.__name__.removesuffix("Spec")
     return Rule(
         spec,
-        decoding=f"dgmark_lab.baselines.decode.{module}:{name}Side",
+        decoding=f"dgmark_lab.baselines.decode.{decoding or f'{module}:{name}Side'}",
         detection=f"dgmark_lab.baselines.{module}:{name}Test",
         title=title,
         distribution="dgmark-lab",
@@ -19,13 +21,14 @@ def _published(spec: type[specs.PublishedSpec], module: str, title: str, **more:
     )
 
 
+_BY_POSITION = "by_position:ByPositionSide"
 KGW = _published(specs.KgwSpec, "green_lists", "KGW", settings={"strategy": "left_to_right"})
-UNIGRAM = _published(specs.UnigramSpec, "green_lists", "Unigram")
-PATTERN_MARK = _published(specs.PatternMarkSpec, "pattern_mark", "PATTERN-MARK")
-GLOAGUEN = _published(specs.GloaguenSpec, "gloaguen", "Gloaguen et al.'s")
+UNIGRAM = _published(specs.UnigramSpec, "green_lists", "Unigram", decoding=_BY_POSITION)
+PATTERN_MARK = _published(specs.PatternMarkSpec, "pattern_mark", "PATTERN-MARK", decoding=_BY_POSITION)
+GLOAGUEN = _published(specs.GloaguenSpec, "green_lists", "Gloaguen et al.'s", decoding="gloaguen:GloaguenSide")
 DMARK = _published(specs.DMarkSpec, "green_lists", "DMark")
 LR_DWM = _published(specs.LrDwmSpec, "green_lists", "LR-DWM")
-CDMARK = _published(specs.CdMarkSpec, "cdmark", "CDMArk")
+CDMARK = _published(specs.CdMarkSpec, "cdmark", "CDMArk", decoding=_BY_POSITION)
 GUMBEL = _published(specs.GumbelSpec, "gumbel", "Gumbel-max")
 TANGO = _published(specs.TangoSpec, "tango", "TANGO")
 REPLAYMARK = _published(specs.ReplayMarkSpec, "replaymark", "ReplayMark")

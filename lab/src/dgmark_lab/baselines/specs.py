@@ -20,10 +20,6 @@ def _option(default: Any, what: str, allowed: str, *, default_text: str | None =
     return Field(default, description=allowed, json_schema_extra=extra, **limits)
 
 
-def _gamma() -> Any:
-    return _option(0.5, "Share of green tokens, or of green pairs.", "above 0 and below 1", gt=0, lt=1)
-
-
 def _delta(default: float = 2.0) -> Any:
     return _option(default, "Bias on the logits.", "in 0..100", ge=0, le=100, allow_inf_nan=False)
 
@@ -48,7 +44,7 @@ class GreenListSpec(PublishedSpec):
         delta: bias on the logits of green tokens; with two neighbours it is added once for each.
     """
 
-    gamma: float = _gamma()
+    gamma: float = _option(0.5, "Share of green tokens, or of green pairs.", "above 0 and below 1", gt=0, lt=1)
     delta: float = _delta()
 
 
@@ -127,19 +123,15 @@ def _split(value: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GloaguenSpec(PublishedSpec):
-    """KGW in expectation over the neighbours that are still masked: the energy's gradient tilts the logits.
+class GloaguenSpec(GreenListSpec):
+    """KGW in expectation over the neighbours that are still masked: the energy's gradient tilts the logits by delta.
 
     Attributes:
-        gamma: share of green tokens.
-        delta: strength of the tilt.
         offsets: the neighbours whose tokens make the context, which is hashed as their sum (SumHash).
         top_k: how many tokens and how many contexts of a position the expectation runs over.
     """
 
     rule: Literal["gloaguen"] = "gloaguen"
-    gamma: float = _gamma()
-    delta: float = _delta()
     offsets: Annotated[tuple[int, ...], BeforeValidator(_split)] = _option(
         (-1,), "Neighbours whose tokens make the context, such as -1,1.", "a list of whole numbers, such as -1 or -1,1"
     )

@@ -14,15 +14,13 @@ from functools import lru_cache, partial
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int, UInt8
 from scipy.special import ndtri
-from scipy.stats import binom
 
-from dgmark.detection.p_values import MIN_P
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import spec_as
 from dgmark_lab.baselines.pattern_mark import max_draws, redrawn_p
 from dgmark_lab.baselines.prf import BITS, HashKey, states, uniform_bits
-from dgmark_lab.baselines.published import Ids, PublishedTest, Score
+from dgmark_lab.baselines.published import Ids, PublishedTest, Score, binomial_p
 from dgmark_lab.baselines.specs import TangoSpec
 
 Colours = UInt8[np.ndarray, "tokens keys"]
@@ -61,20 +59,9 @@ class TangoTest(PublishedTest):
             matched=int(matches(observed[:, None])[0]),
             z_score=(hits - every * chance) / math.sqrt(every * chance * (1 - chance)),
             p_value=p_value,
-            p_published=max(MIN_P, float(binom.sf(hits - 1, every, chance))),
-            detectable=p_value <= fpr
-            or max(float(binom.sf(typical - 1, scored, chance)), chance ** len(tokens)) <= fpr,
+            p_published=binomial_p(hits, every, chance),
+            detectable=p_value <= fpr or max(binomial_p(typical, scored, chance), chance ** len(tokens)) <= fpr,
         )
-
-
-def colour_of(key: WatermarkKey) -> UInt8[np.ndarray, " vocab"]:
-    """Return the colour of each token of the key's vocabulary.
-
-    Raises:
-        SettingsError: the model's embeddings are not those of the key's vocabulary.
-        ModelNotFound: the model is not on this machine.
-    """
-    return _colour_of(spec_as(TangoSpec, key), HashKey.of(key, "tango"))
 
 
 def _redrawn(spec: TangoSpec, tokens: Int[np.ndarray, " tokens"], first: int, count: int) -> Colours:
@@ -130,7 +117,14 @@ def unit_embeddings(model: str) -> Float32[np.ndarray, "vocab width"]:
 
 
 @lru_cache(maxsize=8)
-def _colour_of(spec: TangoSpec, hash_key: HashKey) -> UInt8[np.ndarray, " vocab"]:
+def colour_of(key: WatermarkKey) -> UInt8[np.ndarray, " vocab"]:
+    """Return the colour of each token of the key's vocabulary.
+
+    Raises:
+        SettingsError: the model's embeddings are not those of the key's vocabulary.
+        ModelNotFound: the model is not on this machine.
+    """
+    spec, hash_key = spec_as(TangoSpec, key), HashKey.of(key, "tango")
     model, size = spec.embeddings or spec.tokenizer, spec.table_size
     if spec.colours == "hash":
         colours = _hashed(hash_key, np.zeros(1, dtype=np.int64), np.arange(size), spec.classes)

@@ -6,7 +6,7 @@ from typing import Any
 from rich.markup import escape
 
 from dgmark.cli.console import command_errors, stdout
-from dgmark.watermark.spec import WatermarkSpec, options_of
+from dgmark.watermark.spec import options_of
 from dgmark_lab.baselines import BASELINES
 from dgmark_lab.options import defaults_of, summary_of
 
@@ -14,12 +14,12 @@ from dgmark_lab.options import defaults_of, summary_of
 @command_errors
 def baselines() -> None:
     """List the published watermarks of which `dgmark keygen --rule` makes keys, and their options."""
-    specs = {name: rule.spec for name, rule in BASELINES.items()}
-    _print({name: (summary_of(spec), _defaults(spec)) for name, spec in specs.items()})
-
-
-def _defaults(spec: type[WatermarkSpec]) -> dict[str, Any]:
-    return {name: field.default for name, field in options_of(spec).items()}
+    _print(
+        {
+            name: (summary_of(rule.spec), {option: field.default for option, field in options_of(rule.spec).items()})
+            for name, rule in BASELINES.items()
+        }
+    )
 
 
 def print_kinds(kinds: Mapping[str, type[Any]]) -> None:

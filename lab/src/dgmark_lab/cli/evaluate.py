@@ -1,10 +1,10 @@
 """`dgmark-lab evaluate`: measure perplexity and diversity of texts, and compare two sets over the same prompts."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from math import exp, isnan
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.table import Table
@@ -19,12 +19,11 @@ from dgmark.models.language_model import LanguageModel
 from dgmark.rows.jsonl import Row, read_good_rows
 from dgmark_lab.evaluate.diversity import Diversity, diversity
 from dgmark_lab.evaluate.estimates import Comparison, Estimate, compare_paired
-from dgmark_lab.evaluate.likelihood import Perplexity, ScoredText, score_texts, summarise
+from dgmark_lab.evaluate.likelihood import Perplexity, perplexity
 from dgmark_lab.experiments.tables import with_interval
 
 EVALUATION_SCHEMA = 1
 NO_JUDGE = "none"
-_AT_ONCE = 64  # texts between two steps of the progress bar
 _TITLES = {
     "perplexity": "perplexity of texts",
     "nats_per_token": "nats per token",
@@ -33,20 +32,21 @@ _TITLES = {
 }
 
 
-@dataclass(frozen=True)
-class Written:
+class Written(NamedTuple):
     """One text to evaluate: `content` and `prompt`, each as text or as ids of the judge's tokenizer."""
 
-    row_id: str
     prompt: str | list[int]
     content: str | list[int]
 
 
-@dataclass(frozen=True)
-class Evaluated:
+# texts by the ids of their rows
+Texts = dict[str, Written]
+
+
+class Evaluated(NamedTuple):
     """A set of texts with their diversity, and with their perplexity if there is a judge."""
 
-    texts: list[Written]
+    texts: Texts
     diversity: Diversity
     perplexity: Perplexity | None
 
@@ -105,21 +105,21 @@ def evaluate(
     stdout().print(_table(sources, evaluated, differences))
 
 
-def _read(source: str, ids: bool) -> list[Written]:
+def _read(source: str, ids: bool) -> Texts:
     """Read the texts of a file.
 
     Raises:
         InputError: a row is unusable, two rows have the same id, or there is no row.
     """
-    texts: dict[str, Written] = {}
+    texts: Texts = {}
     for row in read_good_rows(source):
         written = _written(row, ids)
-        if written.row_id in texts:
-            raise InputError(f"two rows of {source} have the id {written.row_id!r}: give each row its own id")
-        texts[written.row_id] = written
+        if row["id"] in texts:
+            raise InputError(f"two rows of {source} have the id {row['id']!r}: give each row its own id")
+        texts[row["id"]] = written
     if not texts:
         raise InputError(f"{'standard input' if source == STDIN else source} holds no text")
-    return list(texts.values())
+    return texts
 
 
 def _written(row: Row, ids: bool) -> Written:
@@ -129,22 +129,21 @@ def _written(row: Row, ids: bool) -> Written:
         raise InputError(f"row {row['id']!r}: {row.get('error') or f'no {name}'}; leave such rows out")
     if isinstance(prompt, list) and not ids:
         raise InputError(f"row {row['id']!r}: the prompt is token ids; give --ids, and a judge with the same tokenizer")
-    return Written(row["id"], prompt, content)
+    return Written(prompt, content)
 
 
-def _shared(first: list[Written], second: list[Written]) -> list[list[Written]]:
+def _shared(first: Texts, second: Texts) -> list[Texts]:
     """Both sets without the texts whose id only one of them has, in the order of the first.
 
     Raises:
         InputError: no id is in both sets, or the texts of a pair have different prompts.
     """
-    other = {one.row_id: one for one in second}
-    pairs = [(one, other[one.row_id]) for one in first if one.row_id in other]
+    pairs = [row_id for row_id in first if row_id in second]
     if not pairs:
         raise InputError(
             "the two files share no id, and only rows with the same id are compared: give files with the same ids"
         )
-    differing = sum(one.prompt != two.prompt for one, two in pairs)
+    differing = sum(first[row_id].prompt != second[row_id].prompt for row_id in pairs)
     if differing:
         raise InputError(
             f"{differing} of {len(pairs)} pairs have different prompts: the texts of a pair need the same prompt"
@@ -153,23 +152,17 @@ def _shared(first: list[Written], second: list[Written]) -> list[list[Written]]:
         stderr().print(
             f"{len(pairs)} pairs; {len(first) + len(second) - 2 * len(pairs)} rows are in no pair and are left out"
         )
-    return [[one for one, _ in pairs], [two for _, two in pairs]]
+    return [{row_id: texts[row_id] for row_id in pairs} for texts in (first, second)]
 
 
-def _evaluated(texts: list[Written], judge: LanguageModel | None) -> Evaluated:
-    measured = diversity([one.content for one in texts])
-    return Evaluated(texts, measured, None if judge is None else summarise(judge, _scores(texts, judge)))
-
-
-def _scores(texts: list[Written], judge: LanguageModel) -> list[ScoredText]:
-    scored = []
+def _evaluated(texts: Texts, judge: LanguageModel | None) -> Evaluated:
+    prompts, contents = zip(*texts.values(), strict=True)
+    measured = diversity(contents)
+    if judge is None:
+        return Evaluated(texts, measured, None)
     with row_bar("texts") as bar:
         bar.show("", 0, len(texts), 0)
-        for start in range(0, len(texts), _AT_ONCE):
-            some = texts[start : start + _AT_ONCE]
-            scored += score_texts(judge, [one.content for one in some], [one.prompt for one in some])
-            bar.rows(len(some))
-    return scored
+        return Evaluated(texts, measured, perplexity(judge, contents, prompts, bar.rows))
 
 
 def _differences(evaluated: list[Evaluated]) -> dict[str, Comparison]:
@@ -221,7 +214,7 @@ def _plain(measured: Diversity | Perplexity | Comparison) -> Row:
 
 def _texts(one: Evaluated) -> list[Row]:
     """The figures of each text."""
-    rows = [{"id": text.row_id, **asdict(found)} for text, found in zip(one.texts, one.diversity.texts, strict=True)]
+    rows = [{"id": row_id, **asdict(found)} for row_id, found in zip(one.texts, one.diversity.texts, strict=True)]
     if one.perplexity is not None:
         scores = [asdict(scored) | {"perplexity": scored.perplexity} for scored in one.perplexity.texts]
         rows = [row | score for row, score in zip(rows, scores, strict=True)]

@@ -18,7 +18,7 @@ from dgmark.files.outputs import check_output
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, read_good_rows, read_rows
 from dgmark_lab.chat_endpoint import ChatEndpoint
 from dgmark_lab.evaluate.estimates import mean
-from dgmark_lab.evaluate.rating import QUESTION_VERSION, Preference, Rater, Rating, mean_scores, win_of
+from dgmark_lab.evaluate.rating import QUESTION_VERSION, Preference, Rater, Rating, mean_scores
 from dgmark_lab.experiments.tables import with_interval
 
 RATING_SCHEMA = 1
@@ -116,9 +116,7 @@ def _row(rater: Rater, task: Task[Any], must_agree: Row) -> Row:
     (text, other), seed = task.content, task.same["seed"]
     row: Row = {"id": task.row_id, "rating": asdict(rater.rate(text, seed))}
     if other is not None:
-        row["other_rating"] = asdict(rater.rate(other, seed))
-        pair = rater.compare(text, other, seed)
-        row["comparisons"], row["win"] = [asdict(one) for one in pair], win_of(*pair)
+        row |= {"other_rating": asdict(rater.rate(other, seed)), **rater.compare(text, other, seed)}
     return {**row, **must_agree, **task.same, "schema": RATING_SCHEMA}
 
 

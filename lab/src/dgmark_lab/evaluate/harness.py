@@ -94,7 +94,7 @@ class DiffusionLM(LM):  # type: ignore[misc]
             SettingsError: a setting is invalid.
         """
         settings: dict[str, Any] = {**_sampling(arguments), **self.decoding}
-        settings.setdefault("length", _most_tokens(arguments))
+        settings.setdefault("length", max(1, int(arguments.get("max_gen_toks", MAX_GEN_TOKS))))
         config = config_of(self.model, [self.key], settings)
         if config.length >= self.model.context_length:
             raise SettingsError(
@@ -174,10 +174,6 @@ class DiffusionLM(LM):  # type: ignore[misc]
         for stop in [until] if isinstance(until, str) else until:
             text = text.split(stop, 1)[0] if stop else text
         return text
-
-
-def _most_tokens(arguments: Mapping[str, Any]) -> int:
-    return max(1, int(arguments.get("max_gen_toks", MAX_GEN_TOKS)))
 
 
 def _sampling(arguments: Mapping[str, Any]) -> dict[str, Any]:

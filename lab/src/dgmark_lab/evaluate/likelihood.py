@@ -3,12 +3,11 @@
 Perplexities are comparable only under the same judge; nats per byte do not depend on how a tokenizer splits the text.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import exp
 
 import numpy as np
-from jaxtyping import Float
 
 from dgmark.arguments.contents import TextOrIds, contents_of
 from dgmark.checkpoint.tokenizer import well_formed
@@ -19,6 +18,7 @@ from dgmark_lab.evaluate import estimates
 from dgmark_lab.evaluate.estimates import Estimate, mean, quantile, ratio
 
 Text = TextOrIds
+_AT_ONCE = 64  # texts between two steps of the progress
 
 
 @dataclass(frozen=True)
@@ -73,18 +73,43 @@ class Perplexity:
         return sum(text.tokens for text in self.texts)
 
 
-def perplexity(judge: LanguageModel, texts: Sequence[Text], prompts: Sequence[Text] | None = None) -> Perplexity:
+def perplexity(
+    judge: LanguageModel,
+    texts: Sequence[Text],
+    prompts: Sequence[Text] | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Perplexity:
     """Compute the perplexity of texts after their prompts.
 
     Args:
         judge: an autoregressive model.
         texts: responses, as texts or as ids of the judge's tokenizer.
         prompts: the prompt of each text, which conditions it and is not scored; None for no prompts.
+        progress: called with the number of texts that were scored since the last call.
 
     Raises:
         InputError: no text has a token to score, or the numbers of prompts and texts differ.
     """
-    return summarise(judge, score_texts(judge, texts, prompts))
+    scored: list[ScoredText] = []
+    for start in range(0, len(texts), _AT_ONCE):
+        some = slice(start, start + _AT_ONCE)
+        scored += score_texts(judge, texts[some], None if prompts is None else prompts[some])
+        progress(len(texts[some]))
+    counted = [text for text in scored if text.tokens]
+    if not counted:
+        raise InputError("no text has a token to score: every response is empty, or is one token without a prompt")
+    nats, tokens, sizes = np.array([[one.nats, one.tokens, one.bytes] for one in counted], np.float64).T
+    own = np.exp(nats / tokens)
+    return Perplexity(
+        corpus=estimates.perplexity(nats, tokens),
+        mean=mean(own),
+        median=quantile(own, 0.5),
+        nats_per_byte=ratio(nats, sizes),
+        texts=tuple(scored),
+        judge=judge.name,
+        dtype=judge.dtype,
+        context=judge.context_length,
+    )
 
 
 def _scored_part(judge: LanguageModel, text: Text, tokens: int) -> str:
@@ -102,30 +127,3 @@ def score_texts(judge: LanguageModel, texts: Sequence[Text], prompts: Sequence[T
         plain = _scored_part(judge, text, len(own))
         scored.append(ScoredText(float(own.sum()), len(own), len(plain.encode())))
     return scored
-
-
-def summarise(judge: LanguageModel, texts: Sequence[ScoredText]) -> Perplexity:
-    """Compute the figures of scored texts.
-
-    Raises:
-        InputError: no text has a scored token.
-    """
-    counted = [text for text in texts if text.tokens]
-    if not counted:
-        raise InputError("no text has a token to score: every response is empty, or is one token without a prompt")
-    nats, tokens = _column(counted, "nats"), _column(counted, "tokens")
-    own = np.exp(nats / tokens)
-    return Perplexity(
-        corpus=estimates.perplexity(nats, tokens),
-        mean=mean(own),
-        median=quantile(own, 0.5),
-        nats_per_byte=ratio(nats, _column(counted, "bytes")),
-        texts=tuple(texts),
-        judge=judge.name,
-        dtype=judge.dtype,
-        context=judge.context_length,
-    )
-
-
-def _column(texts: Sequence[ScoredText], name: str) -> Float[np.ndarray, " n"]:
-    return np.array([getattr(text, name) for text in texts], np.float64)

@@ -7,10 +7,11 @@ from jaxtyping import Int
 
 from dgmark.arguments.contents import ids_of
 from dgmark.detection.match_null import MatchNull
-from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words, pairs_of
+from dgmark.detection.pairs import DistinctPairs
+from dgmark.detection.reader import ScoredIds
+from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import spec_as
-from dgmark.watermark.word_classes import told_apart
 
 Counts = Int[np.ndarray, " pairs"]
 
@@ -31,10 +32,7 @@ def pooled_p(key: WatermarkKey, texts: Sequence[Sequence[int]]) -> float:
 
 def pairs_in(key: WatermarkKey, texts: Sequence[Sequence[int]]) -> tuple[Counts, Counts]:
     """The distinct pairs of texts of token ids, and how many texts hold each."""
-    spec, found = spec_as(BigramSpec, key), []
-    for text in texts:
-        ids = told_apart(spec, ids_of(text))
-        left, right = pairs_of(np.arange(len(ids)), spec.nearest, spec.farthest)
-        found.append(np.unique(pair_words(ids[left], ids[right])))
+    spec = spec_as(BigramSpec, key)
+    found = [DistinctPairs(spec, ScoredIds(ids, np.arange(len(ids)))).words for ids in map(ids_of, texts)]
     pairs, counts = np.unique(np.concatenate(found), return_counts=True)
     return pairs, counts

@@ -6,9 +6,11 @@ what was made of them.
 
 import json
 import re
+import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,42 +22,7 @@ LOWEST, HIGHEST = 1.0, 5.0
 # increased whenever the questions or the reading of answers change
 QUESTION_VERSION = 1
 
-# the paper's prompt
-_RATE = """You are an impartial expert evaluator of linguistic text quality.
-
-The given text is a continuation generated from a truncated C4 sample. It may start or end abruptly because the \
-generation length is fixed. Do NOT penalize truncation or incompleteness.
-
-Evaluate ONLY linguistic quality on these criteria:
-- Coherence: logical flow of ideas
-- Clarity: easy to understand
-- Naturalness: how fluent / human-written the text appears
-
-Rate each from 1 (poor) to 5 (excellent). Compute "overall" as the average of the three.
-
-Return only a JSON object in exactly the following structure:
-{"coherence": number, "clarity": number, "naturalness": number, "overall": number}
-
-Text:
-"""
-
-# not of the paper, which rates texts one by one
-_COMPARE = """You are an impartial expert evaluator of linguistic text quality.
-
-The two given texts are continuations of the same beginning. They may start or end abruptly because the generation \
-length is fixed. Do NOT penalize truncation or incompleteness.
-
-Decide which of them is better in coherence, clarity and naturalness taken together.
-
-Return only a JSON object in exactly the following structure:
-{"better": "A" or "B" or "tie"}
-
-Text A:
-%s
-
-Text B:
-%s
-"""
+_QUESTIONS = tomllib.loads(Path(__file__).with_name("questions.toml").read_text(encoding="utf-8"))
 _OBJECT = re.compile(r"\{[^{}]*\}")
 
 Problem = Literal["refused", "unparsable"]
@@ -112,22 +79,25 @@ class Rater:
         Raises:
             ModelError: the server does not answer.
         """
-        answer = self._ask(_RATE + text, seed)
+        answer = self._ask(_QUESTIONS["rate"] + text, seed)
         if answer.refused:
             return Rating(answer.text, None, "refused")
         scores = read_scores(answer.text)
         return Rating(answer.text, scores, None if scores else "unparsable")
 
-    def compare(self, first: str, second: str, seed: int = 0) -> tuple[Preference, Preference]:
+    def compare(self, first: str, second: str, seed: int = 0) -> dict[str, Any]:
         """Compare two texts twice: as A and B, and as B and A, since raters prefer a place.
+
+        Returns "comparisons", the fields of both preferences, and "win", how far the first text is the better one.
 
         Raises:
             ModelError: the server does not answer.
         """
-        return self._prefer(first, second, seed), self._prefer(second, first, seed)
+        pair = self._prefer(first, second, seed), self._prefer(second, first, seed)
+        return {"comparisons": [asdict(one) for one in pair], "win": win_of(*pair)}
 
     def _prefer(self, first: str, second: str, seed: int) -> Preference:
-        answer = self._ask(_COMPARE % (first, second), seed)
+        answer = self._ask(_QUESTIONS["compare"] % (first, second), seed)
         if answer.refused:
             return Preference(answer.text, None, "refused")
         better = read_better(answer.text)

@@ -14,12 +14,11 @@ from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import Detector
 from dgmark.detection.position import PositionOptions
 from dgmark.detection.reader import Reader
-from dgmark.detection.result import Detection
 from dgmark.detection.rules import rule_test
 from dgmark.errors import KeyFileError, SettingsError
 from dgmark.rows.jsonl import Row
 from dgmark.watermark.key import SECRET_BYTES, WatermarkKey
-from dgmark_lab.baselines.published import ReadsPrompts, Score
+from dgmark_lab.baselines.published import ReadsPrompts
 from dgmark_lab.experiments.conditions import Steps
 from dgmark_lab.experiments.spec import Cell, Experiment, SetupName
 from dgmark_lab.experiments.store import ROW_VERSION, Kind, Store, digest
@@ -68,6 +67,9 @@ def attacked_id(attack: str, text_id: str) -> str:
 
 TextOrIds = str | Sequence[int]
 PerText = Float[np.ndarray, " texts"]
+# p-value, z, green fraction and number of scored tokens of a text
+Scored = tuple[float, float, float, int]
+Scorer = Callable[[TextOrIds, Row], Scored]  # of a text and its row
 
 
 @dataclass(frozen=True)
@@ -80,21 +82,9 @@ class Scores:
     tokens: PerText
 
     @classmethod
-    def of(cls, texts: Sequence[tuple[float, float, float, int]]) -> "Scores":
-        """The scores of texts, each by its p-value, z, green fraction and number of scored tokens."""
+    def of(cls, texts: Sequence[Scored]) -> "Scores":
+        """The scores of these texts."""
         return cls(*np.array(texts, dtype=float).reshape(-1, 4).T)
-
-
-# from a text and its row to its p-value, z, green fraction and number of scored tokens
-Scorer = Callable[[TextOrIds, Row], tuple[float, float, float, int]]
-
-
-def _of_score(one: Score) -> tuple[float, float, float, int]:
-    return one.p_value, one.z_score, one.matched / max(1, one.scored), one.scored
-
-
-def _of_detection(one: Detection) -> tuple[float, float, float, int]:
-    return one.p_value, one.z_score, one.green_fraction, one.num_tokens_scored
 
 
 @dataclass(frozen=True)
@@ -185,16 +175,22 @@ class CellRows:
         """What scores a text of a row under a key."""
         test = rule_test(key)
         if isinstance(test, ReadsPrompts):
-            return lambda text, row: _of_score(
-                test.after_prompt(key, row["prompt"], self._ids_of(text), chat=row["chat"], fpr=_FPR)
-            )
+
+            def replay(text: TextOrIds, row: Row) -> Scored:
+                ids = self.read([text])[0] if isinstance(text, str) else text
+                one = test.after_prompt(key, row["prompt"], ids, chat=row["chat"], fpr=_FPR)
+                return one.p_value, one.z_score, one.matched / max(1, one.scored), one.scored
+
+            return replay
         counts_positions = issubclass(test.options_type, PositionOptions)
         whole: dict[str, Any] = {"phase": "start"} if counts_positions and not deployed else {}
         detector = Detector(key, tokenizer=self.tokenizer, fpr=_FPR, normalise=normalise, **whole)
-        return lambda text, _: _of_detection(detector.detect(text))
 
-    def _ids_of(self, text: str | Sequence[int]) -> Sequence[int]:
-        return self.read([text])[0] if isinstance(text, str) else text
+        def detect(text: TextOrIds, _: Row) -> Scored:
+            one = detector.detect(text)
+            return one.p_value, one.z_score, one.green_fraction, one.num_tokens_scored
+
+        return detect
 
     def null_keys(self, count: int) -> list[WatermarkKey]:
         """Make keys with the cell's spec and fixed random secrets, for false-positive rates; none if keyless."""

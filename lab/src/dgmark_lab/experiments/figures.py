@@ -136,12 +136,10 @@ def chart(
             near their last points.
         better: the good corner, such as "upper left", to which an arrow points.
     """
-    figure = new_figure(WIDTH, 4.3, question, caption)
+    figure, every = new_figure(4.3, question, caption, len(panels), sharey=share_y)
     solid = colours_of(line.name for panel in panels for line in panel.lines if not line.dashed)
     dashed = {line.name for panel in panels for line in panel.lines if line.dashed}
     colours = solid | {name: solid.get(name.rpartition(", ")[0], "#444444") for name in dashed}
-    with _style():
-        every = figure.subplots(1, len(panels), squeeze=False, sharey=share_y)[0]
     for axes, panel in zip(every, panels, strict=True):
         axes.set(xlabel=x)
         axes.set_title(panel.title, loc="left", fontsize=9)
@@ -204,19 +202,20 @@ def _arrow(axes: Any, corner: str) -> None:
 # --- names beside lines ---
 
 _NAME_SIZE = 8.0  # points
-Box = tuple[float, float, float, float]  # left, bottom, right, top, in pixels
 
 
 def _name_lines(figure: "Figure", lines: Mapping[Any, Sequence[Line]], colours: Mapping[str, str]) -> None:
     """Write the name of each line near its last point, and the labels of points, so that none lies on another."""
+    from matplotlib.transforms import Bbox
+
     figure.draw_without_rendering()
     last = [*lines][-1]
     for axes, own in lines.items():
         frame = axes.get_window_extent()
-        room = frame.x0 + 1, frame.y0 + 1, figure.bbox.width - 2 if axes is last else frame.x1, frame.y1 + 4
+        right = figure.bbox.width - 2 if axes is last else frame.x1
+        room = Bbox.from_extents(frame.x0 + 1, frame.y0 + 1, right, frame.y1 + 4)
         drawn = [line for line in own if line.points]
-        taken = [text.get_window_extent() for text in axes.texts]
-        boxes: list[Box] = [(one.x0, one.y0, one.x1, one.y1) for one in taken]
+        boxes = [text.get_window_extent() for text in axes.texts]
         paths = [axes.transData.transform([(x.value, y.value) for x, y in line.points]) for line in drawn]
         dots = np.concatenate(paths) if paths else np.zeros((0, 2))
         strokes = np.concatenate([_along(path) for path in paths]) if paths else dots
@@ -246,12 +245,8 @@ def _name_beside(figure: "Figure", lines: Mapping[Any, Sequence[Line]], colours:
         for name, point in order:
             at = left, min(start, point[1] + high)
             start = at[1] - high
-            label = axes.annotate(
-                name, point, at, xycoords="figure pixels", textcoords="figure pixels", color=colours[name],
-                fontsize=_NAME_SIZE, va="center", annotation_clip=False,
-                arrowprops={"arrowstyle": "-", "color": colours[name], "linewidth": 0.6, "relpos": (0, 0.5)},
-            )  # fmt: skip
-            label.set_in_layout(False)
+            line = {"arrowstyle": "-", "color": colours[name], "linewidth": 0.6, "relpos": (0, 0.5)}
+            _write(axes, name, point, at, color=colours[name], fontsize=_NAME_SIZE, arrowprops=line)
 
 
 def _along(path: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, "m 2"]:
@@ -265,56 +260,48 @@ def _place(
     text: str,
     point: Float[np.ndarray, " 2"],
     colour: str,
-    boxes: list[Box],
+    boxes: list[Any],
     dots: Float[np.ndarray, "d 2"],
     strokes: Float[np.ndarray, "s 2"],
-    room: Box,
+    room: Any,
     *,
     size: float,
 ) -> None:
     """Write a text where it touches no other one and as little as may be of points and lines, near its point."""
-    label = axes.annotate(
-        text, point, point, xycoords="figure pixels", textcoords="figure pixels", color=colour,
-        fontsize=size, va="center", ha="left", annotation_clip=False,
-    )  # fmt: skip
-    label.set_in_layout(False)
+    from matplotlib.transforms import Bbox
+
+    label = _write(axes, text, point, point, color=colour, fontsize=size)
     extent = label.get_window_extent()
     wide, high = extent.width + 4, extent.height
-    best: tuple[float, Box] | None = None
+    free: list[tuple[float, Any]] = []  # what a place costs, and its box
     for radius in np.arange(9.0, 160.0, 6.0):
         for angle in np.linspace(0, 2 * np.pi, 24, endpoint=False):
             x, y = map(float, point + radius * np.array([np.cos(angle), np.sin(angle)]))
             left = x if np.cos(angle) > 0.3 else x - wide if np.cos(angle) < -0.3 else x - wide / 2
-            box = (left, y - high / 2, left + wide, y + high / 2)
-            inside = box[0] > room[0] and box[1] > room[1] and box[2] < room[2] and box[3] < room[3]
-            if not inside or any(_meet(box, other) for other in boxes):
-                continue
-            cost = radius / 10 + 4 * _inside(box, dots) + 1.2 * _inside(box, strokes)
-            if best is None or cost < best[0]:
-                best = cost, box
-    if best is None:
+            box = Bbox.from_bounds(left, y - high / 2, wide, high)
+            inside = (box.min > room.min).all() and (box.max < room.max).all()
+            if inside and not (boxes and box.count_overlaps(boxes)):
+                around = box.padded(2)
+                cost = radius / 10 + 4 * around.count_contains(dots) + 1.2 * around.count_contains(strokes)
+                free.append((cost, box))
+    if not free:
         label.remove()
         return
-    box = best[1]
+    _, box = min(free, key=lambda one: one[0])
     boxes.append(box)
-    label.set_position((box[0] + 2, (box[1] + box[3]) / 2))
-    near = np.clip(point, box[:2], box[2:])
+    label.set_position((box.x0 + 2, (box.y0 + box.y1) / 2))
+    near = np.clip(point, box.min, box.max)
     if np.hypot(*(near - point)) > 14:
-        line = axes.annotate(
-            "", point, near, xycoords="figure pixels", textcoords="figure pixels", annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "alpha": 0.7},
-        )  # fmt: skip
-        line.set_in_layout(False)
+        line = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "alpha": 0.7}
+        _write(axes, "", point, near, arrowprops=line)
 
 
-def _meet(one: Box, other: Box) -> bool:
-    return bool(one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3])
-
-
-def _inside(box: Box, points: Float[np.ndarray, "n 2"]) -> int:
-    """How many points lie in a box."""
-    low, high = np.array(box[:2]) - 2, np.array(box[2:]) + 2
-    return int(((points > low) & (points < high)).all(axis=1).sum())
+def _write(axes: Any, text: str, point: Any, at: Any, **style: Any) -> Any:
+    """Write about a point, at another one, both in pixels; the layout takes no notice."""
+    pixels = {"xycoords": "figure pixels", "textcoords": "figure pixels", "annotation_clip": False}
+    label = axes.annotate(text, point, at, va="center", **pixels, **style)
+    label.set_in_layout(False)
+    return label
 
 
 # --- other figures ---
@@ -324,11 +311,9 @@ def density_figure(
     panels: Mapping[str, Mapping[str, Float[np.ndarray, " n"]]], *, x: str, question: str, caption: str
 ) -> "Figure":
     """Draw histograms of shares in 0..1 as steps, one panel for each entry."""
-    figure = new_figure(WIDTH, 3.2, question, caption)
+    figure, every = new_figure(3.2, question, caption, len(panels), sharey=True)
     edges = np.linspace(0, 1, 34)
     colours = dict(zip(("unmarked", "marked", "attacked"), (UNMARKED, "#0072B2", "#D55E00"), strict=True))
-    with _style():
-        every = np.ravel(figure.subplots(1, len(panels), sharey=True))
     for axes, (name, series) in zip(every, panels.items(), strict=True):
         for label, values in series.items():
             counts, _ = np.histogram(values, edges)
@@ -355,10 +340,8 @@ def roc(
         question: what the figure answers.
         caption: the texts and the model.
     """
-    figure = new_figure(WIDTH, 3.9, question, caption)
+    figure, (axes,) = new_figure(3.9, question, caption)
     colours = colours_of(scores)
-    with _style():
-        axes = figure.subplots()
     axes.set(xlabel="false-positive rate, share of unmarked texts", ylabel="true-positive rate, share of marked texts")
     for number, (name, (yes, no)) in enumerate(scores.items()):
         thresholds = np.unique(np.concatenate([yes, no]))[::-1]
@@ -389,9 +372,7 @@ def heat_figure(columns: Mapping[str, Mapping[str, Estimate]], *, question: str,
     """
     rows = list(next(iter(columns.values())))
     values = np.array([[of_column[row].value for of_column in columns.values()] for row in rows])
-    figure = new_figure(WIDTH, 1.5 + 0.27 * len(rows), question, caption)
-    with _style():
-        axes = figure.subplots()
+    figure, (axes,) = new_figure(1.5 + 0.27 * len(rows), question, caption)
     axes.grid(visible=False)
     axes.imshow(values, cmap="Blues", vmin=0, vmax=130, aspect="auto")
     for (row, column), value in np.ndenumerate(values):
@@ -420,9 +401,7 @@ def level_figure(
         f"n = {len(every):,} pairs of a human text and a key in {len(human)} kinds, and "
         f"{sum(map(len, built.values())):,} of text that a program makes. Grey: 95 % of exact tests."
     )
-    figure = new_figure(WIDTH, 3.9, question, caption)
-    with _style():
-        axes = figure.subplots()
+    figure, (axes,) = new_figure(3.9, question, caption)
     lines = [(p, _BUILT, 0.7) for p in built.values()] + [(p, _HUMAN, 0.7) for p in human.values()]
     for p, colour, width in [*lines, (every, "black", 2.2)]:
         levels = np.geomspace(5 / len(p), 1, 200)
@@ -441,18 +420,15 @@ def level_figure(
     return figure
 
 
-def _style() -> Any:
-    import matplotlib as mpl
+def new_figure(
+    height: float, question: str, caption: str, panels: int = 1, *, sharey: bool = False
+) -> "tuple[Figure, Sequence[Any]]":
+    """A figure of this height in inches, with a question above it and a caption below, and its axes side by side."""
+    import matplotlib as mpl  # here, as it is slow to import
+    from matplotlib.figure import Figure
 
-    return mpl.rc_context(_STYLE)
-
-
-def new_figure(width: float, height: float, question: str, caption: str) -> "Figure":
-    """An empty figure of this size in inches, with a question above it and a caption below."""
-    from matplotlib.figure import Figure  # here, as it is slow to import
-
-    with _style():
-        figure = Figure(figsize=(width, height), layout="constrained", dpi=130)
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(WIDTH, height), layout="constrained", dpi=130)
         figure.suptitle(question, x=0.01, ha="left", fontsize=11, fontweight="bold")
         figure.supxlabel(caption, x=0.01, ha="left", fontsize=7.5, color="0.35", wrap=True)
-    return figure
+        return figure, figure.subplots(1, panels, squeeze=False, sharey=sharey)[0]

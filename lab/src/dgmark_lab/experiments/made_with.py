@@ -15,8 +15,7 @@ import numpy as np
 import torch
 
 from dgmark.checkpoint.folder import BUILTIN, BUILTINS, builtin_folder
-from dgmark.decode import DecodeConfig, decode, generate
-from dgmark.decode.keyed_side import side_of_rows
+from dgmark.decode import generate
 from dgmark.detection.detector import Detector
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
@@ -35,17 +34,18 @@ from dgmark_lab.rule_keys import rule_key
 DECODING, JUDGE = "decoding", "judge"
 _TOY, _LENGTH = ToyDenoiser(words=80, end_ids=(), forbidden_bias=-1e3), 64
 _READER = "toy of `made_with`"
-_CONFIGS: dict[str, tuple[DecodeConfig, ...]] = {
+# of dgmark's own rules
+_SETTINGS: dict[str, tuple[dict[str, Any], ...]] = {
     "bigram": (
-        DecodeConfig(length=_LENGTH, temperature=0, bias=1),
-        DecodeConfig(length=_LENGTH, temperature=1, steps=32),
-        DecodeConfig(length=_LENGTH, temperature=0.8, top_p=0.9, alpha=0.5),
+        {"temperature": 0, "bias": 1},
+        {"temperature": 1, "steps": 32},
+        {"temperature": 0.8, "top_p": 0.9, "alpha": 0.5},
     ),
     "position": (
-        DecodeConfig(length=_LENGTH, temperature=0),
-        DecodeConfig(length=_LENGTH, temperature=1, alpha=1),
-        DecodeConfig(length=_LENGTH, temperature=0.8, top_p=0.9, min_relative_reward=0.05),
-        DecodeConfig(length=_LENGTH, temperature=1, lookahead=3, steps=32),
+        {"temperature": 0},
+        {"temperature": 1, "alpha": 1},
+        {"temperature": 0.8, "top_p": 0.9, "min_relative_reward": 0.05},
+        {"temperature": 1, "lookahead": 3, "steps": 32},
     ),
 }
 
@@ -83,7 +83,8 @@ def identifier(name: str) -> str:
     if name in (*BUILTINS, JUDGE):
         return checkpoint_hash(builtin_folder(name))
     if name == DECODING:
-        return _hash([_decoded(rule, *configs) for rule, configs in _CONFIGS.items()])
+        keys = {rule: _fixed_key(_TOY, rule) for rule in _SETTINGS}
+        return _hash([[_written(key, "w0 w5 w3 w1", **one) for one in _SETTINGS[rule]] for rule, key in keys.items()])
     if name == REPLAYMARK.name:
         return _hash(_replayed())
     if name in rule_names():
@@ -97,7 +98,7 @@ def _p_values(name: str) -> list[str]:
     """P-values to 6 digits, as the last ones depend on the processor: of the first built-in prompts, none of them
     marked, and for pairs of a long text that is marked in its middle, where parts matter.
     """
-    own = name in _CONFIGS  # its keys are those that are made by default, but for sub-keys
+    own = name in _SETTINGS  # its keys are those that are made by default, but for sub-keys
     key = _fixed_key(BUILTIN, name if own else None)
     scorer = Detector(key if own else rule_key(name, key), fpr=1e-4)
     found = [scorer.detect(text).p_value for text in builtin_prompts()]
@@ -150,22 +151,19 @@ def _fixed_numbers() -> Iterator[None]:
         yield
 
 
-@_fixed_numbers()
-def _decoded(rule: str, *configs: DecodeConfig) -> list[list[int]]:
-    """What the toy, whose arithmetic is exact, writes under a rule with each of these settings."""
-    prompts = torch.tensor([[2, 7, 5, 3]])
-    marking = side_of_rows([_fixed_key(_TOY, rule)] * len(prompts), prompts.device)
-    return [decode(_TOY, prompts, config, marking, seeds=[0])[0].token_ids for config in configs]
-
-
-@_fixed_numbers()
 def _decoded_by_baseline(name: str) -> list[int]:
     """What the toy writes greedily under a baseline, as far as that can be."""
-    temperature = _TEMPERATURES.get(name, 0.0)
     if name == REPLAYMARK.name:
         lend(_TOY, _READER)
     key = rule_key(name, _fixed_key(_TOY, None), **_OPTIONS.get(name, {}))
-    return generate(_TOY, "w5 w3 w1", key=key, length=_LENGTH, temperature=temperature)[0].token_ids
+    return _written(key, "w5 w3 w1", temperature=_TEMPERATURES.get(name, 0.0))
+
+
+@_fixed_numbers()
+def _written(key: WatermarkKey, prompt: str, **settings: Any) -> list[int]:
+    """What the toy, whose arithmetic is exact, writes with these settings."""
+    ids: list[int] = generate(_TOY, prompt, key=key, length=_LENGTH, **settings)[0].token_ids
+    return ids
 
 
 def _fixed_key(model: str | ModelLike, rule: str | None) -> WatermarkKey:

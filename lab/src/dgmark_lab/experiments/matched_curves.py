@@ -61,27 +61,14 @@ class Measured:
         }
 
 
-@dataclass(frozen=True)
-class Matched:
-    """A scheme at the diversity of the reference.
-
-    Attributes:
-        temperature: the temperature between those run at which the scheme is as diverse.
-        figures: each figure there, with its interval.
-        ratio: perplexity over that of the reference.
-    """
-
-    temperature: Estimate
-    figures: Mapping[str, Estimate]
-    ratio: Estimate
-
-
-def matched(curve: Sequence[Measured], reference: Measured) -> Matched | None:
+def matched(curve: Sequence[Measured], reference: Measured) -> dict[str, Estimate] | None:
     """Interpolate a curve to the diversity of the reference; None if that lies outside the temperatures that were run.
 
     Between two neighbouring temperatures everything is interpolated linearly in the diversity, the perplexities in
     their logarithm. Draws of the bootstrap that leave the curve go on along its last piece. The interval of a
     share of texts is at least as wide as Wilson's, because the bootstrap sees no doubt where all texts agree.
+
+    Returns each figure there; "temperature" is that between those run, and "perplexity ratio" is over the reference.
 
     Args:
         curve: the cells of one scheme, over the same prompts as the reference.
@@ -103,12 +90,7 @@ def matched(curve: Sequence[Measured], reference: Measured) -> Matched | None:
     draws = _interpolated(ordered, reference, drawn, outside=True)
     assert draws is not None
     estimates = {name: _estimate(float(found[name][0]), draws[name], count) for name in found}
-    estimates |= {name: _widened(estimates[name]) for name in ordered[0].found}
-    return Matched(
-        estimates.pop("temperature"),
-        {name: one for name, one in estimates.items() if name not in ("ratio", "diversity")},
-        estimates["ratio"],
-    )
+    return estimates | {name: _widened(estimates[name]) for name in ordered[0].found}
 
 
 _LOGARITHMIC = ("perplexity", "worst decile")
@@ -144,7 +126,9 @@ def _interpolated(
         between = scaled[piece, place] * (1 - weight) + scaled[piece + 1, place] * weight
         found[name] = np.exp(np.clip(between, *_LOG_RANGE)) if name in _LOGARITHMIC else between
     found |= {name: np.clip(found[name], 0, 100) for name in curve[0].found}
-    return {**found, "ratio": found["perplexity"] / wanted["perplexity"]}
+    del found["diversity"]  # that of the reference
+    ratio = found["perplexity"] / wanted["perplexity"]
+    return {"temperature": found.pop("temperature"), "perplexity ratio": ratio, **found}
 
 
 def _estimate(value: float, draws: Float[np.ndarray, " draws"], count: int) -> Estimate:

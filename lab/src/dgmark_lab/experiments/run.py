@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +26,16 @@ from dgmark_lab import attacks
 from dgmark_lab.baselines.replaymark import lend
 from dgmark_lab.chat_endpoint import ChatEndpoint
 from dgmark_lab.evaluate.likelihood import score_texts
-from dgmark_lab.evaluate.rating import QUESTION_VERSION, Rater, win_of
+from dgmark_lab.evaluate.rating import QUESTION_VERSION, Rater
 from dgmark_lab.experiments.cells import StoredRun, attack_hash, attacked_id, keys_of
 from dgmark_lab.experiments.plan import NO_JUDGE, PlannedCell, RunOptions, Subject, check_plan, plan_cell, write_plan
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
 from dgmark_lab.experiments.spec import Cell, Experiment
-from dgmark_lab.experiments.store import ROW_VERSION, Store, checkpoint_hash, digest
+from dgmark_lab.experiments.store import ROW_VERSION, Progress, Store, checkpoint_hash, digest
 from dgmark_lab.experiments.views.rivals import make_scores
 from dgmark_lab.options import defaults_of
 
 _LEAST_SECONDS = 60  # a shorter time is not told
-
-# (name of the current part, rows finished, rows in all)
-Progress = Callable[[str, int, int], None]
 
 
 def run_experiment(
@@ -72,37 +69,25 @@ def run_experiment(
         lend(subject.model)
         key = run_key(store, subject.model, options.key)
         planned = [plan_cell(experiment, cell, subject, key, options) for cell in cells]
-        write_plan(store, experiment, planned, key, options)
+        note = partial(write_plan, store, experiment, planned, key, options)
+        note()
         left = TimeLeft({one.hash: _work(one, _missing(store, one, options)) for one in planned})
         for one in planned:
             _make_texts(store, one, subject, options, progress, left)
         for one in planned:
             _make_attacked(experiment, store, one, subject.model, options, progress)
-        judge_name = options.judge or shared.judge
-        if experiment.perplexity and judge_name != NO_JUDGE:
-            judge = _load_judge(judge_name)
-            identity = judge_identity(judge)
-            for one in planned:
-                rows = list(store.read("texts", one.hash, one.row_ids).values())
-                # the narrator's base reads the narrator's texts after their prompts as a chat, as they were written
-                chat = subject.model if judge_name == NARRATOR_BASE else None
-                make_perplexities(store, judge, identity, rows, chat)
-                progress(f"{one.cell.name}, perplexity", len(rows), len(rows))
-            write_plan(store, experiment, planned, key, options, judge=identity)
+        judge = options.judge or shared.judge
+        if experiment.perplexity and judge != NO_JUDGE:
+            note(judge=_judge_texts(store, planned, subject.model, judge, progress))
         tokenizers = {subject.model.tokenizer.fingerprint: subject.model.tokenizer}
         run = partial(StoredRun.read, experiment, store, options.setup, keys_of(store, options.key), tokenizers)
         if experiment.view == "rivals":
             reader = _load_judge(shared.reader) if shared.reader else None
-            of_reader = None if reader is None else judge_identity(reader)
-            make_scores(run(), reader, of_reader, progress)
-            write_plan(store, experiment, planned, key, options, reader=of_reader)
+            identity = None if reader is None else judge_identity(reader)
+            make_scores(run(), reader, identity, progress)
+            note(reader=identity)
         if options.rater is not None:
-            rater = Rater(ChatEndpoint.at(options.rater))
-            of_rater = rater_identity(rater)
-            stored = run()
-            for one in planned:
-                _make_ratings(stored, one.cell.name, rater, of_rater, progress)
-            write_plan(store, experiment, planned, key, options, rater=of_rater)
+            note(rater=_rate_texts(run(), [one.cell.name for one in planned], options.rater, progress))
 
 
 def _selected(experiment: Experiment, options: RunOptions) -> list[Cell]:
@@ -199,18 +184,12 @@ def _make_texts(
             for place, text in texts
         ]
 
+    def tell(name: str, done: int, of: int) -> None:
+        progress(name + left.after(one.hash, _work(one, of - done)), done, of)
+
     todo = {one.row_ids[place]: place for place in range(len(prompts))}
-    store.complete(
-        "texts",
-        one.hash,
-        {"recipe": one.hash},
-        todo,
-        make,
-        batch=options.batch_size,
-        progress=lambda done: progress(
-            one.cell.name + left.after(one.hash, _work(one, len(todo) - done)), done, len(todo)
-        ),
-    )
+    same, batch = {"recipe": one.hash}, options.batch_size
+    store.complete("texts", one.hash, same, todo, make, batch=batch, what=one.cell.name, progress=tell)
 
 
 # --- attacked texts ---
@@ -243,15 +222,11 @@ def _make_step(
     store: Store, kind: str, options: dict[str, Any], texts: Mapping[str, Row], model: Any
 ) -> Mapping[str, Row]:
     """Attack texts once, each with its own random generator, and return the attacked ones by their own ids."""
-    name, loaded = attack_hash(kind, options), list[attacks.Attack]()
+    name, load = attack_hash(kind, options), cache(partial(_load_attack, store, kind, options, model))
 
     def make(batch: list[tuple[str, Row]]) -> list[Row]:
-        if not loaded:
-            loaded.append(_load_attack(store, kind, options, model))
-        return [
-            {"of": row["id"], "text": loaded[0](row["text"], np.random.default_rng(int(row_id, 16)))}
-            for row_id, row in batch
-        ]
+        changed = [load()(row["text"], np.random.default_rng(int(row_id, 16))) for row_id, row in batch]
+        return [{"of": row["id"], "text": text} for (_, row), text in zip(batch, changed, strict=True)]
 
     todo = {row_id: (row_id, row) for row_id, row in ((attacked_id(name, one), row) for one, row in texts.items())}
     same = {"attack": name, "attack_name": kind, "attack_options": options}
@@ -284,46 +259,52 @@ def judge_identity(judge: LanguageModel) -> dict[str, Any]:
     return {"name": judge.name, **known, "hash": digest([known, ROW_VERSION])}
 
 
-def make_perplexities(
-    store: Store, judge: LanguageModel, identity: dict[str, Any], rows: Sequence[Row], chat: Denoiser | None = None
-) -> None:
-    """Compute the perplexity of each text that has none yet, after its prompt, or after the prompt as a chat."""
+def _judge_texts(
+    store: Store, planned: Sequence[PlannedCell], model: Denoiser, name: str, progress: Progress
+) -> dict[str, Any]:
+    """Compute the perplexity of each text that has none yet, after its prompt, and return the judge's identity.
+
+    The narrator's base reads the narrator's texts after their prompts as a chat, as they were written.
+    """
+    judge = _load_judge(name)
+    identity = judge_identity(judge)
 
     def make(batch: list[Row]) -> list[Row]:
-        prompts = [row["prompt"] if chat is None else chat_prompt(chat, row["prompt"]) for row in batch]
+        prompts = [chat_prompt(model, row["prompt"]) if name == NARRATOR_BASE else row["prompt"] for row in batch]
         scored = score_texts(judge, [row["text"] for row in batch], prompts)
         return [{"nats": one.nats, "tokens": one.tokens} for one in scored]
 
     same = {"judge": identity["hash"], "judge_name": identity["name"]}
-    store.complete("perplexity", identity["hash"], same, {row["id"]: row for row in rows}, make)
+    for one in planned:
+        rows = store.read("texts", one.hash, one.row_ids)
+        store.complete("perplexity", identity["hash"], same, rows, make)
+        progress(f"{one.cell.name}, perplexity", len(rows), len(rows))
+    return identity
 
 
 # --- ratings by a language model ---
 
 
-def rater_identity(rater: Rater) -> dict[str, Any]:
-    """Return name and settings of a rater, and their hash, which names the files of its answers."""
-    known = {"name": rater.endpoint.name, "temperature": rater.temperature, "questions": QUESTION_VERSION}
-    return {**known, "hash": digest([known, ROW_VERSION])}
+def _rate_texts(run: StoredRun, cells: Sequence[str], server: str, progress: Progress) -> dict[str, Any]:
+    """Rate each text of some cells, and compare it with the unmarked text of its prompt, as far as it was not done yet.
 
-
-def _make_ratings(run: StoredRun, name: str, rater: Rater, identity: dict[str, Any], progress: Progress) -> None:
-    """Rate each text of a cell, and compare it with the unmarked text of its prompt, as far as it was not done yet."""
-    cell = run.cells[name]
-    texts, pairs = {row["id"]: row for row in cell.rows}, run.pairs(cell)
+    Returns name and settings of the rater, and their hash, which names the files of its answers.
+    """
+    rater = Rater(ChatEndpoint.at(server))
+    known: Row = {"name": rater.endpoint.name, "temperature": rater.temperature, "questions": QUESTION_VERSION}
+    identity = {**known, "hash": digest([known, ROW_VERSION])}
     same = {"rater": identity["hash"], "rater_name": identity["name"]}
+    complete = partial(run.store.complete, name=identity["hash"], same=same, batch=4, progress=progress)
 
     def rated(batch: list[Row]) -> list[Row]:
         return [asdict(rater.rate(row["text"], row["seed"])) for row in batch]
 
     def compared(batch: list[tuple[Row, Row]]) -> list[Row]:
-        made = [rater.compare(row["text"], other["text"], row["seed"]) for row, other in batch]
-        return [{"comparisons": [asdict(answer) for answer in pair], "win": win_of(*pair)} for pair in made]
+        return [rater.compare(row["text"], other["text"], row["seed"]) for row, other in batch]
 
-    def told(what: str, of: int) -> Callable[[int], None]:
-        return lambda done: progress(f"{name}, {what}", done, of)
-
-    complete = partial(run.store.complete, name=identity["hash"], same=same, batch=4)
-    complete("ratings", todo=texts, make=rated, progress=told("ratings", len(texts)))
-    if pairs:
-        complete("comparisons", todo=pairs, make=compared, progress=told("comparisons", len(pairs)))
+    for cell in (run.cells[name] for name in cells):
+        texts, pairs = {row["id"]: row for row in cell.rows}, run.pairs(cell)
+        complete("ratings", todo=texts, make=rated, what=f"{cell.name}, ratings")
+        if pairs:
+            complete("comparisons", todo=pairs, make=compared, what=f"{cell.name}, comparisons")
+    return identity

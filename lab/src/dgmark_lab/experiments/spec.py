@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, RootModel, field_validator, model_validator
 
 from dgmark.decode.config import DecodeSettings
 from dgmark.errors import SettingsError
@@ -52,7 +52,7 @@ class PromptSet(_Table):
     """
 
     dataset: str
-    hub: tuple[str, str, str] | None = None
+    hub: list[str] | None = None
     package_file: str | None = None
     texts: list[str] | None = None
     field: str = "prompt"
@@ -63,26 +63,7 @@ class PromptSet(_Table):
 
 
 # what every experiment may name; it may define others
-PROMPT_SETS = {
-    "story": PromptSet(
-        dataset="the openings of public-domain stories that come with dgmark", package_file="prompts.jsonl"
-    ),
-    "requests": PromptSet(
-        dataset="the requests for prose that come with dgmark", package_file="requests.jsonl", chat=True
-    ),
-    "c4": PromptSet(
-        dataset="the news-like subset of C4 (allenai/c4, realnewslike)",
-        hub=("allenai/c4", "realnewslike", "validation"),
-        field="text",
-        characters=300,
-        chat=True,
-    ),
-    "writingprompts": PromptSet(
-        dataset="Writing Prompts (Fan, Lewis and Dauphin, 2018)",
-        hub=("euclaire/writingprompts", "default", "validation"),
-        chat=True,
-    ),
-}
+PROMPT_SETS = read_toml(Path(__file__).with_name("prompt_sets.toml"), RootModel[dict[str, PromptSet]]).root
 
 
 class Setup(_Table):
@@ -254,7 +235,7 @@ class Cell(_Table):
     def _of_a_rule(cls, key: dict[str, Option] | None) -> dict[str, Option] | None:
         if key is not None:
             try:
-                rule_spec(*_split(key), _ANY_MODEL)
+                rule_spec(str(key.get("rule")), _options(key), _ANY_MODEL)
             except SettingsError as error:
                 raise ValueError(str(error)) from None
         return key
@@ -268,12 +249,12 @@ class Cell(_Table):
     @property
     def rule(self) -> str | None:
         """The rule that marks; None leaves no mark."""
-        return None if self.key is None else _split(self.key)[0]
+        return None if self.key is None else str(self.key["rule"])
 
     @property
     def options(self) -> dict[str, Any]:
         """The options of the rule that the cell states."""
-        return {} if self.key is None else _split(self.key)[1]
+        return _options(self.key or {})
 
     @property
     def points(self) -> list["Cell"]:
@@ -296,9 +277,8 @@ class Cell(_Table):
         return self.model_dump(exclude={"paper", "group", "at", "temperatures", "null", "setups", "min_tokens"})
 
 
-def _split(key: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The rule of a cell's key, and its options."""
-    return str(key.get("rule")), {name: value for name, value in key.items() if name != "rule"}
+def _options(key: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in key.items() if name != "rule"}
 
 
 class Experiment(_Table):

@@ -29,6 +29,8 @@ from dgmark.version import __version__
 
 Kind = Literal["texts", "attacked", "perplexity", "ratings", "comparisons", "scores"]
 Content = TypeVar("Content")
+# (name of the current part, rows finished, rows in all)
+Progress = Callable[[str, int, int], None]
 
 # increased whenever the same hash would stand for another row, and whenever plans change
 ROW_VERSION, PLAN_VERSION = 1, 2
@@ -96,7 +98,8 @@ class Store:
         make: Callable[[list[Content]], Sequence[Row]],
         *,
         batch: int = 16,
-        progress: Callable[[int], None] = lambda _done: None,
+        what: str = "",
+        progress: Progress = lambda *_: None,
     ) -> None:
         """Make the rows that a file lacks, a batch at a time.
 
@@ -107,7 +110,8 @@ class Store:
             todo: what each row is made of, by its id.
             make: makes a row of each.
             batch: how many rows are made at once.
-            progress: called with the number of rows that there are, at first and after each batch.
+            what: the work in words.
+            progress: called with it, the number of rows that there are, and of all, at first and after each batch.
 
         Raises:
             ResumeMismatch: the file holds rows that differ in a field of `same`.
@@ -115,14 +119,14 @@ class Store:
         with RowFile(self.path(kind, name), same) as file:
             missing = [row_id for row_id in todo if row_id not in file.done]
             done = len(todo) - len(missing)
-            progress(done)
+            progress(what, done, len(todo))
             for start in range(0, len(missing), batch):
                 ids = missing[start : start + batch]
                 rows = zip(ids, make([todo[row_id] for row_id in ids]), strict=True)
                 about = {"versions": versions(), "schema": ROW_VERSION}
                 file.append({"id": row_id, **row, **about} for row_id, row in rows)
                 done += len(ids)
-                progress(done)
+                progress(what, done, len(todo))
 
     def write_plan(self, name: str, plan: dict[str, Any]) -> None:
         """Write which rows belong to a run."""

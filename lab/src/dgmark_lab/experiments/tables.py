@@ -3,7 +3,7 @@
 import csv
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,11 +60,24 @@ class Section:
     figures: "Mapping[str, Figure]" = field(default_factory=dict)
 
 
+def quantities_of(
+    cell: str,
+    ours: Mapping[str, Estimate],
+    paper: Mapping[str, float] | None = None,
+    *,
+    digits: Callable[[str], int] = lambda _: 3,
+) -> list[Quantity]:
+    """The numbers of a cell by their names: those that were measured, and those of the paper."""
+    paper = paper or {}
+    names = dict.fromkeys([*ours, *paper])
+    return [Quantity(cell, name, ours.get(name), paper.get(name), digits(name)) for name in names]
+
+
 def quantity_table(
     title: str,
     cells: Iterable[str],
     quantities: Iterable[Quantity],
-    columns: Mapping[str, str],
+    columns: Mapping[str, str] | Sequence[str],
     *,
     paper: str = "paper",
 ) -> Table | None:
@@ -76,9 +89,10 @@ def quantity_table(
         title: the title of the table.
         cells: names of the cells.
         quantities: the numbers.
-        columns: the name of a quantity by the heading of its column.
+        columns: the name of a quantity by the heading of its column; a list of names is one of headings, too.
         paper: the heading of the paper's values.
     """
+    columns = columns if isinstance(columns, Mapping) else dict(zip(columns, columns, strict=True))
     known = {(q.cell, q.name): q for q in quantities if q.ours is not None or q.paper is not None}
     rows = [[cell] for cell in cells if any((cell, name) in known for name in columns.values())]
     headings = [""]

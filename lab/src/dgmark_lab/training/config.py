@@ -64,11 +64,6 @@ class Schedule(Table):
             raise ValueError(f"warm-up {self.warmup_steps} and decay {self.decay_steps} exceed {self.steps} steps")
         return self
 
-    @property
-    def decay_start(self) -> int:
-        """The first step of the decay."""
-        return self.steps - self.decay_steps
-
 
 class OptimizerSettings(Table):
     """Muon for the matrices of the blocks, AdamW for the rest."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.utils import logging
 
-from dgmark.checkpoint.folder import find_checkpoint
+from dgmark.checkpoint.folder import BUILTIN, builtin_folder, find_checkpoint, read_object
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.files.outputs import atomic_folder
@@ -28,14 +28,6 @@ from dgmark_lab.training.corpus import END, MASK, write_json
 # LLaDA's names of the tensors of a block, and of the others
 _BLOCK = ("attn_norm", "ff_norm", "q_proj", "k_proj", "v_proj", "attn_out", "ff_proj", "up_proj", "ff_out")
 _TOP = ("wte", "ln_f", "ff_out")
-_TOKENIZER_CONFIG = {
-    "tokenizer_class": "PreTrainedTokenizerFast",
-    "bos_token": "<|startoftext|>",
-    "eos_token": "<|endoftext|>",
-    "pad_token": "<|pad|>",
-    "mask_token": "<|mdm_mask|>",
-    "clean_up_tokenization_spaces": False,
-}
 
 
 @dataclass
@@ -156,7 +148,8 @@ def save_model(network: Network, tokenizer: Tokenizer, folder: Path, *, context:
             module.save_pretrained(beside)
             (beside / "generation_config.json").unlink(missing_ok=True)
         tokenizer.backend.save(str(beside / "tokenizer.json"))
-        write_json(beside / "tokenizer_config.json", {**_TOKENIZER_CONFIG, "model_max_length": context})
+        settings = read_object(builtin_folder(BUILTIN) / "tokenizer_config.json")
+        write_json(beside / "tokenizer_config.json", {**settings, "model_max_length": context})
         for file in beside.iterdir():  # safetensors makes files that only their owner can read
             file.chmod(0o644)
 
@@ -179,11 +172,10 @@ def _native_name(name: str) -> str:
 
 
 def llada_config(network: Network, context: int) -> dict[str, Any]:
-    """Return the configuration with LLaDA's field names."""
+    """Return the configuration with LLaDA's field names: that of the built-in storyteller, with other sizes."""
     config = network.module.config
     return {
-        "model_type": "llada",
-        "architectures": ["LLaDAModelLM"],
+        **read_object(builtin_folder(BUILTIN) / "config.json"),
         "d_model": config.hidden_size,
         "n_heads": config.num_attention_heads,
         "n_kv_heads": config.num_key_value_heads,
@@ -191,18 +183,5 @@ def llada_config(network: Network, context: int) -> dict[str, Any]:
         "mlp_hidden_size": config.intermediate_size,
         "vocab_size": config.vocab_size,
         "embedding_size": config.vocab_size,
-        "weight_tying": bool(config.tie_word_embeddings),
-        "rope": True,
-        "rope_theta": config.rope_parameters["rope_theta"],
-        "rms_norm_eps": config.rms_norm_eps,
-        "layer_norm_type": "rms",
-        "block_type": "llama",
-        "activation_type": "silu",
-        "include_bias": False,
-        "include_qkv_bias": False,
         "max_sequence_length": context,
-        "mask_token_id": network.mask_id,
-        "eos_token_id": config.eos_token_id,
-        "pad_token_id": config.eos_token_id,
-        "torch_dtype": "bfloat16",
     }

@@ -209,7 +209,7 @@ class Run(ABC, Generic[Config, Batch]):
 def trapezoid(step: int, schedule: Schedule) -> float:
     """Return the share of the peak rate at a step (from 0): linear up, constant, linear down; never zero."""
     up = (step + 1) / schedule.warmup_steps
-    down = (schedule.steps - step) / schedule.decay_steps if step >= schedule.decay_start else 1.0
+    down = (schedule.steps - step) / schedule.decay_steps if step >= schedule.steps - schedule.decay_steps else 1.0
     return min(up, down, 1.0)
 
 

@@ -16,16 +16,9 @@ from torch import Tensor
 from dgmark.decode.keyed_side import OneKeySide
 from dgmark.decode.rules import Step
 from dgmark.watermark.spec import spec_as
-from dgmark_lab.baselines.prf import HashKey, states, threshold, uniform_bits
+from dgmark_lab.baselines.green_lists import is_green
+from dgmark_lab.baselines.prf import HashKey
 from dgmark_lab.baselines.specs import GloaguenSpec
-
-
-class GloaguenSide(OneKeySide):
-    """A tilt by the energy's gradient."""
-
-    def change(self, step: Step) -> Float[Tensor, "k vocab"]:
-        """The tilted logits."""
-        return EnergyBias(spec_as(GloaguenSpec, self.key), HashKey.of(self.key, "gloaguen"))(step)
 
 
 @dataclass(frozen=True)
@@ -50,22 +43,19 @@ class Atoms:
         return Atoms(self.tokens.roll(-offset, 1), weights, masked)
 
 
-@dataclass(frozen=True)
-class EnergyBias:
+class GloaguenSide(OneKeySide):
     """Tilts the logits of the masked positions by the gradient of the expected number of green tokens.
 
     A masked neighbour outside the window has no distribution: contexts that hold it are left out of the energy.
-
-    Attributes:
-        options: the watermark's spec.
-        hash_key: the hash key of the green lists.
     """
 
-    options: GloaguenSpec
-    hash_key: HashKey
+    @property
+    def options(self) -> GloaguenSpec:
+        """The watermark's spec."""
+        return spec_as(GloaguenSpec, self.key)
 
-    def __call__(self, step: Step) -> Tensor:
-        """Return the tilted logits of the masked positions."""
+    def change(self, step: Step) -> Float[Tensor, "k vocab"]:
+        """The tilted logits."""
         options, logits = self.options, step.copied_logits()
         # the tilt applies to the distribution that is sampled: q ~ softmax(logits / T) exp(d alpha)
         temperature = step.temperature or 1.0
@@ -106,8 +96,8 @@ class EnergyBias:
 
     def _green(self, contexts: Tensor, tokens: Tensor) -> Bool[Tensor, "terms contexts k"]:
         """G(h, v) for every context and every token of each term."""
-        bits = uniform_bits(states(self.hash_key, contexts)[:, :, None], tokens[:, None])
-        return bits < threshold(self.options.gamma)
+        hash_key = HashKey.of(self.key, "gloaguen")
+        return is_green(hash_key, contexts[:, :, None], tokens[:, None], self.options.gamma)
 
 
 def _atoms(

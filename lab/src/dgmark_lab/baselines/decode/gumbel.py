@@ -17,10 +17,8 @@ from dgmark_lab.baselines.specs import GumbelSpec
 class GumbelSide(OneKeySide):
     """The key's Gumbel noise in place of random draws; needs a temperature above 0."""
 
-    def __init__(self, key: WatermarkKey, slots: int, device: torch.device | str) -> None:
-        super().__init__(key, slots, device)
-        spec = spec_as(GumbelSpec, key)
-        self._noise = GumbelNoise(HashKey.of(key, "gumbel"), spec.period, spec.table_size, self.device)
+    # the positions of the last window and their noise, which every step of a block asks for
+    _last: tuple[Tensor, Tensor] | None = None
 
     @classmethod
     def check(cls, config: DecodeConfig) -> None:
@@ -35,26 +33,16 @@ class GumbelSide(OneKeySide):
 
     def noise(self, step: Step) -> Float[Tensor, "k vocab"]:
         """The key's noise at each place."""
-        return self._noise(step.window.positions[0])[step.places.column]
-
-
-class GumbelNoise:
-    """Gumbel noise from the key's uniforms of (position mod period, token).
-
-    The noise of the last window is cached, since every step of a block asks for it.
-    """
-
-    def __init__(self, hash_key: HashKey, period: int, vocab: int, device: torch.device) -> None:
-        self._hash_key = hash_key
-        self._period = period
-        self._vocabulary = torch.arange(vocab, device=device)
-        self._last: tuple[Tensor, Tensor] | None = None
-
-    def __call__(self, positions: Int[Tensor, " window"]) -> Float[Tensor, "window vocab"]:
-        """Return -ln(-ln u) for each position and token, in double precision."""
+        positions = step.window.positions[0]
         if self._last is None or not torch.equal(self._last[0], positions):
-            state = states(self._hash_key, positions % self._period)
-            bits = uniform_bits(state[:, None], self._vocabulary)
-            uniform = ((bits >> 1).to(torch.float64) + 0.5) / 2 ** (BITS - 1)
-            self._last = positions, -torch.log(-torch.log(uniform))
-        return self._last[1]
+            self._last = positions, gumbel_noise(self.key, positions)
+        return self._last[1][step.places.column]
+
+
+def gumbel_noise(key: WatermarkKey, positions: Int[Tensor, " window"]) -> Float[Tensor, "window vocab"]:
+    """-ln(-ln u) for each position and token, with the key's uniforms of (position mod period, token), in float64."""
+    spec = spec_as(GumbelSpec, key)
+    state = states(HashKey.of(key, "gumbel"), positions % spec.period)
+    bits = uniform_bits(state[:, None], torch.arange(spec.table_size, device=positions.device))
+    uniform = ((bits >> 1).to(torch.float64) + 0.5) / 2 ** (BITS - 1)
+    return -torch.log(-torch.log(uniform))

@@ -17,7 +17,7 @@ from dgmark.rows.jsonl import Row
 from dgmark_lab.evaluate.diversity import distinct_ngrams, repeated_ngrams
 from dgmark_lab.evaluate.estimates import Estimate, mean
 from dgmark_lab.experiments.cells import CellRows, StoredRun
-from dgmark_lab.experiments.tables import Quantity, Section, quantity_table
+from dgmark_lab.experiments.tables import Quantity, Section, quantities_of, quantity_table
 
 PERMUTATIONS = 10_000
 _ALIKE = ("distinct-2", "distinct-2 of all", "overlap", "repeated 4-grams")
@@ -29,21 +29,17 @@ Answers = list[list[list[int]]]
 
 def answers(run: StoredRun) -> Section:
     """Show how alike the answers of each cell are, and its drifts from the unmarked cell with other seeds."""
-    quantities = []
+    quantities = list[Quantity]()
     for cell in run.present:
         rows = _by_prompt(cell)
         found = likeness(_ids(rows)) if rows else {}
         reference = _reference(run, cell)
         if rows and reference is not None:
-            found |= _drifts(run, rows, _by_prompt(reference))
-        quantities += [
-            Quantity(cell.name, name, one, digits=4 if name[:2] == "p " else 3) for name, one in found.items()
-        ]
-    tables = [
-        quantity_table("How alike the answers are", run.cells, quantities, {name: name for name in _ALIKE}),
-        quantity_table("What shows a mark without its key", run.cells, quantities, {name: name for name in _DRIFTS}),
-    ]
-    return Section(quantities, tables)
+            found |= _drifts(run, cell, rows, _by_prompt(reference))
+        quantities += quantities_of(cell.name, found, digits=lambda name: 4 if name[:2] == "p " else 3)
+    tables = {"How alike the answers are": _ALIKE, "What shows a mark without its key": _DRIFTS}
+    shown = [quantity_table(title, run.cells, quantities, columns) for title, columns in tables.items()]
+    return Section(quantities, shown)
 
 
 def _by_prompt(cell: CellRows) -> list[list[Row]]:
@@ -62,18 +58,17 @@ def _reference(run: StoredRun, cell: CellRows) -> CellRows | None:
     return next((one for one in same if one.cell.prompts not in (None, cell.cell.prompts)), None)
 
 
-def _drifts(run: StoredRun, service: list[list[Row]], model: list[list[Row]]) -> dict[str, Estimate]:
+def _drifts(run: StoredRun, cell: CellRows, service: list[list[Row]], model: list[list[Row]]) -> dict[str, Estimate]:
     """The drifts and their p-values; that of the perplexity only where all texts were judged."""
     if [len(group) for group in service] != [len(group) for group in model]:
         return {}
     both = [[*ours, *theirs] for ours, theirs in zip(service, model, strict=True)]
     splits = halves(len(both), len(service[0]))
     found: dict[str, Estimate] = {}
-    judge = run.plan.get("judge")
-    judged = {} if judge is None else run.store.read("perplexity", judge["hash"])
-    if all(row["id"] in judged for row in chain(*both)):
-        nats = [[judged[row["id"]]["nats"] / max(judged[row["id"]]["tokens"], 1) for row in group] for group in both]
-        found |= _with_p("drift", "p of the drift", drift_of_means(np.array(nats), splits))
+    nats, tokens = run.nats_and_tokens(cell.over([*chain(*both)]))
+    if len(nats) == sum(map(len, both)):
+        each = (nats / np.maximum(tokens, 1)).reshape(len(both), -1)
+        found |= _with_p("drift", "p of the drift", drift_of_means(each, splits))
     pairs = np.array([overlaps(group) for group in _ids(both)])
     return found | _with_p("drift of pairs", "p of the pairs", drift_of_pairs(pairs, splits))
 

@@ -8,9 +8,10 @@ from dgmark_lab.evaluate.diversity import repeated_ngrams
 from dgmark_lab.evaluate.estimates import Estimate, auc, mean, percent, perplexity, quantile, share
 from dgmark_lab.experiments.cells import CellRows, Scores, StoredRun
 from dgmark_lab.experiments.spec import RATES, PaperNumbers
-from dgmark_lab.experiments.tables import Quantity, Section, quantity_table
+from dgmark_lab.experiments.tables import Quantity, Section, quantities_of, quantity_table
 
 THRESHOLDS = (4.0, 5.0)
+_DIGITS = {"tokens": 1, "median z": 2, "perplexity": 2, "median perplexity": 2, "repeated 4-grams": 1}
 
 
 def detection(run: StoredRun) -> Section:
@@ -27,21 +28,21 @@ def detection(run: StoredRun) -> Section:
         "perplexity": "perplexity",
         "its median": "median perplexity",
     }
-    parts: list[tuple[str, dict[str, str]]] = [
-        ("Error rates at the paper's thresholds", error_rates),
-        (f"TPR in percent, {exact}", _at("exact p <=", "TPR p<=")),
-        (f"FPR in percent, {exact}", _at("exact p <=", "FPR p<=")),
-        ("TPR in percent, p-value of dgmark detect as it comes", _at("p <=", "TPR deployed p<=")),
-        ("TPR in percent, exact p-value of the ids that the model wrote", _at("p <=", "TPR ids p<=")),
-        (f"TPR in percent, {normal}", _at("z at", "TPR z at ")),
-        ("The texts", texts),
-    ]
+    tables = {
+        "Error rates at the paper's thresholds": error_rates,
+        f"TPR in percent, {exact}": _at("exact p <=", "TPR p<="),
+        f"FPR in percent, {exact}": _at("exact p <=", "FPR p<="),
+        "TPR in percent, p-value of dgmark detect as it comes": _at("p <=", "TPR deployed p<="),
+        "TPR in percent, exact p-value of the ids that the model wrote": _at("p <=", "TPR ids p<="),
+        f"TPR in percent, {normal}": _at("z at", "TPR z at "),
+        "The texts": texts,
+    }
     papers = {f"TPR in percent, {exact}": "paper, by z"}
-    tables = [
+    shown = [
         quantity_table(title, run.cells, quantities, columns, paper=papers.get(title, "paper"))
-        for title, columns in parts
+        for title, columns in tables.items()
     ]
-    return Section(quantities, tables)
+    return Section(quantities, shown)
 
 
 def _at(heading: str, quantity: str) -> dict[str, str]:
@@ -52,12 +53,12 @@ def _at(heading: str, quantity: str) -> dict[str, str]:
 def cell_quantities(run: StoredRun, cell: CellRows) -> list[Quantity]:
     """Return all numbers of one cell; only the paper's if it has no texts."""
     ours = _measured(run, cell) if cell.rows else {}
-    paper = paper_numbers(cell.cell.paper)
-    digits = {"tokens": 1, "median z": 2, "perplexity": 2, "median perplexity": 2, "repeated 4-grams": 1}
-    return [
-        Quantity(cell.name, name, ours.get(name), paper.get(name), 2 if name.endswith("%") else digits.get(name, 3))
-        for name in dict.fromkeys([*ours, *paper])
-    ]
+    return quantities_of(
+        cell.name,
+        ours,
+        paper_numbers(cell.cell.paper),
+        digits=lambda name: 2 if name.endswith("%") else _DIGITS.get(name, 3),
+    )
 
 
 def paper_numbers(paper: PaperNumbers) -> dict[str, float]:

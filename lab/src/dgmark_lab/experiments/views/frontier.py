@@ -13,9 +13,9 @@ from dgmark_lab.evaluate.diversity import distinct_ngrams, repeated_ngrams
 from dgmark_lab.evaluate.estimates import Estimate, mean, percent, perplexity, quantile
 from dgmark_lab.experiments.cells import CellRows, PerText, Scores, StoredRun, TextOrIds
 from dgmark_lab.experiments.conditions import CONDITIONS, EDITS
-from dgmark_lab.experiments.matched_curves import WORST, Matched, Measured, matched
+from dgmark_lab.experiments.matched_curves import WORST, Measured, matched
 from dgmark_lab.experiments.spec import Experiment
-from dgmark_lab.experiments.tables import Quantity, Section, quantity_table
+from dgmark_lab.experiments.tables import Quantity, Section, quantities_of, quantity_table
 
 RATE = 1e-4
 EDITED = "mean of edits"
@@ -70,10 +70,8 @@ def frontier(run: StoredRun) -> Section:
     measured = {cell.name: _measured(run, cell, scores[cell.name]) for cell in run.present}
     sweeps = _sweeps(run.experiment)
     quantities = [q for cell in run.present for q in _quantities(cell, measured[cell.name], scores[cell.name])]
-    tables = [
-        quantity_table(title, [cell for cells in sweeps.values() for cell in cells], quantities, columns)
-        for title, columns in _TABLES.items()
-    ]
+    every = [cell for cells in sweeps.values() for cell in cells]
+    tables = [quantity_table(title, every, quantities, columns) for title, columns in _TABLES.items()]
     # cells are compared prompt by prompt, so only those that have all texts
     curves = {
         name: [cell for cell in cells if cell in measured and measured[cell].judged == run.cells[cell].requested]
@@ -81,10 +79,11 @@ def frontier(run: StoredRun) -> Section:
     }
     for reference in _references(run, curves):
         names = []
-        for scheme, there in _all_matched(curves, measured, reference).items():
-            figures = {"temperature": there.temperature, "perplexity ratio": there.ratio, **there.figures}
-            names.append(f"{scheme}, as diverse as {reference}")
-            quantities += _named(names[-1], figures)
+        for scheme, cells in curves.items():
+            figures = None if reference in cells else matched([measured[cell] for cell in cells], measured[reference])
+            if figures is not None:
+                names.append(f"{scheme}, as diverse as {reference}")
+                quantities += quantities_of(names[-1], figures, digits=_digits)
         title = f"At equal diversity; found at p <= {RATE:g}, in percent"
         tables.append(quantity_table(title, names, quantities, _AT_EQUAL_DIVERSITY))
     return Section(quantities, tables)
@@ -103,15 +102,6 @@ def _references(run: StoredRun, curves: Mapping[str, Sequence[str]]) -> list[str
     null = run.experiment.null
     curve = next((cells for cells in curves.values() if null in cells), [])
     return [str(null), *(name for name in reversed(curve) if name != null)] if curve else []
-
-
-def _all_matched(
-    curves: Mapping[str, Sequence[str]], measured: Mapping[str, Measured], reference: str
-) -> dict[str, Matched]:
-    """Every other curve at the diversity of the reference, by its name."""
-    others = {name: cells for name, cells in curves.items() if reference not in cells}
-    found = {name: matched([measured[cell] for cell in cells], measured[reference]) for name, cells in others.items()}
-    return {name: one for name, one in found.items() if one is not None}
 
 
 # --- numbers of a cell ---
@@ -199,8 +189,8 @@ def _quantities(cell: CellRows, measured: Measured, scores: Mapping[str, Scores]
         estimates["worst decile"] = quantile(measured.each, WORST)
     if scores:
         estimates |= {"found at 1 %": percent(scores["none"].p <= 0.01), **_sizes(cell)}
-    return _named(cell.name, estimates)
+    return quantities_of(cell.name, estimates, digits=_digits)
 
 
-def _named(cell: str, estimates: Mapping[str, Estimate]) -> list[Quantity]:
-    return [Quantity(cell, name, estimate, digits=_DIGITS.get(name, 3)) for name, estimate in estimates.items()]
+def _digits(name: str) -> int:
+    return _DIGITS.get(name, 3)

@@ -4,7 +4,8 @@ Scores are made by the run and stored, as a test may need a model: that of Repla
 along where the rule has a weighted test.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,8 @@ from dgmark_lab.evaluate.diversity import distinct_ngrams
 from dgmark_lab.evaluate.estimates import Estimate, mean, percent, perplexity, quantile
 from dgmark_lab.experiments.cells import CellRows, StoredRun
 from dgmark_lab.experiments.made_with import identifier
-from dgmark_lab.experiments.store import digest
-from dgmark_lab.experiments.tables import Quantity, Section, quantity_table
+from dgmark_lab.experiments.store import Progress, digest
+from dgmark_lab.experiments.tables import Quantity, Section, quantities_of, quantity_table
 from dgmark_lab.experiments.views.drawn import WEIGHTED
 
 RATE = 1e-4
@@ -41,10 +42,7 @@ def rivals(run: StoredRun) -> Section:
 
 
 def make_scores(
-    run: StoredRun,
-    reader: LanguageModel | None,
-    identity: Mapping[str, Any] | None,
-    progress: Callable[[str, int, int], None],
+    run: StoredRun, reader: LanguageModel | None, identity: Mapping[str, Any] | None, progress: Progress
 ) -> None:
     """Score the texts of the marked cells under each condition, as far as it was not done yet.
 
@@ -63,14 +61,8 @@ def make_scores(
                 for name, condition in run.experiment.scored_under.items()
                 for row in run.attacked(cell, condition.steps).rows
             }
-
-            def make(rows: list[Row], cell: CellRows = cell, model: LanguageModel | None = one) -> list[Row]:
-                return [_scored(cell, row, model) for row in rows]
-
-            def told(done: int, name: str = cell.name, of: int = len(todo)) -> None:
-                progress(f"{name}, scores", done, of)
-
-            run.store.complete("scores", file, {"scores": file}, todo, make, batch=1, progress=told)
+            make, what = partial(_scored, cell, one), f"{cell.name}, scores"
+            run.store.complete("scores", file, {"scores": file}, todo, make, batch=1, what=what, progress=progress)
 
 
 def _file(cell: CellRows, reader: Mapping[str, Any] | None) -> str:
@@ -82,14 +74,14 @@ def _score_id(row: Row, condition: str) -> str:
     return digest([row["id"], condition])
 
 
-def _scored(cell: CellRows, row: Row, reader: LanguageModel | None) -> Row:
-    """The p-value of a text as `dgmark detect` has it."""
+def _scored(cell: CellRows, reader: LanguageModel | None, rows: list[Row]) -> list[Row]:
+    """The p-values of texts as `dgmark detect` has them."""
     if reader is None:
-        p = float(cell.over([row]).score([row["text"]], deployed=True).p[0])
+        p = cell.over(rows).score([row["text"] for row in rows], deployed=True).p.tolist()
     else:
-        detector = Detector(cell.key_of(row), tokenizer=cell.tokenizer, surprisal_model=reader)
-        p = detector.detect(row["text"]).p_value
-    return {"p": p}
+        detectors = [Detector(cell.key_of(row), tokenizer=cell.tokenizer, surprisal_model=reader) for row in rows]
+        p = [detector.detect(row["text"]).p_value for detector, row in zip(detectors, rows, strict=True)]
+    return [{"p": one} for one in p]
 
 
 def _of_cell(run: StoredRun, cell: CellRows) -> list[Quantity]:
@@ -97,13 +89,14 @@ def _of_cell(run: StoredRun, cell: CellRows) -> list[Quantity]:
     cost = _cost(run, cell)
     at = f", T = {cell.cell.at or 0.0:g}"
     if cell.cell.key is None:
-        return _named(f"{cell.cell.group or cell.name}{at}", cost)
+        return quantities_of(f"{cell.cell.group or cell.name}{at}", cost, digits=_digits)
     found = []
     for suffix, reader in (("", None), (WEIGHTED, run.plan.get("reader"))):
         if suffix and reader is None:
             continue
         if shares := _shares(run, cell, _file(cell, reader)):
-            found += _named(f"{cell.cell.group or cell.name}{suffix}{at}", {**cost, **shares})
+            name = f"{cell.cell.group or cell.name}{suffix}{at}"
+            found += quantities_of(name, {**cost, **shares}, digits=_digits)
     return found
 
 
@@ -129,6 +122,5 @@ def _shares(run: StoredRun, cell: CellRows, file: str) -> dict[str, Estimate]:
     return found
 
 
-def _named(cell: str, estimates: Mapping[str, Estimate]) -> list[Quantity]:
-    digits = {**_DIGITS, **{name: int("digits" in name) for name in estimates if ", " in name}}
-    return [Quantity(cell, name, estimate, digits=digits.get(name, 3)) for name, estimate in estimates.items()]
+def _digits(name: str) -> int:
+    return int("digits" in name) if ", " in name else _DIGITS.get(name, 3)

@@ -69,7 +69,5 @@ def samples(run: StoredRun) -> Section:
                 if row["prompt"] == prompt:
                     text = row["text"].strip().replace("\n", "\n> ")
                     parts.append(f"**{cell.name}** (matching ratio {green:.2f})\n\n> {text}\n")
-    columns = {"matching ratio": "matching ratio"}
-    return Section(
-        quantities, [quantity_table("Mean matching ratio", run.cells, quantities, columns)], "\n".join(parts)
-    )
+    table = quantity_table("Mean matching ratio", run.cells, quantities, ["matching ratio"])
+    return Section(quantities, [table], "\n".join(parts))
