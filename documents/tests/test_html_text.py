@@ -3,6 +3,7 @@
 import pytest
 
 from dgmark_documents.html_text import read_html
+from support.cases import cases
 
 PAGE = """<!DOCTYPE html><html><head><title>Title</title><style>p {color: red}</style></head><body>
 <header><h1>The site</h1></header><nav><a href="/">Home</a> <a href="/b">Books</a></nav>
@@ -29,24 +30,7 @@ def test_a_page_is_its_own_text_and_then_what_stands_around_it() -> None:
     assert reading.notes == ("1 script is left out",)
 
 
-@pytest.mark.parametrize(
-    ("page", "text"),
-    [
-        ("<p>open<p>next</div></b>end", "open\n\nnextend"),
-        ("text <b>without</b> frame", "text without frame"),
-        ("<p>a<span> b </span>c</p>", "a b c"),
-        ("<p> a <!-- x --> b</p>\n\n<p>c</p>", "a b\n\nc"),
-        ("<div>a</div><div>b<div>c</div>d</div>e", "a\nb\nc\nd\ne"),
-        ("a<br><br>b", "a\n\nb"),
-        ("<p>soft\u00adhy&shy;phen</p>", "softhyphen"),
-        ("<p style='white-space: pre-wrap'>a  b\nc</p><p>a  b</p>", "a  b\nc\n\na b"),
-        ("<p>&lt;p&gt; &amp;amp; &eacute;&#233;</p>", "<p> &amp; éé"),
-        ("", ""),
-        ("<html><p>a</p></html><p>b</p><html><p>c</p></html>", "a\n\nb\n\nc"),
-        ("<p>a<sup><a href='#n'>twelve letters</a></sup></p>", "atwelve letters"),
-        ("<input type=TEXT value=a><map>b</map>", "ab"),
-    ],
-)
+@pytest.mark.parametrize(("page", "text"), cases(__file__, "shown"))
 def test_tags_spaces_and_characters(page: str, text: str) -> None:
     assert read_html(page.encode()).text == text
 

@@ -14,6 +14,7 @@ from dgmark import WatermarkKey
 from dgmark.checkpoint.folder import BUILTIN, builtin_folder
 from dgmark.cli.demo import SHOWS
 from dgmark.watermark.position import tables_of
+from support.cases import cases
 from support.command_line import rows, run
 from support.fresh_process import run_fresh
 from support.known_keys import bound_key, key_file_of, known_key
@@ -97,27 +98,9 @@ def test_a_key_is_kept_and_found_by_its_name(tmp_path: Path, monkeypatch: pytest
         assert (refused.exit_code, said in refused.stderr) == (code, True), refused.stderr
 
 
-@pytest.mark.parametrize(
-    ("args", "code", "message"),
-    [
-        (["--modulus", 1], 2, "2..16"),
-        (["--grouping", "rot13"], 2, "token-id"),
-        (["--model", "no-such-model"], 6, "storyteller"),
-        (["--subkeys", 3], 2, "subkeys 3 is not a power of two"),
-        (["--subkeys", 4, "--grouping", "token-id"], 2, "rule position has no sub-keys"),
-        (
-            ["--rule", "bigram", "--modulus", 3],
-            2,
-            "rule bigram has no modulus: leave that out, or choose",
-        ),
-        (["--rule", "position", "--farthest", 3], 2, "rule position has no farthest: leave that out, or choose"),
-        (["--nearest", 3, "--modulus", 3], 2, "modulus is for the position rule and nearest for the bigram rule"),
-        (["--nearest", 5], 2, "the distances of pairs, 5 to 4, are not a range in 1..64"),
-        (["--nearest", 0], 2, "the distances of pairs, 0 to 4, are not a range in 1..64"),
-    ],
-)
-def test_keygen_refuses_an_invalid_option(tmp_path: Path, args: list[object], code: int, message: str) -> None:
-    result = run("keygen", tmp_path / "key.json", *args)
+@pytest.mark.parametrize(("args", "code", "message"), cases(__file__, "keygen_refuses"))
+def test_keygen_refuses_an_invalid_option(tmp_path: Path, args: str, code: int, message: str) -> None:
+    result = run("keygen", tmp_path / "key.json", *args.split())
     assert (result.exit_code, message in " ".join(result.stderr.split())) == (code, True), result.stderr
     assert not (tmp_path / "key.json").exists()
 
@@ -379,24 +362,11 @@ def test_a_key_goes_from_standard_output_to_standard_input(tmp_path: Path) -> No
     assert json.loads(found.stdout)[0]["key_fingerprint"] == fingerprint
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["detect", "--key", "-"],
-        ["detect", "--key", "-", "-"],
-        ["detect", "--key", "-", "text.txt", "--report", "report.html", "--sign", "-"],
-        ["generate", "--key", "-"],
-        ["generate", "--key", "-", "--prompts", "-"],
-        ["infill", "--key", "-", "-"],
-    ],
-    ids=" ".join,
-)
-def test_standard_input_is_not_read_twice(
-    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("arguments", cases(__file__, "standard_input_twice"))
+def test_standard_input_is_not_read_twice(arguments: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("Once upon a time there was a king.")
-    done = run(*arguments, stdin=run("keygen", "-").stdout_bytes)
+    done = run(*arguments.split(), stdin=run("keygen", "-").stdout_bytes)
     assert done.exit_code in (2, 4)
     assert "standard input was read for a key already: give a file for one of the two" in done.stderr
     assert done.stdout == ""

@@ -18,6 +18,7 @@ from dgmark.engines import KeyStore, uniform_draws
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
+from support.cases import cases
 from support.known_keys import bound_key
 from support.unchecked import unchecked
 
@@ -126,22 +127,7 @@ def test_the_loop_stops_once_every_row_has_ended() -> None:
     assert len(blocks) < 8
 
 
-@pytest.mark.parametrize(
-    ("rule", "settings"),
-    [
-        ("position", {"temperature": 0}),
-        ("position", {"temperature": 0, "steps": 6}),
-        ("position", {"temperature": 0, "strategy": "entropy", "min_relative_reward": 0.3, "steps": 9}),
-        ("position", {"temperature": 0, "strategy": "margin"}),
-        ("position", {"temperature": 0, "commit": "threshold"}),
-        ("position", {"temperature": 9, "alpha": 0.5}),
-        ("bigram", {"temperature": 0, "bias": 2}),
-        ("bigram", {"temperature": 0, "bias": 2, "strategy": "entropy", "steps": 9}),
-        ("bigram", {"temperature": 9}),
-        ("bigram", {"temperature": 9, "alpha": 0.6, "bias": 0.5, "top_p": 0.9, "commit": "threshold"}),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("rule", "settings"), cases(__file__, "settings"))
 def test_the_loop_writes_what_our_loop_writes(
     rule: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ from dgmark.checkpoint.tokenizer import read_tokenizer
 from dgmark.errors import CheckpointFormat, ModelNotFound, SettingsError
 from dgmark.models.surprisal_models import load_surprisal_model
 from support import tiny_gguf
+from support.cases import cases
 from support.known_keys import known_key, weight_figures
 from support.marked_texts import marked_text
 
@@ -173,17 +174,7 @@ def test_the_fingerprint_follows_weights_and_statements(tmp_path: Path) -> None:
     assert len({first, *others}) == 3
 
 
-@pytest.mark.parametrize(
-    ("more", "factor"),
-    [
-        ({"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}, 4.0),
-        ({"llama.rope.scaling.factor": 4.0}, 4.0),  # linear is the type where none is stated
-        ({"llama.rope.scale_linear": 4.0}, 4.0),  # as in files of 2023
-        ({"llama.rope.scaling.type": "none", "llama.rope.scaling.factor": 4.0}, 1.0),
-        ({"llama.rope.scaling.type": "linear"}, 1.0),
-        ({"llama.attention.head_count_kv": [2, 2], "llama.expert_count": 0, "llama.attention.causal": True}, 1.0),
-    ],
-)
+@pytest.mark.parametrize(("more", "factor"), cases(__file__, "rotary"))
 def test_rotary_frequencies_are_scaled_as_the_file_says(tmp_path: Path, more: Mapping[str, Any], factor: float) -> None:
     network = write(tmp_path / "model.gguf", more=more)
     if factor != 1.0:

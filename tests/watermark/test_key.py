@@ -38,6 +38,7 @@ from dgmark.watermark.bigram import BigramSpec
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.key_file import KeyFilePermissionWarning
 from dgmark.watermark.position import Grouping, PositionSpec, tables_of
+from support.cases import cases
 from support.known_keys import builtin_tokenizer, known_key, known_spec
 from support.odd_values import UNFIT_NAMES
 from support.unchecked import unchecked
@@ -133,20 +134,7 @@ def test_a_fresh_key_is_bound_to_tokenizer_and_padded_vocabulary() -> None:
     assert WatermarkKey.generate(code_length=0).spec == known_spec()  # of the built-in model by default
 
 
-@pytest.mark.parametrize(
-    ("options", "code_length"),
-    [
-        ({}, 0),
-        ({"subkeys": 1}, 0),
-        ({"rule": "position"}, 16),
-        ({"grouping": "keyed"}, 16),
-        ({"code_length": 0}, 0),
-        ({"code_length": 8}, 8),
-        ({"modulus": 4, "code_length": 32}, 32),
-        ({"rotation": 32}, 0),
-        ({"grouping": "token-id"}, 0),
-    ],
-)
+@pytest.mark.parametrize(("options", "code_length"), cases(__file__, "fresh"))
 def test_a_fresh_key_marks_pairs_and_a_plain_one_of_positions_has_a_code_of_16(
     options: dict[str, Any], code_length: int
 ) -> None:
