@@ -23,6 +23,7 @@ from dgmark_documents.notebooks import read_notebook
 from dgmark_documents.reading import Refusal
 from dgmark_documents.subtitles import read_subtitles
 from dgmark_documents.xml_text import read_xml
+from support.cases import cases, data
 from support.documents import document_of_reading
 from support.known_keys import known_key
 from support.marked_texts import marked_text
@@ -184,20 +185,6 @@ def outcome(path: Path, content: str | bytes, detector: Detector = DETECTOR) -> 
     return found
 
 
-# of these the ends of lines or the signs of tables stay between the words, which costs a part of the mark
-PARTLY = {
-    "lines.ipynb",
-    "page.md",
-    "lines.po",
-    "plural.po",
-    "template.pot",
-    "list.json",
-    "object.json",
-    "records.xml",
-    "table.md",
-}
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_marked_text_is_found_in_each_kind_of_file(name: str, tmp_path: Path) -> None:
     found = outcome(tmp_path / name, FILES[name])
@@ -205,7 +192,7 @@ def test_marked_text_is_found_in_each_kind_of_file(name: str, tmp_path: Path) ->
     item, detection = found
     assert detection.verdict == "watermarked"
     assert isinstance(item.content, str)
-    if name not in PARTLY:
+    if name not in data(__file__, "partly"):
         assert detection.green_fraction > 0.9
     assert recognise(name, FILES[name].encode()[: 2**16]) == item.kind
 
@@ -224,36 +211,14 @@ READERS: dict[str, Callable[[bytes], Any]] = {
     ("kind", "content", "text"),
     [
         ("ipynb", notebook(cell("# A\n"), cell(["b\n", "c"], "code", shown(plain="d"))), "# A\n\nb\nc\n\nd"),
-        ("vtt", "WEBVTT\n\nNOTE x\n\nid\n00:01.000 --> 00:02.000 line:0\n- A &amp; b\n- c\n", "- A & b\n- c"),
-        ("srt", "1\n00:00:01,000 --> 00:00:02,000\n1984\nwas\n\n2\n00:00:03,000 --> 00:00:04,000\n\n", "1984 was"),
-        ("srt", cues(["a {b} c", "a {b} c"]), "a {b} c"),
-        ("po", 'msgid ""\nmsgstr "x"\n\nmsgid "a"\nmsgstr "b\\n\\"c\\""\n#~ msgid "o"\n#~ msgstr "p"\n', 'b\n"c"'),
-        ("po", '# why\n#, fuzzy\nmsgid "one word"\nmsgstr "ein Wort"\n', "ein Wort\n\none word\n\nwhy"),
-        ("xml", "<a><w>no</w><pc>,</pc><w>it</w><pc>(</pc><w>was</w><pc>)</pc></a>", "no, it (was)"),
-        ("xml", "<a><w>do</w><w join='left'>n't</w><w join='right'>L'</w><w>an</w></a>", "don't L'an"),
-        ("xml", "<a>\n<p>one\n  two</p>\n<p>three<lb/>four</p>\n</a>", "one two\nthree\nfour"),
-        ("xml", "<a><screen>x\n  y</screen><b xml:space='preserve'>c  d</b></a>", "x\n  y\nc  d"),
-        ("xml", "<a><!-- x --><?y z?><b>c<!-- x -->d</b>e<script>f</script>g</a>", "cdeg"),
-        ("xml", "<a><b>c</b>d<i>e</i> f</a>", "cde f"),
-        ("json", '{"a": ["b", {"c": "d\\ne"}], "a": 1, "f": null, "g": "h"}', "b\nd\ne\nh"),
+        *cases(__file__, "read"),
     ],
 )
 def test_what_is_read_of_a_file(kind: str, content: str, text: str) -> None:
     assert READERS[kind](content.encode()).text == text
 
 
-@pytest.mark.parametrize(
-    ("kind", "content", "reason"),
-    [
-        ("ipynb", "no JSON", "is no JSON"),
-        ("ipynb", '{"cells": []}', "is no notebook: it has no cells"),
-        ("ipynb", "[1]", "is no notebook"),
-        ("json", '{"a": "b"', "is no JSON"),
-        ("json", '[{"text": "a", "text": "b"}]', "names a field twice in object 1"),
-        ("po", "just words", "is no catalogue"),
-        ("xml", "just words", "is no XML"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "content", "reason"), cases(__file__, "refused"))
 def test_what_is_not_of_its_kind_is_refused(kind: str, content: str, reason: str) -> None:
     with pytest.raises(Refusal, match=reason):
         READERS[kind](content.encode())

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from dgmark_documents.reading import Reading, Refusal
 from support import unread_documents
+from support.cases import data
 from support.office_documents import packed
 from support.unread_documents import BODY, TEXT, pieces
 
@@ -261,28 +262,7 @@ def mails() -> Iterator[tuple[str, bytes]]:
     yield "style sheet", mail("related", styled, sheet)
 
 
-HIDING = (
-    "display:none", "visibility:hidden", "font-size:0", "font:0/0 a", "font-size:.5px", "opacity:0", "color:#fff",
-    "color:rgb(255 255 254)", "color:transparent", "position:absolute;left:-9999px", "position:fixed;top:-200em",
-    "text-indent:-9999px", "position:absolute;clip:rect(0 0 0 0)", "clip-path:inset(50%)", "clip-path:circle(0)",
-    "display:block;height:0;overflow:hidden", "max-width:0;overflow:hidden", "transform:scale(0)",
-    "transform:translateX(-9999px)", "display:inline-block;scale:0", "zoom:.01", "filter:opacity(0)",
-    "content-visibility:hidden", "margin-left:-9999px", "background:#000", "position:relative;z-index:-1",
-    "--x:none;display:var(--x)", "-webkit-text-fill-color:#fff", "letter-spacing:-1em", "color:white;background:white",
-    "visibility:collapse", "position:absolute;inset:-9999px",
-    # by sides of the line, under old names, and computed
-    "position:absolute;inset-inline-start:-9999px", "margin-inline:-9999px 0",
-    "display:block;margin-block-start:-9999px", "display:inline-block;inline-size:0;overflow:hidden",
-    "display:block;max-block-size:0;overflow:clip", "-webkit-transform:scale(0);display:inline-block",
-    "-webkit-opacity:0", "font-size:calc(1px - 1px)", "font-size:clamp(0px, 0em, 0px)",
-    "font-size:max(0px, min(0px, 1em))", "--n:-1;position:absolute;left:calc(9999px * var(--n))",
-    "opacity:calc(1 - 1)", "font-size:calc(1px * own(0))", "mask-image:linear-gradient(transparent, transparent)",
-    "filter:url(#a)", "filter:invert(1)", "display:inline-block;rotate:x 90deg",
-    "display:inline-block;transform:rotate3d(1,0,0,90deg)", "font-size-adjust:0",
-    "display:inline-block;contain:strict;width:0;height:0", "display:block;line-height:0;overflow:hidden",
-    "display:block;text-indent:100%;white-space:nowrap;overflow:hidden", "animation:gone 1s forwards",
-    "animation-name:never",
-)  # fmt: skip
+HIDING = data(__file__, "hiding")
 FRAMES = "@keyframes gone{from{opacity:1}to{opacity:0}}@keyframes never{from,to{visibility:hidden}}"
 # of a part of a drawing
 HIDING_ATTRIBUTES = (

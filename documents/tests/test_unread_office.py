@@ -9,6 +9,7 @@ import pytest
 from dgmark import read_document
 from dgmark.errors import InputError
 from dgmark_documents.reading import Reading, Refusal
+from support.cases import data
 from support.office_documents import opendocument, paragraph, root, rtf, with_part, word
 from support.unread_documents import DECOY, HUMAN, pieces, read, verdict_on
 from support.unread_documents import LETTERS as TEXT
@@ -31,62 +32,12 @@ def p(inner: str) -> str:
 RUN = "<w:p><w:r>{}</w:r></w:p>"
 BOX = "<w:txbxContent><w:p><w:r><w:t>{}</w:t></w:r></w:p></w:txbxContent>"
 # of Word: what stands in the body for each piece of a text
-WORD = {
-    "text box of VML": RUN.format(f"<w:pict><v:shape><v:textbox>{BOX}</v:textbox></v:shape></w:pict>"),
-    "text box": RUN.format(f"<w:drawing><wps:wsp><wps:txbx>{BOX}</wps:txbx></wps:wsp></w:drawing>"),
-    "drawn text": RUN.format('<w:pict><v:shape><v:textpath string="{}"/></v:shape></w:pict>'),
-    "entry of a list": RUN.format(
-        '<w:fldChar w:fldCharType="begin"><w:ffData><w:ddList><w:listEntry w:val="{}"/></w:ddList></w:ffData>'
-        '</w:fldChar><w:fldChar w:fldCharType="end"/>'
-    ),
-    "item of a control": "<w:sdt><w:sdtPr><w:dropDownList><w:listItem w:displayText='{}'/></w:dropDownList></w:sdtPr>"
-    "</w:sdt>",
-    "help of a field": RUN.format(
-        "<w:fldChar w:fldCharType='begin'><w:ffData><w:helpText w:val='{}'/></w:ffData></w:fldChar>"
-    ),
-    "alternative text": RUN.format('<w:drawing><wp:docPr descr="{}"/></w:drawing>'),
-    "tool tip": '<w:p><w:hyperlink w:tooltip="{}"/></w:p>',
-    "reading beside a word": RUN.format("<w:ruby><w:rt><w:r><w:t>{}</w:t></w:r></w:rt></w:ruby>"),
-    "button": "<w:p><w:fldSimple w:instr='MACROBUTTON x {}'/></w:p>",
-    "fallback": RUN.format(
-        "<mc:AlternateContent><mc:Choice Requires='own'/><mc:Fallback><w:t>{}</w:t></mc:Fallback></mc:AlternateContent>"
-    ),
-    "insertion": "<w:p><w:ins><w:r><w:t>{}</w:t></w:r></w:ins></w:p>",
-    "formula": "<w:p><w:oMath><w:r><w:t>{}</w:t></w:r></w:oMath></w:p>",
-}  # fmt: skip
+WORD = data(__file__, "word")
 # of OpenDocument
-TEXTS = {
-    "text box": "<text:p><draw:frame><draw:text-box><text:p>{}</text:p></draw:text-box></draw:frame></text:p>",
-    "shape": "<text:p><draw:custom-shape><text:p>{}</text:p></draw:custom-shape></text:p>",
-    "note": "<text:p><text:note><text:note-body><text:p>{}</text:p></text:note-body></text:note></text:p>",
-    "comment": "<text:p><office:annotation><text:p>{}</text:p></office:annotation></text:p>",
-    "form field": '<office:forms><form:form><form:text form:current-value="{}"/></form:form></office:forms>',
-    "entry of a list": '<text:p><text:drop-down><text:label text:value="{}"/></text:drop-down></text:p>',
-    "alternative text": "<text:p><draw:frame><svg:desc>{}</svg:desc></draw:frame></text:p>",
-    "reading beside a word": "<text:p><text:ruby><text:ruby-text>{}</text:ruby-text></text:ruby></text:p>",
-    "formula": "<text:p><draw:frame><draw:object><text:mi>{}</text:mi></draw:object></draw:frame></text:p>",
-    "shown text": '<text:p><text:hidden-text text:is-hidden="false">{}</text:hidden-text></text:p>',
-}  # fmt: skip
+TEXTS = data(__file__, "opendocument")
 TABLE = "<w:tbl><w:tblPr>{}</w:tblPr><w:tr><w:trPr>{}</w:trPr><w:tc><w:tcPr>{}</w:tcPr>{}</w:tc></w:tr></w:tbl>"
-RTF_LOOKS = (
-    "\\v", "\\deleted", "\\mvf", "\\fs1", "\\cf1", "\\charscalex1",
-    "\\fi-30000", "\\ri30000", "\\posx30000",
-)  # fmt: skip
-GROUPS = {
-    "text box": "{{\\*\\shpinst{{\\shptxt {}}}}}",
-    "header": "{{\\header {}}}",
-    "footnote": "{{\\footnote {}}}",
-    "comment": "{{\\*\\annotation {}}}",
-    "entry of a list": "{{\\field{{\\*\\fldinst FORMDROPDOWN {{\\*\\formfield{{\\*\\ffl {}}}}}}}{{\\fldrslt}}}}",
-    "help of a field": "{{\\field{{\\*\\fldinst{{\\*\\formfield{{\\*\\ffhelptext {}}}}}}}}}",
-    "drawn text": "{{\\*\\shpinst{{\\sp{{\\sn gtextUNICODE}}{{\\sv {}}}}}}}",
-    "button": "{{\\field{{\\*\\fldinst MACROBUTTON x {}}}}}",
-    "two forms": "{{\\upr{{x}}{{\\*\\ud{{{}}}}}}}",
-    "number of a list": "{{\\listtext {}}}",
-    "level of a list": "{{\\*\\listtable{{\\list{{\\listlevel{{\\leveltext\\'02{};}}}}}}}}\\ls1 ",
-    "old number of a list": "{{\\*\\pn\\pnlvlbody{{\\pntxtb {}}}}}",
-    "separator of notes": "{{\\*\\ftnsep {}}}",
-}
+RTF_LOOKS = data(__file__, "rtf_looks")
+GROUPS = data(__file__, "rtf")
 MAKERS: dict[str, tuple[dict[str, str], Callable[[str], bytes]]] = {
     ".docx": (WORD, lambda inner: word(w(inner))),
     ".odt": (TEXTS, lambda inner: opendocument(p(inner))),
@@ -190,18 +141,8 @@ STYLES = {
         + STYLE.format("t", "", "<w:sz w:val='2'/>"),
     )
 }  # fmt: skip
-LOOKS = (
-    "<w:vanish/>", "<w:specVanish/>", "<w:rStyle w:val='h'/>", "<w:rStyle w:val='i'/>", "<w:rStyle w:val='t'/>",
-    "<w:sz w:val='1'/>", "<w:color w:val='FFFFFF'/>", "<w:color w:val='FEFEFE'/>", "<w:w w:val='1'/>",
-    "<w:color w:val='112233'/><w:shd w:fill='112233'/>", "<w:rFonts w:ascii='Wingdings'/>",
-    "<w:textFill><w:noFill/></w:textFill>",
-    "<w:color w:val='000000'/><w:highlight w:val='black'/>", "<w:color w:val='FFFF00'/><w:highlight w:val='yellow'/>",
-    "<w:color w:val='000000'/><w:shd w:val='solid' w:color='000000' w:fill='FFFFFF'/>", "<w:position w:val='-3000'/>",
-)  # fmt: skip
-SPAN_LOOKS = (
-    "text:display='none'", "fo:font-size='1pt'", "fo:color='#ffffff'", "style:font-name='Wingdings'",
-    "fo:color='#112233' fo:background-color='#112233'", "fo:color='#000000' loext_opacity='0%'",
-)  # fmt: skip
+LOOKS = data(__file__, "looks")
+SPAN_LOOKS = data(__file__, "span_looks")
 
 
 def decoys() -> Iterator[tuple[str, str, bytes]]:

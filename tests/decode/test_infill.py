@@ -13,6 +13,7 @@ from dgmark.errors import InputError, PromptTooLong, SettingsError
 from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.position import tables_of
+from support.cases import cases
 from support.known_keys import bound_key, known_key
 from support.plain_decoding import bits_at
 
@@ -24,17 +25,7 @@ def toy_key() -> dgmark.WatermarkKey:
     return bound_key("infill", TOY)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"temperature": 0, "bias": 1.0},
-        {"lookahead": 3},
-        {"block_length": 5, "commit": "threshold"},
-        {"edit_threshold": 0.0},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("settings", cases(__file__, "settings"))
 def test_given_tokens_stay_and_every_hole_is_filled(settings: dict[str, Any]) -> None:
     key = bound_key("infill", TOY, rule="position" if "lookahead" in settings else "bigram")
     (made,) = dgmark.infill(TOY, [PARTS], key=key, **settings)

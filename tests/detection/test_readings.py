@@ -17,6 +17,7 @@ from dgmark.detection.disguises.mapped_text import MappedText
 from dgmark.detection.disguises.normalise import STEPS
 from dgmark.detection.disguises.readings import MARKUP, WRAPPING, readings
 from dgmark.detection.keyring import Keyring
+from support.cases import data
 from support.known_keys import bound_key, builtin_tokenizer, known_key
 from support.marked_texts import marked_text
 from support.unmarked_texts import PROSE
@@ -176,32 +177,7 @@ def test_lists_and_programs_stay_as_they_are(text: str) -> None:
 
 # --- markup
 
-EACH = {
-    "bold": "**{}**",
-    "cursive": "_{}_",
-    "code": "`{}`",
-    "links": "[{}](https://example.org/a_b?c=d)",
-    "numbered links": "[{}][12]",
-    "comments": "{}<!-- some words -->",
-    "elements": '<span class="x">{}</span>',
-    "struck": "~~{}~~",
-    "TeX": "\\emph{{{}}}",
-    "TeX group": "{{\\bf {}}}",
-    "TeX colour": "\\textcolor{{red}}{{{}}}",
-    "role": ":emphasis:`{}`",
-    "reST link": "`{} <https://example.org>`_",
-    "Org": "[[target][{}]]",
-    "wiki": "[[target|{}]]",
-    "wiki bold": "'''{}'''",
-    "wiki link": "[https://example.org {}]",
-    "AsciiDoc": "link:target[{}]",
-    "AsciiDoc reference": "<<target,{}>>",
-    "forum": "[b]{}[/b]",
-    "texinfo": "@emph{{{}}}",
-    "troff": "\\fB{}\\fP",
-    "Perl": "B<{}>",
-    "notes": "{}[^1]",
-}
+EACH = data(__file__, "each_word")
 
 
 @pytest.mark.parametrize("markup", EACH)
@@ -219,12 +195,7 @@ def test_a_mark_whose_words_stand_in_markup_is_found_and_its_span_lies_in_the_te
         assert text[shown.start : shown.end].endswith(MARKED[token.start : token.end].strip())
 
 
-BETWEEN = {
-    "low lines": "_", "plus signs": "+", "escaped": "%20", "bars": " | ", "dots": " · ", "slashes": "/", "tabs": "\t",
-    "hashes": " #", "mentions": " @", "brackets": "] [", "quotes": '" "', "braces": "}} {{", "dollars": "$ $",
-    "classes": "]{.underline} [", "arguments": " ]( x )[ ", "colours": "{color} {color:red}", "icons": " icon:x[] ",
-    "notes": "[1] ", "numbers": " 7) ", "breaks": "<br>\n", "escapes": " \\", "unknown": " \\verb|x|",
-}  # fmt: skip
+BETWEEN = data(__file__, "between_words")
 
 
 @pytest.mark.parametrize("between", BETWEEN)
