@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shlex
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from support.fresh_process import run_fresh
 from support.known_keys import bound_key, key_file_of, known_key
 from support.unmarked_texts import PROSE
 
+LONG = "word " * 1100
 SHORT = ["--length", "32", "--block-length", "16"]
 key_file = key_file_of(known_key("command line"))
 
@@ -127,25 +129,15 @@ def test_a_bad_prompt_row_becomes_an_error_row_and_the_others_are_done(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("args", "code", "message"),
+    ("line", "code", "message"),
     [
-        (["--strategy", "best"], 2, "'random', 'confidence', 'entropy', 'margin'"),
-        (["--length", "0", "--device", "not looked at"], 2, "length"),
-        (["--temperature", "-1"], 2, "temperature"),
-        (["--strategy", "margin"], 2, "temperature 0"),
-        (["--prompt", "word " * 400], 2, "shorten the prompt to"),
-        (["--prompt", "word", "--length", "1024"], 2, "320 in all: ask for fewer (length, --length)"),
-        (["--prompt", "word " * 1100, "--length", "1024"], 2, "shorten the prompt and ask for fewer"),
-        (["--prompt", ""], 4, "prompt is empty"),
-        (["--model", "no-such-model"], 6, "no model"),
-        (["--dtype", "int3"], 2, "bf16, bfloat16, fp16, float16, fp32, float32"),
-        (["--key", "none.json"], 5, "dgmark keygen"),
-        (["--prompts", "x.jsonl"], 2, "exclude each other"),
+        *cases(__file__, "generate_explains"),
+        pytest.param(f"--prompt '{LONG[:2000]}'", 2, "shorten the prompt to", id="a long prompt"),
+        pytest.param(f"--prompt '{LONG}' --length 1024", 2, "shorten the prompt and ask for fewer", id="both long"),
     ],
 )
-def test_generate_explains_each_mistake_with_its_exit_code(
-    key_file: Path, args: list[str], code: int, message: str
-) -> None:
+def test_generate_explains_each_mistake_with_its_exit_code(key_file: Path, line: str, code: int, message: str) -> None:
+    args = shlex.split(line)
     given = [] if "--key" in args else ["--key", str(key_file)]
     given += [] if "--prompt" in args else ["--prompt", "The sea"]
     result = run("generate", *given, *args)

@@ -86,7 +86,7 @@ def test_parts_of_characters_are_placed_as_each_server_shows_them(habit: str, be
 
 @pytest.mark.parametrize(("text", "tokens", "places"), cases(__file__, "placed"))
 def test_tokens_are_placed_by_their_characters(text: str, tokens: list[str], places: list[list[int]] | None) -> None:
-    assert placed(text, tokens) == (places and [(start, end) for start, end in places])
+    assert placed(text, tokens) == (None if places is None else [(start, end) for start, end in places])
 
 
 def test_long_runs_of_parts_are_placed_by_what_stands_between_them() -> None:
