@@ -9,6 +9,7 @@ from dgmark.errors import InputError
 from dgmark.rows.documents import Document
 from dgmark_documents.reading import Reading, Refusal
 from support import unread_documents
+from support.cases import data
 from support.documents import document_from
 from support.office_documents import opendocument, packed, root
 from support.unread_documents import BODY, TEXT, verdict_on
@@ -227,34 +228,14 @@ def test_stamps_and_signs_are_no_part_of_the_text() -> None:
         assert outcome(kind, content) == "not_detected"  # and no note
 
 
-ELEMENTS = (
-    "a abbr address article aside audio b bdi blockquote body button canvas caption center cite code data datalist dd "
-    "del desc details dialog div dl dt em embed fieldset figcaption figure font footer form frameset h1 header hgroup "
-    "html i iframe ins kbd label legend li main map mark marquee menu meter nav noscript object ol optgroup p "
-    "option output picture pre progress q rp rt ruby s samp search section select slot small span strong sub "
-    "summary sup svg table tbody td template textarea tfoot th thead title tr tt u ul var video x-own"
-)
-ATTRIBUTES = "alt aria-label content data-text label placeholder summary title value"
-WORD = (
-    "ins hyperlink sdtContent smartTag moveTo txbxContent textbox customXml fldSimple rPr pPr sectPr tab object pict "
-    "drawing ruby rt Fallback Choice oMath m own"
-)
-TEXTS = (
-    "p h span a ruby-text ruby-base note note-citation annotation annotation-end title desc forms own s line-break "
-    "sequence-decls list-header table-cell text-box section tab object frame"
-)
-GROUPS = (
-    "header footer headerl footerf footnote annotation shptxt sv upr mr mmath ffdeftext ffhelptext atnauthor own "
-    "object result nonshppict"
-)
-PARTS = "header footer footnotes endnotes comments chart diagramData subDocument aFChunk none"
+NODES: dict[str, str] = data(__file__, "nodes")
 
 
 def pages() -> Iterator[tuple[str, str]]:
     """Pages of HTML with marked text in each kind of node."""
-    for element in ELEMENTS.split():
+    for element in NODES["elements"].split():
         yield f"in {element}", f"<{element}>{TEXT}</{element}>"
-    for attribute in ATTRIBUTES.split():
+    for attribute in NODES["attributes"].split():
         yield f"{attribute} of p", f'<p {attribute}="{TEXT}">x</p>'
         yield f"{attribute} of input", f'<input type="TEXT" {attribute}="{TEXT}">'
     for style in ("display:none", "visibility:hidden"):
@@ -273,16 +254,16 @@ def nodes() -> Iterator[tuple[str, str, bytes]]:
         yield ".eml", node, mail("text/html", html(page).decode())
         yield ".epub", node, epub(html(page, "").decode())
         yield ".docx", node, docx('<w:altChunk r:id="x"/>', kind="aFChunk", part=page, ending="html")
-    for node in WORD.split():
+    for node in NODES["word"].split():
         yield ".docx", node, docx(f"<w:p><w:{node}><w:t>{TEXT}</w:t></w:{node}></w:p>")
         yield ".docx", f"plain {node}", docx(f"<w:p><w:{node}>{TEXT}</w:{node}></w:p>")
         yield ".docx", f"attribute of {node}", docx(f'<w:p><w:{node} string="{TEXT}"/></w:p>')
     symbols = "".join(f'<w:sym w:font="Arial" w:char="F0{ord(one):02X}"/>' for one in TEXT)
     yield ".docx", "symbols", docx(f"<w:p><w:r>{symbols}</w:r></w:p>")
     yield ".docx", "button", docx(f"<w:p><w:instrText> MACROBUTTON x {TEXT}</w:instrText><w:fldChar/></w:p>")
-    for kind in PARTS.split():
+    for kind in NODES["parts"].split():
         yield ".docx", kind, docx("", kind=kind, part=W)
-    for node in TEXTS.split():
+    for node in NODES["opendocument"].split():
         yield ".odt", node, odt(f"<text:p><text:{node}>{TEXT}</text:{node}></text:p>")
         yield ".odt", f"attribute of {node}", odt(f'<text:p><text:{node} text:own="{TEXT}"/></text:p>')
         yield (
@@ -294,7 +275,7 @@ def nodes() -> Iterator[tuple[str, str, bytes]]:
         for kind in ("text/html", "application/xhtml+xml", "image/svg+xml", "text/plain"):
             yield ".epub", f"{kind}, in order: {ordered}", epub(P, kind=kind, ordered=ordered)
     codes = "".join(f"\\u{ord(one)}?" for one in TEXT)
-    for node in GROUPS.split():
+    for node in NODES["rtf"].split():
         yield ".rtf", node, rtf(f"{{\\{node} {TEXT}}}")
         yield ".rtf", f"ignorable {node}", rtf(f"{{\\*\\{node} {TEXT}}}")
         yield ".rtf", f"codes in {node}", rtf(f"{{\\{node} {codes}}}")

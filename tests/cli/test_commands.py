@@ -48,23 +48,13 @@ def test_keygen_prints_the_key_on_stdout_and_what_to_do_next_on_stderr(tmp_path:
     assert (again.exit_code, "never overwritten" in again.stderr) == (5, True)
 
 
-@pytest.mark.parametrize(
-    ("options", "fields", "temperature"),
-    [
-        ([], {"rule": "bigram", "nearest": 1, "farthest": 4, "subkeys": 256}, "0.5"),
-        (["--nearest", 2, "--farthest", 9], {"rule": "bigram", "nearest": 2, "farthest": 9}, "0.5"),
-        (["--subkeys", 1], {"rule": "bigram", "subkeys": 1}, "0.5"),
-        (["--subkeys", 1024], {"subkeys": 1024, "prf": "siphash24-pairs-v1"}, "0.5"),
-        (["--rule", "position"], {"rule": "position", "code_length": 16}, "0.6"),
-        (["--rotation", 32], {"rotation": 32, "code_length": 0}, None),
-    ],
-)
+@pytest.mark.parametrize(("options", "fields", "temperature"), cases(__file__, "keygen_makes"))
 def test_keygen_makes_a_key_of_the_rule_and_advises_a_temperature(
-    tmp_path: Path, options: list[object], fields: dict[str, Any], temperature: str | None
+    tmp_path: Path, options: str, fields: dict[str, Any], temperature: str | None
 ) -> None:
-    made = run("keygen", tmp_path / "key.json", *options)
+    made = run("keygen", tmp_path / "key.json", *options.split())
     assert (made.exit_code, re.findall("--temperature (\\S+)", made.stderr)) == (0, [temperature] * bool(temperature))
-    assert ("--payload text.txt" in made.stderr) == (1024 in options)
+    assert ("--payload text.txt" in made.stderr) == ("1024" in options)
     shown = json.loads(run("key", "show", tmp_path / "key.json", "--json").stdout)
     assert shown.items() >= fields.items()
 

@@ -179,29 +179,16 @@ def test_several_keys_are_told_to_take_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "times"),
     [
-        "“It’s a quotation”, he said – and left … " * 9,
-        "Il demanda\u202f: «\u00a0Où est-il\u00a0?\u00a0» Puis il partit\u00a0; elle resta. " * 9,
-        "Война и мир, том первый. " * 9,
-        "می‌خواهم کتاب‌ها را بخوانم " * 9,
-        "हिन्दी में क्‍ष लिखा है " * 9,
-        "שלום עולם \u200f(HTML) " * 9,
-        ("好的　你好，世界。" * 30 + "ＡＢＣ。") * 3,
-        "👩‍👩‍👧 \u2764\ufe0f ok " * 9,
-        "Let x ∈ ℝ be a number between zero and one, and let f map every such number to another one of its kind. " * 3,
-        "def f(x):\n    y  = x\n    return y  # a comment\n" * 9,
-        "One sentence.  Another sentence follows it.  " * 9,
-        "Tôi là người Việt Nam và tôi thích đọc sách về lịch sử nước nhà. " * 9,
-        "[ˈkɑt] is one word of a long table of sounds, which holds no other sign of that kind in all of its rows, "
-        "of which there are a few. " * 3,
-        "ŋ̊a b̥a d̥a " * 9,
-        "\x1b[31mred\x1b[0m " + "and a long text without any colour at all " * 9,
-        "",
+        *cases(__file__, "ordinary"),
+        ("好的　你好，世界。" * 30 + "ＡＢＣ。", 3),
+        ("\x1b[31mred\x1b[0m " + "and a long text without any colour at all " * 9, 1),
+        ("", 1),
     ],
 )
-def test_what_is_ordinary_is_no_disguise(text: str) -> None:
-    assert disguises_in(text) == ()
+def test_what_is_ordinary_is_no_disguise(text: str, times: int) -> None:
+    assert disguises_in(text * times) == ()
 
 
 def test_no_step_finds_anything_in_the_characters_that_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,17 +149,7 @@ def test_the_loop_writes_what_our_loop_writes(
 
 
 @pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        ({"keys": [None]}, "there are 1 keys for 2 rows"),
-        ({"seeds": [1, 2, 3]}, "there are 3 seeds for 2 rows"),
-        ({"seeds": [1.0, 2.0]}, "seed 1.0 is not a whole number"),
-        ({"length": 20}, "length 20 is not a multiple of the block length 8"),
-        ({"cache": "dual"}, "cache is for dgmark's own loop, and does nothing here"),
-        ({"edit_threshold": 0.5}, "edit_threshold is for dgmark's own loop"),
-        ({"temperature": 0}, "give a bias"),
-    ],
-    ids=str,
+    ("change", "problem"), [({"keys": [None]}, "there are 1 keys for 2 rows"), *cases(__file__, "refused")]
 )
 def test_the_recipes_refuse_what_would_do_nothing_or_leave_no_mark(change: dict[str, Any], problem: str) -> None:
     settings: dict[str, Any] = {"length": 16, "block_length": 8, "keys": [PAIRS.subkey(1), None], "seeds": [5, 6]}

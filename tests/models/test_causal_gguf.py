@@ -219,23 +219,7 @@ def test_a_tokenizer_that_is_not_in_the_file_is_given_beside_it(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        ({"split.count": 3}, r"one of 3 parts.*llama-gguf-split --merge"),
-        ({"llama.rope.scaling.type": "yarn"}, "scales its rotary frequencies by 'yarn'"),
-        (
-            {"llama.attention.causal": False},
-            "states llama.attention.causal = False, which this reader does not compute",
-        ),
-        ({"llama.rope.dimension_count": 8}, "states llama.rope.dimension_count = 8, which"),
-        ({"llama.attention.value_length": 8}, "states llama.attention.value_length = 8, which"),
-        ({"llama.attention.sliding_window": 64}, "states llama.attention.sliding_window = 64, which"),
-        ({"llama.logit_scale": 0.5}, "states llama.logit_scale = 0.5, which"),
-        (
-            {"llama.attention.head_count": [4, 2]},
-            r"head_count for each block \(4, 2, ...\), and only networks whose blocks",
-        ),
-        ({"llama.attention.head_count_kv": [4, 2]}, "head_count_kv for each block"),
-        ({"llama.feed_forward_length": [96, 64]}, "feed_forward_length for each block"),
-        ({"llama.attention.key_length": [16, 8]}, "key_length for each block"),
+        *cases(__file__, "refused"),
         ({"blk.0.attn_sinks.weight": np.ones(4)}, r"tensors that a llama .*blk\.0\.attn_sinks\.weight.*server"),
         ({"blk.1.attn_q.bias": np.ones(64)}, r"tensors that a llama .*blk\.1\.attn_q\.bias"),
         ({"model.norm.weight": np.ones(64)}, "a second time"),

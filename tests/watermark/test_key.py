@@ -367,19 +367,9 @@ def test_a_name_changes_nothing_that_a_key_does(tmp_path: Path) -> None:
     assert (named.fingerprint, named.subkey(3).name) == (known_key("named", subkeys=4).fingerprint, "ACME")
 
 
-@pytest.mark.parametrize(
-    ("model", "options", "share"),
-    [
-        ("storyteller", {}, 0.72),
-        ("storyteller", {"farthest": 1}, 0.78),
-        ("storyteller", {"rule": "position"}, 0.91),
-        ("storyteller", {"modulus": 3}, None),  # not measured
-        ("storyteller", {"expected_match": 0.6}, 0.6),
-        ("narrator", {}, 0.64),  # of less strength than the storyteller
-    ],
-)
+@pytest.mark.parametrize(("options", "model", "share"), cases(__file__, "expected"))
 def test_a_new_key_expects_what_was_measured_at_the_models_block_length(
-    model: str, options: dict[str, Any], share: float | None
+    options: dict[str, Any], model: str, share: float | None
 ) -> None:
     spec = WatermarkKey.generate(model, **options).spec
     assert (spec.expected_match, spec.to_fields().get("expected_match")) == (share, share)
