@@ -158,22 +158,11 @@ FILES = {
     "rows.json": json.dumps([{"id": 7, "text": MARKED}]),
     "lines of objects.json": f"{json.dumps({'text': MARKED})}\n",
     "colours.txt": " ".join(f"\x1b[3{n % 8}m{word}\x1b[0m" for n, word in enumerate(WORDS)),
-    "links.log": " ".join(f"\x1b]8;;http://x\x07{word}\x1b]8;;\x1b\\" for word in WORDS),
     "struck over.txt": "".join(f"{one}\b{one}" if one.isalpha() else one for one in MARKED),
-    "bold.md": " ".join(f"**{word}**" for word in WORDS),
-    "comments.md": " ".join(f"{word}<!-- not this -->" for word in WORDS),
     "numbers.md": " ".join(f"[{word}][{n}]" for n, word in enumerate(WORDS)),
     "table.md": "\n".join(f"| **{' | '.join(line.split())}** |" for line in LINES),
     "emph.tex": "\\documentclass{article}\\begin{document}" + " ".join(rf"\emph{{{word}}}" for word in WORDS),
-    "unknown.tex": " ".join(rf"\myown[x]{{{word}}}" for word in WORDS),
-    "roles.rst": " ".join(f":emphasis:`{word}`" for word in WORDS),
-    "literals.rst": " ".join(f"``{word}``" for word in WORDS),
-    "links.org": " ".join(f"[[x][{word}]]" for word in WORDS),
-    "signs.org": " ".join(f"/{word}/" for word in WORDS),
-    "links.adoc": " ".join(f"link:x[{word}]" for word in WORDS),
-    "bold.wiki": " ".join(f"'''{word}'''" for word in WORDS),
-    "links.mediawiki": " ".join(f"[[x|{word}]]" for word in WORDS),
-    "fonts.pod": " ".join(f"B<{word}>" for word in WORDS),
+    **{name: " ".join(map(template.format, WORDS)) for name, template in data(__file__, "each_word").items()},
     "page.md": f"<!doctype html><html><body>{elements('p', LINES)}</body></html>",
     "words of a page.txt": f"<html><body><p>{elements('b', WORDS, ' ')}</p></body></html>",
 }
@@ -268,29 +257,11 @@ def test_objects_with_a_text_are_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "kind"),
-    [
-        ("", FILES["whole.ipynb"], Kind.NOTEBOOK),
-        ("", FILES["whole.svg"], Kind.SVG),
-        ("", FILES["whole.xml"], Kind.XML),
-        ("a.xsd", FILES["whole.xml"], Kind.XML),
-        ("", FILES["words.vtt"], Kind.SUBTITLES),
-        ("", FILES["words.srt"].replace("0\n", "1\n", 1), Kind.SUBTITLES),
-        ("", FILES["lines.ass"], Kind.SUBTITLES),
-        ("", FILES["list.json"], Kind.JSON),
-        ("", FILES["deep.json"], Kind.JSON),
-        ("", FILES["lines.po"], Kind.CATALOGUE),
-        ("", "[Verse 1] no time", Kind.TEXT),
-        ("", "{curly} words", Kind.TEXT),
-        ("", "<a> tag", Kind.TEXT),
-        ("", "1\nand two", Kind.TEXT),
-        ("a.py", '{"a": 1}', Kind.TEXT),
-        ("a.txt", FILES["whole.ipynb"], Kind.TEXT),
-        ("a.php", FILES["page.md"], Kind.TEXT),
-    ],
+    ("content", "kind", "name"),
+    [*cases(__file__, "first_bytes"), (FILES["words.srt"].replace("0\n", "1\n", 1), "SUBTITLES", None)],
 )
-def test_first_bytes_say_the_kind_where_no_name_does(name: str, content: str, kind: Kind) -> None:
-    assert recognise(name, content.encode()) is kind
+def test_first_bytes_say_the_kind_where_no_name_does(content: str, kind: str, name: str | None) -> None:
+    assert recognise(name or "", FILES.get(content, content).encode()) is Kind[kind]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from dgmark.models.load import NetworkDenoiser, load_model
 from dgmark.models.special_ids import find_end_ids, find_mask_id
 from dgmark.models.toy import ToyDenoiser
 from support import tiny_checkpoints as tiny
-from support.cases import cases
+from support.cases import cases, data
 from support.tiny_checkpoints import load, random_ids
 from support.unchecked import unchecked
 
@@ -86,28 +86,12 @@ def test_bf16_keeps_in_float32_what_would_suffer(tmp_path: Path, family: str) ->
 
 
 def test_each_family_states_its_traits_ids_and_context(models: dict[str, NetworkDenoiser]) -> None:
-    stated = {}
+    stated: dict[str, list[Any]] = {}
     for name, model in models.items():
-        traits = model.traits
-        stated[name] = (
-            *(traits.confidence_source, traits.block_origin, traits.block_multiple, traits.pads),
-            *(model.mask_id, model.end_ids[:2], model.context_length),
-        )
-    assert stated == {
-        "llada": ("model", "response", None, True, 0, (1, 2), 512),
-        "dream": ("sampling", "response", None, True, 0, (1, 2), 2048),
-        "block-llama": ("model", "response", None, True, 0, (1, 2), 256),
-        "sdar": ("sampling", "canvas", 4, False, 0, (1, 2), 512),
-        "sdar-moe": ("sampling", "canvas", 4, False, 0, (1, 2), 512),
-        "fast-dllm-v2": ("sampling", "canvas", 16, False, 0, (1, 2), 512),
-        "stable-diffcoder": ("model", "canvas", 4, False, 0, (2,), 512),
-        "rnd1": ("sampling", "response", None, True, 0, (1, 2), 512),
-        "a2d-mdlm": ("model", "response", None, True, 0, (1, 2), 512),
-        "a2d-bd3lm": ("model", "response", 32, True, 0, (1, 2), 512),
-        "nemotron": ("sampling", "response", None, True, 0, (1, 2), 256),
-        "llada2": ("sampling", "canvas", BLOCK, False, 0, (1, 2), 512),
-        "llada-moe": ("model", "response", None, True, 0, (1, 2), 512),
-    }
+        traits, block = model.traits, model.traits.block_multiple
+        stated[name] = [traits.confidence_source, traits.block_origin, traits.pads, model.mask_id]
+        stated[name] += [[*model.end_ids[:2]], model.context_length, *([] if block is None else [block])]
+    assert stated == data(__file__, "traits")
 
 
 # ---- caches ----
@@ -269,26 +253,14 @@ def test_a_chat_prompt_is_the_familys_template(models: dict[str, NetworkDenoiser
     assert chat_prompt(models["llada"], "  w7 w8\n") == expected
 
 
-ASKED = [("user", " a\n")]
-TALK = [("system", "be brief "), ("user", "a"), ("assistant", "b"), ("user", "c")]
+MESSAGES = {
+    "asked": [("user", " a\n")],
+    "talk": [("system", "be brief "), ("user", "a"), ("assistant", "b"), ("user", "c")],
+}
 
 
-@pytest.mark.parametrize(
-    ("family", "messages", "expected"),
-    [
-        ("llada", TALK, "<|startoftext|>[system]be brief|[user]a|[assistant]b|[user]c|[assistant]"),
-        ("dream", ASKED, "[system]You are a helpful assistant.|\n[user]a|\n[assistant]"),
-        ("dream", TALK, "[system]be brief|\n[user]a|\n[assistant]b|\n[user]c|\n[assistant]"),
-        ("llada2", ASKED, "[SYSTEM]detailed thinking off|[HUMAN]a|[ASSISTANT]"),
-        ("llada2", TALK, "[SYSTEM]be brief\ndetailed thinking off|[HUMAN]a|[ASSISTANT]b|[HUMAN]c|[ASSISTANT]"),
-        ("sdar", ASKED, "[user]a|\n[assistant]"),
-        ("a2d-mdlm", ASKED, "[user]a|\n[assistant]<think>\n\n</think>\n\n"),
-        ("stable-diffcoder", ASKED, "[user]a|[assistant]"),
-    ],
-)
-def test_a_conversation_is_written_as_the_family_was_trained(
-    family: str, messages: list[tuple[str, str]], expected: str
-) -> None:
+@pytest.mark.parametrize(("family", "messages", "expected"), cases(__file__, "conversations"))
+def test_a_conversation_is_written_as_the_family_was_trained(family: str, messages: str, expected: str) -> None:
     """Heads of messages are written [role] here, and their ends |."""
     chat = FAMILIES[family].chat
     assert chat is not None
@@ -297,7 +269,7 @@ def test_a_conversation_is_written_as_the_family_was_trained(
         "llada2": ("<role>", "</role>", "<|role_end|>"),
         "stable-diffcoder": ("<[begin\u2581of\u2581sentence]>", "\n", "<[end\u2581of\u2581sentence]>"),
     }.get(family, ("<|im_start|>", "\n", "<|im_end|>"))
-    text = chat.text(messages).replace(end, "|")
+    text = chat.text(MESSAGES[messages]).replace(end, "|")
     assert re.sub(rf"{re.escape(head)}(\w+){re.escape(middle)}", r"[\1]", text) == expected
 
 

@@ -172,16 +172,7 @@ def test_a_network_with_a_broken_weight_is_a_fault_under_every_cache(
     weight.data[100, 0] = NAN  # the output matrix is the embedding: one bad column
     try:
         with pytest.raises(ModelFault, match="storyteller gave NaN in step 0"):
-            dgmark.generate(
-                storyteller,
-                "Once",
-                key=None,
-                cache=cache,
-                temperature=temperature,
-                length=8,
-                block_length=4,
-                lookahead=2,
-            )
+            dgmark.generate(storyteller, "Once", key=None, cache=cache, temperature=temperature, lookahead=2, **SHORT)
     finally:
         weight.data[100, 0] = kept
 

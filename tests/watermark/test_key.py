@@ -265,24 +265,11 @@ def test_what_is_no_key_file_is_refused_without_being_quoted(content: bytes, tmp
     refused(path, r"key\.json is not a key file")
 
 
-@pytest.mark.parametrize(
-    ("encoding", "mark", "named"),
-    [
-        ("utf-8-sig", b"", "UTF-8 with a byte order mark"),
-        ("utf-16", b"", "UTF-16"),
-        ("utf-16-le", b"", "UTF-16"),
-        ("utf-16-be", b"", "UTF-16"),
-        ("utf-16-be", b"\xfe\xff", "UTF-16"),
-        ("utf-32", b"", "UTF-32"),
-        ("utf-32-le", b"", "UTF-32"),
-        ("utf-32-be", b"", "UTF-32"),
-        ("utf-32-be", b"\0\0\xfe\xff", "UTF-32"),
-    ],
-)
+@pytest.mark.parametrize(("encoding", "named", "mark"), cases(__file__, "encodings"))
 def test_a_key_file_in_another_encoding_is_refused_by_its_name(
-    encoding: str, mark: bytes, named: str, key_file: Path
+    encoding: str, named: str, mark: str | None, key_file: Path
 ) -> None:
-    key_file.write_bytes(mark + key_file.read_text().encode(encoding))
+    key_file.write_bytes(f"{mark or ''}{key_file.read_text()}".encode(encoding))
     refused(key_file, rf"the key file .*key\.json is in {named}, .*save it as UTF-8 without a byte order mark")
 
 
