@@ -4,16 +4,15 @@ import json
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import dgmark
-from dgmark.cli import app
 from dgmark.decode.holes import holes_in
 from dgmark.errors import InputError, PromptTooLong, SettingsError
 from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.position import tables_of
 from support.cases import cases
+from support.command_line import run
 from support.known_keys import bound_key, known_key
 from support.plain_decoding import bits_at
 
@@ -123,19 +122,18 @@ def test_the_mark_is_found_in_the_holes_alone(storyteller: NetworkDenoiser) -> N
 
 def test_the_command_fills_holes_and_says_where(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     key = tmp_path / "key.json"
-    run = CliRunner().invoke
-    assert run(app, ["keygen", str(key)]).exit_code == 0
-    result = run(app, ["infill", "--key", str(key), "Once upon a time [mask:6] lived a king.", "--json"])
+    assert run("keygen", key).exit_code == 0
+    result = run("infill", "--key", key, "Once upon a time [mask:6] lived a king.", "--json")
     assert result.exit_code == 0, result.stderr
     row = json.loads(result.stdout)
     start, end = row["spans"][0]
     assert row["text"][:start] + row["text"][end:] == "Once upon a time  lived a king."
     rows = tmp_path / "in.jsonl"
     rows.write_text('{"id": "a", "text": "no hole"}\n{"id": "b", "parts": ["Once", 4]}\n')
-    result = run(app, ["infill", "--no-watermark", "--texts", str(rows)])
+    result = run("infill", "--no-watermark", "--texts", rows)
     assert result.exit_code == 0
     bad, good = map(json.loads, result.stdout.splitlines())
     assert "no hole" in bad["error"]
     assert good["holes"] == [[1, 5]]
-    assert run(app, ["infill", "--no-watermark", "no hole"]).exit_code == 4
-    assert run(app, ["infill", "--no-watermark"]).exit_code == 2
+    assert run("infill", "--no-watermark", "no hole").exit_code == 4
+    assert run("infill", "--no-watermark").exit_code == 2

@@ -18,10 +18,8 @@ import pytest
 import tokenizers
 from hypothesis import example, given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from dgmark.checkpoint.tokenizer import Tokenizer, wrap
-from dgmark.cli import app
 from dgmark.detection.detector import Detector
 from dgmark.errors import (
     DgmarkError,
@@ -39,6 +37,7 @@ from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.key_file import KeyFilePermissionWarning
 from dgmark.watermark.position import Grouping, PositionSpec, tables_of
 from support.cases import cases
+from support.command_line import run
 from support.known_keys import builtin_tokenizer, known_key, known_spec
 from support.odd_values import UNFIT_NAMES
 from support.unchecked import unchecked
@@ -404,7 +403,7 @@ def test_a_key_a_sub_key_the_tables_and_a_detector_do_not_print_the_secret() -> 
 
 @pytest.mark.parametrize("options", [["key", "show"], ["key", "show", "--json"]], ids=["table", "json"])
 def test_key_show_shows_the_spec_and_not_the_secret(options: list[str], key_file: Path) -> None:
-    result = CliRunner().invoke(app, [*options, str(key_file)])
+    result = run(*options, key_file)
     assert result.exit_code == 0
     assert KEY.fingerprint in result.output
     assert KEY.spec.tokenizer_fingerprint in result.output
