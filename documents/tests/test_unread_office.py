@@ -9,7 +9,7 @@ import pytest
 from dgmark import read_document
 from dgmark.errors import InputError
 from dgmark_documents.reading import Reading, Refusal
-from support.cases import data
+from support.cases import cases, data
 from support.office_documents import opendocument, paragraph, root, rtf, with_part, word
 from support.unread_documents import DECOY, HUMAN, pieces, read, verdict_on
 from support.unread_documents import LETTERS as TEXT
@@ -228,16 +228,7 @@ def test_a_letter_with_a_letterhead_and_a_foot_is_an_ordinary_document(kind: str
     assert verdict_on(read(kind, letter(kind, TEXT))) == "watermarked"
 
 
-@pytest.mark.parametrize(
-    ("look", "about"),
-    [
-        ("<w:color w:val='FFFFFF'/><w:shd w:fill='203040'/>", ""),  # white on a dark ground
-        ("<w:color w:val='FFFFFF'/><w:highlight w:val='black'/>", ""),
-        ("<w:color w:val='FFFFFF'/>", "<w:shd w:fill='203040'/>"),
-        ("<w:vanish w:val='0'/>", ""),
-        ("<w:rStyle w:val='h'/><w:vanish w:val='false'/>", ""),
-    ],
-)
+@pytest.mark.parametrize(("look", "about"), cases(__file__, "seen"))
 def test_text_that_can_be_seen_is_not_taken_for_hidden(look: str, about: str) -> None:
     reading = read(".docx", word(paragraph(TEXT, look, about), STYLES))
     assert (reading.notes, verdict_on(reading)) == ((), "watermarked")

@@ -231,20 +231,12 @@ def test_check_reports_the_verdict_by_exit_code(key_file: Path, marked: list[int
     assert run("detect", "--key", key_file, "--format", "jsonl", stdin=row).exit_code == 0
 
 
-@pytest.mark.parametrize(
-    ("args", "text", "code", "message"),
-    [
-        (["--key", "KEY"], " \n", 4, "no text"),
-        (["--key", "KEY", "--fpr", "2"], "Some text.", 2, "between 0 and 1"),
-        (["--key", "KEY", "--format", "json", "--show"], "Some text.", 2, "--show"),
-        ([], "Some text.", 2, "--key"),
-    ],
-)
+@pytest.mark.parametrize(("args", "text", "code", "message"), cases(__file__, "detect_explains"))
 def test_detect_explains_each_mistake_with_its_exit_code(
-    key_file: Path, tmp_path: Path, args: list[str], text: str, code: int, message: str
+    key_file: Path, tmp_path: Path, args: str, text: str, code: int, message: str
 ) -> None:
     (tmp_path / "text.txt").write_text(text)
-    result = run("detect", *(key_file if arg == "KEY" else arg for arg in args), tmp_path / "text.txt")
+    result = run("detect", *(key_file if arg == "KEY" else arg for arg in args.split()), tmp_path / "text.txt")
     assert (result.exit_code, message in result.stderr) == (code, True), result.stderr
 
 

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 import dgmark
+from dgmark import errors
 from dgmark.decode.holes import holes_in
-from dgmark.errors import InputError, PromptTooLong, SettingsError
+from dgmark.errors import SettingsError
 from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.position import tables_of
@@ -76,18 +77,9 @@ def test_a_text_does_not_depend_on_the_others() -> None:
     assert together == alone
 
 
-@pytest.mark.parametrize(
-    ("parts", "error", "message"),
-    [
-        (["w1 w2"], InputError, "no hole"),
-        ([8], InputError, "no text around"),
-        (["w1", 0], InputError, "not 0"),
-        (["w1", True], InputError, "not True"),
-        (["w1", 600], PromptTooLong, "600 tokens or more"),
-    ],
-)
-def test_what_cannot_be_filled_is_refused(parts: list[Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
+@pytest.mark.parametrize(("parts", "error", "message"), cases(__file__, "not_filled"))
+def test_what_cannot_be_filled_is_refused(parts: list[Any], error: str, message: str) -> None:
+    with pytest.raises(getattr(errors, error), match=message):
         dgmark.infill(TOY, [parts], key=None)
 
 

@@ -18,12 +18,7 @@ from support.unchecked import unchecked
 TUNED = TunedSettings(
     model="storyteller",
     rule="position",
-    decoding={
-        "temperature": 0.6,
-        "min_relative_reward": 0.05,
-        "lookahead": 3,
-        "top_p": 0.95,
-    },
+    decoding={"temperature": 0.6, "min_relative_reward": 0.05, "lookahead": 3, "top_p": 0.95},
 )
 
 

@@ -201,15 +201,7 @@ def test_an_engine_that_draws_itself_commits_what_our_step_commits(settings: dic
 
 @pytest.mark.parametrize("cache", ["none", "prefix", "dual"])
 @pytest.mark.parametrize("threshold", [None, 0.9])
-@pytest.mark.parametrize(
-    ("spec", "settings"),
-    [
-        ({"code_length": 8}, {"temperature": 0}),
-        ({"rule": "bigram", "nearest": 1, "farthest": 9}, {"temperature": 0, "bias": 2}),
-        ({"rule": "bigram", "nearest": 1, "farthest": 4}, {"temperature": 9}),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("spec", "settings"), cases(__file__, "fast_dllm"))
 def test_fast_dllm_commits_what_our_loop_commits(
     cache: str, threshold: float | None, spec: dict[str, Any], settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

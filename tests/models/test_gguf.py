@@ -16,6 +16,7 @@ from dgmark.models import gguf
 from dgmark.models.gguf import GgufDenoiser, LlamaCpp
 from dgmark.models.load import load_model
 from support import tiny_gguf
+from support.cases import cases
 from support.command_line import run
 from support.known_keys import bound_key
 
@@ -84,17 +85,8 @@ def test_the_canvases_of_a_forward_do_not_matter(model: GgufDenoiser, n_batch: i
 
 
 @with_llama
-@pytest.mark.parametrize(
-    ("family", "settings"),
-    [
-        ("llada", {}),
-        ("llada", {"rule": "position", "lookahead": 3, "min_relative_reward": 0.02, "rows": 2}),
-        ("llada", {"commit": "threshold", "threshold": 0.9, "rows": 2}),
-        ("dream", {"rule": "position", "temperature": 0.7, "top_p": 0.9, "lookahead": 2}),
-        ("rnd1", {"rule": "position"}),
-    ],
-)
-def test_texts_are_those_of_transformers(tmp_path: Path, family: str, settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("settings", "family"), cases(__file__, "texts"))
+def test_texts_are_those_of_transformers(tmp_path: Path, settings: dict[str, Any], family: str) -> None:
     other, file = tiny_gguf.diffusion(tmp_path / "model", family)
     model = load_model(str(file), n_batch=100)
     key = bound_key("test", model, rule=settings.pop("rule", "bigram"))

@@ -1,6 +1,7 @@
 """Cases of tests that are plain data: those of `test_x.py` stand in `test_x.toml` beside it."""
 
 import tomllib
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,8 @@ def _tables(path: Path) -> dict[str, Any]:
 
 
 def data(module: str, name: str) -> Any:
-    """What stands under a name in the data beside a test module, whose `__file__` is given."""
-    return _tables(Path(module).with_suffix(".toml"))[name]
+    """A copy of what stands under a name in the data beside a test module, whose `__file__` is given."""
+    return deepcopy(_tables(Path(module).with_suffix(".toml"))[name])
 
 
 def cases(module: str, name: str) -> list[Any]:
