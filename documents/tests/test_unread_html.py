@@ -61,14 +61,7 @@ def string(text: str) -> str:
 
 def attributes() -> Iterator[tuple[str, str]]:
     """Pages with the text in attributes: whole, and in pieces."""
-    elements = {
-        "title": "<span {}>x</span>",
-        "alt": '<img src="x.png" width="9" height="9" {}>',
-        "placeholder": "<textarea {}></textarea>",
-        "label": "<option {}></option>",
-        "value": "<input type=own {}>",
-    }
-    for name, element in elements.items():
+    for name, element in data(__file__, "attributes").items():
         for size in (90, len(TEXT)):
             held = "".join(element.format(f'{name}="{escape(one)}"') for one in pieces(TEXT, size))
             yield f"{name} in pieces of {size}", page(f"<select>{held}</select>" if name == "label" else held)
@@ -102,22 +95,10 @@ def words() -> Iterator[tuple[str, str]]:
     def each(element: str, around: str = "{}", style: str = "") -> str:
         return page(around.format("".join(element.format(one) for one in found)), f"<style>{style}</style>")
 
-    yield "inline blocks", each('<div style="display:inline-block">{}&nbsp;</div>')
-    yield "flex", each("<div>{}</div>", '<div style="display:flex;flex-wrap:wrap">{}</div>')
-    yield "grid", each("<p>{}</p>", '<div style="display:grid">{}</div>')
-    yield "floats", each("<div>{}</div>", "<section>{}</section>", "section div{float:left}")
-    yield "placed", each("<div>{}</div>", "<section>{}</section>", "section div{position:absolute}")
-    yield "cells", each("<td>{}</td>", "<table><tr>{}</tr></table>")
-    yield "table cells by style", each("<i>{}</i>", '<div style="display:table-row">{}</div>', "i{display:table-cell}")
-    yield "formula", each("<mi>{}</mi><mspace/>", "<math><mrow>{}</mrow></math>")
-    yield "words of a formula", each("<mtext>{}</mtext><mo> </mo>", "<math>{}</math>")
-    yield "svg", each("<text>{}</text>", "<svg>{}</svg>")
-    yield "words of a drawing", each('<tspan x="1">{}</tspan>', "<svg><text>{}</text></svg>")
+    for name, row in data(__file__, "words").items():
+        yield name, each(*row)
     yield "no-break spaces", page(TEXT.replace(" ", "&nbsp;"))
     yield "thin spaces", page(TEXT.replace(" ", "\u2009"))
-    yield "options", each("<option>{}</option>", "<select>{}</select>")
-    yield "data list", each("<option value=x>{}</option>", "<datalist>{}</datalist>")
-    yield "readings", each("<ruby>x<rt>{}</rt></ruby>")
     items = "".join(f'<i style="order:{n}">{found[n]}&nbsp;</i>' for n in order)
     yield "order", page(f'<div style="display:flex">{items}</div>')
     backwards = "".join(f"<i>{one} </i>" for one in reversed(found))
@@ -133,25 +114,7 @@ def words() -> Iterator[tuple[str, str]]:
 def styles() -> Iterator[tuple[str, str]]:
     """Pages whose styles show the text."""
     text, mark = string(TEXT), '<ul><li id="a">x</li></ul>'
-    rules = {
-        "before": "#a::before{content:%s}",
-        "after, nested": "body{& #a::after{content:%s}}",
-        "an old pseudo element": "#a:before{content:%s}",
-        "a variable": ":root{--t:%s}#a::before{content:var(--t)}",
-        "a variable of a variable": ":root{--u:%s;--t:var(--u)}#a::before{content:var(--t)}",
-        "a fallback": "#a::before{content:var(--none, %s)}",
-        "a counter's text": "#a::before{content:counter(c, decimal) %s}",
-        "a marker": "#a{list-style:%s}",
-        "a counter style": "@counter-style q{system:cyclic;symbols:%s}#a{list-style:q}",
-        "a prefix of a counter style": "@counter-style q{system:extends decimal;prefix:%s}#a{list-style:q}",
-        "a registered variable": "@property --t{syntax:'*';inherits:true;initial-value:%s}#a::before{content:var(--t)}",
-        "a wide screen": "@media (min-width:1px){#a::before{content:%s}}",
-        "print": "@media print{#a::before{content:%s}}",
-        "a layer": "@layer x{#a::before{content:%s}}",
-        "what is supported": "@supports (color:red){#a::before{content:%s}}",
-        "frames": "@keyframes k{to{content:%s}}#a::before{content:'';animation:k 1s forwards}",
-    }
-    for name, rule in rules.items():
+    for name, rule in data(__file__, "rules").items():
         sheet = rule % text
         yield name, page(mark, f"<style>{sheet}</style>")
         yield f"{name}, data", page(mark, f'<link rel=stylesheet href="data:text/css,{quote(sheet)}">')

@@ -29,19 +29,10 @@ def p(inner: str) -> str:
     return f"<text:p>{BODY}</text:p>{inner}"
 
 
-RUN = "<w:p><w:r>{}</w:r></w:p>"
-BOX = "<w:txbxContent><w:p><w:r><w:t>{}</w:t></w:r></w:p></w:txbxContent>"
-# of Word: what stands in the body for each piece of a text
-WORD = data(__file__, "word")
-# of OpenDocument
-TEXTS = data(__file__, "opendocument")
-TABLE = "<w:tbl><w:tblPr>{}</w:tblPr><w:tr><w:trPr>{}</w:trPr><w:tc><w:tcPr>{}</w:tcPr>{}</w:tc></w:tr></w:tbl>"
-RTF_LOOKS = data(__file__, "rtf_looks")
-GROUPS = data(__file__, "rtf")
 MAKERS: dict[str, tuple[dict[str, str], Callable[[str], bytes]]] = {
-    ".docx": (WORD, lambda inner: word(w(inner))),
-    ".odt": (TEXTS, lambda inner: opendocument(p(inner))),
-    ".rtf": (GROUPS, lambda inner: rtf(f"{BODY}\\par {inner}")),
+    ".docx": (data(__file__, "word"), lambda inner: word(w(inner))),
+    ".odt": (data(__file__, "opendocument"), lambda inner: opendocument(p(inner))),
+    ".rtf": (data(__file__, "rtf"), lambda inner: rtf(f"{BODY}\\par {inner}")),
 }
 
 
@@ -141,38 +132,17 @@ STYLES = {
         + STYLE.format("t", "", "<w:sz w:val='2'/>"),
     )
 }  # fmt: skip
-LOOKS = data(__file__, "looks")
-SPAN_LOOKS = data(__file__, "span_looks")
 
 
 def decoys() -> Iterator[tuple[str, str, bytes]]:
     """Documents of marked text among whose words stand others that nobody sees."""
     words = list(zip(re.findall("(?:[^ ]+ ?){4}", TEXT), re.findall("(?:[^ ]+ ?){12}", DECOY), strict=False))
-    for look in LOOKS:
+    for look in data(__file__, "looks"):
         runs = "".join(f"<w:r><w:t>{a}</w:t></w:r><w:r><w:rPr>{look}</w:rPr><w:t>{b}</w:t></w:r>" for a, b in words)
         yield ".docx", look, word(f"<w:p>{runs}</w:p>", STYLES)
-    box = BOX.format(DECOY)
-    hidden = {
-        "row": f"<w:tbl><w:tr><w:trPr><w:hidden/></w:trPr><w:tc>{paragraph(DECOY)}</w:tc></w:tr></w:tbl>",
-        "flat row": "<w:tbl><w:tr><w:trPr><w:trHeight w:val='1' w:hRule='exact'/></w:trPr>"
-        f"<w:tc>{paragraph(DECOY)}</w:tc></w:tr></w:tbl>",
-        "flat lines": paragraph(DECOY, about="<w:spacing w:line='2' w:lineRule='exact'/>"),
-        "lines of a share": paragraph(DECOY, about="<w:spacing w:line='2'/>"),
-        "first lines off the page": paragraph(DECOY, about="<w:ind w:firstLine='-30000'/>"),
-        "table off the page": TABLE.format("<w:tblInd w:w='30000'/>", "", "", paragraph(DECOY)),
-        "deleted row": TABLE.format("", "<w:del/>", "", paragraph(DECOY)),
-        "deleted cell": TABLE.format("", "", "<w:cellDel/>", paragraph(DECOY)),
-        "off the page": paragraph(DECOY, about="<w:ind w:left='-30000'/>"),
-        "hidden shape": RUN.format(f"<w:pict><v:shape style='visibility:hidden'>{box}</v:shape></w:pict>"),
-        "hidden drawing": RUN.format(f"<w:drawing><wp:docPr hidden='1'/>{box}</w:drawing>"),
-        "choice": RUN.format(
-            f"<mc:AlternateContent><mc:Choice Requires='own'><w:t>{DECOY}</w:t></mc:Choice><mc:Fallback/>"
-            "</mc:AlternateContent>"
-        ),
-    }  # fmt: skip
-    for name, inner in hidden.items():
-        yield ".docx", name, word(paragraph(TEXT) + inner)
-    for look in SPAN_LOOKS:
+    for name, node in data(__file__, "hidden").items():
+        yield ".docx", name, word(paragraph(TEXT) + node.format(DECOY))
+    for look in data(__file__, "span_looks"):
         style = f"<style:style style:name='d' style:family='text'><style:text-properties {look}/></style:style>"
         style = style.replace("loext_", "style:")
         spans = "".join(f'{a}<text:span text:style-name="d">{b}</text:span>' for a, b in words)
@@ -183,12 +153,9 @@ def decoys() -> Iterator[tuple[str, str, bytes]]:
         )
         flat = f"<text:p text:style-name='d'>{DECOY}</text:p>"
         yield ".odt", look, opendocument(f"<text:p>{TEXT}</text:p>{flat}", automatic=style)
-    for name, around in {
-        "section": "<text:section text:display='none'><text:p>{}</text:p></text:section>",
-        "field": "<text:p><text:variable-set text:display='none'>{}</text:variable-set></text:p>",
-    }.items():
+    for name, around in data(__file__, "hidden_in_opendocument").items():
         yield ".odt", name, opendocument(f"<text:p>{TEXT}</text:p>{around.format(DECOY)}")
-    for look in RTF_LOOKS:
+    for look in data(__file__, "rtf_looks"):
         yield ".rtf", look, rtf("".join(f"{a}{{{look} {b}}}" for a, b in words))
     yield ".rtf", "behind the end", rtf(f"{TEXT}}}{DECOY}{{")
 

@@ -25,7 +25,7 @@ from support.known_keys import builtin_tokenizer, figures_of, known_key
 from support.marked_texts import Ids, marked_ids, marked_text
 from support.unchecked import unchecked
 
-END, START, MASK = 0, 1, 2  # of the built-in tokenizer
+START = 1  # of the built-in tokenizer
 FIRST = 4  # the ids below are special
 ROW = [
     "id", "verdict", "p_value", "z_score", "green_fraction", "num_tokens_scored", "num_tokens_matched", "fpr",

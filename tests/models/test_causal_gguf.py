@@ -31,7 +31,6 @@ from support.known_keys import known_key, weight_figures
 from support.marked_texts import marked_text
 
 TEXTS = ["the cat sat on a mat, and the hat", "", "naïve — 1234", "a the " * 150]
-F32 = GGMLQuantizationType.F32
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 

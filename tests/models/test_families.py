@@ -28,7 +28,6 @@ from support.tiny_checkpoints import load, random_ids
 from support.unchecked import unchecked
 
 CLOSE = 1e-4
-BLOCK = 32
 
 
 @pytest.fixture(scope="module")
