@@ -114,22 +114,17 @@ def pairs_of(words: list[str], size: int) -> list[str]:
 
 
 ALONE = {
-    "lines": "\n".join(MARKED.split()),
-    "paragraphs": "\n\n".join(MARKED.split()),
-    "far apart": "\n \n\n".join(MARKED.split()),
-    "indented": "\n".join(f"    {word}  " for word in MARKED.split()),
-    "a list": "\n".join(f"- {word}" for word in MARKED.split()),
+    **{
+        name: between.join(map(alone.format, MARKED.split()))
+        for name, (alone, between) in data(__file__, "alone").items()
+    },
     "a numbered list": "\n".join(f"{n % 900}. {word}" for n, word in enumerate(MARKED.split())),
-    "headings": "\n\n".join(f"## {word}" for word in MARKED.split()),
-    "quoted": "\n".join(f"> {word}" for word in MARKED.split()),
     "two words": "\n".join(pairs_of(MARKED.split(), 2)),
     "four words far apart": "\n\n".join(pairs_of(MARKED.split(), 4)),
     "letters": "\n".join(MARKED),
     "letters far apart": "\n\n".join(MARKED),
     "three letters": "\n".join(pieces(MARKED, 3)),
     "seven letters": "\n".join(pieces(MARKED, 7)),
-    "bold": "\n".join(f"**{word}**" for word in MARKED.split()),
-    "elements": "".join(f"<p>{word}</p>\n" for word in MARKED.split()),
 }
 
 
