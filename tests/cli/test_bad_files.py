@@ -45,18 +45,7 @@ def _too_long(*_: object) -> None:
     raise AssertionError(f"the command did not end within {PATIENCE} seconds")
 
 
-BAD = {
-    "missing": "missing.txt",
-    "null": "/dev/null",
-    "zero": "/dev/zero",
-    "memory": "/proc/self/mem",
-    "folder": "folder",
-    "nobody": "~nobody-of-this-name/file",
-    "long": "n" * 5000,
-    "not UTF-8": os.fsdecode(b"n\xff"),
-    "empty": "empty",
-    "bytes": "bytes",
-}
+BAD: dict[str, str] = data(__file__, "bad") | {"long": "n" * 5000, "not UTF-8": os.fsdecode(b"n\xff")}
 # a document's character set is found
 READS_ANY_CHARSET = {("detect", "bytes")}
 
