@@ -52,8 +52,8 @@ FIELDS = {
 
 
 def written(path: Path, content: dict[str, Any]) -> Path:
-    """A key file written by hand; a field whose value is "..." is left out."""
-    path.write_text(json.dumps({name: value for name, value in content.items() if value != "..."}))
+    """A key file written by hand; a field whose value is `...` is left out."""
+    path.write_text(json.dumps({name: value for name, value in content.items() if value is not ...}))
     path.chmod(0o600)
     return path
 
@@ -279,6 +279,7 @@ def test_a_key_file_in_another_encoding_is_refused_by_its_name(
     ids=lambda changes: ", ".join(f"{name}={str(value)[-12:]!r}" for name, value in changes.items()),
 )
 def test_a_damaged_key_file_is_refused_without_being_quoted(changes: dict[str, Any], tmp_path: Path) -> None:
+    changes = {name: ... if value == "..." else value for name, value in changes.items()}
     refused(written(tmp_path / "key.json", saved() | changes), r"key\.json is not a key file")
 
 
